@@ -160,6 +160,7 @@ async def _run(
     greeter = spawn(_greet(gateway, public, admin, token_file), "greeter")
     gc.collect()
     gc.freeze()  # what lives as long as the program need not be looked at again
+    gc.set_threshold(10_000)
     try:
         await _until_signal(running)
         await _drain(gateway)

@@ -31,6 +31,7 @@ class KeyLimits:
 
 
 UNLIMITED: Final = KeyLimits()
+"""Of most keys: for this very value nothing is worked out."""
 
 
 class Meter(NamedTuple):
@@ -74,6 +75,8 @@ def begin(
 
     `in_flight` are the key's open requests, `reserved` the tokens they have reserved.
     """
+    if limits is UNLIMITED:
+        return meter, None
     meter = run_off(limits, meter, now)
     excess = _excess(limits, meter, in_flight, reserved, now)
     if excess is None and limits.rpm is not None:

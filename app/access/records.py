@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from app.access.accounts import ANONYMOUS
 from app.access.keys import MAX_KEYS, digest, new_key
-from app.access.limits import DAY, KeyLimits, Meter
+from app.access.limits import DAY, UNLIMITED, KeyLimits, Meter
 from app.access.roles import ROLE_NAMES
 from app.errors.tree import BadField, Refused, UnknownThing
 from app.registry.errors import UnknownRow
@@ -146,13 +146,14 @@ def _now() -> str:
 
 def limits_of(key: KnownKey) -> KeyLimits:
     """The limits of a stored key."""
-    return KeyLimits(
+    found = KeyLimits(
         rpm=key.rpm,
         tpm=key.tpm,
         concurrency=key.concurrency,
         daily_budget=key.daily_budget,
         budget=key.budget,
     )
+    return UNLIMITED if found == UNLIMITED else found
 
 
 def meter_of(row: UsageRow) -> Meter:

@@ -49,6 +49,8 @@ ROUTES: Final[Mapping[tuple[str, str], Role]] = MappingProxyType(
         ("POST", "/admin/promote"): Role.PROMOTE,
         ("POST", "/admin/rollback"): Role.PROMOTE,
         ("POST", "/admin/operations/{id}/cancel"): Role.PROMOTE,
+        ("POST", "/admin/engines/{name}/drain"): Role.PROMOTE,
+        ("POST", "/admin/engines/{name}/undrain"): Role.PROMOTE,
         ("POST", "/admin/overrides"): Role.ADMINISTER,
         ("DELETE", "/admin/overrides/{id}"): Role.ADMINISTER,
         ("POST", "/admin/revoke"): Role.ADMINISTER,

@@ -90,6 +90,7 @@ def operators_router(config: Config, promotions: PromotionService) -> APIRouter:
     routes = APIRouter()
     _add_requests(routes, promotions)
     _add_operations(routes, promotions)
+    _add_replicas(routes, promotions)
     _add_reports(routes, config, promotions)
     _add_overrides(routes, config, promotions)
     _add_audit(routes, promotions)
@@ -163,6 +164,16 @@ async def _stream(promotions: PromotionService, id: str, after: int) -> AsyncIte
             yield f"id: {seq}\nevent: {kind}\ndata: {json.dumps(value)}\n\n".encode()
     except StateUnavailable as error:  # its head has gone out; it can be resumed
         yield f"event: error\ndata: {json.dumps(error.envelope())}\n\n".encode()
+
+
+def _add_replicas(routes: APIRouter, promotions: PromotionService) -> None:
+    @routes.post("/admin/engines/{name}/drain", response_model=None)
+    async def drain(request: Request, name: str) -> Response:
+        return reply(request, await promotions.drain_replica(name, True, actor(request)))
+
+    @routes.post("/admin/engines/{name}/undrain", response_model=None)
+    async def undrain(request: Request, name: str) -> Response:
+        return reply(request, await promotions.drain_replica(name, False, actor(request)))
 
 
 def _add_reports(routes: APIRouter, config: Config, promotions: PromotionService) -> None:

@@ -210,7 +210,7 @@ class ChatRequest(_Part):
     @cached_property
     def choice(self) -> ToolPolicy:
         """What is asked of tool calls. Raises BadField; not of a request that was checked."""
-        declared = [tool.function.name for tool in self.tools or ()]
+        declared = [tool.function.name for tool in self.tools] if self.tools else ()
         return read_choice(self.tool_choice, declared, self.parallel_tool_calls)
 
     @cached_property
@@ -400,6 +400,7 @@ _UNSERVED: Mapping[str, str] = {
     "moderation": "nothing is moderated here",
     "verbosity": "no engine has such a switch; ask for it in the prompt",
 }
+_SUPERSEDED: Mapping[str, str] = {"functions": "tools", "function_call": "tool_choice"}
 _UNSERVED_IN_TURNS: Mapping[str, str] = {
     "function_call": "send tool_calls",
     "audio": "send what was said as text",
@@ -428,9 +429,10 @@ def _refuse_unserved(request: ChatRequest, body: dict[str, Any]) -> None:
     if request.top_logprobs is not None and not request.logprobs:
         raise BadField("top_logprobs needs logprobs: true", param="top_logprobs")
     refuse_unserved(body, _UNSERVED)
-    for name, instead in (("functions", "tools"), ("function_call", "tool_choice")):
-        if body.get(name) is not None:
-            raise _unsupported(name, f"{name} is not served: send {instead}")
+    if not _SUPERSEDED.keys().isdisjoint(body):
+        for name, instead in _SUPERSEDED.items():
+            if body.get(name) is not None:
+                raise _unsupported(name, f"{name} is not served: send {instead}")
     _ = request.choice, request.media  # read once, here, where they may be wrong
 
 

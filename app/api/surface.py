@@ -5,7 +5,6 @@ clocks, admission, failover, keys and errors are the proxy's, and the same for a
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
@@ -115,7 +114,8 @@ class OverChat:
 
     def ignored(self, asked: ParsedRequest, dialect: Dialect) -> list[str]:
         """What the dialect does not take, and what this surface has no word for."""
-        return sorted({*ignored_fields(asked.body, dialect), *asked.ignored})
+        found = ignored_fields(asked.body, dialect)
+        return sorted({*found, *asked.ignored}) if asked.ignored else found
 
     def policy(self, asked: ParsedRequest, engine: AskedEngine, id_prefix: str) -> StreamPolicy:
         """As for any chat."""
@@ -169,8 +169,7 @@ class PassThroughSurface:
         raise NotImplementedError
 
 
-@dataclass(frozen=True)
-class Counts:
+class Counts(msgspec.Struct, frozen=True):
     """Token counts of a reply, for APIs that name them otherwise than the engine."""
 
     given: int = 0

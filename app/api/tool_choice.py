@@ -19,7 +19,7 @@ tried the other way when it is asked once more.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, cast
 
 import msgspec
@@ -41,8 +41,7 @@ _CUT = frozenset({"length", "content_filter"})
 """Finish reasons of a reply that was not ended by the model."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolPolicy:
+class ToolPolicy(msgspec.Struct, frozen=True):
     """mode: whether a call is forbidden, free or required. names: the tools that may be called; None: all declared.
     single: at most one call. said: the caller named a choice."""
 
@@ -61,9 +60,15 @@ class ToolPolicy:
         return self.mode != "none" and (self.names is None or name in self.names)
 
 
+_FREE = ToolPolicy(said=False)
+_WITHOUT_TOOLS = ToolPolicy("none", said=False)
+
+
 def read_choice(choice: Any, declared: Sequence[str], parallel: bool | None) -> ToolPolicy:
     """The choice of a chat request with these tools. Raises BadField, about `tool_choice`."""
     single = parallel is False
+    if choice is None and not single:
+        return _FREE if declared else _WITHOUT_TOOLS
     if choice is None:
         return ToolPolicy("auto" if declared else "none", None, single, said=False)
     if isinstance(choice, str):

@@ -82,6 +82,14 @@ class AdminClient:
         """Start a rollback to the previous engine; returns as `promote` does."""
         return self._start("/admin/rollback", {"model": model}, key, dry_run)
 
+    def drain(self, engine: str) -> dict[str, Any]:
+        """Send a replica no new requests; how many it still has."""
+        return self._start(f"/admin/engines/{quote(engine, safe='')}/drain", {}, None, False)
+
+    def undrain(self, engine: str) -> dict[str, Any]:
+        """Send a replica requests again."""
+        return self._start(f"/admin/engines/{quote(engine, safe='')}/undrain", {}, None, False)
+
     def cancel(self, operation: str) -> dict[str, Any]:
         """Cancel an operation; returns it."""
         return self._json("POST", f"{_path(operation)}/cancel")

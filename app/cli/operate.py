@@ -37,6 +37,10 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         command.add_argument("--dry-run", action="store_true", help="only show the plan")
         command.add_argument("--no-follow", action="store_true", help="begin it, and do not wait for its end")
     status = commands.add_parser("status", help="which engine serves which model, and what is under way")
+    drain = commands.add_parser("drain", help="send one replica of several no new requests")
+    undrain = commands.add_parser("undrain", help="send it requests again")
+    for command in (drain, undrain):
+        command.add_argument("engine", metavar="ENGINE", help="the replica")
     audit = commands.add_parser("audit", help="who changed what, and whether the chain of events holds")
     audit.add_argument(
         "--last", type=int, default=20, metavar="N", help="the newest events (default: %(default)s)"
@@ -48,6 +52,8 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         (promote, _promote),
         (rollback, _rollback),
         (status, _status),
+        (drain, _drain),
+        (undrain, _undrain),
         (audit, _audit),
         (reload, _reload),
     ):
@@ -146,6 +152,20 @@ def _follow(client: AdminClient, begun: dict[str, Any], args: argparse.Namespace
 def _status(client: AdminClient, args: argparse.Namespace) -> int:
     said = client.status()
     print(json.dumps(said, indent=1)) if args.json else show_status(said)
+    return 0
+
+
+def _drain(client: AdminClient, args: argparse.Namespace) -> int:
+    return _tell_drained(client.drain(args.engine), args)
+
+
+def _undrain(client: AdminClient, args: argparse.Namespace) -> int:
+    return _tell_drained(client.undrain(args.engine), args)
+
+
+def _tell_drained(said: dict[str, Any], args: argparse.Namespace) -> int:
+    what = f"gets no new requests; {said['open']} are open" if said["drained"] else "gets requests again"
+    print(json.dumps(said, indent=1) if args.json else f"{said['engine']} {what}")
     return 0
 
 

@@ -102,6 +102,7 @@ class PoolContext:
     metrics: Metrics
     log: Logger
     batch: IOBatch
+    changed: asyncio.Event  # set with every change of an engine's state
 
 
 class Backend:
@@ -119,6 +120,10 @@ class Backend:
         self._undecided: list[Judgement] = []
         self.gated = False  # a passing report put it in service
         self.caught = False  # a live reply held reasoning that was not asked for
+        # Of one among replicas:
+        self.identified = False  # it is what was promoted, as far as can be seen
+        self.refusal: str | None = None  # why it is not
+        self.drained = False  # an operator has taken it out
         self._context = context
         self._task: asyncio.Task[None] | None = None
         self._failure: DeployError | None = None  # of its last start
@@ -239,6 +244,8 @@ class Backend:
         else:
             self._decide(at_fault=True)  # it ended during those requests
             self.caught = False  # the next process starts with a clean record
+            self.identified, self.refusal = False, None
+            self._context.metrics.replica_refused(state.name, False)
         if state.state is Phase.FAILED and self.engine is not None:
             self._fail(self.engine.failure())
         self._show_conduct()
@@ -250,7 +257,8 @@ class Backend:
         self._notify()
 
     def _notify(self) -> None:
-        """Wake whoever waits in `up`."""
+        """Wake whoever waits in `up`, and who looks after replicas."""
+        self._context.changed.set()
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -344,9 +352,17 @@ class Backend:
         return self.engine is not None and self.engine.state.state is Phase.READY
 
     @property
-    def takes_requests(self) -> bool:
-        """Whether `route` gives a route."""
-        return self.engine is not None and self.engine.url is not None and self.breaker.passes
+    def takes_as_replica(self) -> bool:
+        """Whether `route` gives a route, and nothing keeps it out as one of several."""
+        passes = self.engine is not None and self.engine.url is not None and self.breaker.passes
+        return passes and self.identified and not self.drained
+
+    @property
+    def stays_out(self) -> str | None:
+        """Why it gets no requests as one of several replicas, though it may be up."""
+        if self.drained:
+            return "drained"
+        return self.refusal or (None if self.identified else "not identified yet")
 
     def route(self) -> Route | None:
         """Where to send a request; None if it takes none now."""

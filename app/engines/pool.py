@@ -16,7 +16,7 @@ from app.api.media import UNSUPPORTED, WORDS
 from app.config.config import Config, ModelConfig
 from app.engines.backend import Backend, EngineFactory, PoolContext, Route, driver
 from app.engines.balancer import AFFINITIES, Balancer, conversation
-from app.errors.tree import BadField, EngineDown, NotForChat, UnknownModel
+from app.errors.tree import BadField, EngineDown, NotForChat, Refused, UnknownModel
 from app.telemetry.log import Logger
 from app.telemetry.metrics import Metrics
 from app.upstream.batching import IOBatch
@@ -67,7 +67,8 @@ class EnginePool:
         self._config = config
         self._metrics = metrics
         self.batch = IOBatch()
-        self._context = PoolContext(factory, config.state_dir, metrics, log, self.batch)
+        self.changed = asyncio.Event()  # an engine's state, or who serves a model
+        self._context = PoolContext(factory, config.state_dir, metrics, log, self.batch, self.changed)
         self._backends: dict[str, Backend] = {}
         self._gated: set[str] = set()  # engines that a passing report put in service
         self._balancers = {name: Balancer() for name in config.models}
@@ -114,6 +115,7 @@ class EnginePool:
             self._describe(spec)
             self._metrics.conduct(spec.name, backend.conduct)
             self._metrics.open_at(spec.name, lambda: backend.upstream.open)
+            self._metrics.replica_refused(spec.name, False)
         return backend
 
     async def take_down(self, name: str) -> None:
@@ -136,15 +138,76 @@ class EnginePool:
         backend = self._backends.get(name)
         return backend.upstream.open if backend else 0
 
+    def started(self, name: str) -> Engine:
+        """The engine of this name, which has been made."""
+        return self._backends[name].make()
+
     def is_up(self, name: str) -> bool:
         """Whether the engine is ready, by its driver's state."""
         backend = self._backends.get(name)
         return backend is not None and backend.is_up
 
+    # ------------------------------------------------------------------------------- replicas
+
     def takes(self, name: str) -> bool:
-        """Whether requests may be sent to the engine now."""
+        """Whether requests may be sent to the engine now, as one of several replicas."""
         backend = self._backends.get(name)
-        return backend is not None and backend.takes_requests
+        return backend is not None and backend.takes_as_replica
+
+    def siblings(self, name: str) -> frozenset[str]:
+        """The other live engines of the models that this one serves; none: it is no replica."""
+        live = {one for route in self._table.values() if name in route.live for one in route.live}
+        return frozenset(live - {name})
+
+    def stays_out(self, name: str) -> str | None:
+        """Why a replica gets no requests, though it may be up; None: nothing keeps it out, or it is no replica."""
+        backend = self._backends.get(name)
+        return backend.stays_out if backend is not None and self.siblings(name) else None
+
+    def to_identify(self) -> list[str]:
+        """Replicas that are up and about which nothing is known yet."""
+        return sorted(
+            name
+            for name, backend in self._backends.items()
+            if backend.is_up and not backend.identified and backend.refusal is None and self.siblings(name)
+        )
+
+    def identified(self, name: str) -> None:
+        """A replica is what was promoted: it gets requests."""
+        if backend := self._backends.get(name):
+            backend.identified, backend.refusal = True, None
+            self._metrics.replica_refused(name, False)
+
+    def refuse(self, name: str, why: str) -> None:
+        """A replica is something else: it gets no requests until it has been started anew."""
+        if backend := self._backends.get(name):
+            backend.identified, backend.refusal = False, why
+            self._metrics.replica_refused(name, True)
+
+    def refused(self) -> dict[str, str]:
+        """Why each replica that was refused gets no requests."""
+        found = {name: backend.refusal for name, backend in self._backends.items() if self.siblings(name)}
+        return {name: why for name, why in sorted(found.items()) if why}
+
+    def drain_replica(self, name: str, drained: bool) -> int:
+        """Send a replica no new requests, or send it some again; the number that it still has.
+
+        Raises Refused: it is no replica, or no other one would take requests.
+        """
+        others = self.siblings(name)
+        if not others:
+            raise Refused(f"{name} is not one of several live engines of a model", "not_a_replica")
+        for model, route in self._table.items():
+            if (
+                drained
+                and name in route.live
+                and not any(self.takes(one) for one in route.live if one != name)
+            ):
+                raise Refused(f"no other replica of {model} takes requests now", "last_replica")
+        self._backends[name].drained = drained
+        return self.open(name)
+
+    # ------------------------------------------------------------------------- engines, one by one
 
     def trouble(self, name: str) -> str:
         """Why the engine is not up, by its driver's state."""
@@ -170,6 +233,7 @@ class EnginePool:
         """Send new requests of the model to these engines; those that have a route keep it."""
         self._table = {**self._table, model: self._route_to(model, live)}
         self._balancers[model].keep(live)
+        self.changed.set()
         self._metrics.route(model, live)
         if len(live) > 1:
             self._metrics.balances(model, AFFINITIES)
@@ -278,7 +342,7 @@ class EnginePool:
         loads = {
             backend.spec.name: backend.upstream.open
             for backend in self._of(table.live)
-            if backend.spec.name not in asked and backend.takes_requests
+            if backend.spec.name not in asked and backend.takes_as_replica
         }
         if not loads:
             return None
@@ -303,6 +367,7 @@ class EnginePool:
             backend.route() is not None and backend.age < FRESH_SECONDS
             for route in self._table.values()
             for backend in self._of(route.engines)
+            if route.balancer is None or backend.spec.name in route.spare or backend.takes_as_replica
         )
 
     def reset(self) -> None:

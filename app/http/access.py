@@ -89,17 +89,18 @@ class AccessControl:
     def _check(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> str | None:
         """The name of the key; None where none is needed. Raises Forbidden,
         UnsupportedMediaType or Unauthorized."""
+        has_keys = bool(self._keys)
         if self._local is not None:
             try:
                 self._local.check(headers, may_follow_links=path in self._open)
-                if method == "POST" and path in self._straight and not self._keys:
+                if method == "POST" and path in self._straight and not has_keys:
                     check_media_type(headers)
             except MannersError as error:
                 self._count(error.code)
                 raise
         if b"content-encoding" in headers:
             check_content_coding(headers[b"content-encoding"])
-        if self._keys and path.startswith(self._guarded) and path not in self._open:
+        if has_keys and path.startswith(self._guarded) and path not in self._open:
             api_key = headers.get(b"x-api-key", b"") if self._takes_api_key else b""
             authorization = headers.get(b"authorization", b"")
             try:

@@ -54,8 +54,8 @@ def public_router(pool: EnginePool, proxy: ProxyHandler, created: int, apis: Seq
             return _json(request, {"status": "draining"}, 503)
         if not pool.is_ready:
             return _json(request, {"status": "no engine is ready"}, 503)
-        ungated = pool.ungated
-        return _json(request, {"status": "ready", **({"ungated": ungated} if ungated else {})})
+        told = {"ungated": pool.ungated, "refused": pool.refused()}
+        return _json(request, {"status": "ready", **{name: what for name, what in told.items() if what}})
 
     return routes
 
@@ -131,6 +131,8 @@ def admin_router(
                 "serves": [model for model in pool.config.models if name in pool.model_route(model).live],
                 "state": str(running[name]["state"]) if name in running else "stopped",
                 "url": running.get(name, {}).get("url"),
+                "open": pool.open(name),
+                "stays_out": pool.stays_out(name),
                 "restarts": running.get(name, {}).get("restarts", 0),
                 "last_error": running.get(name, {}).get("last_error"),
                 "abilities": running.get(name, {}).get("abilities"),

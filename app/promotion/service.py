@@ -15,6 +15,7 @@ from app.promotion import overrides, repository, requests, steps
 from app.promotion.facts import suite_in_force, verified
 from app.promotion.memory_admission import MemoryAdmission
 from app.promotion.overrides import Override
+from app.promotion.replicas import ReplicaWatch
 from app.promotion.repository import RegistryExecutor, now
 from app.promotion.requests import PromotionRequest
 from app.promotion.spec_catalogue import SpecCatalogue
@@ -48,7 +49,7 @@ from app.registry.values import AuditEntry, AuditEvent, OperationRow
 from app.telemetry.log import Logger
 from app.telemetry.metrics import Metrics
 from app.telemetry.reply_window import ReplyWindow
-from deploy.core.tasks import spawn
+from deploy.core.tasks import spawn, supervise
 
 STATE_SECONDS = 10.0
 """Timeout of an operator's request to the registry."""
@@ -92,6 +93,7 @@ class PromotionService:
         self._worker = PromotionWorker(self._deps, metrics, log)
         self._startup: Startup | None = None
         self._verifying: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
 
     async def prepare(self, config: Config) -> None:
         """Record the engines that this configuration adds. Raises Refused (restart_required), NotStarted, StateUnavailable."""
@@ -145,6 +147,7 @@ class PromotionService:
         await self._startup.begin(live, unfinished)
         served = {engine for engines in live.values() for engine in engines}
         self._verifying = spawn(self._verify_weights(gated & served), "weights")
+        self._watching = supervise(ReplicaWatch(self._deps.pool, self.catalogue, self._log).run, "replicas")
         self._worker.start(unfinished)
 
     def _unfinished(self, registry: Registry) -> tuple[OperationState, ...]:
@@ -174,7 +177,7 @@ class PromotionService:
 
     async def stop(self) -> None:
         """Stop; an operation that runs is recovered at the next start. Idempotent."""
-        for task in (self._counting, self._verifying):
+        for task in (self._counting, self._verifying, self._watching):
             if task is not None:
                 task.cancel()
         if self._startup is not None:
@@ -298,6 +301,16 @@ class PromotionService:
             raise Refused(f"{operation} cannot be cancelled: {cure}", "not_cancellable")
         running.send(Cancel(by))
         return shown
+
+    async def drain_replica(self, engine: str, drained: bool, by: str) -> dict[str, Any]:
+        """Send a replica no new requests, or some again. Raises UnknownEngine, Refused (not_a_replica, last_replica)."""
+        self._check_started()
+        if engine not in self._deps.pool.running():
+            self.catalogue.digest(engine)  # raises UnknownEngine for one that there is not
+        left = self._deps.pool.drain_replica(engine, drained)
+        verb = "engine.drained" if drained else "engine.undrained"
+        await self.do(partial(_note, entry=AuditEntry(at=now(), actor=by, verb=verb, subject=engine)))
+        return {"engine": engine, "drained": drained, "open": left}
 
     # ---------------------------------------------------------------------------------- views
 

@@ -184,6 +184,10 @@ async def _serve(deps: Dependencies, plan: OperationPlan, engines: tuple[str, ..
     gated = await deps.registry.run(lambda registry: rests_on_report(registry, plan)) if new else False
     for engine in new if gated else ():
         deps.pool.trust(deps.catalogue.name(engine))
+    for (
+        name
+    ) in names:  # what has joined was identified; what has come back will be (`app.promotion.replicas`)
+        deps.pool.identified(name)
     deps.pool.route(plan.model, *names)
     deps.reply_window.switched(plan.model, *names)
 

@@ -1,8 +1,9 @@
 """Request accounting: what every finished request leaves in the metrics, the log and its trace."""
 
 import time
-from dataclasses import replace
 from typing import Any, Protocol
+
+from msgspec.structs import replace
 
 from app.api.surface import Counts
 from app.engines.backend import Judgement

@@ -173,21 +173,20 @@ class Choices:
         if not body:
             return False
         if not context.begun:
-            context.begun = True
             self._begin(self._out)
         self._is_over = isinstance(events[-1], Broken | Done)
         if self._is_over:
             self._deadlines.over()
         if self._keepalive is not None:
             self._keepalive.wrote(not self._is_over)
-        self._out.put({"type": "http.response.body", "body": body, "more_body": not self._is_over})
+        self._out.write(body, self._is_over)
+        context.begun = True
         return True
 
     def _begin(self, out: ResponseWriter) -> None:
         if self._keepalive is not None:
             return self._keepalive.open()
-        headers = STREAM_HEADERS + self._context.headers()
-        out.put({"type": "http.response.start", "status": 200, "headers": headers})
+        out.begin(STREAM_HEADERS + self._context.headers())
 
     def _gather(self) -> None:
         """The facts of all choices as those of one reply.

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from app.access.accounts import ANONYMOUS, Account, Admission
 from app.access.clock import unix_now
-from app.access.limits import estimate
+from app.access.limits import UNLIMITED, estimate
 from app.api.engine_request import NO_TOOLS_HINT, SOME_TOOLS_HINT, AskedEngine, answer_body, thinking_for
 from app.api.surface import Counts, Encoder, OverChat, ParsedRequest, PassThroughSurface, Surface
 from app.api.thinking_budget import ThoughtLimit, ThoughtPlan, Why, thought_plan
@@ -182,7 +182,7 @@ class RequestContext:
             number, size = self.parsed.chat.media_bytes
             body_bytes += number * MEDIUM_BYTES - size
         self.body_bytes = body_bytes
-        if self.admission is not None:
+        if self.admission is not None and self.account.limits is not UNLIMITED:
             most = (self.parsed.chat.most or 0) * self.parsed.count
             self.admission.reserve(estimate(body_bytes, most), unix_now())
 
@@ -316,7 +316,8 @@ class RequestContext:
     def headers(self) -> Headers:
         """What every reply carries."""
         headers = [(b"x-request-id", self.request_id.encode()), (b"x-manners-engine", self.engine.encode())]
-        headers += self.account.headers(unix_now())
+        if self.account.limits is not UNLIMITED:
+            headers += self.account.headers(unix_now())
         if self.ignored:
             names = ",".join(name for name in self.ignored if _FIELD_NAME.fullmatch(name))
             headers.append((b"x-manners-ignored", names[:512].encode()))

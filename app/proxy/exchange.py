@@ -2,8 +2,8 @@
 
     EngineReply -> Exchange.data -> Pipeline (app.stream) -> clocks, audit -> ReplyWriter -> caller
 
-A streamed chunk runs through one callback: parse, filter, count, encode, write. The task that serves the
-request is woken once a reply, at its end. The status line waits until there is something to show, or an
+A streamed chunk runs through one callback: parse, filter, count, encode, write. So does the head of a stream (`_begins`):
+the task that serves the request is woken once a reply, at its end. The status line waits until there is something to show, or an
 error to tell: an engine that fails before its first visible token gives the caller a real HTTP status. A
 thought that outgrows its limit is ended from here.
 
@@ -113,17 +113,15 @@ class Exchange:
     async def _ask(self, path: str, body: bytes) -> bool:
         """One reply of the engine to its end, and the caller's with it. False: it is to be asked again."""
         route, headers = self._context.route, self._context.trace.headers
-        async with route.upstream.ask(route.url + path, body, headers) as reply:
+        async with route.upstream.ask(route.url + path, body, headers, self._begins) as reply:
             if reply.status != 200:
                 raise await status_error(reply, path)
-            self._answered(reply)
-            if reply.is_stream:
-                reply.pour(self)
-            else:  # although it was asked to
+            if not reply.is_stream:  # although it was asked to
+                self._answered(reply, self._loop.create_future())
                 whole = BodyReader(MAX_JSON_FACTOR * self._budget.reply_bytes)
                 reply.pour(whole)
                 self._feed_message(await whole.done)
-            await self._over
+                await self._over
             if self._again == "answer":
                 return False
             if self._again == "hint":
@@ -135,14 +133,25 @@ class Exchange:
                 await _finish(reply)
             return True
 
-    def _answered(self, reply: EngineReply) -> None:
+    def _begins(self, reply: EngineReply, over: asyncio.Future[None]) -> bool:
+        """The engine's `Taker`: the head is here. A stream is read from now on, until it is `over`."""
+        if reply.status != 200 or not reply.is_stream:
+            return False
+        try:
+            self._answered(reply, over)
+            reply.pour(self)
+        except BaseException as error:
+            self._give_up(unwritten(error), error)
+        return True
+
+    def _answered(self, reply: EngineReply, over: asyncio.Future[None]) -> None:
         """The engine has answered 200, and not for the first time if it is asked again."""
         context = self._context
-        self._over = self._loop.create_future()
+        self._over = over
         if not self._has_answered:
-            self._has_answered = True
-            self._begin()
             self._writer = self._make_writer(reply)
+            self._begin()
+            self._has_answered = True
             return
         before, again = self._pipeline, self._again
         self._spoken = self._spoken and SpokenTokens()

@@ -66,7 +66,7 @@ class KeepAlive:
     def open(self) -> None:
         """The status line and the headers, if they have not gone out."""
         if not self.opened:
-            self._writer.put({"type": "http.response.start", "status": 200, "headers": self._headers})
+            self._writer.begin(self._headers)
             self.opened = True
 
     def wrote(self, more: bool) -> None:
@@ -97,6 +97,6 @@ class KeepAlive:
         due = max(self._last, self._clocks.shown) + self._seconds
         if now >= due:
             self.open()
-            self._writer.put({"type": "http.response.body", "body": self._comment, "more_body": True})
+            self._writer.write(self._comment)
             self._last, due = now, now + self._seconds
         return due - now

@@ -81,7 +81,8 @@ class StreamWriter:
             self._begin()
         if self._keepalive is not None:
             self._keepalive.wrote(not is_last)
-        self._out.put({"type": "http.response.body", "body": body, "more_body": not is_last})
+        self._out.write(body, is_last)
+        self._context.begun = True
 
     async def deliver(self) -> None:
         """See `ReplyWriter`."""
@@ -99,9 +100,7 @@ class StreamWriter:
         if self._keepalive is not None:
             self._keepalive.open()
         else:
-            headers = STREAM_HEADERS + self._context.headers()
-            self._out.put({"type": "http.response.start", "status": 200, "headers": headers})
-        self._context.begun = True
+            self._out.begin(STREAM_HEADERS + self._context.headers())
 
     def _pause(self) -> None:
         self._reply.pause()

@@ -11,11 +11,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, MutableMapping
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from app.upstream.batching import IOBatch
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
 
 
 @types.coroutine
@@ -34,16 +35,33 @@ def _carry_on(coroutine: Coroutine[Any, Any, None], waits_for: Any) -> Generator
 
 
 def uvicorn_cycle(send: Send) -> Any:
-    """uvicorn's RequestResponseCycle (httptools) behind its `send`, to whose transport a body chunk can be
-    written without a coroutine: 2.5 us a chunk less. None for any other server. A look into uvicorn's insides,
+    """uvicorn's RequestResponseCycle (httptools) behind its `send`, to whose transport bytes can be written without a
+    coroutine: 2.5 us a chunk less. None for any other server. A look into uvicorn's insides,
     so pyproject.toml has an upper bound for it, and a test notices when they change.
     """
     cycle = getattr(send, "__self__", None)
     return cycle if isinstance(cycle, RequestResponseCycle) else None
 
 
+def _opened(cycle: Any, headers: Headers) -> bytes:
+    """The head of a chunked 200, as uvicorn writes it; its cycle takes it for sent."""
+    cycle.response_started = cycle.chunked_encoding = True
+    lines = [b"%b: %b\r\n" % header for header in (*cycle.default_headers, *headers)]
+    close = b"" if cycle.keep_alive else b"connection: close\r\n"
+    return b"".join([STATUS_LINE[200], *lines, close, b"transfer-encoding: chunked\r\n\r\n"])
+
+
+def _complete(cycle: Any) -> None:
+    """The last byte was written: what uvicorn does then."""
+    cycle.response_complete = True
+    cycle.message_event.set()
+    if not cycle.keep_alive:
+        cycle.transport.close()
+    cycle.on_response()
+
+
 class ResponseWriter:
-    """Sends messages in order. `on_full` and `on_free` are called when a slow reader blocks it.
+    """Sends a streamed reply in order. `on_full` and `on_free` are called when a slow reader blocks it.
 
     `on_failed` is called with what a send raised that nobody waits for. The queue is bounded by what makes
     it: from `on_full` on, nothing more is read from the engine.
@@ -66,19 +84,34 @@ class ResponseWriter:
         self._task: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
         self._abandoned = False
+        self._head: Headers | None = None  # not sent yet
         self._cycle = uvicorn_cycle(send)
 
-    def write(self, body: bytes) -> None:
-        """More of a body whose head has been put."""
+    def begin(self, headers: Headers) -> None:
+        """The reply's head. It goes out with the first bytes of the body, in one write: each wakes the peer."""
+        self._head = headers
+
+    def write(self, body: bytes, is_last: bool = False) -> None:
+        """More of the body."""
         cycle = self._cycle
-        if (
-            self._task is None
-            and cycle is not None
-            and cycle.chunked_encoding
-            and not (cycle.flow.write_paused or cycle.disconnected)
-        ):
-            return self._batch.write(cycle.transport, b"%x\r\n%b\r\n" % (len(body), body))
-        self.put({"type": "http.response.body", "body": body, "more_body": True})
+        if self._task is not None or cycle is None or cycle.flow.write_paused or cycle.disconnected:
+            return self._put_body(body, is_last)
+        data = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+        if self._head is not None:
+            data = _opened(cycle, self._head) + data
+            self._head = None
+        if not is_last:
+            return self._batch.write(cycle.transport, data)
+        self._batch.flush()
+        cycle.transport.write(data + b"0\r\n\r\n")
+        _complete(cycle)
+
+    def _put_body(self, body: bytes, is_last: bool) -> None:
+        """As ASGI has it."""
+        if self._head is not None:
+            self.put({"type": "http.response.start", "status": 200, "headers": self._head})
+            self._head = None
+        self.put({"type": "http.response.body", "body": body, "more_body": not is_last})
 
     def put(self, message: MutableMapping[str, Any]) -> None:
         """Send a message now, or after those that wait already."""

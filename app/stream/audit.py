@@ -19,6 +19,7 @@ class ReplyAudit:
     def __init__(self, thinking: bool) -> None:
         self._thinking = thinking
         self._text: list[str] = []
+        self.text = self._text.append  # one piece of visible text; no method, for it is called for each chunk
         self.calls: list[tuple[str, list[str]]] = []  # names, and the fragments of their arguments
         self.reason: str | None = None  # of the last choice that ended
         self.stripped: set[str] = set()
@@ -42,10 +43,6 @@ class ReplyAudit:
     def is_judgeable(self) -> bool:
         """Whether there is something to judge: words, a call, a thought, or an end without any."""
         return bool(self._text or self.calls or self.stripped or self.reason)
-
-    def text(self, text: str) -> None:
-        """One piece of visible text."""
-        self._text.append(text)
 
     def breaches(self) -> set[str]:
         """Names of the detectors that fired: leak, raw_tool_call, empty, markdown, loop.

@@ -49,7 +49,11 @@ class Clocks:
 
     def text(self, text: str, now: float) -> None:
         """Note one piece of visible text: what `feed` would, the short way."""
-        self._visible(now)
+        if self.first_content is None:
+            self._visible(now)
+        elif now - self._shown > self.max_gap:
+            self.max_gap = now - self._shown
+        self._shown = self.last_token = now
         if self.first_sentence is None:
             self._sentence(text, now)
 

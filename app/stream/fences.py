@@ -14,6 +14,8 @@ class Fences:
     CommonMark's rule: a fence opens at the start of a line (three spaces at most before it); the
     info string of a backtick fence holds no backtick, so an inline ``` opens nothing. Of the line
     only its shape is kept, so work and memory do not grow with its length.
+
+    line_may_open: the current line could still become a fence; else text on it need not be fed.
     """
 
     def __init__(self) -> None:
@@ -26,7 +28,7 @@ class Fences:
         at = 0
         while True:
             end = text.find("\n", at)
-            if self._may_open:
+            if self.line_may_open:
                 self._extend(text, at, len(text) if end < 0 else end)
             if end < 0:
                 return
@@ -36,15 +38,10 @@ class Fences:
     @property
     def inside(self) -> bool:
         """Whether the next character stands in a fence; an opening line counts at once."""
-        return bool(self._fence) or (self._may_open and self._size >= _MIN_MARKER)
-
-    @property
-    def line_may_open(self) -> bool:
-        """Whether the current line could still become a fence: text on it must be fed."""
-        return self._may_open
+        return bool(self._fence) or (self.line_may_open and self._size >= _MIN_MARKER)
 
     def _start_line(self) -> None:
-        self._may_open = True
+        self.line_may_open = True
         self._indent = 0
         self._mark = ""  # the character of the line's marker
         self._size = 0  # how often it stands there
@@ -58,7 +55,7 @@ class Fences:
             stop = _run(_MARKS[self._mark], text, at)
             self._size += stop - at
             at = stop
-        if self._may_open and self._mark and at < end:
+        if self.line_may_open and self._mark and at < end:
             self._take_info(text, at, end)
 
     def _take_indent(self, text: str, at: int, end: int) -> int:
@@ -66,18 +63,18 @@ class Fences:
         self._indent += stop - at
         if stop < end and text[stop] in _MARKS:
             self._mark = text[stop]
-        self._may_open = self._indent <= _MAX_INDENT and (stop == end or bool(self._mark))
-        return stop if self._may_open else end
+        self.line_may_open = self._indent <= _MAX_INDENT and (stop == end or bool(self._mark))
+        return stop if self.line_may_open else end
 
     def _take_info(self, text: str, at: int, end: int) -> None:
         self._in_info = True
         if self._size < _MIN_MARKER or (self._mark == "`" and text.find("`", at, end) >= 0):
-            self._may_open = False
+            self.line_may_open = False
         elif not self._has_info:
             self._has_info = bool(text[at:end].strip())
 
     def _end_line(self) -> None:
-        if self._may_open and self._size >= _MIN_MARKER:
+        if self.line_may_open and self._size >= _MIN_MARKER:
             if not self._fence:
                 self._fence, self._fence_size = self._mark, self._size
             elif self._mark == self._fence and self._size >= self._fence_size and not self._has_info:

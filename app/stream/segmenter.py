@@ -58,6 +58,10 @@ _LINE_NAME = re.compile(r"(?:\A[\s},;]*+|\n[^\S\n]*+)(?P<name>[A-Za-z_][\w.-]{0,
 """What may be the name of a tool, and begin a call by its name alone."""
 
 
+_ELEMENT = re.compile(r"<(function|parameter)(?=[\s>])")
+"""Opening tags in XML whose end tags look like those of a call. The scanner holds such a tag until it is known to be none,
+so that it is said in one piece."""
+
 _BLOCK = 512
 """Characters that are read at once: behind each tag the rest of them is copied, so a long delta goes in
 blocks, which keeps the work linear. No outcome depends on where a text is cut."""
@@ -88,6 +92,7 @@ class Segmenter:
         self._index = RESCUED_INDEX - 1
         self._fences = Fences()
         self._fences_of_thought = Fences()
+        self._elements: dict[str, int] = {}  # of an answer in XML, by name: those that are open
         self._said = False
         self._final_seen = False
         self._strip = True  # newlines before the first word, and after a thought, are no speech
@@ -335,9 +340,17 @@ class Segmenter:
             return ""
         if match.lastgroup in CALL_OPENERS or match.lastgroup in CALL_ENDERS:
             self._call_tag(match, before, out)
+        elif self._is_code(match, before):
+            self._say(match[0], out)
         else:
             self._tag(match, out)
         return text[match.end() :]
+
+    def _is_code(self, match: re.Match[str], before: str) -> bool:
+        """Whether a think tag stands in a code fence as a string, or as a type: `"<think>"`, `Box<Thought>`."""
+        if not (before and self._fences.inside):
+            return False
+        return before in _QUOTES or (match.lastgroup == "open" and (before.isalnum() or before == "_"))
 
     def _bracket(self, text: str, cut: int) -> int:
         """Where a bracket begins a line, and may begin a call; `cut` if none does before it."""
@@ -410,13 +423,23 @@ class Segmenter:
     def _call_tag(self, match: re.Match[str], before: str, out: list[Segment]) -> None:
         """A tag of a call, in speech. Without tools one in a fence is an example."""
         assert self._rules is not None
-        if self._fences.inside and (match.lastgroup in CALL_ENDERS or not self._rules.tools):
+        ends = match.lastgroup if match.lastgroup in CALL_ENDERS else None
+        is_example = self._fences.inside and (ends or not self._rules.tools)
+        if is_example or (ends and self._ends_element(ends)):
             self._say(match[0], out)
         elif match.lastgroup in CALL_OPENERS:
             self._open_block(match, before)
         else:
             out.append(Dropped(""))
             self._last = ">"
+
+    def _ends_element(self, role: str) -> bool:
+        """Whether this end tag belongs to an element of XML that is an answer: its opening tag was no call's."""
+        name = role.removesuffix("_end")
+        is_open = self._elements.get(name, 0) > 0
+        if is_open:
+            self._elements[name] -= 1
+        return is_open
 
     def _tag(self, match: re.Match[str], out: list[Segment]) -> None:
         """A think tag in speech."""
@@ -442,6 +465,9 @@ class Segmenter:
             self._last = text[-1]
         if text and self._rules is not None:  # fences and lines are where the model wrote them
             self._fences.feed(text)
+            if "<" in text:
+                for name in _ELEMENT.findall(text.lower()):
+                    self._elements[name] = self._elements.get(name, 0) + 1
             line = (text.lstrip(_BEHIND_CALL) if self._swallow else text).rpartition("\n")
             self._line_is_blank = (bool(line[1]) or self._line_is_blank) and not line[2].strip()
         if self._strip and text:
@@ -520,7 +546,7 @@ class Segmenter:
         self._end_suspect(out)
         self._depth, self._state = 0, self._in_speech
         self._strip = True
-        out.append(ThoughtEnd())
+        out.append(ThoughtEnd(tagged=True))
 
     def _end_unclosed_thought(self, reason: str, out: list[Segment]) -> None:
         """The reply ended inside a thought: calls in it survive, and nothing of it is spoken."""

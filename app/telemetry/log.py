@@ -1,7 +1,7 @@
 """Structured logs: one line an event, on stderr, as JSON or as text (`[log]`).
 
 Only listed fields may be logged: names, numbers, ids, codes. No call site passes a
-prompt, a reply, a header or a key, and `_only_known` drops any field that is not on the list, so
+prompt, a reply, a header or a key, and any field that is not on the list is dropped, so
 that a mistake loses a field instead of leaking one.
 """
 
@@ -47,29 +47,46 @@ class LogOutput:
         self._least = LEVELS.index(level)
         self._encode = _json_line if form == "json" else _text_line
 
-    def drop(self, _: Any, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-        """Raises DropEvent for a line below the level."""
-        if method in LEVELS and LEVELS.index(method) < self._least:
+    def line(self, _: Any, level: str, event: structlog.typing.EventDict) -> bytes:
+        """The line. Raises DropEvent below the level."""
+        if LEVELS.index(level) < self._least:
             raise structlog.DropEvent
-        return event
-
-    def render(self, _: Any, __: str, event: structlog.typing.EventDict) -> bytes:
-        """The line."""
+        event["level"], event["timestamp"] = level, datetime.now(UTC)
+        if not event.keys() <= FIELDS:
+            event = {name: value for name, value in event.items() if name in FIELDS}
         return self._encode(event)
+
+
+class _Lines(structlog.BoundLoggerBase):
+    """structlog's filtering logger, for one processor that is called at once: in every request there is a line."""
+
+    def _say(self, level: str, event: str, fields: dict[str, Any]) -> None:
+        (process,) = self._processors
+        try:
+            line = process(self._logger, level, {"event": event, **fields})
+        except structlog.DropEvent:
+            return
+        self._logger.msg(line)
+
+    def debug(self, event: str, **fields: Any) -> None:
+        self._say("debug", event, fields)
+
+    def info(self, event: str, **fields: Any) -> None:
+        self._say("info", event, fields)
+
+    def warning(self, event: str, **fields: Any) -> None:
+        self._say("warning", event, fields)
+
+    def error(self, event: str, **fields: Any) -> None:
+        self._say("error", event, fields)
 
 
 def configure(output: LogOutput | None = None, stream: BinaryIO | None = None) -> Logger:
     """Set up structlog and route the standard library's warnings through it."""
     output = output or LogOutput()
     structlog.configure(
-        processors=[
-            output.drop,
-            structlog.processors.add_log_level,
-            _stamp,
-            _only_known,
-            output.render,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger("debug"),
+        processors=[output.line],
+        wrapper_class=_Lines,
         logger_factory=structlog.BytesLoggerFactory(stream or sys.stderr.buffer),
         cache_logger_on_first_use=False,
     )
@@ -101,11 +118,6 @@ def _quiet(logger: logging.Logger) -> None:
     logger.propagate = False
 
 
-def _stamp(_: Any, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    event["timestamp"] = datetime.now(UTC)
-    return event
-
-
 def _json_line(event: structlog.typing.EventDict) -> bytes:
     return _encode(event)
 
@@ -122,9 +134,3 @@ def _text_line(event: structlog.typing.EventDict) -> bytes:
 def _word(value: Any) -> str:
     text = str(value)
     return text if _PLAIN.fullmatch(text) else json.dumps(value, default=str)
-
-
-def _only_known(_: Any, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    if event.keys() <= FIELDS:
-        return event
-    return {key: value for key, value in event.items() if key in FIELDS}

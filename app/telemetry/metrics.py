@@ -5,6 +5,7 @@ process (tests) do not share counts. Buckets: reference set of the OTel GenAI co
 where the latencies of a voice assistant lie (50 ms to 1 s), so that SLO thresholds are bucket bounds.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -41,6 +42,15 @@ MAX_KEY_LABELS = 1024
 """Names of callers' keys that become labels while a gateway runs; further ones share UNKNOWN."""
 
 _Metric = TypeVar("_Metric", Counter, Gauge, Histogram)
+
+
+class _Histogram(Histogram):
+    """The library's, with the bucket looked up by bisection: six are observed in every request."""
+
+    def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
+        """Count this amount."""
+        self._sum.inc(amount)
+        self._buckets[bisect_left(self._upper_bounds, amount)].inc(1)
 
 
 class Queue(Protocol):
@@ -190,6 +200,11 @@ class Metrics:
         self._in_flight = self._gauge("manners_in_flight", "Requests being served.", ("model",))
         self._queue_depth = self._gauge("manners_queue_depth", "Requests waiting.", ("model",))
         self._active = self._gauge("manners_active_engine", "1 for each live engine of a model.", route)
+        self._refused = self._gauge(
+            "manners_replica_refused",
+            "1 for an engine that gets no requests: it is not what its report is about, or not what the other replicas are.",
+            ("engine",),
+        )
         self._open = self._gauge(
             "manners_engine_in_flight", "Requests that are open at an engine.", ("engine",)
         )
@@ -355,7 +370,7 @@ class Metrics:
 
     def put_down(self, name: str) -> None:
         """An engine was stopped on purpose: its series are removed, so that its silence raises no alert."""
-        for gauge in (self._ready, self._restarts, self._open):
+        for gauge in (self._ready, self._restarts, self._open, self._refused):
             gauge.remove(name)
         for state in CONDUCTS:
             self._conduct.remove(name, state)
@@ -382,6 +397,10 @@ class Metrics:
     def balanced(self, model: str, affinity: str) -> None:
         """A request of a model with replicas was given to one of them."""
         self._of(self._balanced, model, affinity).inc()
+
+    def replica_refused(self, engine: str, refused: bool) -> None:
+        """Whether an engine is kept out because it is not what its siblings are."""
+        self._refused.labels(engine).set(refused)
 
     def open_at(self, engine: str, count: Callable[[], float]) -> None:
         """Where the number of an engine's open requests is read from, at every scrape."""
@@ -443,7 +462,7 @@ class Metrics:
     def _histogram(
         self, name: str, text: str, labels: tuple[str, ...], buckets: tuple[float, ...]
     ) -> Histogram:
-        return Histogram(name, text, labels, buckets=buckets, registry=self.registry)
+        return _Histogram(name, text, labels, buckets=buckets, registry=self.registry)
 
     def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Counter:
         return Counter(name, text, labels, registry=self.registry)

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from msgspec import Struct
+
 from app.stream.clocks import Clocks
 
 KEPT: Final = 2048
@@ -26,8 +28,7 @@ NO_FAULT: Final = frozenset({"engine_busy", "total_timeout", "reply_fully_filter
 made to say only what is not spoken, or to call what it would not."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReplyOutcome:
+class ReplyOutcome(Struct, frozen=True):
     """One reply. `judged`: there was something for the detectors to look at, and `breaches` are their names.
 
     `wait` is seconds from when the engine was asked to the first content of a streamed reply, None

@@ -53,10 +53,9 @@ class IOBatch:
 
     def write(self, transport: asyncio.Transport, data: bytes) -> None:
         """Write when the reads of this batch are processed; at once outside of that."""
-        if self._working:
-            self._writes.append((transport, data))
-        else:
-            _write(transport, data)
+        self._writes.append((transport, data))
+        if not self._working:
+            self.flush()
 
     def work(self) -> None:
         """Process what was read, then write. May be called from within a callback.
@@ -88,7 +87,11 @@ class IOBatch:
         if writes := self._writes:
             self._writes = []
             for transport, data in writes:
-                _write(transport, data)
+                try:
+                    if not transport.is_closing():
+                        transport.write(data)
+                except Exception as error:
+                    _cut_off(transport, error)
 
 
 def _run(batch: IOBatch) -> None:
@@ -100,14 +103,10 @@ def _run(batch: IOBatch) -> None:
             asyncio.get_running_loop().call_soon(_run, batch)
 
 
-def _write(transport: asyncio.Transport, data: bytes) -> None:
+def _cut_off(transport: asyncio.Transport, error: Exception) -> None:
     """A caller whose connection does not take a write has lost a part of the reply: it must not get the rest."""
-    try:
-        if not transport.is_closing():
-            transport.write(data)
-    except Exception as error:
-        _report("a write to a caller failed", error)
-        _attempt(transport.abort)
+    _report("a write to a caller failed", error)
+    _attempt(transport.abort)
 
 
 def _fail(reader: Reader, error: BaseException) -> None:

@@ -10,11 +10,12 @@ import ssl
 import time
 from collections import deque
 from collections.abc import Mapping
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from app.errors.tree import EngineBroke
 from app.upstream.batching import IOBatch
-from app.upstream.connection import DISCONNECTED, EngineReply, translate
+from app.upstream.connection import DISCONNECTED, EngineReply, Taker, translate
 
 KEEP_ALIVE_SECONDS = 4.0
 """Idle connections are dropped before uvicorn-based engines close theirs (after 5 s)."""
@@ -31,6 +32,7 @@ class Upstream:
         self._connect_timeout = connect_timeout
         self._batch = batch
         self._idle: deque[EngineReply] = deque()
+        self._expiry: asyncio.TimerHandle | None = None  # of the oldest idle connection, or sooner
         self._tls: ssl.SSLContext | None = None
         self.open = 0  # replies outstanding
 
@@ -39,26 +41,33 @@ class Upstream:
         while self._idle:
             self._idle.pop().close()
 
-    def ask(self, url: str, body: bytes, headers: Mapping[str, str]) -> "_Asking":
-        """`async with`: POST a request; the block reads the reply, whose head has arrived.
+    def ask(self, url: str, body: bytes, headers: Mapping[str, str], taker: Taker | None = None) -> "_Asking":
+        """`async with`: POST a request; the block begins when the reply's head is here, or as the taker says.
 
         Raises:
-            EngineDown: no connection. EngineBroke: it broke off before it answered.
+            EngineDown: no connection. EngineBroke: it broke off before it answered. And what the taker gives.
         """
-        return _Asking(self, url, _request(url, body, headers))
+        return _Asking(self, url, _request(url, body, headers), taker)
 
     def _give_back(self, reply: EngineReply) -> None:
         if not reply.is_reusable:
             return reply.close()
         reply.idle_since = time.monotonic()
         self._idle.append(reply)
-        asyncio.get_running_loop().call_later(KEEP_ALIVE_SECONDS, self._expire)
+        if self._expiry is None:  # one timer for all: a busy pool would set hundreds a second
+            self._expire_in(KEEP_ALIVE_SECONDS)
+
+    def _expire_in(self, seconds: float) -> None:
+        self._expiry = asyncio.get_running_loop().call_later(seconds, self._expire)
 
     def _expire(self) -> None:
         """Drop connections that have been idle too long; the oldest stands first."""
+        self._expiry = None
         limit = time.monotonic() - KEEP_ALIVE_SECONDS + 0.01
         while self._idle and self._idle[0].idle_since <= limit:
             self._idle.popleft().close()
+        if self._idle:
+            self._expire_in(self._idle[0].idle_since - limit)
 
     async def _connect(self, url: str) -> EngineReply:
         parts = urlsplit(url)
@@ -88,10 +97,10 @@ class Upstream:
 class _Asking:
     """A class, not a generator: it runs in every request."""
 
-    __slots__ = ("_reply", "_request", "_upstream", "_url")
+    __slots__ = ("_reply", "_request", "_taker", "_upstream", "_url")
 
-    def __init__(self, upstream: Upstream, url: str, request: bytes) -> None:
-        self._upstream, self._url, self._request = upstream, url, request
+    def __init__(self, upstream: Upstream, url: str, request: bytes, taker: Taker | None) -> None:
+        self._upstream, self._url, self._request, self._taker = upstream, url, request, taker
         self._reply: EngineReply | None = None
 
     async def __aenter__(self) -> EngineReply:
@@ -104,10 +113,10 @@ class _Asking:
                 if not reply.is_reusable:
                     continue
                 try:
-                    await reply.send(self._request)
+                    await reply.send(self._request, self._taker)
                     return reply
                 except EngineBroke as error:
-                    if fresh or error.code != DISCONNECTED:
+                    if fresh or reply.answered or error.code != DISCONNECTED:
                         raise
                     # An idle connection was closed under us, before the engine answered: again.
         except BaseException:
@@ -121,9 +130,15 @@ class _Asking:
 
 
 def _request(url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
+    lines = [f"{name}: {value}\r\n" for name, value in headers.items() if value.isprintable()]
+    more = "".join(lines).encode("latin-1", "replace")
+    return b"%bcontent-length: %d\r\n%b\r\n%b" % (_head(url), len(body), more, body)
+
+
+@lru_cache(256)
+def _head(url: str) -> bytes:
+    """What is the same in all requests to an address."""
     parts = urlsplit(url)
-    lines = [f"POST {parts.path} HTTP/1.1", f"host: {parts.netloc}", f"content-length: {len(body)}"]
-    lines += ["content-type: application/json", "accept: text/event-stream, application/json"]
-    lines += ["accept-encoding: identity"]
-    lines += [f"{name}: {value}" for name, value in headers.items() if value.isprintable()]
-    return "\r\n".join(lines).encode("latin-1", "replace") + b"\r\n\r\n" + body
+    lines = [f"POST {parts.path} HTTP/1.1", f"host: {parts.netloc}", "content-type: application/json"]
+    lines += ["accept: text/event-stream, application/json", "accept-encoding: identity", ""]
+    return "\r\n".join(lines).encode("latin-1", "replace")

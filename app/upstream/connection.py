@@ -10,6 +10,7 @@ is how an engine learns that its client is gone.
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from typing import Protocol, cast
 
 import httptools
@@ -53,6 +54,11 @@ def translate(error: BaseException) -> MannersError:
     raise error
 
 
+Taker = Callable[["EngineReply", "asyncio.Future[None]"], bool]
+"""Called when a reply's head is here; whether it takes the reply: then the future that `send` gave is its own, to be
+done when it likes. So nobody needs to be woken for a head."""
+
+
 class Sink(Protocol):
     """Takes the body of a reply, in the event loop's thread.
 
@@ -82,12 +88,14 @@ class EngineReply(asyncio.Protocol):
         self.idle_since = 0.0
         self._transport: asyncio.Transport | None = None
         self._head: asyncio.Future[None] | None = None
+        self._taker: Taker | None = None
         self._sink: Sink | None = None
         self._parts: list[bytes] = []  # of the body, not yet given to the sink
+        self.on_body = self._parts.append  # what the parser calls
         self._error: MannersError | None = None
         self._ended = False
         self._aborted = False
-        self._answered = False  # at least a byte has come
+        self.answered = False  # at least a byte has come
         self._framing_bytes = 0  # not body, less what the body has paid for
         self._header_count = 0
         self._early_bytes = 0
@@ -95,14 +103,15 @@ class EngineReply(asyncio.Protocol):
 
     # What the pool and the relay call.
 
-    def send(self, request: bytes) -> asyncio.Future[None]:
-        """Send a request; the future is done when the reply's head is here."""
+    def send(self, request: bytes, taker: Taker | None = None) -> asyncio.Future[None]:
+        """Send a request; the future is done when the reply's head is here, or as the taker says."""
         assert self._transport is not None
         self._parser = httptools.HttpResponseParser(self)
         self.status, self.headers, self.complete = 0, {}, False
-        self._sink, self._parts, self._error, self._ended = None, [], None, False
-        self._answered, self._framing_bytes, self._early_bytes = False, 0, 0
-        self._head = asyncio.get_running_loop().create_future()
+        self._sink, self._error, self._ended = None, None, False
+        self._parts.clear()
+        self.answered, self._framing_bytes, self._early_bytes = False, 0, 0
+        self._head, self._taker = asyncio.get_running_loop().create_future(), taker
         self._transport.write(request)
         return self._head
 
@@ -165,7 +174,7 @@ class EngineReply(asyncio.Protocol):
             return
         if self.complete:
             return self.close()
-        self._answered = True
+        self.answered = True
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -225,11 +234,12 @@ class EngineReply(asyncio.Protocol):
                 "the engine's reply has a status or a coding that is not read here", "upstream_malformed"
             )
         self.status = status
-        if self._head and not self._head.done():
+        if self._head is None or self._head.done():
+            return
+        if self._taker is not None and self._taker(self, self._head):
+            self._head = None
+        else:
             self._head.set_result(None)
-
-    def on_body(self, body: bytes) -> None:
-        self._parts.append(body)
 
     def on_message_complete(self) -> None:
         if self.status:  # not one of the 1xx kind
@@ -267,9 +277,10 @@ class EngineReply(asyncio.Protocol):
         sink = self._sink
         if sink is None:
             return
-        if self._parts:
-            parts, self._parts = self._parts, []
-            sink.data(parts[0] if len(parts) == 1 else b"".join(parts))
+        if parts := self._parts:
+            data = parts[0] if len(parts) == 1 else b"".join(parts)
+            parts.clear()
+            sink.data(data)
         if self._ended or self._error:
             sink.end(self._error)
             self._sink = None  # not before: an end that raised is reported again, with the error
@@ -282,8 +293,8 @@ class EngineReply(asyncio.Protocol):
         if self.status and not framed and error is None and not self._aborted:
             self.on_message_complete()  # a body that lasts until the connection closes
             return self._deliver()
-        what = "in mid-reply" if self._answered else "before it answered"
-        code = "upstream_truncated" if self._answered else DISCONNECTED
+        what = "in mid-reply" if self.answered else "before it answered"
+        code = "upstream_truncated" if self.answered else DISCONNECTED
         self._fail(EngineBroke(f"the engine closed the connection {what}", code))
 
     def _fail(self, error: MannersError) -> None:

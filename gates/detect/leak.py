@@ -48,7 +48,8 @@ def find_leaks(
     findings = []
     if reasoning.strip() and not thinking:
         findings.append(detection("leak", "reasoning", reasoning, 0, len(reasoning), part="reasoning"))
-    findings += [detection("leak", "tag", content, *span) for span in merged(tags(content, tokens))]
+    if spans := list(tags(content, tokens)):
+        findings += [detection("leak", "tag", content, *span) for span in merged(spans)]
     findings += _wording(content)
     if completion_tokens is not None and not thinking:
         unseen = hidden_tokens(content, called, reasoning, completion_tokens)
@@ -80,6 +81,8 @@ def hidden_tokens(content: str, called: str, reasoning: str, completion_tokens: 
 def _wording(content: str) -> list[Detection]:
     """Decisive patterns one by one; light ones as one detection, which decides only if they are dense enough."""
     hits = list(_matches(content))
+    if not hits:
+        return []
     sure = {(start, end): pattern for pattern, start, end in hits if pattern.weight >= DECISIVE_WEIGHT}
     findings = [detection("leak", pattern.kind, content, *span) for span, pattern in sorted(sure.items())]
     light = sorted((hit for hit in hits if hit[0].weight < DECISIVE_WEIGHT), key=lambda hit: hit[1:])

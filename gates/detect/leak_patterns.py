@@ -18,6 +18,7 @@ beginning of a sentence is checked afterwards, on the few characters before it.
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -211,7 +212,8 @@ PATTERNS: Final = (
 
 # ------------------------------------------------------------------------------------------ the look-up
 
-_WORD: Final = re.compile(r"[a-z]+")
+_LETTERS: Final = bytes(byte if chr(byte) in string.ascii_lowercase else 0x20 for byte in range(256))
+"""What `bytes.translate` makes blanks of all bytes with that are no small letters."""
 _FILLERS: Final = (
     r"okay|ok|so|first|next|then|now|also|but|and|or|hmm+|wait|therefore|thus|oh|no|alright|right|well|actually|ah|good|"
     r"let's\ see|let\ me\ see|let\ me\ think|let's\ think"
@@ -243,6 +245,8 @@ _BY_WORD: Final = _index()
 # Patterns without Latin letters are searched as substrings: Kannada attaches endings to words, and
 # Chinese has no spaces.
 _FOREIGN: Final = tuple(pattern for pattern in PATTERNS if not _is_ascii(pattern))
+_INITIALS: Final = {part[0] for pattern in _FOREIGN for need in pattern.needs for part in need}
+_MAY_BE_FOREIGN: Final = re.compile(f"[{''.join(sorted(_INITIALS))}]")
 
 
 def fold(text: str) -> str:
@@ -255,14 +259,14 @@ def fold(text: str) -> str:
 
 def candidates(low: str) -> list[LeakPattern]:
     """The patterns that may match a folded text, each once; usually few or none."""
-    words = set(_WORD.findall(low))
+    words = set(low.encode("ascii", "replace").translate(_LETTERS).decode().split())
     chosen = {
         id(pattern): pattern
         for word in _BY_WORD.keys() & words
         for need, pattern in _BY_WORD[word]
         if need <= words
     }
-    if not low.isascii():
+    if _MAY_BE_FOREIGN.search(low):
         for pattern in _FOREIGN:
             if any(part in low for need in pattern.needs for part in need):
                 chosen[id(pattern)] = pattern

@@ -44,7 +44,7 @@ _NEAR: Final = re.compile(
 
 def find_raw_calls(text: str, names: Sequence[str] = ()) -> list[Detection]:
     """Calls, parts of calls, and mentions of tools, in order. `names` are the tools that were sent."""
-    if not ("<" in text or "[" in text or "{" in text or "_" in text or _speaks(text, names)):
+    if not ("<" in text or "[" in text or "{" in text or "_" in text or (names and _speaks(text, names))):
         return []
     spans = sorted({*_spans(text, names)}, key=lambda span: (span[1], -span[2]))
     return [detection("raw_call", kind, text, start, end) for kind, start, end in _outer(spans)]

@@ -37,12 +37,11 @@ _TAGS: Final = re.compile(
 )
 # Harmony, if a detokenizer has removed its tokens: "analysisWe need to", "assistantfinalHello".
 _HARMONY: Final = re.compile(r"^analysis(?=[A-Z])|assistant(?:final|analysis|commentary)(?=[A-Z<])")
-_STARTS: Final = ("<", "&lt;", "◁", "[")
 
 
 def tags(text: str, tokens: Collection[str] = ()) -> Iterator[tuple[int, int]]:
     """Spans of known tags, and of the given special tokens, in a text."""
-    if any(start in text for start in _STARTS):
+    if "<" in text or "[" in text or "&lt;" in text or "◁" in text:
         for match in _TAGS.finditer(text):
             yield match.span()
     if "analysis" in text or "assistant" in text:

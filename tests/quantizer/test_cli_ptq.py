@@ -164,7 +164,7 @@ REFUSED: list[tuple[Spoil, int, str]] = [
     (no_assistant, 65, "mine.jsonl:1: has no message of the assistant's, so there is nothing to learn"),
     (not_json, 65, "mine.jsonl:1: not JSON"),
     (own_recipe, 78, "weights.scale: unknown key; did you mean 'scales'?"),
-    (scores_of_another_run, 65, "scores of another run; remove it to begin anew"),
+    (scores_of_another_run, 65, "scores of another run; remove it to start over"),
     (lambda *_: ["--recipe", "defualt"], 78, "defualt: no such recipe; did you mean 'default'?"),
     (lambda *_: ["--recipe", "qad"], 78, "qad trains: run it with manners quantize qat (or qad), not ptq"),
     (lambda *_: ["--set", "layers.exclude=['*gate']"], 78, "layers.exclude: '*gate' matches no layer"),

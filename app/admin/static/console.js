@@ -187,7 +187,7 @@ function showModel(name, model) {
 
 function showEngines() {
   paint($("engines"), engines, () => table(["Engine", "State", "Serves", "Dialect", "Driver", "Restarts", "Last error"],
-    engines.map((e) => [e.name, chip(e.state), e.serves.join(", ") || null, e.dialect, e.driver, String(e.restarts), e.last_error]),
+    engines.map((e) => [e.name, [chip(e.state), e.stays_out ? chip(e.stays_out, "open") : null], e.serves.join(", ") || null, e.dialect, e.driver, String(e.restarts), e.last_error]),
     "No engine is configured."));
 }
 

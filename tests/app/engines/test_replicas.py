@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -14,9 +15,9 @@ import pytest
 from app.config.config import Config, parse
 from tests.app.api.test_chat_live import MODELS
 from tests.app.engines.test_killed import stream
-from tests.app.house import NEVER, Answer, House, eventually, run
+from tests.app.house import NEVER, TOKEN, Answer, House, eventually, run
 from tests.scale import scaled
-from tests.script import Reset, status
+from tests.script import Head, Reset, Say, Until, reply, status, text
 from tests.scripted_engine import ScriptedEngine
 
 STREAMS = scaled(80, 200)
@@ -42,9 +43,15 @@ async def replicas(
     """A gateway over scripted engines of these names, all of them up."""
     async with AsyncExitStack() as stack:
         engines = {name: await stack.enter_async_context(ScriptedEngine()) for name in names}
+        for engine in engines.values():
+            engine.answers["/props"] = {"model_path": "/weights/annie.gguf"}
         config = settings(base, {name: engine.url for name, engine in engines.items()}, **model)
         house = await stack.enter_async_context(run(config, next(iter(engines.values()))))
-        await eventually(lambda: all(house.gateway.pool.is_up(name) for name in names))
+        pool, live = house.gateway.pool, house.gateway.config.models["annie"].live
+        await eventually(
+            lambda: all(pool.takes(name) or name not in live for name in names) or len(live) == 1
+        )
+        await eventually(lambda: all(pool.is_up(name) for name in names))
         yield house, engines
 
 
@@ -111,6 +118,109 @@ async def test_a_model_with_one_live_engine_has_no_balancer(tmp_path: Path) -> N
         assert (await house.metrics())("manners_affinity_total") == 0
 
 
+async def test_a_replica_that_states_another_model_gets_no_requests(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        one, two = [await stack.enter_async_context(ScriptedEngine()) for _ in range(2)]
+        one.answers["/props"] = {"model_path": "/weights/annie.gguf"}
+        two.answers["/props"] = {"model_path": "/old/annie-before.gguf"}
+        house = await stack.enter_async_context(
+            run(settings(tmp_path, {"one": one.url, "two": two.url}), one)
+        )
+        pool = house.gateway.pool
+        await eventually(lambda: pool.takes("one") != pool.takes("two") and pool.refused())
+        (wrong,) = pool.refused()
+        right = {"one": "two", "two": "one"}[wrong]
+        assert [served_by(await house.ask()) for _ in range(4)] == [right] * 4
+        line = await house.log.until(1, "replica_refused")
+        assert (line["engine"], line["code"]) == (wrong, "mismatch_replica")
+        metrics = await house.metrics()
+        assert metrics("manners_replica_refused", engine=wrong) == 1
+        assert metrics("manners_replica_refused", engine=right) == 0
+        ready = await house.get(house.url + "/readyz")
+        assert ready.status == 200 and "annie-before.gguf" in ready.json["refused"][wrong]
+        listed = {e["name"]: e["stays_out"] for e in (await house.operate("/admin/engines")).json["engines"]}
+        assert listed[right] is None and "mismatch_replica" in listed[wrong]
+
+
+async def test_a_replica_that_does_not_say_what_it_is_gets_no_requests_until_it_does(tmp_path: Path) -> None:
+    async with replicas(tmp_path, ("one", "two", "spare"), live=["one", "two"], fallback=["spare"]) as (
+        house,
+        engines,
+    ):
+        pool = house.gateway.pool
+        engines["one"].answers["/props"] = {}
+        pool._backends["one"].identified = False  # as after a restart of it
+        assert pool.stays_out("one") == "not identified yet"
+        assert [served_by(await house.ask()) for _ in range(3)] == ["two"] * 3
+        pool.changed.set()
+        await house.log.until(3, "replica_identified")
+        assert {served_by(await house.ask()) for _ in range(2)} == {"one", "two"}
+
+
+async def operate(house: House, path: str) -> tuple[int, Any]:
+    async with house.client.post(
+        house.admin + path, headers={"authorization": f"Bearer {TOKEN}"}
+    ) as response:
+        return response.status, await response.json()
+
+
+async def test_replicas_are_drained_one_by_one(tmp_path: Path) -> None:
+    async with replicas(tmp_path, ("one", "two", "spare"), live=["one", "two"], fallback=["spare"]) as (
+        house,
+        engines,
+    ):
+        assert served_by(await house.ask(messages=turn("x", 1))) == "one"
+        engines["two"].play(
+            Head(), Say(text("Well, ")), Until(end := asyncio.Event()), *reply("so it is.")[1:]
+        )
+        async with house.begin(messages=turn("y", 1)) as open_stream:
+            status, said = await operate(house, "/admin/engines/two/drain")
+            assert (status, said) == (200, {"engine": "two", "drained": True, "open": 1})
+            assert [served_by(await house.ask(messages=turn("y", 2))) for _ in range(3)] == ["one"] * 3
+            status, refused = await operate(house, "/admin/engines/one/drain")
+            assert (status, refused["error"]["code"]) == (409, "last_replica")
+            end.set()
+            assert b"[DONE]" in await open_stream.read(), "what it had is answered"
+        status, refused = await operate(house, "/admin/engines/spare/drain")
+        assert (status, refused["error"]["code"]) == (409, "not_a_replica")
+        status, refused = await operate(house, "/admin/engines/nobody/drain")
+        assert (status, refused["error"]["code"]) == (404, "engine_not_found")
+        assert (await operate(house, "/admin/engines/two/undrain"))[0] == 200
+        assert {served_by(await house.ask()) for _ in range(2)} == {"one", "two"}
+        verbs = [event["verb"] for event in (await house.operate("/admin/audit?newest=1")).json["events"]]
+        assert [verb for verb in verbs if "drain" in verb] == ["engine.drained", "engine.undrained"]
+
+
+@pytest.mark.slow
+@pytest.mark.engine
+async def test_a_replica_whose_weights_are_not_what_its_manifest_says_is_not_used(tmp_path: Path) -> None:
+    """A real engine that loads a copy with one byte changed."""
+    copy = Path(shutil.copytree(MODELS / "annie-nano-q4_k_m", tmp_path / "copy"))
+    (weights,) = copy.glob("*.gguf")
+    changed = bytearray(weights.read_bytes())
+    changed[-1] ^= 1
+    weights.write_bytes(changed)
+    engine = {
+        "dialect": "llama-server",
+        "driver": "embedded",
+        "args": ["--ctx-size", "2048", "--threads", "1"],
+    }
+    tables = {
+        "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(tmp_path / "state")},
+        "engines": {
+            "good": {**engine, "artefact": str(MODELS / "annie-nano-q4_k_m")},
+            "bad": {**engine, "artefact": str(copy)},
+        },
+        "models": {"annie": {"live": ["bad", "good"], "timeouts": NEVER}},
+    }
+    nobody: Any = None
+    async with run(parse(tables, tmp_path), nobody) as house:
+        pool = house.gateway.pool
+        await eventually(lambda: pool.takes("good") and pool.refused())
+        assert "mismatch" in pool.refused()["bad"]
+        assert [served_by(await house.ask(max_tokens=4)) for _ in range(3)] == ["good"] * 3
+
+
 @pytest.mark.slow
 @pytest.mark.engine
 async def test_one_of_two_replicas_is_killed_and_nothing_is_lost_that_had_shown_nothing(
@@ -132,7 +242,7 @@ async def test_one_of_two_replicas_is_killed_and_nothing_is_lost_that_had_shown_
     nobody: Any = None
     async with run(parse(tables, tmp_path), nobody) as house:
         pool = house.gateway.pool
-        await eventually(lambda: pool.is_up("one") and pool.is_up("two"))
+        await eventually(lambda: pool.takes("one") and pool.takes("two"))
         victim = pool.states()["two"].pid
         assert victim
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:

@@ -9,6 +9,7 @@ from itertools import cycle
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from app.promotion import bake
 from app.promotion.bake import BakeLimits, FaultKind
@@ -20,13 +21,13 @@ from tests.scale import PATIENCE
 
 LIMITS = BakeLimits()
 GOOD = ReplyOutcome("ok", True, frozenset(), 0.2)
-LEAK = replace(GOOD, breaches=frozenset({"leak"}))
+LEAK = structs.replace(GOOD, breaches=frozenset({"leak"}))
 FAILED = ReplyOutcome("failed")
 LEFT = ReplyOutcome("other")
 
 
 def spoken(waits: list[float]) -> list[ReplyOutcome]:
-    return [replace(GOOD, wait=wait) for wait in waits]
+    return [structs.replace(GOOD, wait=wait) for wait in waits]
 
 
 USUAL = spoken([0.1 + 0.002 * i for i in range(200)])
@@ -107,7 +108,7 @@ def test_a_simulated_leaker_is_caught_as_soon_as_the_exact_chance_says() -> None
 
 def test_every_kind_has_its_code_and_says_its_numbers() -> None:
     for name in ("leak", "raw_tool_call", "empty", "markdown", "loop"):
-        state = baked([replace(GOOD, breaches=frozenset({name}))] * 10)
+        state = baked([structs.replace(GOOD, breaches=frozenset({name}))] * 10)
         fault = bake.breach(state)
         assert fault is not None and fault.code == f"bake_{name}" and "10 of 10" in fault.message
     assert code(baked([FAILED] * 10)) == "bake_errors"
@@ -121,7 +122,7 @@ def test_callers_who_leave_are_no_errors() -> None:
 
 def test_what_the_incumbent_does_too_is_usual() -> None:
     """Half of this traffic asks for lists, and who answers with one is no worse than before."""
-    listed = replace(GOOD, breaches=frozenset({"markdown"}))
+    listed = structs.replace(GOOD, breaches=frozenset({"markdown"}))
     assert code(baked([listed, GOOD] * 200, [listed, GOOD] * 100)) is None
     assert code(baked([listed] * 200, [listed, GOOD] * 100)) == "bake_markdown"
     assert code(baked([listed, GOOD] * 200)) == "bake_markdown"
@@ -138,7 +139,9 @@ def test_no_incumbent_excuses_a_leak() -> None:
 
 
 def test_twice_as_slow_is_noticed_and_a_tenth_slower_is_not() -> None:
-    twice, tenth = ([replace(one, wait=(one.wait or 0) * times) for one in USUAL] for times in (2.0, 1.1))
+    twice, tenth = (
+        [structs.replace(one, wait=(one.wait or 0) * times) for one in USUAL] for times in (2.0, 1.1)
+    )
     assert code(baked(USUAL, USUAL)) is None
     assert code(baked(tenth, USUAL)) is None
     assert code(baked(twice, USUAL)) == "bake_slow"
@@ -156,7 +159,7 @@ def test_without_times_of_the_incumbent_nothing_is_slow() -> None:
 
 def test_callers_who_gave_up_before_the_first_word_are_counted_as_slow() -> None:
     """Else an engine that nobody waits for would look fast: only its quick replies would be seen."""
-    late, early = (replace(LEFT, wait=wait, shown=False) for wait in (5.0, 0.05))
+    late, early = (structs.replace(LEFT, wait=wait, shown=False) for wait in (5.0, 0.05))
     assert code(baked([late] * 30, USUAL)) == "bake_slow"
     assert "slow" not in baked([early] * 300, USUAL).counts  # it says neither the one nor the other
 

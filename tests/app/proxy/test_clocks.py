@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.upstream.connection import EngineReply
+from app.upstream.connection import EngineReply, Taker
 from tests.app.house import TOOLS, House, Scrape, eventually, house
 from tests.script import (
     DONE,
@@ -74,9 +74,9 @@ def stepped(monkeypatch: pytest.MonkeyPatch) -> None:
     clock.read.clear()
     send, deliver = EngineReply.send, EngineReply._deliver
 
-    def sends(self: EngineReply, request: bytes) -> asyncio.Future[None]:
+    def sends(self: EngineReply, request: bytes, taker: Taker | None = None) -> asyncio.Future[None]:
         clock.read[self] = 0
-        return send(self, request)
+        return send(self, request, taker)
 
     def delivers(self: EngineReply) -> None:
         size = sum(map(len, self._parts)) if self._sink else 0

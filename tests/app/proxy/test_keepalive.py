@@ -433,7 +433,8 @@ async def test_a_way_out_that_was_given_back_concerns_no_reply_any_more(caller: 
     pulse, _ = pulse_of(caller, caller.now)
     pulse.take_back()
     caller.reads.clear()
-    pulse.open()
+    pulse.lend(pulse._deadlines.full, pulse._deadlines.free).put({"type": "http.response.start"})
+    pulse.take_back()
     assert pulse._deadlines._full_since
     pulse.lend(lambda: calls.append("full"), lambda: calls.append("free"))
     assert calls == ["full"]

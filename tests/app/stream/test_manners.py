@@ -316,6 +316,34 @@ def test_half_a_tag_before_a_call_or_a_thought_is_no_speech(half: str) -> None:
         assert heard_streaming(stream("Hi. " + half, behind, "Bye."), policy()).content == "Hi. Bye."
 
 
+XML_AND_CODE = (
+    "<functions><function>f</function><parameter>p</parameter></functions>",
+    '<config><Parameter name="a">1</Parameter>\n<parameter\n name="b">2</parameter></config>',
+    '<function name="f"><text>It adds.</text></function> Bye.',
+    "```rust\nfn f() -> Box<Thought> { x }\n```\nBye.",
+    "```jinja\n{{ '<think>\\n' }}{{ '</think>' }}\n```\nBye.",
+    '```py\nprint("<think>", "</think>")\n```\nBye.',
+)
+
+
+@looped("size", CUTS)
+@pytest.mark.parametrize("answer", XML_AND_CODE)
+def test_an_answer_in_xml_or_code_is_left_as_it_is(answer: str, size: int | None) -> None:
+    for rules in (policy(), policy(tools=False), policy(guard=UNBOUNDED)):
+        assert heard_streaming(wire((answer,), size, "stop"), rules).content == answer
+
+
+@looped("size", CUTS)
+def test_a_thought_in_a_code_fence_is_no_code(size: int | None) -> None:
+    said = "```\n<think>SECRET</think>Hi. <think>SECRET</think>\n```\n<think>SECRET</think>Bye."
+    assert "SECRET" not in heard_streaming(wire((said,), size, "stop"), policy()).content
+
+
+def test_an_end_tag_more_than_was_opened_is_taken_out() -> None:
+    said = "<function>f</function></function></parameter> Bye."
+    assert heard_streaming(stream(said), policy()).content == "<function>f</function> Bye."
+
+
 def test_half_a_tag_over_both_fields_at_the_end_is_no_speech() -> None:
     heard = heard_streaming(stream("Hi.", field("SECRET</th"), "in"), policy())
     assert heard.content == "Hi."
@@ -382,10 +410,16 @@ OTHER_CALLS: tuple[dict[str, Any] | str, ...] = (
 def test_reasoning_beside_a_call_that_is_dropped_is_no_answer(
     call: dict[str, Any] | str, tools: bool
 ) -> None:
-    """The engine knew what is thought and what is not: it made a call beside the thought."""
+    """Only a reply that came wholly in the reasoning field is the answer."""
     for said in ((field("SECRET"), call), (call, field("SECRET"))):
         heard = heard_streaming(stream(*said), policy(tools=tools, reasoning_is_answer=True))
         assert (heard.content, heard.calls, heard.error) == ("", [], FILTERED)
+
+
+def test_reasoning_beside_a_thought_in_the_text_is_no_answer() -> None:
+    for said in (("<think>a</think>", field("SECRET")), (field("SECRET"), "<think>a</think>")):
+        heard = heard_streaming(stream(*said), policy(reasoning_is_answer=True))
+        assert (heard.content, heard.error) == ("", FILTERED)
 
 
 def test_work_is_linear_in_a_reply_of_blanks_and_of_brackets() -> None:

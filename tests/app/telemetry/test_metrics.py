@@ -50,6 +50,7 @@ NAMES = {
     "manners_queue_depth": "gauge",
     "manners_active_engine": "gauge",
     "manners_affinity": "counter",
+    "manners_replica_refused": "gauge",
     "manners_engine_in_flight": "gauge",
     "manners_engine_info": "gauge",
     "manners_engine_ready": "gauge",

@@ -1,0 +1,114 @@
+"""The watch over replicas: one that runs something else than the others, or than what was promoted, gets no requests.
+
+A replica is identified whenever it has come up, before it gets its first request: by what runs it, as a candidate is
+(`app.promotion.inspection`), and by what it states of itself, which has to be what the others state. Of an engine that
+somebody else runs nothing more can be seen. One that cannot be identified is asked again.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any, Final
+
+import httpx2
+
+from app.engines.pool import EnginePool
+from app.promotion import inspection
+from app.promotion.spec_catalogue import SpecCatalogue
+from app.promotion.state_machine import EffectError, RefusalError
+from app.telemetry.log import Logger
+from deploy.core.engine_http import engine_client, read_json
+from deploy.core.errors import DeployError
+from deploy.engine.engine import Engine
+from deploy.engine.spec import EngineSpec
+
+AGAIN_SECONDS: Final = 5.0
+"""Until a replica that could not be identified is asked again."""
+STATED: Final = ("size", "n_params", "n_vocab", "ftype")
+"""What llama-server states of its weights in `/v1/models`."""
+
+Facts = Mapping[str, object]
+"""What an engine states of its weights and of what it computes with; what it does not state is not there."""
+
+
+class ReplicaWatch:
+    """Identifies replicas as they come up. `run` is its task."""
+
+    def __init__(self, pool: EnginePool, catalogue: SpecCatalogue, log: Logger) -> None:
+        self._pool = pool
+        self._catalogue = catalogue
+        self._log = log
+        self._facts: dict[str, Facts] = {}
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            self._pool.changed.clear()
+            for name in self._pool.to_identify():
+                await self._look_at(name)
+            try:
+                async with asyncio.timeout(AGAIN_SECONDS if self._pool.to_identify() else None):
+                    await self._pool.changed.wait()
+            except TimeoutError:
+                pass
+
+    async def _look_at(self, name: str) -> None:
+        spec = next((spec for spec in self._catalogue.specs() if spec.name == name), None)
+        if spec is None:
+            return
+        engine = self._pool.started(name)
+        try:
+            facts = await _facts(engine, spec)
+        except RefusalError as refused:
+            return self._refuse(name, refused.fault.code, refused.fault.message)
+        except EffectError as error:
+            self._log.warning("replica_unknown", engine=name, code=error.fault.code)
+            return
+        for sibling in sorted(self._pool.siblings(name)):
+            if self._pool.takes(sibling) and (
+                why := difference(facts, self._facts.get(sibling, {}), sibling)
+            ):
+                return self._refuse(name, "mismatch_replica", why)
+        self._facts[name] = facts
+        self._pool.identified(name)
+        self._log.info("replica_identified", engine=name)
+
+    def _refuse(self, name: str, code: str, why: str) -> None:
+        self._pool.refuse(name, f"{code}: {why}")
+        self._log.error("replica_refused", engine=name, code=code, reason=why)
+
+
+def difference(found: Facts, others: Facts, sibling: str) -> str | None:
+    """The first thing that a replica states otherwise than a sibling; None: there is none."""
+    for what in sorted(found.keys() & others.keys()):
+        if found[what] != others[what]:
+            return f"its {what} is {found[what]!s:.100}, and that of {sibling} {others[what]!s:.100}"
+    return None
+
+
+async def _facts(engine: Engine, spec: EngineSpec) -> Facts:
+    """What runs. Raises RefusalError: not what the configuration and the manifest say; EffectError: it does not state it."""
+    evidence = await inspection.identify(engine, spec)
+    try:
+        meta = (await _listed(f"{engine.url}/v1/models")).get("meta") or {}
+        numerics = (await engine.describe())["numerics"]
+    except (TimeoutError, DeployError, httpx2.HTTPError, ValueError, LookupError, TypeError, AttributeError):
+        meta, numerics = {}, None
+    model = evidence["model"]
+    facts: dict[str, Any] = {
+        "build": evidence["build"],
+        "model": PurePath(str(model)).name if model else None,
+        "numerics": str(numerics) if numerics is not None else None,
+        **{name: meta.get(name) for name in STATED},
+    }
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+async def _listed(url: str) -> Any:
+    """The model that an engine lists first."""
+    async with (
+        asyncio.timeout(inspection.ASK_SECONDS),
+        engine_client() as client,
+        client.stream("GET", url) as reply,
+    ):
+        return (await read_json(reply))["data"][0]
