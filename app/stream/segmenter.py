@@ -550,7 +550,7 @@ class Segmenter:
         self._end_suspect(out)
         self._depth, self._state = 0, self._in_speech
         self._strip = True
-        out.append(ThoughtEnd())
+        out.append(ThoughtEnd(tagged=True))
 
     def _end_unclosed_thought(self, reason: str, out: list[Segment]) -> None:
         """The reply ended inside a thought: calls in it survive, and nothing of it is spoken."""

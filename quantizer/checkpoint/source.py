@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -21,11 +21,16 @@ from gates.artefact import artefact
 from gates.artefact.manifest import MANIFEST, Artefact, FileEntry, root_digest
 from gates.contracts.errors import ManifestError
 from quantizer.core.errors import SourceError
+from quantizer.core.expert_names import separate_tensor
+from quantizer.layers.experts import separate_experts
 from quantizer.verify.check import unwrapped_name
-from quantizer.verify.folder import Folder, open_intact_folder
+from quantizer.verify.folder import Folder, TensorInfo, open_intact_folder
 
 ARCHITECTURES: Final = {
     "qwen3": "Qwen3ForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
+    "llama": "LlamaForCausalLM",
+    "gemma3_text": "Gemma3ForCausalLM",
     "qwen3_5_text": "Qwen3_5ForCausalLM",
     "qwen3_5": "Qwen3_5ForConditionalGeneration",
 }
@@ -99,7 +104,21 @@ def open_source(path: Path) -> Source:
     refuse_code(path, "config.json", folder.config)
     if "quantization_config" in folder.config:
         raise SourceError(f"{path}: is quantized already; give the BF16 model that it was made from")
-    return Source(folder, read_manifest(path))
+    return Source(by_expert(folder), read_manifest(path))
+
+
+def by_expert(folder: Folder) -> Folder:
+    """The folder with each stacked tensor of experts as one tensor for each of them; others as they are."""
+    tensors: dict[str, TensorInfo] = {}
+    for name, entry in folder.tensors.items():
+        parts = {
+            part: TensorInfo(
+                entry.shard, entry.dtype, (rows.stop - rows.start, entry.shape[2]), (name, index, rows)
+            )
+            for part, index, rows in separate_tensor(name, entry.shape)
+        }
+        tensors |= parts or {name: entry}
+    return replace(folder, tensors=tensors)
 
 
 def read_manifest(path: Path) -> Artefact | None:
@@ -179,6 +198,7 @@ def from_config(config: Any, dtype: torch.dtype) -> nn.Module:
         del config.quantization_config
     with _parameters_on_meta():
         model: nn.Module = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    separate_experts(model)
     return model.eval()
 
 

@@ -49,6 +49,7 @@ class _Streamed(nn.Module):
         super().__init__()
         self.register_parameter("weight", own.get_parameter("weight"))
         self.folder, self.name, self.device = folder, name, device
+        self.scale: Tensor | None = getattr(own, "embed_scale", None)  # Gemma's embedding multiplies by it
 
     def parts(self, rows: int) -> Iterator[tuple[Any, Tensor]]:
         """The matrix in slices of so many rows, in the model's type, on the CPU."""
@@ -68,7 +69,8 @@ class StreamedRows(_Streamed):
             found.append(part[sought[(sought >= rows.start) & (sought < rows.stop)] - rows.start])
             if rows.stop > sought[-1]:
                 break
-        return F.embedding(places, torch.cat(found).to(self.device))
+        rows = F.embedding(places, torch.cat(found).to(self.device))
+        return rows if self.scale is None else rows * self.scale.to(rows.device, rows.dtype)
 
 
 class StreamedHead(_Streamed):

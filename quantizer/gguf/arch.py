@@ -1,6 +1,8 @@
 """The mapping from Hugging Face tensors to GGUF tensors, and the conversion of their values, by architecture.
 
-Qwen3 only needs other names. Qwen3.5's text model (llama.cpp's `qwen35`) also needs
+Qwen3 only needs other names. Llama also needs another order of rows in q_proj and k_proj: transformers rotates a head's
+first half with its second, ggml neighbours with each other. Qwen3-MoE's experts are one tensor for a layer in the file,
+[experts, rows, columns]. Qwen3.5's text model (llama.cpp's `qwen35`) also needs
 
 * norms with the 1 that its RMSNorm adds: 1 + w, except in the gated norm of the DeltaNet;
 * -exp(A_log) for A_log, and the convolution without its dimension of size one;
@@ -9,8 +11,8 @@ Qwen3 only needs other names. Qwen3.5's text model (llama.cpp's `qwen35`) also n
   in ggml, a broadcast repeats all key heads as a whole (k0v0 k1v0 k0v1 k1v1). This permutes rows of in_proj_qkv
   (its last part), in_proj_z, in_proj_a, in_proj_b, A_log, dt_bias and conv1d, and columns of out_proj.
 
-Sources: llama.cpp, conversion/qwen.py (Qwen3NextModel, _LinearAttentionVReorderBase, Qwen3_5TextModel), conversion/
-base.py, src/models/qwen35.cpp; gguf-py/gguf/constants.py. All permutations move whole heads, so rows and blocks of
+Sources: llama.cpp, conversion/qwen.py (Qwen2MoeModel, Qwen3NextModel, _LinearAttentionVReorderBase, Qwen3_5TextModel),
+conversion/llama.py (LlamaModel.permute), conversion/base.py, src/models/qwen35.cpp; gguf-py/gguf/constants.py. All permutations move whole heads, so rows and blocks of
 packed NVFP4 can be moved in the same way.
 """
 
@@ -26,12 +28,22 @@ from torch import Tensor
 
 from quantizer.checkpoint.mtp import inside, whole_head
 from quantizer.core.errors import SourceError
+from quantizer.core.expert_names import expert_of
 from quantizer.verify.check import unwrapped_name
 
 Config = Mapping[str, Any]
 Numbers = Callable[[Tensor], Tensor]
 LEFT: Final = ("model.visual.", "visual.")
 """Parts that a text model in a GGUF file does not need."""
+WRITTEN: Final = {
+    "qwen3": ("qwen3", gguf.MODEL_ARCH.QWEN3),
+    "qwen3_moe": ("qwen3moe", gguf.MODEL_ARCH.QWEN3MOE),
+    "llama": ("llama", gguf.MODEL_ARCH.LLAMA),
+    "qwen3_5_text": ("qwen35", gguf.MODEL_ARCH.QWEN35),
+}
+"""`model_type` to llama.cpp's name and table of names."""
+HEADS: Final = {"q_proj.weight": "num_attention_heads", "k_proj.weight": "num_key_value_heads"}
+"""Where Llama's rows are in another order, and how many heads they are."""
 NEXTN: Final = {
     "fc.weight": "eh_proj.weight",
     "pre_fc_norm_embedding.weight": "enorm.weight",
@@ -91,25 +103,47 @@ class Architecture:
         found = self.names.get_name(plain, try_suffixes=(".weight", ".bias"))
         if found is None:
             raise SourceError(f"{name}: not a tensor of the architecture {self.name}")
-        return _qwen35(plain, found, self.config) if self.name == "qwen35" else TensorMapping(found)
+        if self.name == "qwen35":
+            return _qwen35(plain, found, self.config)
+        heads = HEADS.get(plain.rpartition(".self_attn.")[2]) if self.name == "llama" else None
+        rows = rotary_order(self.config[heads], self.config["head_dim"]) if heads else None
+        return TensorMapping(found, rows=rows)
+
+    def expert(self, name: str) -> tuple[str, int] | None:
+        """The tensor of the file that an expert's matrix is a part of, and the expert's index; None for others."""
+        found = expert_of(name.removesuffix(".weight"))
+        if found is None:
+            return None
+        layer, index, part = found
+        stacked = self.names.get_name(f"{layer}.{part}.weight", try_suffixes=(".weight",))
+        if stacked is None:
+            raise SourceError(f"{name}: not a tensor of the architecture {self.name}")
+        return stacked, index
 
 
 def architecture(config: Config, tensors: Iterable[str] = ()) -> Architecture:
     """The architecture of a text model's configuration. tensors: the folder's, which say whether there is an MTP head.
     Raises SourceError if our writer does not support it."""
     kind = config.get("model_type")
+    if kind not in WRITTEN:
+        raise SourceError(
+            f"models of type {kind!r} are not written here; name llama.cpp's convert_hf_to_gguf.py by --converter"
+        )
     if _rope(config).get("rope_type", "default") != "default":
         raise SourceError(
             f"rope of type {_rope(config)['rope_type']!r} is not written here; name --converter"
         )
-    if kind not in ("qwen3", "qwen3_5_text"):
-        raise SourceError(
-            f"models of type {kind!r} are not written here; name llama.cpp's convert_hf_to_gguf.py by --converter"
-        )
-    _require_sizes(config, _SIZES if kind == "qwen3" else (*_SIZES, *_DELTANET_SIZES))
+    config = {
+        "num_experts": config.get("num_local_experts"),
+        **config,
+    }  # transformers 5 has another name for it
+    _require_sizes(config, (*_SIZES, *_MORE_SIZES.get(kind, ())))
     blocks = int(config["num_hidden_layers"])
-    if kind == "qwen3":
-        return Architecture("qwen3", config, gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN3, blocks))
+    if kind != "qwen3_5_text":
+        if kind == "qwen3_moe":
+            _require_plain_experts(config)
+        name, known = WRITTEN[kind]
+        return Architecture(name, config, gguf.get_tensor_name_map(known, blocks))
     nextn = int(whole_head(tensors))
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN35, blocks + nextn)
     return Architecture("qwen35", config, names, _interval(config), nextn)
@@ -123,12 +157,31 @@ _DELTANET_SIZES: Final = (
     "linear_conv_kernel_dim", "linear_key_head_dim", "linear_num_key_heads", "linear_num_value_heads",
     "linear_value_head_dim",
 )  # fmt: skip
+_MORE_SIZES: Final = {
+    "qwen3_5_text": _DELTANET_SIZES,
+    "qwen3_moe": ("num_experts", "num_experts_per_tok", "moe_intermediate_size"),
+}
 
 
 def _require_sizes(config: Config, names: Iterable[str]) -> None:
     wrong = [name for name in names if type(config.get(name)) not in (int, float) or not config[name] > 0]
     if wrong:
         raise SourceError(f"config.json: {', '.join(wrong)} must be there, and a number above 0")
+
+
+def _require_plain_experts(config: Config) -> None:
+    """llama.cpp's qwen3moe has experts in every block, and their weights add up to one. With eight of them llama-quantize
+    has other mixes."""
+    if config.get("mlp_only_layers") or config.get("decoder_sparse_step", 1) != 1:
+        raise SourceError(
+            "qwen3moe has experts in every layer; this model has an MLP in some: name --converter"
+        )
+    if not config.get("norm_topk_prob"):
+        raise SourceError("qwen3moe normalizes the experts' weights, and norm_topk_prob is not true here")
+    if config["num_experts"] == 8:
+        raise SourceError(
+            "llama.cpp mixes types otherwise for eight experts: name its programs by --converter and --quantize"
+        )
 
 
 def _interval(config: Config) -> int:
@@ -164,6 +217,12 @@ def add_shape(writer: gguf.GGUFWriter, arch: Architecture) -> None:
     writer.add_rope_freq_base(rope["rope_theta"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_vocab_size(config["vocab_size"])
+    if arch.name == "llama":
+        writer.add_rope_dimension_count(config["head_dim"])
+    if arch.name == "qwen3moe":
+        writer.add_expert_count(config["num_experts"])
+        writer.add_expert_used_count(config["num_experts_per_tok"])
+        writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
     if arch.name == "qwen35":
         _add_deltanet(writer, arch, rope)
 
@@ -217,6 +276,12 @@ def _qwen35(plain: str, name: str, config: Config) -> TensorMapping:
 def value_order(keys: int, values: int, width: int) -> Tensor:
     """The old index of each new row: int64 [values * width]; from grouped by key head to interleaved."""
     return torch.arange(values * width).reshape(keys, values // keys, width).transpose(0, 1).reshape(-1)
+
+
+def rotary_order(heads: int, width: int) -> Tensor:
+    """The old index of each new row of Llama's q_proj or k_proj, int64 [heads * width]: from the halves of a head to pairs
+    of neighbours."""
+    return torch.arange(heads * width).reshape(heads, 2, width // 2).transpose(1, 2).reshape(-1)
 
 
 def _plus_one(weight: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ Mix = Callable[[str, int, int, bool], Type]
 """From the name, the number of dimensions, the number of blocks, and whether the embedding is also the output, to
 the type."""
 
-_BLOCK = re.compile(r"blk\.(\d+)\.(attn_v|ffn_down)\.weight")
+_BLOCK = re.compile(r"blk\.(\d+)\.(attn_v|ffn_down|ffn_down_exps)\.weight")
 
 
 def use_more_bits(block: int, blocks: int) -> bool:
@@ -70,7 +70,7 @@ def q8_0(name: str, dimensions: int, blocks: int, tied: bool) -> Type:
     return Type.F32 if dimensions < 2 else Type.Q8_0
 
 
-_Q3_IN_Q2 = re.compile(r"blk\.\d+\.(attn_v|attn_output|ffn_down)\.weight")
+_Q3_IN_Q2 = re.compile(r"blk\.\d+\.(attn_v|attn_output|ffn_down|ffn_down_exps)\.weight")
 
 
 def q2_k(name: str, dimensions: int, blocks: int, tied: bool) -> Type:

@@ -1,4 +1,5 @@
-"""Write a GGUF file from a Hugging Face folder: Qwen3 and Qwen3.5's text model, with a byte-level BPE tokenizer.
+"""Write a GGUF file from a Hugging Face folder: Qwen3, Qwen3-MoE, Qwen3.5's text model and Llama, with a byte-level BPE
+tokenizer.
 
 Does what convert_hf_to_gguf.py does for these architectures, and llama-quantize's mixes in the same step. Names of tensors
 and keys are llama.cpp's (quantizer/gguf/arch.py). Tensors are read, packed and written one at a time and in slices of
@@ -22,8 +23,9 @@ from torch import Tensor
 
 from gates.contracts import strict_json
 from quantizer.checkpoint.mtp import inside
+from quantizer.checkpoint.source import by_expert
 from quantizer.core.errors import SourceError
-from quantizer.core.pre_tokenizers import QWEN2, QWEN35
+from quantizer.core.pre_tokenizers import LLAMA3, QWEN2, QWEN35
 from quantizer.gguf import ggml, mix
 from quantizer.gguf.arch import Architecture, TensorMapping, add_shape, architecture
 from quantizer.gguf.nvfp4 import SUPER, move, pack
@@ -45,7 +47,7 @@ NVFP4: Final = "nvfp4"
 KINDS: Final = (*MIXES, NVFP4)
 PLAIN: Final = {"BF16": Type.BF16, "F16": Type.F16, "F32": Type.F32}
 """Types that an NVFP4 file keeps unchanged."""
-PRE: Final = {QWEN2: "qwen2", QWEN35: "qwen35"}
+PRE: Final = {QWEN2: "qwen2", QWEN35: "qwen35", LLAMA3: "llama-bpe"}
 """The pre-tokenizer's pattern, and llama.cpp's name for it."""
 
 
@@ -81,7 +83,7 @@ def write_gguf(folder: Path, target: Path, kind: str, name: str) -> dict[str, Ty
     "nvfp4" needs an NVFP4 folder and is lossless; "f16" also accepts one and dequantizes it; the others need BF16.
     Raises SourceError for an unsupported architecture, tokenizer or combination, or a damaged folder.
     """
-    held = open_intact_folder(folder)
+    held = by_expert(open_intact_folder(folder))
     inner = held.config.get("text_config")
     config = {**held.config, **(inner if isinstance(inner, dict) else {})}
     arch = architecture(config, held.tensors)
@@ -143,10 +145,14 @@ def _add_tokenizer(writer: gguf.GGUFWriter, folder: Path, config: dict[str, Any]
     merges = document["model"]["merges"]
     writer.add_token_merges([pair if isinstance(pair, str) else " ".join(pair) for pair in merges])
     ids = {token: i for i, token in by_id.items()}
-    for add, role in ((writer.add_eos_token_id, "eos_token"), (writer.add_pad_token_id, "pad_token")):
+    begin = _first_token(document)
+    adds = [(writer.add_eos_token_id, "eos_token"), (writer.add_pad_token_id, "pad_token")]
+    if begin is not None:
+        adds.append((writer.add_bos_token_id, "bos_token"))
+    for add, role in adds:
         if (number := _special(folder, config, ids, role)) is not None:
             add(number)
-    writer.add_add_bos_token(False)
+    writer.add_add_bos_token(begin is not None)
     if template := _template(folder):
         writer.add_chat_template(template)
 
@@ -160,9 +166,20 @@ def pre_tokenizer(document: dict[str, Any]) -> str:
     } & PRE.keys()
     if kind != "BPE" or not patterns:
         raise SourceError(
-            "tokenizer.json is not Qwen's byte-level BPE; name llama.cpp's converter by --converter"
+            "tokenizer.json is not the byte-level BPE of Qwen or Llama 3; name llama.cpp's converter by --converter"
         )
     return PRE[patterns.pop()]
+
+
+def _first_token(document: dict[str, Any]) -> str | None:
+    """The token that the tokenizer puts before every text, as Llama's does; None if it puts none."""
+    post = document.get("post_processor") or {}
+    for part in post.get("processors", [post]):
+        first: dict[str, Any] = next(iter(part.get("single") or []), {})
+        if "SpecialToken" in first:
+            token: str = first["SpecialToken"]["id"]
+            return token
+    return None
 
 
 def _special(folder: Path, config: dict[str, Any], ids: dict[str, int], role: str) -> int | None:
@@ -211,8 +228,12 @@ def _plan(held: Folder, arch: Architecture, kind: str, layers: set[str]) -> list
     """Every tensor of the file, in order."""
     tied = "lm_head.weight" not in held.tensors
     found: list[PlannedTensor] = []
+    stacks: dict[str, dict[int, str]] = {}
     for name, entry in held.tensors.items():
         module, _, part = name.rpartition(".")
+        if part == "weight" and (expert := arch.expert(name)):
+            stacks.setdefault(expert[0], {})[expert[1]] = name
+            continue
         place = arch.place(name) if module not in layers or part == "weight" else None
         if place is None:
             continue
@@ -220,7 +241,26 @@ def _plan(held: Folder, arch: Architecture, kind: str, layers: set[str]) -> list
             found += _packed(held, module, place)
         else:
             found.append(_plain(held, name, entry, place, arch, kind, tied, module in layers))
+    for stack, parts in stacks.items():
+        found.append(_stack(held, stack, [parts[index] for index in sorted(parts)], arch, kind, layers))
     return sorted(found, key=lambda tensor: _file_order(tensor.name))
+
+
+def _stack(
+    held: Folder, name: str, parts: list[str], arch: Architecture, kind: str, layers: set[str]
+) -> PlannedTensor:
+    """One matrix of all experts of a block: [experts, rows, columns], written expert by expert."""
+    if kind == NVFP4:
+        raise SourceError("experts in NVFP4 are not written here; take f16, or q4_k_m of the BF16 model")
+    if len(parts) != arch.config["num_experts"]:
+        raise SourceError(f"{name}: {len(parts)} experts, and config.json says {arch.config['num_experts']}")
+    packed = parts[0].removesuffix(".weight") in layers
+    rows, columns = held.tensors[parts[0]].shape
+    columns = 2 * columns if packed else columns
+    chosen = mix.fitting(MIXES[kind][0](name, 3, arch.blocks, False), columns)
+    width = columns if chosen in (Type.F32, Type.F16) else ggml.row_bytes(chosen, columns)
+    make = lambda: (_rounded(_numbers(held, part, packed), chosen) for part in parts)  # noqa: E731
+    return PlannedTensor(name, chosen, (len(parts), rows, width), make)
 
 
 def _packed(held: Folder, module: str, place: TensorMapping) -> list[PlannedTensor]:
@@ -261,6 +301,8 @@ def _plain(
     else:
         choose = MIXES[kind][0] if arch.interval == 1 else mix.hybrid(MIXES[kind][0], arch.interval)
         chosen = mix.fitting(choose(place.name, len(shape), arch.blocks, tied), shape[-1])
+        if place.name.endswith("ffn_gate_inp.weight"):
+            chosen = Type.F32  # llama.cpp leaves routers as they are
     as_stored = shape if chosen in (Type.F32, Type.F16) else (*shape[:-1], ggml.row_bytes(chosen, shape[-1]))
     whole = layer or place.rows is not None or place.numbers is not None
     numbers = (lambda: [_numbers(held, name, layer)]) if whole else (lambda: _slices(held, name))

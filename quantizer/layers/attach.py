@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from quantizer.core.expert_names import sibling_experts
 from quantizer.layers.fused import fused_groups
 from quantizer.layers.linear import NVFP4Linear, nvfp4_layers
 from quantizer.layers.selection import select_layers
@@ -72,17 +73,21 @@ def detach(model: nn.Module, names: Iterable[str] | None = None) -> None:
 
 @torch.no_grad()
 def share_scales(model: nn.Module) -> list[tuple[str, ...]]:
-    """Give layers that a server fuses their largest amax, for weights and inputs. Returns the groups of layers."""
+    """Give layers that a server fuses their largest amax, for weights and inputs, and all experts of a layer that of
+    their inputs. Returns the groups of fused layers."""
     layers = nvfp4_layers(model)
     found = fused_groups(layers)
     for group in found:
-        members = [layers[name] for name in group]
-        for part in ("weight_amax", "input_amax"):
-            values = [getattr(member, part) for member in members]
-            largest = torch.stack(values).amax()
-            for value in values:
-                value.copy_(largest)
+        _share([layers[name].weight_amax for name in group])
+    for group in (*found, *sibling_experts(layers)):
+        _share([layers[name].input_amax for name in group])
     return found
+
+
+def _share(values: list[Tensor]) -> None:
+    largest = torch.stack(values).amax()
+    for value in values:
+        value.copy_(largest)
 
 
 @torch.no_grad()

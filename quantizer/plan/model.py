@@ -6,19 +6,20 @@ No tensor is read and torch is not imported, so a folder of sparse files of a mo
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from gates.contracts import strict_json
 from quantizer.core.errors import SourceError
+from quantizer.core.expert_names import separate_tensor
 from quantizer.core.safetensors_header import HeaderEntry, is_file_name, read_header
 from quantizer.layers.selection import DELTANET
 
-KNOWN: Final = ("qwen3", "qwen3_5", "qwen3_5_text", "llama")
-"""Types of models whose memory is known: attention and MLP in every layer, or a DeltaNet in place of attention."""
-QUANTIZABLE: Final = KNOWN[:3]
+KNOWN: Final = ("qwen3", "qwen3_5", "qwen3_5_text", "qwen3_moe", "llama", "gemma3_text")
+"""Types of models whose memory is known: attention and MLP in every layer, or a DeltaNet in place of attention, or experts
+in place of the MLP."""
 NOT_LOADED: Final = ("mtp.", "model.mtp.", "model.visual.", "visual.")
 """Parts that the text model does not load: they are copied from file to file."""
 HEAD: Final = "lm_head.weight"
@@ -33,7 +34,7 @@ class PlannedModel:
     """A text model by its sizes.
 
     kind: `model_type`. tensors: the shapes of what is loaded, by name in memory; a tied head is not among them.
-    tied: the head is the embedding. stored: bytes of all tensors of the folder, those that are not loaded included.
+    intermediate: of the MLP, or of the experts that one token sees. tied: the head is the embedding. stored: bytes of all tensors of the folder, those that are not loaded included.
     carried: bytes of those. width: hidden size. attention_layers, deltanet_layers: how many of each. deltanet_width:
     value heads times their size; 0 without a DeltaNet. packed:
     the folder is quantized already, so the shapes are those of its codes.
@@ -137,7 +138,12 @@ def make_model(config: Mapping[str, Any], entries: Mapping[str, HeaderEntry]) ->
         raise SourceError(f"models of type {kind!r} are not supported; supported: {', '.join(KNOWN)}")
     inner = config.get("text_config")
     text = {**config, **inner} if isinstance(inner, dict) else dict(config)
-    loaded = {_unwrapped(n): e.shape for n, e in entries.items() if not n.startswith(NOT_LOADED)}
+    loaded = {
+        name: shape
+        for n, e in entries.items()
+        if not n.startswith(NOT_LOADED)
+        for name, shape in _by_expert(_unwrapped(n), e.shape)
+    }
     embedding = loaded.get(EMBEDDING)
     if embedding is None or len(embedding) != 2:
         raise SourceError(f"holds no matrix {EMBEDDING}")
@@ -154,7 +160,7 @@ def make_model(config: Mapping[str, Any], entries: Mapping[str, HeaderEntry]) ->
         stored=sum(entry.bytes for entry in entries.values()),
         carried=sum(entry.bytes for name, entry in entries.items() if name.startswith(NOT_LOADED)),
         width=embedding[1],
-        intermediate=_whole(text, "intermediate_size"),
+        intermediate=_intermediate(text),
         vocabulary=embedding[0],
         heads=heads,
         key_heads=_whole(text, "num_key_value_heads", heads),
@@ -165,6 +171,22 @@ def make_model(config: Mapping[str, Any], entries: Mapping[str, HeaderEntry]) ->
         packed="quantization_config" in config,
         mtp=any(name.startswith(NOT_LOADED[:2]) for name in entries),
     )
+
+
+def _by_expert(name: str, shape: tuple[int, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """A tensor, or those of the experts that are stacked in it."""
+    parts = list(separate_tensor(name, shape))
+    for part, _, rows in parts:
+        yield part, (rows.stop - rows.start, shape[2])
+    if not parts:
+        yield name, shape
+
+
+def _intermediate(text: Mapping[str, Any]) -> int:
+    """The numbers between gate and down that a token needs: of as many experts as it sees."""
+    if "moe_intermediate_size" not in text:
+        return _whole(text, "intermediate_size")
+    return _whole(text, "moe_intermediate_size") * _whole(text, "num_experts_per_tok")
 
 
 def _deltanet_layers(names: Mapping[str, Any]) -> int:

@@ -27,7 +27,7 @@ from quantizer.plan.memory import (
     overhead,
     phases,
 )
-from quantizer.plan.model import QUANTIZABLE, PlannedModel
+from quantizer.plan.model import PlannedModel
 from quantizer.recipes.recipe import Recipe, Train, recipe_as_json
 
 LEAST_TOKENS: Final = 1024
@@ -298,8 +298,6 @@ def _differences(recipe: Recipe, changed: Recipe) -> tuple[Change, ...]:
 def _notes(job: Job) -> Iterator[str]:
     """What is assumed."""
     model, settings = job.model, job.train
-    if model.kind not in QUANTIZABLE:
-        yield f"models of type {model.kind} can be planned, and not yet quantized"
     if job.recipe.backend != "manners":
         yield f"the work is done by {job.recipe.backend}, whose own memory is not known here"
     if settings and model.deltanet_layers and not settings.recompute:

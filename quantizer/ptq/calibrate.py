@@ -23,6 +23,7 @@ from quantizer.core.batch import Batch, hidden_states
 from quantizer.core.errors import DataError
 from quantizer.layers.attach import share_scales
 from quantizer.layers.deltanet import chunked
+from quantizer.layers.experts import SeparateExperts
 from quantizer.layers.linear import nvfp4_layers, unquantized
 
 
@@ -81,6 +82,7 @@ class _Watch:
 
     gram: Container[str]
     weigh: Weigh | None = None
+    experts: Container[str] = ()  # layers that read some of the tokens only, and no padding
     seen: dict[str, InputStats] = field(default_factory=dict)
     kept: Tensor | None = None  # positions of a batch's tokens; None if there is no padding
     last: tuple[Tensor, InputStats] | None = None
@@ -93,7 +95,7 @@ class _Watch:
                 return
             if name not in self.seen:
                 self.seen[name] = self._nothing(name, x)
-            tokens = self._tokens(x)
+            tokens = self._tokens(name, x)
             self.seen[name].add(tokens, self.weigh(name, tokens) if self.weigh else None)
             self.last = (x, self.seen[name])
 
@@ -104,14 +106,25 @@ class _Watch:
         that."""
         self.seen[name] = record
         if record.gram is None and name in self.gram:
-            tokens = self._tokens(x)
+            tokens = self._tokens(name, x)
             if record.tokens == len(tokens):  # otherwise earlier batches would be missing
                 record.gram = gram(tokens)
 
-    def _tokens(self, x: Tensor) -> Tensor:
+    def skip_padding(
+        self, experts: nn.Module, args: tuple[Tensor, Tensor, Tensor]
+    ) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Before experts run: padding is for none of them."""
+        if self.kept is None:
+            return None
+        hidden, chosen, weights = args
+        nobody = torch.full_like(chosen, -1)
+        nobody[self.kept] = chosen[self.kept]
+        return hidden, nobody, weights
+
+    def _tokens(self, name: str, x: Tensor) -> Tensor:
         """Remove padding: […, in] to [tokens, in]."""
         tokens = x.flatten(0, -2)
-        return tokens if self.kept is None else tokens.index_select(0, self.kept)
+        return tokens if self.kept is None or name in self.experts else tokens.index_select(0, self.kept)
 
     def _nothing(self, name: str, x: Tensor) -> InputStats:
         width = x.shape[-1]
@@ -151,8 +164,11 @@ def watch(
     run: yields each batch before it runs it. gram, errors: as for `observe`. prefix: of the names in errors. weigh: of
     layers that read the same tensor it is asked for the first, so all of them must be in `gram` or none.
     """
-    watching = _Watch(gram, weigh)
-    hooks = [layer.register_forward_pre_hook(watching.hook(n)) for n, layer in nvfp4_layers(module).items()]
+    routed = {name: m for name, m in module.named_modules() if isinstance(m, SeparateExperts)}
+    inside = {n for n in nvfp4_layers(module) if any(n.startswith(f"{name}.") for name in routed)}
+    watching = _Watch(gram, weigh, inside)
+    hooks = [experts.register_forward_pre_hook(watching.skip_padding) for experts in routed.values()]
+    hooks += [layer.register_forward_pre_hook(watching.hook(n)) for n, layer in nvfp4_layers(module).items()]
     try:
         with unquantized(module), chunked(module):
             for batch in run:
@@ -172,15 +188,20 @@ def watch(
 
 @torch.no_grad()
 def set_input_amax(model: nn.Module, seen: dict[str, InputStats], prefix: str = "") -> None:
-    """Set the input amax of every layer from the recorded statistics, and share it among fused layers. prefix: of the
-    names in errors."""
-    for name, layer in nvfp4_layers(model).items():
-        if name not in seen or not seen[name].tokens:
+    """Set the input amax of every layer from the recorded statistics, and share it among fused layers. An expert that no
+    token of the data chose gets that of the other experts. prefix: of the names in errors."""
+    layers = nvfp4_layers(model)
+    for name, layer in layers.items():
+        if name in seen and seen[name].tokens:
+            layer.input_amax.copy_(seen[name].amax.amax())
+        else:
+            layer.input_amax.zero_()
+    share_scales(model)
+    for name, layer in layers.items():
+        if name not in seen and not layer.input_amax > 0:
             raise DataError(
                 f"{prefix}{name}: no token of the data went through it; calibrate with more conversations"
             )
-        layer.input_amax.copy_(seen[name].amax.amax())
-    share_scales(model)
 
 
 def calibrate(model: nn.Module, batches: Iterable[Batch]) -> dict[str, InputStats]:

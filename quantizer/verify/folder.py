@@ -41,11 +41,13 @@ class FolderError(SourceError):
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """A tensor of a shard. dtype: as safetensors writes it: U8, F8_E4M3, F32, BF16, …"""
+    """A tensor of a shard. dtype: as safetensors writes it: U8, F8_E4M3, F32, BF16, … stacked: for an expert's tensor that is
+    stored within one for all experts, the name of that, the expert and its rows there."""
 
     shard: str
     dtype: str
     shape: tuple[int, ...]
+    stacked: tuple[str, int, slice] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,8 @@ class Folder:
         """Read one tensor, as stored. On the CPU it is a view of the file."""
         if torch.device(device).type != "cpu":
             return self.copy(name, device)
+        if self.tensors[name].stacked:
+            return torch.cat([part for _, part in self.parts(name)])
         with safe_open(self.path / self.tensors[name].shard, framework="pt") as shard:
             tensor: Tensor = shard.get_tensor(name)
         return tensor
@@ -81,7 +85,7 @@ class Folder:
         for begin in range(0, entry.shape[0], step):
             place = slice(begin, min(begin + step, entry.shape[0]))
             with safe_open(self.path / entry.shard, framework="pt") as shard:
-                part: Tensor = shard.get_slice(name)[place]
+                part: Tensor = _rows(shard, name, entry, place)
             yield place, part
 
     def rows_of_a_part(self, name: str) -> int:
@@ -97,6 +101,16 @@ class Folder:
             for place, part in self.parts(name):
                 made[place].copy_(pinned(part, made.device), non_blocking=True)
         return made
+
+
+def _rows(shard: Any, name: str, entry: TensorInfo, place: slice) -> Tensor:
+    """Some rows of a tensor of an open shard."""
+    if entry.stacked is None:
+        rows: Tensor = shard.get_slice(name)[place]
+        return rows
+    stack, index, inside = entry.stacked
+    part: Tensor = shard.get_slice(stack)[index, inside.start + place.start : inside.start + place.stop]
+    return part
 
 
 def pinned(part: Tensor, device: torch.device) -> Tensor:

@@ -11,9 +11,18 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
-from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen3_5ForCausalLM,
+    Qwen3_5TextConfig,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
+)
 
-from quantizer.core.pre_tokenizers import QWEN2, QWEN35
+from quantizer.core.pre_tokenizers import LLAMA3, QWEN2, QWEN35
 from quantizer.layers.fused import fused_groups
 from quantizer.nvfp4 import blocks
 from quantizer.surgery.tokenizer import TEXTS
@@ -48,6 +57,22 @@ DELTANET: dict[str, Any] = {
 def qwen3() -> Any:
     """Two blocks."""
     return _random(Qwen3ForCausalLM, Qwen3Config(num_hidden_layers=2, **SIZE))
+
+
+def llama() -> Any:
+    """Two blocks of Llama."""
+    return _random(LlamaForCausalLM, LlamaConfig(num_hidden_layers=2, **SIZE))
+
+
+def qwen3_moe() -> Any:
+    """Two blocks of four experts each, of which two see a token."""
+    experts: dict[str, Any] = {
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 64,
+        "norm_topk_prob": True,
+    }
+    return _random(Qwen3MoeForCausalLM, Qwen3MoeConfig(num_hidden_layers=2, **SIZE, **experts))
 
 
 def qwen3_5() -> Any:
@@ -98,7 +123,7 @@ def tokenizer(regex: str) -> str:
 def save(model: Any, folder: Path) -> Path:
     """A folder in BF16."""
     model.save_pretrained(folder)
-    regex = QWEN35 if "qwen3_5" in model.config.model_type else QWEN2
+    regex = {"qwen3_5_text": QWEN35, "llama": LLAMA3}.get(model.config.model_type, QWEN2)
     (folder / "tokenizer.json").write_text(tokenizer(regex), encoding="utf-8")
     (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|im_end|>"}))
     return folder

@@ -47,8 +47,13 @@ def dequantized(model: Any, folder: Path) -> Any:
     return model
 
 
-@pytest.mark.parametrize("kind", WITHIN)
-@pytest.mark.parametrize("build", [ggufs.qwen3, ggufs.qwen3_5])
+@pytest.mark.parametrize(
+    "build, kind",
+    [
+        *((build, kind) for kind in WITHIN for build in (ggufs.qwen3, ggufs.qwen3_5, ggufs.llama)),
+        (ggufs.qwen3_moe, "f16"),
+    ],
+)
 def test_llama_cpp_foretells_what_transformers_does(tmp_path: Path, build: Any, kind: str) -> None:
     """At each of eight steps after 48 random tokens, the ten likeliest next ones with their log-probabilities."""
     folder, model = ggufs.save(build(), tmp_path / "bf16"), build().float()

@@ -80,7 +80,7 @@ def bad_manifest(folder: Path) -> None:
 
 
 REFUSED = [
-    (lambda f: rewrite(f, model_type="llama"), "models of type 'llama' are not supported; supported: qwen3, qwen3_5_text"),
+    (lambda f: rewrite(f, model_type="gpt2"), "models of type 'gpt2' are not supported; supported: qwen3, qwen3_moe, llama, gemma3_text"),
     (lambda f: rewrite(f, model_type=None), "models of type None are not supported"),
     (lambda f: rewrite(f, auto_map={"AutoModel": "x.Y"}), "config.json has an auto_map; code of a model folder is never run"),
     (lambda f: rewrite(f, quantization_config={"quant_method": "gptq"}), "is quantized already; give the BF16 model"),

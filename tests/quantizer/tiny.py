@@ -5,7 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen3_5ForCausalLM,
+    Qwen3_5TextConfig,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
+)
 
 SIZE: dict[str, Any] = {
     "vocab_size": 96,
@@ -38,6 +49,28 @@ DELTANET: dict[str, Any] = {
 def qwen3(seed: int = 0, **more: Any) -> Any:
     """Two layers of Qwen3. more: for the config."""
     return _build(Qwen3ForCausalLM, Qwen3Config(num_hidden_layers=2, **SIZE | more), seed)
+
+
+def llama(seed: int = 0, **more: Any) -> Any:
+    """Two layers of Llama."""
+    return _build(LlamaForCausalLM, LlamaConfig(num_hidden_layers=2, **SIZE | more), seed)
+
+
+def gemma3(seed: int = 0, **more: Any) -> Any:
+    """One layer of Gemma 3 that looks back for 8 tokens, and one that looks back for all."""
+    kinds: dict[str, Any] = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 8}
+    return _build(Gemma3ForCausalLM, Gemma3TextConfig(num_hidden_layers=2, **SIZE | kinds | more), seed)
+
+
+def qwen3_moe(seed: int = 0, **more: Any) -> Any:
+    """Two layers of Qwen3-MoE: four experts, of which two see a token."""
+    experts: dict[str, Any] = {
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 64,
+        "norm_topk_prob": True,
+    }
+    return _build(Qwen3MoeForCausalLM, Qwen3MoeConfig(num_hidden_layers=2, **SIZE | experts | more), seed)
 
 
 def qwen3_5(seed: int = 0, **more: Any) -> Any:
@@ -73,6 +106,6 @@ def _build(kind: Any, config: Any, seed: int) -> Any:
     model = kind(config).to(torch.bfloat16).eval()
     with torch.no_grad():
         for weight in model.parameters():
-            if weight.ndim == 2:  # input channels of unlike sizes, as trained models have
-                weight.mul_(torch.exp2(torch.randn(weight.shape[1])))
+            if weight.ndim > 1:  # input channels of unlike sizes, as trained models have
+                weight.mul_(torch.exp2(torch.randn(weight.shape[-1])))
     return model

@@ -18,7 +18,7 @@ import pytest
 
 from app.config.config import Address
 from app.server import bind
-from tests.app.house import HELLO, frames, said
+from tests.app.house import HELLO, NEVER, frames, said
 from tests.scale import PATIENCE
 from tests.script import DONE, Hang, Head, Say, Until, finish, text
 from tests.scripted_engine import ScriptedEngine
@@ -30,13 +30,15 @@ ASKED = {"model": "annie", "messages": HELLO, "stream": True}
 
 
 def write(folder: Path, url: str, **gateway: Any) -> Path:
-    """A configuration with one engine at this address."""
+    """A configuration with one engine at this address. Its deadlines outlast commands on a busy machine, so they end nothing."""
     table: dict[str, Any] = {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": "state"}
     table |= {"drain_seconds": 10 * PATIENCE, **gateway}
     lines = ["[gateway]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
     lines += ["[engines.far]", 'dialect = "llama-server"', 'driver = "url"', f'url = "{url}"']
     path = folder / "manners.toml"
-    path.write_text("\n".join([*lines, "[models.annie]", 'live = "far"', ""]))
+    lines += ["[models.annie]", 'live = "far"', "[models.annie.timeouts]"]
+    lines += [f"{name} = {seconds}" for name, seconds in NEVER.items()]
+    path.write_text("\n".join([*lines, ""]))
     return path
 
 

@@ -1,0 +1,56 @@
+"""Experts of a mixture (Qwen3-MoE) as linear layers of their own.
+
+transformers keeps the experts of a layer as two stacked tensors. `separate_experts` gives each expert layers of its own, named
+as in checkpoints (`quantizer.core.expert_names`): everything that looks for linear layers then finds them, and each has a
+scale of its own, as servers load it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class Expert(nn.Module):
+    """One expert: down(act(gate(x)) * up(x)), without biases."""
+
+    def __init__(self, width: int, inner: int, act: nn.Module, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(width, inner, bias=False, device="meta", dtype=dtype)
+        self.up_proj = nn.Linear(width, inner, bias=False, device="meta", dtype=dtype)
+        self.down_proj = nn.Linear(inner, width, bias=False, device="meta", dtype=dtype)
+        self.act_fn = act
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[tokens, width] to the same."""
+        out: Tensor = self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
+        return out
+
+
+class SeparateExperts(nn.ModuleList):
+    """The experts of one layer, called as transformers calls its own."""
+
+    def forward(self, hidden: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+        """hidden: [tokens, width]; chosen: int64 [tokens, k], the experts of each token; weights: [tokens, k]. Returns the
+        weighted sum of what the chosen experts make of each token: [tokens, width]."""
+        out = torch.zeros_like(hidden)
+        for index, expert in enumerate(self):
+            tokens, place = torch.where(chosen == index)
+            if len(tokens):
+                made = expert(hidden[tokens]) * weights[tokens, place, None]
+                out.index_add_(0, tokens, made.to(out.dtype))
+        return out
+
+
+def separate_experts(model: nn.Module) -> None:
+    """Replace stacked experts by separate ones, which have no numbers yet: their parameters are on the meta device."""
+    for name, module in list(model.named_modules()):
+        stacked = getattr(module, "gate_up_proj", None)
+        if isinstance(stacked, nn.Parameter) and stacked.ndim == 3:
+            count, double, width = stacked.shape
+            act: Any = module.act_fn
+            experts = (Expert(width, double // 2, act, stacked.dtype) for _ in range(count))
+            model.set_submodule(name, SeparateExperts(experts))
+    model.eval()
