@@ -129,7 +129,9 @@ class Retract(Struct, frozen=True):
 
 
 class ThoughtEnd(Struct, frozen=True):
-    """A thought ended properly."""
+    """A thought ended properly. tagged: it stood between tags in the text, not in a field of its own."""
+
+    tagged: bool = False
 
 
 class Dropped(Struct, frozen=True):

@@ -94,9 +94,7 @@ class HoldBack:
         self._blank: list[Event] = []  # white space before the first word: alone it is nothing
         self._visible = False  # visible text has gone out
         self._called = False  # a call has gone out
-        self._called_beside = (
-            False  # a call was dropped that stood beside the reasoning, and so knew it from an answer
-        )
+        self._told_apart = False  # a thought or a call in the text was taken out
         self._filtered = False  # something was kept from the caller
 
     def feed(self, segment: Segment) -> list[Event]:
@@ -107,6 +105,7 @@ class HoldBack:
         elif type(segment) is Thought:
             self._thought(segment, out)
         elif type(segment) is ThoughtEnd:
+            self._told_apart = self._told_apart or segment.tagged
             self._rearm(out)
         elif type(segment) is Retract:
             self._flush_withheld(out)
@@ -148,7 +147,7 @@ class HoldBack:
         if not reason:
             self._take_held()
         self._release(out)
-        is_all = reason == "stop" and not (self._visible or self._called_beside)
+        is_all = reason == "stop" and not (self._visible or self._told_apart)
         answer = "".join(self._withheld).lstrip("\r\n") if is_all else ""
         if answer:
             self._withheld = []
@@ -169,7 +168,7 @@ class HoldBack:
     def _drop(self, dropped: Dropped) -> None:
         self._filtered = True
         if dropped.source:
-            self._called_beside = self._called_beside or not dropped.thought
+            self._told_apart = self._told_apart or not dropped.thought
             self.dropped.append(dropped.source)
             self.dropped_raw += dropped.raw
 

@@ -410,10 +410,16 @@ OTHER_CALLS: tuple[dict[str, Any] | str, ...] = (
 def test_reasoning_beside_a_call_that_is_dropped_is_no_answer(
     call: dict[str, Any] | str, tools: bool
 ) -> None:
-    """The engine knew what is thought and what is not: it made a call beside the thought."""
+    """Only a reply that came wholly in the reasoning field is the answer."""
     for said in ((field("SECRET"), call), (call, field("SECRET"))):
         heard = heard_streaming(stream(*said), policy(tools=tools, reasoning_is_answer=True))
         assert (heard.content, heard.calls, heard.error) == ("", [], FILTERED)
+
+
+def test_reasoning_beside_a_thought_in_the_text_is_no_answer() -> None:
+    for said in (("<think>a</think>", field("SECRET")), (field("SECRET"), "<think>a</think>")):
+        heard = heard_streaming(stream(*said), policy(reasoning_is_answer=True))
+        assert (heard.content, heard.error) == ("", FILTERED)
 
 
 def test_work_is_linear_in_a_reply_of_blanks_and_of_brackets() -> None:
