@@ -201,6 +201,9 @@ LONGEST = 256
 """Characters of the longest tag, with every tolerated space: more is never held for one."""
 
 _INVISIBLE = r"\x00-\x08\x0e-\x1b\x7f\xad\u034f\u061c\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff"
+_TOKENS = ("<|", "&", "\uff1c")
+_INNER = 2
+"""Brackets that may follow the first one in a row of special tokens; in any other tag there is none."""
 _SPACE = rf"[\s{_INVISIBLE}]{{0,4}}"
 _UNSEEN = rf"[{_INVISIBLE}]{{0,2}}"
 """Invisible characters between the letters of a name."""
@@ -317,7 +320,7 @@ class Scanner:
                 continue
             match = self._tag.match(text, at)
             if match is None:
-                if size - at <= LONGEST and self._part.fullmatch(text, at):
+                if self.may_become(text, at):
                     return None, at
             elif (text[at - 1] if at else before) != "`":
                 return match, at
@@ -339,7 +342,11 @@ class Scanner:
 
     def may_become(self, text: str, at: int = 0) -> bool:
         """Whether everything from `at` on may still become one tag."""
-        return len(text) - at <= LONGEST and self._part.fullmatch(text, at) is not None
+        if len(text) - at > LONGEST or text.count("<", at + 1) > (
+            _INNER if text.startswith(_TOKENS, at) else 0
+        ):
+            return False
+        return self._part.fullmatch(text, at) is not None
 
     def is_half(self, text: str, cut: bool) -> bool:
         """Whether the text at the end of a reply is a tag that was never finished, and no bracket of prose.
