@@ -292,6 +292,19 @@ def _hints(atoms: Sequence[str]) -> Iterator[str]:
         yield f"{first}{tail}"
 
 
+def _initial(atoms: _Atoms) -> str:
+    """The first letter of a tag's name."""
+    return next(a for a in atoms[1:] if a not in (_SPACE, _SLASH))[-1:].lower()
+
+
+def _tags_of(initial: str, tags: Mapping[Role, Sequence[_Atoms]]) -> re.Pattern[str]:
+    """The tags whose names begin so: a candidate is compared with these, and not with all."""
+    chosen = {role: [a for a in forms if _initial(a) == initial] for role, forms in tags.items()}
+    groups = ("|".join("".join(a) for a in chosen[role]) for role in _ORDER if chosen.get(role))
+    named = zip((role for role in _ORDER if chosen.get(role)), groups, strict=True)
+    return re.compile("|".join(f"(?P<{role}>{group})" for role, group in named), re.IGNORECASE)
+
+
 class Scanner:
     """Finds the tags of some roles in text that arrives in pieces."""
 
@@ -301,6 +314,7 @@ class Scanner:
         flags = re.IGNORECASE
         groups = (f"(?P<{role}>{roles[role]})" for role in _ORDER if role in roles)
         self._tag = re.compile("|".join(groups) or r"(?!)", flags)
+        self._tag_of = {initial: _tags_of(initial, tags) for initial in {_initial(a) for a in forms}}
         self._part = re.compile("|".join(beginning(a) for a in forms) or r"(?!)", flags)
         self._first = re.compile(
             "|".join(sorted({hint for a in forms for hint in _hints(a)})) or r"(?!)", flags
@@ -318,7 +332,7 @@ class Scanner:
             at = found.start()
             if at < after:
                 continue
-            match = self._tag.match(text, at)
+            match = self._tag_of.get(found[0][-1:].lower(), self._tag).match(text, at)
             if match is None:
                 if self.may_become(text, at):
                     return None, at
