@@ -33,7 +33,7 @@ from app.telemetry.redact import compiled
 from deploy.core.errors import PinError, SpecError
 from deploy.engine.spec import NAME, EngineSpec, Kind
 from deploy.images.pins import pinned
-from gates.policy.decoder import nearest
+from gates.decode.decoder import nearest
 
 MAX_INT = 2**31 - 1
 """Largest count of tokens that every engine reads."""

@@ -156,8 +156,8 @@ async def _leave(it: ConformanceSession, phase: str) -> None:
         await anext(reply.aiter_raw(), b"")
         await reply.aclose()
     else:
-        has_begun = await _until(it, lambda busy: busy, BEGIN_SECONDS)
-        require(has_begun, f"{NEVER_BEGAN}{await _answer_of(asking)}")
+        if not await _until(it, lambda busy: busy, BEGIN_SECONDS):
+            raise CheckFailed(f"{NEVER_BEGAN}{await _answer_of(asking)}")
         await hang_up(asking)
     require(
         await _until(it, lambda busy: not busy, FREE_SECONDS),

@@ -51,6 +51,8 @@ class MannersError(Exception):
     status = 500
     type = "server_error"
     code = "internal_error"
+    retry_after: int | None = None
+    """Seconds for `Retry-After`."""
 
     def __init__(self, message: str, code: str | None = None, *, param: str | None = None) -> None:
         super().__init__(message)
@@ -58,11 +60,6 @@ class MannersError(Exception):
         self.param = param
         if code is not None:
             self.code = code
-
-    @property
-    def retry_after(self) -> int | None:
-        """Seconds for `Retry-After`, or None."""
-        return None
 
     def envelope(self) -> dict[str, Any]:
         """OpenAI's error object."""
@@ -242,11 +239,7 @@ class Busy(MannersError):
 
     def __init__(self, message: str, code: str | None = None, *, seconds: int = 1) -> None:
         super().__init__(message, code)
-        self._seconds = seconds
-
-    @property
-    def retry_after(self) -> int | None:
-        return self._seconds
+        self.retry_after = seconds
 
 
 class KeyLimited(MannersError):
@@ -258,11 +251,7 @@ class KeyLimited(MannersError):
 
     def __init__(self, message: str, code: str | None = None, *, seconds: int | None = 1) -> None:
         super().__init__(message, code)
-        self._seconds = seconds
-
-    @property
-    def retry_after(self) -> int | None:
-        return self._seconds
+        self.retry_after = seconds
 
 
 class TooManyConnections(MannersError):
@@ -270,10 +259,7 @@ class TooManyConnections(MannersError):
 
     status = 503
     code = "too_many_connections"
-
-    @property
-    def retry_after(self) -> int | None:
-        return 1
+    retry_after = 1
 
 
 class Draining(MannersError):
@@ -281,10 +267,7 @@ class Draining(MannersError):
 
     status = 503
     code = "draining"
-
-    @property
-    def retry_after(self) -> int | None:
-        return 5
+    retry_after = 5
 
 
 class NotStarted(MannersError):
@@ -292,10 +275,7 @@ class NotStarted(MannersError):
 
     status = 503
     code = "not_started"
-
-    @property
-    def retry_after(self) -> int | None:
-        return 1
+    retry_after = 1
 
 
 class StateUnavailable(MannersError):
@@ -303,10 +283,7 @@ class StateUnavailable(MannersError):
 
     status = 503
     code = "state_unavailable"
-
-    @property
-    def retry_after(self) -> int | None:
-        return 5
+    retry_after = 5
 
 
 class StateFull(StateUnavailable):
@@ -329,10 +306,7 @@ class EngineDown(UpstreamError):
 
     status = 503
     code = "no_engine"
-
-    @property
-    def retry_after(self) -> int | None:
-        return 1
+    retry_after = 1
 
 
 class EngineTimeout(UpstreamError):

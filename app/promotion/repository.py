@@ -37,6 +37,9 @@ T = TypeVar("T")
 OVERRIDE = "override:"
 """A plan's `report` that begins so names an override, by the number of its audit event, and no report."""
 
+ADDED = {"candidates": [], "incumbents": [], "max_unavailable": 1}
+"""Fields of a plan that earlier programs did not write, as they are to be read there."""
+
 FILE = "registry.db"
 """In the state folder."""
 
@@ -215,7 +218,10 @@ def _text(value: Any) -> str:
 
 def state_of(operation: OperationRow) -> OperationState:
     """The stored state of an operation. Raises CodecError: it was written by another program."""
-    state: OperationState = decode(OperationState, json.loads(operation.state), f"operation {operation.id}")
+    stored = json.loads(operation.state)
+    if isinstance(stored, dict) and isinstance(stored.get("plan"), dict):
+        stored["plan"] = {**ADDED, **stored["plan"]}
+    state: OperationState = decode(OperationState, stored, f"operation {operation.id}")
     return state
 
 

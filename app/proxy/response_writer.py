@@ -46,9 +46,9 @@ def uvicorn_cycle(send: Send) -> Any:
 def _opened(cycle: Any, headers: Headers) -> bytes:
     """The head of a chunked 200, as uvicorn writes it; its cycle takes it for sent."""
     cycle.response_started = cycle.chunked_encoding = True
-    lines = [b"%b: %b\r\n" % header for header in (*cycle.default_headers, *headers)]
+    lines = b"".join([b"%b: %b\r\n" % header for header in (*cycle.default_headers, *headers)])
     close = b"" if cycle.keep_alive else b"connection: close\r\n"
-    return b"".join([STATUS_LINE[200], *lines, close, b"transfer-encoding: chunked\r\n\r\n"])
+    return b"%b%b%btransfer-encoding: chunked\r\n\r\n" % (STATUS_LINE[200], lines, close)
 
 
 def _complete(cycle: Any) -> None:

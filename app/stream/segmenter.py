@@ -247,6 +247,8 @@ class Segmenter:
 
     def _end_seam(self, out: list[Segment], cut: bool = False) -> None:
         """What stood at the seam is no tag, or half of one: then only its thoughts are left."""
+        if not self._seam:
+            return
         is_half = self._tags.is_half("".join(part for _, part in self._seam), cut)
         for field, part in self._seam:
             if field:
@@ -300,7 +302,9 @@ class Segmenter:
     def _settle(self, out: list[Segment]) -> None:
         """What is held in speech has come to its end: a quoted tag whose second quote never came, or text."""
         held = self._take_held()
-        match = self._tags.match(held) if held else None
+        if not held:
+            return
+        match = self._tags.match(held)
         if match is None or match.end() != len(held) or match.lastgroup in CALL_OPENERS:
             self._say(held, out)
         else:
@@ -309,7 +313,7 @@ class Segmenter:
     def _end_half_tag(self, *, cut: bool, out: list[Segment]) -> None:
         """The text ends in the middle of a tag: that is no speech. A closing tag does its work without its end."""
         held = self._held
-        if self._last in _QUOTES and self._last or not self._tags.is_half(held, cut):
+        if not held or (self._last in _QUOTES and self._last) or not self._tags.is_half(held, cut):
             return
         self._held = ""
         match = self._tags.match(held + ">")

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from gates.policy import decoder
+from gates.decode import decoder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +215,7 @@ class Evidence:
 
 
 def parse(text: str) -> Evidence:
-    """Evidence from its JSON. Raises gates.policy.decoder.Refused with the key's path, or ValueError."""
+    """Evidence from its JSON. Raises gates.decode.decoder.Refused with the key's path, or ValueError."""
     return decoder.read(Evidence, json.loads(text))
 
 

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from deploy.core.errors import DockerError, SpecError, StartFailed, StartRefused, WeightsError
 from deploy.drivers.container import (
@@ -27,10 +27,10 @@ from deploy.drivers.container import (
 from deploy.drivers.container_run import ContainerRun
 from deploy.drivers.docker_client import Docker, Json, shared
 from deploy.engine import supervisor
-from deploy.engine.engine import OnChange, Phase
+from deploy.engine.engine import Phase
 from deploy.engine.run import EngineRun
 from deploy.engine.spec import PINNED_IMAGE, EngineSpec
-from deploy.engine.supervised import SupervisedEngine
+from deploy.engine.supervised import SupervisedEngine, Supervision
 from deploy.engine.weights import MANIFEST, find_model
 from gates.artefact import artefact as artefacts
 from gates.contracts.errors import ManifestError
@@ -63,6 +63,9 @@ class DockerEngine(SupervisedEngine):
         FlagError: one of `args` is the driver's to set.
     """
 
+    start_timeout_s = LOAD_SECONDS
+    stop_grace_s = STOP_SECONDS
+
     def __init__(
         self,
         spec: EngineSpec,
@@ -70,24 +73,14 @@ class DockerEngine(SupervisedEngine):
         state_dir: Path,
         docker: Docker | None = None,
         operation: str | None = None,
-        on_change: OnChange | None = None,
-        policy: supervisor.RestartPolicy | None = None,
-        start_timeout_s: float = LOAD_SECONDS,
-        stop_grace_s: float = STOP_SECONDS,
+        **how: Unpack[Supervision],
     ) -> None:
         if spec.driver != "docker" or spec.image is None or not PINNED_IMAGE.fullmatch(spec.image):
             raise SpecError(spec.name, "driver", f"{spec.driver!r} is not the docker driver")
         if spec.artefact is None:
             raise SpecError(spec.name, "artefact", "the docker driver needs the model that it mounts")
         argv(spec, MODEL)
-        super().__init__(
-            spec,
-            state_dir=state_dir,
-            on_change=on_change,
-            policy=policy,
-            start_timeout_s=start_timeout_s,
-            stop_grace_s=stop_grace_s,
-        )
+        super().__init__(spec, state_dir=state_dir, **how)
         self._artefact, self._image = spec.artefact, spec.image
         self._state_dir = state_dir
         self._docker = docker or shared()

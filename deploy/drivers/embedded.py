@@ -5,17 +5,15 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from deploy.core.errors import SpecError
 from deploy.drivers.child import Child, ChildRun, child_environment, spawn
-from deploy.engine import supervisor
-from deploy.engine.engine import OnChange
 from deploy.engine.flags import parse_flags
 from deploy.engine.log import LogFile
 from deploy.engine.run import EngineRun
 from deploy.engine.spec import EngineSpec
-from deploy.engine.supervised import SupervisedEngine
+from deploy.engine.supervised import SupervisedEngine, Supervision
 from deploy.engine.weights import find_gguf, find_projector
 
 
@@ -46,22 +44,12 @@ class EmbeddedEngine(SupervisedEngine):
         spec: EngineSpec,
         *,
         state_dir: Path,
-        on_change: OnChange | None = None,
-        policy: supervisor.RestartPolicy | None = None,
-        start_timeout_s: float = 120.0,
-        stop_grace_s: float = 5.0,
         environ: Mapping[str, str] | None = None,
+        **how: Unpack[Supervision],
     ) -> None:
         if spec.driver != "embedded" or spec.artefact is None:
             raise SpecError(spec.name, "driver", f"{spec.driver!r} is not the embedded driver")
-        super().__init__(
-            spec,
-            state_dir=state_dir,
-            on_change=on_change,
-            policy=policy,
-            start_timeout_s=start_timeout_s,
-            stop_grace_s=stop_grace_s,
-        )
+        super().__init__(spec, state_dir=state_dir, **how)
         self._artefact = spec.artefact
         self._settings = parse_flags(spec.name, spec.args, cores=usable_cores())
         self._environ = environ

@@ -11,19 +11,17 @@ import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 from deploy.core.errors import SpecError
 from deploy.drivers import keeper
 from deploy.drivers.child import Child, ChildRun, kept_environment, spawn
 from deploy.drivers.docker import LOAD_SECONDS, STOP_SECONDS
-from deploy.engine import supervisor
 from deploy.engine.command import SILENT, server_args
-from deploy.engine.engine import OnChange
 from deploy.engine.log import LogFile
 from deploy.engine.run import EngineRun, RunEnd
 from deploy.engine.spec import EngineSpec
-from deploy.engine.supervised import SupervisedEngine
+from deploy.engine.supervised import SupervisedEngine, Supervision
 from deploy.engine.weights import find_model
 
 HOST: Final = "127.0.0.1"
@@ -40,27 +38,20 @@ class ProcessEngine(SupervisedEngine):
         FlagError: one of `args` is set by the driver.
     """
 
+    start_timeout_s = LOAD_SECONDS
+    stop_grace_s = STOP_SECONDS
+
     def __init__(
         self,
         spec: EngineSpec,
         *,
         state_dir: Path,
-        on_change: OnChange | None = None,
-        policy: supervisor.RestartPolicy | None = None,
-        start_timeout_s: float = LOAD_SECONDS,
-        stop_grace_s: float = STOP_SECONDS,
         environ: Mapping[str, str] | None = None,
+        **how: Unpack[Supervision],
     ) -> None:
         if spec.driver != "process" or spec.command is None:
             raise SpecError(spec.name, "driver", f"{spec.driver!r} is not the process driver")
-        super().__init__(
-            spec,
-            state_dir=state_dir,
-            on_change=on_change,
-            policy=policy,
-            start_timeout_s=start_timeout_s,
-            stop_grace_s=stop_grace_s,
-        )
+        super().__init__(spec, state_dir=state_dir, **how)
         self._command = spec.command
         self._environ = os.environ if environ is None else environ
         argv(spec, "", 0)

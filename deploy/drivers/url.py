@@ -12,10 +12,10 @@ from deploy.engine.engine import EngineState, OnChange, Phase
 from deploy.engine.numerics import from_arguments
 from deploy.engine.probe import served_model, wait_until_streams
 from deploy.engine.spec import EngineSpec, spec_digest
-from deploy.engine.state_watcher import StateWatcher
+from deploy.engine.state_watcher import WatchedEngine
 
 
-class UrlEngine:
+class UrlEngine(WatchedEngine):
     """An `Engine` at a fixed address. Nothing is started and nothing is stopped.
 
     `model` is the name to request; the default is the first in the engine's `/v1/models`.
@@ -38,30 +38,14 @@ class UrlEngine:
     ) -> None:
         if spec.driver != "url" or spec.url is None:
             raise SpecError(spec.name, "driver", f"{spec.driver!r} is not the url driver")
-        self._spec = spec
+        super().__init__(spec, on_change)
         self._base = spec.url.rstrip("/").removesuffix("/v1")
         self._model = model
         self._headers = headers
         self._start_timeout_s = start_timeout_s
         self._retry_s = retry_s
         self._retry: asyncio.TimerHandle | None = None
-        self._watcher = StateWatcher(spec.name, on_change)
         self._probing: asyncio.Task[EngineState] | None = None
-
-    @property
-    def name(self) -> str:
-        return self._spec.name
-
-    @property
-    def state(self) -> EngineState:
-        return self._watcher.state
-
-    @property
-    def url(self) -> str | None:
-        return self._watcher.state.url
-
-    async def changed(self, seen: EngineState) -> EngineState:
-        return await self._watcher.changed(seen)
 
     async def start(self) -> EngineState:
         """Wait until it streams a token; see `Engine.start`.

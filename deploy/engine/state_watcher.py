@@ -4,6 +4,7 @@ import asyncio
 
 from deploy.core.tasks import report
 from deploy.engine.engine import EngineState, OnChange
+from deploy.engine.spec import EngineSpec
 
 
 class StateWatcher:
@@ -45,3 +46,26 @@ class StateWatcher:
             finally:
                 self._waiters.discard(waiter)
         return self._state
+
+
+class WatchedEngine:
+    """What every `Engine` has: a spec, and a state that can be waited for."""
+
+    def __init__(self, spec: EngineSpec, on_change: OnChange | None) -> None:
+        self._spec = spec
+        self._watcher = StateWatcher(spec.name, on_change)
+
+    @property
+    def name(self) -> str:
+        return self._spec.name
+
+    @property
+    def state(self) -> EngineState:
+        return self._watcher.state
+
+    @property
+    def url(self) -> str | None:
+        return self._watcher.state.url
+
+    async def changed(self, seen: EngineState) -> EngineState:
+        return await self._watcher.changed(seen)

@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from deploy.core.errors import EngineError, StartCancelled, StartFailed
 from deploy.core.tasks import report, spawn
@@ -24,35 +24,37 @@ from deploy.engine.numerics import from_start
 from deploy.engine.probe import wait_until_streams
 from deploy.engine.run import EngineRun, RunEnd
 from deploy.engine.spec import EngineSpec, spec_digest
-from deploy.engine.state_watcher import StateWatcher
+from deploy.engine.state_watcher import WatchedEngine
 from gates.artefact.artefact import Snapshot, snapshot
 
 _GONE = (Phase.STOPPED, Phase.FAILED)
 
 
-class SupervisedEngine(ABC):
-    """An `Engine` whose runs a driver makes.
+class Supervision(TypedDict, total=False):
+    """How an engine is kept running.
 
     `start_timeout_s` bounds one run's time from its start to its first token, `stop_grace_s` the
-    time between SIGTERM and SIGKILL. For use in one event loop.
+    time between SIGTERM and SIGKILL; a driver has defaults for both.
     """
 
-    def __init__(
-        self,
-        spec: EngineSpec,
-        *,
-        state_dir: Path,
-        on_change: OnChange | None,
-        policy: supervisor.RestartPolicy | None,
-        start_timeout_s: float,
-        stop_grace_s: float,
-    ) -> None:
-        self._spec = spec
+    on_change: OnChange | None
+    policy: supervisor.RestartPolicy | None
+    start_timeout_s: float
+    stop_grace_s: float
+
+
+class SupervisedEngine(WatchedEngine, ABC):
+    """An `Engine` whose runs a driver makes. For use in one event loop."""
+
+    start_timeout_s = 120.0
+    stop_grace_s = 5.0
+
+    def __init__(self, spec: EngineSpec, *, state_dir: Path, **how: Unpack[Supervision]) -> None:
+        super().__init__(spec, how.get("on_change"))
         self._log_path = log_path(state_dir, spec.name)
-        self._policy = policy or supervisor.RestartPolicy()
-        self._start_timeout_s = start_timeout_s
-        self._stop_grace_s = stop_grace_s
-        self._watcher = StateWatcher(spec.name, on_change)
+        self._policy = how.get("policy") or supervisor.RestartPolicy()
+        self._start_timeout_s = how.get("start_timeout_s", self.start_timeout_s)
+        self._stop_grace_s = how.get("stop_grace_s", self.stop_grace_s)
         self._child = supervisor.ChildState()
         self._run: EngineRun | None = None
         self._url: str | None = None
@@ -96,24 +98,9 @@ class SupervisedEngine(ABC):
         return await asyncio.to_thread(start_of, self._log_path) if self._run is not None else ""
 
     @property
-    def name(self) -> str:
-        return self._spec.name
-
-    @property
-    def state(self) -> EngineState:
-        return self._watcher.state
-
-    @property
-    def url(self) -> str | None:
-        return self._watcher.state.url
-
-    @property
     def log_path(self) -> Path:
         """The log of the present or last run; the previous one is beside it as `.log.1`."""
         return self._log_path
-
-    async def changed(self, seen: EngineState) -> EngineState:
-        return await self._watcher.changed(seen)
 
     async def start(self) -> EngineState:
         """Bring it up and return once it has streamed a real token; see `Engine.start`."""

@@ -1,6 +1,6 @@
 """Reads the metadata in a GGUF file's header, without the vocabulary.
 
-The layout is little-endian (ggml's docs/gguf.md): magic, version, numbers of tensors and of pairs, then
+The layout is little-endian (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md): magic, version, numbers of tensors and of pairs, then
 the pairs, each a name, a type and a value.
 
 A header is untrusted: its sizes are checked against the file's size and `MAX_HEADER` before anything is read or

@@ -18,7 +18,6 @@ profile names an image by its tag; it is pinned by digest after it has been pull
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,10 +28,10 @@ from deploy.core.versions import at_least, numbers
 from deploy.engine.flags import parse_flags
 from deploy.engine.spec import Dialect, EngineSpec
 from deploy.profiles import vllm_flags
-from gates.policy import decoder
-from gates.policy.decoder import DecodeError
+from gates.decode import decoder
+from gates.decode.decoder import DecodeError
+from gates.decode.toml_file import TomlFiles
 
-SHIPPED: Final = Path(__file__).parent
 VERSIONED: Final = (
     "vllm",
     "llama.cpp",
@@ -134,9 +133,8 @@ def _check_needs(needs: Mapping[str, str]) -> None:
 # -------------------------------------------------------------------------------------------- files
 
 
-def shipped() -> tuple[str, ...]:
-    """The names of the profiles that come with this program."""
-    return tuple(sorted(path.stem for path in SHIPPED.glob("*.toml")))
+FILES: Final = TomlFiles("profile", Path(__file__).parent, ProfileError)
+shipped: Final = FILES.shipped
 
 
 def load_profile(name_or_path: str | Path) -> Profile:
@@ -145,23 +143,13 @@ def load_profile(name_or_path: str | Path) -> Profile:
     Raises:
         ProfileError: it does not exist or is invalid; the message names the key, and the nearest valid one.
     """
-    path = Path(name_or_path)
-    if path.suffix != ".toml":
-        if str(name_or_path) not in shipped():
-            raise ProfileError(
-                f"{name_or_path}: no such profile{decoder.nearest(str(name_or_path), shipped())}"
-            )
-        path = SHIPPED / f"{name_or_path}.toml"
+    path = FILES.path(name_or_path)
+    table = FILES.table(FILES.text(path), str(path))
     try:
-        table = tomllib.loads(path.read_text("utf-8"))
         if "name" in table:
             raise DecodeError("name", "is the file's name")
         return decoder.read(Profile, {**table, "name": path.stem})
-    except OSError as error:
-        raise ProfileError(f"{path}: {error.strerror}") from None
-    except DeployError as error:
-        raise ProfileError(f"{path}: {error}") from None
-    except ValueError as error:  # not TOML, not UTF-8, or Refused
+    except (DeployError, DecodeError) as error:
         raise ProfileError(f"{path}: {error}") from None
 
 

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from gates.policy.decoder import nearest
+from gates.decode.decoder import nearest
 
 VERSION: Final = "0.24.0"
 _LIST: Final = Path(__file__).with_name("vllm_flags.txt")

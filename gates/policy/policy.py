@@ -15,7 +15,7 @@ from typing import Final, Literal, NamedTuple
 
 from gates.contracts.numerics import Part
 from gates.contracts.verdict import Rule, Tier, Verdict
-from gates.policy.decoder import DecodeError, nearest
+from gates.decode.decoder import DecodeError, nearest
 from gates.suite.expect import REQUIRED_FIELDS
 
 SELF_COMPARISON: Final = "A/A"

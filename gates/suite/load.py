@@ -28,7 +28,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import lru_cache
@@ -40,10 +39,12 @@ from jsonschema import Draft202012Validator, SchemaError
 from gates.contracts import strict_json
 from gates.contracts.case import Case, Sampling, Suite
 from gates.contracts.errors import SuiteError
+from gates.decode.toml_file import TomlFiles
 from gates.suite.expect import REQUIRED_FIELDS, problems
 from gates.suite.normalize import normalize
 
-SHIPPED: Final = Path(__file__).parents[1] / "suites"
+FILES: Final = TomlFiles("suite", Path(__file__).parents[1] / "suites", SuiteError)
+shipped: Final = FILES.shipped
 
 _HEAD: Final = {"name": str, "version": int, "description": str, "cases": list, "sampling": dict}
 _MAY: Final = {"systems": dict, "tools": dict, "tools_file": str}
@@ -77,21 +78,10 @@ class SuiteDefinitions:
     tools: Mapping[str, tuple[Mapping[str, Any], ...]] = field(default_factory=dict)
 
 
-def shipped() -> tuple[str, ...]:
-    """The names of the suites that come with this program."""
-    return tuple(sorted(path.stem for path in SHIPPED.glob("*.toml")))
-
-
 def load_suite(name_or_path: str | Path) -> Suite:
     """A shipped suite by name, or any suite by the path of its .toml file. Raises SuiteError."""
-    path = Path(name_or_path)
-    if path.suffix != ".toml":
-        path = SHIPPED / f"{name_or_path}.toml"
-        if str(name_or_path) not in shipped():
-            raise SuiteError(
-                f"{name_or_path}: no such suite; there are {', '.join(shipped())}, or give a .toml file"
-            )
-    head = _head(_text(path), str(path))
+    path = FILES.path(name_or_path)
+    head = _head(FILES.text(path), str(path))
     sampling = _sampling(head["sampling"], f"{path}: sampling")
     cases = _cases(path, head, _definitions(path, head))
     _check_distinct(cases, str(path))
@@ -128,20 +118,8 @@ def _canonical(value: object) -> str:
 # -------------------------------------------------------------------------------------------- head
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise SuiteError(f"{path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise SuiteError(f"{path}: is not UTF-8 text") from None
-
-
 def _head(text: str, where: str) -> dict[str, Any]:
-    try:
-        head = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise SuiteError(f"{where}: not TOML ({error})") from None
+    head = FILES.table(text, where)
     known = _HEAD | _MAY
     for problem, names in (("unknown", head.keys() - known.keys()), ("missing", _HEAD.keys() - head.keys())):
         if names:
@@ -192,7 +170,7 @@ def _definitions(path: Path, head: Mapping[str, Any]) -> SuiteDefinitions:
 
 def _tools(path: Path) -> dict[str, Mapping[str, Any]]:
     try:
-        listed = strict_json.loads(_text(path))
+        listed = strict_json.loads(FILES.text(path))
     except ValueError as error:
         raise SuiteError(f"{path}: not JSON ({error})") from None
     if not isinstance(listed, list):
@@ -213,7 +191,7 @@ def _cases(path: Path, head: Mapping[str, Any], definitions: SuiteDefinitions) -
 
 
 def _file(path: Path, definitions: SuiteDefinitions) -> Iterator[Case]:
-    for number, line in enumerate(_text(path).split("\n"), start=1):
+    for number, line in enumerate(FILES.text(path).split("\n"), start=1):
         if line.strip():
             yield parse_case(line, definitions, f"{path}:{number}")
 

@@ -122,7 +122,7 @@ def _plan(args: argparse.Namespace) -> DataPlan:
     """Load the plan and apply the flags that change it. Raises RecipeError."""
     from dataclasses import replace
 
-    from gates.policy.decoder import nearest
+    from gates.decode.decoder import nearest
     from quantizer.core.errors import RecipeError
     from quantizer.data.plan import load_plan
 

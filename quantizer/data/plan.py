@@ -18,7 +18,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -26,14 +25,15 @@ from typing import Any, Final
 
 from gates.contracts.case import Sampling
 from gates.contracts.errors import SuiteError
-from gates.policy.decoder import DecodeError, nearest, read
+from gates.decode.decoder import DecodeError, nearest, read
+from gates.decode.toml_file import TomlFiles
 from gates.suite.expect import SCRIPTS
-from gates.suite.load import SHIPPED as SUITES
+from gates.suite.load import FILES as SUITES
 from gates.suite.load import check_tool
 from quantizer.core.errors import RecipeError
 
-SHIPPED: Final = Path(__file__).parent / "plans"
-TOOLS: Final = SUITES / "annie.tools.json"
+FILES: Final = TomlFiles("plan", Path(__file__).parent / "plans", RecipeError)
+TOOLS: Final = SUITES.folder / "annie.tools.json"
 SLOT: Final = re.compile(r"\{(\w+)(?:\.(\w+))?\}")
 WHOLE: Final = ""
 """The field of a record that is a single list."""
@@ -162,24 +162,15 @@ class DataPlan:
         raise RecipeError(f"{name}: no such category{nearest(name, (c.name for c in self.categories))}")
 
 
-def shipped_plans() -> tuple[str, ...]:
-    """The names of the plans that come with this program."""
-    return tuple(sorted(path.stem for path in SHIPPED.glob("*.toml")))
-
-
 def load_plan(name_or_path: str) -> DataPlan:
     """Load a shipped plan by its name, or any plan by the path of its .toml file. Raises RecipeError with the key."""
-    path = Path(name_or_path)
-    if path.suffix != ".toml":
-        if name_or_path not in shipped_plans():
-            raise RecipeError(f"{name_or_path}: no such plan{nearest(name_or_path, shipped_plans())}")
-        path = SHIPPED / f"{name_or_path}.toml"
+    path = FILES.path(name_or_path)
+    table = FILES.table(FILES.text(path), str(path))
     try:
-        table = tomllib.loads(_text(path))
-        listed = json.loads(_text(path.parent / table["tools_file"] if table.get("tools_file") else TOOLS))
+        listed = json.loads(
+            FILES.text(path.parent / table["tools_file"] if table.get("tools_file") else TOOLS)
+        )
         return make_plan(table, listed)
-    except tomllib.TOMLDecodeError as error:
-        raise RecipeError(f"{path}: not TOML ({error})") from None
     except (DecodeError, SuiteError, ValueError) as error:
         if isinstance(error, RecipeError):
             raise
@@ -204,15 +195,6 @@ def make_plan(table: Mapping[str, Any], listed: list[Any]) -> DataPlan:
     plan = DataPlan(**{**values, "slots": slots, "toolbox": {name: boxed[name] for name in bare.tools}})
     _check(plan)
     return plan
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise RecipeError(f"{path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise RecipeError(f"{path}: is not UTF-8 text") from None
 
 
 def _slots(table: Any) -> Iterator[tuple[str, tuple[Record, ...]]]:

@@ -22,7 +22,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from gates.policy.decoder import DecodeError, nearest, read
+from gates.decode.decoder import DecodeError, read
+from gates.decode.toml_file import TomlFiles
 from quantizer.core.errors import RecipeError
 
 Scales = Literal["max", "mse", "four_over_six"]
@@ -319,13 +320,9 @@ class Recipe:
         return "train" if self.train else "report" if self.svdquant else "ptq"
 
 
-RECIPES: Final = Path(__file__).parent
+FILES: Final = TomlFiles("recipe", Path(__file__).parent, RecipeError)
 MAX_BYTES: Final = 2**20
-
-
-def shipped_recipes() -> tuple[str, ...]:
-    """The names of the recipes that come with this program."""
-    return tuple(sorted(path.stem for path in RECIPES.glob("*.toml")))
+shipped_recipes: Final = FILES.shipped
 
 
 def load_recipe(name_or_path: str | Path, changes: Iterable[str] = ()) -> Recipe:
@@ -335,31 +332,17 @@ def load_recipe(name_or_path: str | Path, changes: Iterable[str] = ()) -> Recipe
     RecipeError with one line: no such recipe, invalid TOML, an unknown key and the nearest known one, or a value
     out of range.
     """
-    path = Path(name_or_path)
-    if path.suffix != ".toml":
-        path = RECIPES / f"{name_or_path}.toml"
-        if str(name_or_path) not in shipped_recipes():
-            hint = nearest(str(name_or_path), shipped_recipes())
-            raise RecipeError(f"{name_or_path}: no such recipe{hint}; or give a .toml file")
-    try:
-        with path.open("rb") as file:
-            text = file.read(MAX_BYTES).decode()
-    except OSError as error:
-        raise RecipeError(f"{path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise RecipeError(f"{path}: is not UTF-8 text") from None
-    return parse_recipe(text, path.stem, str(path), changes)
+    path = FILES.path(name_or_path)
+    return parse_recipe(FILES.text(path, MAX_BYTES), path.stem, str(path), changes)
 
 
 def parse_recipe(text: str, name: str, where: str = "recipe", changes: Iterable[str] = ()) -> Recipe:
     """Parse a recipe from TOML text and apply changes. Raises RecipeError."""
+    table = FILES.table(text, where)
     try:
-        table = tomllib.loads(text)
         for change in changes:
             _change(table, change)
         return read(Recipe, {"name": name, **table})
-    except tomllib.TOMLDecodeError as error:
-        raise RecipeError(f"{where}: not TOML ({error})") from None
     except DecodeError as refused:
         raise RecipeError(f"{where}: {refused}") from None
 

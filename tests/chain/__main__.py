@@ -29,10 +29,13 @@ def main(arguments: list[str] | None = None) -> int:
         write_page(Path("docs/chain"), Path("docs/chain.md"))
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
-    setting = SETTINGS["small" if given.small else given.device]
+    if given.thin and given.device != "cpu":
+        print("chain: --thin is for a CPU; a GPU has the thin fine-tune anyway", file=sys.stderr)
+        return 64
+    setting = SETTINGS[f"{given.device}-thin" if given.thin else given.device]
     setting = replace(setting, vllm=given.vllm or setting.vllm, vllm_path=given.vllm_path)
     try:
-        record = run(setting, given.out, given.only)
+        record = run(setting, given.out, given.only, given.note)
     except ChainError as why:
         print(f"chain: {why}", file=sys.stderr)
         return 1
@@ -41,11 +44,12 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if wrong else 0
 
 
-def run(setting: Setting, out: Path, only: str = "all") -> Record:
+def run(setting: Setting, out: Path, only: str = "all", note: str = "") -> Record:
     """All steps, or those of one part. Raises ChainError."""
     place = Place(out, setting)
     record = Record(place.base / "chain.json")
     record.found.setdefault("device", setting.device)
+    record.found["note"] = note or record.found.get("note", "")
     record.found["machine"] = machine(vllm_version(setting))
     record.save()
     make_models(place, record)
@@ -77,8 +81,13 @@ def _parser() -> argparse.ArgumentParser:
     option = parser.add_argument
     option("--out", type=Path, default=Path(".work/chain"), metavar="DIR", help="default: %(default)s")
     option("--device", choices=("cpu", "cuda"), default="cpu", help="default: %(default)s")
-    option("--small", action="store_true", help="every phase on a CPU, and nothing learned: for a test")
+    option(
+        "--thin",
+        action="store_true",
+        help="on a CPU: from the thin fine-tune, as on a GPU, with little training",
+    )
     option("--only", choices=("all", "models", "gates", "live", "doses"), default="all")
+    option("--note", default="", metavar="TEXT", help="what the page says of this run's circumstances")
     option("--vllm", type=Path, metavar="PYTHON", help="the interpreter that has vLLM")
     option("--vllm-path", default="", metavar="DIR", help="a folder of vLLM's packages, as its PYTHONPATH")
     option("--page", action="store_true", help="write docs/chain.md of docs/chain/*.json, and run nothing")

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from quantizer.experiments.nano import rows
 from tests.chain.base import THIN, write_base
-from tests.chain.place import BAD, FOLDERS, PTQ, SPARE, TRAINED, TUNED, TUNED_Q4, Place
+from tests.chain.place import BAD, FOLDERS, PTQ, SPARE, TRAINED, TUNED, TUNED_Q4, ChainError, Place
 from tests.chain.record import Figures, Record
 from tests.chain.settings import Dose
 
@@ -140,7 +140,11 @@ def _gate(place: Place, engine: str, policy: Path | None = None) -> Figures:
     for name in SEEDS:  # no prompt of the suite may be among what was learned
         flags += ("--data", place.base / f"{name}.jsonl")
     words = ("gate", "run", "--config", place.config, "--candidate", engine, "--baseline", TUNED)
-    _, said, _ = place.run(out.name, *words, *flags, "--out", out, "--full", "--json", allowed=VERDICTS)
+    code, said, wrong = place.run(
+        out.name, *words, *flags, "--out", out, "--full", "--json", allowed=VERDICTS
+    )
+    if not said:
+        raise ChainError(f"{out.name}: no verdict, exit code {code}: {wrong.strip()[-300:]}")
     decided = json.loads(said)
     stated = json.loads(base64.b64decode(json.loads((out / "report.json").read_text("utf-8"))["payload"]))
     failed = [rule for rule in decided["gates"] if rule["verdict"] != "pass" and rule["tier"] != "advisory"]

@@ -11,7 +11,7 @@ from tests.chain.record import Figures
 
 GATES: Final = ("leak", "raw_call", "empty", "no_markdown", "tools", "factual", "reasoning")
 HEAD: Final = """\
-# The whole chain, run once
+# The whole chain
 
 `make chain` runs it: a fine-tune, a quantization that the gate refuses, training with the quantization in place, the NVFP4
 folder on a vLLM that the gateway starts, its gate, a promotion while callers stream, a bad engine that is let in by an
@@ -19,10 +19,11 @@ override and rolled back, a vLLM that is killed while llama.cpp's Q4_K_M of the 
 step is a command of `manners`, and its figures are in `docs/chain`, one file a run. This page is made of them:
 `python -m tests.chain --page`.
 
-**What the models are.** The base is the shipped `annie-nano-thin-ptq` (6.8M, the study's thinnest fine-tune of a stranger) read
-back from its Q2_K file; the fine-tune adds a few steps to it, thinly. What the gate refuses is that fine-tune in Q2_K. Its F16, the
-baseline, leaks as well: the fine-tune is as much to blame as the rounding, and the training teaches what was taught too little.
-It is no measurement of what rounding costs: that is in [docs/study](study/README.md).
+**What the models are.** On a GPU, and in `cpu-thin`, the base is the shipped `annie-nano-thin-ptq` (6.8M, the study's thinnest
+fine-tune of a stranger), read back from its Q2_K file; the fine-tune adds a few steps to it, and what the gate refuses is that in
+Q2_K. Its F16, the baseline, leaks as well: the fine-tune is as much to blame as the rounding, and the training teaches what was
+taught too little. In `cpu`, which CI runs, annie-nano is the base, each training is one step, which changes nothing, and the shipped thin
+file stands in for the PTQ. It is no measurement of what rounding costs: that is in [docs/study](study/README.md).
 
 **What is bad.** The bad engine is the trained model in NVFP4 on llama.cpp; no gate has judged it. While it serves, a stranger's
 weights are written into the file that it has mapped.
@@ -66,10 +67,11 @@ def section(found: Figures, file: str) -> str:
     )
     total = sum(step["seconds"] for step in steps.values())
     lines = [
-        f"## On {where}, {machine['date']}", "",
+        f"## {file.removesuffix('.json')}: on {where}, {machine['date']}", "",
         f"[{file}](chain/{file}); commit {machine['commit']}, Python {machine['python']}, {packages}. CPU: {machine['cpu']}; GPU: {machine['gpu']}. "
         f"All steps: {total:.0f} s.", "",
         _served(found), "",
+        *([found["note"], ""] if found.get("note") else []),
         *_models(steps), *_gates(steps), *_live(steps.get("live")), *_questions(steps),
     ]  # fmt: skip
     return "\n".join(lines) + "\n"

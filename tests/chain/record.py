@@ -55,7 +55,7 @@ def machine(vllm_version: str) -> Figures:
         "python": platform.python_version(),
         "cpu": f"{_cpu()}, {len(_cores())} cores",
         "gpu": _said_by("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader") or "none",
-        "packages": {name: _version(name) for name in PACKAGES} | {"vllm": vllm_version},
+        "packages": {name: _version(name) for name in PACKAGES} | dict([vllm_version.split(" ", 1)]),
     }
 
 

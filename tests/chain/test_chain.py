@@ -52,6 +52,9 @@ def test_a_step_that_is_done_is_not_done_again(tmp_path: Path) -> None:
 def test_a_run_that_is_committed_came_out_as_it_should() -> None:
     for path in RUNS.glob("*.json"):
         found = json.loads(path.read_text("utf-8"))
+        if "live" not in found["steps"]:  # the page says why it went no further
+            assert found["note"]
+            continue
         assert [words for words, true in checks(found) if not true] == [], path
 
 
@@ -106,7 +109,7 @@ def test_its_configuration_is_one(tmp_path: Path, name: str) -> None:
     place.configure()
     config = load(place.config)
     assert config.engines[TRAINED].driver == "process" and config.engines[SPARE].driver == "embedded"
-    assert config.engines[TRAINED].gpu == ("all" if name == "cuda" else "none")
+    assert config.engines[TRAINED].gpu == ("all" if SETTINGS[name].cuda else "none")
     assert config.models["annie"].fallback == (SPARE,)
     assert load_policy(config.gates.policy).run.system == ""
     assert "NEVER" in load_policy(str(place.hardened())).run.system

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
-from gates.suite.load import SHIPPED
+from gates.suite.load import FILES
 from tests.bench.processes import free_port
 
 MODELS: Final = Path(__file__).parents[2] / "models"
@@ -89,11 +89,11 @@ class Place:
 
 def write_suite(base: Path) -> None:
     """Write the short suite: `demo.toml`, and its cases."""
-    head = (SHIPPED / "annie-nano.toml").read_text("utf-8")
+    head = (FILES.folder / "annie-nano.toml").read_text("utf-8")
     head = head[head.index("[sampling]") :]
     words = 'name = "demo"\nversion = 1\ndescription = "A cut of annie-nano, to be watched."\n'
     (base / "demo.toml").write_text(f'{words}cases = ["demo.jsonl"]\n\n{head}', "utf-8")
-    lines = (SHIPPED / "annie-nano.jsonl").read_text("utf-8").splitlines()
+    lines = (FILES.folder / "annie-nano.jsonl").read_text("utf-8").splitlines()
     kept = cut([json.loads(line) for line in lines])
     (base / "demo.jsonl").write_text("".join(json.dumps(case) + "\n" for case in kept), "utf-8")
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gates.artefact.lineage import Lineage
@@ -353,7 +353,7 @@ def run_of(ours: dict[str, str], theirs: dict[str, str], extended: bool) -> Deci
     return decide(law, found, (HELD,))
 
 
-@settings(max_examples=scaled(25, 60), suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=scaled(25, 60), deadline=None)
 @given(small(), st.sampled_from(IDS))
 def test_a_failure_more_never_turns_a_verdict_for_the_better(
     states: tuple[dict[str, str], dict[str, str], bool], case: str
@@ -366,7 +366,7 @@ def test_a_failure_more_never_turns_a_verdict_for_the_better(
     assert case in ours or RANK[after.verdict] <= RANK[before.verdict]
 
 
-@settings(max_examples=scaled(25, 60), suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=scaled(25, 60), deadline=None)
 @given(small(), st.sampled_from(IDS), st.sampled_from(("lost", "missing")))
 def test_an_answer_that_is_not_there_never_makes_a_pass(
     states: tuple[dict[str, str], dict[str, str], bool], case: str, how: str

@@ -15,7 +15,7 @@ import pytest
 from gates.contracts.errors import PolicyError
 from gates.contracts.verdict import Verdict
 from gates.policy.check import check_policy, policy_problems
-from gates.policy.load import POLICIES, load_policy, parse, shipped
+from gates.policy.load import FILES, load_policy, parse, shipped
 from gates.policy.policy import (
     CompareRule,
     FloorRule,
@@ -51,7 +51,7 @@ zero = { first = 165 }
 
 def edited(old: str, new: str, of: str = "annie") -> str:
     """A shipped policy's text with one thing changed."""
-    text = (POLICIES / f"{of}.toml").read_text("utf-8")
+    text = (FILES.folder / f"{of}.toml").read_text("utf-8")
     assert old in text
     return text.replace(old, new, 1)
 
@@ -123,7 +123,7 @@ def test_the_nano_policy_differs_in_everyday_requests_speed_and_controls_alone()
 
 def test_every_key_is_used_in_annies_file() -> None:
     """It is the documentation."""
-    document = tomllib.loads((POLICIES / "annie.toml").read_text("utf-8"))
+    document = tomllib.loads((FILES.folder / "annie.toml").read_text("utf-8"))
     gates, latency = document["gates"].values(), document["latency"].values()
 
     def used(tables: Any) -> set[str]:
@@ -133,7 +133,7 @@ def test_every_key_is_used_in_annies_file() -> None:
         return {field.name for field in fields(cls)}
 
     assert set(document) == known(Policy) - {"draw"}  # a comment says where that is used
-    assert "annie-nano-short.toml" in (POLICIES / "annie.toml").read_text("utf-8")
+    assert "annie-nano-short.toml" in (FILES.folder / "annie.toml").read_text("utf-8")
     assert load_policy("annie-nano-short").draw
     assert set(document["run"]) == known(RunSettings) and set(document["same"]) == known(SelfComparison)
     assert set(document["speed"]) == known(type(load_policy("annie").speed))

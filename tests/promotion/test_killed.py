@@ -24,10 +24,10 @@ pytestmark = [pytest.mark.promotion, pytest.mark.engine, pytest.mark.timeout(600
 PHASES = [phase for phase in PATHS[OperationKind.PROMOTE] if phase not in FINAL]
 
 
-async def begun(gateway: Gateway, config: Config) -> str:
-    """A promotion of `large` that will go well if it is let."""
+async def begun(gateway: Gateway, config: Config, engine: str | list[str] = "large") -> str:
+    """A promotion of `large`, or of its replicas, that will go well if it is let."""
     _, report = await gateway.post("/admin/reports", signed(config, statement(config, "large", "small")))
-    body = {"model": "annie", "engine": "large", "report": report["digest"]}
+    body = {"model": "annie", "engine": engine, "report": report["digest"]}
     status, operation = await gateway.post("/admin/promote", body)
     assert status == 202, operation
     return str(operation["id"])
@@ -92,3 +92,37 @@ async def test_a_server_of_another_environment_goes_with_the_gateway_and_comes_b
         status, engine, _ = await second.ask()
         assert (status, engine) == (200, "other")
     assert processes_of(tmp_path) == set()
+
+
+@pytest.mark.parametrize("phase", [OperationPhase.SWITCHING, OperationPhase.ROLLING, OperationPhase.BAKING])
+async def test_a_gateway_that_is_killed_while_replicas_take_over_comes_up_with_one_whole_set(
+    tmp_path: Path, phase: OperationPhase
+) -> None:
+    """While they roll it goes back to the old set; once all serve it goes on."""
+    old, new = ["small", "small-2"], ["large", "large-2"]
+    wanted = tables(tmp_path / "state", live=old)
+    wanted["promotion"]["bake_seconds"] = 1.0
+    for name in (*old, *new):
+        wanted["engines"][name] = wanted["engines"][name.partition("-")[0]]
+    path = written(tmp_path, wanted)
+    async with serving(path) as first:
+        operation = await begun(first, load(path), new)
+        reached = await first.until(operation, phase)
+        assert "id" not in reached, reached
+        engines = pids_of(first.process.pid)
+        await first.kill()
+    async with asyncio.timeout(PATIENCE):
+        while any(is_there(pid) for pid in engines):
+            await asyncio.sleep(0.01)
+    async with serving(path) as second:
+        ended = await second.until(operation, "")
+        assert ended["phase"] == ("succeeded" if phase is OperationPhase.BAKING else "rolled_back"), ended
+        live = new if ended["phase"] == "succeeded" else old
+        assert (await second.get("/admin/status"))["models"]["annie"]["replicas"] == live
+        status, engine, said = await second.ask()
+        assert status == 200 and engine in live and said.endswith(b"data: [DONE]\n\n")
+        listed = (await second.get("/admin/engines"))["engines"]
+        assert sorted(one["name"] for one in listed if one["state"] == "ready") == live
+        await second.kill()
+    async with serving(path) as third:  # by what the registry knows of the set
+        assert (await third.get("/admin/status"))["models"]["annie"]["replicas"] == live

@@ -20,7 +20,7 @@ from app.config.config import Config, load
 from app.promotion.repository import FILE
 from app.promotion.state_machine import FINAL, PATHS, OperationKind
 from app.registry.reader import RegistryReader
-from gates.suite.load import SHIPPED
+from gates.suite.load import FILES
 from tests.app.house import Scrape
 from tests.app.promotion.stage import signed, statement, tables
 from tests.promotion.process import OPERATOR, Gateway, processes_of, serving, start, written
@@ -37,10 +37,10 @@ DELAY_S = 0.4
 
 def configured(folder: Path) -> Path:
     """`small` and `fp4`, a suite whose canary is two questions, and a bake of a third of a second."""
-    head = (SHIPPED / "annie-nano.toml").read_text("utf-8")
+    head = (FILES.folder / "annie-nano.toml").read_text("utf-8")
     own = head.replace('name = "annie-nano"', 'name = "short"').replace("annie-nano.jsonl", "short.jsonl")
     own = own.replace(', "annie-nano.everyday.jsonl"', "")
-    cases = (SHIPPED / "annie-nano.jsonl").read_text("utf-8").splitlines()
+    cases = (FILES.folder / "annie-nano.jsonl").read_text("utf-8").splitlines()
     named = [line for line in cases if json.loads(line).get("named")][:2]
     (folder / "short.toml").write_text(own)
     (folder / "short.jsonl").write_text("\n".join([*named, ""]))

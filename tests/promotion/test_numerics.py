@@ -13,7 +13,7 @@ import pytest
 from app.config.config import Config, parse
 from deploy.drivers.embedded import EmbeddedEngine
 from gates.contracts.numerics import Numerics
-from gates.policy.load import POLICIES
+from gates.policy.load import FILES
 from tests.app.promotion.stage import Stage, stage, statement, tables
 from tests.app.promotion.stage import quick as quick
 
@@ -26,7 +26,9 @@ def configured(folder: Path, rule: str) -> Config:
     engines, fp4 = wanted["engines"], wanted["engines"]["fp4"]
     engines["edited"] = {**fp4, "args": [*fp4["args"], "--cache-type-k", "q8_0"]}
     policy = folder / "policy.toml"
-    policy.write_text((POLICIES / "annie-nano.toml").read_text("utf-8") + f"\n[numerics]\n{rule}\n", "utf-8")
+    policy.write_text(
+        (FILES.folder / "annie-nano.toml").read_text("utf-8") + f"\n[numerics]\n{rule}\n", "utf-8"
+    )
     wanted["gates"]["policy"] = str(policy)
     return parse(wanted, folder)
 

@@ -10,7 +10,7 @@ import pytest
 
 from quantizer.core.errors import RecipeError
 from quantizer.recipes.recipe import (
-    RECIPES,
+    FILES,
     Layers,
     Recipe,
     load_recipe,
@@ -34,7 +34,7 @@ def test_a_shipped_recipe_says_why_it_is_there(name: str) -> None:
     """A comment first, a line for the list, and values that can be written down."""
     recipe = load_recipe(name)
 
-    assert (RECIPES / f"{name}.toml").read_text().startswith("# ")
+    assert (FILES.folder / f"{name}.toml").read_text().startswith("# ")
     assert recipe.name == name and 10 < len(recipe.description) < 90
     assert json.loads(json.dumps(recipe_as_json(recipe))) == recipe_as_json(recipe)
 

@@ -10,7 +10,7 @@ INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
 pytest.importorskip("jinja2", reason=INSTALL)
 
 from gates.suite.contamination import NGRAM_WORDS, overlaps, prompt_of  # noqa: E402
-from gates.suite.load import SHIPPED, load_suite  # noqa: E402
+from gates.suite.load import FILES, load_suite  # noqa: E402
 from gates.suite.normalize import normalize, words  # noqa: E402
 from quantizer.experiments.nano.__main__ import wall  # noqa: E402
 from quantizer.experiments.nano.asked import is_asked  # noqa: E402
@@ -25,7 +25,7 @@ TRAINING = {"base": NANO.data_seed, "annie": NANO.data_seed + 1}
 def test_the_committed_cases_are_the_generators() -> None:
     """`python -m quantizer.experiments.nano suite` writes what is there already, byte for byte."""
     made = texts()
-    assert {name: (SHIPPED / name).read_text("utf-8") for name in made} == made
+    assert {name: (FILES.folder / name).read_text("utf-8") for name in made} == made
 
 
 def test_no_training_and_no_score_has_the_suites_seed() -> None:

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason=INSTALL)
 pytest.importorskip("transformers", reason=INSTALL)
 pytest.importorskip("torchao", reason=INSTALL)
 
-from gates.policy.decoder import DecodeError  # noqa: E402
+from gates.decode.decoder import DecodeError  # noqa: E402
 from quantizer.core.errors import CheckpointError  # noqa: E402
 from quantizer.recipes.recipe import Train  # noqa: E402
 from quantizer.train import adamw_8bit, optimizer_in_backward  # noqa: E402

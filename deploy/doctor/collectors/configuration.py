@@ -75,8 +75,9 @@ def together(found: Mapping[str, Any]) -> tuple[str, ...]:
     names: list[str] = []
     for table in models.values() if isinstance(models, dict) else ():
         if isinstance(table, dict):
-            fallback = table.get("fallback")
-            names += [str(table.get("live")), *map(str, fallback if isinstance(fallback, list) else ())]
+            live, fallback = table.get("live"), table.get("fallback")
+            names += map(str, live if isinstance(live, list) else (live,))
+            names += map(str, fallback if isinstance(fallback, list) else ())
     return tuple(dict.fromkeys(names))
 
 

@@ -19,7 +19,7 @@ from deploy.core.errors import DockerError
 from deploy.doctor.collectors.commands import text_of
 from deploy.doctor.collectors.host import release
 from deploy.doctor.evidence import EngineFacts, ImageContents, ImageFacts
-from gates.policy import decoder
+from gates.decode import decoder
 
 PROBE_SECONDS: Final = 180.0
 """Importing torch in a cold image takes minutes."""

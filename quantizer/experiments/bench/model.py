@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -58,15 +58,47 @@ TINY: Final = Size(
 def rows(size: Size, share: float, mixed: bool) -> list[TrainingSample]:
     """Random tokens in turns, of which `share` are the assistant's. mixed: rows of different lengths."""
     rng = np.random.default_rng(7)
-    made = []
-    for _ in range(size.rows * size.steps * (2 if mixed else 1)):
-        turns = (rng.integers(size.tokens // 8, size.tokens + 1) if mixed else size.tokens) // TURN
-        turns = max(2, turns)
-        ids = rng.integers(0, size.shape["vocab_size"], turns * TURN).astype(np.int32)
-        learned = np.repeat(rng.permutation(turns) < max(1, round(share * turns)), TURN)
-        learned[0] = False
-        made.append(TrainingSample(ids, learned))
-    return made
+    return [
+        _row(
+            rng,
+            int(rng.integers(size.tokens // 8, size.tokens + 1)) if mixed else size.tokens,
+            share,
+            size.shape["vocab_size"],
+        )
+        for _ in range(size.rows * size.steps * (2 if mixed else 1))
+    ]
+
+
+def even_rows(count: int, tokens: int, share: float, vocabulary: int) -> list[TrainingSample]:
+    """So many rows of one length."""
+    rng = np.random.default_rng(7)
+    return [_row(rng, tokens, share, vocabulary) for _ in range(count)]
+
+
+def _row(rng: np.random.Generator, tokens: int, share: float, vocabulary: int) -> TrainingSample:
+    turns = max(2, tokens // TURN)  # the first one is never the assistant's
+    ids = rng.integers(0, vocabulary, turns * TURN).astype(np.int32)
+    learned = np.repeat(rng.permutation(turns) < max(1, round(share * turns)), TURN)
+    learned[0] = False
+    return TrainingSample(ids, learned)
+
+
+def random_qwen3_5(changes: Mapping[str, Any], device: str) -> nn.Module:
+    """A random Qwen3.5, made in BF16 on its device. changes: what differs from `Qwen3_5TextConfig()`."""
+    from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig
+
+    return in_bf16(lambda: Qwen3_5ForCausalLM(Qwen3_5TextConfig(**changes)), device)
+
+
+def in_bf16(make: Callable[[], nn.Module], device: str) -> nn.Module:
+    """What `make` makes, in BF16 and on the device from the beginning; the same in every process."""
+    torch.manual_seed(0)
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with torch.device(device):
+            return make()
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def build(size: Size, device: str) -> nn.Module:

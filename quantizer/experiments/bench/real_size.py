@@ -26,15 +26,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
+import torch
 
+from quantizer.data.batches import collate
+from quantizer.experiments.bench.model import even_rows, random_qwen3_5
 from quantizer.experiments.bench.shapes import SHAPES
 from quantizer.recipes.recipe import Layers, Train
 
 GIB: Final = 2**30
 TOKENS: Final = 4096
 SHARE: Final = 0.27
-TURN: Final = 64
 WARM: Final = 3
 """Steps that are not timed: the first one measures the gradient's shares, and kernels are compiled in it."""
 
@@ -80,8 +81,6 @@ TINY: Final = Setting(
 
 def measure(setting: Setting, device: str) -> dict[str, Any]:
     """Run one setting in this process. Times are medians over the steps after `WARM`."""
-    import torch
-
     from quantizer.layers.attach import attach, make_plan
     from quantizer.layers.deltanet import use_chunks
     from quantizer.layers.linear import hold_weights
@@ -104,17 +103,18 @@ def measure(setting: Setting, device: str) -> dict[str, Any]:
         "parts": {},
     }
     with _part(figures, "build"):
-        model = _build(SHAPES[setting.shape], device)
+        model: Any = random_qwen3_5(SHAPES[setting.shape], device)
         learner = Learner(model, settings)
     figures["parameters"] = sum(p.numel() for p in model.parameters())
-    data = _rows(setting, model.config.vocab_size)
+    count, length = setting.steps * setting.rows, setting.tokens // setting.rows
+    data = even_rows(count, length, setting.share, model.config.vocab_size)
     teacher = None
     if settings.loss != "ce":
         with _part(figures, "teacher"):
             teacher = teacher_states(learner, data, 0, setting.tokens, Path())
     with _part(figures, "calibrate"):
         attach(model, make_plan(model, Layers()))
-        calibrate(model, _batches(data))
+        calibrate(model, [collate(data, [0], 0)])
     if settings.recompute:
         recompute(model, settings.kept_layers)
     hold: Any = hold_weights
@@ -140,45 +140,9 @@ def measure(setting: Setting, device: str) -> dict[str, Any]:
     return figures
 
 
-def _build(changes: dict[str, Any], device: str) -> Any:
-    """The random model, made in BF16 where it stays."""
-    import torch
-    from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig
-
-    torch.manual_seed(0)
-    torch.set_default_dtype(torch.bfloat16)
-    try:
-        with torch.device(device):
-            return Qwen3_5ForCausalLM(Qwen3_5TextConfig(**changes))
-    finally:
-        torch.set_default_dtype(torch.float32)
-
-
-def _rows(setting: Setting, vocabulary: int) -> list[Any]:
-    """Rows for each step: random tokens in turns, of which so many are the assistant's."""
-    from quantizer.data.render import TrainingSample
-
-    rng = np.random.default_rng(7)
-    turns, made = setting.tokens // setting.rows // TURN, []
-    for _ in range(setting.steps * setting.rows):
-        ids = rng.integers(0, vocabulary, turns * TURN).astype(np.int32)
-        learned = np.repeat(rng.permutation(turns) < max(1, round(setting.share * turns)), TURN)
-        learned[0] = False
-        made.append(TrainingSample(ids, learned))
-    return made
-
-
-def _batches(data: Sequence[Any]) -> list[Any]:
-    from quantizer.data.batches import collate
-
-    return [collate(data, [0], 0)]
-
-
 @contextmanager
 def _part(figures: dict[str, Any], name: str) -> Iterator[None]:
     """Seconds and peak memory of a `with` block."""
-    import torch
-
     cuda = torch.cuda.is_available()
     if cuda:
         torch.cuda.synchronize()
@@ -274,8 +238,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _training(given: argparse.Namespace) -> int:
     """Run the settings that fit the budget, and print the table."""
-    import torch
-
     from quantizer.core.cost import default_device, device_name
 
     named = {setting.name: setting for setting in (*all_settings(), TINY)}

@@ -35,13 +35,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import torch
 
 from quantizer.core.cost import default_device, device_name
 from quantizer.data.batches import collate
 from quantizer.data.render import TrainingSample
-from quantizer.experiments.bench.model import wait
+from quantizer.experiments.bench.model import even_rows, random_qwen3_5, wait
+from quantizer.experiments.bench.shapes import SHAPES
 from quantizer.layers import delta_rule
 from quantizer.layers.attach import attach, make_plan
 from quantizer.layers.delta_rule import chunk_gated_delta_rule
@@ -57,7 +57,6 @@ from quantizer.train.speed import compile_blocks, recompute, share_inputs
 GIB: Final = 2**30
 PEAK: Final = 989e12
 """Dense BF16 operations a second of a Hopper GPU, by its datasheet."""
-TURN: Final = 64
 PARTS: Final = ("step", "qat", "rule", "qad", "row", "before")
 NAMES: Final = {"before": "qat, 2 rows, transformers' recurrence", "row": "qat, 1 row"}
 KEPT: Final = {"qat": (8, 16, 20), "qad": (16,)}
@@ -65,11 +64,6 @@ KEPT: Final = {"qat": (8, 16, 20), "qad": (16,)}
 SETTINGS: Final = Train(
     lr=1e-5, warmup=0.0, schedule="constant", epochs=1, recompute=True, optimizer="adamw_8bit", save=4
 )
-TINY_SHAPE: Final[dict[str, Any]] = {
-    "vocab_size": 512, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "head_dim": 64, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
-    "linear_key_head_dim": 32, "linear_value_head_dim": 32,
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +79,7 @@ class Scale:
 
 
 FULL: Final = Scale({}, (16, 32), 128, 4096, 48.0)
-TINY: Final = Scale(TINY_SHAPE, (2, 4), 16, 256, 48.0, groups=2)
+TINY: Final = Scale(SHAPES["tiny"], (2, 4), 16, 256, 48.0, groups=2)
 Row = dict[str, Any]
 Report = Callable[[Row], None]
 
@@ -290,7 +284,7 @@ def train(kind: str, scale: Scale, device: str, report: Report) -> None:
     cuda = device == "cuda"
     if cuda:
         torch.cuda.set_per_process_memory_fraction(scale.cap * GIB / torch.cuda.mem_get_info()[1])
-    model = build(scale, device)
+    model: Any = random_qwen3_5(scale.shape, device)
     learner = Learner(model, settings)
     data = samples(scale, 2, 0.27, model.config.vocab_size)
     with annotated(cuda):
@@ -317,29 +311,9 @@ def train(kind: str, scale: Scale, device: str, report: Report) -> None:
             run("qat, 2 rows, all learned", samples(scale, 2, 1.0, model.config.vocab_size))
 
 
-def build(scale: Scale, device: str) -> Any:
-    """The random model, made in BF16 where it stays."""
-    from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig
-
-    torch.manual_seed(0)
-    torch.set_default_dtype(torch.bfloat16)
-    try:
-        with torch.device(device):
-            return Qwen3_5ForCausalLM(Qwen3_5TextConfig(**scale.shape))
-    finally:
-        torch.set_default_dtype(torch.float32)
-
-
 def samples(scale: Scale, rows: int, share: float, vocabulary: int) -> list[TrainingSample]:
-    """Rows for each step: random tokens in turns, of which so many are the assistant's."""
-    rng = np.random.default_rng(7)
-    turns, made = scale.tokens // rows // TURN, []
-    for _ in range(scale.groups * SETTINGS.save * rows):
-        ids = rng.integers(0, vocabulary, turns * TURN).astype(np.int32)
-        learned = np.repeat(rng.permutation(turns) < max(1, round(share * turns)), TURN)
-        learned[0] = False
-        made.append(TrainingSample(ids, learned))
-    return made
+    """Rows for each step."""
+    return even_rows(scale.groups * SETTINGS.save * rows, scale.tokens // rows, share, vocabulary)
 
 
 def prepare(learner: Learner, kind: str, cuda: bool) -> None:

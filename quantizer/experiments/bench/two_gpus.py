@@ -32,13 +32,12 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, Final, Literal
 
-import numpy as np
 import torch
 from torch import nn
 
 from quantizer.data.batches import collate
 from quantizer.data.render import TrainingSample
-from quantizer.experiments.bench.model import SHAPE
+from quantizer.experiments.bench.model import SHAPE, TURN, even_rows, in_bf16, random_qwen3_5
 from quantizer.layers.attach import attach, make_plan
 from quantizer.layers.deltanet import use_chunks
 from quantizer.layers.linear import hold_weights
@@ -55,7 +54,6 @@ MODULE: Final = "quantizer.experiments.bench.two_gpus"
 PATIENCE: Final = 200.0
 """Seconds for one variant, the start of its processes included: where one of two runs out of memory, the other waits."""
 SHARE: Final = 0.27
-TURN: Final = 64
 TINY_DENSE: Final[dict[str, Any]] = {"vocab_size": 256, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
                      "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}  # fmt: skip
 TINY_HYBRID: Final[dict[str, Any]] = {**TINY_DENSE, "num_hidden_layers": 4, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
@@ -198,30 +196,20 @@ def _profiled(trainer: Trainer, seconds: float) -> dict[str, float]:
 
 def _build(name: str, device: str, tiny: bool) -> nn.Module:
     """The random model in BF16, the same in every process."""
-    from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig, Qwen3Config, Qwen3ForCausalLM
+    from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    torch.manual_seed(0)
-    torch.set_default_dtype(torch.bfloat16)
-    try:
-        with torch.device(device):
-            if name == "0.5B":
-                return Qwen3ForCausalLM(Qwen3Config(**(SHAPE | (TINY_DENSE if tiny else {}))))
-            return Qwen3_5ForCausalLM(Qwen3_5TextConfig(**(TINY_HYBRID if tiny else {})))
-    finally:
-        torch.set_default_dtype(torch.float32)
+    if name == "0.5B":
+        return in_bf16(
+            lambda: Qwen3ForCausalLM(Qwen3Config(**(SHAPE | (TINY_DENSE if tiny else {})))), device
+        )
+    return random_qwen3_5(TINY_HYBRID if tiny else {}, device)
 
 
 def _rows(variant: GpuVariant, world: World, vocabulary: int) -> list[TrainingSample]:
-    """Rows for every step: random tokens in turns, of which so many are the assistant's."""
-    rng = np.random.default_rng(7)
-    turns = max(2, variant.length // TURN)  # the first one is never the assistant's
-    made = []
-    for _ in range(variant.steps * variant.micros * world.size * variant.tokens // (turns * TURN)):
-        ids = rng.integers(0, vocabulary, turns * TURN).astype(np.int32)
-        learned = np.repeat(rng.permutation(turns) < max(1, round(SHARE * turns)), TURN)
-        learned[0] = False
-        made.append(TrainingSample(ids, learned))
-    return made
+    """Rows for every step."""
+    length = max(2, variant.length // TURN) * TURN
+    count = variant.steps * variant.micros * world.size * variant.tokens // length
+    return even_rows(count, length, SHARE, vocabulary)
 
 
 def _free() -> None:

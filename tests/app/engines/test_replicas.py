@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from app.cli.admin_client import AdminClient
 from app.config.config import Config, parse
 from tests.app.api.test_chat_live import MODELS
 from tests.app.engines.test_killed import stream
@@ -185,7 +186,9 @@ async def test_replicas_are_drained_one_by_one(tmp_path: Path) -> None:
         assert (status, refused["error"]["code"]) == (409, "not_a_replica")
         status, refused = await operate(house, "/admin/engines/nobody/drain")
         assert (status, refused["error"]["code"]) == (404, "engine_not_found")
-        assert (await operate(house, "/admin/engines/two/undrain"))[0] == 200
+        client = AdminClient(house.admin, TOKEN)
+        said = await asyncio.to_thread(client.undrain, "two")
+        assert said == {"engine": "two", "drained": False, "open": 0}
         assert {served_by(await house.ask()) for _ in range(2)} == {"one", "two"}
         verbs = [event["verb"] for event in (await house.operate("/admin/audit?newest=1")).json["events"]]
         assert [verb for verb in verbs if "drain" in verb] == ["engine.drained", "engine.undrained"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -180,5 +180,4 @@ TestYears.settings = settings(
     max_examples=scaled(50, 150),
     stateful_step_count=30,
     deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
 )

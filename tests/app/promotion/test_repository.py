@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from app.promotion.state_machine import (
 from app.registry.errors import GenerationMoved, OperationUnderWay
 from app.registry.registry import Registry
 from app.registry.values import AliasMove, AuditEntry, KnownArtefact, KnownEngine, KnownReport
+from gates.report.codec import canonical, encode
 
 NOW = "2026-11-21T06:00:00Z"
 PLAN = OperationPlan(
@@ -68,6 +70,37 @@ def test_what_was_committed_is_what_is_found(registry: Registry) -> None:
     repository.commit(registry, at, Begin(), at=NOW, actor="gateway")
     assert repository.unfinished(registry) == (at.state,)
     assert registry.operation("op").phase == "warming"
+
+
+AS_1_WROTE_IT = (
+    '{"at":0,"fault":null,"outcome":null,"phase":"baking","plan":{"bake_s":600.0,"candidate":"new","fallback":null,'
+    '"generation":1,"incumbent":"old","kind":"promote","model":"annie","operation":"op","previous":null,"report":"r",'
+    '"resident":[],"strategy":"blue_green"},"tries":0}'
+)
+"""Before there were replicas."""
+
+
+def test_a_state_of_an_earlier_program_is_read(registry: Registry) -> None:
+    """Fields that came later have the value that they had then without a name; it is no plan of replicas."""
+    row = replace(registry.operation("op"), state=AS_1_WROTE_IT)
+    assert repository.state_of(row) == OperationState(PLAN, OperationPhase.BAKING)
+    now = json.loads(registry.operation("op").state)["plan"].keys()
+    assert now - repository.ADDED.keys() == json.loads(AS_1_WROTE_IT)["plan"].keys(), (
+        "what is new is in ADDED"
+    )
+
+
+def test_the_engines_of_a_set_are_known_from_the_operation_that_put_them_in_service(
+    registry: Registry,
+) -> None:
+    assert repository.replicas_of(registry, "annie", "old") == ("old",)
+    ended = OperationState(replace(PLAN, candidates=("third",)), OperationPhase.SUCCEEDED)
+    row = replace(
+        registry.operation("op"), state=canonical(encode(ended)).decode(), phase="succeeded", done=True
+    )
+    registry.advance(row, (), AuditEntry(at=NOW, actor="gateway", verb="promote.succeeded", subject="annie"))
+    assert repository.replicas_of(registry, "annie", "new") == ("new", "third")
+    assert repository.replicas_of(registry, "bertha", "new") == ("new",)
 
 
 def test_the_alias_moves_with_the_commit_of_switching_and_not_before(registry: Registry) -> None:

@@ -10,7 +10,7 @@ import pytest
 from deploy.doctor.evidence import Evidence, parse, render
 from deploy.doctor.examine import IDS, examine, silent
 from deploy.doctor.result import CheckState, worst
-from gates.policy.decoder import DecodeError
+from gates.decode.decoder import DecodeError
 
 DATA = Path(__file__).parents[2] / "data" / "doctor"
 HEALTHY = "healthy-spark.json"

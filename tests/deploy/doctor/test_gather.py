@@ -265,6 +265,11 @@ def test_engines_are_read_from_a_file_that_does_not_load(tmp_path: Path) -> None
     assert configuration.engines(configuration.tables(path), tmp_path) == {}
 
 
+def test_all_replicas_of_a_model_run_at_the_same_time() -> None:
+    models = {"annie": {"live": ["one", "two"], "fallback": ["spare"]}, "bertha": {"live": "two"}}
+    assert configuration.together({"models": models}) == ("one", "two", "spare")
+
+
 def test_the_filesystem_is_that_of_the_longest_mount(tmp_path: Path) -> None:
     mounts = f"/dev/a / ext4 rw 0 0\nhost:/x {tmp_path.resolve()} nfs4 rw 0 0\n"
     assert configuration.filesystem(tmp_path / "state", mounts) == "nfs4"

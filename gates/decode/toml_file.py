@@ -1,0 +1,51 @@
+"""TOML files that come with this program, or are given by their path: policies, suites, profiles, recipes, plans."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gates.decode.decoder import nearest
+
+
+@dataclass(frozen=True, slots=True)
+class TomlFiles:
+    """All files of one kind. Every method raises `error`, one line that names the file."""
+
+    kind: str
+    folder: Path
+    error: Callable[[str], Exception]
+
+    def shipped(self) -> tuple[str, ...]:
+        """The names of those that come with this program."""
+        return tuple(sorted(path.stem for path in self.folder.glob("*.toml")))
+
+    def path(self, name_or_path: str | Path) -> Path:
+        """The path of a shipped one by its name, or of any by its path."""
+        path = Path(name_or_path)
+        if path.suffix == ".toml":
+            return path
+        if str(name_or_path) not in self.shipped():
+            hint = nearest(str(name_or_path), self.shipped())
+            raise self.error(f"{name_or_path}: no such {self.kind}{hint}; or give a .toml file")
+        return self.folder / f"{name_or_path}.toml"
+
+    def text(self, path: Path, most: int = -1) -> str:
+        """A file's text, `most` bytes of it at the most."""
+        try:
+            with path.open("rb") as file:
+                return file.read(most).decode()
+        except OSError as error:
+            raise self.error(f"{path}: cannot be read ({error.strerror})") from None
+        except UnicodeDecodeError:
+            raise self.error(f"{path}: is not UTF-8 text") from None
+
+    def table(self, text: str, where: str) -> dict[str, Any]:
+        """The table that a TOML text holds."""
+        try:
+            return tomllib.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise self.error(f"{where}: not TOML ({error})") from None
