@@ -32,6 +32,10 @@ def reference_model(path: Path, device: str = "cpu", *, weight_only: bool = Fals
     if not packed:
         raise SourceError(f"{path}: no layer of it is in NVFP4")
     model = from_config(AutoConfig.from_pretrained(path, local_files_only=True), torch.bfloat16)
+    if foreign := sorted(packed.keys() - {name for name, _ in model.named_modules()}):
+        raise SourceError(
+            f"{path}: {foreign[0]} is no layer of transformers' model (stacked experts?); it is not served"
+        )
     for short, name in packed.items():
         model.set_submodule(short, _layer(folder, name, model.get_submodule(short), device, weight_only))
     gone = {f"{name}.weight" for name in packed.values()}

@@ -65,6 +65,19 @@ def test_a_folder_that_is_not_nvfp4_is_refused() -> None:
         reference_model(MODELS / "annie-nano-hf")
 
 
+def test_a_layer_that_the_model_does_not_have_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "weights"
+    shutil.copytree(NVFP4, folder)
+    tensors = load_file(folder / "model.safetensors")
+    parts = {
+        name: tensor for name, tensor in tensors.items() if name.startswith("model.layers.0.mlp.up_proj.")
+    }
+    tensors |= {name.replace("mlp", "mlp.experts.0"): tensor.clone() for name, tensor in parts.items()}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(SourceError, match="no layer of transformers' model"):
+        reference_model(folder)
+
+
 def test_a_weight_that_is_missing_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "weights"
     shutil.copytree(NVFP4, folder)
