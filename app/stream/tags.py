@@ -314,7 +314,7 @@ class Scanner:
         flags = re.IGNORECASE
         groups = (f"(?P<{role}>{roles[role]})" for role in _ORDER if role in roles)
         self._tag = re.compile("|".join(groups) or r"(?!)", flags)
-        self._tag_of = {initial: _tags_of(initial, tags) for initial in {_initial(a) for a in forms}}
+        self._tag_of = {initial: _tags_of(initial, tags) for initial in sorted({_initial(a) for a in forms})}
         self._part = re.compile("|".join(beginning(a) for a in forms) or r"(?!)", flags)
         self._first = re.compile(
             "|".join(sorted({hint for a in forms for hint in _hints(a)})) or r"(?!)", flags
