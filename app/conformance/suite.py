@@ -41,7 +41,8 @@ GAPS: Mapping[Dialect, Mapping[str, str]] = {
     ),
 }  # fmt: skip
 """Checks that an engine of a dialect cannot pass, because the dialect has no field for what they need."""
-ENDLESS = {"temperature": 1.0, "max_tokens": 3900, "ignore_eos": True}
+ENDLESS = {"temperature": 0.0, "max_tokens": 3900, "ignore_eos": True}
+"""Greedy: a drawn reply may begin with a long thought, and then the first word comes when all of it is computed."""
 
 
 @dataclass(frozen=True)

@@ -201,6 +201,9 @@ LONGEST = 256
 """Characters of the longest tag, with every tolerated space: more is never held for one."""
 
 _INVISIBLE = r"\x00-\x08\x0e-\x1b\x7f\xad\u034f\u061c\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff"
+_TOKENS = ("<|", "&", "\uff1c")
+_INNER = 2
+"""Brackets that may follow the first one in a row of special tokens; in any other tag there is none."""
 _SPACE = rf"[\s{_INVISIBLE}]{{0,4}}"
 _UNSEEN = rf"[{_INVISIBLE}]{{0,2}}"
 """Invisible characters between the letters of a name."""
@@ -289,6 +292,19 @@ def _hints(atoms: Sequence[str]) -> Iterator[str]:
         yield f"{first}{tail}"
 
 
+def _initial(atoms: _Atoms) -> str:
+    """The first letter of a tag's name."""
+    return next(a for a in atoms[1:] if a not in (_SPACE, _SLASH))[-1:].lower()
+
+
+def _tags_of(initial: str, tags: Mapping[Role, Sequence[_Atoms]]) -> re.Pattern[str]:
+    """The tags whose names begin so: a candidate is compared with these, and not with all."""
+    chosen = {role: [a for a in forms if _initial(a) == initial] for role, forms in tags.items()}
+    groups = ("|".join("".join(a) for a in chosen[role]) for role in _ORDER if chosen.get(role))
+    named = zip((role for role in _ORDER if chosen.get(role)), groups, strict=True)
+    return re.compile("|".join(f"(?P<{role}>{group})" for role, group in named), re.IGNORECASE)
+
+
 class Scanner:
     """Finds the tags of some roles in text that arrives in pieces."""
 
@@ -298,6 +314,7 @@ class Scanner:
         flags = re.IGNORECASE
         groups = (f"(?P<{role}>{roles[role]})" for role in _ORDER if role in roles)
         self._tag = re.compile("|".join(groups) or r"(?!)", flags)
+        self._tag_of = {initial: _tags_of(initial, tags) for initial in {_initial(a) for a in forms}}
         self._part = re.compile("|".join(beginning(a) for a in forms) or r"(?!)", flags)
         self._first = re.compile(
             "|".join(sorted({hint for a in forms for hint in _hints(a)})) or r"(?!)", flags
@@ -315,9 +332,9 @@ class Scanner:
             at = found.start()
             if at < after:
                 continue
-            match = self._tag.match(text, at)
+            match = self._tag_of.get(found[0][-1:].lower(), self._tag).match(text, at)
             if match is None:
-                if size - at <= LONGEST and self._part.fullmatch(text, at):
+                if self.may_become(text, at):
                     return None, at
             elif (text[at - 1] if at else before) != "`":
                 return match, at
@@ -339,7 +356,11 @@ class Scanner:
 
     def may_become(self, text: str, at: int = 0) -> bool:
         """Whether everything from `at` on may still become one tag."""
-        return len(text) - at <= LONGEST and self._part.fullmatch(text, at) is not None
+        if len(text) - at > LONGEST or text.count("<", at + 1) > (
+            _INNER if text.startswith(_TOKENS, at) else 0
+        ):
+            return False
+        return self._part.fullmatch(text, at) is not None
 
     def is_half(self, text: str, cut: bool) -> bool:
         """Whether the text at the end of a reply is a tag that was never finished, and no bracket of prose.

@@ -157,7 +157,7 @@ def scores_of_another_run(source: Path, data: Path, out: Path) -> list[str]:
 
 
 REFUSED: list[tuple[Spoil, int, str]] = [
-    (other_architecture, 66, "models of type 'gpt_oss' are not supported; supported: qwen3, qwen3_5_text, qwen3_5"),
+    (other_architecture, 66, "models of type 'gpt_oss' are not supported; supported: qwen3, qwen3_moe, llama, gemma3_text, qwen3_5_text, qwen3_5"),
     (broken_shard, 66, "error: model.safetensors: "),
     (no_tokenizer, 66, "tokenizer"),
     (taken, 73, "is there already; name another folder, or remove it"),
