@@ -20,7 +20,7 @@ import aiohttp
 from app.access.keys import read_admin_token
 from app.cli.admin_client import AdminClient
 from tests.bench.processes import Process, tree
-from tests.chain.place import BAD, FOLDERS, PTQ, SPARE, TRAINED, ChainError, Place
+from tests.chain.place import BAD, FOLDERS, PTQ, SPARE, TRAINED, TRAINED_GGUF, ChainError, Place
 from tests.chain.record import Figures
 from tests.chain.settings import MODELS
 from tests.demo import leak
@@ -35,6 +35,9 @@ REASON: Final = "the chain shows what becomes of a candidate that no gate has ju
 def live_part(place: Place) -> Figures:
     """Promote, break, recover. Raises ChainError if it cannot go on."""
     shutil.rmtree(place.base / "state" / "engines", ignore_errors=True)
+    bad = place.models / FOLDERS[BAD]
+    shutil.rmtree(bad, ignore_errors=True)  # an earlier run may have spoiled it
+    shutil.copytree(place.models / TRAINED_GGUF, bad)
     place.configure()
     return asyncio.run(Live(place).run())
 

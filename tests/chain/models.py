@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from quantizer.experiments.nano import rows
 from tests.chain.base import THIN, write_base
-from tests.chain.place import BAD, FOLDERS, PTQ, SPARE, TRAINED, TUNED, TUNED_Q4, ChainError, Place
+from tests.chain.place import FOLDERS, PTQ, SPARE, TRAINED, TRAINED_GGUF, TUNED, TUNED_Q4, ChainError, Place
 from tests.chain.record import Figures, Record
 from tests.chain.settings import Dose
 
@@ -35,7 +35,7 @@ def make_models(place: Place, record: Record) -> None:
     record.step("QAT, for vLLM", lambda: _served(place))
     record.step("QAT, Q4_K_M", lambda: _gguf(place, place.models / "trained-bf16", FOLDERS[SPARE], "q4_k_m"))
     record.step(
-        "QAT, NVFP4 for llama.cpp", lambda: _gguf(place, place.models / "trained", FOLDERS[BAD], "nvfp4")
+        "QAT, NVFP4 for llama.cpp", lambda: _gguf(place, place.models / "trained", TRAINED_GGUF, "nvfp4")
     )
 
 

@@ -26,6 +26,8 @@ FOLDERS: Final = {
     TUNED_Q4: "tuned-q4_k_m",
 }  # fmt: skip
 """Engines of the chain, and the folder in `models` that each serves."""
+TRAINED_GGUF: Final = "trained-nvfp4"
+"""The trained model in NVFP4 for llama.cpp; the bad engine serves a copy, whose file is spoiled."""
 
 
 class ChainError(Exception):

@@ -13,7 +13,7 @@ import aiohttp
 
 from gates.suite.load import load_suite
 from tests.chain.live import gateway
-from tests.chain.place import BAD, FOLDERS, LLAMA, SUITE, TUNED, Place
+from tests.chain.place import FOLDERS, LLAMA, SUITE, TRAINED_GGUF, TUNED, Place
 from tests.chain.record import Figures
 
 SENTENCE: Final = re.compile(r"[.!?](\s|$)")
@@ -30,7 +30,7 @@ def lengths_of_thoughts(place: Place, folders: tuple[str, ...]) -> Figures:
     """Ask the fine-tune, its QAT and each dose the same questions with thinking on, all on llama.cpp."""
     served = {
         "fine-tune": FOLDERS[TUNED],
-        "qat": FOLDERS[BAD],
+        "qat": TRAINED_GGUF,
         **{name.removesuffix("-nvfp4"): name for name in folders},
     }
     engines = "".join(
