@@ -219,9 +219,7 @@ class BareCall:
             self._raw.append(text[:at])
             if not may_be:
                 self.done = True
-                said = self._as_text()
-                self.plain -= char in "{["  # this bracket may begin a call itself
-                return said + text[at:]
+                return self._as_text() + text[at:]
             head, self._raw = "".join(self._raw), []
             return head + text[at:]
         self._raw.append(text)

@@ -44,8 +44,9 @@ _OPENERS = ("open", "start")
 _BEHIND_CALL = " \t\r\n\f\v},;"
 """What an engine's parser may leave behind a call, besides its end tag; or a model between two."""
 
-_OBJECT = r"\{(?=\s*+(?:[\"'A-Za-z_\\\u2018-\u201d]|\Z))"
-_BRACKET = re.compile(rf"(?<![\"'`])(?:{_OBJECT}|\[(?=\s*+(?:{_OBJECT}|[A-Za-z_]|\Z)))")
+_BRACKET = re.compile(
+    r"(?<![\"'`])(?:\{(?=\s*+(?:[\"'A-Za-z_\\\u2018-\u201d]|\Z))|\[(?=\s*+(?:\{|[A-Za-z_]|\Z)))"
+)
 """A bracket that may begin a call; one in quotes begins none."""
 _QUOTES = "\"'`"
 _BEFORE_NO_LIST = re.compile(r"[A-Za-z0-9_)\]]")
