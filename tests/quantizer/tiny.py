@@ -105,7 +105,9 @@ def _build(kind: Any, config: Any, seed: int) -> Any:
     config.architectures = [kind.__name__]  # ModelOpt's export asks for it; from_pretrained would set it
     model = kind(config).to(torch.bfloat16).eval()
     with torch.no_grad():
-        for weight in model.parameters():
-            if weight.ndim > 1:  # input channels of unlike sizes, as trained models have
+        for name, weight in model.named_parameters():
+            if (
+                weight.ndim == 2 or ".experts." in name
+            ):  # input channels of unlike sizes, as trained models have
                 weight.mul_(torch.exp2(torch.randn(weight.shape[-1])))
     return model
