@@ -297,24 +297,25 @@ def _initial(atoms: _Atoms) -> str:
     return next(a for a in atoms[1:] if a not in (_SPACE, _SLASH))[-1:].lower()
 
 
-def _tags_of(initial: str, tags: Mapping[Role, Sequence[_Atoms]]) -> re.Pattern[str]:
-    """The tags whose names begin so: a candidate is compared with these, and not with all."""
-    chosen = {role: [a for a in forms if _initial(a) == initial] for role, forms in tags.items()}
-    groups = ("|".join("".join(a) for a in chosen[role]) for role in _ORDER if chosen.get(role))
-    named = zip((role for role in _ORDER if chosen.get(role)), groups, strict=True)
-    return re.compile("|".join(f"(?P<{role}>{group})" for role, group in named), re.IGNORECASE)
+def _any_of(tags: Mapping[Role, Sequence[_Atoms]], initial: str | None = None) -> re.Pattern[str]:
+    """One of these tags, its Role as the group; with `initial`, one whose name begins so."""
+    groups = []
+    for role in _ORDER:
+        forms = (a for a in tags.get(role, ()) if initial is None or _initial(a) == initial)
+        if written := "|".join("".join(a) for a in forms):
+            groups.append(f"(?P<{role}>{written})")
+    return re.compile("|".join(groups) or r"(?!)", re.IGNORECASE)
 
 
 class Scanner:
     """Finds the tags of some roles in text that arrives in pieces."""
 
     def __init__(self, tags: Mapping[Role, Sequence[_Atoms]]) -> None:
-        roles = {role: "|".join("".join(a) for a in forms) for role, forms in tags.items() if forms}
         forms = [a for role in tags.values() for a in role]
         flags = re.IGNORECASE
-        groups = (f"(?P<{role}>{roles[role]})" for role in _ORDER if role in roles)
-        self._tag = re.compile("|".join(groups) or r"(?!)", flags)
-        self._tag_of = {initial: _tags_of(initial, tags) for initial in sorted({_initial(a) for a in forms})}
+        self._tag = _any_of(tags)
+        # A candidate is compared with the tags whose names begin as it does, and not with all.
+        self._tag_of = {initial: _any_of(tags, initial) for initial in sorted({_initial(a) for a in forms})}
         self._part = re.compile("|".join(beginning(a) for a in forms) or r"(?!)", flags)
         self._first = re.compile(
             "|".join(sorted({hint for a in forms for hint in _hints(a)})) or r"(?!)", flags
