@@ -1,5 +1,6 @@
 """Processes of the bench: started in their own session, watched through /proc, ended by their id."""
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -8,6 +9,8 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import aiohttp
 
 STOP_SECONDS = 8.0
 _SCHED_CLOCK = 2  # what clock_getcpuclockid(3) makes a clock id with
@@ -53,6 +56,19 @@ class Process:
         """How it ended, with the last line it wrote; None while it runs."""
         code = self._child.poll()
         return None if code is None else f"exited with {code}: {self.last_line()}"
+
+    async def until_ready(self, url: str, seconds: float) -> str | None:
+        """Wait until `url` answers 200. Why it did not, in words; None: it is ready."""
+        async with aiohttp.ClientSession() as client:
+            for _ in range(int(seconds / 0.1)):
+                if self.died:
+                    return self.died
+                with contextlib.suppress(aiohttp.ClientError):
+                    async with client.get(url) as response:
+                        if response.status == 200:
+                            return None
+                await asyncio.sleep(0.1)
+        return f"is not ready after {seconds:.0f} s"
 
     def last_line(self) -> str:
         """The last line of its output that says something."""

@@ -15,8 +15,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-import aiohttp
-
 from app.access.keys import read_admin_token
 from app.cli.admin_client import AdminClient
 from tests.bench.processes import Process, tree
@@ -227,22 +225,8 @@ async def gateway(place: Place, log: str) -> AsyncIterator[Process]:
         place.command("serve", "--config", place.config), place.logs / f"{log}.log", place.environment
     )
     try:
-        async with aiohttp.ClientSession() as client:
-            await _ready(client, place.url, process)
+        if why := await process.until_ready(f"{place.url}/readyz", START_SECONDS):
+            raise ChainError(f"the gateway {why}")
         yield process
     finally:
         process.stop()
-
-
-async def _ready(client: aiohttp.ClientSession, url: str, process: Process) -> None:
-    for _ in range(int(START_SECONDS / 0.1)):
-        if died := process.died:
-            raise ChainError(f"the gateway {died}")
-        try:
-            async with client.get(f"{url}/readyz") as response:
-                if response.status == 200:
-                    return
-        except aiohttp.ClientError:
-            pass
-        await asyncio.sleep(0.1)
-    raise ChainError(f"the gateway is not ready after {START_SECONDS:.0f} s")

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import aiohttp
 from rich.markup import escape
 
 from app.access.keys import read_admin_token
@@ -225,18 +224,8 @@ class Story:
             self._process.stop()
 
     async def _ready(self) -> None:
-        async with aiohttp.ClientSession() as client:
-            for _ in range(600):
-                if died := self._process.died:
-                    raise Failed(f"the gateway {died}")
-                try:
-                    async with client.get(f"{self.place.url}/readyz") as response:
-                        if response.status == 200:
-                            return
-                except aiohttp.ClientError:
-                    pass
-                await asyncio.sleep(0.1)
-        raise Failed("the gateway is not ready after a minute")
+        if why := await self._process.until_ready(f"{self.place.url}/readyz", 60.0):
+            raise Failed(f"the gateway {why}")
 
     @contextmanager
     def _waiting(self, words: str) -> Iterator[None]:
