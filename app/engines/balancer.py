@@ -67,7 +67,7 @@ class Balancer:
         return chosen
 
     def keep(self, engines: Sequence[str]) -> None:
-        """Forget replicas other than these. What they had cached is found again by nobody."""
+        """Forget when replicas other than these were chosen. Conversations that they had go elsewhere: they are in no `loads`."""
         self._last = {name: turn for name, turn in self._last.items() if name in engines}
 
     def _turn_of(self, engine: str) -> int:

@@ -45,7 +45,7 @@ class ModelRoute:
     @property
     def engines(self) -> tuple[str, ...]:
         """In the order in which they are tried; replicas as they come."""
-        return (*self.live, *(name for name in self.fallbacks if name not in self.live))
+        return (*self.live, *self.spare)
 
     @property
     def first(self) -> str:
