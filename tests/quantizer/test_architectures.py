@@ -30,14 +30,13 @@ from quantizer.verify.check import verify  # noqa: E402
 from tests.quantizer import folders, ggufs, tiny  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
-BUILDS = (tiny.llama, tiny.gemma3, tiny.qwen3_moe)
-NAMES = [build.__name__ for build in BUILDS]
+NAMES = [build.__name__ for build in folders.OTHERS]
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sources")
-    for build in BUILDS:
+    for build in folders.OTHERS:
         folders.save(build, folder / build.__name__)
     rows.write(folder / "rows.jsonl", 6)
     return folder
@@ -168,6 +167,22 @@ def test_what_llama_cpp_would_read_wrongly_is_refused(
 
     with pytest.raises(SourceError, match=reason):
         write_gguf(folder, tmp_path / "x.gguf", "f16", "x")
+
+
+@pytest.mark.parametrize(
+    "kind, down", [("f16", ["F16", "F16"]), ("q8_0", ["Q8_0", "Q8_0"]), ("q4_k_m", ["Q5_0", "Q8_0"])]
+)
+def test_experts_are_one_tensor_and_routers_stay_as_they_are(
+    kind: str, down: list[str], tmp_path: Path
+) -> None:
+    """Of two blocks the mix gives Q6_K to the second. Rows of 64 are no whole K-blocks: Q4_K becomes Q5_0 and Q6_K Q8_0."""
+    folder = ggufs.save(ggufs.qwen3_moe(), tmp_path / "source")
+
+    types = write_gguf(folder, tmp_path / "x.gguf", kind, "x")
+
+    assert {types[f"blk.{block}.ffn_gate_inp.weight"].name for block in (0, 1)} == {"F32"}
+    assert [types[f"blk.{block}.ffn_down_exps.weight"].name for block in (0, 1)] == down
+    assert not any(".experts." in name for name in types)
 
 
 def test_experts_in_nvfp4_are_refused(place: Path, tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_a_layer_is_there_only_while_it_is_worked_on(tmp_path: Path, monkeypatch
 # ------------------------------------------------------------------------------------------------------- layerwise
 
 
-@pytest.mark.parametrize("build", folders.BUILDS)
+@pytest.mark.parametrize("build", [*folders.BUILDS, *folders.OTHERS])
 def test_layer_by_layer_is_to_the_bit_what_batch_by_batch_is(build: Any) -> None:
     model = build()
     with torch.no_grad():
@@ -114,7 +114,7 @@ def test_a_model_is_as_it_was_even_if_a_batch_cannot_be_run() -> None:
 # ----------------------------------------------------------------------------------------------------------- reading
 
 
-@pytest.mark.parametrize("build", folders.BUILDS)
+@pytest.mark.parametrize("build", [*folders.BUILDS, *folders.OTHERS])
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_streamed_model_gives_the_logits_of_the_loaded_one(build: Any, tied: bool, tmp_path: Path) -> None:
     """Rows of the embedding and slices of the head, from the folder."""
