@@ -23,6 +23,7 @@ from quantizer.gguf.write import write_gguf  # noqa: E402
 from quantizer.layers.attach import attach, make_plan, share_scales  # noqa: E402
 from quantizer.layers.experts import SeparateExperts  # noqa: E402
 from quantizer.plan.model import read_model  # noqa: E402
+from quantizer.ptq.calibrate import observe  # noqa: E402
 from quantizer.ptq.quantize import run  # noqa: E402
 from quantizer.recipes.recipe import Layers, load_recipe  # noqa: E402
 from quantizer.train import run as train_run  # noqa: E402
@@ -126,6 +127,25 @@ def test_all_experts_of_a_layer_round_their_inputs_by_one_scale(tmp_path: Path) 
     assert torch.equal(layers[f"{first}.0.gate_proj"].weight_amax, layers[f"{first}.0.up_proj"].weight_amax)
     assert not torch.equal(
         layers[f"{first}.0.gate_proj"].weight_amax, layers[f"{first}.1.gate_proj"].weight_amax
+    )
+
+
+def test_padding_goes_through_no_expert(tmp_path: Path) -> None:
+    """Whatever stands there, the inputs that calibration sees are those of the real tokens."""
+    model = folders.attached(folders.bare(tiny.qwen3_moe, tmp_path / "source"))
+    batch = folders.batch(padded=True)
+    other = batch._replace(ids=torch.where(batch.attention, batch.ids, batch.ids.flip(1)))
+
+    one, two = (observe(model, [each]) for each in (batch, other))
+
+    assert not torch.equal(batch.ids, other.ids)
+    assert {name: seen.tokens for name, seen in one.items()} == {
+        name: seen.tokens for name, seen in two.items()
+    }
+    assert all(torch.equal(one[name].amax, two[name].amax) for name in one)
+    assert (
+        sum(one[f"model.layers.0.mlp.experts.{i}.up_proj"].tokens for i in range(4))
+        == 2 * batch.attention.sum()
     )
 
 
