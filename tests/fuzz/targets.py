@@ -368,9 +368,8 @@ def _scanned(text: str, size: int) -> tuple[list[str]] | None:
             for at in range(0, len(text), size):
                 before, piece = scanner.certain, text[at : at + size]
                 taken = scanner.feed(piece)
+                scanner.feed(piece, taken)  # behind the value only white space may follow
                 assert before <= scanner.certain <= at + len(piece)
-                if taken < len(piece):
-                    return None  # something follows the value
         except NotJSON:
             return None
     return (list(scanner.members),) if scanner.done else None
