@@ -92,6 +92,7 @@ def variants() -> list[GpuVariant]:
         nine,
         nine_two,
         replace(nine_two, name="9B, two, exact", optimizer="adamw"),
+        replace(nine_two, name="9B, two, hooks not compiled", compiled="forward"),
         replace(two, name="0.5B, two, half the tokens each", tokens=8192),
         replace(two, name="0.5B, two, two micro-batches", micros=2),
         replace(two, name="0.5B, two, two micro-batches, deferred", micros=2, deferred=True),
