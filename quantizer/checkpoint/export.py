@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -241,9 +241,9 @@ class _LayerWriter:
         except ValueError as error:
             raise ExportError(f"{self.name}: {error}") from None
 
-    def _input_scale(self, scale_of: Callable[[Tensor], Tensor]) -> ShardTensor:
+    def _input_scale(self) -> ShardTensor:
         name = f"{self.name.removesuffix('.weight')}.input_scale"
-        return ShardTensor(name, "F32", (), lambda: [scale_of(self._layer().input_amax)])
+        return ShardTensor(name, "F32", (), lambda: [input_scale(self._layer())])
 
 
 class _Fp8Writer(_LayerWriter):
@@ -253,7 +253,7 @@ class _Fp8Writer(_LayerWriter):
         return [
             ShardTensor(self.name, "F8_E4M3", (self.rows, self.columns), lambda: [self._quantize().codes]),
             ShardTensor(f"{self.name}_scale", "F32", (), lambda: [fp8.scale_of(self._layer().weight_amax)]),
-            self._input_scale(fp8.scale_of),
+            self._input_scale(),
         ]
 
 
@@ -267,7 +267,7 @@ class _Nvfp4Writer(_LayerWriter):
             ShardTensor(name, "U8", (rows, columns // 2), self._codes),
             ShardTensor(f"{name}_scale", "F8_E4M3", (rows, columns // blocks.BLOCK), self._scale),
             ShardTensor(f"{name}_scale_2", "F32", (), lambda: [self._layer().tensor_scale()]),
-            self._input_scale(blocks.tensor_scale),
+            self._input_scale(),
         ]
 
     def _codes(self) -> list[Tensor]:
@@ -279,6 +279,12 @@ class _Nvfp4Writer(_LayerWriter):
         assert self.scale is not None
         scale, self.scale = self.scale, None
         return [scale]
+
+
+def input_scale(layer: QuantizedLinear) -> Tensor:
+    """The scale of a layer's inputs, as a server applies it: float32 []."""
+    scale_of = fp8.scale_of if isinstance(layer, FP8Linear) else blocks.tensor_scale
+    return scale_of(layer.input_amax)
 
 
 WRITERS: Final[dict[str, type[_LayerWriter]]] = {W4A4: _Nvfp4Writer, FP8: _Fp8Writer}
