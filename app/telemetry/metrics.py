@@ -48,7 +48,6 @@ class _Histogram(Histogram):
     """The library's, with the bucket looked up by bisection: six are observed in every request."""
 
     def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
-        """Count this amount."""
         self._sum.inc(amount)
         self._buckets[bisect_left(self._upper_bounds, amount)].inc(1)
 
@@ -370,7 +369,6 @@ class Metrics:
             self._task_failures.labels(name)
 
     def task_failed(self, name: str) -> None:
-        """A background task has failed."""
         self._task_failures.labels(name).inc()
 
     def conduct(self, name: str, shown: Conduct) -> None:

@@ -312,7 +312,6 @@ def train(kind: str, scale: Scale, device: str, report: Report) -> None:
 
 
 def samples(scale: Scale, rows: int, share: float, vocabulary: int) -> list[TrainingSample]:
-    """Rows for each step."""
     return even_rows(scale.groups * SETTINGS.save * rows, scale.tokens // rows, share, vocabulary)
 
 
