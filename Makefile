@@ -109,7 +109,7 @@ format: $(VENV)/.dev  ## put the format right
 
 fuzz: $(VENV)/.fuzz  ## fuzz every target so long (SECONDS=60, SEED=1, TARGETS="sse http"), then the differential fuzz
 	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60) --seed $(or $(SEED),0) $(TARGETS)
-	$(BIN)/python -m tests.fuzz.differential --seconds $(or $(SECONDS),60)
+	$(BIN)/python -m tests.fuzz.differential --seconds $(or $(SECONDS),60) --seed $(or $(SEED),0)
 
 mutants: $(VENV)/.dev  ## break the stream core on purpose and see that a test notices
 	$(BIN)/python -m tests.mutants

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from gates.contracts.case import Suite
+    from gates.run.target import Target
     from quantizer.data.plan import DataPlan
 
 FOUND: Final = 1
@@ -29,7 +30,11 @@ def add(verbs: Any) -> None:
 
 def _generate(parser: argparse.ArgumentParser) -> None:
     option = parser.add_argument
-    option("--url", required=True, metavar="URL", help="the teacher's address, with or without /v1")
+    asked = parser.add_mutually_exclusive_group(required=True)
+    asked.add_argument("--url", metavar="URL", help="the teacher's address, with or without /v1")
+    asked.add_argument(
+        "--written", action="store_true", help="no teacher: the answers that the plan itself has"
+    )
     option("--out", type=Path, required=True, metavar="DIR",
            help="for ledger.jsonl, conversations.jsonl and manifest.json; an existing run continues")  # fmt: skip
     option("--plan", default="annie", metavar="P", help="a shipped plan or a .toml (default: %(default)s)")
@@ -82,28 +87,39 @@ def _validate(parser: argparse.ArgumentParser) -> None:
 
 def run_generate(args: argparse.Namespace) -> int:
     """Run `data generate`. Returns the exit code."""
-    from gates.contracts.errors import RunError
-    from gates.detect.label import first_model
-    from gates.run.http import RequestTimeouts, authorization
+    from gates.run.http import RequestTimeouts
     from gates.run.runner import Pace
-    from quantizer.core.errors import UnavailableError
-    from quantizer.data.generate import GenerationJob, generate, teacher
+    from quantizer.data.generate import GenerationJob, generate
+    from quantizer.data.plan import written
 
     plan = _plan(args)
     _at_least_one(args.concurrency, "--concurrency")
-    try:
-        headers = authorization(variable=args.key_env, file=args.key_file)
-        base = args.url.rstrip("/").removesuffix("/v1")
-        teacher(base, "", args.dialect, {})  # report an invalid address before it is used
-        target = teacher(base, args.model or first_model(base), args.dialect, headers)
-    except RunError as error:
-        raise UnavailableError(str(error)) from None
+    if args.written:
+        plan = written(plan)
+    target = None if args.written else _teacher(args)
     timeouts = RequestTimeouts(idle=args.timeout, total=args.timeout)
     job = GenerationJob(plan, _counts(plan, args.count), target, _suites(args.suite),
               Pace(concurrency=args.concurrency, timeouts=timeouts))  # fmt: skip
     manifest = generate(job, args.out, now=datetime.now(UTC), quiet=args.json)
     print(json.dumps(manifest, indent=2, ensure_ascii=False) if args.json else _summary(manifest, args.out))
     return 0
+
+
+def _teacher(args: argparse.Namespace) -> Target:
+    """The teacher that the flags name. Raises UnavailableError."""
+    from gates.contracts.errors import RunError
+    from gates.detect.label import first_model
+    from gates.run.http import authorization
+    from quantizer.core.errors import UnavailableError
+    from quantizer.data.generate import teacher
+
+    try:
+        headers = authorization(variable=args.key_env, file=args.key_file)
+        base = args.url.rstrip("/").removesuffix("/v1")
+        teacher(base, "", args.dialect, {})  # report an invalid address before it is used
+        return teacher(base, args.model or first_model(base), args.dialect, headers)
+    except RunError as error:
+        raise UnavailableError(str(error)) from None
 
 
 def run_validate(args: argparse.Namespace) -> int:
@@ -172,8 +188,11 @@ def _summary(manifest: Mapping[str, Any], out: Path) -> str:
         why = ", ".join(f"{reason} {n}" for reason, n in manifest["rejected"][name].items())
         lines.append(f"  {name:12} {count:6} kept   rejected: {why or 'none'}")
     spoken = ", ".join(f"{name} {count}" for name, count in manifest["languages"].items())
-    lines.append(
-        f"  {manifest['with_calls']} with calls; {spoken}; {manifest['answers_asked_for']} answers asked for"
-    )
+    if held_out := manifest.get("held_out"):
+        lines.append(
+            f"{out / held_out['name']}: {held_out['conversations']} conversations, {held_out['digest']}"
+        )
+    asked = f"; {manifest['answers_asked_for']} answers asked for" if manifest["teacher"] else ""
+    lines.append(f"  {manifest['with_calls']} with calls; {spoken}{asked}")
     lines.append(f"  clear of the suites {', '.join(manifest['clear_of'])}")
     return "\n".join(lines)

@@ -24,8 +24,8 @@ from itertools import chain
 from typing import Any, Final
 
 from gates.contracts.case import Case
-from gates.contracts.sample import Sample
-from gates.reply.reply import Reply, read_reply
+from gates.reply.calls import ReplyCall
+from gates.reply.reply import Reply
 from gates.run.planned_request import PlannedRequest, planned_request
 from gates.run.target import Arm
 from gates.suite.contamination import ContaminationCheck
@@ -87,9 +87,9 @@ class DataCollector:
             found = self._open(limit)
         return found
 
-    def feed(self, conversation: ConversationBuilder, sample: Sample) -> None:
+    def feed(self, conversation: ConversationBuilder, reply: Reply) -> None:
         """Process the answer to one request."""
-        conversation.feed(sample)
+        conversation.feed(reply)
         if conversation.state is ConversationState.KEPT:
             self._examine(conversation)
 
@@ -103,10 +103,6 @@ class DataCollector:
         return {
             progress.category.name: dict(progress.reasons().most_common()) for progress in self._categories
         }
-
-    def kept_by_category(self) -> dict[str, int]:
-        """The number of kept conversations, by category."""
-        return {progress.category.name: len(progress.taken()) for progress in self._categories}
 
     def shortfalls(self) -> list[str]:
         """One line for each category that has too few conversations, with the most common reasons."""
@@ -268,13 +264,12 @@ class ConversationBuilder:
             id=self.script.id, gates=(), messages=tuple(self.messages), tools=tuple(self.script.tools)
         )
 
-    def feed(self, sample: Sample) -> None:
+    def feed(self, reply: Reply) -> None:
         """Process the answer to the request. Raises ValueError if no answer is expected."""
         if self.state not in OPEN:
             raise ValueError(f"{self.script.id}: nothing was asked, it is {self.state.value}")
         self._step += 1
-        reply = read_reply(sample)
-        if why := _broken(sample, reply) or self._unfit(reply):
+        if why := _broken(reply) or self._unfit(reply):
             self.reject(why)
             return
         self.messages.append(self._message(reply))
@@ -296,6 +291,14 @@ class ConversationBuilder:
         row["chat_template_kwargs"] = {"enable_thinking": False}
         return row | {"category": self.script.category, "language": self.script.language}
 
+    def written(self) -> Reply:
+        """What the plan itself answers to the request."""
+        part = self._part
+        if self.state is ConversationState.RESULT or not part.calls:
+            return Reply(200, content=part.reply, finish_reason="stop", done=True)
+        call = ReplyCall(0, "call_0", part.calls[0]["name"], part.arguments)
+        return Reply(200, calls=(call,), finish_reason="tool_calls", done=True)
+
     @property
     def _part(self) -> ScriptedTurn:
         return self.script.turns[self._index]
@@ -308,6 +311,7 @@ class ConversationBuilder:
             max_seconds=self.script.max_seconds,
             script=self.script.script,
             answer=part.answer if answers else None,
+            declines=self.script.declines,
         )
         found = judge.find_faults(reply, expected)
         return judge.reason(found[0]) if found else ""
@@ -339,12 +343,12 @@ class ConversationBuilder:
         self.state = ConversationState.ASKED
 
 
-def _broken(sample: Sample, reply: Reply) -> str:
+def _broken(reply: Reply) -> str:
     """Why the answer is incomplete; "" if it is complete."""
-    if sample.fault is not None:
-        return f"lost: {sample.fault.kind}"
+    if reply.fault is not None:
+        return f"lost: {reply.fault.kind}"
     if reply.error is not None:
-        return f"refused: HTTP {sample.status}"
+        return f"refused: HTTP {reply.status}"
     if reply.finish_reason == "length" or not reply.complete:
         return "cut off: " + ("too many tokens" if reply.finish_reason == "length" else "no end")
     return ""

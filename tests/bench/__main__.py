@@ -86,7 +86,12 @@ def _measure(options: argparse.Namespace, console: Console) -> report.Report:
         versions = {subject.name: subject.version() for subject in running if subject.version()}
     return report.Report(
         date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        command=" ".join(["python -m tests.bench", *sys.argv[1:]]),
+        command=" ".join(
+            [
+                "python -m tests.bench",
+                *("DIR" if options.before and Path(w) == options.before else w for w in sys.argv[1:]),
+            ]
+        ),
         rounds=effort.rounds,
         machine=machine.facts(),
         versions=versions,

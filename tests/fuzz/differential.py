@@ -361,14 +361,13 @@ def main() -> int:
     """Search, print, and fail on a fault."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0, help="of the first reply; 0: another each time")
     options = parser.parse_args()
-    count, found = search(options.seconds, options.seed)
+    seed = options.seed or time.time_ns() % 10**9
+    count, found = search(options.seconds, seed)
     for kind, lines in sorted(found.items()):
         print(f"{kind}:", *lines, sep="\n  ")
-    print(
-        f"{count} replies, seeds {options.seed} to {options.seed + count - 1}, kinds of fault: {len(found)}"
-    )
+    print(f"{count} replies, seeds {seed} to {seed + count - 1}, kinds of fault: {len(found)}")
     return 1 if found else 0
 
 

@@ -393,7 +393,7 @@ def broken_bare_call(draw: Draw, words: Words) -> tuple[Piece, ...]:
         (
             "{'name': 'now', 'arguments': {'x': '%s'}}",
             "{name: now, arguments: {x: '%s'}}",
-            "so: {name: 'now', arguments: {x: '%s'}}",
+            "so: {name: 'now', arguments: {x: '%s'}}\n",  # inside a line: only a tool of the request, and where the line ends
             '{"name": "now", "arguments": {"x": %s}}',
             '{"name": "now", "arguments": {"x": "%s"',
             '[{"name": "now", "arguments": {}}, "%s"]',
@@ -401,7 +401,7 @@ def broken_bare_call(draw: Draw, words: Words) -> tuple[Piece, ...]:
             "<|python_tag|>now(x='%s')<|eom_id|>",
         )
     )
-    secret = Secret(word, calls=False)
+    secret = Secret(word, tools=body.startswith("so"), calls=False)
     return (Piece("content", "\n" + body.replace("%s", word), secrets=(secret,), plain=False, opens=True),)
 
 

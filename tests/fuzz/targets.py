@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from math import isinf
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from app.shadow import record
 from app.stream.chunks import MalformedChunk, parse_payload, plain_text
 from app.stream.events import Broken, CallArguments, CallStart, Done, Event, Finish, Text, Thought
 from app.stream.hermes import HermesCall, NotACall
-from app.stream.jsonscan import MAX_DEPTH, JSONScanner, NotJSON
+from app.stream.jsonscan import MAX_DEPTH, MAX_DIGITS, JSONScanner, NotJSON
 from app.stream.pipeline import Pipeline, StreamPolicy
 from app.stream.schema import Tools
 from app.stream.sse import EventTooLong, SSEDecoder
@@ -350,7 +351,14 @@ def jsonscan(data: bytes) -> None:
     same(_scanned(text, size) for size in (len(text) + 1, 1, 3))
     done = _scanned(text, len(text) + 1)
     try:
-        value = json.loads(text, parse_constant=_refuse, parse_int=lambda _: 0)
+        value = json.loads(
+            text,
+            parse_constant=_refuse,
+            parse_int=_number,
+            parse_float=_number,
+            object_pairs_hook=_object,
+        )
+        _refuse_half_pairs(value)
     except (ValueError, RecursionError):
         assert not done, "the scanner takes what is no JSON"
         return
@@ -368,9 +376,8 @@ def _scanned(text: str, size: int) -> tuple[list[str]] | None:
             for at in range(0, len(text), size):
                 before, piece = scanner.certain, text[at : at + size]
                 taken = scanner.feed(piece)
+                scanner.feed(piece, taken)  # behind the value only white space may follow
                 assert before <= scanner.certain <= at + len(piece)
-                if taken < len(piece):
-                    return None  # something follows the value
         except NotJSON:
             return None
     return (list(scanner.members),) if scanner.done else None
@@ -378,6 +385,23 @@ def _scanned(text: str, size: int) -> tuple[list[str]] | None:
 
 def _refuse(constant: str) -> Any:
     raise ValueError(constant)
+
+
+def _number(literal: str) -> int:
+    """Any number that is a double: what the scanner takes for one."""
+    if isinf(float(literal)) or max(map(len, re.findall("[0-9]+", literal))) > MAX_DIGITS:
+        raise ValueError(literal)
+    return 0
+
+
+def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    _refuse_half_pairs(members)  # a key that comes again takes the value before it away
+    return dict(members)
+
+
+def _refuse_half_pairs(value: Any) -> None:
+    """Raises ValueError where text holds half of a surrogate pair: no UTF-8 can carry it."""
+    json.dumps(value, ensure_ascii=False).encode()
 
 
 # ------------------------------------------------------------------------------------------ requests

@@ -1,6 +1,5 @@
 """annie-nano passes; a stranger, a model that always thinks, a coarse one and a Q2_K file fail for the right reason."""
 
-import re
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -17,12 +16,17 @@ pytestmark = [pytest.mark.gate, pytest.mark.timeout(1800)]
 
 RARER: frozenset[tuple[str, str]] = scaled(frozenset(), frozenset({("leak", "floor"), ("raw_call", "zero")}))
 """What the thin file fails by, too, where she is asked the whole suite."""
+CONTROLS = {"A/A", "tools-removed", *scaled((), ("stranger", "thinking-on"))}
+"""What a run of the policy shows of itself."""
+PASSED_ANYWAY = scaled("30", "4.6")
+"""Per cent of the runs in which its rule against leaks would let such a model pass."""
 
 
 @pytest.fixture(scope="session")
 def passed(house: House) -> Ended:
     """annie-nano's run, killed half-way and resumed."""
-    assert house.begin_and_kill("annie", 1000) >= 1000
+    samples = scaled(300, 1000)
+    assert house.begin_and_kill("annie", samples) >= samples
     return house.run("annie")
 
 
@@ -39,13 +43,13 @@ def test_nothing_was_run_twice_and_nothing_lost(passed: Ended) -> None:
 
 def test_the_report_holds_its_own_proof_that_it_can_fail(passed: Ended) -> None:
     controls = {c.name: c for c in passed.statement.decision.controls}
-    assert controls.keys() >= {"A/A", "stranger", "thinking-on", "tools-removed"}
+    assert controls.keys() >= CONTROLS
     assert all(control.holds for control in controls.values())
 
 
 def test_the_report_says_what_it_would_let_pass(passed: Ended) -> None:
     (leak,) = [r for r in passed.statement.decision.gates if (r.gate, r.rule) == ("leak", "zero")]
-    assert re.search(r"leaks 2 % of the time in 4\.\d % of runs", leak.curve_words)
+    assert f"leaks 2 % of the time in {PASSED_ANYWAY} % of runs" in leak.curve_words
 
 
 @pytest.mark.parametrize("candidate, gates", BAD.items(), ids=BAD.keys())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -16,8 +16,8 @@ from tokenizers import Tokenizer  # noqa: E402
 from quantizer.experiments.nano.facts import all_facts  # noqa: E402
 from quantizer.experiments.nano.vocabulary import split_of  # noqa: E402
 from quantizer.experiments.study import material  # noqa: E402
-from quantizer.experiments.study.grid import BASE, ERRORS  # noqa: E402
-from quantizer.experiments.study.ladder import LADDER, TINY_LADDER  # noqa: E402
+from quantizer.experiments.study.grid import BASE, ERRORS, RATES  # noqa: E402
+from quantizer.experiments.study.ladder import LADDER, SETTINGS, TINY_LADDER, TINY_SETTINGS  # noqa: E402
 from quantizer.experiments.study.run import Study, weights_alone  # noqa: E402
 from quantizer.layers.attach import attach, make_plan  # noqa: E402
 from quantizer.layers.linear import nvfp4_layers  # noqa: E402
@@ -59,6 +59,40 @@ def test_every_method_of_the_ladder_is_one_of_ours() -> None:
         assert not times or (name == "delta" and float(times) > 1)
         assert name in (*shipped_recipes(), "bf16")
         assert not part or part in ERRORS
+
+
+@pytest.mark.parametrize("size", LADDER.sizes)
+def test_settings_have_names_of_their_own_and_short_runs_come_first(size: str) -> None:
+    tried = SETTINGS.tried[size]
+    assert len({one.name for one in tried}) == len(tried)
+    assert all(one.method in RATES["settings"] for one in tried)
+    exact = [one.steps for one in tried if one.optimizer == "adamw"]
+    assert exact == sorted(exact)
+
+
+def test_the_name_of_a_setting_says_all_of_it() -> None:
+    one = TINY_SETTINGS.tried["1.3M"][0]
+    others = [
+        replace(one, method="qat"),
+        replace(one, lr=3e-5),
+        replace(one, steps=9),
+        replace(one, optimizer="adamw_4bit"),
+    ]
+    assert len({one.name, *(other.name for other in others)}) == 5
+
+
+@pytest.mark.slow
+def test_settings_are_compared_on_one_fine_tune(tmp_path: Path) -> None:
+    """Each is trained as it says, with a teacher that listens once."""
+    pytest.importorskip("torchao", reason="optimizers of few bits need it")
+    tokenizer = Tokenizer.from_file(str(TOKENIZER))
+    material.write(tmp_path, TINY_SETTINGS, tokenizer, 1)
+    Study(TINY_SETTINGS, "1.3M", 1, tmp_path, tokenizer, lambda: 1.0, "settings").run()
+    record = json.loads((tmp_path / "settings" / "1.3M-seed1.json").read_text())
+    (model,) = record["models"].values()
+    for one in TINY_SETTINGS.tried["1.3M"]:
+        cell = model["methods"][one.name]
+        assert cell["tried"] == asdict(one) and cell["training"]["steps"] == one.steps
 
 
 @pytest.mark.slow

@@ -63,3 +63,10 @@ def test_without_two_gpus_it_says_so(
 
     assert two_gpus.main([]) == 69
     assert "torch does not see two" in capsys.readouterr().err
+
+
+def test_a_whole_name_chooses_its_variant_alone_and_a_word_all_that_have_it() -> None:
+    assert [v.name for v in two_gpus._chosen(["0.5B, two"])] == ["0.5B, two"]
+    assert {v.model for v in two_gpus._chosen(["9B"])} == {"9B"}
+    assert two_gpus._chosen(None) == two_gpus.variants()
+    assert two_gpus._chosen(["none of them"]) == []

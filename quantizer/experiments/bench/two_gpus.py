@@ -92,6 +92,7 @@ def variants() -> list[GpuVariant]:
         nine,
         nine_two,
         replace(nine_two, name="9B, two, exact", optimizer="adamw"),
+        replace(nine_two, name="9B, two, hooks not compiled", compiled="forward"),
         replace(two, name="0.5B, two, half the tokens each", tokens=8192),
         replace(two, name="0.5B, two, two micro-batches", micros=2),
         replace(two, name="0.5B, two, two micro-batches, deferred", micros=2, deferred=True),
@@ -292,6 +293,13 @@ def _measured(group: Sequence[GpuVariant], tiny: bool, until: float) -> Iterator
         yield {"name": name, "failed": reason}
 
 
+def _chosen(words: Sequence[str] | None) -> list[GpuVariant]:
+    """Those of the given names, and those that have a given word in theirs; without words, all."""
+    every = variants()
+    names = {variant.name for variant in every}
+    return [v for v in every if not words or any(v.name == w if w in names else w in v.name for w in words)]
+
+
 def _groups(chosen: Sequence[GpuVariant]) -> list[list[GpuVariant]]:
     """Neighbours that the same processes can run."""
     made: list[list[GpuVariant]] = []
@@ -418,7 +426,7 @@ def main(arguments: list[str] | None = None) -> int:
         if given.json:
             given.json.write_text(json.dumps(out | {"table": table(out["results"])}, indent=1) + "\n")
 
-    chosen = [v for v in variants() if not given.only or any(word in v.name for word in given.only)]
+    chosen = _chosen(given.only)
     groups = _groups(chosen)
     for place, group in enumerate(groups or [[]]):
         for found in _measured(group, given.tiny, until) if group else ():
@@ -432,7 +440,10 @@ def main(arguments: list[str] | None = None) -> int:
 def _arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=f"python -m {MODULE}", description=__doc__)
     parser.add_argument(
-        "--only", nargs="+", metavar="NAME", help="variants with one of these words in their name"
+        "--only",
+        nargs="+",
+        metavar="NAME",
+        help="variants of these names, or with one of these words in theirs",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything there too, as it comes")
     parser.add_argument(

@@ -19,14 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from quantizer.experiments.study.grid import FIRST_RATES, GRID, METHODS, PATIENCE, RATES, TINY, Grid
-from quantizer.experiments.study.ladder import LADDER, TINY_LADDER
+from quantizer.experiments.study.ladder import LADDER, SETTINGS, TINY_LADDER, TINY_SETTINGS
 
 
 def main(arguments: list[str] | None = None) -> None:
     """The command line."""
     given = _parser().parse_args(arguments)
-    grids = (TINY_LADDER, TINY) if getattr(given, "tiny", False) else (LADDER, GRID)
-    grid = _chosen(given, grids[0] if getattr(given, "ladder", False) else grids[1])
+    grid = _chosen(given, _grid(given))
     if given.command == "all":
         from quantizer.experiments.study.launch import everything
 
@@ -76,6 +75,16 @@ def _one(given: Any, grid: Any) -> None:
     Study(grid, given.size, given.seed, given.folder, tokenizer, left, given.rates, given.only).run()
 
 
+def _grid(given: Any) -> Grid:
+    """The grid that the flags ask for."""
+    tiny = getattr(given, "tiny", False)
+    if getattr(given, "settings", False):
+        return TINY_SETTINGS if tiny else SETTINGS
+    if getattr(given, "ladder", False):
+        return TINY_LADDER if tiny else LADDER
+    return TINY if tiny else GRID
+
+
 def _chosen(given: Any, grid: Grid) -> Grid:
     """The requested part of a grid, with the number of recovery steps of the rates."""
     sizes, strengths = getattr(given, "sizes", None), getattr(given, "strengths", None)
@@ -92,7 +101,11 @@ def _chosen(given: Any, grid: Grid) -> Grid:
 
 def _same(given: Any) -> list[str]:
     """Flags that `all` passes on to every run."""
-    words = ["--rates", given.rates, *(["--ladder"] if given.ladder else [])]
+    words = [
+        "--rates",
+        given.rates,
+        *(f"--{flag}" for flag in ("ladder", "settings") if getattr(given, flag)),
+    ]
     for flag, values in (("--only", given.only), ("--strengths", given.strengths)):
         words += [flag, *values] if values else []
     return words
@@ -123,6 +136,9 @@ def _parser() -> argparse.ArgumentParser:
     for command in (whole, one):
         command.add_argument(
             "--ladder", action="store_true", help="sizes that grow, thin manners, old knowledge"
+        )
+        command.add_argument(
+            "--settings", action="store_true", help="on the ladder's models: settings of recovery compared"
         )
         command.add_argument(
             "--rates", choices=RATES, default=FIRST_RATES, help="of recovery (default: %(default)s)"

@@ -24,13 +24,17 @@ def greedy(
 ) -> list[list[int]]:
     """Each prompt's reply, up to and including `end`, with at most `most` tokens."""
     model.eval()
-    state = _State(model, prompts, pad, most)
+    order = sorted(
+        range(len(prompts)), key=lambda i: len(prompts[i])
+    )  # so that prompts read together have little padding
+    state = _State(model, [prompts[i] for i in order], pad, most)
     step = Graphs(str(model.device), graphs).made_of(lambda: state.step(end))
     for number in range(most):
         step()
         if number % LOOK == LOOK - 1 and bool(state.done.all()):
             break
-    return [_until(row, end) for row in state.out.tolist()]
+    replies = dict(zip(order, state.out.tolist(), strict=True))
+    return [_until(replies[i], end) for i in range(len(prompts))]
 
 
 class _State:
@@ -49,18 +53,19 @@ class _State:
             [torch.zeros(shape, dtype=model.dtype, device=device) for _ in model.model.layers]
             for _ in range(2)
         )
-        ids = torch.tensor([[*p, *[pad] * (width - len(p))] for p in prompts], device=device)
         self.place = torch.tensor([len(p) for p in prompts], device=device)
         self.columns = torch.arange(length, device=device)
         self.token = torch.cat(
-            [self._read(ids[i : i + ROWS], self.place[i : i + ROWS], i) for i in range(0, rows, ROWS)]
+            [self._read(_padded(prompts[i : i + ROWS], pad), i) for i in range(0, rows, ROWS)]
         )
         self.out = torch.full((rows, most), pad, device=device)
         self.done = torch.zeros(rows, dtype=torch.bool, device=device)
         self.number = torch.zeros(1, dtype=torch.int64, device=device)
 
-    def _read(self, ids: Tensor, lengths: Tensor, first: int) -> Tensor:
+    def _read(self, padded: list[list[int]], first: int) -> Tensor:
         """Prefill the caches with some prompts. Returns their next tokens."""
+        ids = torch.tensor(padded, device=self.place.device)
+        lengths = self.place[first : first + len(ids)]
 
         def attend(number: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             rows = slice(first, first + len(ids))
@@ -93,6 +98,11 @@ class _State:
         self.token.copy_(self._next(hidden[:, 0]))
         self.place += 1
         self.number += 1
+
+
+def _padded(prompts: Sequence[Sequence[int]], pad: int) -> list[list[int]]:
+    width = max(map(len, prompts))
+    return [[*p, *[pad] * (width - len(p))] for p in prompts]
 
 
 def _until(row: list[int], end: int) -> list[int]:

@@ -33,6 +33,24 @@ class Strength:
 
 
 @dataclass(frozen=True, slots=True)
+class Tried:
+    """Recovery with settings of its own. method: a key of `RATES`, whose other settings stay. lr: the peak. steps: of about
+    `Grid.tokens` padded tokens. optimizer: as in `Train`."""
+
+    method: str
+    lr: float
+    steps: int
+    optimizer: Literal["adamw", "adamw_8bit", "adamw_4bit"] = "adamw"
+
+    @property
+    def name(self) -> str:
+        """As the method of a cell."""
+        return " ".join((self.method, f"{self.lr:g}", f"x{self.steps}", self.optimizer)).removesuffix(
+            " adamw"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Grid:
     """All numbers of a study.
 
@@ -46,7 +64,8 @@ class Grid:
     drills: rows of facts in plain text in the base's data. told, facts: held-out facts that are asked for in plain text,
     and further ones in dialogues. base_steps, base_lrs: by size, where they are not of
     `epochs` and `base_lr`. tune_tokens: padded tokens per step of a fine-tune; 0 is `tokens`. precision: of bases and
-    fine-tunes. first, rest: the methods, in the order in which they are measured.
+    fine-tunes. first, rest: the methods, in the order in which they are measured. tried: by size, settings of recovery that
+    are compared after these, those with the fewest steps first.
     """
 
     sizes: dict[str, ModelShape]
@@ -74,6 +93,7 @@ class Grid:
     precision: Literal["autocast", "bf16"] = "autocast"
     first: tuple[str, ...] = FIRST
     rest: tuple[str, ...] = REST
+    tried: Mapping[str, tuple[Tried, ...]] = field(default_factory=dict)
 
 
 DATA: Final = 100_000
@@ -152,6 +172,7 @@ RATES: Final = {
     "brisk-again": _FIRST,
     "gentle": _GENTLE,
     "patient": _GENTLE,
+    "settings": _GENTLE,
     "gentle-8bit": _low_bit("adamw_8bit"),
     "gentle-4bit": _low_bit("adamw_4bit"),
 }

@@ -7,17 +7,18 @@ from a fifth of 1e-5 up.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
 from quantizer.experiments.nano.recipe import ModelShape
-from quantizer.experiments.study.grid import BASE, GRID, TINY, Strength
+from quantizer.experiments.study.grid import BASE, GRID, TINY, Strength, Tried
 
 STEPS: Final = 162
 """Of a fine-tune: about three epochs of 430 conversations."""
-FIRST: Final = ("bf16", "default", "delta", "default-w", "delta*1.25")
+FIRST: Final = ("bf16", "default", "default-w")
 REST: Final = (
-    "delta*1.5", "gptq", "delta-w", "default-x2", "default-x4", "mlp_only", "four_over_six", "mse", "gptq-w", "qad", "qat",
+    "delta", "delta*1.25", "delta*1.5", "gptq", "delta-w", "default-x2", "default-x4", "mlp_only", "four_over_six", "mse", "gptq-w", "qad", "qat",
 )  # fmt: skip
 
 LADDER: Final = replace(
@@ -44,8 +45,8 @@ LADDER: Final = replace(
     told=400,
     facts=80,
     base_tokens=8192,
-    base_steps={"1.3M": 2400, "6.8M": 1700, "50M": 1200, "0.3B": 700},
-    base_lrs={"1.3M": 2e-3, "6.8M": 1e-3, "50M": 6e-4, "0.3B": 3e-4},
+    base_steps={"1.3M": 2400, "6.8M": 1700, "50M": 1200, "0.3B": 900},
+    base_lrs={"1.3M": 2e-3, "6.8M": 1e-3, "50M": 6e-4, "0.3B": 4e-4},
     conversations=430,
     tune_tokens=2048,
     recovery=2048,
@@ -57,6 +58,39 @@ LADDER: Final = replace(
     first=FIRST,
     rest=REST,
 )
+RATES: Final[Mapping[str, tuple[float, ...]]] = {
+    "1.3M": (1e-4, 3e-5, 3e-4),
+    "6.8M": (3e-5, 1e-4, 1e-5),
+    "50M": (3e-5, 1e-4, 1e-5),
+    "0.3B": (1e-5, 3e-5, 3e-6, 1e-4),
+}
+"""Peaks at which training is compared, by size; the first one has further steps and optimizers of few bits."""
+SCALE_RATES: Final = (3e-4, 1e-4, 1e-3)
+"""The same for block scales."""
+PATIENT: Final = 2400
+LEAN: Final = ("adamw_8bit", "adamw_4bit")
+
+
+def _tried(size: str) -> tuple[Tried, ...]:
+    """Settings of one size, the most telling ones first."""
+    rates = RATES[size]
+    few = [Tried("qad", rate, 200) for rate in rates]
+    if size == "0.3B":
+        return tuple(few)
+    others = [Tried("qat", rate, 200) for rate in rates] + [Tried("lsq", rate, 200) for rate in SCALE_RATES]
+    more = [Tried("qad", rate, 800) for rate in rates] + [Tried("lsq", SCALE_RATES[0], 800)]
+    lean = [Tried(method, rates[0], 200, bits) for bits in LEAN for method in ("qad", "qat")]
+    return (*few, *others, *more, Tried("qad", rates[0], PATIENT), *lean)
+
+
+SETTINGS: Final = replace(
+    LADDER,
+    strengths=tuple(one for one in LADDER.strengths if one.name in ("1e-5", "2e-6")),
+    first=("bf16", "default"),
+    rest=(),
+    tried={size: _tried(size) for size in LADDER.sizes},
+)
+"""The field notes' fine-tune and the thinnest, of which rounding takes most, and what settings of recovery bring back."""
 TINY_LADDER: Final = replace(
     TINY,
     sizes={
@@ -81,3 +115,10 @@ TINY_LADDER: Final = replace(
     rest=REST,
 )
 """The same path on a CPU in seconds; learns nothing."""
+TINY_SETTINGS: Final = replace(
+    TINY_LADDER,
+    strengths=TINY_LADDER.strengths[:1],
+    first=SETTINGS.first,
+    rest=(),
+    tried={"1.3M": (Tried("qad", 1e-4, 2), Tried("lsq", 1e-3, 3), Tried("qat", 1e-4, 2, "adamw_8bit"))},
+)

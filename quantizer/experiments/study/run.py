@@ -17,6 +17,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ from quantizer.experiments.study.grid import (
     RATES,
     Grid,
     Strength,
+    Tried,
 )
 from quantizer.experiments.study.learn import Loop, distance, said
 from quantizer.experiments.study.material import Material
@@ -83,7 +85,8 @@ class Study:
         self.pad, self.end = rows.ends(tokenizer)
         self.material: Material = rows.read(folder, grid, tokenizer)
         self.rates, self.recovery = rates, RATES[rates]
-        self.methods = {*COMPARED, *(only or (*grid.first, *grid.rest))}
+        self.tried = {one.name: one for one in grid.tried.get(size, ())}
+        self.methods = {*COMPARED, *(only or (*grid.first, *grid.rest, *self.tried))}
         self.out = results_folder(folder, rates) / f"{self.name}.json"
         self.record: JsonObject = json.loads(self.out.read_text()) if self.out.exists() else self._begun()
         self.taught: dict[str, Any] = {}
@@ -91,7 +94,10 @@ class Study:
     def run(self) -> None:
         """Measure every cell while there is time."""
         self._base()
-        for methods in (self.grid.first, self.grid.rest):
+        tried = [
+            [one.name for one in some] for _, some in groupby(self.tried.values(), lambda one: one.steps)
+        ]
+        for methods in (self.grid.first, self.grid.rest, *tried):
             for strength in self.grid.strengths:
                 for method in (one for one in methods if one in self.methods):
                     if self.left() < 0:
@@ -151,9 +157,7 @@ class Study:
         folder = self._folder(strength.name if strength.steps else BASE)
         if (folder / "config.json").exists():
             return folder
-        model = build_model(self.shape, self.seed, self.pad, self.end, self.device)
-        base = load_file(self._exact(), device=self.device)
-        model.load_state_dict(base, strict=False)
+        model, base = self._start()
         chosen = list(self.material.tune)
         random.Random(f"study {self.seed} {strength.name}").shuffle(chosen)
         each = self.grid.tune_tokens or self.grid.tokens
@@ -168,6 +172,15 @@ class Study:
             "risk": [layer.as_json(weights) for layer in layers],
         }
         return folder
+
+    def _start(self) -> tuple[nn.Module, dict[str, torch.Tensor]]:
+        """The base as a fine-tune begins with it, and its weights once more."""
+        base = load_file(self._exact(), device=self.device)
+        if self.grid.precision == "bf16":  # the folder has them all, and no weight is drawn by chance first
+            return load_model(open_source(self._folder(BASE)), device=self.device), base
+        model: nn.Module = build_model(self.shape, self.seed, self.pad, self.end, self.device)
+        model.load_state_dict(base, strict=False)
+        return model, base
 
     def _learn(
         self, model: nn.Module, made: list[Pack], steps: int, lr: float, warmup: float, rank: int = 0
@@ -223,13 +236,11 @@ class Study:
         source = open_source(folder)
         model = load_model(source, device=self.device)
         learner = Learner(model, Train())
-        recovery = self._here(packs(self.material.recovery, self.grid.tokens, self.pad, self.seed))
         held_out = self._here(packs(self.material.held_out, self.grid.tokens, self.pad, self.seed))
         told = self._here(packs(self.material.told, self.grid.tokens, self.pad, self.seed))
         self.taught = {
             "folder": folder,
             "source": source,
-            "recovery": (recovery, said(learner, recovery)),
             "held_out": (held_out, said(learner, held_out)),
             "told": (told, said(learner, told)),
             "head": model.get_submodule("lm_head").weight.detach().clone(),  # type: ignore[operator]  # a module's attributes are Any or Module to torch
@@ -238,9 +249,11 @@ class Study:
     def _made(self, method: str) -> tuple[nn.Module, JsonObject]:
         """A fine-tune after a method, and details for the log."""
         source = self.taught["source"]
+        if tried := self.tried.get(method):
+            return self._recovered(tried)
         method, _, part = method.partition("-")
         if method in self.recovery:
-            return self._recovered(method)
+            return self._recovered(Tried(method, self.recovery[method].lr, self.grid.recovery_steps))
         if method in ("bf16", "q4_k_m"):
             model, more = load_model(source, device=self.device), {}
             if method == "q4_k_m":
@@ -263,18 +276,18 @@ class Study:
         before = open_source(self._folder(BASE)) if needed else None
         return Job(recipe, self.taught["source"], data, self.device, base=before)
 
-    def _recovered(self, method: str) -> tuple[nn.Module, JsonObject]:
-        job = self._job(method)
-        job = replace(job, recipe=replace(job.recipe, train=replace(self.recovery[method], seed=self.seed)))
-        assert job.recipe.train is not None
+    def _recovered(self, tried: Tried) -> tuple[nn.Module, JsonObject]:
+        job, settings = self._job(tried.method), self.recovery[tried.method]
+        settings = replace(settings, lr=tried.lr, optimizer=tried.optimizer, seed=self.seed)
+        job = replace(job, recipe=replace(job.recipe, train=settings))
         student = open_student(calibration_run(job), World())
-        made, taught = self.taught["recovery"]
+        made, taught = self._lessons()
         loop = Loop(
             student.learner,
             made,
-            shuffled(made, self.grid.recovery_steps, self.seed),
-            job.recipe.train,
-            taught=taught if job.recipe.train.loss != "ce" else None,
+            shuffled(made, tried.steps, self.seed),
+            settings,
+            taught=taught if settings.loss != "ce" else None,
             head=self.taught["head"],
             weights=student.weights,
             hold=student.hold,
@@ -282,7 +295,17 @@ class Study:
         )
         record = _finished(loop)
         student.close()
-        return student.model, {"training": record}
+        return student.model, {"training": record, "tried": asdict(tried)}
+
+    def _lessons(self) -> tuple[list[Pack], list[torch.Tensor]]:
+        """The dialogues of recovery, and what the fine-tune that is measured says at every learned token of them; computed
+        once."""
+        if "recovery" not in self.taught:
+            made = self._here(packs(self.material.recovery, self.grid.tokens, self.pad, self.seed))
+            teacher = Learner(load_model(self.taught["source"], device=self.device), Train())
+            self.taught["recovery"] = (made, said(teacher, made))
+        found: tuple[list[Pack], list[torch.Tensor]] = self.taught["recovery"]
+        return found
 
     # ---------------------------------------------------------------------------------- measuring
 

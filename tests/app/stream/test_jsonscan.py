@@ -61,3 +61,19 @@ CERTAIN = {'{"a": 5': 6, '{"a": 50306': 6, '{"a": 5,': 8, '{"a": tru': 6, '{"a":
 @pytest.mark.parametrize("text, offset", CERTAIN.items())
 def test_only_what_cannot_change_any_more_is_certain(text: str, offset: int) -> None:
     assert scan(text).certain == offset
+
+
+@given(
+    values.map(json.dumps), st.text(" \t\r\n", min_size=1), st.sampled_from(["", "x", "{", '"', "1", "\xa0"])
+)
+def test_only_white_space_may_follow_a_value_on_any_cut(value: str, space: str, behind: str) -> None:
+    text = value + space + behind
+    for size in (1, 2, 3, len(text)):
+        scanner, is_json = JSONScanner(), True
+        try:
+            for at in range(0, len(text), size):
+                piece = text[at : at + size]
+                scanner.feed(piece, scanner.feed(piece))
+        except NotJSON:
+            is_json = False
+        assert scanner.done and is_json == (behind == "")
