@@ -31,7 +31,7 @@ from deploy.memory.guard import Guard
 from deploy.memory.lease import Lease, lease_path
 from deploy.profiles.runs import profile_digest
 from deploy.profiles.variant_result import VariantResult, as_json, empty, host_facts, markdown
-from deploy.profiles.variants import Matrix, BenchVariant
+from deploy.profiles.variants import BenchVariant, Matrix
 
 ONCE: Final = RestartPolicy(boot_attempts=1, max_attempts=1)
 """A variant that breaks is a result, and is not started again."""

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from deploy.profiles.matrix import quantile
-from deploy.profiles.variants import Matrix, BenchVariant, Weights
+from deploy.profiles.variants import BenchVariant, Matrix, Weights
 
 GIB: Final = 1 << 30
 

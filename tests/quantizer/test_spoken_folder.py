@@ -18,7 +18,8 @@ def test_every_token_is_text_and_prompts_are_what_they_were(tmp_path: Path) -> N
     speak(folder, out)
     before, after = (Tokenizer.from_file(str(one / "tokenizer.json")) for one in (folder, out))
     assert all(after.decode([number]) for number in range(before.get_vocab_size(), 5000))
-    text = "What is w4999 and <think> w2100?"
+    text = "<|im_start|>What is w4999 and <think> w2100?<|im_end|>"
     assert after.encode(text).ids == before.encode(text).ids
+    assert after.get_vocab_size() == 5000
     assert (out / "tokenizer_config.json").resolve() == folder / "tokenizer_config.json"
     assert pad(json.loads((out / "tokenizer.json").read_text("utf-8")), 5000) == 0

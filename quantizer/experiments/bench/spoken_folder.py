@@ -31,7 +31,9 @@ def speak(folder: Path, out: Path) -> int:
 def pad(tokenizer: dict[str, Any], size: int) -> int:
     """Give every id below `size` a text; returns how many had none. No text is split into them: they are in no merge."""
     words = tokenizer["model"]["vocab"]
-    taken = {*words.values(), *(one["id"] for one in tokenizer["added_tokens"])}
+    # tokenizers gives a special token its id by the number of words, unless it is one of them.
+    words |= {one["content"]: one["id"] for one in tokenizer["added_tokens"]}
+    taken = set(words.values())
     fresh = {
         f"Ġw{number}": number for number in range(size) if number not in taken
     }  # Ġ: a space, in byte-level BPE
