@@ -134,6 +134,11 @@ class Metrics:
             "Requests of models with replicas: to where their conversation is cached (hit), elsewhere (moved), or of none known (new).",
             ("model", "result"),
         )
+        self._shifted = self._counter(
+            "manners_shift_requests_total",
+            "Requests while a promotion sends a share of the traffic to its candidate, by the side that got them.",
+            ("model", "side"),
+        )
         self._stripped = self._counter(
             "manners_thinking_stripped_total",
             "Replies in which thoughts were kept from the caller, by how they were known.",
@@ -200,6 +205,11 @@ class Metrics:
         self._in_flight = self._gauge("manners_in_flight", "Requests being served.", ("model",))
         self._queue_depth = self._gauge("manners_queue_depth", "Requests waiting.", ("model",))
         self._active = self._gauge("manners_active_engine", "1 for each live engine of a model.", route)
+        self._shift = self._gauge(
+            "manners_shift_weight",
+            "Percent of a model's conversations that go to the candidate of a promotion; 0 while none is shifting.",
+            ("model",),
+        )
         self._refused = self._gauge(
             "manners_replica_refused",
             "1 for an engine that gets no requests: it is not what its report is about, or not what the other replicas are.",
@@ -388,6 +398,16 @@ class Metrics:
                 self._active.labels(model, labels["engine"]).set(0)
         for engine in engines:
             self._active.labels(model, engine).set(1)
+
+    def shift(self, model: str, sides: Iterable[str], weight: int) -> None:
+        """So many percent of the model's conversations go to a candidate; counts of both sides begin at 0."""
+        self._shift.labels(model).set(weight)
+        for side in sides:
+            self._of(self._shifted, model, side)
+
+    def shifted(self, model: str, side: str) -> None:
+        """A request went to the candidate or the incumbent while the traffic was split."""
+        self._of(self._shifted, model, side).inc()
 
     def balances(self, model: str, affinities: Iterable[str]) -> None:
         """The model has replicas: begin each at 0, so that the first is an increase."""

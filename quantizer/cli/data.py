@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from gates.contracts.case import Suite
     from quantizer.data.plan import DataPlan
-    from quantizer.data.teacher import Teacher
+    from quantizer.data.teacher import TeacherServer
 
 FOUND: Final = 1
 """The exit code when a file was read and has findings."""
@@ -110,7 +110,7 @@ def run_generate(args: argparse.Namespace) -> int:
     return 0
 
 
-def _teacher(args: argparse.Namespace) -> Teacher:
+def _teacher(args: argparse.Namespace) -> TeacherServer:
     """The teacher that the flags name. Raises UnavailableError, and RecipeError for flags that do not fit together."""
     from gates.contracts.errors import RunError
     from gates.detect.label import first_model

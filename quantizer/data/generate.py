@@ -42,7 +42,7 @@ from quantizer.core.errors import DataError, ExportError, UnavailableError
 from quantizer.data.collector import ARM, DataCollector
 from quantizer.data.conversation import file_digest
 from quantizer.data.plan import DataPlan
-from quantizer.data.teacher import Teacher
+from quantizer.data.teacher import TeacherServer
 
 SCHEMA: Final = "manners/data/v1"
 LEDGER: Final = "ledger.jsonl"
@@ -62,7 +62,7 @@ class GenerationJob:
 
     plan: DataPlan
     counts: Mapping[str, int]
-    teacher: Teacher | None
+    teacher: TeacherServer | None
     suites: Sequence[Suite]
     pace: Pace = Pace()
 
@@ -113,7 +113,12 @@ def _written_by_plan(collector: DataCollector, out: Path) -> dict[str, Any]:
 
 
 def _taught(
-    collector: DataCollector, teacher: Teacher, job: GenerationJob, out: Path, now: datetime, quiet: bool
+    collector: DataCollector,
+    teacher: TeacherServer,
+    job: GenerationJob,
+    out: Path,
+    now: datetime,
+    quiet: bool,
 ) -> dict[str, Any]:
     """Let the teacher answer; what the manifest says of it."""
     target = teacher.target
@@ -130,7 +135,7 @@ def _taught(
 
 
 async def _collect(
-    collector: DataCollector, ledger: SampleStore, teacher: Teacher, pace: Pace, quiet: bool
+    collector: DataCollector, ledger: SampleStore, teacher: TeacherServer, pace: Pace, quiet: bool
 ) -> None:
     """Ask until no conversation is open."""
     book: dict[str, Sample] = {sample.key.digest: sample for sample in ledger.samples()}
@@ -147,7 +152,7 @@ async def _collect(
 
 
 async def _ask(
-    new: Iterable[Any], ledger: SampleStore, teacher: Teacher, pace: Pace, display: ProgressDisplay
+    new: Iterable[Any], ledger: SampleStore, teacher: TeacherServer, pace: Pace, display: ProgressDisplay
 ) -> None:
     try:
         await run(new, {ARM: teacher.target}, ledger, pace=pace, progress=display, connect=teacher.client)

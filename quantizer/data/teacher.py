@@ -36,7 +36,7 @@ class TeacherApi:
 
 
 @dataclass(frozen=True, slots=True)
-class Teacher:
+class TeacherServer:
     """A server, its API, and the thinking budget in tokens; 0: thinking is off."""
 
     target: Target
@@ -101,7 +101,7 @@ APIS: Final[Mapping[str, TeacherApi]] = {
 """By the name that `--dialect` has for it."""
 
 
-def make_teacher(url: str, model: str, dialect: str, key: str = "", thinking: int = 0) -> Teacher:
+def make_teacher(url: str, model: str, dialect: str, key: str = "", thinking: int = 0) -> TeacherServer:
     """A teacher. It is identified by its model name and whether it thinks, because its address may change while a run is
     stopped. Raises RunError for an address, and RecipeError for a thinking budget, that cannot be used."""
     api = APIS[dialect]
@@ -120,4 +120,4 @@ def make_teacher(url: str, model: str, dialect: str, key: str = "", thinking: in
     target = Target(
         url=base, served_model=model, dialect=api.dialect, artefact=name, engine=name, headers=headers
     )
-    return Teacher(target, api, thinking)
+    return TeacherServer(target, api, thinking)
