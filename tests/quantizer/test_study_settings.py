@@ -64,5 +64,5 @@ def test_the_page_keeps_what_stands_around_the_tables(tmp_path: Path) -> None:
 
 
 def test_where_nothing_was_lost_nothing_comes_back(tmp_path: Path) -> None:
-    one = settings_page.Setting(None, {("1", "1e-5"): [True] * 40})
+    one = settings_page.SettingResult(None, {("1", "1e-5"): [True] * 40})
     assert settings_page._back(one, one, one, [("1", "1e-5")]) == "no loss beyond noise"

@@ -22,7 +22,7 @@ Key = tuple[str, str]
 
 
 @dataclass
-class Setting:
+class SettingResult:
     """One method of one size over seeds and fine-tunes. kept: for each, for each case, whether all manners were kept. facts:
     for each, the number that was right."""
 
@@ -42,9 +42,9 @@ def write(folder: Path) -> None:
     page.write_text(before + "\n".join(lines) + rest.split(END, 1)[1], "utf-8")
 
 
-def read(packed: Path) -> dict[str, dict[str, Setting]]:
+def read(packed: Path) -> dict[str, dict[str, SettingResult]]:
     """The settings of each size by name, from a file as `collect` packs it."""
-    found: dict[str, dict[str, Setting]] = {}
+    found: dict[str, dict[str, SettingResult]] = {}
     with tarfile.open(packed) as tar:
         for member in tar:
             if RAW.search(member.name) and (file := tar.extractfile(member)):
@@ -53,7 +53,7 @@ def read(packed: Path) -> dict[str, dict[str, Setting]]:
     return found
 
 
-def _add(found: dict[str, dict[str, Setting]], record: Mapping[str, Any]) -> None:
+def _add(found: dict[str, dict[str, SettingResult]], record: Mapping[str, Any]) -> None:
     settings = found.setdefault(record["size"], {})
     for strength, model in record["models"].items():
         key = (str(record["seed"]), strength)
@@ -61,14 +61,14 @@ def _add(found: dict[str, dict[str, Setting]], record: Mapping[str, Any]) -> Non
             if "missed" not in cell:
                 continue
             tried = Tried(**cell["tried"]) if "tried" in cell else None
-            one = settings.setdefault(name, Setting(tried))
+            one = settings.setdefault(name, SettingResult(tried))
             count = len(record["cases"])
             one.kept[key] = [MANNERS.isdisjoint(cell["missed"].get(str(i), ())) for i in range(count)]
             one.facts[key] = tuple(cell["scores"][FACT])
             one.kl[key], one.seconds[key] = cell["kl"], cell["seconds"]
 
 
-def made(found: Mapping[str, Mapping[str, Setting]]) -> Iterator[str]:
+def made(found: Mapping[str, Mapping[str, SettingResult]]) -> Iterator[str]:
     """The text between the marks, line by line."""
     for size in LADDER.sizes:
         settings = found.get(size, {})
@@ -86,7 +86,7 @@ def made(found: Mapping[str, Mapping[str, Setting]]) -> Iterator[str]:
         yield ""
 
 
-def _in_order(settings: Mapping[str, Setting]) -> list[Setting]:
+def _in_order(settings: Mapping[str, SettingResult]) -> list[SettingResult]:
     tried = [one for name, one in settings.items() if name not in COMPARED and one.tried]
     tried.sort(key=lambda one: _order(one.tried))
     return [settings["default"], *tried]
@@ -97,7 +97,7 @@ def _order(tried: Tried | None) -> tuple[Any, ...]:
     return tried.method, tried.optimizer != "adamw", tried.optimizer, tried.steps, tried.lr
 
 
-def _row(one: Setting, settings: Mapping[str, Setting]) -> str:
+def _row(one: SettingResult, settings: Mapping[str, SettingResult]) -> str:
     keys = sorted(one.kept)
     before, rounded = (settings[name] for name in COMPARED)
     keys = [key for key in keys if key in before.kept and key in rounded.kept]
@@ -121,12 +121,12 @@ def _row(one: Setting, settings: Mapping[str, Setting]) -> str:
     )  # fmt: skip
 
 
-def _facts(one: Setting, keys: Sequence[Key]) -> tuple[int, int]:
+def _facts(one: SettingResult, keys: Sequence[Key]) -> tuple[int, int]:
     pairs = [one.facts[key] for key in keys]
     return sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs)
 
 
-def _back(before: Setting, rounded: Setting, one: Setting, keys: Sequence[Key]) -> str:
+def _back(before: SettingResult, rounded: SettingResult, one: SettingResult, keys: Sequence[Key]) -> str:
     """How much of the manners that rounding took, net, came back; nothing where the loss may be noise."""
     found = recovered(_result(before, keys), _result(rounded, keys), _result(one, keys))
     if found is None or found.back is None or found.lost[1] <= 0:
@@ -135,7 +135,7 @@ def _back(before: Setting, rounded: Setting, one: Setting, keys: Sequence[Key]) 
     return f"{value} ({low} to {high})"
 
 
-def _result(one: Setting, keys: Sequence[Key]) -> MethodResult:
+def _result(one: SettingResult, keys: Sequence[Key]) -> MethodResult:
     return MethodResult(kept={" ".join(key): one.kept[key] for key in keys})
 
 
