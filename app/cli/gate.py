@@ -19,7 +19,6 @@ EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 2}
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command and its flags."""
     gate = commands.add_parser("gate", help="test whether a model still behaves as its baseline does")
     verbs = gate.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=type(gate))
     _add_run(verbs.add_parser("run", help="ask both engines, judge, and write a signed report"))

@@ -1,7 +1,8 @@
-"""Export a model from memory to a Hugging Face folder: plain NVFP4 that vLLM loads, or BF16 with trained weights.
+"""Export a model from memory to a Hugging Face folder: plain NVFP4 that vLLM loads, or BF16 with trained weights. With
+layers in FP8 it is ModelOpt's MIXED_PRECISION, which names the format of each layer.
 
 The source folder is the template. Each of its tensors is written under its own name: the weight of a quantized
-layer as the four parts of `quantizer.nvfp4.blocks`, a changed tensor in the source's type, and everything else byte
+layer as the parts of `quantizer.nvfp4.blocks` or `quantizer.nvfp4.fp8`, a changed tensor in the source's type, and everything else byte
 for byte, including vision towers and MTP layers that were never loaded. Tokenizer, chat templates and generation
 settings are copied; code and pickles are not.
 
@@ -34,13 +35,15 @@ from quantizer.checkpoint.shards import (
 )
 from quantizer.checkpoint.source import FLOATS, Source
 from quantizer.core.errors import ExportError
-from quantizer.layers.linear import NVFP4Linear, nvfp4_layers
-from quantizer.nvfp4 import blocks
+from quantizer.layers.linear import FP8Linear, QuantizedLinear, quantized_layers
+from quantizer.nvfp4 import blocks, fp8
 from quantizer.verify.folder import TYPES
-from quantizer.verify.scheme import PRODUCER, W4A4, config_groups
+from quantizer.verify.scheme import FP8, MIXED, PRODUCER, W4A4, config_groups, layer_config
 
 CARRIED: Final = ("mtp", "model.mtp", "model.visual", "visual")
 """Parts of a checkpoint that the text model does not have. Each is excluded from quantization as a whole."""
+Formats = Mapping[str, str]
+"""A quantized layer's name in the model to its format, W4A4 or FP8."""
 _LAYER: Final = re.compile(r"model\.layers\.(\d+)\.")
 
 
@@ -50,36 +53,45 @@ def write_nvfp4(model: nn.Module, source: Source, folder: Path, shard_bytes: int
     Raises ExportError if no layer of the model is quantized, an input has no amax, a weight is not finite, or the
     source lacks a parameter.
     """
-    layers = nvfp4_layers(model)
+    layers = quantized_layers(model)
     if not layers:
         raise ExportError("no layer of the model is quantized")
     require_calibrated(layers)
-    groups = plan_tensors(model, source, layers)
-    hashed = write_weights(folder, groups, shard_bytes)
-    write_settings(model, source, folder, layers)
+    formats = formats_of(layers)
+    hashed = write_weights(folder, plan_tensors(model, source, formats), shard_bytes)
+    write_settings(model, source, folder, formats)
     return hashed
+
+
+def formats_of(layers: Mapping[str, QuantizedLinear]) -> Formats:
+    return {name: FP8 if isinstance(layer, FP8Linear) else W4A4 for name, layer in layers.items()}
 
 
 def write_bf16(model: nn.Module, source: Source, folder: Path, shard_bytes: int = SHARD_BYTES) -> Hashed:
     """Write a BF16 folder with the master weights instead of the quantized ones, as input for a GGUF file."""
-    hashed = write_weights(folder, plan_tensors(model, source, ()), shard_bytes)
+    hashed = write_weights(folder, plan_tensors(model, source, {}), shard_bytes)
     write_json(folder / "config.json", _config(source))
     copy_others(source.path, folder)
     return hashed
 
 
-def require_calibrated(layers: Mapping[str, NVFP4Linear], prefix: str = "") -> None:
+def require_calibrated(layers: Mapping[str, QuantizedLinear], prefix: str = "") -> None:
     """Raises ExportError if the inputs of a layer have no amax. prefix: of the layers' names."""
     for name, layer in layers.items():
         if not layer.input_amax > 0:
             raise ExportError(f"{prefix}{name}: its input has no amax; calibrate the model first")
 
 
-def write_settings(model: nn.Module, source: Source, folder: Path, quantized: Collection[str]) -> None:
-    """Write everything of an NVFP4 folder but the weights. quantized: the names of the layers in NVFP4."""
-    excluded = excluded_modules(model, source, quantized)
-    write_json(folder / "hf_quant_config.json", quant_config(excluded))
-    write_json(folder / "config.json", _config(source) | {"quantization_config": model_config(excluded)})
+def write_settings(model: nn.Module, source: Source, folder: Path, formats: Formats) -> None:
+    """Write everything of an NVFP4 folder but the weights."""
+    if FP8 in formats.values():
+        named = {_in_folder(source, name): format for name, format in formats.items()}
+        first, second = mixed_quant_config(named), mixed_model_config(named)
+    else:
+        excluded = excluded_modules(model, source, formats)
+        first, second = quant_config(excluded), model_config(excluded)
+    write_json(folder / "hf_quant_config.json", first)
+    write_json(folder / "config.json", _config(source) | {"quantization_config": second})
     copy_others(source.path, folder)
 
 
@@ -128,6 +140,35 @@ def model_config(excluded: list[str]) -> dict[str, Any]:
     }
 
 
+def mixed_quant_config(formats: Formats) -> dict[str, Any]:
+    """The content of hf_quant_config.json where layers have different formats, as ModelOpt writes it: each layer is named,
+    and what is not named is not quantized."""
+    return {
+        "producer": PRODUCER,
+        "quantization": {
+            "quant_algo": MIXED,
+            "kv_cache_quant_algo": None,
+            "quantized_layers": {name: layer_config(formats[name]) for name in sorted(formats)},
+        },
+    }
+
+
+def mixed_model_config(formats: Formats) -> dict[str, Any]:
+    """`quantization_config` of config.json for the same, as ModelOpt writes it."""
+    groups = []
+    for format in sorted(set(formats.values())):
+        targets = sorted(name for name in formats if formats[name] == format)
+        groups.append(config_groups(format)["group_0"] | {"targets": targets})
+    return {
+        "config_groups": {f"group_{index}": group for index, group in enumerate(groups)},
+        "quantized_layers": {name: layer_config(formats[name]) for name in sorted(formats)},
+        "ignore": [],
+        "quant_algo": MIXED,
+        "producer": PRODUCER,
+        "quant_method": "modelopt",
+    }
+
+
 def excluded_modules(model: nn.Module, source: Source, quantized: Collection[str]) -> list[str]:
     """Every module with a matrix that is not quantized, by its name in the folder.
 
@@ -135,12 +176,17 @@ def excluded_modules(model: nn.Module, source: Source, quantized: Collection[str
     safe. quantized: the names of the layers in NVFP4. The numbers of the model are not needed.
     """
     kept = [name for name, module in model.named_modules() if name not in quantized and _matrix(module)]
-    named = {source.names.get(f"{name}.weight", f"{name}.weight").removesuffix(".weight") for name in kept}
+    named = {_in_folder(source, name) for name in kept}
     for bare, name in source.names.items():
         if len(source.folder.tensors[name].shape) > 1 and _in_memory(model, bare) is None:
             prefix = next((part for part in CARRIED if name.startswith(f"{part}.")), None)
             named.add(f"{prefix}*" if prefix else name.rpartition(".")[0])
     return sorted(named)
+
+
+def _in_folder(source: Source, module: str) -> str:
+    """A module's name in the folder."""
+    return source.names.get(f"{module}.weight", f"{module}.weight").removesuffix(".weight")
 
 
 def _matrix(module: nn.Module) -> bool:
@@ -150,7 +196,7 @@ def _matrix(module: nn.Module) -> bool:
 # ---------------------------------------------------------------------------------------------- weights
 
 
-def plan_tensors(model: nn.Module, source: Source, quantized: Collection[str]) -> list[Group]:
+def plan_tensors(model: nn.Module, source: Source, formats: Formats) -> list[Group]:
     """Every tensor of the folder: each one that is outside of the decoder layers, then the decoder layers in order, each
     as one group.
 
@@ -164,10 +210,9 @@ def plan_tensors(model: nn.Module, source: Source, quantized: Collection[str]) -
     layers: dict[int, list[ShardTensor]] = {}
     for bare, name in source.names.items():
         module = bare.removesuffix(".weight")
+        writer = WRITERS.get(formats.get(module, ""))
         tensors = (
-            _PackedLayer(model, source, module, name).plan()
-            if module in quantized
-            else [_plain(model, source, bare, name)]
+            writer(model, source, module, name).plan() if writer else [_plain(model, source, bare, name)]
         )
         if found := _LAYER.match(bare):
             layers.setdefault(int(found[1]), []).extend(tensors)
@@ -176,9 +221,8 @@ def plan_tensors(model: nn.Module, source: Source, quantized: Collection[str]) -
     return [*outside, *(layers[index] for index in sorted(layers))]
 
 
-class _PackedLayer:
-    """The four tensors of a layer. The block scales follow from the same work as the codes, and are made right after
-    them."""
+class _LayerWriter:
+    """The tensors of a quantized layer, which is looked at when they are made."""
 
     def __init__(self, model: nn.Module, source: Source, module: str, name: str) -> None:
         self.model, self.module, self.name = model, module, name
@@ -186,26 +230,48 @@ class _PackedLayer:
         self.scale: Tensor | None = None
 
     def plan(self) -> list[ShardTensor]:
+        raise NotImplementedError
+
+    def _layer(self) -> Any:
+        return self.model.get_submodule(self.module)
+
+    def _quantize(self) -> Any:
+        try:
+            return self._layer().quantize()
+        except ValueError as error:
+            raise ExportError(f"{self.name}: {error}") from None
+
+    def _input_scale(self) -> ShardTensor:
+        name = f"{self.name.removesuffix('.weight')}.input_scale"
+        return ShardTensor(name, "F32", (), lambda: [input_scale(self._layer())])
+
+
+class _Fp8Writer(_LayerWriter):
+    """The three tensors of a layer in FP8."""
+
+    def plan(self) -> list[ShardTensor]:
+        return [
+            ShardTensor(self.name, "F8_E4M3", (self.rows, self.columns), lambda: [self._quantize().codes]),
+            ShardTensor(f"{self.name}_scale", "F32", (), lambda: [fp8.scale_of(self._layer().weight_amax)]),
+            self._input_scale(),
+        ]
+
+
+class _Nvfp4Writer(_LayerWriter):
+    """The four tensors of a layer in NVFP4. The block scales follow from the same work as the codes, and are made right
+    after them."""
+
+    def plan(self) -> list[ShardTensor]:
         name, rows, columns = self.name, self.rows, self.columns
         return [
             ShardTensor(name, "U8", (rows, columns // 2), self._codes),
             ShardTensor(f"{name}_scale", "F8_E4M3", (rows, columns // blocks.BLOCK), self._scale),
             ShardTensor(f"{name}_scale_2", "F32", (), lambda: [self._layer().tensor_scale()]),
-            ShardTensor(
-                f"{name.removesuffix('.weight')}.input_scale", "F32", (), lambda: [input_scale(self._layer())]
-            ),
+            self._input_scale(),
         ]
 
-    def _layer(self) -> NVFP4Linear:
-        layer = self.model.get_submodule(self.module)
-        assert isinstance(layer, NVFP4Linear)
-        return layer
-
     def _codes(self) -> list[Tensor]:
-        try:
-            tensor = self._layer().quantize()
-        except ValueError as error:
-            raise ExportError(f"{self.name}: {error}") from None
+        tensor = self._quantize()
         self.scale = tensor.scale
         return [tensor.packed]
 
@@ -215,9 +281,13 @@ class _PackedLayer:
         return [scale]
 
 
-def input_scale(layer: NVFP4Linear) -> Tensor:
+def input_scale(layer: QuantizedLinear) -> Tensor:
     """The scale of a layer's inputs, as a server applies it: float32 []."""
-    return blocks.tensor_scale(layer.input_amax)
+    scale_of = fp8.scale_of if isinstance(layer, FP8Linear) else blocks.tensor_scale
+    return scale_of(layer.input_amax)
+
+
+WRITERS: Final[dict[str, type[_LayerWriter]]] = {W4A4: _Nvfp4Writer, FP8: _Fp8Writer}
 
 
 def _plain(model: nn.Module, source: Source, bare: str, name: str) -> ShardTensor:

@@ -1,4 +1,4 @@
-"""Convert an NVFP4 folder to plain BF16 with exactly the values that its bytes represent.
+"""Convert an NVFP4 folder, with layers in FP8 or without, to plain BF16 with exactly the values that its bytes represent.
 
 For engines without NVFP4. The reader is that of the checker. Inputs are not rounded in the result, so it shows the
 effect of rounding the weights alone; a server of the NVFP4 folder rounds inputs too.
@@ -7,7 +7,7 @@ effect of rounding the weights alone; a server of the NVFP4 folder rounds inputs
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -30,10 +30,12 @@ from quantizer.checkpoint.source import root_digest_of
 from quantizer.core import cost
 from quantizer.core.atomic_output import atomic_folder
 from quantizer.core.errors import SourceError
-from quantizer.nvfp4 import blocks
-from quantizer.verify.check import load_layer, verify
+from quantizer.nvfp4 import blocks, fp8
+from quantizer.verify.check import load_fp8_layer, load_layer, verify
 from quantizer.verify.folder import Folder, open_folder
 from quantizer.verify.layout import SCALES
+from quantizer.verify.report import Layer
+from quantizer.verify.scheme import FP8
 
 FORMAT: Final = "hf-bf16"
 
@@ -47,7 +49,7 @@ def unpack(path: Path, out: Path, *, now: datetime, shard_bytes: int = SHARD_BYT
     faults = [finding for finding in report.findings if finding.severity == "error"]
     if faults:
         raise SourceError(f"{path}: is not sound: {faults[0]}")
-    folder, packed = open_folder(path), [layer.name for layer in report.layers]
+    folder, packed = open_folder(path), report.layers
     if not folder.config:
         raise SourceError(f"{path}: has no config.json, so nothing could load what came of it")
     manifest = artefact.load(path) if (path / MANIFEST).is_file() else None
@@ -71,23 +73,26 @@ def unpack(path: Path, out: Path, *, now: datetime, shard_bytes: int = SHARD_BYT
         )
 
 
-def _plan(folder: Folder, packed: list[str]) -> list[Group]:
+def _plan(folder: Folder, packed: Sequence[Layer]) -> list[Group]:
     """Every tensor, a group each; a layer's in BF16."""
-    weights = {f"{name}.weight": name for name in packed}
-    gone = {f"{name}.{part}" for name in packed for part in SCALES}
+    layers = {layer.name: layer for layer in packed}
+    weights = {f"{name}.weight": name for name in layers}
+    gone = {f"{name}.{part}" for name in layers for part in SCALES}
     made: list[Group] = []
     for name, entry in folder.tensors.items():
         if name in weights:
-            shape = (*entry.shape[:-1], 2 * entry.shape[-1])
-            layer = weights[name]
-            made.append([ShardTensor(name, "BF16", shape, partial(_values, folder, layer))])
+            layer = layers[weights[name]]
+            make = partial(_values, folder, layer)
+            made.append([ShardTensor(name, "BF16", layer.shape, make)])
         elif name not in gone:
             made.append([ShardTensor(name, entry.dtype, entry.shape, partial(_bytes, folder, name))])
     return made
 
 
-def _values(folder: Folder, layer: str) -> list[Tensor]:
-    return [blocks.dequantize(load_layer(folder, layer), torch.bfloat16)]
+def _values(folder: Folder, layer: Layer) -> list[Tensor]:
+    if layer.format == FP8:
+        return [fp8.dequantize(load_fp8_layer(folder, layer.name), torch.bfloat16)]
+    return [blocks.dequantize(load_layer(folder, layer.name), torch.bfloat16)]
 
 
 def _bytes(folder: Folder, name: str) -> Iterator[Tensor]:

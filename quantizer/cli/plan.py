@@ -179,13 +179,16 @@ def _machine(args: argparse.Namespace) -> Machine:
 
 def _size(path: Path | None) -> DataSize | None:
     """Conversations of a file, and about how many tokens they have."""
+    import os
+
+    from quantizer.data.conversation import opened
     from quantizer.plan.memory import DataSize
 
     if path is None:
         return None
-    with path.open("rb") as file:
+    with opened(path) as file:
         count = sum(1 for _, line in zip(range(MOST_LINES), file, strict=False) if line.strip())
-    return DataSize(count, path.stat().st_size // CHARACTERS)
+        return DataSize(count, file.seek(0, os.SEEK_END) // CHARACTERS)
 
 
 def unknown_host() -> None:

@@ -24,8 +24,8 @@ from itertools import chain
 from typing import Any, Final
 
 from gates.contracts.case import Case
-from gates.contracts.sample import Sample
-from gates.reply.reply import Reply, read_reply
+from gates.reply.calls import ReplyCall
+from gates.reply.reply import Reply
 from gates.run.planned_request import PlannedRequest, planned_request
 from gates.run.target import Arm
 from gates.suite.contamination import ContaminationCheck
@@ -47,14 +47,21 @@ Row = Mapping[str, Any]
 
 
 class DataCollector:
-    """All categories of a plan. counts: the number of conversations wanted, by category."""
+    """All categories of a plan. counts: the number of conversations wanted, by category. thinking: tokens that the teacher
+    may think before each answer; a row then keeps its thoughts, and must have one."""
 
     def __init__(
-        self, plan: DataPlan, counts: Mapping[str, int], arm: Arm, checks: Sequence[ContaminationCheck] = ()
+        self,
+        plan: DataPlan,
+        counts: Mapping[str, int],
+        arm: Arm,
+        checks: Sequence[ContaminationCheck] = (),
+        thinking: int = 0,
     ) -> None:
         self.plan, self._arm, self._checks, self._digest = plan, arm, checks, plan.digest
+        self._thinking = thinking
         self._categories = [
-            _CategoryProgress(plan, c, counts.get(c.name, c.count), self.block_reason)
+            _CategoryProgress(plan, c, counts.get(c.name, c.count), self.block_reason, thinking > 0)
             for c in plan.categories
         ]
         self._seen = NearDuplicates()
@@ -87,9 +94,9 @@ class DataCollector:
             found = self._open(limit)
         return found
 
-    def feed(self, conversation: ConversationBuilder, sample: Sample) -> None:
+    def feed(self, conversation: ConversationBuilder, reply: Reply) -> None:
         """Process the answer to one request."""
-        conversation.feed(sample)
+        conversation.feed(reply)
         if conversation.state is ConversationState.KEPT:
             self._examine(conversation)
 
@@ -104,10 +111,6 @@ class DataCollector:
             progress.category.name: dict(progress.reasons().most_common()) for progress in self._categories
         }
 
-    def kept_by_category(self) -> dict[str, int]:
-        """The number of kept conversations, by category."""
-        return {progress.category.name: len(progress.taken()) for progress in self._categories}
-
     def shortfalls(self) -> list[str]:
         """One line for each category that has too few conversations, with the most common reasons."""
         return [progress.summary() for progress in self._categories if len(progress.taken()) < progress.count]
@@ -121,7 +124,8 @@ class DataCollector:
         return found
 
     def _ask(self, conversation: ConversationBuilder) -> PlannedRequest:
-        sampling = replace(self.plan.sampling, seed=conversation.seed)
+        most = self.plan.sampling.max_tokens + self._thinking
+        sampling = replace(self.plan.sampling, seed=conversation.seed, max_tokens=most)
         return planned_request(
             self._digest, self._arm, conversation.case(), sampling, conversation.step, "whole"
         )
@@ -151,8 +155,10 @@ class DataCollector:
 class _CategoryProgress:
     """One category: its scripts, and the conversations that were started."""
 
-    def __init__(self, plan: DataPlan, category: Category, count: int, block_reason: BlockReason) -> None:
-        self.category, self.count = category, count
+    def __init__(
+        self, plan: DataPlan, category: Category, count: int, block_reason: BlockReason, thinking: bool
+    ) -> None:
+        self.category, self.count, self._thinking = category, count, thinking
         self.conversations: list[ConversationBuilder] = []
         self._limit = plan.tries * count + SPARE
         self._scripts: Iterator[ConversationScript] = make_scripts(plan, category, block_reason)
@@ -182,7 +188,7 @@ class _CategoryProgress:
             if script is None:
                 self._said_all = True
                 break
-            self.conversations.append(ConversationBuilder(script))
+            self.conversations.append(ConversationBuilder(script, self._thinking))
             if not script.blocked:
                 live.append(self.conversations[-1])
                 missing -= 1
@@ -224,14 +230,14 @@ OPEN: Final = (ConversationState.ASKED, ConversationState.RESULT)
 
 
 class ConversationBuilder:
-    """A conversation being built from a script.
+    """A conversation being built from a script. thinking: thoughts are kept, and there has to be one.
 
     messages: all so far. reason: why it was rejected. duplicate: set from outside if another kept conversation is
     too similar.
     """
 
-    def __init__(self, script: ConversationScript) -> None:
-        self.script = script
+    def __init__(self, script: ConversationScript, thinking: bool = False) -> None:
+        self.script, self._thinking = script, thinking
         self.messages: list[dict[str, Any]] = []
         self.state, self.reason, self.duplicate = ConversationState.ASKED, "", ""
         self._index = self._step = self._calls = 0
@@ -268,13 +274,12 @@ class ConversationBuilder:
             id=self.script.id, gates=(), messages=tuple(self.messages), tools=tuple(self.script.tools)
         )
 
-    def feed(self, sample: Sample) -> None:
+    def feed(self, reply: Reply) -> None:
         """Process the answer to the request. Raises ValueError if no answer is expected."""
         if self.state not in OPEN:
             raise ValueError(f"{self.script.id}: nothing was asked, it is {self.state.value}")
         self._step += 1
-        reply = read_reply(sample)
-        if why := _broken(sample, reply) or self._unfit(reply):
+        if why := _broken(reply) or self._unfit(reply):
             self.reject(why)
             return
         self.messages.append(self._message(reply))
@@ -293,8 +298,16 @@ class ConversationBuilder:
         row: dict[str, Any] = {"id": self.script.id, "messages": self.messages}
         if self.script.tools:
             row["tools"] = list(self.script.tools)
-        row["chat_template_kwargs"] = {"enable_thinking": False}
+        row["chat_template_kwargs"] = {"enable_thinking": self._thinking}
         return row | {"category": self.script.category, "language": self.script.language}
+
+    def written(self) -> Reply:
+        """What the plan itself answers to the request."""
+        part = self._part
+        if self.state is ConversationState.RESULT or not part.calls:
+            return Reply(200, content=part.reply, finish_reason="stop", done=True)
+        call = ReplyCall(0, "call_0", part.calls[0]["name"], part.arguments)
+        return Reply(200, calls=(call,), finish_reason="tool_calls", done=True)
 
     @property
     def _part(self) -> ScriptedTurn:
@@ -308,12 +321,15 @@ class ConversationBuilder:
             max_seconds=self.script.max_seconds,
             script=self.script.script,
             answer=part.answer if answers else None,
+            declines=self.script.declines,
         )
         found = judge.find_faults(reply, expected)
         return judge.reason(found[0]) if found else ""
 
     def _message(self, reply: Reply) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": reply.content.strip()}
+        if self._thinking and reply.reasoning.strip():
+            message["reasoning_content"] = reply.reasoning.strip()
         if reply.calls:
             message["tool_calls"] = [
                 {
@@ -333,18 +349,25 @@ class ConversationBuilder:
     def _next_turn(self) -> None:
         self._index += 1
         if self._index == len(self.script.turns):
-            self.state = ConversationState.KEPT
+            self._end()
             return
         self.messages.append({"role": "user", "content": self._part.say})
         self.state = ConversationState.ASKED
 
+    def _end(self) -> None:
+        self.state = ConversationState.KEPT
+        if self._thinking and not any("reasoning_content" in message for message in self.messages):
+            self.reject("thought: none")
 
-def _broken(sample: Sample, reply: Reply) -> str:
+
+def _broken(reply: Reply) -> str:
     """Why the answer is incomplete; "" if it is complete."""
-    if sample.fault is not None:
-        return f"lost: {sample.fault.kind}"
+    if reply.fault is not None:
+        return f"lost: {reply.fault.kind}"
     if reply.error is not None:
-        return f"refused: HTTP {sample.status}"
+        return f"refused: HTTP {reply.status}"
+    if reply.finish_reason == "content_filter":
+        return "refused: by the teacher"
     if reply.finish_reason == "length" or not reply.complete:
         return "cut off: " + ("too many tokens" if reply.finish_reason == "length" else "no end")
     return ""

@@ -10,7 +10,8 @@ r"""Conversations with tools as stored on disk: one JSON object a line, in the f
 
 `tools` and `chat_template_kwargs` are optional. On disk, `arguments` is a JSON string, as in the API. In memory it
 is an object, because chat templates print it as one (vLLM converts it in the same way before it applies the
-template). A thought is `reasoning_content`. Other keys are allowed, unless they look like misspelled ones.
+template). A thought is `reasoning_content`. Other keys are allowed, unless they look like misspelled ones. A file may be packed by xz
+(NAME.jsonl.xz), and is the same data as unpacked.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import lzma
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from gates.contracts import strict_json
 from quantizer.core.errors import DataError
@@ -60,25 +63,31 @@ class Conversation:
 
 def read(path: Path) -> Iterator[Conversation]:
     """The conversations of a file, in order. Raises DataError with file, line and reason."""
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(iter(lambda: file.readline(MAX_LINE + 1), b""), start=1):
-                if line.strip():
-                    yield parse(line, f"{path}:{number}")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+    for number, line in lines(path):
+        yield parse(line, f"{path}:{number}")
 
 
-def file_digest(path: Path) -> str:
-    """`sha256:` and the digest of a file as printed by `sha256sum`: the identity of the data in an artefact.
+def lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file that are not empty, with their numbers; of a longer one than MAX_LINE a part.
 
     Raises DataError if the file cannot be read.
     """
-    try:
-        with path.open("rb") as file:
-            return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+    with opened(path) as file:
+        for number, line in enumerate(iter(lambda: file.readline(MAX_LINE + 1), b""), start=1):
+            if line.strip():
+                yield number, line
+
+
+def file_digest(path: Path) -> str:
+    """`sha256:` and the digest of a file, unpacked, as printed by `sha256sum`: the identity of the data in an artefact.
+
+    Raises DataError if the file cannot be read.
+    """
+    sha = hashlib.sha256()
+    with opened(path) as file:
+        while part := file.read(1 << 20):
+            sha.update(part)
+    return f"sha256:{sha.hexdigest()}"
 
 
 def parse(line: bytes | str, where: str = "conversation") -> Conversation:
@@ -118,6 +127,16 @@ def thought_of(message: Mapping[str, Any]) -> str:
             return str(message[name])
     content = message.get("content") or ""
     return str(content).split(END_OF_THOUGHT)[0] if END_OF_THOUGHT in content else ""
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """A file of conversations for reading, unpacked. Raises DataError, also from within, if it cannot be read."""
+    try:
+        with lzma.open(path, "rb") if path.suffix == ".xz" else path.open("rb") as file:
+            yield file
+    except (OSError, EOFError, lzma.LZMAError) as error:
+        raise DataError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
 
 
 # ------------------------------------------------------------------------------------------ checking

@@ -1,11 +1,12 @@
-"""Generate conversations with a teacher model: ask as the plan says, record every answer, and write those that are
-fit.
+"""Generate conversations: ask a teacher model as the plan says, record every answer, and write those that are fit. A
+plan that has the answers in it needs no teacher, and gives the same bytes everywhere.
 
 The output folder:
 
-  ledger.jsonl           every answer as received, flushed to disk before it is used. A killed run continues from
-                         here and never asks for the same answer twice
+  ledger.jsonl           every answer as a chat completion, flushed to disk before it is used. A killed run continues from
+                         here and never asks for the same answer twice. Not where the plan answers itself
   conversations.jsonl    the rows, for `manners quantize … --data`
+  held_out.jsonl         the plan's share of rows that are not for training, if it names one
   manifest.json          what the rows are and where they come from; written last, so the rows are complete if it exists
 """
 
@@ -31,18 +32,24 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from gates.contracts.case import Suite
 from gates.contracts.errors import RunError
 from gates.contracts.sample import Sample
+from gates.reply.reply import read_reply
 from gates.run.runner import Pace, run
 from gates.run.sample_store import SampleStore
-from gates.run.target import Arm, Dialect, Target
+from gates.run.target import Arm, Target, Variant
 from gates.suite.contamination import ContaminationCheck
+from gates.suite.normalize import normalize
 from quantizer.core.errors import DataError, ExportError, UnavailableError
 from quantizer.data.collector import ARM, DataCollector
 from quantizer.data.conversation import file_digest
 from quantizer.data.plan import DataPlan
+from quantizer.data.teacher import TeacherServer
 
 SCHEMA: Final = "manners/data/v1"
 LEDGER: Final = "ledger.jsonl"
 ROWS: Final = "conversations.jsonl"
+HELD_OUT: Final = "held_out.jsonl"
+GENERATOR: Final = 1
+"""The version of what turns a plan into scripts: raised whenever the same plan gives other conversations."""
 MANIFEST: Final = "manifest.json"
 ROUND: Final = 8
 """Requests prepared at a time, as a multiple of the concurrency."""
@@ -50,23 +57,20 @@ ROUND: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class GenerationJob:
-    """What to generate: numbers of conversations by category of a plan, the teacher, and the suites to stay clear
-    of."""
+    """What to generate: numbers of conversations by category of a plan, the teacher (None: the plan answers itself),
+    and the suites to stay clear of."""
 
     plan: DataPlan
     counts: Mapping[str, int]
-    teacher: Target
+    teacher: TeacherServer | None
     suites: Sequence[Suite]
-    pace: Pace
+    pace: Pace = Pace()
 
 
-def teacher(url: str, model: str, dialect: Dialect, headers: Mapping[str, str]) -> Target:
-    """A teacher. It is identified by its model name, because its address may change while a run is stopped."""
-    name = f"sha256:{hashlib.sha256(model.encode()).hexdigest()}"
-    base = url.rstrip("/").removesuffix("/v1")
-    return Target(
-        url=base, served_model=model, dialect=dialect, artefact=name, engine=name, headers=dict(headers)
-    )
+ITSELF: Final = Target(
+    url="http://127.0.0.1", served_model="", dialect="openai", artefact="sha256:", engine="sha256:"
+)
+"""Stands for the teacher where a plan answers itself; nothing is sent to it."""
 
 
 def generate(job: GenerationJob, out: Path, *, now: datetime, quiet: bool = False) -> dict[str, Any]:
@@ -82,41 +86,76 @@ def generate(job: GenerationJob, out: Path, *, now: datetime, quiet: bool = Fals
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ExportError(f"{out}: cannot be made ({error.strerror})") from None
-    target = job.teacher
-    arms = {ARM: (target.artefact, target.engine)}
-    collector = DataCollector(
-        job.plan, job.counts, Arm(ARM, target), [ContaminationCheck(suite) for suite in job.suites]
-    )
-    with SampleStore(out / LEDGER, suite=job.plan.digest, arms=arms) as ledger:
-        (out / MANIFEST).unlink(missing_ok=True)  # the rows are about to change
-        asyncio.run(_collect(collector, ledger, job, quiet))
-        asked = len(ledger)
+    teacher = job.teacher
+    checks = [ContaminationCheck(suite) for suite in job.suites]
+    if teacher is None:
+        collector = DataCollector(job.plan, job.counts, Arm(ARM, ITSELF), checks)
+        origin = _written_by_plan(collector, out)
+    else:
+        arm = Arm(ARM, teacher.target, Variant(thinking=teacher.thinking > 0))
+        collector = DataCollector(job.plan, job.counts, arm, checks, thinking=teacher.thinking)
+        origin = _taught(collector, teacher, job, out, now, quiet)
     if short := collector.shortfalls():
         raise DataError(
             f"{out}: {'; '.join(short)}. Nothing was written; ask for fewer with --count, or for more tries with "
             "--tries: the answers so far are kept"
         )
-    return _written(collector, job, out, asked, now)
+    return _written(collector, job, out, origin)
 
 
-async def _collect(collector: DataCollector, ledger: SampleStore, job: GenerationJob, quiet: bool) -> None:
+def _written_by_plan(collector: DataCollector, out: Path) -> dict[str, Any]:
+    """Let the plan answer; what the manifest says of it. No time is in it, so that all of it can be made again."""
+    (out / MANIFEST).unlink(missing_ok=True)
+    while pairs := collector.next_requests(ROUND):
+        for conversation, _ in pairs:
+            collector.feed(conversation, conversation.written())
+    return {"teacher": None}
+
+
+def _taught(
+    collector: DataCollector,
+    teacher: TeacherServer,
+    job: GenerationJob,
+    out: Path,
+    now: datetime,
+    quiet: bool,
+) -> dict[str, Any]:
+    """Let the teacher answer; what the manifest says of it."""
+    target = teacher.target
+    arms = {ARM: (target.artefact, target.engine)}
+    with SampleStore(out / LEDGER, suite=job.plan.digest, arms=arms) as ledger:
+        (out / MANIFEST).unlink(missing_ok=True)  # the rows are about to change
+        asyncio.run(_collect(collector, ledger, teacher, job.pace, quiet))
+        asked = len(ledger)
+    return {
+        "created": now.isoformat(timespec="seconds"),
+        "teacher": {"model": target.served_model, "dialect": teacher.api.name, "thinking": teacher.thinking},
+        "answers_asked_for": asked,
+    }
+
+
+async def _collect(
+    collector: DataCollector, ledger: SampleStore, teacher: TeacherServer, pace: Pace, quiet: bool
+) -> None:
     """Ask until no conversation is open."""
     book: dict[str, Sample] = {sample.key.digest: sample for sample in ledger.samples()}
     display = ProgressDisplay(
         collector, lambda sample: book.__setitem__(sample.key.digest, sample), quiet=quiet
     )
     with closing(display):
-        while pairs := collector.next_requests(ROUND * job.pace.concurrency):
+        while pairs := collector.next_requests(ROUND * pace.concurrency):
             new = [ask for _, ask in pairs if ask.key.digest not in book]
             if new:
-                await _ask(new, ledger, job, display)
+                await _ask(new, ledger, teacher, pace, display)
             for conversation, ask in pairs:
-                collector.feed(conversation, book[ask.key.digest])
+                collector.feed(conversation, read_reply(book[ask.key.digest]))
 
 
-async def _ask(new: Iterable[Any], ledger: SampleStore, job: GenerationJob, display: ProgressDisplay) -> None:
+async def _ask(
+    new: Iterable[Any], ledger: SampleStore, teacher: TeacherServer, pace: Pace, display: ProgressDisplay
+) -> None:
     try:
-        await run(new, {ARM: job.teacher}, ledger, pace=job.pace, progress=display)
+        await run(new, {ARM: teacher.target}, ledger, pace=pace, progress=display, connect=teacher.client)
     except RunError as error:
         if isinstance(error.__cause__, OSError):
             raise ExportError(str(error)) from None
@@ -124,27 +163,55 @@ async def _ask(new: Iterable[Any], ledger: SampleStore, job: GenerationJob, disp
 
 
 def _written(
-    collector: DataCollector, job: GenerationJob, out: Path, asked: int, now: datetime
+    collector: DataCollector, job: GenerationJob, out: Path, origin: Mapping[str, Any]
 ) -> dict[str, Any]:
     rows = list(collector.rows())
-    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    _write(out / ROWS, text)
+    apart = [row for row in rows if is_held_out(row, job.plan.held_out)]
+    kept = [row for row in rows if not is_held_out(row, job.plan.held_out)]
     manifest = {
         "schema": SCHEMA,
-        "created": now.isoformat(timespec="seconds"),
-        "plan": {"name": job.plan.name, "version": job.plan.version, "digest": job.plan.digest},
-        "teacher": {"model": job.teacher.served_model, "dialect": job.teacher.dialect},
-        "file": {"name": ROWS, "bytes": (out / ROWS).stat().st_size, "digest": file_digest(out / ROWS)},
-        "conversations": len(rows),
-        "categories": collector.kept_by_category(),
-        "languages": dict(Counter(row["language"] for row in rows).most_common()),
-        "with_calls": sum(any("tool_calls" in message for message in row["messages"]) for row in rows),
-        "answers_asked_for": asked,
+        "generator": GENERATOR,
+        **origin,
+        "plan": {
+            "name": job.plan.name,
+            "version": job.plan.version,
+            "seed": job.plan.seed,
+            "digest": job.plan.digest,
+        },
+        "file": _file(out / ROWS, kept),
+        "conversations": len(kept),
+        "categories": _by_category(job.plan, kept),
+        "languages": dict(Counter(row["language"] for row in kept).most_common()),
+        "with_calls": sum(any("tool_calls" in message for message in row["messages"]) for row in kept),
         "rejected": collector.rejected(),
         "clear_of": {suite.name: suite.digest for suite in job.suites},
     }
+    if job.plan.held_out:
+        manifest["held_out"] = {
+            **_file(out / HELD_OUT, apart),
+            "conversations": len(apart),
+            "categories": _by_category(job.plan, apart),
+        }
     _write(out / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
     return manifest
+
+
+def _by_category(plan: DataPlan, rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    counts = Counter(row["category"] for row in rows)
+    return {category.name: counts[category.name] for category in plan.categories}
+
+
+def is_held_out(row: Mapping[str, Any], share: float) -> bool:
+    """Whether a row is in the held-out file: by its first user turn, so that no such turn is in both."""
+    first = next(message["content"] for message in row["messages"] if message["role"] == "user")
+    drawn = int.from_bytes(hashlib.sha256(normalize(first).encode()).digest()[:8], "big")
+    return drawn < share * 2**64
+
+
+def _file(path: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Write rows; what the manifest says of the file."""
+    _write(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    return {"name": path.name, "bytes": path.stat().st_size, "digest": file_digest(path)}
 
 
 def _write(path: Path, text: str) -> None:

@@ -24,7 +24,7 @@ class ExpectedMessage:
     """What a message has to be.
 
     calls: in the form of `gates.suite.expect`; () for none, None for any valid calls. answer: what it has to say,
-    or None. script: "" for any.
+    or None. script: "" for any. declines: it may say that something cannot be done.
     """
 
     calls: Sequence[Mapping[str, Any]] | None
@@ -32,6 +32,7 @@ class ExpectedMessage:
     max_seconds: float | None = None
     script: str = ""
     answer: Mapping[str, Any] | None = None
+    declines: bool = False
 
 
 def find_faults(reply: Reply, expected: ExpectedMessage) -> list[Detection]:
@@ -61,7 +62,7 @@ def _gates(reply: Reply, expected: ExpectedMessage) -> list[str]:
     gates += [gate for gate in SPOKEN if gate != "verbosity" or expected.max_seconds]
     gates += ["script"] if expected.script else []
     gates += ["factual"] if expected.answer else []
-    return gates if expected.calls is None else [*gates, "refusal"]
+    return gates if expected.calls is None or expected.declines else [*gates, "refusal"]
 
 
 def _case(expected: ExpectedMessage) -> Case:

@@ -8,12 +8,16 @@ script that overlaps with a suite keeps its number but is never asked; `blocked`
 
 from __future__ import annotations
 
+import json
 import random
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from gates.suite.expect import ABSENT
 from gates.suite.normalize import normalize
+from quantizer.core.errors import RecipeError
 from quantizer.data.plan import SLOT, WHOLE, Category, DataPlan, Record, Scenario, TurnPlan
 
 DRAWS: Final = 200
@@ -29,18 +33,20 @@ class ScriptedTurn:
     """One user turn.
 
     calls: what the teacher has to call, in the form of `gates.suite.expect`. answer: in that form too, or None if
-    any answer is accepted.
+    any answer is accepted. arguments, reply: the call's arguments as JSON, and the answer, if the plan has them.
     """
 
     say: str
     calls: tuple[Mapping[str, Any], ...] = ()
     result: str = ""
     answer: Mapping[str, Any] | None = None
+    arguments: str = ""
+    reply: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ConversationScript:
-    """One conversation to generate. blocked: why it must not be asked, or ""."""
+    """One conversation to generate. blocked: why it must not be asked, or "". declines: answers may decline."""
 
     id: str
     category: str
@@ -51,7 +57,10 @@ class ConversationScript:
     max_seconds: float
     script: str = ""
     blocked: str = ""
+    declines: bool = False
 
+
+BEGINNING: Final = re.compile(r"(?:^|[.!?] )[a-z]")
 
 BlockReason = Callable[[Sequence[str]], str]
 """Returns why these user turns may not be used, or ""."""
@@ -87,6 +96,7 @@ def make_scripts(
             max_seconds=category.max_seconds,
             script=plan.languages[language].script,
             blocked=block_reason([turn.say for turn in turns]),
+            declines=category.declines,
         )
         number, barren = number + 1, 0
 
@@ -100,7 +110,7 @@ def _turns(plan: DataPlan, scene: Scenario, language: str, rng: random.Random) -
         say = f"{rng.choice(around.openers)} {say}"
     if around.closers and rng.random() < DECORATED:
         say = f"{say} {rng.choice(around.closers)}"
-    return (ScriptedTurn(say, first.calls, first.result, first.answer), *turns[1:])
+    return (replace(first, say=say), *turns[1:])
 
 
 def _turn(
@@ -118,15 +128,46 @@ def _turn(
 
     say = fill(rng.choice(turn.say[language]), language)
     calls: tuple[Mapping[str, Any], ...] = ()
+    arguments = ""
     if turn.call:
         has = {
             key: [{"has": ["|".join(dict.fromkeys(fill(t, form) for form in plan.forms)) for t in texts]}]
             for key, texts in turn.call.arguments.items()
         }
-        calls = ({"name": turn.call.name, "arguments": has},)
+        filled = {key: fill(text, language) for key, text in turn.call.write.items()}
+        typed = _typed(plan.toolbox[turn.call.name], filled)
+        arguments = json.dumps(typed, ensure_ascii=False)
+        calls = ({"name": turn.call.name, "arguments": _also_accepted(typed) | has},)
     accepted = dict.fromkeys(fill(text, form) for text in turn.answer for form in plan.forms)
     answer = {"any": list(accepted)} if accepted else None
-    return ScriptedTurn(say, calls, fill(turn.result, plan.forms[0]), answer)
+    result = fill(turn.result, plan.forms[0])
+    reply = _sentence(fill(rng.choice(turn.reply[language]), language)) if turn.reply.get(language) else ""
+    return ScriptedTurn(_sentence(say), calls, result, answer, arguments, reply)
+
+
+def _sentence(text: str) -> str:
+    """With capital letters where sentences begin, since a slot may stand there."""
+    return BEGINNING.sub(lambda found: found[0].upper(), text)
+
+
+def _also_accepted(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """What is accepted of arguments that the plan only writes: any text, or this value; or none."""
+    return {
+        name: [{"has": [""]} if isinstance(value, str) else value, ABSENT]
+        for name, value in arguments.items()
+    }
+
+
+def _typed(tool: Mapping[str, Any], arguments: Mapping[str, str]) -> dict[str, Any]:
+    """Arguments in the types of the tool's schema. Raises RecipeError for a text that is not JSON where it has to be."""
+    shapes = tool["function"].get("parameters", {}).get("properties", {})
+    made: dict[str, Any] = {}
+    for name, text in arguments.items():
+        try:
+            made[name] = text if shapes.get(name, {}).get("type") == "string" else json.loads(text)
+        except ValueError:
+            raise RecipeError(f"{tool['function']['name']}: write.{name} = {text!r} is no JSON") from None
+    return made
 
 
 def _form(forms: Sequence[str], names: Sequence[str], name: str) -> str:

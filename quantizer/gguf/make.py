@@ -23,7 +23,7 @@ from quantizer.gguf.llama_cpp import LlamaCppPrograms
 from quantizer.gguf.write import NVFP4, write_gguf
 from quantizer.verify.check import verify
 from quantizer.verify.folder import open_intact_folder
-from quantizer.verify.layout import is_quantized, tensors_by_module
+from quantizer.verify.layout import is_fp8, is_quantized, tensors_by_module
 
 TOOLS: Final = ("gguf", "xllamacpp", "torch", "safetensors")
 
@@ -70,7 +70,10 @@ def open_model(path: Path) -> Source:
     folder = open_intact_folder(path)
     require_config(path, folder.config)
     refuse_code(path, "config.json", folder.config)
-    if any(is_quantized(parts) for parts in tensors_by_module(folder).values()):
+    held = tensors_by_module(folder)
+    if eight := next((name for name, parts in held.items() if is_fp8(parts)), None):
+        raise SourceError(f"{path}: {eight} is in FP8, which GGUF has not; give the BF16 model")
+    if any(is_quantized(parts) for parts in held.values()):
         found = [finding for finding in verify(path).findings if finding.severity == "error"]
         if found:
             raise SourceError(f"{path}: {found[0]}")

@@ -1,4 +1,4 @@
-"""A linear layer that computes as its NVFP4 export will, and that can still be trained.
+"""Linear layers that compute as their export will: in NVFP4, which can still be trained, and in FP8.
 
   y = fake(x) @ fake(bf16(W))^T + b
 
@@ -18,6 +18,8 @@ The weight needs to be rounded only once per optimizer step, not in every micro-
 are recomputed. A training loop calls `hold_weights(model)` after each optimizer step, and `drop_weights(model)` at
 the end. In between, the layers use the held result: changing a weight has no effect until the next `hold_weights`.
 Learned scales cannot be held.
+
+`FP8Linear` is for layers that a recipe keeps in FP8. It has the first two scales, of `quantizer.nvfp4.fp8`, and is not trained.
 """
 
 from __future__ import annotations
@@ -30,8 +32,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from quantizer.nvfp4 import blocks, fake
+from quantizer.nvfp4 import blocks, fake, fp8
 from quantizer.nvfp4.blocks import BLOCK, Nvfp4Tensor
+from quantizer.nvfp4.fp8 import Fp8Tensor
 from quantizer.nvfp4.grid import E2M1_MAX
 
 SERVED_DTYPE: Final = torch.bfloat16
@@ -39,35 +42,92 @@ SERVED_DTYPE: Final = torch.bfloat16
 _EXACT: Final = ("weight_amax", "input_amax", "weight_scale", "block_amax")
 
 
-class NVFP4Linear(nn.Linear):
-    """Replaces an `nn.Linear` and uses the same parameters; see the module's documentation.
+class QuantizedLinear(nn.Linear):
+    """What both kinds share. It replaces an `nn.Linear` and uses the same parameters.
 
-    norm: 448, or 256 to leave room above a block (`blocks.FOUR_OVER_SIX`). active: false makes it a plain layer.
+    active: false makes it a plain layer.
     """
 
     weight_amax: Tensor
     input_amax: Tensor
-    weight_scale: Tensor | None
-    block_amax: nn.Parameter | None
-    held: Tensor | None
 
-    def __init__(self, linear: nn.Linear, norm: float = blocks.E4M3_MAX) -> None:
+    def __init__(self, linear: nn.Linear) -> None:
         """Raises ValueError if the rows of the weight are not whole blocks of 16."""
         if linear.in_features % BLOCK:
             raise ValueError(f"{linear.in_features} input columns are not whole blocks of {BLOCK}")
         bias = linear.bias is not None
         super().__init__(linear.in_features, linear.out_features, bias=bias, device="meta")
         self.weight, self.bias = linear.weight, linear.bias
-        self.norm = norm
         self.active = True
         self.training = linear.training
         nothing = torch.zeros((), device=linear.weight.device)
         self.register_buffer("weight_amax", nothing)
         self.register_buffer("input_amax", nothing.clone())
+        self.weight_amax = self.largest_weight()
+
+    @torch.no_grad()
+    def largest_weight(self) -> Tensor:
+        """The largest magnitude of the weight as it would be packed: float32 []."""
+        return self.weight.abs().amax().to(SERVED_DTYPE).float()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """float [..., in] to [..., out], in autocast's type if autocast is on, else in x's type."""
+        if not self.active:
+            return F.linear(x, self.weight, self.bias)
+        x = x.to(_compute_type(x))
+        bias = None if self.bias is None else self.bias.to(x.dtype)
+        return F.linear(self.fake_input(x), self.fake_weight().to(x.dtype), bias)
+
+    def fake_input(self, x: Tensor) -> Tensor:
+        """An input as it will be rounded when served."""
+        raise NotImplementedError
+
+    def fake_weight(self) -> Tensor:
+        """The values of the exported weight: BF16 [out, in]."""
+        raise NotImplementedError
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        """As in torch, except that `model.to(bfloat16)` must not round a scale."""
+        before = {name: tensor.data for name in _EXACT if (tensor := getattr(self, name, None)) is not None}
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # torch's
+        for name, tensor in before.items():
+            moved = getattr(self, name)
+            if moved.dtype != tensor.dtype:
+                moved.data = tensor.to(moved.device)
+        return self
+
+
+class FP8Linear(QuantizedLinear):
+    """A layer in FP8: one scale for the weight, one for its inputs."""
+
+    @torch.no_grad()
+    def quantize(self) -> Fp8Tensor:
+        """The weight as exported. Raises ValueError if it is not finite."""
+        return fp8.quantize(self.weight.to(SERVED_DTYPE), fp8.scale_of(self.weight_amax))
+
+    def fake_input(self, x: Tensor) -> Tensor:
+        return fp8.fake(x, fp8.scale_of(self.input_amax))
+
+    @torch.no_grad()
+    def fake_weight(self) -> Tensor:
+        return fp8.dequantize(self.quantize(), SERVED_DTYPE)
+
+
+class NVFP4Linear(QuantizedLinear):
+    """A layer in NVFP4; see the module's documentation. norm: 448, or 256 to leave room above a block
+    (`blocks.FOUR_OVER_SIX`)."""
+
+    weight_scale: Tensor | None
+    block_amax: nn.Parameter | None
+    held: Tensor | None
+
+    def __init__(self, linear: nn.Linear, norm: float = blocks.E4M3_MAX) -> None:
+        """Raises ValueError if the rows of the weight are not whole blocks of 16."""
+        super().__init__(linear)
+        self.norm = norm
         self.register_buffer("weight_scale", None)
         self.register_parameter("block_amax", None)
         self.register_buffer("held", None, persistent=False)
-        self.weight_amax = self.largest_weight()
 
     @property
     def scales(self) -> Literal["dynamic", "static", "learned"]:
@@ -75,11 +135,6 @@ class NVFP4Linear(nn.Linear):
         if self.block_amax is not None:
             return "learned"
         return "dynamic" if self.weight_scale is None else "static"
-
-    @torch.no_grad()
-    def largest_weight(self) -> Tensor:
-        """The largest magnitude of the weight as it would be packed: float32 []."""
-        return self.weight.abs().amax().to(SERVED_DTYPE).float()
 
     def tensor_scale(self) -> Tensor:
         """The tensor scale of the weight: float32 []."""
@@ -126,13 +181,8 @@ class NVFP4Linear(nn.Linear):
             return fake.fake_static(weight, self.block_scale(), self.tensor_scale())
         return fake.fake_learned(weight, self.block_amax, self.tensor_scale())
 
-    def forward(self, x: Tensor) -> Tensor:
-        """float [..., in] to [..., out], in autocast's type if autocast is on, else in x's type."""
-        if not self.active:
-            return F.linear(x, self.weight, self.bias)
-        x = x.to(_compute_type(x))
-        bias = None if self.bias is None else self.bias.to(x.dtype)
-        return F.linear(fake.fake_dynamic(x, self.input_amax), self.fake_weight().to(x.dtype), bias)
+    def fake_input(self, x: Tensor) -> Tensor:
+        return fake.fake_dynamic(x, self.input_amax)
 
     def hold(self) -> None:
         """Round the weight now and use the result until `drop` or the next `hold`. Does nothing for learned scales."""
@@ -150,16 +200,6 @@ class NVFP4Linear(nn.Linear):
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, scales={self.scales}, norm={self.norm:g}"
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
-        """As in torch, except that `model.to(bfloat16)` must not round a scale."""
-        before = {name: tensor.data for name in _EXACT if (tensor := getattr(self, name)) is not None}
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # torch's
-        for name, tensor in before.items():
-            moved = getattr(self, name)
-            if moved.dtype != tensor.dtype:
-                moved.data = tensor.to(moved.device)
-        return self
 
 
 class _Held(torch.autograd.Function):
@@ -182,8 +222,13 @@ def _compute_type(x: Tensor) -> torch.dtype:
 
 
 def nvfp4_layers(model: nn.Module) -> dict[str, NVFP4Linear]:
-    """The quantized layers of a model by name, in the model's order."""
+    """The layers in NVFP4 of a model by name, in the model's order."""
     return {name: layer for name, layer in model.named_modules() if isinstance(layer, NVFP4Linear)}
+
+
+def quantized_layers(model: nn.Module) -> dict[str, QuantizedLinear]:
+    """The layers in NVFP4 or FP8 of a model by name, in the model's order."""
+    return {name: layer for name, layer in model.named_modules() if isinstance(layer, QuantizedLinear)}
 
 
 def hold_weights(model: nn.Module) -> None:
@@ -201,7 +246,7 @@ def drop_weights(model: nn.Module) -> None:
 @contextmanager
 def unquantized(model: nn.Module) -> Iterator[None]:
     """Within a `with` block, the model computes with its master weights and does not round inputs."""
-    layers = [layer for layer in nvfp4_layers(model).values() if layer.active]
+    layers = [layer for layer in quantized_layers(model).values() if layer.active]
     for layer in layers:
         layer.active = False
     try:

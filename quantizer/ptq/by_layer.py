@@ -52,7 +52,7 @@ class LayerJob:
         """
         if not self.batches:
             raise DataError("there is no conversation to calibrate with")
-        outside = [name for name in self.plan.layers if not name.startswith(f"{LAYERS}.")]
+        outside = [name for name in self.plan.quantized if not name.startswith(f"{LAYERS}.")]
         if outside:
             raise RecipeError(f"layers: {outside[0]} is outside of the decoder layers: add it to exclude")
         with self.cost.part("calibrate"):
@@ -66,14 +66,14 @@ class LayerJob:
 
     def _quantize(self, index: int, layer: nn.Module, data: Layerwise, asked: Layerwise) -> None:
         recipe, prefix = self.recipe, f"{LAYERS}.{index}."
-        names = tuple(name.removeprefix(prefix) for name in self.plan.layers if name.startswith(prefix))
+        plan = self.plan.within(prefix)
         with self.cost.part("load"):
             if self.source:
                 fill(layer, self.source.folder, self.source.names, data.hidden[0].device, prefix)
-            attach(layer, LayerPlan(names, ()), norm_of(recipe.weights.scales))
+            attach(layer, plan, norm_of(recipe.weights.scales))
         with self.cost.part("calibrate"), unquantized(layer):
             following = asked.output(index)
-        if not names:
+        if not plan.quantized:
             with self.cost.part("calibrate"), chunked(layer):
                 for _ in data.advance(index):
                     pass

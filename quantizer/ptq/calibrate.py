@@ -24,7 +24,7 @@ from quantizer.core.errors import DataError
 from quantizer.layers.attach import share_scales
 from quantizer.layers.deltanet import chunked
 from quantizer.layers.experts import SeparateExperts
-from quantizer.layers.linear import nvfp4_layers, unquantized
+from quantizer.layers.linear import quantized_layers, unquantized
 
 
 @dataclass(slots=True)
@@ -135,7 +135,7 @@ class _Watch:
 
 @torch.no_grad()
 def observe(model: nn.Module, batches: Iterable[Batch], gram: Container[str] = ()) -> dict[str, InputStats]:
-    """Run data through the unquantized model and record the inputs of the NVFP4 layers, by layer name.
+    """Run data through the unquantized model and record the inputs of the quantized layers, by layer name.
 
     gram: layers whose Gram matrix is needed; layers that read the same tensor share it. Raises DataError if there
     is no batch, or if the input of a layer is not finite.
@@ -159,16 +159,17 @@ def watch(
     prefix: str = "",
     weigh: Weigh | None = None,
 ) -> dict[str, InputStats]:
-    """Record the inputs of a module's NVFP4 layers, by layer name, while something else runs data through it.
+    """Record the inputs of a module's quantized layers, by layer name, while something else runs data through it.
 
     run: yields each batch before it runs it. gram, errors: as for `observe`. prefix: of the names in errors. weigh: of
     layers that read the same tensor it is asked for the first, so all of them must be in `gram` or none.
     """
     routed = {name: m for name, m in module.named_modules() if isinstance(m, SeparateExperts)}
-    inside = {n for n in nvfp4_layers(module) if any(n.startswith(f"{name}.") for name in routed)}
+    layers = quantized_layers(module)
+    inside = {n for n in layers if any(n.startswith(f"{name}.") for name in routed)}
     watching = _Watch(gram, weigh, inside)
     hooks = [experts.register_forward_pre_hook(watching.skip_padding) for experts in routed.values()]
-    hooks += [layer.register_forward_pre_hook(watching.hook(n)) for n, layer in nvfp4_layers(module).items()]
+    hooks += [layer.register_forward_pre_hook(watching.hook(n)) for n, layer in layers.items()]
     try:
         with unquantized(module), chunked(module):
             for batch in run:
@@ -190,7 +191,7 @@ def watch(
 def set_input_amax(model: nn.Module, seen: dict[str, InputStats], prefix: str = "") -> None:
     """Set the input amax of every layer from the recorded statistics, and share it among fused layers. An expert that no
     token of the data chose gets that of the other experts. prefix: of the names in errors."""
-    layers = nvfp4_layers(model)
+    layers = quantized_layers(model)
     for name, layer in layers.items():
         if name in seen and seen[name].tokens:
             layer.input_amax.copy_(seen[name].amax.amax())

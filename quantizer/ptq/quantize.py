@@ -46,7 +46,7 @@ from quantizer.data import batches as data_batches
 from quantizer.data.dataset import Dataset, load_dataset
 from quantizer.data.render import open_renderer
 from quantizer.layers.attach import LayerPlan, attach, make_plan
-from quantizer.layers.linear import NVFP4Linear, nvfp4_layers
+from quantizer.layers.linear import NVFP4Linear, nvfp4_layers, quantized_layers
 from quantizer.ptq import knapsack, sensitivity, svdquant
 from quantizer.ptq.by_layer import LayerJob
 from quantizer.ptq.calibrate import observe
@@ -55,6 +55,7 @@ from quantizer.recipes.recipe import Recipe, recipe_as_json
 from quantizer.verify import values
 from quantizer.verify.check import verify
 from quantizer.verify.report import CheckReport, RoundingStats
+from quantizer.verify.scheme import FP8, W4A4
 
 FORMAT: Final = "hf-nvfp4"
 PARITY_SAMPLES: Final = 8
@@ -193,7 +194,8 @@ def _stream(job: QuantizationJob, folder: Path) -> Hashed:
     with cost.part("load"):
         model = open_streamed(source, job.device)
         plan = make_plan(model, job.recipe.layers)
-        groups = plan_tensors(model, source, plan.layers)
+        formats = dict.fromkeys(plan.layers, W4A4) | dict.fromkeys(plan.fp8, FP8)
+        groups = plan_tensors(model, source, formats)
         proof = Layerwise(model, [batch.to(job.device) for batch in job.batches(PARITY_SAMPLES)])
     fit = RoundingStats()
     with ShardWriter(folder, groups) as writer:
@@ -201,16 +203,16 @@ def _stream(job: QuantizationJob, folder: Path) -> Hashed:
             for _ in groups[: -len(decoder_layers(model))]:
                 writer.write()
         for index in _layers(job, model, plan, source):
-            layers = nvfp4_layers(decoder_layers(model)[index])
+            layer = decoder_layers(model)[index]
             with cost.part("export"):
-                require_calibrated(layers, f"{LAYERS}.{index}.")
+                require_calibrated(quantized_layers(layer), f"{LAYERS}.{index}.")
                 writer.write()
             with cost.part("check"):
-                fit = sum((layer_rounding_stats(layer) for layer in layers.values()), fit)
+                fit = sum((layer_rounding_stats(one) for one in nvfp4_layers(layer).values()), fit)
                 for _ in proof.advance(index):
                     pass
         with cost.part("export"):
-            write_settings(model, source, folder, plan.layers)
+            write_settings(model, source, folder, formats)
     with cost.part("check"):
         # The weights in memory are rounded already where errors were fed back.
         report = _sound(folder, job.device, source.path if job.recipe.feedback else None)
@@ -259,7 +261,9 @@ def _sound(folder: Path, device: str, source: Path | None = None) -> CheckReport
 def _facts(report: CheckReport, fit: RoundingStats, parity: Parity) -> dict[str, Any]:
     if not parity.holds:
         raise ExportError(f"the exported folder computes something else than the model: {_differs(parity)}")
-    return {"layers": len(report.layers), "sqnr_db": round(fit.sqnr_db, 3), "parity": asdict(parity)}
+    eight = sum(layer.format == FP8 for layer in report.layers)
+    counts = {"layers": len(report.layers) - eight} | ({"fp8_layers": eight} if eight else {})
+    return counts | {"sqnr_db": round(fit.sqnr_db, 3), "parity": asdict(parity)}
 
 
 def layer_rounding_stats(layer: NVFP4Linear) -> RoundingStats:

@@ -14,10 +14,9 @@ from torch import nn
 
 from quantizer.checkpoint.source import fill, finish, from_config
 from quantizer.core.errors import SourceError
-from quantizer.nvfp4 import blocks
-from quantizer.ptq.parity import ServedLinear
-from quantizer.verify.check import load_layer, unwrapped_name
-from quantizer.verify.folder import Folder, open_folder
+from quantizer.ptq.parity import packed_layers, served_linear
+from quantizer.verify.check import unwrapped_name
+from quantizer.verify.folder import open_folder
 from quantizer.verify.layout import readable_layers
 
 KERNEL = "ReferenceNvFp4"
@@ -28,8 +27,8 @@ def reference_model(path: Path, device: str = "cpu", *, weight_only: bool = Fals
     from transformers import AutoConfig
 
     folder = open_folder(path)
-    packed = {unwrapped_name(name): name for name in readable_layers(folder)}
-    if not packed:
+    packed = {unwrapped_name(name): name for name in packed_layers(folder)}
+    if not readable_layers(folder):
         raise SourceError(f"{path}: no layer of it is in NVFP4")
     model = from_config(AutoConfig.from_pretrained(path, local_files_only=True), torch.bfloat16)
     if foreign := sorted(packed.keys() - {name for name, _ in model.named_modules()}):
@@ -37,7 +36,8 @@ def reference_model(path: Path, device: str = "cpu", *, weight_only: bool = Fals
             f"{path}: {foreign[0]} is no layer of transformers' model (stacked experts?); it is not served"
         )
     for short, name in packed.items():
-        model.set_submodule(short, _layer(folder, name, model.get_submodule(short), device, weight_only))
+        bias = getattr(model.get_submodule(short), "bias", None)
+        model.set_submodule(short, served_linear(folder, name, device, bias, weight_only))
     gone = {f"{name}.weight" for name in packed.values()}
     plain = {unwrapped_name(name): name for name in folder.tensors if name not in gone}
     model.tie_weights()  # type: ignore[operator]  # transformers'
@@ -57,15 +57,3 @@ def numerics(*, weight_only: bool, device: str) -> dict[str, str]:
         "kv_cache": "bfloat16",
         "gpu": gpu,
     }
-
-
-def _layer(folder: Folder, name: str, before: nn.Module, device: str, weight_only: bool) -> ServedLinear:
-    weight = blocks.dequantize(load_layer(folder, name, device), torch.bfloat16)
-    scale = None
-    if not weight_only:
-        if f"{name}.input_scale" not in folder.tensors:
-            raise SourceError(
-                f"{folder.path}: {name} has no input scale, so it can only be served weight-only"
-            )
-        scale = folder.copy(f"{name}.input_scale", device).reshape(())
-    return ServedLinear(weight, scale, getattr(before, "bias", None))

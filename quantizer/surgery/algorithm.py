@@ -183,7 +183,7 @@ def _with_descriptions(
         **{key: value for key, value in first.items() if key not in ("quantized_layers",)},
         "quant_algo": algorithm,
         "kv_cache_quant_algo": kv,
-        "group_size": BLOCK,
+        **({"group_size": BLOCK} if plain else {}),
         **held,
         **layers,
     }
@@ -247,7 +247,7 @@ def _covers_unpacked(exclude: Any, checkpoint: ModelCheckpoint, packed: Iterable
 
 def _why(sections: tuple[Document, Document], server: Server, fp8_layers: Mapping[str, str]) -> str:
     named = _named_algorithm(sections)
-    if named == MIXED:
+    if named == MIXED and server.plain_only:
         return f"{server.name} does not read {MIXED}"
     if fp8_layers:
         return f"called {named}, and {len(fp8_layers)} layers are FP8: a server would read them as BF16"

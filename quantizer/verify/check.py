@@ -14,11 +14,19 @@ from torch import Tensor
 
 from quantizer.layers.fused import fused_groups
 from quantizer.nvfp4.blocks import Nvfp4Tensor
-from quantizer.verify import values
+from quantizer.nvfp4.fp8 import Fp8Tensor
+from quantizer.verify import fp8_values, values
 from quantizer.verify.folder import Folder, TensorInfo, open_folder, open_intact_folder
-from quantizer.verify.layout import check_layout, is_quantized, readable_layers, tensors_by_module
+from quantizer.verify.layout import (
+    check_layout,
+    is_fp8,
+    is_quantized,
+    readable_fp8_layers,
+    readable_layers,
+    tensors_by_module,
+)
 from quantizer.verify.report import CheckFinding, CheckReport, FineTuneDelta, Layer, RoundingStats
-from quantizer.verify.scheme import read_scheme
+from quantizer.verify.scheme import FP8, read_scheme
 
 Track = Callable[[list[str]], Iterable[str]]
 FLOATS = ("BF16", "F16", "F32", "F64")
@@ -70,10 +78,13 @@ def verify(
     scheme, findings = read_scheme(held)
     wanted = SourceWeights.open(source) if source else None
     before = SourceWeights.open(base) if base else None
-    checks = [_check_layer(held, name, wanted, before, device) for name in track(readable_layers(held))]
+    kinds = dict.fromkeys(readable_layers(held), _check_layer)
+    kinds |= dict.fromkeys(readable_fp8_layers(held), _check_fp8_layer)
+    checks = [kinds[name](held, name, wanted, before, device) for name in track(sorted(kinds))]
     findings += check_layout(held, scheme)
     findings += [finding for _, found in checks for finding in found]
     findings += _shared(held, readable_layers(held))
+    findings += _fused_fp8(held, readable_fp8_layers(held))
     same, changed, dropped = _others(held, wanted) if wanted else (0, [], [])
     return CheckReport(
         folder=str(folder),
@@ -90,6 +101,32 @@ def load_layer(folder: Folder, name: str, device: str = "cpu") -> Nvfp4Tensor:
     """Load a quantized layer as stored."""
     packed, scale = folder.load(f"{name}.weight", device), folder.load(f"{name}.weight_scale", device)
     return Nvfp4Tensor(packed, scale, folder.load(f"{name}.weight_scale_2", device).reshape(()))
+
+
+def load_fp8_layer(folder: Folder, name: str, device: str = "cpu") -> Fp8Tensor:
+    """Load a layer in FP8 as stored."""
+    scale = folder.load(f"{name}.weight_scale", device).reshape(())
+    return Fp8Tensor(folder.load(f"{name}.weight", device), scale)
+
+
+def _check_fp8_layer(
+    held: Folder, name: str, wanted: SourceWeights | None, before: SourceWeights | None, device: str
+) -> tuple[Layer, list[CheckFinding]]:
+    tensor, input_scale = load_fp8_layer(held, name, device), _input_scale(held, name)
+    findings = fp8_values.check_numbers(name, tensor, input_scale)
+    fit, delta, weight, shape = None, None, f"{name}.weight", tuple(tensor.codes.shape)
+    broken = any(finding.severity == "error" for finding in findings)
+    if wanted and not broken:
+        unfit = [found for model in (wanted, before) if model for found in _fits(model, weight, shape)]
+        findings += unfit
+        if not unfit:
+            source = wanted.load(weight, device)
+            base = before.load(weight, device) if before else None
+            fit, delta = fp8_values.compare_weights(tensor, source, base)
+            findings += fp8_values.findings_of(name, fit)
+    scale = tensor.scale.item()
+    number = None if input_scale is None else input_scale.item()
+    return Layer(name, shape, scale, number, scale, scale, fit, delta, FP8), findings
 
 
 def _check_layer(
@@ -154,7 +191,7 @@ def _shared(held: Folder, layers: list[str]) -> Iterable[CheckFinding]:
 def _others(held: Folder, wanted: SourceWeights) -> tuple[int, list[str], list[CheckFinding]]:
     """The tensors that are not quantized: the number that equal the source, those that differ, and those that are
     missing."""
-    packed = {name for name, parts in tensors_by_module(held).items() if is_quantized(parts)}
+    packed = {name for name, parts in tensors_by_module(held).items() if is_quantized(parts) or is_fp8(parts)}
     plain = [name for name in held.tensors if name.rpartition(".")[0] not in packed]
     common = [name for name in plain if wanted.shape(name) == held.tensors[name].shape]
     changed = sorted(name for name in common if not _same(held, wanted, name))
@@ -172,11 +209,21 @@ def _same(held: Folder, wanted: SourceWeights, name: str) -> bool:
     return all(torch.equal(a, b.to(a.dtype)) for (_, a), (_, b) in pairs)
 
 
+def _fused_fp8(held: Folder, layers: list[str]) -> Iterable[CheckFinding]:
+    for group in fused_groups(layers):
+        scales = {name.rpartition(".")[2]: held.load(f"{name}.weight_scale").item() for name in group}
+        if len(set(scales.values())) > 1:
+            detail = ", ".join(f"{name} {scale:.6g}" for name, scale in scales.items())
+            yield CheckFinding("fused_requantized", f"{group[0]}.weight_scale", detail)
+
+
 def _excluded(held: Folder) -> tuple[str, ...]:
     """Modules with a matrix that is not quantized."""
     found = tensors_by_module(held).items()
     return tuple(
         sorted(
-            n for n, parts in found if not is_quantized(parts) and len(parts.get("weight", _NONE).shape) > 1
+            n
+            for n, parts in found
+            if not (is_quantized(parts) or is_fp8(parts)) and len(parts.get("weight", _NONE).shape) > 1
         )
     )

@@ -7,6 +7,7 @@ together. BF16 has no noise of its own, and FP8 has FP8_NOISE of NVFP4's.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -45,6 +46,7 @@ class KeptLayers:
     def as_json(self) -> dict[str, Any]:
         return {
             "format": self.format,
+            "set": f"layers.{'fp8' if self.format == 'FP8' else 'exclude'}={json.dumps(self.layers)}",
             "layers": list(self.layers),
             "weights": self.weights,
             "bytes": self.bytes,

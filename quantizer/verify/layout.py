@@ -7,6 +7,12 @@ A quantized W4A4 layer `X` is stored as
   X.weight_scale_2  F32      []
   X.input_scale     F32      []                  (not for W4A16)
 
+a layer in FP8, which there is in a mixture, as
+
+  X.weight          F8_E4M3  [out, in]
+  X.weight_scale    F32      []
+  X.input_scale     F32      []
+
 and any other matrix `X.weight` must be excluded. Since the model's code is not available, a linear layer is
 recognized by its shape (two dimensions) and by a name that is not an embedding's.
 """
@@ -20,10 +26,11 @@ from quantizer.layers.fused import fused_groups
 from quantizer.nvfp4.blocks import BLOCK
 from quantizer.verify.folder import Folder, TensorInfo
 from quantizer.verify.report import CheckFinding
-from quantizer.verify.scheme import OURS, UNSERVED, W4A16, Scheme, matches
+from quantizer.verify.scheme import FP8, OURS, UNSERVED, W4A16, Scheme, matches
 
 SCALES: Final = ("weight_scale", "weight_scale_2", "input_scale")
 DTYPES: Final = {"weight": "U8", "weight_scale": "F8_E4M3", "weight_scale_2": "F32", "input_scale": "F32"}
+FP8_DTYPES: Final = {"weight": "F8_E4M3", "weight_scale": "F32", "input_scale": "F32"}
 EMBEDDINGS: Final = ("embed", "wte", "wpe")
 
 Parts = Mapping[str, TensorInfo]
@@ -47,8 +54,19 @@ def is_quantized(parts: Parts) -> bool:
     return packed or "weight_scale_2" in parts
 
 
+def is_fp8(parts: Parts) -> bool:
+    """Whether a module's weight is stored in FP8."""
+    return "weight" in parts and parts["weight"].dtype == "F8_E4M3" and not is_quantized(parts)
+
+
+def readable_fp8_layers(folder: Folder) -> list[str]:
+    """The names of the layers in FP8 whose parts are all present and consistent, sorted."""
+    found = tensors_by_module(folder).items()
+    return sorted(name for name, parts in found if is_fp8(parts) and not any(_fp8(name, parts)))
+
+
 def readable_layers(folder: Folder) -> list[str]:
-    """The names of the quantized layers whose parts are all present and consistent, sorted."""
+    """The names of the layers in NVFP4 whose parts are all present and consistent, sorted."""
     return sorted(
         name
         for name, parts in tensors_by_module(folder).items()
@@ -74,8 +92,10 @@ def _module(name: str, parts: Parts, scheme: Scheme) -> Iterator[CheckFinding]:
     algorithm = scheme.of(name)
     if "weight" not in parts:
         yield from (CheckFinding("orphan_scale", f"{name}.{part}") for part in SCALES if part in parts)
-    elif is_quantized(parts) and algorithm is None:
+    elif algorithm is None and (is_quantized(parts) or is_fp8(parts)):
         yield CheckFinding("excluded_but_quantized", name)
+    elif algorithm == FP8:
+        yield from _fp8(name, parts)
     elif is_quantized(parts) and algorithm in (*OURS, *UNSERVED):
         yield from _quantized(name, parts, weight_only=algorithm == W4A16)
     elif algorithm is not None and algorithm not in (*OURS, *UNSERVED):
@@ -95,20 +115,35 @@ def is_linear(name: str, parts: Parts) -> bool:
 
 
 def _quantized(name: str, parts: Parts, weight_only: bool) -> Iterator[CheckFinding]:
-    needed = [part for part in DTYPES if not (weight_only and part == "input_scale")]
-    missing = [part for part in needed if part not in parts]
-    for part in missing:
-        yield CheckFinding("missing_scale", name, f"there is no {part}")
-    for part in needed:
-        if part in parts and parts[part].dtype != DTYPES[part]:
-            yield CheckFinding("dtype", f"{name}.{part}", f"is {parts[part].dtype}, must be {DTYPES[part]}")
+    needed = {part: dtype for part, dtype in DTYPES.items() if not (weight_only and part == "input_scale")}
+    yield from _types(name, parts, needed)
     yield from _shapes(name, parts)
 
 
-def _shapes(name: str, parts: Parts) -> Iterator[CheckFinding]:
-    for part in ("weight_scale_2", "input_scale"):
+def _fp8(name: str, parts: Parts) -> Iterator[CheckFinding]:
+    yield from _types(name, parts, FP8_DTYPES)
+    yield from _single(name, parts, ("weight_scale", "input_scale"))
+    if len(parts["weight"].shape) != 2:
+        yield CheckFinding("shape", f"{name}.weight", f"{list(parts['weight'].shape)} is no matrix")
+
+
+def _types(name: str, parts: Parts, needed: Mapping[str, str]) -> Iterator[CheckFinding]:
+    for part in needed:
+        if part not in parts:
+            yield CheckFinding("missing_scale", name, f"there is no {part}")
+    for part, dtype in needed.items():
+        if part in parts and parts[part].dtype != dtype:
+            yield CheckFinding("dtype", f"{name}.{part}", f"is {parts[part].dtype}, must be {dtype}")
+
+
+def _single(name: str, parts: Parts, scales: Iterable[str]) -> Iterator[CheckFinding]:
+    for part in scales:
         if part in parts and parts[part].shape not in ((), (1,)):
             yield CheckFinding("shape", f"{name}.{part}", f"is {list(parts[part].shape)}, must be one number")
+
+
+def _shapes(name: str, parts: Parts) -> Iterator[CheckFinding]:
+    yield from _single(name, parts, ("weight_scale_2", "input_scale"))
     packed = parts["weight"].shape
     if len(packed) < 2 or 0 in packed or packed[-1] * 2 % BLOCK:
         yield CheckFinding(
@@ -123,14 +158,14 @@ def _shapes(name: str, parts: Parts) -> Iterator[CheckFinding]:
 
 def _fused(found: Mapping[str, Parts]) -> Iterator[CheckFinding]:
     for group in fused_groups(name for name, parts in found.items() if "weight" in parts):
-        states = {name: is_quantized(found[name]) for name in group}
+        states = {name: _format(found[name]) for name in group}
         if len(set(states.values())) > 1:
-            apart = ", ".join(name.rpartition(".")[2] for name, state in states.items() if not state)
-            yield CheckFinding("fused_mixed", group[0], f"of {_leaves(group)}, not quantized: {apart}")
+            formats = ", ".join(f"{name.rpartition('.')[2]} {state}" for name, state in states.items())
+            yield CheckFinding("fused_mixed", group[0], formats)
 
 
-def _leaves(group: Iterable[str]) -> str:
-    return ", ".join(name.rpartition(".")[2] for name in group)
+def _format(parts: Parts) -> str:
+    return "NVFP4" if is_quantized(parts) else "FP8" if is_fp8(parts) else "not quantized"
 
 
 def _names(folder: Folder, scheme: Scheme, found: Mapping[str, Parts]) -> Iterator[CheckFinding]:

@@ -92,12 +92,12 @@ WRONG = [
     ),
     (Layers(exclude=("*.layer.0.*",)), "layers.exclude: '*.layer.0.*' matches no layer of this model"),
     (Layers(include=("lm_head",)), "layers.include: 'lm_head' matches no layer"),
-    (Layers(exclude=("*",)), "layers: every linear layer is left out, so there is nothing to quantize"),
+    (Layers(exclude=("*",)), "layers: every linear layer is left out, so nothing is left for NVFP4"),
     (Layers(first=1, last=1), "layers: first and last leave out all of this model's 2 decoder layers"),
     (Layers(deltanet=False), "layers.deltanet: this model has no DeltaNet layer; leave the key out"),
     (
         Layers(exclude=(f"{ATTENTION}.k_proj",)),
-        f"layers: a server joins {ATTENTION}.q_proj, {ATTENTION}.v_proj with {ATTENTION}.k_proj: quantize all or none",
+        f"layers: a server joins {ATTENTION}.q_proj, {ATTENTION}.v_proj with {ATTENTION}.k_proj: all in one format, or none",
     ),
 ]
 

@@ -105,7 +105,7 @@ def both(*changes: Change) -> Change:
 
 MIXED = {
     **dict.fromkeys((DOWN, O_PROJ), {"quant_algo": "W4A16_NVFP4", "group_size": 16}),
-    f"{ATTENTION}.q_proj": {"quant_algo": "FP8"},
+    f"{ATTENTION}.q_proj": {"quant_algo": "MXFP8"},
 }
 ALL_BUT_MIXED = [f"{ATTENTION}.{kind}_proj" for kind in "qkv"] + [f"{MLP}.gate_proj", f"{MLP}.up_proj"]
 
@@ -129,7 +129,7 @@ FAULTS: list[tuple[str, str, Change]] = [
     ("excluded_but_quantized", O_PROJ, said(exclude=["lm_head", "model.embed_tokens", "self_attn.o"])),
     (
         "fused_mixed",
-        "not quantized: k_proj",
+        "k_proj not quantized",
         both(plain_again(f"{ATTENTION}.k_proj"), said(exclude=["lm_head", "*embed*", "*k_proj"])),
     ),
     ("fused_scales", "up_proj", put(f"{MLP}.up_proj.weight_scale_2", lambda t: t * 1.5)),
@@ -154,7 +154,7 @@ FAULTS: list[tuple[str, str, Change]] = [
     ("prefix", "config.json is of 'qwen3'", lambda made: made.config.update(text_config={})),
     (
         "other_format",
-        "FP8 is not checked",
+        "MXFP8 is not checked",
         both(*map(plain_again, ALL_BUT_MIXED), said(quant_algo="MIXED_PRECISION", exclude=[], quantized_layers=MIXED)),
     ),
 ]  # fmt: skip
@@ -370,5 +370,6 @@ def test_a_source_that_is_not_whole_is_an_error(tmp_path: Path) -> None:
 def test_every_code_has_a_test() -> None:
     """What is promised in CODES is shown here."""
     shown = {code for code, *_ in [*FAULTS, *BROKEN, *SOURCES]} | {"duplicate", "nibble_order"}
+    shown |= {"fused_requantized"}  # tests/quantizer/test_fp8.py
 
     assert shown == CODES.keys()

@@ -99,7 +99,7 @@ def test_the_time_follows_from_the_data(
         (("--machine", "spark", "--processes", "0"), "--processes 0: must be from 1 to 1024"),
         (("--machine", "abacus"), "--machine abacus: known are spark, h100, h200"),
         (("--recipe", "qatt"), "qatt: no such recipe; did you mean 'qat'"),
-        (("--data", "/nowhere.jsonl"), "/nowhere.jsonl: No such file"),
+        (("--data", "/nowhere.jsonl"), "/nowhere.jsonl: cannot be read (No such file"),
     ],
 )
 def test_a_wrong_call_is_one_line(
