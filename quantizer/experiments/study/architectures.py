@@ -134,7 +134,13 @@ class Nano:
                 record[step] = work()
             except QuantizerError as refused:
                 record[step] = {"refused": str(refused)}
-            except Exception as error:  # another step may still work
+            except (
+                RuntimeError,
+                ValueError,
+                TypeError,
+                LookupError,
+                OSError,
+            ) as error:  # another step may still work
                 traceback.print_exc()
                 record[step] = {"error": f"{type(error).__name__}: {error}"[:300]}
             record[step]["seconds"] = round(time.perf_counter() - began, 1)
