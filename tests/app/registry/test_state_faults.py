@@ -44,6 +44,15 @@ def replaced(house: House, state: Path) -> Iterator[None]:
 
 
 @contextmanager
+def log_deleted(house: House, state: Path) -> Iterator[None]:
+    """What was written last would be lost with the process."""
+    log, aside = state / "registry.db-wal", state / "aside"
+    log.rename(aside)
+    yield
+    aside.rename(log)
+
+
+@contextmanager
 def locked(house: House, state: Path) -> Iterator[None]:
     with closing(sqlite3.connect(state / "registry.db", isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
@@ -63,6 +72,7 @@ def full(house: House, state: Path) -> Iterator[None]:
 WRITES = [
     (deleted, 503, "state_missing"),
     (replaced, 503, "state_missing"),
+    (log_deleted, 503, "state_missing"),
     (locked, 503, "state_locked"),
     (full, 507, "state_full"),
 ]
