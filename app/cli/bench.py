@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command and its flags."""
     bench = commands.add_parser(
         "bench",
         help="time serving configurations against each other",
@@ -235,7 +234,6 @@ class _Engines:
         )
 
     async def stop(self) -> None:
-        """All of them."""
         for engine in self._engines.values():
             await engine.stop()
 

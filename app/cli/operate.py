@@ -22,7 +22,6 @@ from app.registry.errors import RegistryError
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Add the commands and their flags."""
     promote = commands.add_parser("promote", help="let an engine that has proved itself serve a model")
     promote.add_argument("model", metavar="MODEL", help="the public model")
     promote.add_argument(

@@ -50,7 +50,6 @@ def require(true: object, otherwise: str) -> None:
 
 
 def user(text: str) -> dict[str, Any]:
-    """A user message."""
     return {"role": "user", "content": text}
 
 

@@ -405,11 +405,9 @@ class EnginePool:
             backend.reset()
 
     def states(self) -> Mapping[str, EngineState]:
-        """The state of every engine of the pool."""
         return {name: backend.engine.state for name, backend in self._backends.items() if backend.engine}
 
     async def wait_ready(self) -> None:
-        """Return when `is_ready`."""
         while not self.is_ready:
             await asyncio.sleep(0.05)
 
