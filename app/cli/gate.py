@@ -110,6 +110,7 @@ async def _run(args: argparse.Namespace, config: "Config") -> int:
     from app.cli import gate_engines
     from gates.report.keys import load_or_make
     from gates.report.write import write_report
+    from gates.run.held_files import check_held, hold
     from gates.run.job import run_job
     from gates.run.progress import make_progress
     from gates.run.report_builder import build_statement, reply_texts, summary
@@ -134,7 +135,9 @@ async def _run(args: argparse.Namespace, config: "Config") -> int:
         with SampleStore(
             args.out / "samples.jsonl", suite=job.suite.digest, arms=gate_engines.identities(job)
         ) as store:
+            hold(args.out, job.served_models.values())
             judged = await run_job(job, store, track=make_progress)
+            check_held(job.served_models.values())
             now = datetime.now(UTC)
             statement = build_statement(
                 job,
