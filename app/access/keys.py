@@ -29,7 +29,6 @@ class KeyRing:
         self._closed = closed
 
     def __bool__(self) -> bool:
-        """Whether a key is asked for."""
         return bool(self._holders) or self._closed
 
     def check(self, authorization: str | None, api_key: str | None = None) -> str | None:

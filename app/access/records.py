@@ -145,7 +145,6 @@ def _now() -> str:
 
 
 def limits_of(key: KnownKey) -> KeyLimits:
-    """The limits of a stored key."""
     found = KeyLimits(
         rpm=key.rpm,
         tpm=key.tpm,
@@ -157,14 +156,12 @@ def limits_of(key: KnownKey) -> KeyLimits:
 
 
 def meter_of(row: UsageRow) -> Meter:
-    """The meter that was stored."""
     return Meter(
         requests=row.requests, tokens=row.tokens, at=row.at, day=row.day, today=row.today, total=row.total
     )
 
 
 def usage_row(name: str, meter: Meter) -> UsageRow:
-    """A meter, to be stored."""
     return UsageRow(name=name, **meter._asdict())
 
 

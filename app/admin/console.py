@@ -52,7 +52,6 @@ SANDBOX: Final = {"content-security-policy": "sandbox", "x-content-type-options"
 
 
 def console_router(config: Config, promotions: PromotionService) -> APIRouter:
-    """Routes of the console."""
     routes = APIRouter()
     for path in FILES:
         routes.add_api_route(path, _file, methods=["GET"], response_model=None, include_in_schema=False)

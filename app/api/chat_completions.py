@@ -15,7 +15,6 @@ class ChatCompletions(OverChat):
     id_prefix = "chatcmpl-"
 
     def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
-        """The request as it is."""
         chat, body = parse_chat(raw, max_messages)
         return ParsedRequest(chat, body, logprobs=bool(chat.logprobs), count=chat.n or 1)
 
@@ -24,7 +23,6 @@ class ChatCompletions(OverChat):
         return StreamEncoder(head)
 
     def collector(self, head: ReplyHead, asked: ParsedRequest) -> Collector:
-        """One chat.completion."""
         return MessageCollector(head)
 
     def schema(self) -> dict[str, Any]:

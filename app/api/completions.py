@@ -99,7 +99,6 @@ class Completions:
         return ParsedRequest(chat, body, logprobs=asked.logprobs is not None, count=count, prompts=several)
 
     def ignored(self, asked: ParsedRequest, dialect: Dialect) -> list[str]:
-        """What the dialect does not take."""
         return sorted(asked.body.keys() - _OURS - _FIELDS - DIALECTS[dialect].fields)
 
     def policy(self, asked: ParsedRequest, engine: AskedEngine, id_prefix: str) -> StreamPolicy:
@@ -126,11 +125,9 @@ class Completions:
         return CompletionEncoder(head)
 
     def collector(self, head: ReplyHead, asked: ParsedRequest) -> Collector:
-        """One text_completion."""
         return CompletionCollector(head)
 
     def schema(self) -> dict[str, Any]:
-        """The request's JSON Schema."""
         return CompletionRequest.model_json_schema(ref_template=REFS)
 
 
@@ -195,15 +192,12 @@ class CompletionEncoder:
         self._inliner = Inliner(head.reasoning)
 
     def feed(self, events: Sequence[Event]) -> bytes:
-        """The bytes these events are on the wire; b"" when the caller is to see nothing."""
         return b"".join([self._encode(event) for event in self._inliner.feed(events)])
 
     def texts(self, texts: Sequence[str]) -> bytes:
-        """Plain texts of choice 0."""
         return self.feed([Text(0, text) for text in texts])
 
     def fault(self, message: str, code: str, kind: str) -> bytes:
-        """OpenAI's error frame."""
         return error_frame(message, code, kind)
 
     def _encode(self, event: Event) -> bytes:
@@ -244,11 +238,9 @@ class CompletionCollector:
         self._inliner = Inliner(head.reasoning)
 
     def texts(self, texts: Sequence[str]) -> None:
-        """Take plain texts of choice 0."""
         self.feed([Text(0, text) for text in texts])
 
     def feed(self, events: Sequence[Event]) -> None:
-        """Take events in order."""
         for event in self._inliner.feed(events):
             if type(event) is Text:
                 self._text.append(event.text)
@@ -260,7 +252,6 @@ class CompletionCollector:
                 self._usage = event
 
     def message(self) -> bytes:
-        """The completion as JSON."""
         usage = self._usage.counts if self._usage else None
         text = "".join(self._text)
         said = _completion(self._head, text, self._finish, logprobs=_logprobs(self._tokens, text, 0))

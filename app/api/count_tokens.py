@@ -83,5 +83,4 @@ class CountTokens(PassThroughSurface):
         return msgspec.json.encode({"input_tokens": found}), None
 
     def schema(self) -> dict[str, Any]:
-        """The request's JSON Schema."""
         return CountTokensRequest.model_json_schema(ref_template=REFS)

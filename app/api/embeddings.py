@@ -49,7 +49,6 @@ class Embeddings(PassThroughSurface):
     id_prefix = ""
 
     def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
-        """The request."""
         asked = read(EmbeddingRequest, raw)
         body = present({name: getattr(asked, name) for name in _FIELDS})
         return ParsedRequest(stand_in(asked.model), body, tuple(asked.extra))
@@ -71,5 +70,4 @@ class Embeddings(PassThroughSurface):
         return _json(body), None if counts is None else Usage(counts)
 
     def schema(self) -> dict[str, Any]:
-        """The request's JSON Schema."""
         return EmbeddingRequest.model_json_schema(ref_template=REFS)

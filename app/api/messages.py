@@ -50,11 +50,9 @@ class Messages(OverChat):
         return MessagesEncoder(head)
 
     def collector(self, head: ReplyHead, asked: ParsedRequest) -> Collector:
-        """One Message."""
         return MessagesCollector(head)
 
     def schema(self) -> dict[str, Any]:
-        """The request's JSON Schema."""
         return MessagesRequest.model_json_schema(ref_template=REFS)
 
 
@@ -109,20 +107,17 @@ class MessagesEncoder:
         self._inliner = Inliner(head.reasoning)
 
     def feed(self, events: Sequence[Event]) -> bytes:
-        """The bytes these events are on the wire; b"" when the caller is to see nothing."""
         out: list[bytes] = []
         for event in self._inliner.feed(events):
             self._encode(event, out)
         return b"".join(out)
 
     def texts(self, texts: Sequence[str]) -> bytes:
-        """Plain texts of choice 0."""
         if self._block != "text" or self._inliner.is_on:
             return self.feed([Text(0, text) for text in texts])
         return b"".join([self._delta + _json(text) + b"}}\n\n" for text in texts])
 
     def fault(self, message: str, code: str, kind: str) -> bytes:
-        """The `error` event."""
         error = anthropic_error(message, code, 400 if kind == "invalid_request_error" else 500)
         return b"event: error\ndata: " + _json(error) + b"\n\n"
 
@@ -190,11 +185,9 @@ class MessagesCollector:
         self._inliner = Inliner(head.reasoning)
 
     def texts(self, texts: Sequence[str]) -> None:
-        """Take plain texts of choice 0."""
         self.feed([Text(0, text) for text in texts])
 
     def feed(self, events: Sequence[Event]) -> None:
-        """Take events in order."""
         for event in self._inliner.feed(events):
             self._take(event)
 
@@ -219,7 +212,6 @@ class MessagesCollector:
         return self._blocks[-1][1]
 
     def message(self) -> bytes:
-        """The Message as JSON."""
         content = [_block(block, "".join(parts)) for block, parts in self._blocks]
         return _json(_message(self._head, content, self._finish, self._usage))
 

@@ -51,11 +51,9 @@ class Responses(OverChat):
         return ResponsesEncoder(head, asked.echo)
 
     def collector(self, head: ReplyHead, asked: ParsedRequest) -> Collector:
-        """One Response."""
         return ResponsesCollector(head, asked.echo)
 
     def schema(self) -> dict[str, Any]:
-        """The request's JSON Schema."""
         return ResponsesRequest.model_json_schema(ref_template=REFS)
 
 
@@ -87,7 +85,6 @@ class _ResponseBuilder:
         self._parts.append(text)
 
     def feed(self, events: Sequence[Event]) -> Iterator[Step]:
-        """Take events in order."""
         for event in self._inliner.feed(events):
             yield from self._take(event)
 
@@ -222,11 +219,9 @@ class ResponsesEncoder:
                        ("response.in_progress", {"response": self._response.response("in_progress")})]  # fmt: skip
 
     def feed(self, events: Sequence[Event]) -> bytes:
-        """The bytes these events are on the wire; b"" when the caller is to see nothing."""
         return b"".join([self._event(step) for step in self._response.feed(events)])
 
     def texts(self, texts: Sequence[str]) -> bytes:
-        """Plain texts of choice 0."""
         if not self._response.is_speaking:
             return self.feed([Text(0, text) for text in texts])
         text = "".join(texts)
@@ -235,7 +230,6 @@ class ResponsesEncoder:
         return self._event(("response.output_text.delta", delta))
 
     def fault(self, message: str, code: str, kind: str) -> bytes:
-        """response.failed."""
         return self._event(self._response.fail(message, code))
 
     def _event(self, step: Step) -> bytes:
@@ -255,14 +249,11 @@ class ResponsesCollector:
         self._response = _ResponseBuilder(head, echo)
 
     def texts(self, texts: Sequence[str]) -> None:
-        """Take plain texts of choice 0."""
         self.feed([Text(0, text) for text in texts])
 
     def feed(self, events: Sequence[Event]) -> None:
-        """Take events in order."""
         for _ in self._response.feed(events):
             pass  # a whole reply has no events
 
     def message(self) -> bytes:
-        """The Response as JSON."""
         return _json(self._response.response(self._response.status))

@@ -21,6 +21,9 @@ MAX_VALUES = 50_000
 MAX_NODES = 20_000
 """JSON values in the tools' schemas of one request. OpenAI takes 5,000 properties in a schema
 (platform.openai.com/docs/guides/structured-outputs), each of them a key and an object at least."""
+MAX_PATTERN_WORK = 16_384
+"""Of all patterns in the schemas of one request (`app.api.pattern_work`). `(a|a|…)*` with 25 branches is as much, and costs
+others a quarter of a second on llama.cpp; with 90, the engine."""
 MAX_EXPONENTS = 1000
 """Numbers with an exponent in one request."""
 
@@ -33,10 +36,11 @@ _LONE_SURROGATE = re.compile(rb"%b(?!%b)|(?<!%b)%b" % (_HIGH, _LOW, _HIGH, _LOW)
 
 
 class Budget:
-    """What may still be looked at of one request: `values` and `exponents` of JSON, `nodes` of schemas."""
+    """What may still be looked at of one request: `values` and `exponents` of JSON, `nodes` and `patterns` of schemas."""
 
     def __init__(self) -> None:
-        self.values, self.exponents, self.nodes = MAX_VALUES, MAX_EXPONENTS, MAX_NODES
+        self.values, self.exponents = MAX_VALUES, MAX_EXPONENTS
+        self.nodes, self.patterns = MAX_NODES, MAX_PATTERN_WORK
 
 
 def decode(raw: bytes, budget: Budget | None = None) -> Any:

@@ -118,11 +118,9 @@ class OverChat:
         return sorted({*found, *asked.ignored}) if asked.ignored else found
 
     def policy(self, asked: ParsedRequest, engine: AskedEngine, id_prefix: str) -> StreamPolicy:
-        """As for any chat."""
         return stream_policy(asked.chat, engine, id_prefix)
 
     def engine_body(self, asked: ParsedRequest, engine: AskedEngine) -> bytes:
-        """As for any chat."""
         return upstream_body(asked.chat, asked.body, engine)
 
     def hinted(self, asked: ParsedRequest, hint: str) -> ParsedRequest | None:

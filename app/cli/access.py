@@ -49,7 +49,6 @@ class AccessStore(Protocol):
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Add the commands and their flags."""
     for kind, singular, about in (
         ("keys", "key", "callers' keys, with limits and budgets"),
         ("operators", "operator", "operators, with roles"),
@@ -152,12 +151,10 @@ class _StateFolder:
         return {**self._shown(kind, body["name"]), SECRETS[kind]: secret}
 
     def limit(self, name: str, changes: dict[str, int | None]) -> dict[str, Any]:
-        """The same."""
         records.limit_key(self._registry, name, changes, records.ADMIN)
         return self._shown("keys", name)
 
     def revoke(self, kind: str, name: str) -> dict[str, Any]:
-        """The same."""
         (records.revoke_operator if kind == "operators" else records.revoke_key)(
             self._registry, name, records.ADMIN
         )

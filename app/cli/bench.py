@@ -1,7 +1,8 @@
 """`manners bench`: latency tables over serving configurations.
 
 Requests and timing are those of the latency gate (`gates.run`); the cells of the table are in
-`deploy.profiles.matrix`. This module starts the engines and prints the table.
+`deploy.profiles.matrix`. This module starts the engines and prints the table. With `--matrix FILE`, the file's variants are
+started one after the other (`app.bench.variants`).
 """
 
 import argparse
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command and its flags."""
     bench = commands.add_parser(
         "bench",
         help="time serving configurations against each other",
@@ -35,10 +35,18 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     option = bench.add_argument
     option("--config", type=Path, metavar="FILE", help="TOML; without it, the embedded default")
     option("--engine", action="append", default=[], metavar="NAME",
-           help="an engine of the configuration (default: those that a model asks)")  # fmt: skip
+           help="an engine of the configuration (default: those that a model asks), or a variant of --matrix FILE")  # fmt: skip
     option("--profile", action="append", default=[], metavar="NAME=WHERE[,IMAGE]",
            help="a serving profile over an artefact, or over the address of a server that runs")  # fmt: skip
-    option("--matrix", action="store_true", help="thinking on and off, streamed and whole")
+    option("--matrix", nargs="?", const="", metavar="FILE",
+           help="thinking on and off, streamed and whole; or with a file (or a shipped one's name: gpu-9b, gpu-nano, cpu), "
+                "start each of its variants, check it and time it")  # fmt: skip
+    option(
+        "--budget",
+        type=_count,
+        metavar="SECONDS",
+        help="of --matrix FILE: begin nothing after that, and end what runs",
+    )
     option(
         "--prompts", type=_count, default=3, metavar="N", help="prompts of the suite (default: %(default)s)"
     )
@@ -83,7 +91,9 @@ def run(args: argparse.Namespace) -> int:
 
     try:
         config = load(args.config)
-        return asyncio.run(_run(args, config))
+        if args.budget and not args.matrix:
+            raise UsageError("--budget is for --matrix FILE")
+        return asyncio.run(_run_variants(args, config) if args.matrix else _run(args, config))
     except UsageError as error:
         print(f"manners bench: {error}", file=sys.stderr)
         return EX_USAGE
@@ -122,14 +132,34 @@ async def _run(args: argparse.Namespace, config: "Config") -> int:
     async with AsyncExitStack() as stack:
         pool = _Engines(specs, config.state_dir, apart=args.apart)
         stack.push_async_callback(pool.stop)
-        ways = (False, True) if args.matrix else (False,)
-        shapes = (True, False) if args.matrix else (True,)
+        ways = (False, True) if args.matrix is not None else (False,)
+        shapes = (True, False) if args.matrix is not None else (True,)
         engines = await pool.targets()
         asked = matrix.cells(engines, ways, shapes)
         found = await _measure(args, suite, asked, engines, schedule, pool)
     table = matrix.rows(asked, args.length, found)
     print(as_json(args, suite.name, table)) if args.json else show(args, suite.name, table)
     return 0
+
+
+async def _run_variants(args: argparse.Namespace, config: "Config") -> int:
+    """Every variant of a file; 1 if one of them was not reached, did not start, or failed something."""
+    from app.bench.variants import MatrixRun
+    from deploy.profiles.variants import load_matrix
+
+    if args.profile:
+        raise UsageError("--profile is not for --matrix FILE: the file names its profiles")
+    out = args.out or Path("bench-matrix")
+    run = MatrixRun(
+        matrix=load_matrix(args.matrix, only=args.engine),
+        out=out,
+        state=config.state_dir,
+        budget_s=args.budget,
+    )
+    await run.run()
+    print(run.json if args.json else run.table, end="")
+    print(f"written: {out / 'matrix.json'} and matrix.md", file=sys.stderr)
+    return 1 if run.broken else 0
 
 
 def chosen(args: argparse.Namespace, config: "Config") -> dict[str, "EngineSpec"]:
@@ -204,7 +234,6 @@ class _Engines:
         )
 
     async def stop(self) -> None:
-        """All of them."""
         for engine in self._engines.values():
             await engine.stop()
 

@@ -27,7 +27,6 @@ DEFAULTS = frozenset(
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command and its flags."""
     doctor = commands.add_parser(
         "doctor",
         help="look at the host, the images, the models and the configuration",
@@ -74,7 +73,6 @@ def _why(error: Exception) -> str:
 
 
 def as_json(findings: "Sequence[Diagnosis]", unasked: Sequence[str]) -> str:
-    """For scripts."""
     from deploy.doctor.result import worst
 
     return json.dumps(

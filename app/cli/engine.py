@@ -34,7 +34,6 @@ REACH_SECONDS = 10.0
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Add the command, its verbs and their flags."""
     engine = commands.add_parser("engine", help="see which engines there are, and whether one behaves")
     verbs = engine.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=type(engine))
     lists = verbs.add_parser("list", help="the engines of a configuration, and the models that use them")

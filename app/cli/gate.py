@@ -19,7 +19,6 @@ EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 2}
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command and its flags."""
     gate = commands.add_parser("gate", help="test whether a model still behaves as its baseline does")
     verbs = gate.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=type(gate))
     _add_run(verbs.add_parser("run", help="ask both engines, judge, and write a signed report"))
@@ -134,6 +133,7 @@ async def _run(args: argparse.Namespace, config: "Config") -> int:
     from gates.beside.sets import load_sets
     from gates.report.keys import load_or_make
     from gates.report.write import write_report
+    from gates.run.held_files import check_held, hold
     from gates.run.job import run_job
     from gates.run.progress import make_progress
     from gates.run.report_builder import build_statement, reply_texts, summary
@@ -159,7 +159,9 @@ async def _run(args: argparse.Namespace, config: "Config") -> int:
         with SampleStore(
             args.out / "samples.jsonl", suite=job.suite.digest, arms=gate_engines.identities(job)
         ) as store:
+            hold(args.out, job.served_models.values())
             judged = await run_job(job, store, track=make_progress)
+<<<<<<< HEAD
             beside = await ask_beside(
                 job,
                 sets,
@@ -169,6 +171,9 @@ async def _run(args: argparse.Namespace, config: "Config") -> int:
                 seconds=60 * args.also_minutes,
                 track=make_progress,
             )
+=======
+            check_held(job.served_models.values())
+>>>>>>> main
             now = datetime.now(UTC)
             statement = build_statement(
                 job,

@@ -126,6 +126,7 @@ async def _side(config: Config, name: str, stack: AsyncExitStack) -> ServedModel
     if spec.artefact is None:
         raise RunError(f"engines.{name}: a gate needs its artefact; name the folder that it serves")
     folder = artefacts.folder_of(spec.artefact)
+    files = artefacts.snapshot(folder)
     if problems := artefacts.verify(folder):
         raise ManifestError(f"{folder}: {problems[0]}; what is judged must be what its manifest says")
     artefact = artefacts.load(folder)
@@ -150,6 +151,7 @@ async def _side(config: Config, name: str, stack: AsyncExitStack) -> ServedModel
         engine=described,
         numerics=(await engine.describe())["numerics"],
         tokens=special_tokens(folder),
+        files=files,
     )
     return replace(side, context=state.abilities.context or side.context)
 

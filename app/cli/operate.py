@@ -22,7 +22,6 @@ from app.registry.errors import RegistryError
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Add the commands and their flags."""
     promote = commands.add_parser("promote", help="let an engine that has proved itself serve a model")
     promote.add_argument("model", metavar="MODEL", help="the public model")
     promote.add_argument(
@@ -246,6 +245,7 @@ def show_plan(plan: dict[str, Any]) -> None:
         ("starts", ", ".join(plan["starts"])),
         ("stops", ", ".join(plan["stops"])),
         ("stays", ", ".join(plan["stays"])),
+        ("shifted", _shift(plan)),
         ("watched for", f"{plan['bake_seconds']:.0f} s after the switch"),
         ("memory", f"{_gib(memory['available_bytes'])} available, {_gib(memory['needed_bytes'])} needed, "
                    f"{_gib(memory['after_bytes'])} left after, {_gib(memory['floor_bytes'])} is the floor"),
@@ -254,12 +254,26 @@ def show_plan(plan: dict[str, Any]) -> None:
         console.print(f"  [dim]{title:<12}[/]{escape(value or 'nothing')}")
 
 
+def _shift(plan: dict[str, Any]) -> str:
+    weights = ", ".join(f"{weight} %" for weight in plan["shift_weights"])
+    return (
+        f"{weights} of the conversations before the switch, {plan['shift_seconds']:g} s each"
+        if weights
+        else ""
+    )
+
+
+def _phase(operation: dict[str, Any]) -> str:
+    weight = operation.get("weight")
+    return str(operation["phase"]) + (f", {weight} % of the conversations" if weight else "")
+
+
 def show_status(said: dict[str, Any]) -> None:
     """Show one line for each model."""
     rows = []
     for name, model in said["models"].items():
         operation, override = model.get("operation"), model.get("override")
-        going = f"{operation['kind']} of {operation['engine']}: {operation['phase']}" if operation else ""
+        going = f"{operation['kind']} of {operation['engine']}: {_phase(operation)}" if operation else ""
         rows.append([name, ", ".join(model["replicas"]), ", ".join(model["fallback"]), model.get("previous") or "",
                      "until " + str(override.get("expires")) if override else "", going])  # fmt: skip
     state = "draining" if said["draining"] else "ready" if said["ready"] else "not ready"

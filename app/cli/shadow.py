@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Add the command and its flags."""
     shadow = commands.add_parser("shadow", help="ask a candidate what callers asked lately, and compare")
     verbs = shadow.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=type(shadow))
     replay = verbs.add_parser(

@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
@@ -186,15 +187,26 @@ class Promotion(ConfigSection):
     """`[promotion]`: how a new engine takes over.
 
     Warm-up sends prompts of `warm_tokens` tokens, one at a time and `warm_at_once` in parallel, until the medians
-    of three rounds differ by at most the share `settle`. After the switch, `bake_seconds` of live traffic pass
-    before the old engine is stopped.
+    of three rounds differ by at most the share `settle`. Before the switch, the new engine gets each of `shift_weights`
+    (percent of the model's conversations) for `shift_seconds`; none: it gets no live traffic before. After the switch,
+    `bake_seconds` of live traffic pass before the old engine is stopped.
     """
 
     warm_tokens: Annotated[tuple[Annotated[int, Field(ge=1)], ...], FromList] = (50, 500, 2000, 4000)
     warm_at_once: Annotated[tuple[Annotated[int, Field(ge=2, le=256)], ...], FromList] = (2, 4)
     warm_seconds: Seconds = 600.0
     settle: float = Field(default=0.2, gt=0)
+    shift_weights: Annotated[
+        tuple[Annotated[int, Field(ge=1, le=99)], ...], FromList, Field(max_length=16)
+    ] = ()
+    shift_seconds: Seconds = 60.0
     bake_seconds: float = Field(default=600.0, ge=0, le=86_400)
+
+    @model_validator(mode="after")
+    def _weights_rise(self) -> Self:
+        if any(after <= before for before, after in pairwise(self.shift_weights)):
+            raise ValueError("promotion.shift_weights: each weight must be higher than the one before it")
+        return self
 
 
 class Shadow(ConfigSection):

@@ -50,7 +50,6 @@ def require(true: object, otherwise: str) -> None:
 
 
 def user(text: str) -> dict[str, Any]:
-    """A user message."""
     return {"role": "user", "content": text}
 
 
@@ -318,7 +317,17 @@ def judge_time(replies: Sequence[ObservedReply]) -> None:
             require(0 <= made <= 4, f"{made} tokens were paid for that are in no field: {reply.usage}")
 
 
+def judge_counted(reply: ObservedReply) -> None:
+    """As many tokens as were asked for, and the usage says so; the words are not judged."""
+    require(reply.error is None, f"an error: {reply.status} {(reply.error or {}).get('message')}")
+    require(not reply.faults, "; ".join(reply.faults))
+    require(reply.done, "no [DONE]")
+    require(reply.finish == "length", f"finish_reason is {reply.finish}, not length")
+    require(reply.completion == COUNTED, f"{reply.completion} tokens, not {COUNTED}")
+
+
 TOOLS = [MEMORY, WEB]
+COUNTED = 16
 CANCEL = "cancel frees the engine"
 """The one check that is not request and reply: the runner disconnects and looks at the engine's load."""
 
@@ -350,3 +359,11 @@ CHECKS: tuple[Check, ...] = (
     Check("error: a field the engine refuses", both(HELLO, response_format=NO_SUCH), each(judge_refusal, same=False)),
     Check("error: a prompt that does not fit", both(LONG), each(judge_long, same=False)),
 )  # fmt: skip
+
+ANY_WEIGHTS: tuple[Check, ...] = (
+    Check("usage, of any words", both(HELLO, max_tokens=COUNTED, ignore_eos=True), each(judge_counted, same=False)),
+    Check("four at once, of any words", both(HELLO, max_tokens=COUNTED, ignore_eos=True) * 2, each(judge_counted, same=False),
+        together=True),
+    *(check for check in CHECKS if check.name.startswith("error: ")),
+)  # fmt: skip
+"""What holds of a model with random weights, too: its words mean nothing, and greedy decoding may waver between two of them."""

@@ -23,7 +23,6 @@ class EngineEndpoints:
         return await self._asked(self._running())
 
     async def tokens(self, text: str) -> int | None:
-        """The number of tokens in a text."""
         return await self._asked(self._tokens(text)) if text else 0
 
     async def _asked(self, question: Awaitable[int | None]) -> int | None:

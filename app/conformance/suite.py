@@ -14,7 +14,16 @@ from typing import Any, Literal
 
 import httpx2
 
-from app.conformance.checks import CANCEL, CHECKS, Check, CheckFailed, CheckRequest, require, user
+from app.conformance.checks import (
+    ANY_WEIGHTS,
+    CANCEL,
+    CHECKS,
+    Check,
+    CheckFailed,
+    CheckRequest,
+    require,
+    user,
+)
 from app.conformance.engine_api import EngineEndpoints
 from app.conformance.gateway import InProcessGateway, configuration, front
 from app.conformance.reply import ObservedReply, StreamReader, read_whole
@@ -27,6 +36,14 @@ BEGIN_SECONDS = 60.0
 FREE_SECONDS = 3.0
 """How soon an engine must be idle after its caller disconnected; the reply itself would take longer."""
 CHECK_NAMES = (*(check.name for check in CHECKS), CANCEL)
+SHORT = frozenset(
+    {
+        "streamed", "whole, and the same words", "a tool call", "typed arguments, parallel calls", "tool_choice required",
+        "thinking off: no token of it is paid for", "thinking budget 8", "a thought, then a call", "stop sequences",
+        "length", "four at once", "error: a field the engine refuses", "error: a prompt that does not fit", CANCEL,
+    }
+)  # fmt: skip
+"""One check of each kind, for `manners bench --matrix FILE`, where many engines are checked one after the other."""
 REPLY_SECONDS = 300.0
 """The client's timeout for one read; the gateway's own deadlines are shorter."""
 _NO_THINKING_SWITCH = "OpenAI's API has no word for it: this engine's thinking can neither be asked for nor switched off nor limited"
@@ -113,7 +130,19 @@ def _client() -> httpx2.AsyncClient:
 
 async def results(it: ConformanceSession) -> AsyncIterator[CheckOutcome]:
     """Run every check, one after the other."""
-    for check in CHECKS:
+    async for outcome in _results(it, CHECKS):
+        yield outcome
+
+
+async def short_results(it: ConformanceSession, *, trained: bool) -> AsyncIterator[CheckOutcome]:
+    """Run the short form; of a model that was never `trained`, the checks whose verdict does not hang on its words."""
+    chosen = [check for check in CHECKS if check.name in SHORT] if trained else ANY_WEIGHTS
+    async for outcome in _results(it, chosen):
+        yield outcome
+
+
+async def _results(it: ConformanceSession, checks: Sequence[Check]) -> AsyncIterator[CheckOutcome]:
+    for check in checks:
         yield await run(it, check)
     yield await run_cancel(it)
 

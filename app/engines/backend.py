@@ -341,7 +341,6 @@ class Backend:
 
     @property
     def is_due(self) -> bool:
-        """Whether a probe is due."""
         if self.breaker.state is BreakerState.CLOSED:
             return self.age >= QUIET_SECONDS
         return self.breaker.may_probe(time.monotonic())

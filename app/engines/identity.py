@@ -12,7 +12,6 @@ UNKNOWN = "unknown"
 
 
 def describe(spec: EngineSpec, state: EngineState, artefact: Artefact) -> EngineIdentity:
-    """A running engine."""
     return _engine(spec, artefact, build_of(spec, state))
 
 

@@ -3,19 +3,22 @@
 Engines are brought up, drained and taken down one by one (each is an `app.engines.backend.Backend`). The
 engines of a model are one immutable value in the table, and `route` swaps it: a request gets its
 `Route` once and keeps it, whatever changes meanwhile. An engine that no model names is started only
-when it is asked for. Among several live engines of one model, `app.engines.balancer` chooses.
+when it is asked for. Among several live engines of one model, `app.engines.balancer` chooses; between them and
+a candidate that gets a share of their traffic, `app.engines.split`.
 """
 
 import asyncio
-from collections.abc import Container, Mapping, Set
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Set
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from app.api.media import UNSUPPORTED, WORDS
 from app.config.config import Config, ModelConfig
 from app.engines.backend import Backend, EngineFactory, PoolContext, Route, driver
-from app.engines.balancer import AFFINITIES, Balancer, conversation
+from app.engines.balancer import AFFINITIES, Balancer
+from app.engines.conversations import conversation
+from app.engines.split import SIDES, TrafficSplit
 from app.errors.tree import BadField, EngineDown, NotForChat, Refused, UnknownModel
 from app.telemetry.log import Logger
 from app.telemetry.metrics import Metrics
@@ -35,12 +38,14 @@ LOOK_SECONDS = 0.02
 class ModelRoute:
     """Which engines serve a model: the live ones, replicas of one another, and the fallbacks for when they fail.
 
-    `balancer` chooses among the live ones; None where there is one, which costs a request nothing.
+    `balancer` chooses among the live ones; None where there is one, which costs a request nothing. `split` sends a share
+    to a candidate, which is asked last where nobody else takes a request.
     """
 
     live: tuple[str, ...]
     fallbacks: tuple[str, ...] = ()
     balancer: Balancer | None = None
+    split: TrafficSplit | None = None
 
     @property
     def engines(self) -> tuple[str, ...]:
@@ -55,7 +60,8 @@ class ModelRoute:
     @property
     def spare(self) -> tuple[str, ...]:
         """What is tried when no replica takes the request."""
-        return tuple(name for name in self.fallbacks if name not in self.live)
+        names = self.fallbacks if self.split is None else (*self.fallbacks, self.split.engine)
+        return tuple(name for name in names if name not in self.live)
 
 
 class EnginePool:
@@ -235,6 +241,7 @@ class EnginePool:
         self._balancers[model].keep(live)
         self.changed.set()
         self._metrics.route(model, live)
+        self._metrics.shift(model, SIDES, 0)
         if len(live) > 1:
             self._metrics.balances(model, AFFINITIES)
         self._show_gated(model)
@@ -242,6 +249,15 @@ class EnginePool:
     def _route_to(self, model: str, live: tuple[str, ...]) -> ModelRoute:
         balancer = self._balancers[model] if len(live) > 1 else None
         return ModelRoute(live, self._config.models[model].fallback, balancer)
+
+    def shift(self, model: str, engine: str, weight: int) -> None:
+        """Send an engine that is not live this share of the model's conversations, in percent. `route` ends it."""
+        route = self._table[model]
+        known = route.split is not None and route.split.engine == engine
+        split = route.split if known and route.split else TrafficSplit(engine)
+        split.weight = weight
+        self._table = {**self._table, model: replace(route, split=split)}
+        self._metrics.shift(model, SIDES, weight)
 
     def _show_gated(self, model: str) -> None:
         self._metrics.live_gated(model, {name: name in self._gated for name in self._table[model].live})
@@ -306,13 +322,15 @@ class EnginePool:
         raise EngineDown(f"no engine of this model is up: {engines}; try again soon")
 
     def next(
-        self, model: str, asked: Container[str], body: Mapping[str, Any], media: Set[Medium] = frozenset()
+        self, model: str, asked: Collection[str], body: Mapping[str, Any], media: Set[Medium] = frozenset()
     ) -> Route | None:
         """The route to retry on after the engines `asked` have failed, by the table as it is now.
 
         `body` is the request: among replicas, its conversation goes where its cache is. `media`: what it holds besides text.
         """
         table = self._table[model]
+        if table.split is not None and not asked and (route := self._drawn(model, table.split, body, media)):
+            return route
         if media:
             asked = {name for name in table.engines if name in asked or not self._takes(name, media)}
         if table.balancer is None:
@@ -330,12 +348,23 @@ class EnginePool:
         backend = self._backends.get(engine)
         return backend is not None and media <= set(backend.abilities.media)
 
+    def _drawn(
+        self, model: str, split: TrafficSplit, body: Mapping[str, Any], media: Set[Medium]
+    ) -> Route | None:
+        """The route to the candidate, if the request is of its share and it takes it."""
+        mine = split.choose(conversation(body.get("messages") or ())) == "candidate"
+        route = None
+        if mine and (not media or self._takes(split.engine, media)):
+            route = next((backend.route() for backend in self._of((split.engine,))), None)
+        self._metrics.shifted(model, "incumbent" if route is None else "candidate")
+        return route
+
     def _replica(
         self,
         model: str,
         table: ModelRoute,
         balancer: Balancer,
-        asked: Container[str],
+        asked: Collection[str],
         body: Mapping[str, Any],
     ) -> Route | None:
         """The route to the replica that the balancer chooses of those that take requests; None: none does."""
@@ -376,11 +405,9 @@ class EnginePool:
             backend.reset()
 
     def states(self) -> Mapping[str, EngineState]:
-        """The state of every engine of the pool."""
         return {name: backend.engine.state for name, backend in self._backends.items() if backend.engine}
 
     async def wait_ready(self) -> None:
-        """Return when `is_ready`."""
         while not self.is_ready:
             await asyncio.sleep(0.05)
 

@@ -54,6 +54,15 @@ class MannersError(Exception):
     retry_after: int | None = None
     """Seconds for `Retry-After`."""
 
+    def __init_subclass__(
+        cls, status: int = 0, type: str = "", code: str = "", retry_after: int | None = None
+    ) -> None:
+        """What a class does not give in its head is its base's."""
+        super().__init_subclass__()
+        cls.status = status or cls.status
+        cls.type, cls.code = type or cls.type, code or cls.code
+        cls.retry_after = retry_after or cls.retry_after
+
     def __init__(self, message: str, code: str | None = None, *, param: str | None = None) -> None:
         super().__init__(message)
         self.message = message
@@ -67,277 +76,172 @@ class MannersError(Exception):
         return {"error": body}
 
 
-class RequestError(MannersError):
+class RequestError(MannersError, status=400, type="invalid_request_error", code="invalid_request"):
     """The request is wrong, and only the caller can put it right."""
 
-    status = 400
-    type = "invalid_request_error"
-    code = "invalid_request"
 
-
-class BadJSON(RequestError):
+class BadJSON(RequestError, code="invalid_json"):
     """The body is no JSON object."""
 
-    code = "invalid_json"
 
-
-class BadField(RequestError):
+class BadField(RequestError, code="invalid_value"):
     """One field of the body has a value that cannot be served; `param` names it."""
 
-    code = "invalid_value"
 
-
-class BodyTooLarge(RequestError):
+class BodyTooLarge(RequestError, status=413, code="body_too_large"):
     """The body is over the limit."""
 
-    status = 413
-    code = "body_too_large"
 
-
-class UnknownModel(RequestError):
+class UnknownModel(RequestError, status=404, code="model_not_found"):
     """No such model in the configuration."""
 
-    status = 404
-    code = "model_not_found"
 
-
-class NotForChat(RequestError):
+class NotForChat(RequestError, code="unsupported_by_model"):
     """The model is there, and gives embeddings only."""
-
-    code = "unsupported_by_model"
 
     def __init__(self, message: str) -> None:
         super().__init__(message, param="model")
 
 
-class UnknownRoute(RequestError):
+class UnknownRoute(RequestError, status=404, code="not_found"):
     """No such path on this listener."""
 
-    status = 404
-    code = "not_found"
 
-
-class UnknownThing(RequestError):
+class UnknownThing(RequestError, status=404, code="operation_not_found"):
     """What an operator asked for is not there; the code says what."""
 
-    status = 404
-    code = "operation_not_found"
 
-
-class UnknownEngine(UnknownThing):
+class UnknownEngine(UnknownThing, code="engine_not_found"):
     """No such engine in the configuration."""
 
-    code = "engine_not_found"
 
-
-class Refused(RequestError):
+class Refused(RequestError, status=409, code="busy"):
     """As things stand it must not, or cannot, be done; the code says why."""
 
-    status = 409
-    code = "busy"
 
-
-class KeyTaken(RequestError):
+class KeyTaken(RequestError, status=422, code="idempotency_key_reused"):
     """The idempotency key came with another request before."""
 
-    status = 422
-    code = "idempotency_key_reused"
 
-
-class WrongMethod(RequestError):
+class WrongMethod(RequestError, status=405, code="method_not_allowed"):
     """The path exists, the method does not."""
-
-    status = 405
-    code = "method_not_allowed"
 
     def __init__(self, message: str, allow: str) -> None:
         super().__init__(message)
         self.allow = allow
 
 
-class BadHTTP(RequestError):
+class BadHTTP(RequestError, code="invalid_http"):
     """What came is no HTTP/1.1 that has one meaning only."""
 
-    code = "invalid_http"
 
-
-class TooSlow(RequestError):
+class TooSlow(RequestError, status=408, code="request_timeout"):
     """The request did not come in, in time."""
 
-    status = 408
-    code = "request_timeout"
 
-
-class HeadTooLarge(RequestError):
+class HeadTooLarge(RequestError, status=431, code="headers_too_large"):
     """All that is not body is over the limit."""
 
-    status = 431
-    code = "headers_too_large"
 
-
-class Forbidden(RequestError):
+class Forbidden(RequestError, status=403, code="host_not_allowed"):
     """A listener without keys serves this machine's programs; the request is a website's.
 
     403 and not 421 (Misdirected Request): a client may repeat a 421 on another connection, where it fails again.
     """
 
-    status = 403
-    code = "host_not_allowed"
 
-
-class RoleRequired(RequestError):
+class RoleRequired(RequestError, status=403, code="role_administer_required"):
     """The operator is known, and has not the role that this needs; the code names it."""
 
-    status = 403
-    code = "role_administer_required"
 
-
-class UnsupportedMediaType(RequestError):
+class UnsupportedMediaType(RequestError, status=415, code="unsupported_media_type"):
     """The body is not declared as JSON, or is compressed."""
 
-    status = 415
-    code = "unsupported_media_type"
 
-
-class EngineRefused(RequestError):
+class EngineRefused(RequestError, code="engine_refused"):
     """The engine answered 4xx: it understood the request and will not serve it."""
-
-    code = "engine_refused"
 
     def __init__(self, message: str, code: str | None = None, *, status: int = 400) -> None:
         super().__init__(message, code)
         self.status = status
 
 
-class ContextExceeded(EngineRefused):
+class ContextExceeded(EngineRefused, code="context_length_exceeded"):
     """The conversation, its tools and its reply are more than the engine's context holds.
 
     `shared`: more than was left of a context that all of an engine's requests share.
     """
-
-    code = "context_length_exceeded"
 
     def __init__(self, message: str, *, shared: bool = False) -> None:
         super().__init__(message)
         self.shared = shared
 
 
-class Unauthorized(MannersError):
+class Unauthorized(MannersError, status=401, type="authentication_error", code="invalid_api_key"):
     """No key, or a wrong one."""
 
-    status = 401
-    type = "authentication_error"
-    code = "invalid_api_key"
 
-
-class Busy(MannersError):
+class Busy(MannersError, status=429, type="rate_limit_error", code="queue_full"):
     """Every place is taken, and the queue is full or too slow."""
-
-    status = 429
-    type = "rate_limit_error"
-    code = "queue_full"
 
     def __init__(self, message: str, code: str | None = None, *, seconds: int = 1) -> None:
         super().__init__(message, code)
         self.retry_after = seconds
 
 
-class KeyLimited(MannersError):
+class KeyLimited(MannersError, status=429, type="rate_limit_error", code="key_rpm_exceeded"):
     """The caller's key has used up one of its limits or budgets; `seconds` until it may try again, None: never."""
-
-    status = 429
-    type = "rate_limit_error"
-    code = "key_rpm_exceeded"
 
     def __init__(self, message: str, code: str | None = None, *, seconds: int | None = 1) -> None:
         super().__init__(message, code)
         self.retry_after = seconds
 
 
-class TooManyConnections(MannersError):
+class TooManyConnections(MannersError, status=503, code="too_many_connections", retry_after=1):
     """As many connections are open as `gateway.max_connections` allows."""
 
-    status = 503
-    code = "too_many_connections"
-    retry_after = 1
 
-
-class Draining(MannersError):
+class Draining(MannersError, status=503, code="draining", retry_after=5):
     """The gateway is going down and takes nothing new."""
 
-    status = 503
-    code = "draining"
-    retry_after = 5
 
-
-class NotStarted(MannersError):
+class NotStarted(MannersError, status=503, code="not_started", retry_after=1):
     """The gateway has not opened its registry yet, or has closed it."""
 
-    status = 503
-    code = "not_started"
-    retry_after = 1
 
-
-class StateUnavailable(MannersError):
+class StateUnavailable(MannersError, status=503, code="state_unavailable", retry_after=5):
     """The state folder cannot be used now; only operators meet it."""
 
-    status = 503
-    code = "state_unavailable"
-    retry_after = 5
 
-
-class StateFull(StateUnavailable):
+class StateFull(StateUnavailable, status=507, code="state_full"):
     """The state folder's disk is full."""
 
-    status = 507
-    code = "state_full"
 
-
-class UpstreamError(MannersError):
+class UpstreamError(MannersError, status=502, type="upstream_error", code="upstream_error"):
     """The engine's fault, not the caller's."""
 
-    status = 502
-    type = "upstream_error"
-    code = "upstream_error"
 
-
-class EngineDown(UpstreamError):
+class EngineDown(UpstreamError, status=503, code="no_engine", retry_after=1):
     """No engine is ready, or it does not take connections."""
 
-    status = 503
-    code = "no_engine"
-    retry_after = 1
 
-
-class EngineTimeout(UpstreamError):
+class EngineTimeout(UpstreamError, status=504, code="first_token_timeout"):
     """The engine took longer than the model's `timeouts` allow."""
 
-    status = 504
-    code = "first_token_timeout"
 
-
-class EngineBroke(UpstreamError):
+class EngineBroke(UpstreamError, status=502, code="upstream_truncated"):
     """The engine's reply broke the protocol or carried an error."""
 
-    status = 502
-    code = "upstream_truncated"
 
-
-class ReplyFiltered(UpstreamError):
+class ReplyFiltered(UpstreamError, status=502, code="reply_fully_filtered"):
     """All of the reply was a thought or an invalid tool call, and nothing is left for the caller.
 
     Another engine may do better. It says nothing of the engine's health: a caller can provoke it.
     """
 
-    status = 502
-    code = "reply_fully_filtered"
 
-
-class ChoiceNotKept(UpstreamError):
+class ChoiceNotKept(UpstreamError, status=502, code="tool_choice_not_kept"):
     """The model did not call what `tool_choice` asks for; nothing else of its reply is shown.
 
     It says nothing of the engine's health, as above.
     """
-
-    status = 502
-    code = "tool_choice_not_kept"

@@ -149,6 +149,15 @@ def evidence(bake: Bake) -> dict[str, object]:
     }
 
 
+def counted(replies: Sequence[ReplyOutcome]) -> dict[str, object]:
+    """What these replies were like, for the audit: of an engine that is not judged."""
+    seen = begin(BakeLimits(), ())
+    for reply in replies:
+        seen = add(seen, reply)
+    found = evidence(seen)
+    return {name: found[name] for name in ("heard", "counts", "first_content_s")}
+
+
 def _confidence(limits: BakeLimits) -> float:
     """The confidence of one test. Half of the error is for a bound that was measured on the incumbent."""
     return 1.0 - limits.alpha / TESTS / 2.0

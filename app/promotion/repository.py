@@ -37,7 +37,7 @@ T = TypeVar("T")
 OVERRIDE = "override:"
 """A plan's `report` that begins so names an override, by the number of its audit event, and no report."""
 
-ADDED = {"candidates": [], "incumbents": [], "max_unavailable": 1}
+ADDED = {"candidates": [], "incumbents": [], "max_unavailable": 1, "shift_weights": [], "shift_s": 60.0}
 """Fields of a plan that earlier programs did not write, as they are to be read there."""
 
 FILE = "registry.db"
@@ -200,6 +200,8 @@ def _detail(
         detail["effect"] = detail.pop("key")
     if transition.effect is not None:
         detail["next"] = transition.effect.key
+        if transition.effect.weight:
+            detail["weight"] = transition.effect.weight
     if transition.route_change is not None:
         detail["move"] = encode(transition.route_change)
     if transition.state.fault is not None:

@@ -111,6 +111,8 @@ def plan(
             resident=resident,
             report=request.report,
             bake_s=config.promotion.bake_seconds,
+            shift_weights=config.promotion.shift_weights,
+            shift_s=config.promotion.shift_seconds,
         )
     except PlanError as error:
         raise Refused(str(error), "no_room") from None

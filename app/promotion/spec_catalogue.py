@@ -49,7 +49,6 @@ class SpecCatalogue:
         return self._specs.items()
 
     def specs(self) -> tuple[EngineSpec, ...]:
-        """All of them."""
         return tuple(self._specs.values())
 
     def name(self, digest: str) -> str:

@@ -6,6 +6,7 @@
                       healthy      identify: the running engine is what was judged
                       warming      warm                                       (not in a rollback)
                       canary       probe, and identify again                  (not in a rollback)
+                      shifting     share, once a weight (if weights are set, and somebody serves beside it)
                       switching    route                 <- the point of no return is its commit
                       rolling      (replicas) one wave after the other, then route
                       draining     drain, release
@@ -15,6 +16,7 @@
 
     before the switch: EffectRefused -> rejected, EffectFailed -> failed, Cancel -> cancelled; by way of
         rolling_back where anything was begun
+    shifting: Breached -> rolling_back -> rolled_back; the alias has not moved, and requests had their engines
     after it: EffectFailed, Breached -> rolling_back -> rolled_back
     rolling_back, retiring: a failed effect is retried, then the operation is stuck: an operator has to act
     Restart (the gateway had stopped): before the switch -> rolling_back; after it -> resuming
@@ -88,7 +90,8 @@ class OperationPlan:
     `previous` is what that alias pointed to before, to be restored when the switch is undone.
     `candidates` and `incumbents` are the further replicas of each; `max_unavailable` of the latter may be stopped at once.
     `resident` engines are never stopped by this operation: the fallbacks, and those that serve other
-    models. `bake_s` is how long the candidate is watched after the switch, in seconds.
+    models. `bake_s` is how long the candidate is watched after the switch, in seconds. Before it, it gets each of
+    `shift_weights`, in percent of the model's conversations, for `shift_s` seconds.
 
     Raises:
         PlanError: the engines do not fit together.
@@ -109,6 +112,8 @@ class OperationPlan:
     resident: tuple[str, ...] = ()
     report: str | None = None
     bake_s: float = 600.0
+    shift_weights: tuple[int, ...] = ()
+    shift_s: float = 60.0
 
     def __post_init__(self) -> None:
         if {*self.new} & {*self.old}:
@@ -132,6 +137,12 @@ class OperationPlan:
     def is_rolling(self) -> bool:
         """Whether there are replicas on either side."""
         return len(self.new) + len(self.old) > 2
+
+    @property
+    def shifts(self) -> bool:
+        """Whether live traffic is shifted before the switch; not where the one incumbent had to stop for the candidate."""
+        beside = self.strategy is Strategy.BLUE_GREEN or len(self.old) > 1
+        return beside and bool(self.shift_weights) and self.kind is OperationKind.PROMOTE
 
     def _check_fallback(self) -> None:
         """Stop-then-start frees the incumbent's memory, so another engine must serve meanwhile."""
@@ -158,6 +169,7 @@ class OperationPhase(StrEnum):
     HEALTHY = "healthy"
     WARMING = "warming"
     CANARY = "canary"
+    SHIFTING = "shifting"
     SWITCHING = "switching"
     ROLLING = "rolling"
     RESUMING = "resuming"
@@ -264,6 +276,7 @@ class Action(StrEnum):
     IDENTIFY = "identify"  # what runs is what the report and the spec say
     WARM = "warm"  # it answers every request shape in settled times
     PROBE = "probe"  # it answers the canary's questions
+    SHARE = "share"  # it has behaved in live traffic for `shift_s` at one weight
     ROUTE = "route"  # new requests of the model go to it, and to its replicas
     JOIN = "join"  # new requests of the model go to it, too
     BYPASS = "bypass"  # new requests of the model go to its other live engines
@@ -275,11 +288,12 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """Something to be brought about. `key` is stable: `OPERATION/PHASE/ACTION/ENGINE`."""
+    """Something to be brought about. `key` is stable: `OPERATION/PHASE/ACTION/ENGINE`, and behind it a `weight`, in percent."""
 
     key: str
     action: Action
     engine: str
+    weight: int = 0
 
 
 EffectEvidence = dict[str, object]
@@ -303,6 +317,10 @@ _CANDIDATE_ONLY: Final[Mapping[OperationPhase, tuple[Action, ...]]] = {
 
 def effects(plan: OperationPlan, phase: OperationPhase, outcome: OperationPhase | None) -> tuple[Effect, ...]:
     """The effects of a phase, in order; `outcome` is how an operation that is rolling back will end."""
+    if phase is _P.SHIFTING:
+        key = f"{plan.operation}/{phase}/{Action.SHARE}/{plan.candidate}"
+        weights = plan.shift_weights if plan.shifts else ()
+        return tuple(Effect(f"{key}/{weight}", Action.SHARE, plan.candidate, weight) for weight in weights)
     return tuple(
         Effect(f"{plan.operation}/{phase}/{action}/{engine}", action, engine)
         for action, engine in _actions(plan, phase, outcome)
@@ -346,8 +364,14 @@ _BOTH_ENGINES: Final[Mapping[OperationPhase, Callable[[OperationPlan], Actions]]
 
 
 def _undo_start(plan: OperationPlan) -> Actions:
-    """The candidate has served nobody. If the incumbent runs and serves, this changes nothing there."""
-    return (*_stop(plan, plan.candidate), *_incumbent_serves(plan), (Action.RELEASE, plan.candidate))
+    """The candidate has served nobody, or a share. If the incumbent runs and serves, this changes nothing there."""
+    stop = (*_unshare(plan), *_stop(plan, plan.candidate))
+    return (*stop, *_incumbent_serves(plan), (Action.RELEASE, plan.candidate))
+
+
+def _unshare(plan: OperationPlan) -> Actions:
+    """The candidate gets no share of the traffic, and what it had is answered."""
+    return ((Action.BYPASS, plan.candidate), (Action.DRAIN, plan.candidate)) if plan.shifts else ()
 
 
 def _undo_switch(plan: OperationPlan) -> Actions:
@@ -452,9 +476,9 @@ def _bring_in(plan: OperationPlan, engine: str) -> Actions:
 
 
 def _undo_first_wave(plan: OperationPlan, first: Wave) -> Actions:
-    """No candidate has served."""
+    """No candidate has served, but for a share."""
     stops = tuple(action for engine in first.new for action in _stop(plan, engine))
-    return (*stops, *_old_serve(plan), (Action.RELEASE, plan.candidate))
+    return (*_unshare(plan), *stops, *_old_serve(plan), (Action.RELEASE, plan.candidate))
 
 
 def _undo_waves(plan: OperationPlan) -> Actions:
@@ -597,10 +621,11 @@ PATHS: Final[Mapping[OperationKind, tuple[OperationPhase, ...]]] = {
 def path(plan: OperationPlan) -> tuple[OperationPhase, ...]:
     """The phases of this operation if nothing goes wrong."""
     phases = PATHS[plan.kind]
-    if not plan.is_rolling:
-        return phases
-    after = phases.index(_P.SWITCHING) + 1
-    return (*phases[:after], _P.ROLLING, *phases[after:])
+    switch = phases.index(_P.SWITCHING)
+    before, after = phases[:switch], phases[switch + 1 :]
+    share = (_P.SHIFTING,) if plan.shifts else ()
+    roll = (_P.ROLLING,) if plan.is_rolling else ()
+    return (*before, *share, _P.SWITCHING, *roll, *after)
 
 
 def _enter(state: OperationState, phase: OperationPhase, change: RouteChange | None = None) -> Transition:
@@ -720,6 +745,7 @@ TABLE: Final[Mapping[tuple[OperationPhase, type], _Rule]] = {
     **_rows(_P.HEALTHY, *_BEFORE, (EffectRefused, _refused)),
     **_rows(_P.WARMING, *_BEFORE),
     **_rows(_P.CANARY, *_BEFORE, (EffectRefused, _refused)),
+    **_rows(_P.SHIFTING, *_BEFORE, (Breached, _breached)),
     **_rows(_P.SWITCHING, *_AFTER),
     **_rows(_P.ROLLING, *_AFTER, (EffectRefused, _refused), (Breached, _breached)),
     **_rows(_P.RESUMING, *_AFTER),

@@ -6,7 +6,7 @@ a plan can be older than another operation's switch.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ from typing import Final
 from app.config.config import Config
 from app.engines.pool import EnginePool
 from app.promotion import bake, canary, eligibility, inspection, overrides, warmup
-from app.promotion.bake import Bake, BakeLimits
+from app.promotion.bake import BakeLimits
 from app.promotion.canary import Canary
 from app.promotion.facts import collect, records, reported, suite_in_force
 from app.promotion.memory_admission import MemoryAdmission
@@ -33,7 +33,7 @@ from app.promotion.state_machine import (
     RefusalError,
 )
 from app.registry.reader import RegistryReader
-from app.telemetry.reply_window import ReplyWindow
+from app.telemetry.reply_window import ReplyOutcome, ReplyWindow
 from deploy.core.errors import DeployError, LeaseHeld
 from deploy.engine.engine import Engine, EngineState
 from deploy.engine.spec import Dialect, EngineSpec
@@ -180,16 +180,20 @@ async def route(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
 async def _serve(deps: Dependencies, plan: OperationPlan, engines: tuple[str, ...]) -> None:
     """New requests of the model go to these engines and no others."""
     names = [deps.catalogue.name(engine) for engine in engines]
-    new = [engine for engine in engines if engine in plan.new]
-    gated = await deps.registry.run(lambda registry: rests_on_report(registry, plan)) if new else False
-    for engine in new if gated else ():
-        deps.pool.trust(deps.catalogue.name(engine))
+    await _trust(deps, plan, [engine for engine in engines if engine in plan.new])
     for (
         name
     ) in names:  # what has joined was identified; what has come back will be (`app.promotion.replicas`)
         deps.pool.identified(name)
     deps.pool.route(plan.model, *names)
     deps.reply_window.switched(plan.model, *names)
+
+
+async def _trust(deps: Dependencies, plan: OperationPlan, new: Collection[str]) -> None:
+    """Replies of new engines that a report let in need not be held back."""
+    gated = await deps.registry.run(lambda registry: rests_on_report(registry, plan)) if new else False
+    for engine in new if gated else ():
+        deps.pool.trust(deps.catalogue.name(engine))
 
 
 async def join(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
@@ -201,10 +205,12 @@ async def join(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effec
 
 
 async def bypass(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
-    """New requests of the model go to its other live engines; the last of them stays."""
+    """New requests of the model go to its other live engines; the last of them stays. A share goes back to them, too."""
     live = _live(deps, plan)
     others = tuple(engine for engine in live if engine != effect.engine)
-    if others and others != live:
+    split = deps.pool.model_route(plan.model).split
+    shared = split is not None and split.engine == deps.catalogue.name(effect.engine)
+    if others and (others != live or shared):
         await _serve(deps, plan, others)
     return {"live": [deps.catalogue.name(engine) for engine in others or live]}
 
@@ -315,12 +321,27 @@ def _address(state: EngineState, spec: EngineSpec) -> tuple[str, str, Dialect]:
     return state.url, state.model or spec.name, spec.dialect
 
 
-# ------------------------------------------------------------------------------------ the bake
+# ------------------------------------------------------------------- live traffic: share and bake
+
+
+async def share(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
+    """The candidate has behaved for `shift_s` with this share of the model's conversations. Raises BreachError."""
+    window, name = deps.reply_window, deps.catalogue.name(effect.engine)
+    live = deps.pool.model_route(plan.model).live
+    await _trust(deps, plan, (effect.engine,))
+    deps.pool.shift(plan.model, name, effect.weight)
+    window.switched(plan.model, *live, name)
+    marks = {one: window.mark(plan.model, one) for one in live}
+    # Each weight is a test of its own: together they send a good model back as seldom as one bake does.
+    limits = replace(BAKE_LIMITS, alpha=BAKE_LIMITS.alpha / len(plan.shift_weights))
+    found = await _watch_one(deps, plan, effect.engine, plan.shift_s, limits)
+    beside = [reply for one, mark in marks.items() for reply in window.after(plan.model, one, mark)]
+    return {"weight": effect.weight, **found, "incumbent": bake.counted(beside)}
 
 
 async def watch(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
     """It has behaved in live traffic for `bake_s`. Raises BreachError."""
-    watches = [asyncio.create_task(_watch_one(deps, plan, engine)) for engine in plan.new]
+    watches = [asyncio.create_task(_watch_one(deps, plan, engine, plan.bake_s)) for engine in plan.new]
     try:
         await asyncio.wait(watches, return_when=asyncio.FIRST_EXCEPTION)
         found = [watch.result() for watch in watches if watch.done()]  # raises what one of them found
@@ -333,9 +354,14 @@ async def watch(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
     return {"replicas": dict(zip(map(deps.catalogue.name, plan.new), found, strict=True))}
 
 
-async def _watch_one(deps: Dependencies, plan: OperationPlan, engine: str) -> EffectEvidence:
-    """One of the candidates has behaved."""
+async def _watch_one(
+    deps: Dependencies, plan: OperationPlan, engine: str, seconds: float, limits: BakeLimits | None = None
+) -> EffectEvidence:
+    """One of the candidates has behaved for so long."""
     name, before = deps.catalogue.name(engine), deps.catalogue.name(plan.incumbent)
+    live = deps.pool.model_route(plan.model).live
+    if before not in live and name not in live:  # it was stopped to make room, and its replicas serve
+        before = live[0]
 
     def down() -> str | None:
         return None if deps.pool.is_up(name) else deps.pool.trouble(name)
@@ -345,7 +371,8 @@ async def _watch_one(deps: Dependencies, plan: OperationPlan, engine: str) -> Ef
         plan.model,
         name,
         before,
-        plan.bake_s,
+        seconds,
+        limits=limits or BAKE_LIMITS,
         down=down,
         probe=lambda: probe(deps, plan, Effect("", Action.PROBE, engine)),
     )
@@ -376,7 +403,7 @@ async def watch_replies(
 ) -> EffectEvidence:
     """Watch an engine's live replies, its state and synthetic requests for so many seconds.
 
-    Replies since the model was switched to it (`ReplyWindow.switched`) count as well: callers were served
+    Replies since it got its first requests (`ReplyWindow.switched`) count as well: callers were served
     while the incumbent was drained.
 
     `engine` and `incumbent` are names, as in the reply window. Without an incumbent, or with too few of its
@@ -386,16 +413,15 @@ async def watch_replies(
         BreachError: bake_leak, bake_raw_tool_call, bake_empty, bake_markdown, bake_loop, bake_errors,
             bake_slow, bake_gone, bake_probe, or bake_quiet.
     """
-    state = bake.begin(limits, reply_window.recent(model, incumbent) if incumbent else ())
-    mark = reply_window.switch(model, engine)
+    replies = _LiveReplies(reply_window, model, engine, incumbent, limits)
     synthetic = _SyntheticRequests(probe, limits.probe_every_s)
     clock = asyncio.get_running_loop().time
     began = last_up = clock()
     try:
-        state, mark = _add_replies(state, reply_window, model, engine, mark)
+        replies.judge()
         while (now := clock()) < began + seconds:
-            await _wait(reply_window, model, engine, mark, min(limits.look_s, began + seconds - now))
-            state, mark = _add_replies(state, reply_window, model, engine, mark)
+            await replies.more(min(limits.look_s, began + seconds - now))
+            replies.judge()
             synthetic.check()
             why = down()
             last_up = clock() if why is None else last_up
@@ -404,29 +430,65 @@ async def watch_replies(
                 raise BreachError(FailureReason("bake_gone", message))
     finally:
         await synthetic.stop()
-    if bake.too_few(state) and limits.quiet == "breach":
-        message = f"{state.replies} replies in {seconds:g} s are too few to judge by"
+    if bake.too_few(replies.state) and limits.quiet == "breach":
+        message = f"{replies.state.replies} replies in {seconds:g} s are too few to judge by"
         raise BreachError(FailureReason("bake_quiet", message))
-    return {"seconds": seconds, "turns": synthetic.done, **bake.evidence(state)}
+    return {"seconds": seconds, "turns": synthetic.done, **bake.evidence(replies.state)}
 
 
-async def _wait(reply_window: ReplyWindow, model: str, engine: str, mark: int, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await reply_window.more(model, engine, mark)
-    except TimeoutError:
-        pass
+class _LiveReplies:
+    """A candidate's replies since it got its first requests, judged one by one."""
 
+    def __init__(
+        self, window: ReplyWindow, model: str, engine: str, incumbent: str | None, limits: BakeLimits
+    ) -> None:
+        self._window = window
+        self._model = model
+        self._engine = engine
+        self._incumbent = incumbent
+        self._limits = limits
+        self._beside = window.mark(model, incumbent) if incumbent else 0
+        self._since = self._mark = window.switch(model, engine)
+        self.state = bake.begin(limits, self._usual())
+        self._excused = False  # it broke a limit, and the incumbent does, too
 
-def _add_replies(
-    state: Bake, reply_window: ReplyWindow, model: str, engine: str, mark: int
-) -> tuple[Bake, int]:
-    """Take in the replies since the mark, one by one. Raises BreachError."""
-    for reply in reply_window.after(model, engine, mark):
-        state = bake.add(state, reply)
-        if fault := bake.breach(state):
-            raise BreachError(fault)
-    return state, reply_window.mark(model, engine)
+    def _usual(self) -> Sequence[ReplyOutcome]:
+        """The incumbent's replies meanwhile, if it serves beside the candidate and there are enough; else its latest."""
+        if self._incumbent is None:
+            return ()
+        beside = self._window.after(self._model, self._incumbent, self._beside)
+        enough = len(beside) >= self._limits.least
+        return beside if enough else self._window.recent(self._model, self._incumbent)
+
+    async def more(self, seconds: float) -> None:
+        """Wait for another one, at most so long; for so long, where a comparison has just excused it."""
+        if self._excused:
+            return await asyncio.sleep(seconds)
+        try:
+            async with asyncio.timeout(seconds):
+                await self._window.more(self._model, self._engine, self._mark)
+        except TimeoutError:
+            pass
+
+    def judge(self) -> None:
+        """Take in what came. Raises BreachError."""
+        mark = self._window.mark(self._model, self._engine)
+        suspect = self._excused
+        for reply in self._window.after(self._model, self._engine, self._mark):
+            self.state = bake.add(self.state, reply)
+            suspect = suspect or bake.breach(self.state) is not None
+        self._mark = mark
+        if suspect:
+            self._compare()
+        self._excused = suspect
+
+    def _compare(self) -> None:
+        """All of them with what the incumbent does now: what befalls both sides is not the candidate's doing."""
+        state = bake.begin(self._limits, self._usual())
+        for reply in self._window.after(self._model, self._engine, self._since):
+            state = bake.add(state, reply)
+            if fault := bake.breach(state):
+                raise BreachError(fault)
 
 
 class _SyntheticRequests:
@@ -470,6 +532,7 @@ HANDLERS: Final[Mapping[Action, Handler]] = {
     Action.IDENTIFY: identify,
     Action.WARM: warm,
     Action.PROBE: probe,
+    Action.SHARE: share,
     Action.ROUTE: route,
     Action.JOIN: join,
     Action.BYPASS: bypass,
@@ -494,4 +557,4 @@ TIMEOUTS: Final[Mapping[Action, float]] = {
     Action.RELEASE: 60.0,
 }
 """Seconds until an effect counts as failed; hashing, loading and compiling a large engine takes minutes.
-Drain and watch are not listed: they end by their own bounds."""
+Drain, share and watch are not listed: they end by their own bounds."""

@@ -30,6 +30,8 @@ def operation_view(operation: OperationRow, catalogue: SpecCatalogue) -> dict[st
         "strategy": str(plan.strategy),
         "report": plan.report,
         "bake_seconds": plan.bake_s,
+        **_shift(plan),
+        "weight": effect.weight if effect and state.phase is OperationPhase.SHIFTING else None,
         "created": operation.created,
         "fault": fault,
     }
@@ -58,9 +60,15 @@ def plan_view(
         "stops": [catalogue.name(engine) for engine in plan.old if engine not in plan.resident],
         "stays": [catalogue.name(engine) for engine in plan.resident],
         "bake_seconds": plan.bake_s,
+        **_shift(plan),
         "memory": dict(memory),
         "phases": [str(phase) for phase in path(plan) if phase is not OperationPhase.QUEUED],
     }
+
+
+def _shift(plan: OperationPlan) -> dict[str, Any]:
+    """The weights of a plan whose traffic is shifted before the switch, in percent, and the seconds of each."""
+    return {"shift_weights": plan.shift_weights if plan.shifts else (), "shift_seconds": plan.shift_s}
 
 
 def step_view(event: AuditEvent) -> dict[str, Any]:
@@ -73,6 +81,7 @@ def step_view(event: AuditEvent) -> dict[str, Any]:
         "event": detail.get("event", "queued"),
         "effect": detail.get("effect"),
         "next": detail.get("next"),
+        "weight": detail.get("weight"),
         "fault": detail.get("fault"),
         "evidence": detail.get("evidence", {}),
     }

@@ -265,13 +265,11 @@ class _ChoiceWriter:
         return self._context.surface.collector(self._context.head, self._context.parsed)
 
     def answered_by(self, reply: EngineReply, anew: bool) -> None:
-        """See `ReplyWriter`."""
         self._reply = reply
         if anew:
             self.collector = self._new_collector()
 
     def texts(self, texts: Sequence[str]) -> None:
-        """See `ReplyWriter`."""
         if self._context.stream:
             self._choices.show([Text(self._index, text) for text in texts])
         else:
@@ -292,7 +290,6 @@ class _ChoiceWriter:
         """The caller has everything when all choices are over."""
 
     def abandon(self) -> None:
-        """See `ReplyWriter`."""
         self._is_live = False
 
     def pause(self) -> None:

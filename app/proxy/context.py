@@ -57,7 +57,6 @@ class ReplyBudget:
     reply_bytes: int = 4 << 20
 
     def exceeded(self) -> EngineBroke:
-        """The error."""
         return EngineBroke(
             f"the engine's reply is too large: more than {self.stream_bytes} bytes, or {self.reply_bytes} of speech",
             "upstream_too_large",

@@ -62,18 +62,15 @@ class StreamWriter:
             self._out = keepalive.lend(self._pause, self._resume)
 
     def answered_by(self, reply: EngineReply, anew: bool) -> None:
-        """See `ReplyWriter`."""
         self._reply = reply
         if anew:
             context = self._context
             self._encoder = context.encoder = context.surface.encoder(context.head, context.parsed)
 
     def texts(self, texts: Sequence[str]) -> None:
-        """See `ReplyWriter`."""
         self._out.write(self._encoder.texts(texts))
 
     def events(self, events: Sequence[Event], is_last: bool) -> None:
-        """See `ReplyWriter`."""
         body = self._encoder.feed(events)
         if not body and not is_last:
             return
@@ -85,11 +82,9 @@ class StreamWriter:
         self._context.begun = True
 
     async def deliver(self) -> None:
-        """See `ReplyWriter`."""
         await self._out.flushed()
 
     def abandon(self) -> None:
-        """See `ReplyWriter`."""
         if self._keepalive is None:
             self._out.abandon()
         else:
@@ -127,15 +122,12 @@ class WholeWriter:
             self._collector = context.surface.collector(context.head, context.parsed)
 
     def texts(self, texts: Sequence[str]) -> None:
-        """See `ReplyWriter`."""
         self._collector.texts(texts)
 
     def events(self, events: Sequence[Event], is_last: bool) -> None:
-        """See `ReplyWriter`."""
         self._collector.feed(events)
 
     async def deliver(self) -> None:
-        """See `ReplyWriter`."""
         await send_whole(self._collector.message(), self._context, self._deadlines, self._send)
 
     def abandon(self) -> None:

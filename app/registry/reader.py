@@ -39,7 +39,6 @@ class RegistryReader:
         return RegistryReader(open_to_read(path))
 
     def close(self) -> None:
-        """Close the file."""
         self._connection.close()
 
     def __enter__(self) -> Self:
@@ -106,7 +105,6 @@ class RegistryReader:
         return _operation(row) if row else None
 
     def unfinished(self, model: str) -> OperationRow | None:
-        """The unfinished operation of a model."""
         row = self._one("SELECT * FROM operation WHERE model = ? AND done = 0", model)
         return _operation(row) if row else None
 

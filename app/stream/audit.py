@@ -26,7 +26,6 @@ class ReplyAudit:
         self.dropped = 0  # tool calls in the text that were taken out of it
 
     def feed(self, events: Sequence[Event]) -> None:
-        """Take events in order."""
         for event in events:
             if type(event) is Text:
                 self._text.append(event.text)

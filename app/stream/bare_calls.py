@@ -20,6 +20,7 @@ from app.stream.hermes import MAX_NAME_CHARS
 from app.stream.jsonscan import JSONScanner, NotJSON, OtherKey, kind_of
 from app.stream.loose_calls import Brackets, python_calls
 from app.stream.schema import CallRules
+from app.stream.tags import Scanner
 
 LONGEST_BARE = 1 << 16
 """Characters of a JSON value that are held until it is known whether it is a call."""
@@ -51,6 +52,17 @@ _CALLS_HEAD = re.compile(
     r"\[\s*+(?:(?P<name>[A-Za-z_][\w.:/-]{0,127}+)"
     r"(?:(?P<open>\()\s*+(?P<empty>\))?(?:[A-Za-z_]\w{0,127}+\s*+(?P<named>=)?)?)?)?"
 )
+_KEY_BEGINS = (
+    rf"(?:[\"'\\\u2018-\u201d]|(?:{'|'.join(sorted(_KEYS))}){_QUOTE}\s*+(?::|\Z)"
+    rf"|[A-Za-z_]{{1,16}}+(?:{_QUOTE}\s*+)?\Z|\Z)"
+)
+_OBJECT_BEGINS = rf"\{{\s*+(?:{_KEY_BEGINS}|\}}\s*+(?:[,\]]|\Z))"
+_LIST_BEGINS = r"(?P<name>[A-Za-z_][\w.:/-]{0,127}+)(?:\Z|(?P<open>\()(?P<called>\s*+(?:\)|[A-Za-z_]\w{0,127}+\s*+(?:=|\Z)|\Z))?)"
+BRACKET = re.compile(
+    rf"(?<![\"'`])(?:\{{(?=\s*+{_KEY_BEGINS})|\[(?=\s*+(?:{_OBJECT_BEGINS}|{_LIST_BEGINS}|\Z)))"
+)
+"""A bracket that may begin a call; one in quotes begins none. For every other one, `BareCall` would give back as text what
+shows it to be none: this only says so at once. The text's end may become anything."""
 _LONGEST_HEAD = 256
 _LONGEST_BLANK = 64
 """Spaces behind a value, after which it is no matter what comes."""
@@ -137,7 +149,14 @@ class BareCall:
 
     literal = ""
 
-    def __init__(self, choice: int, rules: CallRules, index: int, inline: bool = False) -> None:
+    def __init__(
+        self,
+        choice: int,
+        rules: CallRules,
+        index: int,
+        inline: bool = False,
+        tags: Scanner | None = None,
+    ) -> None:
         self.done = False
         self.plain = 0
         self.is_json = False
@@ -146,6 +165,7 @@ class BareCall:
         self._choice = choice
         self._rules = rules
         self._is_inline = inline
+        self._tags = tags
         self._scan: JSONScanner | Brackets = JSONScanner(_UNIQUE, _KEYS)
         self._raw: list[str] = []
         self._head: str | None = ""  # of loose forms: the beginning, until it is known to be one
@@ -154,6 +174,7 @@ class BareCall:
             None  # the value is whole, and these are its calls; none: a broken one
         )
         self._blank = ""  # behind the whole value
+        self._ahead = ""  # behind that: what may become a tag
         self._is_dropped = False
         self._nesting = 0  # of a dropped value: brackets that are open, wherever they stand
         self._is_blank = False  # of a dropped value: only white space since the line began
@@ -189,7 +210,7 @@ class BareCall:
         self.done = True
         if self._whole is not None:
             self._hand_on(out)
-            return ""
+            return self._ahead
         is_cut, raw = reason in ("length", ""), "".join(self._raw)
         has_begun = _SAID_KEY.search(raw) is not None if self._is_strict else self._names_a_tool(raw)
         if self._is_dropped or (is_cut and has_begun):
@@ -216,10 +237,12 @@ class BareCall:
             may_be = self._may_be_loose(char)
             if may_be and self._head is not None:
                 continue
-            self._raw.append(text[:at])
-            if not may_be:
+            if not may_be:  # what shows that is not a part of it, and may begin a call
+                own = max(at - 1, 0 if self._raw else 1)
+                self._raw.append(text[:own])
                 self.done = True
-                return self._as_text() + text[at:]
+                return self._as_text() + text[own:]
+            self._raw.append(text[:at])
             head, self._raw = "".join(self._raw), []
             return head + text[at:]
         self._raw.append(text)
@@ -233,9 +256,9 @@ class BareCall:
         self._is_python = is_object is None
         if is_object is not None:
             key = is_object["key"] or ""
-            if is_object["colon"]:
+            if is_object["colon"] and key in _KEYS:
                 self._head = None
-                return key in _KEYS
+                return True
             return is_object.end() == len(head) <= _LONGEST_HEAD and key in _KEYS_BEGUN
         found = _CALLS_HEAD.match(head)
         assert found is not None
@@ -274,15 +297,19 @@ class BareCall:
 
     def _behind(self, text: str, out: list[Segment]) -> str:
         """What follows in the line decides: with words behind it, it is an example."""
+        text, self._ahead = self._ahead + text, ""
         blank = _BLANK.match(text)
         assert blank is not None
         self._blank += blank[0]
         rest = text[blank.end() :]
         if not rest and len(self._blank) <= _LONGEST_BLANK:
             return ""
-        if not rest or rest[0] in _LINE_ENDS:
+        if not rest or rest[0] in _LINE_ENDS or (self._tags and self._tags.match(rest)):
             self._hand_on(out)
             return rest
+        if self._tags and self._tags.may_become(rest):
+            self._ahead = rest
+            return ""
         self.done = True
         return self._as_text() + self._blank + rest
 
@@ -325,7 +352,8 @@ class BareCall:
 
     def _as_text(self) -> str:
         raw = "".join(self._raw)
-        self.plain, self.is_json = len(raw), '"' in raw
+        self.plain = len(raw)
+        self.is_json = '"' in raw and (self._is_strict or self._head is None)
         return raw
 
     def _in_dropped(self, text: str) -> str:

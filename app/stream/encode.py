@@ -87,7 +87,6 @@ class StreamEncoder:
         self._inliner = Inliner(head.reasoning)
 
     def feed(self, events: Sequence[Event]) -> bytes:
-        """The bytes these events are on the wire; b"" when the caller is to see nothing."""
         out: list[bytes] = []
         for event in self._inliner.feed(events):
             self._encode(event, out)
@@ -196,7 +195,6 @@ class MessageCollector:
             self._text.extend(texts)
 
     def feed(self, events: Sequence[Event]) -> None:
-        """Take events in order."""
         for event in self._inliner.feed(events):
             self._take(event)
 

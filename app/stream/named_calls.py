@@ -11,6 +11,7 @@ from app.stream.events import Segment
 from app.stream.jsonscan import kind_of
 from app.stream.loose_calls import Brackets, python_calls
 from app.stream.schema import CallRules
+from app.stream.tags import Scanner
 
 _HEAD = re.compile(
     r"(?P<name>[A-Za-z_][\w.-]{0,127}+)"
@@ -24,8 +25,8 @@ _LONGEST_HEAD = 256
 class NamedCall(BareCall):
     """`feed` it a line from a tool's name on until it is `done`; what it gives back is not its own."""
 
-    def __init__(self, choice: int, rules: CallRules, index: int) -> None:
-        super().__init__(choice, rules, index)
+    def __init__(self, choice: int, rules: CallRules, index: int, tags: Scanner | None = None) -> None:
+        super().__init__(choice, rules, index, tags=tags)
         self._scan = Brackets()
         self._is_python = True
 

@@ -17,7 +17,7 @@ from itertools import groupby
 
 from msgspec.structs import replace
 
-from app.stream.bare_calls import BareCall
+from app.stream.bare_calls import BRACKET, BareCall
 from app.stream.calls import CUT, RESCUED_INDEX, CallBlock
 from app.stream.events import (
     CallArguments,
@@ -44,10 +44,6 @@ _OPENERS = ("open", "start")
 _BEHIND_CALL = " \t\r\n\f\v},;"
 """What an engine's parser may leave behind a call, besides its end tag; or a model between two."""
 
-_BRACKET = re.compile(
-    r"(?<![\"'`])(?:\{(?=\s*+(?:[\"'A-Za-z_\\\u2018-\u201d]|\Z))|\[(?=\s*+(?:\{|[A-Za-z_]|\Z)))"
-)
-"""A bracket that may begin a call; one in quotes begins none."""
 _QUOTES = "\"'`"
 _BEFORE_NO_LIST = re.compile(r"[A-Za-z0-9_)\]]")
 """What Python's form does not stand behind: `x[f()]` is an index."""
@@ -157,7 +153,7 @@ class Segmenter:
         assert self._rules is not None
         if self._rules.json:
             return self._line_is_blank and _FIRST_JSON.match(text) is not None
-        return self._other is not None or _BRACKET.search(text) is not None
+        return self._other is not None or BRACKET.search(text) is not None
 
     @property
     def is_plain(self) -> bool:
@@ -266,7 +262,7 @@ class Segmenter:
         self._end_suspect(out)
         self._depth, self._field, self._fences_of_thought = 0, field, Fences()
         self._state = self._in_thought if field else self._in_speech
-        self._line_is_blank, self._last = True, ""
+        self._line_is_blank, self._last, self._plain_json = True, "", 0
         if not field:
             self._strip = True
             out.append(ThoughtEnd())
@@ -301,7 +297,7 @@ class Segmenter:
 
     def _settle(self, out: list[Segment]) -> None:
         """What is held in speech has come to its end: a quoted tag whose second quote never came, or text."""
-        held = self._take_held()
+        held, self._plain_json = self._take_held(), 0
         if not held:
             return
         match = self._tags.match(held)
@@ -364,9 +360,11 @@ class Segmenter:
             found = found or _LINE_JSON.search(text, 0, cut)
             return cut if found is None else found.end()
         followed = 0
-        for found in _BRACKET.finditer(text, self._plain_json, cut):
+        for found in BRACKET.finditer(text, self._plain_json, cut):
             at = found.start()
             if not at and self._last and self._last in _QUOTES:
+                continue
+            if found["name"] and not self._may_be_python(text, found):
                 continue
             if self._other is not None and not self._begins_line(text, at):
                 self._follow(text[followed:at])
@@ -377,6 +375,16 @@ class Segmenter:
             return at
         self._follow(text[followed:cut])
         return cut
+
+    def _may_be_python(self, text: str, found: re.Match[str]) -> bool:
+        """Whether a bracket and a name may begin a list in Python's form, here: `BareCall` would ask the same, one by one."""
+        assert self._rules is not None
+        at, name, tools = found.start(), found["name"], self._rules.tools
+        if _BEFORE_NO_LIST.match(text[at - 1] if at else self._last):
+            return False
+        if name in tools or (found["open"] is None and tools.may_become(name)):
+            return True
+        return self._begins_line(text, at) and (found["open"] is None or found["called"] is not None)
 
     def _tool_name(self, text: str, cut: int) -> int:
         """Where a line begins with a tool's name, or with the beginning of one at the end; `cut` if none does."""
@@ -391,11 +399,12 @@ class Segmenter:
         return cut
 
     def _begins_line(self, text: str, at: int) -> bool:
-        """Whether only white space stands before this place in its line."""
-        start = text.rfind("\n", 0, at) + 1
-        if not start and not self._line_is_blank:
-            return False
-        return not text[start:at].strip(_BEHIND_CALL if self._swallow and not start else None)
+        """Whether only white space stands before this place in its line; behind a call, what models write there is none."""
+        begin = 0
+        if self._swallow:
+            begin = at - len(text[:at].lstrip(_BEHIND_CALL))
+        start = text.rfind("\n", begin, at) + 1
+        return bool(start or self._line_is_blank) and not text[start or begin : at].strip()
 
     def _follow(self, text: str) -> None:
         """Text that goes out, as long as it may be part of JSON that was no call."""
@@ -416,10 +425,11 @@ class Segmenter:
             self._say(text[0], out)
             return text[1:]
         elif is_named:
-            self._block = NamedCall(self._choice, self._rules, self._index)
+            self._block = NamedCall(self._choice, self._rules, self._index, self._tags)
             self._state = self._in_block
         else:
-            self._block = BareCall(self._choice, self._rules, self._index, not self._line_is_blank)
+            inline = not self._line_is_blank
+            self._block = BareCall(self._choice, self._rules, self._index, inline, self._tags)
             self._block.may_be_python = _BEFORE_NO_LIST.match(self._last) is None
             self._state = self._in_block
         return text
@@ -472,8 +482,7 @@ class Segmenter:
             if "<" in text:
                 for name in _ELEMENT.findall(text.lower()):
                     self._elements[name] = self._elements.get(name, 0) + 1
-            line = (text.lstrip(_BEHIND_CALL) if self._swallow else text).rpartition("\n")
-            self._line_is_blank = (bool(line[1]) or self._line_is_blank) and not line[2].strip()
+            self._line_is_blank = self._begins_line(text, len(text))
         if self._strip and text:
             text = text.lstrip("\r\n")
             self._strip = not text

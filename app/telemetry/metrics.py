@@ -7,7 +7,7 @@ where the latencies of a voice assistant lie (50 ms to 1 s), so that SLO thresho
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
@@ -41,6 +41,58 @@ FAILOVER_REASONS = frozenset(
 MAX_KEY_LABELS = 1024
 """Names of callers' keys that become labels while a gateway runs; further ones share UNKNOWN."""
 
+COUNTERS: Final[Mapping[str, tuple[str, str]]] = {
+    "manners_requests_total": ("Requests, by how they ended.", "model engine outcome"),
+    "manners_failovers_total": ("Requests moved from an engine to the next, by why.", "model engine reason"),
+    "manners_affinity_total": ("Requests of models with replicas: to where their conversation is cached (hit), elsewhere (moved), or of none known (new).", "model result"),
+    "manners_shift_requests_total": ("Requests while a promotion sends a share of the traffic to its candidate, by the side that got them.", "model side"),
+    "manners_thinking_stripped_total": ("Replies in which thoughts were kept from the caller, by how they were known.", "model engine kind"),
+    "manners_breach_total": ("Replies with bad manners, by detector.", "model engine detector"),
+    "manners_thinking_cut_total": ("Thoughts that outgrew a limit, by which: tokens, time, or overrun (the engine broke its own).", "model engine reason"),
+    "manners_tool_calls_total": ("Tool calls, by who found them.", "model engine source"),
+    "manners_retries_total": ("Replies that held only calls which were not asked for, asked again with a hint, by result.", "model engine result"),
+    "manners_shadow_dropped_total": ("Chats that were to be recorded and were not, by why.", "reason"),
+    "manners_state_failures_total": ("Uses of the state folder that failed, by code.", "code"),
+    "manners_promotions_total": ("Promotions, by result.", "result"),
+    "manners_engine_faults_total": ("Failed requests, by whether a probe found the engine or the request itself to blame.", "engine cause"),
+    "manners_reloads_total": ("Reloads of configuration, keys and operators, by result.", "result"),
+    "manners_task_failures_total": ("Background tasks that failed, by name.", "task"),
+    "manners_unauthorized_total": ("Requests without a right key, by listener.", "listener"),
+    "manners_unreadable_total": ("Requests refused at the listener: late, too large, no HTTP, or not from this machine.", "listener code"),
+    "manners_tokens_total": ("Tokens by the engine's count, by the name of the caller's key: prompt, completion, or cached (of the prompt).", "model key kind"),
+    "manners_key_limited_total": ("Requests refused because their key had used up a limit or a budget, by code.", "key code"),
+}  # fmt: skip
+GAUGES: Final[Mapping[str, tuple[str, str]]] = {
+    "manners_in_flight": ("Requests being served.", "model"),
+    "manners_queue_depth": ("Requests waiting.", "model"),
+    "manners_active_engine": ("1 for each live engine of a model.", "model engine"),
+    "manners_shift_weight": ("Percent of a model's conversations that go to the candidate of a promotion; 0 while none is shifting.", "model"),
+    "manners_replica_refused": ("1 for an engine that gets no requests: it is not what its report is about, or not what the other replicas are.", "engine"),
+    "manners_engine_in_flight": ("Requests that are open at an engine.", "engine"),
+    "manners_engine_info": ("1; what an engine is.", "engine dialect driver artefact_digest image_digest"),
+    "manners_override_active": ("Active overrides of a refusal to promote.", "model"),
+    "manners_state_available": ("1 if the last use of the state folder's registry went well.", ""),
+    "manners_engine_ready": ("1 while an engine streams.", "engine"),
+    "manners_engine_conduct": ("1 for whether an engine keeps thinking off when asked to: obeys, unknown or caught.", "engine state"),
+    "manners_engine_restarts": ("Restarts of an engine since it was started.", "engine"),
+    "manners_live_gated": ("1 if a model's live engine was promoted on a passing report; 0 if it serves ungated.", "model engine"),
+    "manners_report_expected": ("1 if there are reports about a model, or [gates] require is true: an engine without one is worth an alert.", "model"),
+    "manners_build_info": ("1; what this gateway is.", "version python"),
+    "manners_host_memory_available_bytes": ("MemAvailable of the host.", ""),
+    "manners_host_memory_floor_bytes": ("What of it has to stay available.", ""),
+}  # fmt: skip
+HISTOGRAMS: Final[Mapping[str, tuple[str, str, tuple[float, ...]]]] = {
+    "gen_ai_server_time_to_first_token_seconds": ("From the request's last byte in to the first generated token, thought or not.", "model engine", VOICE_BUCKETS),
+    "manners_time_to_first_content_seconds": ("From the request's last byte in to the first text or tool call that the caller is shown.", "model engine", VOICE_BUCKETS),
+    "manners_time_to_first_sentence_seconds": ("From the request's last byte in to the first sentence that a voice can speak.", "model engine", VOICE_BUCKETS),
+    "gen_ai_server_time_per_output_token_seconds": ("Seconds per generated token after the first, by the engine's own token count.", "model engine", TOKEN_BUCKETS),
+    "gen_ai_server_request_duration_seconds": ("From the request's last byte in to the reply's last byte out.", "model engine", DURATION_BUCKETS),
+    "manners_gateway_overhead_seconds": ("The gateway's own share of the time to first content, without queue and engine.", "model engine", OVERHEAD_BUCKETS),
+    "manners_stream_max_gap_seconds": ("The longest silence between two visible pieces of one reply.", "model engine", VOICE_BUCKETS),
+    "manners_promotion_phase_seconds": ("Time spent in a phase.", "phase", PHASE_BUCKETS),
+}  # fmt: skip
+"""By a metric's name: its help, its labels, and a histogram's buckets."""
+
 _Metric = TypeVar("_Metric", Counter, Gauge, Histogram)
 
 
@@ -48,7 +100,6 @@ class _Histogram(Histogram):
     """The library's, with the bucket looked up by bisection: six are observed in every request."""
 
     def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
-        """Count this amount."""
         self._sum.inc(amount)
         self._buckets[bisect_left(self._upper_bounds, amount)].inc(1)
 
@@ -71,203 +122,42 @@ class Metrics:
         ProcessCollector(registry=self.registry)  # rules ask when the process began
         self._children: dict[tuple[object, ...], Any] = {}
         self._keys: set[str] = set()  # names of keys that are labels
-        self._make_clocks(("model", "engine"))
-        self._make_counters(("model", "engine"))
-        self._make_caller_counters()
-        self._make_gauges(("model", "engine"))
-
-    def _make_clocks(self, route: tuple[str, ...]) -> None:
-        self._first_token = self._histogram(
-            "gen_ai_server_time_to_first_token_seconds",
-            "From the request's last byte in to the first generated token, thought or not.",
-            route,
-            VOICE_BUCKETS,
-        )
-        self._first_content = self._histogram(
-            "manners_time_to_first_content_seconds",
-            "From the request's last byte in to the first text or tool call that the caller is shown.",
-            route,
-            VOICE_BUCKETS,
-        )
-        self._first_sentence = self._histogram(
-            "manners_time_to_first_sentence_seconds",
-            "From the request's last byte in to the first sentence that a voice can speak.",
-            route,
-            VOICE_BUCKETS,
-        )
-        self._per_token = self._histogram(
-            "gen_ai_server_time_per_output_token_seconds",
-            "Seconds per generated token after the first, by the engine's own token count.",
-            route,
-            TOKEN_BUCKETS,
-        )
-        self._duration = self._histogram(
-            "gen_ai_server_request_duration_seconds",
-            "From the request's last byte in to the reply's last byte out.",
-            route,
-            DURATION_BUCKETS,
-        )
-        self._overhead = self._histogram(
-            "manners_gateway_overhead_seconds",
-            "The gateway's own share of the time to first content, without queue and engine.",
-            route,
-            OVERHEAD_BUCKETS,
-        )
-        self._max_gap = self._histogram(
-            "manners_stream_max_gap_seconds",
-            "The longest silence between two visible pieces of one reply.",
-            route,
-            VOICE_BUCKETS,
-        )
-
-    def _make_counters(self, route: tuple[str, ...]) -> None:
-        self._requests = self._counter(
-            "manners_requests_total", "Requests, by how they ended.", (*route, "outcome")
-        )
-        self._failovers = self._counter(
-            "manners_failovers_total",
-            "Requests moved from an engine to the next, by why.",
-            ("model", "engine", "reason"),
-        )
-        self._balanced = self._counter(
-            "manners_affinity_total",
-            "Requests of models with replicas: to where their conversation is cached (hit), elsewhere (moved), or of none known (new).",
-            ("model", "result"),
-        )
-        self._stripped = self._counter(
-            "manners_thinking_stripped_total",
-            "Replies in which thoughts were kept from the caller, by how they were known.",
-            (*route, "kind"),
-        )
-        self._breaches = self._counter(
-            "manners_breach_total", "Replies with bad manners, by detector.", (*route, "detector")
-        )
-        self._cuts = self._counter(
-            "manners_thinking_cut_total",
-            "Thoughts that outgrew a limit, by which: tokens, time, or overrun (the engine broke its own).",
-            (*route, "reason"),
-        )
-        self._calls = self._counter(
-            "manners_tool_calls_total", "Tool calls, by who found them.", (*route, "source")
-        )
-        self._asked_again = self._counter(
-            "manners_retries_total",
-            "Replies that held only calls which were not asked for, asked again with a hint, by result.",
-            (*route, "result"),
-        )
-        self._shadow_dropped = self._counter(
-            "manners_shadow_dropped_total",
-            "Chats that were to be recorded and were not, by why.",
-            ("reason",),
-        )
-        self._state_failures = self._counter(
-            "manners_state_failures_total", "Uses of the state folder that failed, by code.", ("code",)
-        )
-        self._promotions = self._counter("manners_promotions_total", "Promotions, by result.", ("result",))
-        self._faults = self._counter(
-            "manners_engine_faults_total",
-            "Failed requests, by whether a probe found the engine or the request itself to blame.",
-            ("engine", "cause"),
-        )
-        self._reloads = self._counter(
-            "manners_reloads_total", "Reloads of configuration, keys and operators, by result.", ("result",)
-        )
-        self._task_failures = self._counter(
-            "manners_task_failures_total", "Background tasks that failed, by name.", ("task",)
-        )
-
-    def _make_caller_counters(self) -> None:
-        self._turned_away = self._counter(
-            "manners_unauthorized_total", "Requests without a right key, by listener.", ("listener",)
-        )
-        self._unreadable = self._counter(
-            "manners_unreadable_total",
-            "Requests refused at the listener: late, too large, no HTTP, or not from this machine.",
-            ("listener", "code"),
-        )
-        self._tokens = self._counter(
-            "manners_tokens_total",
-            "Tokens by the engine's count, by the name of the caller's key: prompt, completion, or cached (of the prompt).",
-            ("model", "key", "kind"),
-        )
-        self._key_limited = self._counter(
-            "manners_key_limited_total",
-            "Requests refused because their key had used up a limit or a budget, by code.",
-            ("key", "code"),
-        )
-
-    def _make_gauges(self, route: tuple[str, ...]) -> None:
-        self._in_flight = self._gauge("manners_in_flight", "Requests being served.", ("model",))
-        self._queue_depth = self._gauge("manners_queue_depth", "Requests waiting.", ("model",))
-        self._active = self._gauge("manners_active_engine", "1 for each live engine of a model.", route)
-        self._refused = self._gauge(
-            "manners_replica_refused",
-            "1 for an engine that gets no requests: it is not what its report is about, or not what the other replicas are.",
-            ("engine",),
-        )
-        self._open = self._gauge(
-            "manners_engine_in_flight", "Requests that are open at an engine.", ("engine",)
-        )
-        self._info = self._gauge(
-            "manners_engine_info",
-            "1; what an engine is.",
-            ("engine", "dialect", "driver", "artefact_digest", "image_digest"),
-        )
-        self._overrides = self._gauge(
-            "manners_override_active", "Active overrides of a refusal to promote.", ("model",)
-        )
-        self._state = self._gauge(
-            "manners_state_available", "1 if the last use of the state folder's registry went well.", ()
-        )
-        self._ready = self._gauge("manners_engine_ready", "1 while an engine streams.", ("engine",))
-        self._conduct = self._gauge(
-            "manners_engine_conduct",
-            "1 for whether an engine keeps thinking off when asked to: obeys, unknown or caught.",
-            ("engine", "state"),
-        )
-        self._restarts = self._gauge(
-            "manners_engine_restarts", "Restarts of an engine since it was started.", ("engine",)
-        )
-        self._phases = self._histogram(
-            "manners_promotion_phase_seconds", "Time spent in a phase.", ("phase",), PHASE_BUCKETS
-        )
-        self._gated = self._gauge(
-            "manners_live_gated",
-            "1 if a model's live engine was promoted on a passing report; 0 if it serves ungated.",
-            route,
-        )
-        self._report_expected = self._gauge(
-            "manners_report_expected",
-            "1 if there are reports about a model, or [gates] require is true: an engine without one is worth an alert.",
-            ("model",),
-        )
-        self._build = self._gauge("manners_build_info", "1; what this gateway is.", ("version", "python"))
-        self._memory = self._gauge("manners_host_memory_available_bytes", "MemAvailable of the host.", ())
-        self._floor = self._gauge("manners_host_memory_floor_bytes", "What of it has to stay available.", ())
+        self._counters = {
+            name: Counter(name, text, labels.split(), registry=self.registry)
+            for name, (text, labels) in COUNTERS.items()
+        }
+        self._gauges = {
+            name: Gauge(name, text, labels.split(), registry=self.registry)
+            for name, (text, labels) in GAUGES.items()
+        }
+        self._histograms = {
+            name: _Histogram(name, text, labels.split(), buckets=buckets, registry=self.registry)
+            for name, (text, labels, buckets) in HISTOGRAMS.items()
+        }
 
     def finished(self, model: str, engine: str, outcome: str) -> None:
         """Count one request by its end."""
-        self._of(self._requests, model, engine, outcome).inc()
+        self._of(self._counters["manners_requests_total"], model, engine, outcome).inc()
 
     def turned_away(self, listener: str) -> Callable[[], None]:
         """What counts a request to this listener that came without a right key."""
-        return self._turned_away.labels(listener).inc
+        return self._counters["manners_unauthorized_total"].labels(listener).inc
 
     def unreadable(self, listener: str) -> Callable[[str], None]:
         """What counts a request to this listener that could not be read, by the error code that was sent."""
-        return lambda code: self._unreadable.labels(listener, code).inc()
+        return lambda code: self._counters["manners_unreadable_total"].labels(listener, code).inc()
 
     def tokens(self, model: str, key: str, prompt: int, completion: int, cached: int) -> None:
         """Count the tokens of one reply; `cached` is a part of `prompt`."""
         key = self._key_label(key)
         for kind, count in (("prompt", prompt), ("completion", completion), ("cached", cached)):
-            child = self._of(self._tokens, model, key, kind)
+            child = self._of(self._counters["manners_tokens_total"], model, key, kind)
             if count:
                 child.inc(count)
 
     def key_limited(self, key: str, code: str) -> None:
         """A request was refused because of its key's limits."""
-        self._key_limited.labels(self._key_label(key), code).inc()
+        self._counters["manners_key_limited_total"].labels(self._key_label(key), code).inc()
 
     def _key_label(self, key: str) -> str:
         if key not in self._keys:
@@ -278,20 +168,20 @@ class Metrics:
 
     def reloaded(self, result: str) -> None:
         """Configuration, keys and operators were read again: `ok`, or the code of the refusal."""
-        self._reloads.labels(result).inc()
+        self._counters["manners_reloads_total"].labels(result).inc()
 
     def build(self, version: str, python: str) -> None:
         """What this gateway is."""
-        self._build.labels(version, python).set(1)
+        self._gauges["manners_build_info"].labels(version, python).set(1)
 
     def shadow_dropped(self, reason: str) -> None:
         """Count a chat that was to be recorded and was not. Safe in any thread."""
-        self._shadow_dropped.labels(reason).inc()
+        self._counters["manners_shadow_dropped_total"].labels(reason).inc()
 
     def failover(self, model: str, engine: str, reason: str) -> None:
         """A request left `engine`; a reason that is not one of our codes is the engine's own word."""
         known = reason if reason in FAILOVER_REASONS else "engine_error"
-        self._of(self._failovers, model, engine, known).inc()
+        self._of(self._counters["manners_failovers_total"], model, engine, known).inc()
 
     def latency(
         self,
@@ -310,146 +200,168 @@ class Metrics:
         content, first sentence or gap that means anything for a voice.
         """
         start = clocks.start
-        marks = [(self._first_token, clocks.first_token)]
+        marks = [(self._histograms["gen_ai_server_time_to_first_token_seconds"], clocks.first_token)]
         if streamed:
             marks += [
-                (self._first_content, clocks.first_content),
-                (self._first_sentence, clocks.first_sentence),
+                (self._histograms["manners_time_to_first_content_seconds"], clocks.first_content),
+                (self._histograms["manners_time_to_first_sentence_seconds"], clocks.first_sentence),
             ]
-            self._of(self._max_gap, model, engine).observe(clocks.max_gap)
+            self._of(self._histograms["manners_stream_max_gap_seconds"], model, engine).observe(
+                clocks.max_gap
+            )
         for histogram, mark in marks:
             if mark is not None:
                 self._of(histogram, model, engine).observe(mark - start)
         per_token = clocks.time_per_output_token(tokens)
         if per_token is not None:
-            self._of(self._per_token, model, engine).observe(per_token)
-        self._of(self._duration, model, engine).observe(end - start)
-        self._of(self._overhead, model, engine).observe(overhead)
+            self._of(self._histograms["gen_ai_server_time_per_output_token_seconds"], model, engine).observe(
+                per_token
+            )
+        self._of(self._histograms["gen_ai_server_request_duration_seconds"], model, engine).observe(
+            end - start
+        )
+        self._of(self._histograms["manners_gateway_overhead_seconds"], model, engine).observe(overhead)
 
     def manners(
         self, model: str, engine: str, stripped: set[str], breaches: set[str], calls: list[str]
     ) -> None:
         """Count what was kept from the caller, what went wrong, and the calls of one reply."""
         for kind in stripped:
-            self._of(self._stripped, model, engine, kind).inc()
+            self._of(self._counters["manners_thinking_stripped_total"], model, engine, kind).inc()
         for detector in breaches:
-            self._of(self._breaches, model, engine, detector).inc()
+            self._of(self._counters["manners_breach_total"], model, engine, detector).inc()
         for source in calls:
-            self._of(self._calls, model, engine, source).inc()
+            self._of(self._counters["manners_tool_calls_total"], model, engine, source).inc()
 
     def asked_again(self, model: str, engine: str, result: Literal["heard", "failed"]) -> None:
         """An engine was asked once more with a hint."""
-        self._of(self._asked_again, model, engine, result).inc()
+        self._of(self._counters["manners_retries_total"], model, engine, result).inc()
 
     def thought_cut(self, model: str, engine: str, reason: str) -> None:
         """A thought outgrew its limit."""
-        self._of(self._cuts, model, engine, reason).inc()
+        self._of(self._counters["manners_thinking_cut_total"], model, engine, reason).inc()
 
     def engine(self, name: str, ready: bool, restarts: int) -> None:
         """An engine's state changed."""
-        self._ready.labels(name).set(ready)
-        self._restarts.labels(name).set(restarts)
+        self._gauges["manners_engine_ready"].labels(name).set(ready)
+        self._gauges["manners_engine_restarts"].labels(name).set(restarts)
 
     def engine_fault(self, engine: str, cause: Literal["engine", "request"]) -> None:
         """It is known who was to blame for a failed request."""
-        self._faults.labels(engine, cause).inc()
+        self._counters["manners_engine_faults_total"].labels(engine, cause).inc()
 
     def tasks(self, names: Iterable[str]) -> None:
         """Begin each at 0, so that the first failure is an increase."""
         for name in names:
-            self._task_failures.labels(name)
+            self._counters["manners_task_failures_total"].labels(name)
 
     def task_failed(self, name: str) -> None:
-        """A background task has failed."""
-        self._task_failures.labels(name).inc()
+        self._counters["manners_task_failures_total"].labels(name).inc()
 
     def conduct(self, name: str, shown: Conduct) -> None:
         """Whether an engine is known to obey when thinking is switched off."""
         for state in CONDUCTS:
-            self._conduct.labels(name, state).set(state == shown)
+            self._gauges["manners_engine_conduct"].labels(name, state).set(state == shown)
 
     def put_down(self, name: str) -> None:
         """An engine was stopped on purpose: its series are removed, so that its silence raises no alert."""
-        for gauge in (self._ready, self._restarts, self._open, self._refused):
+        for gauge in (
+            self._gauges["manners_engine_ready"],
+            self._gauges["manners_engine_restarts"],
+            self._gauges["manners_engine_in_flight"],
+            self._gauges["manners_replica_refused"],
+        ):
             gauge.remove(name)
         for state in CONDUCTS:
-            self._conduct.remove(name, state)
+            self._gauges["manners_engine_conduct"].remove(name, state)
 
     def describe_engine(self, name: str, dialect: str, driver: str, artefact: str, image: str) -> None:
         """What an engine is; digests are "" where there are none."""
         for cause in ("engine", "request"):
-            self._faults.labels(name, cause)  # at 0, so that the first fault is an increase
-        self._info.labels(name, dialect, driver, artefact, image).set(1)
+            self._counters["manners_engine_faults_total"].labels(
+                name, cause
+            )  # at 0, so that the first fault is an increase
+        self._gauges["manners_engine_info"].labels(name, dialect, driver, artefact, image).set(1)
 
     def route(self, model: str, engines: Collection[str]) -> None:
         """These now serve `model`; whichever did before no longer do."""
-        for labels in [s.labels for m in self._active.collect() for s in m.samples]:
+        for labels in [s.labels for m in self._gauges["manners_active_engine"].collect() for s in m.samples]:
             if labels["model"] == model:
-                self._active.labels(model, labels["engine"]).set(0)
+                self._gauges["manners_active_engine"].labels(model, labels["engine"]).set(0)
         for engine in engines:
-            self._active.labels(model, engine).set(1)
+            self._gauges["manners_active_engine"].labels(model, engine).set(1)
+
+    def shift(self, model: str, sides: Iterable[str], weight: int) -> None:
+        """So many percent of the model's conversations go to a candidate; counts of both sides begin at 0."""
+        self._gauges["manners_shift_weight"].labels(model).set(weight)
+        for side in sides:
+            self._of(self._counters["manners_shift_requests_total"], model, side)
+
+    def shifted(self, model: str, side: str) -> None:
+        """A request went to the candidate or the incumbent while the traffic was split."""
+        self._of(self._counters["manners_shift_requests_total"], model, side).inc()
 
     def balances(self, model: str, affinities: Iterable[str]) -> None:
         """The model has replicas: begin each at 0, so that the first is an increase."""
         for affinity in affinities:
-            self._of(self._balanced, model, affinity)
+            self._of(self._counters["manners_affinity_total"], model, affinity)
 
     def balanced(self, model: str, affinity: str) -> None:
         """A request of a model with replicas was given to one of them."""
-        self._of(self._balanced, model, affinity).inc()
+        self._of(self._counters["manners_affinity_total"], model, affinity).inc()
 
     def replica_refused(self, engine: str, refused: bool) -> None:
         """Whether an engine is kept out because it is not what its siblings are."""
-        self._refused.labels(engine).set(refused)
+        self._gauges["manners_replica_refused"].labels(engine).set(refused)
 
     def open_at(self, engine: str, count: Callable[[], float]) -> None:
         """Where the number of an engine's open requests is read from, at every scrape."""
-        self._open.labels(engine).set_function(count)
+        self._gauges["manners_engine_in_flight"].labels(engine).set_function(count)
 
     def live_gated(self, model: str, gated: Mapping[str, bool]) -> None:
         """Whether each live engine of the model was promoted on a passing report; the series of others go."""
-        for labels in [s.labels for m in self._gated.collect() for s in m.samples]:
+        for labels in [s.labels for m in self._gauges["manners_live_gated"].collect() for s in m.samples]:
             if labels["model"] == model and labels["engine"] not in gated:
-                self._gated.remove(model, labels["engine"])
+                self._gauges["manners_live_gated"].remove(model, labels["engine"])
         for engine, is_gated in gated.items():
-            self._gated.labels(model, engine).set(is_gated)
+            self._gauges["manners_live_gated"].labels(model, engine).set(is_gated)
 
     def promotions_end(self, results: Iterable[str]) -> None:
         """Begin each at 0: the increase of a counter that begins at 1 is none, and the first to fail would be no alert."""
         for result in results:
-            self._promotions.labels(result)
+            self._counters["manners_promotions_total"].labels(result)
 
     def promoted(self, result: str) -> None:
         """A promotion or a rollback has ended, in this phase."""
-        self._promotions.labels(result).inc()
+        self._counters["manners_promotions_total"].labels(result).inc()
 
     def gate(self, model: str, overrides: int, expects_report: bool) -> None:
         """How many overrides of the model hold, and whether its live engine should rest on a report."""
-        self._overrides.labels(model).set(overrides)
-        self._report_expected.labels(model).set(expects_report)
+        self._gauges["manners_override_active"].labels(model).set(overrides)
+        self._gauges["manners_report_expected"].labels(model).set(expects_report)
 
     def state_failed(self, code: str) -> None:
         """The registry could not be used."""
-        self._state_failures.labels(code).inc()
-        self._state.set(0)
+        self._counters["manners_state_failures_total"].labels(code).inc()
+        self._gauges["manners_state_available"].set(0)
 
     def state_works(self) -> None:
         """The registry was used."""
-        self._state.set(1)
+        self._gauges["manners_state_available"].set(1)
 
     def phase(self, name: str, seconds: float) -> None:
         """An operation was in a phase for so long."""
-        self._phases.labels(name).observe(seconds)
+        self._histograms["manners_promotion_phase_seconds"].labels(name).observe(seconds)
 
     def queue(self, model: str, queue: Queue) -> None:
         """The requests of a model, counted at every scrape."""
-        self._in_flight.labels(model).set_function(lambda: queue.in_flight)
-        self._queue_depth.labels(model).set_function(lambda: queue.waiting)
+        self._gauges["manners_in_flight"].labels(model).set_function(lambda: queue.in_flight)
+        self._gauges["manners_queue_depth"].labels(model).set_function(lambda: queue.waiting)
 
     def memory(self, read: Callable[[], float], floor: float) -> None:
         """Where the host's free memory is read from, at every scrape; and how little is too little, in bytes."""
-        self._memory.set_function(read)
-        self._floor.set(floor)
+        self._gauges["manners_host_memory_available_bytes"].set_function(read)
+        self._gauges["manners_host_memory_floor_bytes"].set(floor)
 
     def _of(self, metric: _Metric, *labels: str) -> _Metric:
         """The child with these labels, looked up once: prometheus_client locks and hashes."""
@@ -458,14 +370,3 @@ class Metrics:
         if child is None:
             child = self._children[key] = metric.labels(*labels)
         return child
-
-    def _histogram(
-        self, name: str, text: str, labels: tuple[str, ...], buckets: tuple[float, ...]
-    ) -> Histogram:
-        return _Histogram(name, text, labels, buckets=buckets, registry=self.registry)
-
-    def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Counter:
-        return Counter(name, text, labels, registry=self.registry)
-
-    def _gauge(self, name: str, text: str, labels: tuple[str, ...]) -> Gauge:
-        return Gauge(name, text, labels, registry=self.registry)

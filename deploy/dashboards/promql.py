@@ -24,10 +24,8 @@ def buckets(histogram: str) -> str:
 
 
 def per_second(counter: str, *by: str, chosen: str = CHOSEN) -> str:
-    """A counter's rate per second."""
     return f"sum by ({', '.join(by)}) (rate({counter}{{{chosen}}}[{WINDOW}]))"
 
 
 def per_minute(counter: str, *by: str, chosen: str = CHOSEN) -> str:
-    """A counter's rate per minute."""
     return f"60 * {per_second(counter, *by, chosen=chosen)}"

@@ -168,10 +168,11 @@ def is_every(address: str) -> bool:
 
 def sockets_of(group: int) -> set[str]:
     """The sockets that the processes of a group hold, by inode."""
-    return {inode for pid in _members(group) for inode in _sockets(pid)}
+    return {inode for pid in members(group) for inode in _sockets(pid)}
 
 
-def _members(group: int) -> Iterable[Path]:
+def members(group: int) -> Iterable[Path]:
+    """The processes of a group, as their folders in /proc."""
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it has ended meanwhile
             # bytes: the name of a process is whatever it likes

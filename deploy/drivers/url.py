@@ -71,7 +71,6 @@ class UrlEngine(WatchedEngine):
             raise
 
     def failure(self) -> StartFailed:
-        """See `Engine.failure`."""
         return StartTimeout(self.name, self.state.last_error or "")
 
     def _begin(self) -> None:

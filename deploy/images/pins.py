@@ -22,7 +22,6 @@ LOCK = "engines.lock"
 
 
 def lock_path(folder: Path) -> Path:
-    """The path of the lock for a configuration in this folder."""
     return folder / LOCK
 
 

@@ -112,7 +112,6 @@ async def _read(request: web.Request) -> DockerRequest:
 
 
 async def _send(session: ClientSession, request: DockerRequest) -> ClientResponse:
-    """Send the request to Docker."""
     data = None if request.body is None else json.dumps(request.body).encode()
     headers = {} if data is None else {"content-type": "application/json"}
     return await session.request(

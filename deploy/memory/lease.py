@@ -33,7 +33,6 @@ class Lease:
 
     @property
     def holder(self) -> str | None:
-        """The holder in this process."""
         return self._holder
 
     def take(self, holder: str) -> None:

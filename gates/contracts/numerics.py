@@ -29,7 +29,6 @@ class Numerics:
     gpu: str | None = None
 
     def of(self, part: Part) -> str | None:
-        """One part."""
         value: str | None = getattr(self, part)
         return value
 

@@ -49,7 +49,6 @@ class LabelledCase:
 
     @property
     def detector(self) -> str:
-        """The detector that the case is for."""
         return self.corpus.partition("-")[0]
 
     def caught(self) -> bool:
@@ -121,7 +120,6 @@ def load(path: Path) -> list[LabelledCase]:
 
 
 def load_all(folder: Path = FOLDER) -> list[LabelledCase]:
-    """Every corpus of a folder, by name."""
     return [line for path in sorted(folder.glob("*.jsonl")) for line in load(path)]
 
 

@@ -121,7 +121,6 @@ class LabelPrompts:
 
 
 def read_prompts(path: Path = FOLDER / "prompts.json") -> LabelPrompts:
-    """The prompts in a file."""
     table = json.loads(path.read_text(encoding="utf-8"))
     sent = tuple(tools()[name] for name in table["tools"])
     return LabelPrompts(table["system"], sent, tuple(table["prompts"]), tuple(table["tool_prompts"]))

@@ -61,7 +61,6 @@ class CorpusScore:
 
     @property
     def bar(self) -> Threshold:
-        """The threshold of the corpus."""
         return THRESHOLDS.get(self.corpus, DEFAULT_THRESHOLD)
 
     @property

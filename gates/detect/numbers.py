@@ -43,7 +43,6 @@ class _Token:
 
 
 def numbers(text: str) -> list[NumberMention]:
-    """Every number in a text, in order."""
     tokens = list(_tokens(text.translate(_KANNADA_DIGITS)))
     found, i = list[NumberMention](), 0
     while i < len(tokens):

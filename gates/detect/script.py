@@ -47,7 +47,6 @@ class LetterCounts:
 
     @property
     def letters(self) -> int:
-        """The number of all letters."""
         return self.latin + self.kannada + self.other
 
 

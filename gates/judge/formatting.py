@@ -45,7 +45,6 @@ _ANY: Final = OutcomeWording("failed", "fails", "passed", "passes")
 
 
 def outcome_wording(gate: str) -> OutcomeWording:
-    """The words for a gate's outcomes."""
     return OUTCOME_WORDING.get(gate, _ANY)
 
 

@@ -71,7 +71,6 @@ class OutcomeCounts:
 
 
 def count_outcomes(found: Iterable[CaseState]) -> OutcomeCounts:
-    """Count the states."""
     listed = list(found)
     return OutcomeCounts(*(listed.count(state) for state in ("ok", "bad", "lost", "missing")))
 

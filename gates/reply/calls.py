@@ -42,7 +42,6 @@ class CallAssembler:
 
     @property
     def made(self) -> tuple[ReplyCall, ...]:
-        """The calls so far."""
         return tuple(ReplyCall(d.index, d.id, d.name, d.text) for d in self._drafts)
 
     def feed(self, position: int, delta: dict[str, Any]) -> bool:

@@ -55,7 +55,6 @@ def sentence(words: str) -> str:
 
 
 def higher_is_better(gate: GateResult) -> bool:
-    """Whether a higher value is better."""
     return gate.rule in ("floor", "rate") or (gate.rule == "latency" and is_rate(gate.gate))
 
 

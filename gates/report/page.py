@@ -524,7 +524,6 @@ def chip(verdict: Verdict, *, decides: bool = True) -> Html:
 
 
 def gate_chip(statement: Statement, name: str) -> Html:
-    """The verdict on a gate."""
     found, decides = gate_verdict(statement, name)
     return chip(found, decides=decides)
 

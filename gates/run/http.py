@@ -47,7 +47,10 @@ class RequestTimeouts:
 
 @dataclass(slots=True)
 class Attempt:
-    """One attempt at a request, in the terms of `gates.contracts.sample.Sample`."""
+    """One attempt at a request, in the terms of `gates.contracts.sample.Sample`.
+
+    retry_after: the seconds that the server asks to wait before the next one; None if it does not say.
+    """
 
     started: str
     status: int | None = None
@@ -55,6 +58,7 @@ class Attempt:
     reads: list[TimedRead] = field(default_factory=list)
     ended_ns: int = 0
     fault: TransportFault | None = None
+    retry_after: float | None = None
 
 
 @dataclass(slots=True)
@@ -71,10 +75,10 @@ class _RequestClock:
 
 
 class TimedClient:
-    """Connections to all targets of a run: `async with TimedClient(timeouts) as client`."""
+    """Connections to all targets of a run: `async with TimedClient(timeouts) as client`. path: that is asked."""
 
-    def __init__(self, timeouts: RequestTimeouts) -> None:
-        self._timeouts = timeouts
+    def __init__(self, timeouts: RequestTimeouts, path: str = "/v1/chat/completions") -> None:
+        self._timeouts, self._path = timeouts, path
 
     async def __aenter__(self) -> Self:
         trace = aiohttp.TraceConfig()
@@ -111,13 +115,14 @@ class TimedClient:
 
     async def _exchange(self, target: Target, body: bytes, attempt: Attempt, clock: _RequestClock) -> None:
         async with self._session.post(
-            f"{target.url.rstrip('/')}/v1/chat/completions",
+            f"{target.url.rstrip('/')}{self._path}",
             data=body,
             headers={**_HEADERS, **target.headers},
             allow_redirects=False,
             trace_request_ctx=clock,
         ) as response:
             attempt.headers_ns, attempt.status = clock.now(), response.status
+            attempt.retry_after = _seconds(response.headers.get("retry-after", ""))
             size = 0
             while data := await response.content.readany():
                 attempt.reads.append(TimedRead(clock.now(), data))
@@ -159,16 +164,21 @@ async def _connected(session: aiohttp.ClientSession, context: SimpleNamespace, p
     context.trace_request_ctx.start()
 
 
-def authorization(
+def _seconds(text: str) -> float | None:
+    """A retry-after in seconds; None for none, and for a date, which no engine or model API sends."""
+    return float(text) if text.isascii() and text.isdecimal() and len(text) < 7 else None
+
+
+def read_key(
     *, variable: str | None = None, file: Path | None = None, environ: Mapping[str, str] = os.environ
-) -> dict[str, str]:
-    """The header with the key from an environment variable or a file; {} if neither is given.
+) -> str:
+    """The key from an environment variable or a file; "" if neither is given.
 
     Raises:
         RunError: there is no key, or it is invalid. The message never contains the key.
     """
     if variable is None and file is None:
-        return {}
+        return ""
     where = f"the environment variable {variable}" if variable else str(file)
     try:
         key = environ.get(variable, "") if variable else file.read_text("utf-8") if file else ""
@@ -177,4 +187,4 @@ def authorization(
     key = key.strip()
     if not key.isascii() or not key.isprintable() or not key or " " in key:
         raise RunError(f"{where} holds no key; put the key there, on one line")
-    return {"authorization": f"Bearer {key}"}
+    return key

@@ -21,7 +21,6 @@ class RepeatSampling:
     seed: int | None = None
 
     def of(self, sampling: Sampling) -> Sampling:
-        """The sampling parameters of this repeat."""
         return replace(
             sampling,
             temperature=sampling.temperature if self.temperature is None else self.temperature,

@@ -40,7 +40,6 @@ class ProgressCounts:
         self.total = self.done = self.asked = self.lost = self.retried = 0
 
     def add(self, sample: Sample) -> None:
-        """Count one sample."""
         self.done += 1
         self.asked += 1
         self.lost += sample.fault is not None

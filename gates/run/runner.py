@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from types import TracebackType
+from typing import Final, Protocol, Self
 
 from gates.contracts.errors import RunError
 from gates.contracts.sample import Sample, TransportFault
@@ -32,19 +33,45 @@ from gates.run.transport_faults import transport_fault
 class Pace:
     """How requests are made. At a concurrency of 1 replies at temperature 0 are reproducible.
 
-    A fault is retried `retries` times, after 1, 4, 16 ... times `backoff_s` seconds. After `patience` lost
-    samples in a row the arm's engine is considered gone.
+    A fault is retried `retries` times, after 1, 4, 16 ... times `backoff_s` seconds, or when the server says (at most
+    LONGEST_WAIT). `busy_retries` is the number where the server is busy (HTTP 429 and 529), if it is another. After `patience` lost samples
+    in a row the arm's engine is considered gone.
     """
 
     concurrency: int = 1
     retries: int = 2
+    busy_retries: int | None = None
     backoff_s: float = 1.0
     patience: int = 5
     timeouts: RequestTimeouts = RequestTimeouts()
 
+    def retries_after(self, status: int | None) -> int:
+        """How often a request is tried again that failed with this status."""
+        busy = status in _BUSY and self.busy_retries is not None
+        return self.busy_retries or 0 if busy else self.retries
+
 
 LATENCY_PACE: Final = Pace(retries=0)
 """The pace of the latency part: one request at a time, without retries."""
+
+
+LONGEST_WAIT: Final = 60.0
+"""The longest pause before a retry, in seconds, whatever the server says and however many came before."""
+_BUSY: Final = (429, 529)
+
+
+class RequestClient(Protocol):
+    """What makes a run's requests; `TimedClient` does. It takes and gives chat completions."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    async def ask(self, target: Target, body: bytes) -> Attempt:
+        """Send a request and read its reply to the end. Errors are recorded in the attempt and never raised."""
+        ...
 
 
 @dataclass(slots=True)
@@ -65,8 +92,9 @@ async def run(
     *,
     pace: Pace = Pace(),
     progress: RunProgress | None = None,
+    connect: Callable[[RequestTimeouts], RequestClient] = TimedClient,
 ) -> RunCounts:
-    """Make every request that is not in the store yet. `targets` maps the requests' arms.
+    """Make every request that is not in the store yet. `targets` maps the requests' arms, `connect` makes the client.
 
     When cancelled, finished samples are in the store and requests in progress are dropped.
 
@@ -85,7 +113,7 @@ async def run(
         progress.start(tally.planned, tally.present)
     try:
         with _frozen_gc(), _StoreWriter(store) as writer:
-            async with TimedClient(pace.timeouts) as client:
+            async with connect(pace.timeouts) as client:
                 await _Run(todo, targets, pace, client, writer, tally, progress).all()
     finally:
         if progress:
@@ -101,7 +129,7 @@ class _Run:
         todo: Iterable[PlannedRequest],
         targets: Mapping[str, Target],
         pace: Pace,
-        client: TimedClient,
+        client: RequestClient,
         writer: _StoreWriter,
         tally: RunCounts,
         progress: RunProgress | None,
@@ -141,9 +169,10 @@ class _Run:
             attempt = await self._client.ask(target, body)
             _raise_for_config_error(attempt, target)
             fault = attempt.fault or transport_fault(attempt.status, attempt.reads)
-            if fault is None or len(retries) >= self._pace.retries:
+            if fault is None or len(retries) >= self._pace.retries_after(attempt.status):
                 break
-            await asyncio.sleep(self._pace.backoff_s * 4 ** len(retries))
+            backoff = self._pace.backoff_s * 4 ** len(retries)
+            await asyncio.sleep(min(LONGEST_WAIT, max(backoff, attempt.retry_after or 0.0)))
             retries.append(fault)
         return Sample(
             key=planned.key,

@@ -34,5 +34,4 @@ def normalize(text: str) -> str:
 
 
 def words(text: str) -> list[str]:
-    """The words of a normalized text."""
     return normalize(text).split()

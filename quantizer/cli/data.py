@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from gates.contracts.case import Suite
-    from gates.run.target import Target
     from quantizer.data.plan import DataPlan
+    from quantizer.data.teacher import TeacherServer
 
 FOUND: Final = 1
 """The exit code when a file was read and has findings."""
+BUSY_RETRIES: Final = 12
+"""Of an answer, where a teacher is busy: a hosted one limits by the minute."""
 
 
 def add(verbs: Any) -> None:
     """Add the commands and their flags. verbs: the result of argparse's `add_subparsers`."""
-    words = "generate conversations with tools with a teacher model behind an OpenAI-compatible URL"
+    words = "generate conversations with tools: with a teacher model behind OpenAI's or Anthropic's API, or from a plan alone"
     _generate(verbs.add_parser("generate", help=words, description=words))
     words = (
         "check conversations for training: the gates' detectors, tool calls, duplicates, overlap with suites"
@@ -43,8 +45,11 @@ def _generate(parser: argparse.ArgumentParser) -> None:
         metavar="M",
         help="the model's name on the teacher's server (default: the first that it lists)",
     )
-    option("--dialect", choices=("openai", "vllm", "llama-server"), default="openai",
-           help="how thinking is switched off; openai has no such switch (default: %(default)s)")  # fmt: skip
+    option("--dialect", choices=("openai", "vllm", "llama-server", "anthropic"), default="openai",
+           help="anthropic: the Messages API; else chat completions, and how thinking is switched, for which openai has "
+                "nothing (default: %(default)s)")  # fmt: skip
+    option("--thinking", type=int, default=0, metavar="TOKENS",
+           help="let the teacher think so long before each answer, and keep its thoughts (default: thinking is off)")  # fmt: skip
     option("--count", action="append", default=[], metavar="CATEGORY=N",
            help="the number of conversations of a category (default: the plan's); may be repeated")  # fmt: skip
     option("--language", action="append", default=[], metavar="L", help="only these of the plan's languages")
@@ -96,28 +101,33 @@ def run_generate(args: argparse.Namespace) -> int:
     _at_least_one(args.concurrency, "--concurrency")
     if args.written:
         plan = written(plan)
-    target = None if args.written else _teacher(args)
+    teacher = None if args.written else _teacher(args)
     timeouts = RequestTimeouts(idle=args.timeout, total=args.timeout)
-    job = GenerationJob(plan, _counts(plan, args.count), target, _suites(args.suite),
-              Pace(concurrency=args.concurrency, timeouts=timeouts))  # fmt: skip
+    pace = Pace(concurrency=args.concurrency, timeouts=timeouts, busy_retries=BUSY_RETRIES)
+    job = GenerationJob(plan, _counts(plan, args.count), teacher, _suites(args.suite), pace)
     manifest = generate(job, args.out, now=datetime.now(UTC), quiet=args.json)
     print(json.dumps(manifest, indent=2, ensure_ascii=False) if args.json else _summary(manifest, args.out))
     return 0
 
 
-def _teacher(args: argparse.Namespace) -> Target:
-    """The teacher that the flags name. Raises UnavailableError."""
+def _teacher(args: argparse.Namespace) -> TeacherServer:
+    """The teacher that the flags name. Raises UnavailableError, and RecipeError for flags that do not fit together."""
     from gates.contracts.errors import RunError
     from gates.detect.label import first_model
-    from gates.run.http import authorization
-    from quantizer.core.errors import UnavailableError
-    from quantizer.data.generate import teacher
+    from gates.run.http import read_key
+    from quantizer.core.errors import RecipeError, UnavailableError
+    from quantizer.data.teacher import make_teacher
 
+    if args.thinking < 0:
+        raise RecipeError("--thinking must be a number of tokens, or 0")
+    if args.dialect == "anthropic" and (args.key_file or not args.model):
+        raise RecipeError("--dialect anthropic needs --model, and takes the key from --key-env only")
     try:
-        headers = authorization(variable=args.key_env, file=args.key_file)
-        base = args.url.rstrip("/").removesuffix("/v1")
-        teacher(base, "", args.dialect, {})  # report an invalid address before it is used
-        return teacher(base, args.model or first_model(base), args.dialect, headers)
+        key = read_key(variable=args.key_env, file=args.key_file)
+        base = make_teacher(
+            args.url, "", args.dialect
+        ).target.url  # an invalid address is told before it is used
+        return make_teacher(base, args.model or first_model(base), args.dialect, key, args.thinking)
     except RunError as error:
         raise UnavailableError(str(error)) from None
 

@@ -47,14 +47,21 @@ Row = Mapping[str, Any]
 
 
 class DataCollector:
-    """All categories of a plan. counts: the number of conversations wanted, by category."""
+    """All categories of a plan. counts: the number of conversations wanted, by category. thinking: tokens that the teacher
+    may think before each answer; a row then keeps its thoughts, and must have one."""
 
     def __init__(
-        self, plan: DataPlan, counts: Mapping[str, int], arm: Arm, checks: Sequence[ContaminationCheck] = ()
+        self,
+        plan: DataPlan,
+        counts: Mapping[str, int],
+        arm: Arm,
+        checks: Sequence[ContaminationCheck] = (),
+        thinking: int = 0,
     ) -> None:
         self.plan, self._arm, self._checks, self._digest = plan, arm, checks, plan.digest
+        self._thinking = thinking
         self._categories = [
-            _CategoryProgress(plan, c, counts.get(c.name, c.count), self.block_reason)
+            _CategoryProgress(plan, c, counts.get(c.name, c.count), self.block_reason, thinking > 0)
             for c in plan.categories
         ]
         self._seen = NearDuplicates()
@@ -117,7 +124,8 @@ class DataCollector:
         return found
 
     def _ask(self, conversation: ConversationBuilder) -> PlannedRequest:
-        sampling = replace(self.plan.sampling, seed=conversation.seed)
+        most = self.plan.sampling.max_tokens + self._thinking
+        sampling = replace(self.plan.sampling, seed=conversation.seed, max_tokens=most)
         return planned_request(
             self._digest, self._arm, conversation.case(), sampling, conversation.step, "whole"
         )
@@ -147,8 +155,10 @@ class DataCollector:
 class _CategoryProgress:
     """One category: its scripts, and the conversations that were started."""
 
-    def __init__(self, plan: DataPlan, category: Category, count: int, block_reason: BlockReason) -> None:
-        self.category, self.count = category, count
+    def __init__(
+        self, plan: DataPlan, category: Category, count: int, block_reason: BlockReason, thinking: bool
+    ) -> None:
+        self.category, self.count, self._thinking = category, count, thinking
         self.conversations: list[ConversationBuilder] = []
         self._limit = plan.tries * count + SPARE
         self._scripts: Iterator[ConversationScript] = make_scripts(plan, category, block_reason)
@@ -178,7 +188,7 @@ class _CategoryProgress:
             if script is None:
                 self._said_all = True
                 break
-            self.conversations.append(ConversationBuilder(script))
+            self.conversations.append(ConversationBuilder(script, self._thinking))
             if not script.blocked:
                 live.append(self.conversations[-1])
                 missing -= 1
@@ -220,14 +230,14 @@ OPEN: Final = (ConversationState.ASKED, ConversationState.RESULT)
 
 
 class ConversationBuilder:
-    """A conversation being built from a script.
+    """A conversation being built from a script. thinking: thoughts are kept, and there has to be one.
 
     messages: all so far. reason: why it was rejected. duplicate: set from outside if another kept conversation is
     too similar.
     """
 
-    def __init__(self, script: ConversationScript) -> None:
-        self.script = script
+    def __init__(self, script: ConversationScript, thinking: bool = False) -> None:
+        self.script, self._thinking = script, thinking
         self.messages: list[dict[str, Any]] = []
         self.state, self.reason, self.duplicate = ConversationState.ASKED, "", ""
         self._index = self._step = self._calls = 0
@@ -288,7 +298,7 @@ class ConversationBuilder:
         row: dict[str, Any] = {"id": self.script.id, "messages": self.messages}
         if self.script.tools:
             row["tools"] = list(self.script.tools)
-        row["chat_template_kwargs"] = {"enable_thinking": False}
+        row["chat_template_kwargs"] = {"enable_thinking": self._thinking}
         return row | {"category": self.script.category, "language": self.script.language}
 
     def written(self) -> Reply:
@@ -318,6 +328,8 @@ class ConversationBuilder:
 
     def _message(self, reply: Reply) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": reply.content.strip()}
+        if self._thinking and reply.reasoning.strip():
+            message["reasoning_content"] = reply.reasoning.strip()
         if reply.calls:
             message["tool_calls"] = [
                 {
@@ -337,10 +349,15 @@ class ConversationBuilder:
     def _next_turn(self) -> None:
         self._index += 1
         if self._index == len(self.script.turns):
-            self.state = ConversationState.KEPT
+            self._end()
             return
         self.messages.append({"role": "user", "content": self._part.say})
         self.state = ConversationState.ASKED
+
+    def _end(self) -> None:
+        self.state = ConversationState.KEPT
+        if self._thinking and not any("reasoning_content" in message for message in self.messages):
+            self.reject("thought: none")
 
 
 def _broken(reply: Reply) -> str:
@@ -349,6 +366,8 @@ def _broken(reply: Reply) -> str:
         return f"lost: {reply.fault.kind}"
     if reply.error is not None:
         return f"refused: HTTP {reply.status}"
+    if reply.finish_reason == "content_filter":
+        return "refused: by the teacher"
     if reply.finish_reason == "length" or not reply.complete:
         return "cut off: " + ("too many tokens" if reply.finish_reason == "length" else "no end")
     return ""

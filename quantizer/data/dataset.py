@@ -21,13 +21,15 @@ from quantizer.data.render import SWITCH, Renderer, Thinking, TrainingSample
 @dataclass(frozen=True)
 class Dataset:
     """samples: in the order of the file. conversations: number of lines read. dropped: number of samples left out,
-    by reason. file_digest: of the file. pad: the padding token id."""
+    by reason. file_digest: of the file. pad: the padding token id. mix: facts about the traces among the samples, if
+    there are any (`quantizer.data.mix`)."""
 
     samples: tuple[TrainingSample, ...]
     conversations: int
     pad: int
     file_digest: str
     dropped: Mapping[str, int] = field(default_factory=dict)
+    mix: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def tokens(self) -> int:
@@ -53,6 +55,7 @@ class Dataset:
             "assistant_tokens": self.learned,
             "dropped": dict(self.dropped),
             "rendered": self.digest,
+            **({"mix": dict(self.mix)} if self.mix else {}),
         }
 
 
@@ -77,17 +80,25 @@ def load_dataset(
     dropped: Counter[str] = Counter()
     count = 0
     for count, row in enumerate(islice(rows.read(path), conversations), start=1):
-        for sample in renderer.samples(
-            row if thinking == "as_is" else _unthinking(row, opened=count % 2 == 0)
-        ):
-            if len(sample.ids) > max_tokens:
-                dropped[f"longer than {max_tokens} tokens"] += 1
-            else:
-                kept.append(_checked(sample, row.where))
+        samples = renderer.samples(row if thinking == "as_is" else _unthinking(row, opened=count % 2 == 0))
+        kept += [_checked(sample, row.where) for sample in short_enough(samples, max_tokens, dropped)]
     if not kept:
         why = "; ".join(f"{n} {reason}" for reason, n in dropped.items()) or "it is empty"
         raise DataError(f"{path}: holds no sample that can be used ({why})")
     return Dataset(tuple(kept), count, renderer.pad, rows.file_digest(path), dict(dropped))
+
+
+def short_enough(
+    samples: Iterable[TrainingSample], max_tokens: int, dropped: Counter[str]
+) -> list[TrainingSample]:
+    """The samples of at most so many tokens; the others are counted."""
+    kept = []
+    for sample in samples:
+        if len(sample.ids) > max_tokens:
+            dropped[f"longer than {max_tokens} tokens"] += 1
+        else:
+            kept.append(sample)
+    return kept
 
 
 def digest(samples: Iterable[TrainingSample]) -> str:

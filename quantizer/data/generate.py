@@ -3,7 +3,7 @@ plan that has the answers in it needs no teacher, and gives the same bytes every
 
 The output folder:
 
-  ledger.jsonl           every answer as received, flushed to disk before it is used. A killed run continues from
+  ledger.jsonl           every answer as a chat completion, flushed to disk before it is used. A killed run continues from
                          here and never asks for the same answer twice. Not where the plan answers itself
   conversations.jsonl    the rows, for `manners quantize … --data`
   held_out.jsonl         the plan's share of rows that are not for training, if it names one
@@ -35,13 +35,14 @@ from gates.contracts.sample import Sample
 from gates.reply.reply import read_reply
 from gates.run.runner import Pace, run
 from gates.run.sample_store import SampleStore
-from gates.run.target import Arm, Dialect, Target
+from gates.run.target import Arm, Target, Variant
 from gates.suite.contamination import ContaminationCheck
 from gates.suite.normalize import normalize
 from quantizer.core.errors import DataError, ExportError, UnavailableError
 from quantizer.data.collector import ARM, DataCollector
 from quantizer.data.conversation import file_digest
 from quantizer.data.plan import DataPlan
+from quantizer.data.teacher import TeacherServer
 
 SCHEMA: Final = "manners/data/v1"
 LEDGER: Final = "ledger.jsonl"
@@ -61,7 +62,7 @@ class GenerationJob:
 
     plan: DataPlan
     counts: Mapping[str, int]
-    teacher: Target | None
+    teacher: TeacherServer | None
     suites: Sequence[Suite]
     pace: Pace = Pace()
 
@@ -70,15 +71,6 @@ ITSELF: Final = Target(
     url="http://127.0.0.1", served_model="", dialect="openai", artefact="sha256:", engine="sha256:"
 )
 """Stands for the teacher where a plan answers itself; nothing is sent to it."""
-
-
-def teacher(url: str, model: str, dialect: Dialect, headers: Mapping[str, str]) -> Target:
-    """A teacher. It is identified by its model name, because its address may change while a run is stopped."""
-    name = f"sha256:{hashlib.sha256(model.encode()).hexdigest()}"
-    base = url.rstrip("/").removesuffix("/v1")
-    return Target(
-        url=base, served_model=model, dialect=dialect, artefact=name, engine=name, headers=dict(headers)
-    )
 
 
 def generate(job: GenerationJob, out: Path, *, now: datetime, quiet: bool = False) -> dict[str, Any]:
@@ -94,13 +86,15 @@ def generate(job: GenerationJob, out: Path, *, now: datetime, quiet: bool = Fals
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ExportError(f"{out}: cannot be made ({error.strerror})") from None
-    arm = Arm(ARM, job.teacher or ITSELF)
-    collector = DataCollector(job.plan, job.counts, arm, [ContaminationCheck(suite) for suite in job.suites])
-    origin = (
-        _written_by_plan(collector, out)
-        if job.teacher is None
-        else _taught(collector, arm, job, out, now, quiet)
-    )
+    teacher = job.teacher
+    checks = [ContaminationCheck(suite) for suite in job.suites]
+    if teacher is None:
+        collector = DataCollector(job.plan, job.counts, Arm(ARM, ITSELF), checks)
+        origin = _written_by_plan(collector, out)
+    else:
+        arm = Arm(ARM, teacher.target, Variant(thinking=teacher.thinking > 0))
+        collector = DataCollector(job.plan, job.counts, arm, checks, thinking=teacher.thinking)
+        origin = _taught(collector, teacher, job, out, now, quiet)
     if short := collector.shortfalls():
         raise DataError(
             f"{out}: {'; '.join(short)}. Nothing was written; ask for fewer with --count, or for more tries with "
@@ -119,41 +113,49 @@ def _written_by_plan(collector: DataCollector, out: Path) -> dict[str, Any]:
 
 
 def _taught(
-    collector: DataCollector, arm: Arm, job: GenerationJob, out: Path, now: datetime, quiet: bool
+    collector: DataCollector,
+    teacher: TeacherServer,
+    job: GenerationJob,
+    out: Path,
+    now: datetime,
+    quiet: bool,
 ) -> dict[str, Any]:
     """Let the teacher answer; what the manifest says of it."""
-    target = arm.target
+    target = teacher.target
     arms = {ARM: (target.artefact, target.engine)}
     with SampleStore(out / LEDGER, suite=job.plan.digest, arms=arms) as ledger:
         (out / MANIFEST).unlink(missing_ok=True)  # the rows are about to change
-        asyncio.run(_collect(collector, ledger, job, quiet))
+        asyncio.run(_collect(collector, ledger, teacher, job.pace, quiet))
         asked = len(ledger)
     return {
         "created": now.isoformat(timespec="seconds"),
-        "teacher": {"model": target.served_model, "dialect": target.dialect},
+        "teacher": {"model": target.served_model, "dialect": teacher.api.name, "thinking": teacher.thinking},
         "answers_asked_for": asked,
     }
 
 
-async def _collect(collector: DataCollector, ledger: SampleStore, job: GenerationJob, quiet: bool) -> None:
+async def _collect(
+    collector: DataCollector, ledger: SampleStore, teacher: TeacherServer, pace: Pace, quiet: bool
+) -> None:
     """Ask until no conversation is open."""
     book: dict[str, Sample] = {sample.key.digest: sample for sample in ledger.samples()}
     display = ProgressDisplay(
         collector, lambda sample: book.__setitem__(sample.key.digest, sample), quiet=quiet
     )
     with closing(display):
-        while pairs := collector.next_requests(ROUND * job.pace.concurrency):
+        while pairs := collector.next_requests(ROUND * pace.concurrency):
             new = [ask for _, ask in pairs if ask.key.digest not in book]
             if new:
-                await _ask(new, ledger, job, display)
+                await _ask(new, ledger, teacher, pace, display)
             for conversation, ask in pairs:
                 collector.feed(conversation, read_reply(book[ask.key.digest]))
 
 
-async def _ask(new: Iterable[Any], ledger: SampleStore, job: GenerationJob, display: ProgressDisplay) -> None:
-    assert job.teacher is not None
+async def _ask(
+    new: Iterable[Any], ledger: SampleStore, teacher: TeacherServer, pace: Pace, display: ProgressDisplay
+) -> None:
     try:
-        await run(new, {ARM: job.teacher}, ledger, pace=job.pace, progress=display)
+        await run(new, {ARM: teacher.target}, ledger, pace=pace, progress=display, connect=teacher.client)
     except RunError as error:
         if isinstance(error.__cause__, OSError):
             raise ExportError(str(error)) from None

@@ -14,7 +14,7 @@ prompt of an engine, and every turn is learned once. No `{% generation %}` marks
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
@@ -22,7 +22,7 @@ import numpy as np
 
 from gates.contracts import strict_json
 from quantizer.core.errors import DataError, SourceError
-from quantizer.data.conversation import Conversation
+from quantizer.data.conversation import Conversation, Message
 
 Thinking = Literal["as_is", "none"]
 SWITCH: Final = "enable_thinking"
@@ -63,8 +63,10 @@ class Renderer:
         """The prompt that an engine builds from the messages before one of the assistant. Raises DataError."""
         return self._apply(conversation, turn, opened=True)
 
-    def samples(self, conversation: Conversation) -> list[TrainingSample]:
-        """The row as samples.
+    def samples(
+        self, conversation: Conversation, learns: Callable[[Message], bool] = lambda message: True
+    ) -> list[TrainingSample]:
+        """The row as samples. learns: which of the assistant's messages are learned; the others are only read.
 
         Raises DataError if the template rejects the row, or begins a turn differently from how it writes it, or if
         a reply has no end.
@@ -76,7 +78,7 @@ class Renderer:
             prompt, reply = self._turn(conversation, turn)
             if not done or not done[-1].goes_on(prompt):
                 done.append(_SampleBuilder())
-            done[-1].extend(prompt, reply)
+            done[-1].extend(prompt, reply, learns(message))
         return [draft.sample() for draft in done]
 
     def _turn(self, conversation: Conversation, turn: int) -> tuple[list[int], list[int]]:
@@ -128,10 +130,10 @@ class _SampleBuilder:
         """Whether a prompt begins with everything that was read and written so far."""
         return list(prompt[: len(self._ids)]) == self._ids
 
-    def extend(self, prompt: Sequence[int], reply: Sequence[int]) -> None:
+    def extend(self, prompt: Sequence[int], reply: Sequence[int], learned: bool) -> None:
         read = prompt[len(self._ids) :]
         self._ids += [*read, *reply]
-        self._learned += [False] * len(read) + [True] * len(reply)
+        self._learned += [False] * len(read) + [learned] * len(reply)
 
     def sample(self) -> TrainingSample:
         return TrainingSample(np.array(self._ids, np.int32), np.array(self._learned))

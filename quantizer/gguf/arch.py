@@ -251,7 +251,6 @@ def _rope(config: Config) -> dict[str, Any]:
 
 
 def _qwen35(plain: str, name: str, config: Config) -> TensorMapping:
-    """The mapping of a tensor of Qwen3.5."""
     if ".linear_attn." not in plain:
         return TensorMapping(name, numbers=_plus_one if plain.endswith("norm.weight") else None)
     keys, values = config["linear_num_key_heads"], config["linear_num_value_heads"]

@@ -56,7 +56,6 @@ def q4_k_m(name: str, dimensions: int, blocks: int, tied: bool) -> Type:
 
 
 def q5_k_m(name: str, dimensions: int, blocks: int, tied: bool) -> Type:
-    """The type of a tensor in Q5_K_M."""
     return _medium(name, dimensions, blocks, tied, Type.Q5_K)
 
 

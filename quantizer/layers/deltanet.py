@@ -77,7 +77,6 @@ def use_own(model: nn.Module) -> None:
 
 
 def uses_chunks(layer: nn.Module) -> bool:
-    """Whether `use_chunks` has changed a layer."""
     return "rule" in vars(layer)
 
 

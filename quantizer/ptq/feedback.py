@@ -38,7 +38,8 @@ VALUES: Final = tuple(sorted({sign * size for sign in (-1.0, 1.0) for size in gr
 def round_with_feedback(module: nn.Module, seen: Mapping[str, InputStats], damping: float) -> None:
     """Replace the weights of every NVFP4 layer by rounded ones, under its block scales.
 
-    seen: from `watch`, with Gram matrices. Layers that read the same tensor are rounded as one matrix.
+    seen: from `watch`, with Gram matrices. Layers that read the same tensor are rounded as one matrix. A layer that nothing
+    was seen of, as an expert that no token chose, keeps its weights, which are rounded to the nearest values.
     """
     for layers in reading_the_same(nvfp4_layers(module), seen):
         record = seen[next(iter(layers))]
@@ -96,9 +97,9 @@ def _delta(layer: NVFP4Linear, base: Source, name: str) -> Tensor:
 def reading_the_same(
     layers: Mapping[str, NVFP4Linear], seen: Mapping[str, InputStats]
 ) -> list[dict[str, NVFP4Linear]]:
-    """The layers, those together that share a record."""
+    """The layers that have a record, those together that share one."""
     found: dict[int, dict[str, NVFP4Linear]] = {}
-    for name, layer in layers.items():
+    for name, layer in ((name, layer) for name, layer in layers.items() if name in seen):
         found.setdefault(id(seen[name]), {})[name] = layer
     return list(found.values())
 

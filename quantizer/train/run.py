@@ -30,6 +30,7 @@ from quantizer.core import cost
 from quantizer.core.atomic_output import atomic_folder, check_available
 from quantizer.core.errors import RecipeError
 from quantizer.data.dataset import Dataset, load_dataset
+from quantizer.data.mix import Mix, mixed
 from quantizer.data.render import open_renderer
 from quantizer.ptq.quantize import PARITY_SAMPLES, QuantizationJob, check_export
 from quantizer.recipes.recipe import Recipe, Train, recipe_as_json
@@ -56,13 +57,14 @@ def run(
     device: str,
     resume: bool = False,
     bf16: Path | None = None,
+    mix: Mix | None = None,
     log: Log = print,
 ) -> Artefact:
     """Train a model by a recipe; the manifest of the folder that `out` has become.
 
     source: a Hugging Face folder. data: conversations, JSONL. resume: go on from the checkpoints of the same run, if
-    there are any. bf16: where to put the trained weights before their rounding too, as a GGUF is made of. Under
-    torchrun every process calls this, and the first one writes.
+    there are any. bf16: where to put the trained weights before their rounding too, as a GGUF is made of. mix: traces
+    among the data. Under torchrun every process calls this, and the first one writes.
 
     Raises QuantizerError: the recipe does not fit the model, the source or the data cannot be used, the loss is no
     number any more, a checkpoint is not this run's, the result cannot be written or is not sound.
@@ -77,9 +79,7 @@ def run(
         raise RecipeError("lora: adapters train on one GPU; leave [lora] out to shard the weights")
     log = log if world.rank == 0 else _nothing
     opened = open_source(source)
-    samples = load_dataset(
-        data, open_renderer(source), max_tokens=settings.max_tokens, thinking=settings.thinking
-    )
+    samples = _data(data, mix, source, settings)
     job = QuantizationJob(recipe, opened, samples, device)
     log(_summary(samples))
     saved = Checkpoints(out.with_name(f"{out.name}.training"), _about(job), world)
@@ -94,6 +94,16 @@ def run(
             _write(job, finished, trainer.records, out, bf16, now)
         saved.remove()
     return artefact.load(out)
+
+
+def _data(data: Path, mix: Mix | None, source: Path, settings: Train) -> Dataset:
+    renderer = open_renderer(source)
+    if mix and settings.thinking == "none":
+        raise RecipeError(
+            'train.thinking = "none" teaches not to think, and --mix to go on thinking; leave one out'
+        )
+    made = load_dataset(data, renderer, max_tokens=settings.max_tokens, thinking=settings.thinking)
+    return mixed(made, mix, renderer, max_tokens=settings.max_tokens, seed=settings.seed) if mix else made
 
 
 def _train(
@@ -230,6 +240,10 @@ def _origin(job: QuantizationJob) -> Provenance:
 
 def _summary(data: Dataset) -> str:
     dropped = "".join(f", {count} left out ({reason})" for reason, count in data.dropped.items())
+    if data.mix:
+        dropped += (
+            f"; {data.mix['conversations']} traces with {data.mix['assistant_tokens']:,} tokens among them"
+        )
     return (
         f"{data.conversations} conversations, {len(data.samples)} samples, {data.tokens:,} tokens, "
         f"{data.learned:,} of them the assistant's{dropped}"

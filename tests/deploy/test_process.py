@@ -66,7 +66,7 @@ async def up(engine: ProcessEngine) -> AsyncIterator[EngineState]:
 
 def group_of(leader: int) -> set[int]:
     """The living processes of a group."""
-    return {int(path.name) for path in process._members(leader) if lives(int(path.name))}
+    return {int(path.name) for path in process.members(leader) if lives(int(path.name))}
 
 
 async def gone(pids: set[int]) -> bool:

@@ -21,7 +21,7 @@ from tests.scale import PATIENCE
 
 pytestmark = [pytest.mark.promotion, pytest.mark.engine, pytest.mark.timeout(600)]
 
-PHASES = [phase for phase in PATHS[OperationKind.PROMOTE] if phase not in FINAL]
+PHASES = [*(phase for phase in PATHS[OperationKind.PROMOTE] if phase not in FINAL), OperationPhase.SHIFTING]
 
 
 async def begun(gateway: Gateway, config: Config, engine: str | list[str] = "large") -> str:
@@ -38,7 +38,7 @@ async def test_a_gateway_that_is_killed_comes_up_with_one_engine_that_serves(
     tmp_path: Path, phase: OperationPhase
 ) -> None:
     wanted = tables(tmp_path / "state")
-    wanted["promotion"]["bake_seconds"] = 1.0
+    wanted["promotion"] |= {"bake_seconds": 1.0, "shift_weights": [20, 50], "shift_seconds": 0.5}
     path = written(tmp_path, wanted)
     config = load(path)
     async with serving(path) as first:
@@ -94,14 +94,17 @@ async def test_a_server_of_another_environment_goes_with_the_gateway_and_comes_b
     assert processes_of(tmp_path) == set()
 
 
-@pytest.mark.parametrize("phase", [OperationPhase.SWITCHING, OperationPhase.ROLLING, OperationPhase.BAKING])
+@pytest.mark.parametrize(
+    "phase",
+    [OperationPhase.SHIFTING, OperationPhase.SWITCHING, OperationPhase.ROLLING, OperationPhase.BAKING],
+)
 async def test_a_gateway_that_is_killed_while_replicas_take_over_comes_up_with_one_whole_set(
     tmp_path: Path, phase: OperationPhase
 ) -> None:
-    """While they roll it goes back to the old set; once all serve it goes on."""
+    """Until all serve it goes back to the old set; after that it goes on."""
     old, new = ["small", "small-2"], ["large", "large-2"]
     wanted = tables(tmp_path / "state", live=old)
-    wanted["promotion"]["bake_seconds"] = 1.0
+    wanted["promotion"] |= {"bake_seconds": 1.0, "shift_weights": [50], "shift_seconds": 0.5}
     for name in (*old, *new):
         wanted["engines"][name] = wanted["engines"][name.partition("-")[0]]
     path = written(tmp_path, wanted)
@@ -116,7 +119,8 @@ async def test_a_gateway_that_is_killed_while_replicas_take_over_comes_up_with_o
             await asyncio.sleep(0.01)
     async with serving(path) as second:
         ended = await second.until(operation, "")
-        assert ended["phase"] == ("succeeded" if phase is OperationPhase.BAKING else "rolled_back"), ended
+        ends = {OperationPhase.BAKING: "succeeded", OperationPhase.SHIFTING: "failed"}
+        assert ended["phase"] == ends.get(phase, "rolled_back"), ended
         live = new if ended["phase"] == "succeeded" else old
         assert (await second.get("/admin/status"))["models"]["annie"]["replicas"] == live
         status, engine, said = await second.ask()

@@ -49,7 +49,7 @@ def configured(folder: Path) -> Path:
     for engine in wanted["engines"].values():
         engine["args"] = ["--ctx-size", "1024", "--threads", "1"]
     wanted["gates"]["suite"] = str(folder / "short.toml")
-    wanted["promotion"]["bake_seconds"] = 0.3
+    wanted["promotion"] |= {"bake_seconds": 0.3, "shift_weights": [50], "shift_seconds": 0.2}
     return written(folder, wanted)
 
 

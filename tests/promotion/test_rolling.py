@@ -20,6 +20,7 @@ OLD, NEW = ["small", "small-2", "small-3"], ["fp4", "fp4-2", "fp4-3"]
 def three(state: Path) -> Config:
     """Three of `small` are live; three of `fp4` wait."""
     made = tables(state, live=OLD, timeouts={"connect": 10.0, "first_token": 60.0, "idle": 60.0})
+    made["promotion"] |= {"shift_weights": [30], "shift_seconds": 0.5}
     engines = made["engines"]
     for name in (*OLD, *NEW):
         engines[name] = engines[name.partition("-")[0]]

@@ -149,6 +149,19 @@ def test_padding_goes_through_no_expert(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["default", "awq_lite", "gptq"])
+def test_an_expert_that_no_token_chose_is_rounded_all_the_same(
+    name: str, place: Path, tmp_path: Path
+) -> None:
+    """Of many experts and few conversations some see nothing; no recipe stumbles over them."""
+    source = folders.save(tiny.qwen3_moe, tmp_path / "source", num_experts=24)
+    recipe = load_recipe(name, ["calibrate.conversations=1"])
+
+    run(recipe, source, place / "rows.jsonl", tmp_path / "out", now=folders.NOW, device="cpu")
+
+    assert verify(tmp_path / "out", source).sound
+
+
 def test_sibling_experts_are_those_of_one_layer() -> None:
     names = [
         f"l.{layer}.mlp.experts.{index}.{part}"

@@ -26,6 +26,7 @@ from quantizer.experiments.study.survival import (
     read_cells,
     weights_of,
 )
+from quantizer.experiments.study.thin import thin
 from quantizer.verify import prediction
 from quantizer.verify.prediction import Prediction
 
@@ -79,6 +80,18 @@ def test_only_what_the_fine_tune_had_can_survive(tmp_path: Path) -> None:
     assert found.facts == (2, 3)  # c1 to c3 were known, c1 no longer is; in c0 only a manner was missed
     assert found.ratio == pytest.approx(math.sqrt((30 * 0.01 + 10 * 0.09) / 40))
     assert next(one for one in cells if one.strength == BASE).ratio == 0
+
+
+def test_thin_fine_tunes_are_summed_by_case(tmp_path: Path) -> None:
+    records = {f"1.3M-seed{seed}": record(seed) for seed in (1, 2)}
+    cells = read_cells(pack(tmp_path / "ladder.tar.xz", **records))
+    mine = [one for one in cells if one.strength == "1e-5" and one.method == "default"]
+    found = thin(mine)
+    assert (found.manners[0], found.facts[0]) == pytest.approx((6 / 9, 2 / 3))
+    assert found.apart[0] == pytest.approx(0.0)
+    assert found.lost[0] == pytest.approx(2 / 10)  # three lost, one gained, of ten cases
+    for value, low, high in (found.manners, found.facts, found.apart, found.lost):
+        assert low < value < high
 
 
 def test_an_older_run_knows_its_ratio_by_how_far_it_moved(tmp_path: Path) -> None:

@@ -289,6 +289,7 @@ async function plan() {
     const { available_bytes: free, after_bytes: after } = found.memory;
     const rows = { Serves: `${found.engine} instead of ${found.incumbent}`, Starts: found.starts.join(", ") || "nothing",
       Stops: found.stops.join(", ") || "nothing", How: words(found.strategy), Memory: `${bytes(free)} free now, ${bytes(after)} after` };
+    if (found.shift_weights.length) rows.Shifted = `${found.shift_weights.join(" %, ")} % of the conversations before the switch, ${found.shift_seconds} s each`;
     if (found.phases.includes("baking")) rows.Watched = `for ${found.bake_seconds} s, and turned back if it misbehaves`;
     $("plan").replaceChildren(el("dl", { class: "plan" }, Object.entries(rows).map(([term, value]) => [el("dt", {}, term), el("dd", {}, value)])));
     wish.phases = found.phases;
@@ -349,7 +350,7 @@ async function* events(response) {
 function hear(it, { id, kind, data }) {
   it.last = id;
   if (kind === "done") it.operation = data;
-  else Object.assign(it.operation, { phase: data.phase, fault: data.fault ?? it.operation.fault });
+  else Object.assign(it.operation, { phase: data.phase, weight: data.weight, fault: data.fault ?? it.operation.fault });
   const { phase } = it.operation;
   if (!it.seen.includes(phase)) {
     it.seen.push(phase);
@@ -361,13 +362,13 @@ function hear(it, { id, kind, data }) {
 function showProgress({ operation, phases, seen }) {
   const card = $(`model-${operation.model}`);
   if (!card) return;
-  const { engine, kind, done, phase, fault: why } = operation;
+  const { engine, kind, done, phase, weight, fault: why } = operation;
   const ahead = done ? [] : phases.slice(phases.indexOf(phase) + 1).filter((name) => !seen.includes(name));
   const look = (name) => (name !== phase || phase === "succeeded" ? "past" : done ? "bad" : "now");
   const now = (name) => (name === phase && !done ? "step" : null);
   card.querySelector(".progress").hidden = false;
-  paint(card.querySelector(".told"), [operation.id, phase], () =>
-    [el("strong", {}, `${kind === "promote" ? "Promotion" : "Rollback"} to ${engine}`), " ", chip(phase)]);
+  paint(card.querySelector(".told"), [operation.id, phase, weight], () =>
+    [el("strong", {}, `${kind === "promote" ? "Promotion" : "Rollback"} to ${engine}`), " ", chip(phase), weight ? ` ${weight} % of the conversations` : ""]);
   paint(card.querySelector(".track"), [operation.id, seen, ahead, done], () => [
     ...seen.map((name) => el("li", { class: look(name), "aria-current": now(name) }, words(name))),
     ...ahead.map((name) => el("li", {}, words(name)))]);

@@ -51,7 +51,6 @@ def _flashinfer_archs() -> "list[str] | None":
 
 
 def main() -> None:
-    """Print it."""
     ptxas = _say("ptxas", "--version") or _say("/usr/local/cuda/bin/ptxas", "--version")
     nvcc = _say("nvcc", "--version") or _say("/usr/local/cuda/bin/nvcc", "--version")
     facts = {

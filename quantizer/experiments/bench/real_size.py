@@ -1,212 +1,317 @@
-"""The real size. Either a random Qwen3.5-9B through the whole quantizer (quantizer.experiments.bench.real_path):
+"""A model of the real size, a random Qwen3.5-9B, through the whole quantizer:
 
     python -m quantizer.experiments.bench.real_size --out FILE.json [--steps NAME,…] [--shape tiny|9b] [--place DIR]
 
-Or training alone, under a cap on GPU memory: peak bytes and tokens/s of Qwen3.5's shapes.
+Every step runs in a process of its own, most of them by the command that a user would type, and ModelOpt does the same
+beside it. After each step the table is written, so that a run that is cut off keeps what it has.
 
-    python -m quantizer.experiments.bench.real_size --training [--only NAME ...] [--json FILE] [--budget SECONDS]
-
-For training, the models are random, a step is 4,096 random tokens in two rows, of which 27 % are the assistant's. A setting runs in
-a process of its own, from building the model to the last step, under `torch.cuda.set_per_process_memory_fraction`. The
-peaks are torch's: allocated, what tensors took; reserved, what the allocator took from the GPU, which the cap is about.
+  device   what torch took from the GPU (`max_memory_reserved`)
+  host     the process's largest resident memory (VmHWM); parts of files that were mapped count
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
 import os
-import statistics
+import platform
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import torch
-
-from quantizer.data.batches import collate
-from quantizer.experiments.bench.model import even_rows, random_qwen3_5
 from quantizer.experiments.bench.shapes import SHAPES
-from quantizer.recipes.recipe import Layers, Train
 
 GIB: Final = 2**30
-TOKENS: Final = 4096
-SHARE: Final = 0.27
-WARM: Final = 3
-"""Steps that are not timed: the first one measures the gradient's shares, and kernels are compiled in it."""
+CAP: Final = 48.0
+"""GiB that training may take from the GPU."""
+CONVERSATIONS: Final = 512
+SERVER: Final = "vllm-0.24"
+LEAST: Final = 20.0
+"""Seconds that must be left for a step to begin."""
+TRAINED: Final = "--set train.optimizer=adamw_8bit --set train.recompute=true --set train.max_steps=4"
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """One line of the table. cap: GiB that the process may take from the GPU. tokens: of a step, in so many rows. share: of
-    the tokens that are learned."""
+class PathStep:
+    """One step. command: of `manners quantize`, with names of folders in braces; without one, a function of this module.
+    makes: the folder that it writes. drops: folders that are removed before it begins. cap: GiB of the GPU."""
 
     name: str
-    shape: str
-    settings: Train
-    cap: float
-    steps: int = 12
-    tokens: int = TOKENS
-    rows: int = 2
-    share: float = SHARE
+    command: str = ""
+    makes: str = ""
+    drops: tuple[str, ...] = ()
+    cap: float | None = None
 
 
-def all_settings() -> list[Setting]:
-    """All of them, in the order in which they run."""
-    exact = Train(lr=1e-5, warmup=0.0, schedule="constant", epochs=1, save=1, recompute=True)
-    eight, four = replace(exact, optimizer="adamw_8bit"), replace(exact, optimizer="adamw_4bit")
-    some: dict[str, Any] = {"shape": "9B, 8 layers", "cap": 130.0, "steps": 8}
-    return [
-        Setting("9B QAT, 8 bits", "9B", eight, 48.0),
-        Setting("9B QAD, 8 bits", "9B", replace(eight, loss="kl"), 48.0),
-        Setting("8 layers QAT, exact", settings=exact, **some),
-        Setting("8 layers QAT, 8 bits", settings=eight, **some),
-        Setting(
-            "9B QAT, 8 bits, every token learned, one row", "9B", eight, 48.0, steps=6, rows=1, share=1.0
-        ),
-        Setting("27B QAT, 4 bits", "27B", four, 100.0, steps=8),
-        Setting("27B QAD, 4 bits", "27B", replace(four, loss="kl"), 100.0, steps=8),
-        Setting("9B QAT, 4 bits", "9B", four, 48.0, steps=8),
-    ]
+PATH_STEPS: Final = (
+    PathStep("make", makes="bf16"),
+    PathStep("ptq", "ptq --recipe default --source {bf16} --data {data} --out {nvfp4} --json --force", "nvfp4"),
+    PathStep("modelopt", makes="theirs"),
+    PathStep("verify", "verify {nvfp4} --json", drops=("theirs",)),
+    PathStep("verify_source", "verify {nvfp4} --source {bf16} --json"),
+    PathStep("surgery", f"surgery {{nvfp4}} --for {SERVER} --out {{wrapped}} --json", "wrapped"),
+    PathStep("gguf", "gguf {bf16} --type q4_k_m --out {gguf} --force", "gguf"),
+    PathStep("awq", "ptq --recipe awq_lite --source {bf16} --data {data} --out {awq} --json --force", "awq"),
+    PathStep("risk", "risk --base {bf16} --source {bf16} --json"),
+    PathStep("delta", "ptq --recipe delta --base {bf16} --source {bf16} --data {data} --out {delta} --json --force",
+             "delta", ("awq",)),
+    PathStep("modelopt_awq", makes="theirs", drops=("delta",)),
+    PathStep("llama_cpp"),
+    PathStep("qat", f"qat --source {{bf16}} --data {{data}} --out {{qat}} --json --force {TRAINED}", "qat",
+         ("theirs", "nvfp4", "wrapped", "gguf"), CAP),
+    PathStep("qad", f"qad --source {{bf16}} --data {{data}} --out {{qad}} --json --force {TRAINED}", "qad", ("qat",), CAP),
+)  # fmt: skip
+"""In the order of their importance, as far as one needs another. With --force: a plan's guess must not end a measurement."""
+RATIOS: Final = (("ptq", "modelopt"), ("awq", "modelopt_awq"))
+"""A step of ours, and ModelOpt's for the same."""
 
 
-TINY: Final = Setting(
-    "tiny", "tiny", Train(loss="kl", epochs=1, save=1, optimizer="adamw_8bit"), 1.0, steps=5, tokens=128
-)
+def shape_of(name: str) -> dict[str, Any]:
+    """What differs from `Qwen3_5TextConfig()`. The tokenizer has 2,048 tokens; the real vocabulary is kept where it is
+    real."""
+    named = {shape.lower(): changes for shape, changes in SHAPES.items()}
+    return {**named[name], "vocab_size": 2048} if name == "tiny" else named[name]
 
 
-def measure(setting: Setting, device: str) -> dict[str, Any]:
-    """Run one setting in this process. Times are medians over the steps after `WARM`."""
-    from quantizer.layers.attach import attach, make_plan
-    from quantizer.layers.deltanet import use_chunks
-    from quantizer.layers.linear import hold_weights
-    from quantizer.ptq.calibrate import calibrate
-    from quantizer.train.learner import Learner, teacher_states
-    from quantizer.train.loop import Trainer
-    from quantizer.train.optimizer_in_backward import OptimizerInBackward
-    from quantizer.train.speed import Hold, compile_blocks, recompute, share_inputs
+# --------------------------------------------------------------------------------- a step, in its own process
 
-    cuda = device == "cuda"
-    if cuda:
+
+def run_part(part: PathStep, place: Path, shape: str, scratch: Path) -> dict[str, Any]:
+    """Run a step in this process. Returns what it took, and what the command printed about itself."""
+    import torch
+
+    from quantizer.core.cost import default_device
+
+    cuda = torch.cuda.is_available()
+    if cuda and part.cap:
         total = torch.cuda.mem_get_info()[1]
-        torch.cuda.set_per_process_memory_fraction(setting.cap * GIB / total)
-    settings = replace(setting.settings, batch_tokens=setting.tokens, micro_tokens=setting.tokens)
-    figures: dict[str, Any] = {
-        "name": setting.name,
-        "cap_gib": setting.cap,
-        "tokens": setting.tokens,
-        "rows": setting.rows,
-        "parts": {},
-    }
-    with _part(figures, "build"):
-        model: Any = random_qwen3_5(SHAPES[setting.shape], device)
-        learner = Learner(model, settings)
-    figures["parameters"] = sum(p.numel() for p in model.parameters())
-    count, length = setting.steps * setting.rows, setting.tokens // setting.rows
-    data = even_rows(count, length, setting.share, model.config.vocab_size)
-    teacher = None
-    if settings.loss != "ce":
-        with _part(figures, "teacher"):
-            teacher = teacher_states(learner, data, 0, setting.tokens, Path())
-    with _part(figures, "calibrate"):
-        attach(model, make_plan(model, Layers()))
-        calibrate(model, [collate(data, [0], 0)])
-    if settings.recompute:
-        recompute(model, settings.kept_layers)
-    hold: Any = hold_weights
+        torch.cuda.set_per_process_memory_fraction(min(1.0, part.cap * GIB / total))
+    began = time.perf_counter()
+    figures = (
+        _command(part, place, scratch)
+        if part.command
+        else globals()[f"_{part.name}"](place, shape, default_device())
+    )
     if cuda:
-        use_chunks(model, compiled=settings.compile)
-    if cuda and settings.compile:
-        share_inputs(model)
-        compile_blocks(model)
-        learner.compiled, hold = True, Hold()
-    times: list[float] = []
-    with _part(figures, "train"):
-        trainer = Trainer(
-            learner, data, 0, settings, teacher=teacher, hold=hold if settings.optimizer == "adamw" else None
-        )
-        if isinstance(trainer.weights, OptimizerInBackward):
-            figures["held_bytes"] = trainer.weights.bytes()
-        records = trainer.run(_log, lambda: times.append(time.perf_counter()))
-    each = [b - a for a, b in zip(times, times[1:], strict=False)][WARM - 1 :]
-    figures["step_seconds"] = round(statistics.median(each), 4)
-    figures["tokens_per_second"] = round(setting.tokens / statistics.median(each), 1)
-    figures["mfu"] = round(6 * figures["parameters"] * setting.tokens / statistics.median(each) / 989e12, 4)
-    figures["losses"] = [round(record.loss, 4) for record in records]
+        torch.cuda.synchronize()
+    found = {"name": part.name, "seconds": round(time.perf_counter() - began, 1)}
+    if cuda:
+        found |= {
+            "device_reserved_gib": round(torch.cuda.max_memory_reserved() / GIB, 2),
+            "device_allocated_gib": round(torch.cuda.max_memory_allocated() / GIB, 2),
+        }
+    return found | {"host_gib": round(peak_host() / GIB, 2)} | figures
+
+
+def peak_host() -> int:
+    """The largest resident memory of this process so far, in bytes."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+
+
+def folder_of(name: str, place: Path, scratch: Path) -> Path:
+    """Where a step's folder is made. What trains keeps checkpoints beside its folder, five times as large as that."""
+    return (scratch if name in ("qat", "qad") else place) / name
+
+
+def _command(part: PathStep, place: Path, scratch: Path) -> dict[str, Any]:
+    from quantizer.cli import main
+
+    names = ("bf16", "nvfp4", "wrapped", "gguf", "awq", "delta", "qat", "qad")
+    folders = {name: folder_of(name, place, scratch) for name in names}
+    argv = ["quantize", *(word.format(**folders, data=place / "rows.jsonl") for word in part.command.split())]
+    parser = argparse.ArgumentParser(prog="manners")
+    main.add(parser.add_subparsers(dest="command"))
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        code = main.run(parser.parse_args(argv))
+    figures: dict[str, Any] = {"exit": code, "command": " ".join(["manners", *argv])}
+    with contextlib.suppress(ValueError):
+        said = json.loads(out.getvalue())
+        figures |= {key: said[key] for key in ("seconds", "check", "sound", "train") if key in said}
+        figures["parts"] = figures.pop("seconds", {})
+    if part.makes:
+        figures["bytes"] = size_of(folder_of(part.makes, place, scratch))
     return figures
 
 
-@contextmanager
-def _part(figures: dict[str, Any], name: str) -> Iterator[None]:
-    """Seconds and peak memory of a `with` block."""
-    cuda = torch.cuda.is_available()
-    if cuda:
-        torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
-    began = time.perf_counter()
-    try:
-        yield
-    finally:
-        part: dict[str, float] = {}
-        if cuda:
-            part["allocated_gib"] = round(torch.cuda.max_memory_allocated() / GIB, 2)
-            part["reserved_gib"] = round(torch.cuda.max_memory_reserved() / GIB, 2)
-        part["seconds"] = round(time.perf_counter() - began, 1)
-        figures["parts"][name] = part
-        _log(f"  {name}: {json.dumps(part)}")
+def size_of(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
-def _log(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+def _make(place: Path, shape: str, device: str) -> dict[str, Any]:
+    from quantizer.experiments.bench.random_folder import write_random
+    from quantizer.experiments.nano import rows
+
+    count = write_random(place / "bf16", shape_of(shape), device)
+    rows.write(place / "rows.jsonl", CONVERSATIONS if shape != "tiny" else 4)
+    return {"parameters": count, "bytes": size_of(place / "bf16")}
 
 
-def table(done: Sequence[dict[str, Any]]) -> list[str]:
-    """As Markdown. Peaks are over everything from building the model on."""
+def _modelopt(place: Path, shape: str, device: str) -> dict[str, Any]:
+    return _theirs(place, device, "default")
+
+
+def _modelopt_awq(place: Path, shape: str, device: str) -> dict[str, Any]:
+    return _theirs(place, device, "awq_lite")
+
+
+def _theirs(place: Path, device: str, name: str) -> dict[str, Any]:
+    """ModelOpt's own calibration and export: the same layers, the same batches."""
+    import copy
+
+    from modelopt.torch.export import export_hf_checkpoint
+    from transformers import AutoModelForCausalLM
+
+    from quantizer.checkpoint.source import open_source
+    from quantizer.core.batch import hidden_states
+    from quantizer.core.cost import Cost
+    from quantizer.layers.attach import make_plan
+    from quantizer.ptq import modelopt, modelopt_cpu
+    from quantizer.ptq.quantize import QuantizationJob, _data
+    from quantizer.recipes.recipe import load_recipe
+
+    recipe, source, cost = load_recipe(name, []), place / "bf16", Cost(device)
+    mtq = modelopt_cpu.install()
+    job = QuantizationJob(recipe, open_source(source), _data(recipe, source, place / "rows.jsonl"), device)
+    with cost.part("load"):
+        options: dict[str, Any] = {"device_map": device} if device != "cpu" else {}
+        model = AutoModelForCausalLM.from_pretrained(source, dtype="bfloat16", **options).eval()
+    wanted = modelopt.config(mtq, recipe, make_plan(model, recipe.layers))
+    if recipe.awq:
+        wanted["algorithm"] = {"method": "awq_lite", "alpha_step": recipe.awq.alpha_step}
+        own = copy.deepcopy(mtq.NVFP4_AWQ_LITE_CFG)["quant_cfg"]
+        wanted["quant_cfg"] = own + wanted["quant_cfg"][len(mtq.NVFP4_DEFAULT_CFG["quant_cfg"]) :]
+    with cost.part("calibrate"), contextlib.redirect_stdout(sys.stderr):
+        mtq.quantize(model, wanted, lambda m: [hidden_states(m, batch.to(device)) for batch in job.batches()])
+    with cost.part("export"), contextlib.redirect_stdout(sys.stderr):
+        export_hf_checkpoint(model, export_dir=place / "theirs")
+    return {"parts": cost.facts()["seconds"], "bytes": size_of(place / "theirs")}
+
+
+def _llama_cpp(place: Path, shape: str, device: str) -> dict[str, Any]:
+    from quantizer.experiments.bench import first_tokens
+
+    file = next((place / "gguf").glob("*.gguf"))
+    said = first_tokens.ask_llama_cpp(file, shape_of(shape).get("vocab_size", 248320))
+    return first_tokens.judge(said, first_tokens.gguf_model(place / "bf16", file, device), device)
+
+
+# ----------------------------------------------------------------------------------------------- all of them
+
+
+def table(out: dict[str, Any]) -> list[str]:
+    """As Markdown."""
+    done = {one["name"]: one for one in out["steps"]}
     lines = [
-        "| | parameters | cap, GiB | allocated, GiB | reserved, GiB | s a step | tokens/s | MFU |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| | seconds | of them | device, GiB | host, GiB | written, GB |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
-    for one in done:
-        if "failed" in one:
-            lines.append(f"| {one['name']} | | {one['cap_gib']:g} | {one['failed']} | | | | |")
-            continue
-        peaks = [
-            max(part.get(key, 0.0) for part in one["parts"].values())
-            for key in ("allocated_gib", "reserved_gib")
-        ]
-        lines.append(
-            f"| {one['name']} | {one['parameters'] / 1e9:.2f} B | {one['cap_gib']:g} | {peaks[0]:.1f} | {peaks[1]:.1f} "
-            f"| {one['step_seconds']:.2f} | {one['tokens_per_second']:,.0f} | {one['mfu']:.1%} |"
-        )
+    lines += [row(one) for one in out["steps"]]
+    for ours, theirs in RATIOS:
+        if all("seconds" in done.get(name, {}) for name in (ours, theirs)):
+            lines += ["", ratio(done[ours], done[theirs])]
     return lines
 
 
-def _run(setting: Setting, seconds: float) -> dict[str, Any]:
-    """A setting in a process of its own; what went wrong, if it did."""
-    alone = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "OMP_NUM_THREADS": "8"}
-    failed = {"name": setting.name, "cap_gib": setting.cap}
-    command = [sys.executable, "-m", "quantizer.experiments.bench.real_size", "--one", setting.name]
+def row(one: dict[str, Any]) -> str:
+    if "failed" in one:
+        return f"| {one['name']} | {one['failed']} | | | | |"
+    parts = ", ".join(f"{name} {seconds:g}" for name, seconds in one.get("parts", {}).items())
+    written = f"{one['bytes'] / 1e9:.1f}" if "bytes" in one else ""
+    reserved = one.get("device_reserved_gib", "")
+    return f"| {one['name']} | {one['seconds']:g} | {parts} | {reserved} | {one['host_gib']:g} | {written} |"
+
+
+def ratio(ours: dict[str, Any], theirs: dict[str, Any]) -> str:
+    """Ours to ModelOpt's, in words."""
+    text = f"{ours['name']} to {theirs['name']}: {ours['seconds'] / theirs['seconds']:.2f} of the time"
+    if theirs.get("device_reserved_gib"):
+        text += f", {ours['device_reserved_gib'] / theirs['device_reserved_gib']:.2f} of the device's memory"
+    return f"{text}, {ours['host_gib'] / theirs['host_gib']:.2f} of the host's"
+
+
+def run_all(
+    names: Sequence[str],
+    shape: str,
+    place: Path,
+    out: Path | None,
+    seconds: float,
+    scratch: Path | None = None,
+) -> dict[str, Any]:
+    """Run steps, each in its own process, and write the table after each. seconds: for all of them. scratch: where what
+    trains is made; by default `place`."""
+    until, scratch = time.monotonic() + seconds, scratch or place
+    for folder in (place, scratch):
+        folder.mkdir(parents=True, exist_ok=True)
+    found = _machine(shape)
+    for part in PATH_STEPS:
+        if part.name not in names:
+            continue
+        left = until - time.monotonic()
+        one = {"name": part.name, "failed": f"not begun: {left:.0f} s left"}
+        if left > LEAST:
+            for name in (*part.drops, part.makes):
+                if name:
+                    shutil.rmtree(folder_of(name, place, scratch), ignore_errors=True)
+            one = _alone(part, shape, place, left, scratch)
+        found["steps"].append(one)
+        print(row(one), flush=True)
+        if out:
+            out = out.with_suffix(".json")
+            out.parent.mkdir(parents=True, exist_ok=True)
+            out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+            out.with_suffix(".md").write_text("\n".join(table(found)) + "\n", encoding="utf-8")
+    print("\n".join(["", *table(found)]))
+    return found
+
+
+def _machine(shape: str) -> dict[str, Any]:
+    """Asked in a child, so that this process holds no memory of a GPU."""
+    code = (
+        "import json, torch; from quantizer.core import cost; "
+        "print(json.dumps([cost.device_name(torch.device(cost.default_device())), cost.tools('nvidia-modelopt')]))"
+    )
+    device, tools = json.loads(subprocess.check_output([sys.executable, "-c", code], text=True))
+    return {"shape": shape, "device": device, "cpus": os.cpu_count(), "machine": platform.machine(),
+            "tools": tools, "steps": []}  # fmt: skip
+
+
+def _alone(part: PathStep, shape: str, place: Path, seconds: float, scratch: Path) -> dict[str, Any]:
+    """A step in a process of its own; what went wrong, if it did."""
+    figures = place / ".result.json"
+    figures.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "quantizer.experiments.bench.real_size", "--shape", shape,
+               "--place", str(place), "--scratch", str(scratch), "--part", part.name]  # fmt: skip
+    alone = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"} if part.cap else {}
     try:
-        done = subprocess.run(
-            command, env=os.environ | alone, stdout=subprocess.PIPE, text=True, timeout=seconds, check=False
-        )
+        code = subprocess.run(command, env=os.environ | alone, timeout=seconds, check=False).returncode
     except subprocess.TimeoutExpired:
-        return {**failed, "failed": f"not done in {seconds:.0f} s"}
-    try:
-        return dict(json.loads(done.stdout.splitlines()[-1]))
-    except (IndexError, ValueError):
-        return {**failed, "failed": f"exit code {done.returncode}"}
+        return {"name": part.name, "failed": f"not done in {seconds:.0f} s"}
+    if not figures.exists():
+        return {"name": part.name, "failed": f"exit code {code}"}
+    found: dict[str, Any] = json.loads(figures.read_text(encoding="utf-8"))
+    return found if not found.get("exit") else found | {"failed": f"exit code {found['exit']}"}
+
+
+def one_part(name: str, shape: str, place: Path, scratch: Path) -> int:
+    """The child's side: run a step and leave its result."""
+    part = next(part for part in PATH_STEPS if part.name == name)
+    found = run_part(part, place, shape, scratch)
+    (place / ".result.json").write_text(json.dumps(found), encoding="utf-8")
+    return 0
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run what is asked for, as far as it fits the budget, and print the table."""
-    from quantizer.experiments.bench import real_path
-
-    names = [part.name for part in real_path.PATH_STEPS]
+    names = [part.name for part in PATH_STEPS]
     parser = argparse.ArgumentParser(
         prog="python -m quantizer.experiments.bench.real_size",
         description=__doc__,
@@ -219,55 +324,15 @@ def main(arguments: list[str] | None = None) -> int:
     option("--scratch", type=Path, help="where qat and qad are made, with 45 GB of checkpoints (--place)")
     option("--out", type=Path, metavar="FILE.json", help="the results, beside a table as FILE.md")
     option("--part", help=argparse.SUPPRESS)
-    option("--training", action="store_true", help="training alone, on models in memory")
-    option("--only", nargs="+", metavar="NAME", help="with --training: these settings")
-    option("--one", metavar="NAME", help="with --training: this one, in this process; one line of JSON")
-    option("--json", type=Path, metavar="FILE", help="with --training: write everything there, as it comes")
     option("--budget", type=float, default=1200.0, metavar="SECONDS", help="for all (%(default)s)")
     given = parser.parse_args(arguments)
-    if given.training or given.one:
-        return _training(given)
     if given.part:
-        return real_path.one_part(given.part, given.shape, given.place, given.scratch or given.place)
+        return one_part(given.part, given.shape, given.place, given.scratch or given.place)
     asked = given.steps.split(",")
     if unknown := sorted(set(asked) - set(names)):
         parser.error(f"--steps: there is no {unknown[0]}; known: {', '.join(names)}")
-    done = real_path.run_all(asked, given.shape, given.place, given.out, given.budget, given.scratch)
+    done = run_all(asked, given.shape, given.place, given.out, given.budget, given.scratch)
     return int(any("failed" in one for one in done["steps"]))
-
-
-def _training(given: argparse.Namespace) -> int:
-    """Run the settings that fit the budget, and print the table."""
-    from quantizer.core.cost import default_device, device_name
-
-    named = {setting.name: setting for setting in (*all_settings(), TINY)}
-    if given.one:
-        setting, figures = named[given.one], {}
-        try:
-            figures = measure(setting, default_device())
-        except torch.OutOfMemoryError as error:
-            figures = {"name": setting.name, "cap_gib": setting.cap, "failed": "out of memory"}
-            _log(str(error))
-        print(json.dumps(figures))
-        return 0
-    if not torch.cuda.is_available():
-        print("this measures a GPU, and torch sees none", file=sys.stderr)
-        return 69
-    until = time.monotonic() + given.budget
-    out: dict[str, Any] = {
-        "gpu": device_name(torch.device("cuda")),
-        "torch": torch.__version__,
-        "results": [],
-    }
-    for setting in all_settings():
-        if given.only and setting.name not in given.only or until - time.monotonic() < 30:
-            continue
-        out["results"].append(_run(setting, until - time.monotonic()))
-        print(table(out["results"])[-1], flush=True)
-        if given.json:
-            given.json.write_text(json.dumps(out, indent=1) + "\n")
-    print("\n".join(table(out["results"])))
-    return 0
 
 
 if __name__ == "__main__":

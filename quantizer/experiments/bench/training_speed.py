@@ -13,6 +13,10 @@ qad    the same with a teacher
 row    QAT of one row of 4,096 tokens
 before QAT on transformers' own recurrence
 
+Only where they are asked for (`--only`): `four`, `layers`, `layers-exact`, `27b` and `27b-qad`, other sizes and optimizers.
+A part runs from building the model to its last step under `torch.cuda.set_per_process_memory_fraction`. Peaks are torch's:
+allocated, what tensors took; reserved, what the allocator took from the GPU, which the cap is about.
+
 `--tiny` runs all of it on shapes that a CPU can do.
 """
 
@@ -46,40 +50,70 @@ from quantizer.layers import delta_rule
 from quantizer.layers.attach import attach, make_plan
 from quantizer.layers.delta_rule import chunk_gated_delta_rule
 from quantizer.layers.deltanet import deltanets, use_chunks, use_own
+from quantizer.layers.linear import hold_weights
 from quantizer.ptq.calibrate import calibrate
 from quantizer.recipes.recipe import Layers, Train
 from quantizer.train import learner as learner_module
 from quantizer.train.learner import Learner, teacher_states
 from quantizer.train.loop import Trainer
 from quantizer.train.optimizer_in_backward import OptimizerInBackward
-from quantizer.train.speed import compile_blocks, recompute, share_inputs
+from quantizer.train.speed import Hold, compile_blocks, recompute, share_inputs
 
 GIB: Final = 2**30
 PEAK: Final = 989e12
 """Dense BF16 operations a second of a Hopper GPU, by its datasheet."""
-PARTS: Final = ("step", "qat", "rule", "qad", "row", "before")
-NAMES: Final = {"before": "qat, 2 rows, transformers' recurrence", "row": "qat, 1 row"}
-KEPT: Final = {"qat": (8, 16, 20), "qad": (16,)}
-"""Variants: so many layers keep their activations."""
 SETTINGS: Final = Train(
     lr=1e-5, warmup=0.0, schedule="constant", epochs=1, recompute=True, optimizer="adamw_8bit", save=4
 )
+SHARE: Final = 0.27
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Steps of a random model. cap: GiB. groups: of `SETTINGS.save` steps each; the first is not timed. own: on our
+    chunked rule. kept: variants, in which so many layers keep their activations."""
+
+    name: str
+    settings: Train = SETTINGS
+    shape: str = "9B"
+    cap: float = 48.0
+    rows: int = 2
+    groups: int = 3
+    own: bool = True
+    kept: tuple[int, ...] = ()
+
+
+_FOUR: Final = replace(SETTINGS, optimizer="adamw_4bit")
+RUNS: Final = {
+    "qat": Run("qat, 2 rows", kept=(8, 16, 20)),
+    "qad": Run("qad, 2 rows", replace(SETTINGS, loss="kl"), kept=(16,)),
+    "row": Run("qat, 1 row", rows=1),
+    "before": Run("qat, 2 rows, transformers' recurrence", groups=2, own=False),
+    "four": Run("9B QAT, 4 bits", _FOUR),
+    "layers": Run("8 layers QAT, 8 bits", shape="9B, 8 layers", cap=130.0),
+    "layers-exact": Run(
+        "8 layers QAT, exact", replace(SETTINGS, optimizer="adamw"), shape="9B, 8 layers", cap=130.0
+    ),
+    "27b": Run("27B QAT, 4 bits", _FOUR, shape="27B", cap=100.0),
+    "27b-qad": Run("27B QAD, 4 bits", replace(_FOUR, loss="kl"), shape="27B", cap=100.0),
+}
+PARTS: Final = ("step", "rule", *RUNS)
+FIRST: Final = ("step", "qat", "rule", "qad", "row", "before")
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Sizes of a run. cap: GiB. tokens: of a step. groups: of `SETTINGS.save` steps each; the first is not timed."""
+    """Sizes of all parts. tokens: of a step. shape, groups: instead of a run's own shape, and the most of its groups."""
 
-    shape: dict[str, Any]
     heads: tuple[int, int]
     width: int
     tokens: int
-    cap: float
+    shape: str = ""
     groups: int = 3
 
 
-FULL: Final = Scale({}, (16, 32), 128, 4096, 48.0)
-TINY: Final = Scale(SHAPES["tiny"], (2, 4), 16, 256, 48.0, groups=2)
+FULL: Final = Scale((16, 32), 128, 4096)
+TINY: Final = Scale((2, 4), 16, 256, "tiny", groups=2)
 Row = dict[str, Any]
 Report = Callable[[Row], None]
 
@@ -278,53 +312,90 @@ def timed(work: Callable[[], Any], repeats: int = 5) -> float:
 
 
 def train(kind: str, scale: Scale, device: str, report: Report) -> None:
-    """Steps of QAT ("qat", "row"), QAD ("qad"), or QAT on transformers' own recurrence ("before"), and variants."""
-    settings = replace(SETTINGS, loss="kl" if kind == "qad" else "ce", batch_tokens=scale.tokens,
-                       micro_tokens=scale.tokens)  # fmt: skip
-    cuda = device == "cuda"
+    """One of `RUNS`, and its variants."""
+    run, cuda = RUNS[kind], device == "cuda"
+    settings = replace(run.settings, batch_tokens=scale.tokens, micro_tokens=scale.tokens)
     if cuda:
-        torch.cuda.set_per_process_memory_fraction(scale.cap * GIB / torch.cuda.mem_get_info()[1])
-    model: Any = random_qwen3_5(scale.shape, device)
-    learner = Learner(model, settings)
-    data = samples(scale, 2, 0.27, model.config.vocab_size)
+        torch.cuda.set_per_process_memory_fraction(run.cap * GIB / torch.cuda.mem_get_info()[1])
+    parts: Row = {}
     with annotated(cuda):
-        teacher = teacher_states(learner, data, 0, scale.tokens, Path()) if kind == "qad" else None
-        attach(model, make_plan(model, Layers()))
-        calibrate(model, [collate(data, [0], 0)])
-        prepare(learner, kind, cuda)
-        weights = OptimizerInBackward(list(model.named_parameters()), settings)
-        run = partial(measure, learner, settings, weights, scale, report)
-        rows = 1 if kind == "row" else 2
-        name = NAMES.get(kind, f"{kind}, 2 rows")
-        data = data if rows == 2 else samples(scale, 1, 0.27, model.config.vocab_size)
-        trainer = run(name, data, teacher=teacher, groups=2 if kind == "before" else scale.groups)
-        if kind not in ("qat", "qad"):
+        with _part(parts, "build"):
+            model: Any = random_qwen3_5(SHAPES[scale.shape or run.shape], device)
+            learner = Learner(model, settings)
+        rows = partial(samples, scale, run.rows, vocabulary=model.config.vocab_size)
+        data, teacher = rows(SHARE), None
+        if settings.loss == "kl":
+            with _part(parts, "teacher"):
+                teacher = teacher_states(learner, data, 0, scale.tokens, Path())
+        with _part(parts, "calibrate"):
+            attach(model, make_plan(model, Layers()))
+            calibrate(model, [collate(data, [0], 0)])
+        prepare(learner, run.own, cuda)
+        steps = partial(
+            measure, learner, _moved(model, settings), min(run.groups, scale.groups), run.cap, report
+        )
+        trainer = steps(run.name, data, teacher, parts)
+        if not run.kept:
             return
         if cuda:
             profile(trainer, kind, report)
-        for kept in KEPT[kind] if cuda else (1,):
+        for kept in run.kept if cuda else (1,):
             keep(model, kept, cuda)
-            if run(f"{kind}, 2 rows, {kept} layers keep their activations", data, teacher=teacher) is None:
+            if steps(f"{run.name}, {kept} layers keep their activations", data, teacher) is None:
                 break
         if kind == "qat":
             keep(model, 0, cuda)
-            run("qat, 2 rows, all learned", samples(scale, 2, 1.0, model.config.vocab_size))
+            steps(f"{run.name}, all learned", rows(1.0))
+
+
+def _moved(model: Any, settings: Train) -> OptimizerInBackward | None:
+    """What moves the weights in few bits; None: the trainer's own AdamW."""
+    return (
+        None
+        if settings.optimizer == "adamw"
+        else OptimizerInBackward(list(model.named_parameters()), settings)
+    )
 
 
 def samples(scale: Scale, rows: int, share: float, vocabulary: int) -> list[TrainingSample]:
-    """Rows for each step."""
     return even_rows(scale.groups * SETTINGS.save * rows, scale.tokens // rows, share, vocabulary)
 
 
-def prepare(learner: Learner, kind: str, cuda: bool) -> None:
+def prepare(learner: Learner, own: bool, cuda: bool) -> None:
     """As `student.open_student`."""
     recompute(learner.model)
-    if kind != "before":
+    if own:
         use_chunks(learner.model, compiled=cuda)
     if cuda:
         share_inputs(learner.model)
         compile_blocks(learner.model)
         learner.compiled = True
+
+
+@contextmanager
+def _part(parts: Row, name: str) -> Iterator[None]:
+    """Seconds and peak memory of a `with` block."""
+    _reset_peaks()
+    began = time.perf_counter()
+    yield
+    wait()
+    parts[name] = {"seconds": round(time.perf_counter() - began, 1), **_peaks()}
+
+
+def _reset_peaks() -> None:
+    wait()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+
+
+def _peaks() -> Row:
+    if not torch.cuda.is_available():
+        return {}
+    return {
+        "allocated_gib": round(torch.cuda.max_memory_allocated() / GIB, 2),
+        "reserved_gib": round(torch.cuda.max_memory_reserved() / GIB, 2),
+    }
 
 
 def keep(model: Any, kept: int, cuda: bool) -> None:
@@ -339,27 +410,26 @@ def keep(model: Any, kept: int, cuda: bool) -> None:
 
 def measure(
     learner: Learner,
-    settings: Train,
-    weights: OptimizerInBackward,
-    scale: Scale,
+    weights: OptimizerInBackward | None,
+    groups: int,
+    cap: float,
     report: Report,
     name: str,
     data: Sequence[TrainingSample],
     teacher: Any = None,
-    groups: int = 0,
+    parts: Row | None = None,
 ) -> Trainer | None:
-    """Time some steps; None if the memory was not enough."""
-    cuda = torch.cuda.is_available()
-    if cuda:
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-    steps = (groups or scale.groups) * settings.save
-    made = Trainer(learner, data, 0, replace(settings, max_steps=steps), teacher=teacher, weights=weights)
+    """Time some steps; None if the memory was not enough. parts: what was before them."""
+    settings, hold = learner.settings, Hold() if learner.compiled else hold_weights
+    _reset_peaks()
+    steps = groups * settings.save
+    made = Trainer(learner, data, 0, replace(settings, max_steps=steps), teacher=teacher, weights=weights,
+                   hold=None if weights else hold)  # fmt: skip
     times = [time.perf_counter()]
     try:
         made.run(_note, lambda: times.append(time.perf_counter()))
     except torch.OutOfMemoryError as error:
-        report({"name": name, "cap_gib": scale.cap, "failed": "out of memory"})
+        report({"name": name, "cap_gib": cap, "failed": "out of memory"})
         _note(str(error))
         for parameter in learner.parameters():
             parameter.grad = None
@@ -368,17 +438,16 @@ def measure(
     seconds, count = statistics.median(each[1:] or each), sum(p.numel() for p in learner.parameters())
     row = {
         "name": name,
+        "parameters": count,
         "step_seconds": round(seconds, 4),
-        "tokens_per_second": round(scale.tokens / seconds, 1),
-        "mfu": round(6 * count * scale.tokens / seconds / PEAK, 4),
+        "tokens_per_second": round(settings.batch_tokens / seconds, 1),
+        "mfu": round(6 * count * settings.batch_tokens / seconds / PEAK, 4),
         "each": [round(one, 4) for one in each],
-        "cap_gib": scale.cap,
+        "cap_gib": cap,
         "losses": [round(record.loss, 4) for record in made.records][:: max(1, steps // 6)],
+        **_peaks(),
     }
-    if cuda:
-        row["allocated_gib"] = round(torch.cuda.max_memory_allocated() / GIB, 2)
-        row["reserved_gib"] = round(torch.cuda.max_memory_reserved() / GIB, 2)
-    report(row)
+    report(row if parts is None else {**row, "parts": parts})
     return made
 
 
@@ -547,7 +616,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the parts that fit the budget."""
     parser = argparse.ArgumentParser(prog="python -m quantizer.experiments.bench.training_speed",
                                      description=__doc__.partition("\n")[0])  # fmt: skip
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="these parts")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=FIRST, help="these parts")
     parser.add_argument("--part", choices=PARTS, help="this one, in this process; lines of JSON")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything there too, as it comes")
     parser.add_argument(

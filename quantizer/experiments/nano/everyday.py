@@ -92,7 +92,6 @@ def _chat(rng: random.Random) -> DialogueTurn:
 
 
 def chat(rng: random.Random) -> Talk:
-    """Small talk."""
     before = _fillers(rng, rng.choice((0, 0, 0, 0, 1, 2)))
     return Talk((*before, _chat(rng)))
 

@@ -119,7 +119,6 @@ _STRANGERS = (
 
 
 def make_tool(rng: random.Random, key: str) -> ToolVariant:
-    """One variant of a known tool."""
     names, texts, params = SPECS[key]
     present = [p for p in params if rng.random() < p.chance]
     if rng.random() < 0.15:

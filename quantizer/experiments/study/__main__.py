@@ -5,7 +5,7 @@
   one      one size and one seed
   check    compare CUDA graphs with the same work run eagerly
   collect  pack results and some fine-tunes into a few small files
-  ladder-report   the same for the ladder
+  ladder-report, settings-report   the same for the ladder, and for its settings of recovery
   report   write tables, plots and text from the raw results of a folder
 """
 
@@ -57,6 +57,10 @@ def main(arguments: list[str] | None = None) -> None:
         from quantizer.experiments.study import ladder_page
 
         ladder_page.write(given.folder)
+    elif given.command == "settings-report":
+        from quantizer.experiments.study import settings_page
+
+        settings_page.write(given.folder)
     else:
         from quantizer.experiments.study.report import write
 
@@ -156,7 +160,7 @@ def _parser() -> argparse.ArgumentParser:
     home.add_argument("folder", type=Path)
     home.add_argument("out", type=Path)
     home.add_argument("--models", type=int, default=3, help="fine-tunes of the larger size")
-    for name in ("report", "ladder-report"):
+    for name in ("report", "ladder-report", "settings-report"):
         commands.add_parser(name).add_argument("folder", type=Path, nargs="?", default=Path("docs/study"))
     return parser
 

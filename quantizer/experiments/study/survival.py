@@ -33,11 +33,15 @@ RIDGE: Final = 1e-3
 """Keeps a fit finite where nothing was lost."""
 
 
+Mark = tuple[bool, bool | None]
+"""Of a case: whether all manners were kept, and whether the fact was right (None for another kind of case)."""
+
+
 @dataclass(frozen=True, slots=True)
 class SurvivalCell:
     """One method on one fine-tune. weights: in the layers that are quantized. ratio: the change over the step, as root mean
     squares. manners, facts: (survived, asked), of the cases that the fine-tune got right. gained: cases whose manners only
-    the rounded model kept."""
+    the rounded model kept. pairs: of each case, the marks of the fine-tune and of the rounded model."""
 
     size: str
     weights: int
@@ -50,6 +54,7 @@ class SurvivalCell:
     gained: int
     facts: tuple[int, int]
     record: Mapping[str, Any]
+    pairs: tuple[tuple[Mark, Mark], ...] = ()
 
 
 def read_cells(ladder: Path, older: Path | None = None) -> list[SurvivalCell]:
@@ -116,28 +121,25 @@ def _cells(source: str, record: Mapping[str, Any], steps: Mapping[str, float]) -
             continue
         before = _marks(cases, cells["bf16"])
         for method, cell in cells.items():
+            pairs = tuple(zip(before, _marks(cases, cell), strict=True))
             found.append(
                 SurvivalCell(
                     record["size"], weights_of(record["shape"]), record["seed"], source, name, ratio, method,
-                    *_survived(before, _marks(cases, cell)), cell,
+                    *_survived(pairs), cell, pairs,
                 )
             )  # fmt: skip
     return found
 
 
-def _marks(cases: Sequence[Mapping[str, str]], cell: Mapping[str, Any]) -> list[tuple[bool, bool | None]]:
-    """For each case: whether all manners were kept, and whether the fact was right (None for another kind of case)."""
-    marks: list[tuple[bool, bool | None]] = []
+def _marks(cases: Sequence[Mapping[str, str]], cell: Mapping[str, Any]) -> list[Mark]:
+    marks: list[Mark] = []
     for i, case in enumerate(cases):
         missed = cell["missed"].get(str(i), ())
         marks.append((MANNERS.isdisjoint(missed), FACT not in missed if case["group"] == FACT else None))
     return marks
 
 
-def _survived(
-    before: list[tuple[bool, bool | None]], after: list[tuple[bool, bool | None]]
-) -> tuple[tuple[int, int], int, tuple[int, int]]:
-    pairs = list(zip(before, after, strict=True))
+def _survived(pairs: Sequence[tuple[Mark, Mark]]) -> tuple[tuple[int, int], int, tuple[int, int]]:
     kept = [now[0] for was, now in pairs if was[0]]
     gained = sum(now[0] for was, now in pairs if not was[0])
     known = [bool(now[1]) for was, now in pairs if was[1]]

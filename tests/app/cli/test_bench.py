@@ -84,6 +84,10 @@ REFUSED: dict[str, tuple[list[str], int, str]] = {
     "one at a time, for one round": (["--apart", "--rounds", "1"], 64, "needs --rounds 4 at least"),
     "a suite that is not there": (["--suite", "nobody"], 78, "nobody: no such suite"),
     "weights that are not there": (["--profile", "nano-embedded=/nowhere"], 78, "/nowhere does not exist"),
+    "a budget without a file": (["--budget", "9"], 64, "--budget is for --matrix FILE"),
+    "a file of variants that is not there": (["--matrix", "gpu-9"], 78, "no such file of variants; did you mean 'gpu-9b'?"),
+    "a variant that is not there": (["--matrix", "cpu", "--engine", "xml"], 78, "there is no 'xml'"),
+    "a profile beside a file of variants": (["--matrix", "cpu", "--profile", "nano-embedded=x"], 64, "the file names its profiles"),
     "the same twice": (["--engine", "annie-nano", "--profile", "nano-embedded=a", "--profile", "nano-embedded=b"], 64, "two engines are named"),
     "nobody at the address": (["--profile", "sglang-nvfp4-9b=http://127.0.0.1:9"], 69, "sglang-nvfp4-9b"),
 }  # fmt: skip

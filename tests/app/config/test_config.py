@@ -202,6 +202,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (engine(driver="docker", url=None), r"^engines.far.image: the docker driver needs an image$"),
     (engine(driver="docker", url=None, image="vllm:latest"), r"^engines.far.image: .*not pinned"),
     (tables(engines={"far": {"driver": "url"}}), r"^engines.far.dialect: missing$"),
+    (tables(promotion={"shift_weights": [25, 5]}), r"^promotion.shift_weights: each weight must be higher"),
+    (tables(promotion={"shift_weights": [100]}), r"^promotion.shift_weights"),
+    (tables(promotion={"shift_weights": 5}), r"^promotion.shift_weights"),
     (tables(engines={"far": {"dialect": "vllm"}}), r"^engines.far.driver: missing$"),
 ]
 

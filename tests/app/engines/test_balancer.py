@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from app.engines.balancer import RATIO, SLACK, Balancer, conversation
+from app.engines.balancer import RATIO, SLACK, Balancer
+from app.engines.conversations import conversation
 
 SYSTEM = {"role": "system", "content": "You are Annie."}
 

@@ -53,6 +53,7 @@ class World:
     outlive: bool  # engines run on when the gateway dies: containers do, children do not
     running: set[str] = field(default_factory=set)
     route: str | None = None
+    shared: str | None = None  # a candidate that gets a share of the requests
     lease: str | None = None
     trouble: list[str] = field(
         default_factory=list
@@ -82,18 +83,25 @@ class World:
 
     def _route(self, engine: str, operation: str) -> None:
         assert engine in self.running, f"new requests would go to {engine}, which does not run"
-        self.route = engine
+        self.route, self.shared = engine, None
+
+    def _share(self, engine: str, operation: str) -> None:
+        assert engine in self.running and self.route in self.running - {engine}, "nobody serves beside it"
+        self.shared = engine
+
+    def _bypass(self, engine: str, operation: str) -> None:
+        self.shared = None if self.shared == engine else self.shared
 
     def _drain(self, engine: str, operation: str) -> None:
-        assert self.route != engine, f"{engine} would never drain: new requests go there"
+        assert engine not in (self.route, self.shared), f"{engine} would never drain: new requests go there"
 
     def _stop(self, engine: str, operation: str) -> None:
-        assert self.route != engine, f"{engine} would be stopped while it serves"
+        assert engine not in (self.route, self.shared), f"{engine} would be stopped while it serves"
         self.running.discard(engine)
 
     def die(self) -> None:
         """The gateway was killed."""
-        self.route = self.lease = None
+        self.route = self.shared = self.lease = None
         if not self.outlive:
             self.running.clear()
 
@@ -131,7 +139,7 @@ class Gateway:
             operation=f"op{self.registry.head().seq}", kind=kind, model="annie", candidate=candidate, incumbent=self.live,
             strategy=Strategy.BLUE_GREEN if self.world.room > 1 else Strategy.STOP_THEN_START,
             generation=live.generation, previous=previous.engine if previous else None, fallback=SPARE,
-            resident=(SPARE,), report="r" if kind is OperationKind.PROMOTE else None,
+            resident=(SPARE,), report="r" if kind is OperationKind.PROMOTE else None, shift_weights=(5, 50),
         )  # fmt: skip
 
     def begin(self, plan: OperationPlan) -> None:
@@ -200,11 +208,11 @@ class Gateway:
 
     def check_nobody_is_lost(self) -> None:
         """Requests go to an engine that runs."""
-        assert self.world.route is None or self.world.route in self.world.running
+        assert {self.world.route, self.world.shared} - {None} <= self.world.running
 
     def check_all_is_well(self) -> None:
         """One live route, to the engine of the alias, which runs; no orphan; the chain is whole."""
         assert not self.registry.operations(unfinished_only=True)
-        assert self.world.route == self.live
+        assert (self.world.route, self.world.shared) == (self.live, None)
         assert self.world.running == {self.live, SPARE}
         self.registry.verify_chain()

@@ -228,6 +228,28 @@ async def test_times_are_held_against_the_incumbents() -> None:
     assert (await breached(reply_window, *spoken([5.0] * 40))).code == "bake_slow"
 
 
+async def test_beside_the_candidate_the_incumbent_says_what_is_usual_now() -> None:
+    """What befalls both sides at once is nobody's fault; what the candidate alone does, is its own."""
+    reply_window = ReplyWindow()
+    for _ in range(500):
+        reply_window.add("annie", "old", GOOD)
+    watching = asyncio.create_task(
+        watch_replies(reply_window, "annie", "new", "old", 10 * PATIENCE, limits=QUICK)
+    )
+    await asyncio.sleep(0)
+    for _ in range(QUICK.least):
+        reply_window.add("annie", "old", FAILED)
+    for _ in range(30):
+        reply_window.add("annie", "new", FAILED)
+    await asyncio.sleep(5 * QUICK.look_s)
+    assert not watching.done()
+    for _ in range(10 * QUICK.least):
+        reply_window.add("annie", "old", GOOD)
+    with pytest.raises(BreachError, match="bake_errors"):
+        async with asyncio.timeout(PATIENCE):
+            await watching
+
+
 async def test_an_engine_that_stays_away_is_a_breach_and_one_that_comes_back_is_not() -> None:
     fault = await breached(ReplyWindow(), down=lambda: "it was killed")
     assert fault.code == "bake_gone" and "it was killed" in fault.message

@@ -106,6 +106,17 @@ def test_what_is_stuck_is_put_right_at_the_next_start(folder: Path) -> None:
     assert gateway.live == "a"
 
 
+def test_a_breach_while_it_has_a_share_leaves_the_old_one_where_it_is(folder: Path) -> None:
+    gateway = up(folder / "it.sqlite", 2, True)
+    change(gateway)
+    while gateway.world.shared is None:
+        next(gateway.life)
+    gateway.inbox.append(Breached(FAULT))
+    assert gateway.run()
+    gateway.check_all_is_well()
+    assert (gateway.live, last(gateway)) == ("a", OperationPhase.ROLLED_BACK)
+
+
 @pytest.mark.parametrize("room", [2, 1])
 def test_a_breach_while_it_bakes_brings_the_old_one_back(folder: Path, room: int) -> None:
     gateway = up(folder / "it.sqlite", room, True)

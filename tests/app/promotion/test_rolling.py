@@ -39,7 +39,7 @@ def plan_of(
     return OperationPlan(
         operation="op", kind=kind, model="annie", candidate=news[0], candidates=tuple(news[1:]), incumbent=olds[0],
         incumbents=tuple(olds[1:]), max_unavailable=most, strategy=strategy, generation=1, fallback="spare",
-        resident=("spare",), report="r",
+        resident=("spare",), report="r", shift_weights=(5, 50),
     )  # fmt: skip
 
 
@@ -53,6 +53,7 @@ class World:
     fewest: int = 99  # old or new replicas that served at once
     most_running: int = 0
     alias: str = ""
+    shared: str | None = None  # a candidate that gets a share of the requests
 
     def __post_init__(self) -> None:
         self.live, self.runs, self.alias = list(self.plan.old), {*self.plan.old, "spare"}, self.plan.incumbent
@@ -62,16 +63,25 @@ class World:
         match effect.action:
             case Action.START:
                 self.runs.add(engine)
+            case Action.SHARE:
+                assert engine in self.runs and {*self.live} & self.runs
+                self.shared = engine
+            case Action.DRAIN:
+                assert engine != self.shared, f"{engine} would never drain"
             case Action.STOP:
+                assert engine != self.shared, f"{engine} would be stopped while it serves"
                 if engine not in self.live:
                     self.runs.discard(engine)
             case Action.ROUTE:
+                self.shared = None
                 self.runs.add(engine)
                 self.live = list({plan.candidate: plan.new, plan.incumbent: plan.old}.get(engine, (engine,)))
             case Action.JOIN:
+                self.shared = None
                 self.runs.add(engine)
                 self.live = [*self.live, engine] if engine not in self.live else self.live
             case Action.BYPASS:
+                self.shared = None if self.shared == engine else self.shared
                 self.live = [one for one in self.live if one != engine] or self.live
         self.fewest = min(self.fewest, len({*self.live} & self.runs))
         self.most_running = max(self.most_running, len(self.runs - {"spare"}))
@@ -102,6 +112,7 @@ def settled(world: World, engines: tuple[str, ...]) -> None:
     assert sorted(world.live) == sorted(engines)
     assert world.runs == {*engines, "spare"}
     assert world.alias == engines[0]
+    assert world.shared is None
 
 
 @pytest.mark.parametrize("strategy", Strategy)
@@ -168,15 +179,19 @@ def test_wherever_the_gateway_stops_one_whole_set_serves_afterwards(
     for number in range(len(all_effects)):
         world = World(plan)
         present, _ = run(world, begun(plan), stop=number)
-        world.runs = {"spare"}  # every engine ended with the gateway
+        world.runs, world.shared = {"spare"}, None  # every engine ended with the gateway
         world.live = list(plan.old if world.alias == plan.incumbent else plan.new)
         ended, _ = run(world, step(present.state, Restart()))
         settled(world, plan.new if ended.state.phase is OperationPhase.SUCCEEDED else plan.old)
 
 
-@pytest.mark.parametrize("phase", [OperationPhase.ROLLING, OperationPhase.DRAINING, OperationPhase.BAKING])
-def test_an_operator_may_turn_it_back(phase: OperationPhase) -> None:
-    plan = plan_of(3, 3, 1, Strategy.BLUE_GREEN)
+@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.parametrize(
+    "phase",
+    [OperationPhase.SHIFTING, OperationPhase.ROLLING, OperationPhase.DRAINING, OperationPhase.BAKING],
+)
+def test_an_operator_may_turn_it_back(phase: OperationPhase, strategy: Strategy) -> None:
+    plan = plan_of(3, 3, 1, strategy)
     world, present = World(plan), begun(plan)
     while present.state.phase is not phase:
         present, _ = run(world, present, stop=1)
@@ -191,7 +206,7 @@ def test_a_rollback_of_replicas_is_neither_warmed_nor_watched() -> None:
     ended, done = run(world, begun(plan))
     assert ended.state.phase is OperationPhase.SUCCEEDED
     settled(world, plan.new)
-    assert not {Action.WARM, Action.PROBE, Action.WATCH} & {effect.action for effect in done}
+    assert not {Action.WARM, Action.PROBE, Action.SHARE, Action.WATCH} & {effect.action for effect in done}
 
 
 def test_one_engine_in_the_place_of_one_has_no_waves() -> None:

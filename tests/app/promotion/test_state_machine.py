@@ -31,6 +31,7 @@ from app.promotion.state_machine import (
     Restart,
     RouteChange,
     Strategy,
+    path,
     recover,
     step,
 )
@@ -44,11 +45,13 @@ BLUE = OperationPlan(
 )  # fmt: skip
 TIGHT = replace(BLUE, strategy=Strategy.STOP_THEN_START)
 BACK = replace(BLUE, kind=OperationKind.ROLLBACK, report=None, previous="new")
-PLANS = {"blue_green": BLUE, "stop_then_start": TIGHT, "rollback": BACK}
+SHARED = replace(BLUE, shift_weights=(5, 25))
+PLANS = {"blue_green": BLUE, "stop_then_start": TIGHT, "rollback": BACK, "shifting": SHARED}
 
 
-def at(phase: OperationPhase, plan: OperationPlan = BLUE, cursor: int = 0) -> OperationState:
+def at(phase: OperationPhase, plan: OperationPlan | None = None, cursor: int = 0) -> OperationState:
     """A machine in a phase, as it can be met."""
+    plan = plan or (SHARED if phase is P.SHIFTING else BLUE)
     outcome = P.ROLLED_BACK if phase is P.ROLLING_BACK else None
     return OperationState(plan, phase, cursor, 0, outcome)
 
@@ -78,6 +81,8 @@ LEADS: list[tuple[OperationPhase, type, OperationPhase]] = [
     (P.WARMING, Restart, P.ROLLING_BACK),
     (P.CANARY, EffectDone, P.CANARY), (P.CANARY, EffectRefused, P.ROLLING_BACK), (P.CANARY, EffectFailed, P.ROLLING_BACK),
     (P.CANARY, Cancel, P.ROLLING_BACK), (P.CANARY, Restart, P.ROLLING_BACK),
+    (P.SHIFTING, EffectDone, P.SHIFTING), (P.SHIFTING, EffectFailed, P.ROLLING_BACK), (P.SHIFTING, Breached, P.ROLLING_BACK),
+    (P.SHIFTING, Cancel, P.ROLLING_BACK), (P.SHIFTING, Restart, P.ROLLING_BACK),
     (P.SWITCHING, EffectDone, P.DRAINING), (P.SWITCHING, EffectFailed, P.ROLLING_BACK), (P.SWITCHING, Restart, P.RESUMING),
     (P.RESUMING, EffectDone, P.RESUMING), (P.RESUMING, EffectFailed, P.ROLLING_BACK), (P.RESUMING, Restart, P.RESUMING),
     (P.DRAINING, EffectDone, P.DRAINING), (P.DRAINING, EffectFailed, P.ROLLING_BACK), (P.DRAINING, Breached, P.ROLLING_BACK),
@@ -160,6 +165,13 @@ WAYS = {
         "canary/probe/new", "canary/identify/new", "switching/route/new", "draining/release/new",
         "baking/watch/new", "retiring/stop/old", "succeeded",
     ],
+    "shifting": [
+        "preflight/check/new", "admitted/lease/new", "admitted/admit/new", "starting/start/new",
+        "healthy/identify/new", "warming/warm/new", "canary/probe/new", "canary/identify/new",
+        "shifting/share/new/5", "shifting/share/new/25",
+        "switching/route/new", "draining/drain/old", "draining/release/new", "baking/watch/new",
+        "retiring/stop/old", "succeeded",
+    ],
     "rollback": [
         "preflight/check/new", "admitted/lease/new", "admitted/admit/new", "starting/start/new",
         "healthy/identify/new", "switching/route/new", "draining/drain/old", "draining/release/new",
@@ -181,10 +193,12 @@ def test_the_good_way_through(name: str) -> None:
 UNDONE = {
     "blue_green": ["stop/new", "start/old", "route/old", "release/new"],
     "stop_then_start": ["stop/new", "start/old", "route/old", "release/new"],
+    "shifting": ["bypass/new", "drain/new", "stop/new", "start/old", "route/old", "release/new"],
 }
 TAKEN_BACK = {
     "blue_green": ["start/old", "route/old", "drain/new", "stop/new", "release/new"],
     "stop_then_start": ["route/spare", "drain/new", "stop/new", "start/old", "route/old", "release/new"],
+    "shifting": ["start/old", "route/old", "drain/new", "stop/new", "release/new"],
 }
 
 
@@ -194,6 +208,38 @@ def test_before_the_switch_it_is_undone_and_the_alias_stays(name: str, phase: Op
     way = walk(at(phase, PLANS[name]))
     assert [key for key, _ in way] == [f"rolling_back/{key}" for key in UNDONE[name]] + ["failed"]
     assert not any(move for _, move in way)
+
+
+@pytest.mark.parametrize("kind, undone, end", [
+    (Breached, TAKEN_BACK["shifting"], P.ROLLED_BACK), (Cancel, UNDONE["shifting"], P.CANCELLED),
+    (EffectFailed, UNDONE["shifting"], P.FAILED), (Restart, UNDONE["shifting"], P.FAILED),
+])  # fmt: skip
+@pytest.mark.parametrize("cursor", [0, 1])
+def test_a_share_that_ends_badly_is_taken_back_before_the_candidate_is_stopped(
+    kind: type, undone: list[str], end: OperationPhase, cursor: int
+) -> None:
+    """At each of its weights. The alias has not moved, and does not."""
+    machine = at(P.SHIFTING, cursor=cursor)
+    found = step(machine, event(kind, machine))
+    assert found.route_change is None
+    way, shown = [], found
+    while shown.effect:
+        way.append(shown.effect.key.removeprefix("op/rolling_back/"))
+        shown = step(shown.state, EffectDone(shown.effect.key))
+        assert shown.route_change is None
+    assert (way, shown.state.phase) == (undone, end)
+
+
+@pytest.mark.parametrize("changes", [
+    {"shift_weights": ()}, {"strategy": Strategy.STOP_THEN_START},
+    {"kind": OperationKind.ROLLBACK, "report": None},
+])  # fmt: skip
+def test_nothing_is_shifted_unless_asked_for_or_where_nobody_serves_beside(
+    changes: dict[str, object],
+) -> None:
+    plan = replace(SHARED, **changes)  # type: ignore[arg-type]
+    assert P.SHIFTING not in path(plan)
+    assert not [key for key, _ in walk(OperationState(plan)) if Action.SHARE in key]
 
 
 @pytest.mark.parametrize("phase", [P.SWITCHING, P.DRAINING, P.BAKING])
@@ -254,7 +300,8 @@ def test_a_resident_engine_is_never_stopped() -> None:
 
 def test_it_can_be_cancelled_until_the_switch_and_not_later() -> None:
     can = {phase for phase in OperationPhase if at(phase).is_cancellable}
-    assert can == {P.QUEUED, P.PREFLIGHT, P.ADMITTED, P.STARTING, P.HEALTHY, P.WARMING, P.CANARY}
+    before = {P.QUEUED, P.PREFLIGHT, P.ADMITTED, P.STARTING, P.HEALTHY, P.WARMING, P.CANARY, P.SHIFTING}
+    assert can == before
 
 
 @pytest.mark.parametrize(

@@ -293,6 +293,11 @@ INLINE = [
     (r"Sure: {\"name\": \"web_search\", \"arguments\": {\"query\": \"SECRET\"}}", "Sure: ", ()),
     ("Sure: " + OBJECT + "</tool_call>", "Sure: ", ("web_search",)),
     ("Sure: " + OBJECT + "<think>so</think>", "Sure: ", ("web_search",)),
+    ("Sure: " + OBJECT + "[THINK]so[/THINK]", "Sure: ", ("web_search",)),
+    (f"Sure: {OBJECT} [TOOL_CALLS][{OTHER}]", "Sure: ", ("web_search", "now")),
+    (f"{{{OBJECT}", "{", ("web_search",)),
+    (f"[a[{OBJECT}]", "[a", ("web_search",)),
+    ("[[web_search(query='SECRET')]", "[", ("web_search",)),
     ("Sure: [web_search('SECRET')]", "Sure: ", ()),
     ("[web_search('SECRET')]", "", ()),
     ("[web_search(query=SECRET)]", "", ()),
@@ -563,7 +568,7 @@ def test_what_is_held_of_json_that_may_be_a_call_is_bounded(begun: str, size: in
 @pytest.mark.parametrize(
     "said, heard",
     [('{"name": "web_search", "argum', ""), ('[{"name": "web_search"', ""), ("{", "{"), ("[", "["), ('{"na', '{"na'),
-     (OBJECT[:-1], ""), ("[TOOL_CALLS]web_se", ""), ("<|python_tag|>{", "")],
+     (OBJECT[:-1], ""), ("{" + OBJECT[:-1], "{"), ("[TOOL_CALLS]web_se", ""), ("<|python_tag|>{", "")],
 )  # fmt: skip
 def test_of_a_call_that_was_cut_nothing_is_heard(said: str, heard: str, size: int) -> None:
     for finish in ("length", None):

@@ -371,6 +371,22 @@ def test_many_tags_in_one_delta_are_linear_work_too(counted: Counted, target: Ta
     }
 
 
+BRACKETS = ["{", "[", "[{", "{[", "[[", "a[", "[a", "{a", "{x}", "[f]", "[{}", "now{", "[1]", "\n["]
+DEAREST = 80
+"""Steps for a character of them; a bracket that is read as the beginning of a call takes hundreds."""
+
+
+@pytest.mark.parametrize("tools", [False, True], ids=["without tools", "with tools"])
+def test_brackets_that_begin_no_call_are_passed_over_at_once(counted: Counted, tools: bool) -> None:
+    def steps(unit: str, size: int) -> int:
+        feed = pipeline(counted, tools=tools, thinking=False, guard=0, field="content")
+        return counted.steps(lambda: [feed(piece) for piece in until_the_end("Hi. ", unit, LONG)(size)])
+
+    fixed = steps(" a", LONG)
+    figures = {unit: (steps(unit, 2 * LONG) - fixed) / (2 * LONG) for unit in BRACKETS}
+    assert not {unit: figure for unit, figure in figures.items() if figure > DEAREST}
+
+
 def self_references(size: int) -> Any:
     return {"a": {"anyOf": [{"$ref": "#/properties/a"}] * size}}
 

@@ -8,7 +8,7 @@ that cuts fall everywhere.
 import json
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.stream.events import Broken, CallArguments, CallStart, Done, Event, Finish, Text, Thought, Usage
@@ -196,6 +196,28 @@ def test_soup_of_call_tags_never_crashes_and_every_call_is_whole(parts: list[str
             assert isinstance(arguments, dict)
     whole = digest([e for e in run(stream(soup), policy()) if not isinstance(e, Usage)])
     assert digest(events) == whole
+
+
+brackets = st.lists(
+    st.sampled_from(["{", "[", "]", "}", "}}", "(", ")", '"', "'", "`", "\\", "\u201c", "a", "1", "\n", " ", ",", ":", "=", ";", "\xa0"])
+    | st.sampled_from(['{"name": "now"', '{name: "now"', ', "arguments": {', ", arguments: {", '{"a": ', '"a"', "args", "now", "now(", "x=1", "[now(x=1)]", "<think>", "</think>", "[TOOL_CALLS]", "```\n"]),
+    max_size=14,
+).map("".join)  # fmt: skip
+
+
+@example('{{"name": "now", "arguments": {', [1], True, "length")
+@example('{{"name": "now", "arguments": {}}\n', [1], True, "stop")
+@example("[[now(x=1)]", [1], True, "stop")
+@example('["a", {"name": "now", "arguments": {}}', [1], True, "stop")
+@example('so: {"name": "now", "arguments": {}}[TOOL_CALLS]', [1], True, "stop")
+@given(brackets, SIZES, st.booleans(), st.sampled_from(["stop", "length", None]))
+def test_what_brackets_are_is_decided_by_the_text_alone(
+    said: str, sizes: list[int], tools: bool, finish: str | None
+) -> None:
+    rules, end = policy(tools=tools), {"finish": finish, "done": finish is not None}
+    whole = digest(run(wire([("content", said)], [1 << 20], **end), rules))
+    assert digest(run(wire([("content", said)], sizes, **end), rules)) == whole
+    assert digest(run(wire([("content", said)], [1], **end), rules)) == whole
 
 
 @given(st.binary(max_size=200), SIZES)

@@ -51,6 +51,8 @@ NAMES = {
     "manners_active_engine": "gauge",
     "manners_affinity": "counter",
     "manners_replica_refused": "gauge",
+    "manners_shift_requests": "counter",
+    "manners_shift_weight": "gauge",
     "manners_engine_in_flight": "gauge",
     "manners_engine_info": "gauge",
     "manners_engine_ready": "gauge",

@@ -9,7 +9,7 @@ import pytest
 
 from gates.contracts.errors import RunError
 from gates.run import http
-from gates.run.http import RequestTimeouts, TimedClient, authorization
+from gates.run.http import RequestTimeouts, TimedClient, read_key
 from tests.gates.run.parts import target
 from tests.script import CloseNow, Hang, Head, Raw, Say, Step, Wait, reply, role, text
 from tests.scripted_engine import ScriptedEngine
@@ -97,22 +97,22 @@ def test_a_key_comes_from_the_environment_or_a_file(tmp_path: Path) -> None:
     """And without either there is no header."""
     (tmp_path / "key").write_text("sk-1\n", "utf-8")
 
-    assert authorization(variable="KEY", environ={"KEY": " sk-2 "}) == {"authorization": "Bearer sk-2"}
-    assert authorization(file=tmp_path / "key") == {"authorization": "Bearer sk-1"}
-    assert authorization() == {}
+    assert read_key(variable="KEY", environ={"KEY": " sk-2 "}) == "sk-2"
+    assert read_key(file=tmp_path / "key") == "sk-1"
+    assert read_key() == ""
 
 
 @pytest.mark.parametrize("key", ["", " \n", "two words", "sk-1\r\nx-evil: 1", "clé", "sk-\x7f"])
 def test_what_cannot_be_a_key_is_refused_and_not_shown(key: str) -> None:
     """A line break would be a second header."""
     with pytest.raises(RunError, match="the environment variable KEY holds no key") as caught:
-        authorization(variable="KEY", environ={"KEY": key})
+        read_key(variable="KEY", environ={"KEY": key})
     assert not key.strip() or key.strip() not in str(caught.value)
 
 
 def test_a_key_that_is_not_there_is_named_by_its_place(tmp_path: Path) -> None:
     """The variable, or the file."""
     with pytest.raises(RunError, match="variable KEY holds no key"):
-        authorization(variable="KEY", environ={})
+        read_key(variable="KEY", environ={})
     with pytest.raises(RunError, match=r"none: no key could be read \(FileNotFoundError\)"):
-        authorization(file=tmp_path / "none")
+        read_key(file=tmp_path / "none")

@@ -123,9 +123,9 @@ class Teacher(ScriptedEngine):
 
 
 @contextmanager
-def teaching() -> Iterator[Teacher]:
+def teaching(kind: type[Teacher] = Teacher) -> Iterator[Teacher]:
     """A teacher in a thread of its own, for commands that bring their own event loop."""
-    teacher, loop, up = Teacher(), asyncio.new_event_loop(), threading.Event()
+    teacher, loop, up = kind(), asyncio.new_event_loop(), threading.Event()
     over = asyncio.Event()
 
     async def serve() -> None:

@@ -15,14 +15,14 @@ pytest.importorskip("gguf", reason=INSTALL)
 pytest.importorskip("xllamacpp", reason="needs the engine's wheel: pip install -e '.[embedded]'")
 
 from quantizer.checkpoint.source import load_model, open_source  # noqa: E402
-from quantizer.experiments.bench import first_tokens, real_path, real_size  # noqa: E402
+from quantizer.experiments.bench import first_tokens, real_size  # noqa: E402
 from quantizer.experiments.bench.random_folder import write_random  # noqa: E402
 from quantizer.gguf.write import write_gguf  # noqa: E402
 from quantizer.ptq.parity import served_model  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
-SMALL = real_path.shape_of("tiny")
+SMALL = real_size.shape_of("tiny")
 
 
 def test_a_random_folder_is_the_same_every_time_and_can_be_loaded(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_real_sizes_are_those_of_the_issue() -> None:
     """8.95 B parameters by Qwen3.5's own configuration, with a vocabulary of 248,320."""
     from transformers import Qwen3_5TextConfig
 
-    assert real_path.shape_of("9b") == {} and Qwen3_5TextConfig().vocab_size == 248_320
+    assert real_size.shape_of("9b") == {} and Qwen3_5TextConfig().vocab_size == 248_320
 
 
 STEP = {
@@ -58,7 +58,7 @@ STEP = {
 
 def test_the_table_compares_with_modelopt() -> None:
     theirs = {**STEP, "name": "modelopt", "seconds": 100.0, "device_reserved_gib": 20.0, "host_gib": 4.0}
-    lines = real_path.table({"steps": [STEP, {"name": "awq", "failed": "exit code 1"}, theirs]})
+    lines = real_size.table({"steps": [STEP, {"name": "awq", "failed": "exit code 1"}, theirs]})
 
     assert "| ptq | 50 | load 4 | 5.0 | 2 | 8.0 |" in lines and "| awq | exit code 1 | | | | |" in lines
     assert lines[-1] == "ptq to modelopt: 0.50 of the time, 0.25 of the device's memory, 0.50 of the host's"
@@ -67,7 +67,7 @@ def test_the_table_compares_with_modelopt() -> None:
 def test_steps_need_what_was_made_before_them() -> None:
     """A step's folders are made by an earlier one, and not removed before it."""
     there: set[str] = set()
-    for step in real_path.PATH_STEPS:
+    for step in real_size.PATH_STEPS:
         there -= set(step.drops)
         for name in ("bf16", "nvfp4"):
             assert (
@@ -87,8 +87,8 @@ def test_a_step_that_fails_is_a_row_and_what_was_measured_is_kept(
         written.append(len(json.loads(out.read_text())["steps"]) if out.exists() else 0)
         return STEP if step.name == "ptq" else {"name": step.name, "failed": "exit code 3"}
 
-    monkeypatch.setattr(real_path, "_alone", alone)
-    monkeypatch.setattr(real_path, "_machine", lambda shape: {"shape": shape, "steps": []})
+    monkeypatch.setattr(real_size, "_alone", alone)
+    monkeypatch.setattr(real_size, "_machine", lambda shape: {"shape": shape, "steps": []})
     code = real_size.main(["--steps", "make,ptq,verify", "--shape", "tiny", "--place", str(tmp_path / "p"),
                            "--out", str(tmp_path / "out.json")])  # fmt: skip
 
@@ -97,7 +97,7 @@ def test_a_step_that_fails_is_a_row_and_what_was_measured_is_kept(
 
 
 def test_no_step_begins_without_time(tmp_path: Path) -> None:
-    found = real_path.run_all(["make"], "tiny", tmp_path, None, 1.0)
+    found = real_size.run_all(["make"], "tiny", tmp_path, None, 1.0)
     assert found["steps"][0]["failed"].startswith("not begun: ")
 
 

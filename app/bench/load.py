@@ -1,0 +1,92 @@
+"""A load of token prompts for any engine: what a serving setting costs, whatever the model has learned.
+
+Prompts are random token ids, a new one for each request (nothing of them is cached), and replies run to their full
+length. So a model with random weights can be timed as well as a trained one.
+"""
+
+import asyncio
+import json
+import random
+import time
+from typing import Any
+
+import httpx2
+
+from deploy.core.lines import LineSplitter
+from deploy.profiles.variant_result import LoadFigures, TimedRequest, figures
+from deploy.profiles.variants import LoadShape, MatrixTable
+
+LINE_BYTES = 1 << 20
+READ_SECONDS = 120.0
+"""How long an engine may be silent within one reply."""
+
+
+def body(table: MatrixTable, model: str, number: int) -> dict[str, Any]:
+    """One request: its prompt follows from its number."""
+    draw = random.Random(number)
+    return {
+        "model": model,
+        "prompt": [draw.randrange(table.vocabulary) for _ in range(table.prompt)],
+        "max_tokens": table.reply,
+        "temperature": 0,
+        "ignore_eos": True,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+
+
+async def run_load(url: str, model: str, table: MatrixTable, shape: LoadShape, first: int) -> LoadFigures:
+    """Send one load, after as many requests as there are streams, which are not counted: an engine compiles for a batch
+    of a new size. `first` is the number of its first request."""
+    # A new connection for each request: an engine may close what is kept open.
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
+    async with httpx2.AsyncClient(limits=limits, timeout=READ_SECONDS, trust_env=False) as client:
+
+        async def send(numbers: range) -> list[TimedRequest]:
+            waiting, taken = list(reversed(numbers)), []
+
+            async def stream() -> None:
+                while waiting:
+                    taken.append(await timed(client, url, body(table, model, waiting.pop())))
+
+            await asyncio.gather(*(stream() for _ in range(shape.streams)))
+            return taken
+
+        await send(range(first, first + shape.streams))
+        first += shape.streams
+        begun = time.monotonic()
+        taken = await send(range(first, first + shape.requests))
+        return figures(shape.streams, time.monotonic() - begun, taken)
+
+
+async def timed(client: httpx2.AsyncClient, url: str, sent: dict[str, Any]) -> TimedRequest:
+    """One request and its times; a fault is its `why`."""
+    begun, first, last, tokens = time.monotonic(), None, None, 0
+    splitter = LineSplitter(LINE_BYTES)
+    try:
+        async with client.stream("POST", f"{url}/v1/completions", json=sent) as reply:
+            if reply.status_code != 200:
+                said = (await reply.aread())[:300].decode("utf-8", "replace")
+                return TimedRequest(why=f"HTTP {reply.status_code}: {said}")
+            async for data in reply.aiter_raw():
+                for line in splitter.feed(data):
+                    chunk = _chunk(line)
+                    if chunk.get("error"):
+                        return TimedRequest(why=f"error in the stream: {str(chunk['error'])[:300]}")
+                    if chunk.get("choices"):
+                        last = time.monotonic() - begun
+                        first = last if first is None else first
+                    tokens = (chunk.get("usage") or {}).get("completion_tokens") or tokens
+    except (httpx2.HTTPError, ValueError, AttributeError) as error:
+        return TimedRequest(why=f"the reply cannot be read: {error!r}")
+    if first is None or not tokens:
+        return TimedRequest(why="the reply holds no text, or no usage")
+    return TimedRequest(first=first, last=last, tokens=tokens)
+
+
+def _chunk(line: bytes) -> dict[str, Any]:
+    """A chunk of the stream; {} for every other line. Raises ValueError."""
+    name, _, value = line.partition(b":")
+    if name != b"data" or value.strip() == b"[DONE]":
+        return {}
+    return dict(json.loads(value))
