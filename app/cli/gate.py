@@ -161,7 +161,6 @@ async def _run(args: argparse.Namespace, config: "Config") -> int:
         ) as store:
             hold(args.out, job.served_models.values())
             judged = await run_job(job, store, track=make_progress)
-<<<<<<< HEAD
             beside = await ask_beside(
                 job,
                 sets,
@@ -171,9 +170,7 @@ async def _run(args: argparse.Namespace, config: "Config") -> int:
                 seconds=60 * args.also_minutes,
                 track=make_progress,
             )
-=======
             check_held(job.served_models.values())
->>>>>>> main
             now = datetime.now(UTC)
             statement = build_statement(
                 job,
