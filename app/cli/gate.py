@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from app.config.config import Config
+    from gates.beside.sets import BesideSet
+    from gates.report.statement import BesideResult
+    from gates.run.gate_job import GateJob
 
 EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 2}
 
@@ -129,7 +132,6 @@ def run(args: argparse.Namespace) -> int:
 
 async def _run(args: argparse.Namespace, config: "Config") -> int:
     from app.cli import gate_engines
-    from gates.beside.run import ask_beside
     from gates.beside.sets import load_sets
     from gates.report.keys import load_or_make
     from gates.report.write import write_report
@@ -161,15 +163,7 @@ async def _run(args: argparse.Namespace, config: "Config") -> int:
         ) as store:
             hold(args.out, job.served_models.values())
             judged = await run_job(job, store, track=make_progress)
-            beside = await ask_beside(
-                job,
-                sets,
-                args.out,
-                gate_engines.identities(job),
-                limit=args.also_limit,
-                seconds=60 * args.also_minutes,
-                track=make_progress,
-            )
+            beside = await _ask_beside(args, job, sets)
             check_held(job.served_models.values())
             now = datetime.now(UTC)
             statement = build_statement(
@@ -188,6 +182,24 @@ async def _run(args: argparse.Namespace, config: "Config") -> int:
     else:
         gate_engines.show(statement, written, gate_engines.short_words(job))
     return EXIT_CODES[statement.verdict]
+
+
+async def _ask_beside(
+    args: argparse.Namespace, job: "GateJob", sets: "tuple[BesideSet, ...]"
+) -> "tuple[BesideResult, ...]":
+    from app.cli import gate_engines
+    from gates.beside.run import ask_beside
+    from gates.run.progress import make_progress
+
+    return await ask_beside(
+        job,
+        sets,
+        args.out,
+        gate_engines.identities(job),
+        limit=args.also_limit,
+        seconds=60 * args.also_minutes,
+        track=make_progress,
+    )
 
 
 def _seal(args: argparse.Namespace) -> int:

@@ -178,7 +178,7 @@ def _written(
             "seed": job.plan.seed,
             "digest": job.plan.digest,
         },
-        "file": _file(out / ROWS, kept),
+        "file": write_rows(out / ROWS, kept),
         "conversations": len(kept),
         "categories": _by_category(job.plan, kept),
         "languages": dict(Counter(row["language"] for row in kept).most_common()),
@@ -188,11 +188,11 @@ def _written(
     }
     if job.plan.held_out:
         manifest["held_out"] = {
-            **_file(out / HELD_OUT, apart),
+            **write_rows(out / HELD_OUT, apart),
             "conversations": len(apart),
             "categories": _by_category(job.plan, apart),
         }
-    _write(out / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+    write_file(out / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
     return manifest
 
 
@@ -208,18 +208,21 @@ def is_held_out(row: Mapping[str, Any], share: float) -> bool:
     return drawn < share * 2**64
 
 
-def _file(path: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Write rows; what the manifest says of the file."""
-    _write(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], mode: int = 0o666) -> dict[str, Any]:
+    """Write rows; what the manifest says of the file. Raises ExportError."""
+    write_file(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), mode)
     return {"name": path.name, "bytes": path.stat().st_size, "digest": file_digest(path)}
 
 
-def _write(path: Path, text: str) -> None:
-    """Write a file atomically. Raises ExportError."""
+def write_file(path: Path, text: str, mode: int = 0o666) -> None:
+    """Write a file atomically; `mode` is for a new one, less the umask. Raises ExportError."""
     work = path.with_name(f".{path.name}.unfinished")
     try:
         try:
-            with work.open("w", encoding="utf-8") as file:
+            work.unlink(missing_ok=True)
+            with open(
+                work, "x", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, mode)
+            ) as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
