@@ -33,7 +33,7 @@ def installs() -> list[Install]:
     return list(found.values())
 
 
-collect_ignore = [] if installs() else ["test_process.py"]
+collect_ignore = [] if installs() else ["test_process.py", "test_flags.py"]
 
 
 def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> dict[str, Callable[[], Any]]:
