@@ -110,7 +110,8 @@ class Segmenter:
         else:
             out = self._interrupt()
             if type(event) is CallStart:
-                self._swallow = self._line_is_blank = True
+                self._swallow = True
+                self._begin_line()
             self._native(event, out)
         self._plain = self._state == self._in_speech and not (
             self._held or self._seam or self._strip or self._swallow
@@ -262,7 +263,8 @@ class Segmenter:
         self._end_suspect(out)
         self._depth, self._field, self._fences_of_thought = 0, field, Fences()
         self._state = self._in_thought if field else self._in_speech
-        self._line_is_blank, self._last, self._plain_json = True, "", 0
+        self._last, self._plain_json = "", 0
+        self._begin_line()
         if not field:
             self._strip = True
             out.append(ThoughtEnd())
@@ -406,6 +408,12 @@ class Segmenter:
         start = text.rfind("\n", begin, at) + 1
         return bool(start or self._line_is_blank) and not text[start or begin : at].strip()
 
+    def _begin_line(self) -> None:
+        """Behind something that is no speech a line begins, for calls and for code fences: the line end may have gone with it."""
+        self._line_is_blank = True
+        if not self._fences.inside:
+            self._fences.feed("\n")
+
     def _follow(self, text: str) -> None:
         """Text that goes out, as long as it may be part of JSON that was no call."""
         if self._other is not None:
@@ -468,7 +476,8 @@ class Segmenter:
     def _open_thought(self) -> None:
         self._depth, self._fences_of_thought = 1, Fences()
         self._state = self._in_thought
-        self._line_is_blank, self._plain_json = True, 0
+        self._plain_json = 0
+        self._begin_line()
 
     def _retract(self, out: list[Segment]) -> None:
         out.append(Retract())
@@ -628,7 +637,8 @@ class Segmenter:
         if block.literal:
             self._say(block.literal, out)
         else:
-            self._strip, self._swallow, self._line_is_blank = False, True, True
+            self._strip, self._swallow = False, True
+            self._begin_line()
 
 
 def _join_texts(segments: list[Segment]) -> None:

@@ -77,6 +77,21 @@ FORMS = [
     Form("DeepSeek's in XML without a section", '<｜DSML｜invoke name="web_search"><｜DSML｜parameter name="query">SECRET</｜DSML｜parameter></｜DSML｜invoke>', ()),
     Form("Seed's", "<seed:tool_call><function=web_search><parameter=query>SECRET</parameter></function></seed:tool_call>"),
     Form("MiniMax's", '<minimax:tool_call>\n<invoke name="web_search">\n<parameter name="query">SECRET</parameter>\n</invoke>\n</minimax:tool_call>', ()),
+    Form("Hunyuan's", "<tool_calls:opensource>\n<tool_call:opensource>web_search<tool_sep:opensource>\n<arg_key:opensource>query</arg_key:opensource>\n<arg_value:opensource>SECRET</arg_value:opensource>\n</tool_call:opensource>\n</tool_calls:opensource>", ()),
+    Form("LongCat's", f"<longcat_tool_call>\n{OBJECT}\n</longcat_tool_call>"),
+    Form("dots'", '<dots_function_call>\n<invoke name="web_search">\n<parameter name="query">SECRET</parameter>\n</invoke>\n</dots_function_call>', ()),
+    Form("Muse's", '<atem:function_calls>\n<atem:invoke name="web_search">\n<atem:parameter name="query">SECRET</atem:parameter>\n</atem:invoke>\n</atem:function_calls>', ()),
+    Form("K2 Horizon's", "<ifm|tool_calls><ifm|tool_call>web_search<ifm|arg_key>query</ifm|arg_key><ifm|arg_value>SECRET</ifm|arg_value></ifm|tool_call></ifm|tool_calls>", ()),
+    Form("Llama 4's", '<|python_start|>[web_search(query="SECRET")]<|python_end|>', ()),
+    Form("GigaChat's", f"<|function_call|>{OBJECT}"),
+    Form("Kimi K3's", '<|open|>tools<|sep|><|open|>call tool="web_search" index="1"<|sep|><|open|>argument key="query" type="string"<|sep|>SECRET<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>', ()),
+    Form("Kimi K3's without its section", '<|open|>call tool="web_search" index="1"<|sep|><|open|>argument key="query" type="string"<|sep|>SECRET<|close|>argument<|sep|><|close|>call<|sep|>', ()),
+    Form("Solar's", f"<|tool_calls|><|tool_call:begin|>0<|tool_call:name|>web_search<|tool_call:args|>{QUERY}<|tool_call:end|>", ()),
+    Form("Solar's without its section", f"<|tool_call:begin|>b462b4f8<|tool_call:name|>web_search<|tool_call:args|>{QUERY}<|tool_call:end|>", ()),
+    Form("PLaMo's", f"<|plamo:begin_tool_requests:plamo|><|plamo:begin_tool_request:plamo|><|plamo:begin_tool_name:plamo|>web_search<|plamo:end_tool_name:plamo|><|plamo:begin_tool_arguments:plamo|>{QUERY}<|plamo:end_tool_arguments:plamo|><|plamo:end_tool_request:plamo|><|plamo:end_tool_requests:plamo|>", ()),
+    Form("Inkling's", f'<|content_invoke_tool_json|>{{"name": "web_search", "args": {QUERY}}}'),
+    Form("Step 3's tokens", '<｜tool_calls_begin｜><｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="web_search"><steptml:parameter name="query">SECRET</steptml:parameter></steptml:invoke><｜tool_call_end｜><｜tool_calls_end｜>', ()),
+    Form("arguments by another name", f'<tool_call>{{"name": "web_search", "args": {QUERY}}}</tool_call>'),
     Form("Step's", '<steptml:toolcall><steptml:invoke name="web_search"><steptml:parameter name="query">SECRET</steptml:parameter></steptml:invoke></steptml:toolcall>', ()),
     Form("an invoke tag of a name space", '<antml:function_calls>\n<antml:invoke name="web_search">\n<antml:parameter name="query">SECRET</antml:parameter>\n</antml:invoke>\n</antml:function_calls>', ()),
     Form("Gemma 4's", '<|tool_call>call:web_search{query:<|"|>SECRET<|"|>}<tool_call|>', ()),
@@ -354,6 +369,17 @@ def test_behind_an_engines_own_call_the_next_one_in_the_text_is_found(
         data = stream(*deltas(before, 1), own, *deltas(gap + form, size), finish="tool_calls")
         got = heard_streaming(data, rules)
         assert (got.content, names(got)) == (before, ("now", "web_search"))
+
+
+@pytest.mark.parametrize("size", CUTS)
+@pytest.mark.parametrize(
+    "before", ["<function=now>\n</function>", OTHER, "<think>x</think>", f"<tool_call>{OTHER}</tool_call>"]
+)
+def test_behind_what_is_no_speech_a_fence_begins_its_line(before: str, size: int) -> None:
+    said = f"So: {before}\n```json\n<tool_call>{OBJECT}</tool_call>\n```\nBye."
+    heard = heard_streaming(stream(*deltas(said, size)), policy())
+    assert "web_search" not in names(heard) and "SECRET" not in heard.content
+    assert heard.content.endswith("\nBye.")
 
 
 @pytest.mark.parametrize("size", CUTS)
