@@ -111,6 +111,13 @@ def parse(line: bytes) -> ShadowRecord | None:
             return None
         calls = tuple(RecordedCall(**call) for call in fields.pop("calls"))
         record = ShadowRecord(**{**fields, "calls": calls, "breaches": tuple(fields["breaches"])})
-        return record if record.when.tzinfo is not None and record.request["messages"] else None
+        return record if record.when.tzinfo is not None and _is_sound(record) else None
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
+
+
+def _is_sound(record: ShadowRecord) -> bool:
+    """Whether there are messages, and what is a text or a turn is one."""
+    messages = record.request["messages"]
+    texts = isinstance(record.consent, str) and isinstance(record.reply, str | None)
+    return bool(messages) and texts and all(isinstance(message, dict) for message in messages)

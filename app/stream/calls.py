@@ -133,6 +133,7 @@ class CallBlock:
     """
 
     plain = 0
+    is_json = False
 
     def __init__(
         self, choice: int, rules: CallRules, tag: re.Match[str], before: str, fenced: bool, index: int

@@ -31,7 +31,7 @@ from app.stream.events import (
     Thought,
     ThoughtEnd,
 )
-from app.stream.fences import Fences
+from app.stream.fences import CALL_FENCE, CallFence, Fences
 from app.stream.jsonscan import NotJSON
 from app.stream.loose_calls import Brackets
 from app.stream.named_calls import NamedCall
@@ -72,6 +72,7 @@ class Segmenter:
         self._tag_set = tags
         self._tags = tags.text
         self._looks_for_json = rules is not None and (rules.bare or rules.json)
+        self._looks_for_fences = rules is not None and rules.fences and not rules.json
         self._looks_for_names = rules is not None and rules.bare and not rules.json and bool(rules.tools)
         self._line_is_blank = True  # of speech: nothing but white space since the line began
         self._plain_json = 0  # characters of JSON that was no call, which are read again
@@ -84,7 +85,7 @@ class Segmenter:
         self._depth = 0  # of the think tags that are open
         self._field = False  # the last text came in the engine's reasoning field
         self._suspect: list[str] | None = None  # the thought since something like a call in it
-        self._block: CallBlock | BareCall | None = None
+        self._block: CallBlock | BareCall | CallFence | None = None
         self._index = RESCUED_INDEX - 1
         self._fences = Fences()
         self._fences_of_thought = Fences()
@@ -328,13 +329,15 @@ class Segmenter:
 
     def _in_speech(self, text: str, out: list[Segment]) -> str:
         match, cut = self._tags.scan(text, self._last)
-        name = self._tool_name(text, cut) if self._looks_for_names else cut
-        bracket = self._bracket(text, name) if self._looks_for_json else cut
+        line = self._tool_name(text, cut) if self._looks_for_names else cut
+        if self._looks_for_fences and ("`" in text or "~" in text):
+            line = self._call_fence(text, line)
+        bracket = self._bracket(text, line) if self._looks_for_json else line
         read = bracket if bracket < cut else cut if match is None else match.end()
         self._plain_json = max(self._plain_json - read, 0)
         if bracket < cut:
             self._say(text[:bracket], out)
-            return self._open_bare(text[bracket:], bracket == name, out)
+            return self._open_bare(text[bracket:], bracket == line, out)
         before = text[cut - 1] if cut else self._last
         self._say(text[:cut], out)
         if match is None:
@@ -400,6 +403,14 @@ class Segmenter:
                 return at
         return cut
 
+    def _call_fence(self, text: str, cut: int) -> int:
+        """Where a line begins with a code fence of calls, or with what may become one; `cut` if none does."""
+        for found in CALL_FENCE.finditer(text, 0, cut):
+            at = found.start("fence")
+            if at >= self._plain_json and self._begins_line(text, at):
+                return at
+        return cut
+
     def _begins_line(self, text: str, at: int) -> bool:
         """Whether only white space stands before this place in its line; behind a call, what models write there is none."""
         begin = 0
@@ -424,15 +435,18 @@ class Segmenter:
             else:
                 self._other = None if self._other.done else self._other
 
-    def _open_bare(self, text: str, is_named: bool, out: list[Segment]) -> str:
-        """Where JSON was asked for, the answer begins with this bracket; else a call may begin, with it or with a name."""
+    def _open_bare(self, text: str, of_line: bool, out: list[Segment]) -> str:
+        """Where JSON was asked for, the answer begins with this bracket; else a call may begin, with it, or with a name or a fence (`of_line`)."""
         assert self._rules is not None
         if self._rules.json:
             self._tags, self._looks_for_json = self._tag_set.think, False
         elif self._fences.inside:
             self._say(text[0], out)
             return text[1:]
-        elif is_named:
+        elif of_line and text[0] in "`~":
+            self._block = CallFence(self._index)
+            self._state = self._in_block
+        elif of_line:
             self._block = NamedCall(self._choice, self._rules, self._index, self._tags)
             self._state = self._in_block
         else:
@@ -626,10 +640,10 @@ class Segmenter:
         if self._block is not None:
             self._close_block(reason, out)
 
-    def _leave_block(self, block: CallBlock | BareCall, out: list[Segment]) -> None:
+    def _leave_block(self, block: CallBlock | BareCall | CallFence, out: list[Segment]) -> None:
         self._block, self._state = None, self._in_speech
         self._index = block.index
-        if isinstance(block, BareCall) and block.plain:
+        if block.plain:
             self._plain_json = block.plain
             self._other = self._other or (Brackets() if block.is_json else None)
             return

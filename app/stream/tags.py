@@ -159,6 +159,8 @@ def _wrapper(name: str) -> CallFamily:
 
 BARE = "json"
 """The family without a tag: a call in JSON or in Python's form (`app.stream.bare_calls`)."""
+FENCED = "tool_code"
+"""The family that has a code fence for its tag, too (`app.stream.fences`)."""
 
 CALL_FAMILIES: dict[str, CallFamily] = {
     "qwen": CallFamily(  # hermes JSON and Qwen3.5's XML: one server may produce either
@@ -195,7 +197,7 @@ CALL_FAMILIES: dict[str, CallFamily] = {
     "toolcall": _wrapper("toolcall"),
     "tools": _wrapper("tools"),  # Qwen2.5, when it mixes up its tags
     "tool_use": _wrapper("tool_use"),
-    "tool_code": _wrapper("tool_code"),  # Gemma
+    FENCED: _wrapper("tool_code"),  # Gemma
     "mistral": CallFamily(token=("[TOOL_CALLS]", "[TOOL_CALL]"), call_end=("[/TOOL_CALLS]", "[/TOOL_CALL]")),
     "llama": CallFamily(
         calls=("<|python_start|>",),

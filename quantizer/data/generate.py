@@ -33,6 +33,7 @@ from gates.contracts.case import Suite
 from gates.contracts.errors import RunError
 from gates.contracts.sample import Sample
 from gates.reply.reply import read_reply
+from gates.run.progress import in_minutes
 from gates.run.runner import Pace, run
 from gates.run.sample_store import SampleStore
 from gates.run.target import Arm, Target, Variant
@@ -287,7 +288,7 @@ class ProgressDisplay:
     def counts(self) -> str:
         """For example "12 asked, 1 lost, 2 retried, 40 s left"."""
         left = self.seconds_left(time.monotonic() - self._began)
-        ahead = "" if left is None else f", {_span(left)} left"
+        ahead = "" if left is None else f", {in_minutes(left)} left"
         return f"{self._asked} asked, {self._lost} lost, {self._retried} retried{ahead}"
 
     def seconds_left(self, elapsed: float) -> float | None:
@@ -302,8 +303,3 @@ class ProgressDisplay:
             self._told = time.monotonic()
             text = f"conversations: {self._collector.kept}/{self._collector.wanted}, {self.counts()}"
             print(text, file=self._stream, flush=True)
-
-
-def _span(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"

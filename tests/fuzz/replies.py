@@ -402,6 +402,7 @@ def broken_bare_call(draw: Draw, words: Words) -> tuple[Piece, ...]:
             '[{"name": "now", "arguments": {}}, "%s"]',
             '{"name": "now", "arguments": {"x": "%s\n"}}',
             "<|python_tag|>now(x='%s')<|eom_id|>",
+            "```tool_code\nprint(now(x='%s'))\n```\n",
         )
     )
     secret = Secret(word, tools=body.startswith("so"), calls=False)

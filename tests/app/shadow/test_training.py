@@ -13,7 +13,7 @@ import pytest
 
 from app.__main__ import main
 from app.config.config import ConfigError, Shadow, load
-from app.shadow.record import FinishedChat, RecordedCall, ShadowRecord, redacted, render
+from app.shadow.record import FinishedChat, RecordedCall, ShadowRecord, parse, redacted, render
 from app.shadow.store import Store
 from app.shadow.training import as_row, reason_against
 from app.telemetry.redact import compiled
@@ -106,6 +106,27 @@ async def test_what_callers_agreed_to_becomes_rows_that_are_found_fit(tmp_path: 
     )
     checked = ["data", "validate", str(tmp_path / "training" / "conversations.jsonl")]
     assert await asyncio.to_thread(main, checked) == 0
+
+
+@pytest.mark.asyncio
+async def test_a_chat_over_anthropics_api_becomes_the_same_row(tmp_path: Path) -> None:
+    block = {"type": "text", "text": "Where is our ladder?"}
+    body = {
+        "model": "annie",
+        "max_tokens": 50,
+        "system": "Be brief.",
+        "messages": [{"role": "user", "content": [block]}],
+    }
+    async with recording(tmp_path, **AGREED) as house:
+        house.engine.play(*reply("The ladder is in the shed."))
+        assert (await house.post("/v1/messages", body)).status == 200
+        await house.booked()
+    (row,) = await asyncio.to_thread(export, tmp_path)
+    assert [(m["role"], m["content"]) for m in row["messages"]] == [
+        ("system", "Be brief."),
+        ("user", "Where is our ladder?"),
+        ("assistant", "The ladder is in the shed."),
+    ]
 
 
 @pytest.mark.asyncio
@@ -274,6 +295,11 @@ def record(**more: Any) -> ShadowRecord:
 )  # fmt: skip
 def test_a_record_is_used_only_if_nothing_speaks_against_it(more: dict[str, Any], reason: str) -> None:
     assert reason_against(record(**more), CONSENT, ()) == reason
+
+
+@pytest.mark.parametrize("more", [{"reply": 5}, {"consent": None}, {"request": {"messages": ["Where?"]}}])
+def test_a_damaged_record_is_no_record(more: dict[str, Any]) -> None:
+    assert parse(render(record())) == record() and parse(render(record(**more))) is None
 
 
 def test_placeholders_are_not_redacted_again() -> None:

@@ -106,6 +106,8 @@ FORMS = [
     Form("InternLM's", f"<|action_start|><|plugin|>\n{OBJECT}<|action_end|>", ()),
     Form("Qwen2.5's other tag", f"<tools>\n{OBJECT}\n</tools>"),
     Form("Gemma's code", "<tool_code>\nprint(web_search('SECRET'))\n</tool_code>", ()),
+    Form("Gemma's fence", "```tool_code\nprint(web_search('SECRET'))\n```", ()),
+    Form("a fence of a call in JSON", f"~~~ Tool_Call \n{OBJECT}\n~~~\n", ()),
     Form("one of Mistral's, misspelt", f"[TOOL_CALL]web_search[ARGS]{QUERY}"),
     Form("escaped for HTML", f"&lt;tool_call&gt;\n{OBJECT}\n&lt;/tool_call&gt;"),
     Form("escaped by numbers", f"&#60;tool_call&#62;{OBJECT}&#x3C;/tool_call&#x3E;"),
@@ -372,6 +374,27 @@ def test_behind_an_engines_own_call_the_next_one_in_the_text_is_found(
 
 
 @pytest.mark.parametrize("size", CUTS)
+@pytest.mark.parametrize("tools", [True, False])
+@pytest.mark.parametrize(
+    "said, heard",
+    [
+        ("Hi.\n```tool_code\nSECRET\n```\nBye.", "Hi.\nBye."),
+        ("Hi.\n````tool_outputs\nSECRET\n```\nSECRET\n````\nBye.", "Hi.\nBye."),
+        ("Hi.\n```tool_code\nSECRET", "Hi.\n"),
+        ("Hi.\n```tool_code", "Hi.\n"),
+        ("Hi.\n```toml\na = 1\n```\nBye.", None),
+        ("Hi.\n```tool_code is a fence\nx\n```\n", None),
+        ("Write ```tool_code\nthere.", None),
+        ("````\n```tool_code\nx\n```\n````\n", None),
+    ],
+)
+def test_a_fence_that_calls_itself_a_call_is_taken_out(
+    said: str, heard: str | None, tools: bool, size: int
+) -> None:
+    assert heard_streaming(stream(*deltas(said, size)), policy(tools=tools)).content == (heard or said)
+
+
+@pytest.mark.parametrize("size", CUTS)
 @pytest.mark.parametrize(
     "before", ["<function=now>\n</function>", OTHER, "<think>x</think>", f"<tool_call>{OTHER}</tool_call>"]
 )
@@ -542,7 +565,12 @@ def test_where_json_was_asked_for_json_is_the_answer(said: str, size: int, tools
 
 @pytest.mark.parametrize(
     "family, text",
-    [("qwen", f"<tool_call>{OBJECT}</tool_call>"), ("json", OBJECT), ("mistral", "[TOOL_CALLS]now[ARGS]{}")],
+    [
+        ("qwen", f"<tool_call>{OBJECT}</tool_call>"),
+        ("json", OBJECT),
+        ("mistral", "[TOOL_CALLS]now[ARGS]{}"),
+        ("tool_code", "```tool_code\nx\n```\n"),
+    ],
 )
 def test_a_family_that_is_switched_off_is_text(family: str, text: str) -> None:
     """Where `json` is on, a call in a tag that is not looked for is still a call in JSON."""
