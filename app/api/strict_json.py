@@ -47,15 +47,16 @@ def decode(raw: bytes, budget: Budget | None = None) -> Any:
     """The value of a JSON text in UTF-8; of keys that come twice, the last. It spends of the budget, if there is one.
 
     Raises:
-        BadJSON: invalid_json; or number_out_of_range, nested_too_deeply, body_too_complex, invalid_unicode
-            (a lone surrogate).
+        BadJSON: invalid_json; or number_out_of_range, nested_too_deeply, body_too_complex, invalid_utf8,
+            invalid_unicode (a lone surrogate).
     """
     if budget is not None or not _is_small(raw):
         _check_bounds(without_strings(raw), budget or Budget())
     try:
         return msgspec.json.decode(raw)
     except UnicodeDecodeError as error:
-        raise BadJSON(f"not UTF-8: {error.reason} at byte {error.start} of a string") from None
+        message = f"not UTF-8: {error.reason} at byte {error.start} of a string"
+        raise BadJSON(message, "invalid_utf8") from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise _explained(raw, str(error)) from None
 

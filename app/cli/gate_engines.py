@@ -19,6 +19,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from app.config.config import Config
+from app.config.version import VERSION
 from app.conformance.gateway import configuration, front
 from app.engines.identity import describe
 from deploy.core.errors import EngineError
@@ -51,7 +52,7 @@ VARIANTS: Mapping[str, Variant] = {
 }
 """Negative controls that are the baseline with other requests; any other control needs an engine."""
 
-_PACKAGES = ("manners", "markdown-it-py", "emoji", "jsonschema", "aiohttp", "cryptography")
+_PACKAGES = ("markdown-it-py", "emoji", "jsonschema", "aiohttp", "cryptography")
 
 
 async def make_job(
@@ -177,7 +178,7 @@ def special_tokens(folder: Path) -> frozenset[str]:
 def harness() -> Harness:
     """This program, as the report states it."""
     commit, dirty = _checkout(Path(__file__).parents[2])
-    versions = {name: metadata.version(name) for name in _PACKAGES}
+    versions = {"manners": VERSION} | {name: metadata.version(name) for name in _PACKAGES}
     return Harness(versions["manners"], commit, dirty, {**versions, "python": platform.python_version()})
 
 

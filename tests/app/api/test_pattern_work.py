@@ -24,6 +24,7 @@ EVERYDAY = [
 ]
 HARMFUL = {
     "optional in a row": "^" + "a?" * 300 + "$",
+    "an optional one, repeated": "^(a?){0,300}$",
     "repetitions in a row": "^" + "a{0,10}" * 50 + "$",
     "a repetition of a repetition": "^(a{0,100}){0,100}$",
     "with spaces, as llama.cpp reads it": "^(a{0, 100}){ 0,100}$",

@@ -37,9 +37,9 @@ def nested(depth: int) -> bytes:
 
 REFUSED: dict[str, tuple[bytes, str]] = {
     "nothing": (b"", "invalid_json"),
-    "no UTF-8": (b'{"a": "\xff"}', "invalid_json"),
-    "no UTF-8 in a key": (b'{"\xff": 1}', "invalid_json"),
-    "a surrogate in UTF-8": (b'{"a": "\xed\xa0\x80"}', "invalid_json"),
+    "no UTF-8": (b'{"a": "\xff"}', "invalid_utf8"),
+    "no UTF-8 in a key": (b'{"\xff": 1}', "invalid_utf8"),
+    "a surrogate in UTF-8": (b'{"a": "\xed\xa0\x80"}', "invalid_utf8"),
     "a byte order mark": (b"\xef\xbb\xbf{}", "invalid_json"),
     "UTF-16": ("\ufeff{}".encode("utf-16-le"), "invalid_json"),
     "NaN": (b'{"a": NaN}', "invalid_json"),
