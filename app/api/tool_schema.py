@@ -20,7 +20,7 @@ _LISTS = ("enum", "required", "examples")
 MAX_DEPTH = 64
 """Deepest nesting of JSON in a schema. OpenAI takes 10 levels of objects, two or three of JSON each."""
 MAX_OPTIONAL = 128
-"""Properties of one object that are not required. llama.cpp's work grows with their cube: 4 s for 1,200, minutes for 5,000."""
+"""Properties of one object that are not required. llama.cpp's work grows with their cube: 4 s for 1,200, over a minute for 5,000."""
 
 
 class SchemaError(ValueError):

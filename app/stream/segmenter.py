@@ -35,6 +35,7 @@ from app.stream.fences import CALL_FENCE, CallFence, Fences
 from app.stream.jsonscan import NotJSON
 from app.stream.loose_calls import Brackets
 from app.stream.named_calls import NamedCall
+from app.stream.react_calls import ACTION, ReActCall
 from app.stream.schema import CallRules
 from app.stream.tags import ALL_CALL_FAMILIES, CALL_ENDERS, CALL_OPENERS, TagSet, tag_set
 
@@ -74,6 +75,7 @@ class Segmenter:
         self._looks_for_json = rules is not None and (rules.bare or rules.json)
         self._looks_for_fences = rules is not None and rules.fences and not rules.json
         self._looks_for_names = rules is not None and rules.bare and not rules.json and bool(rules.tools)
+        self._looks_for_actions = self._looks_for_names and not (rules and rules.tools.may_become(ACTION[0]))
         self._line_is_blank = True  # of speech: nothing but white space since the line began
         self._plain_json = 0  # characters of JSON that was no call, which are read again
         self._other: Brackets | None = None  # such JSON, while it lasts: what is in its lines is part of it
@@ -85,7 +87,7 @@ class Segmenter:
         self._depth = 0  # of the think tags that are open
         self._field = False  # the last text came in the engine's reasoning field
         self._suspect: list[str] | None = None  # the thought since something like a call in it
-        self._block: CallBlock | BareCall | CallFence | None = None
+        self._block: CallBlock | BareCall | CallFence | ReActCall | None = None
         self._index = RESCUED_INDEX - 1
         self._fences = Fences()
         self._fences_of_thought = Fences()
@@ -401,6 +403,10 @@ class Segmenter:
                 continue
             if tools.may_become(name) if found.end() == len(text) else name in tools:
                 return at
+            if self._looks_for_actions and (
+                ACTION.startswith(name) if found.end() == len(text) else name == ACTION
+            ):
+                return at
         return cut
 
     def _call_fence(self, text: str, cut: int) -> int:
@@ -445,6 +451,9 @@ class Segmenter:
             return text[1:]
         elif of_line and text[0] in "`~":
             self._block = CallFence(self._index)
+            self._state = self._in_block
+        elif of_line and self._looks_for_actions and text[0] == ACTION[0]:
+            self._block = ReActCall(self._choice, self._rules, self._index)
             self._state = self._in_block
         elif of_line:
             self._block = NamedCall(self._choice, self._rules, self._index, self._tags)
@@ -640,7 +649,7 @@ class Segmenter:
         if self._block is not None:
             self._close_block(reason, out)
 
-    def _leave_block(self, block: CallBlock | BareCall | CallFence, out: list[Segment]) -> None:
+    def _leave_block(self, block: CallBlock | BareCall | CallFence | ReActCall, out: list[Segment]) -> None:
         self._block, self._state = None, self._in_speech
         self._index = block.index
         if block.plain:

@@ -374,6 +374,7 @@ def line_of_a_call(draw: Draw, words: Words) -> tuple[Piece, ...]:
             "web_search(query='%s')", "now(\n  x='%s',\n)", 'set_light({"room": "%s"})', 'web_search {"query": "%s"}',
             'now: {"x": "%s"}', "now('%s')", "web_search {'query': '%s'}", "now(x=1); web_search(query=%s)",
             'no{"name": "now", "arguments": {"x": "%s"}}', 'now: {"name": "now", "arguments": {"x": "%s"}}', "now(\nweb_search(query='%s')",
+            'Action: web_search\nAction Input: {"query": "%s"}', "Action: now\nAction Input: %s",
         )
     )  # fmt: skip
     secret = Secret(word, tools=True, calls=False)

@@ -373,6 +373,46 @@ def test_behind_an_engines_own_call_the_next_one_in_the_text_is_found(
         assert (got.content, names(got)) == (before, ("now", "web_search"))
 
 
+@looped("size", CUTS)
+@pytest.mark.parametrize(
+    "said, heard, calls",
+    [
+        (f"So.\nAction: web_search\nAction Input: {QUERY}", "So.\n", ("web_search",)),
+        (f"Action: web_search\r\n\nAction Input : {QUERY}\nBye.", "Bye.", ("web_search",)),
+        (
+            f"Action: now\nAction Input: {{}}\n\nAction: web_search\nAction Input: {QUERY}",
+            "",
+            ("now", "web_search"),
+        ),
+        ("Hi.\nAction: now\nAction Input: the SECRET\nBye.", "Hi.\nBye.", ()),
+        ('Hi.\nAction: now\nAction Input: {"x": SECRET}\nBye.', "Hi.\nBye.", ()),
+        ("Hi.\nAction: now\n", "Hi.\n", ()),
+        ("Hi.\nAction: now\nAction Inp", "Hi.\n", ()),
+    ],
+)
+def test_a_call_in_reacts_form_is_one(said: str, heard: str, calls: tuple[str, ...], size: int) -> None:
+    got = heard_streaming(stream(*deltas(said, size)), policy())
+    assert (got.content, names(got)) == (heard, calls) and "SECRET" not in got.content
+
+
+@looped("size", CUTS)
+@pytest.mark.parametrize(
+    "said",
+    ["Action plan: now.", "A", "Action", "Actions speak.", "Action: now is here.", "Action: nowhere\nAction Input: x", "Action: now\nand so on", "It is\nAction: get_date\nAction Input: x", "The line Action: now\nAction Input: x", "```\nAction: now\nAction Input: x\n```\n"],
+)  # fmt: skip
+def test_words_that_begin_as_reacts_form_does_stay_text(said: str, size: int) -> None:
+    for rules in (policy(), policy(tools=False)):
+        assert heard_streaming(stream(*deltas(said, size)), rules).content == said
+
+
+@looped("size", CUTS)
+def test_of_reacts_form_that_was_cut_nothing_is_heard(size: int) -> None:
+    said = f"Hi.\nAction: web_search\nAction Input: {QUERY[:-1]}"
+    for finish in ("length", None):
+        got = heard_streaming(stream(*deltas(said, size), finish=finish, done=finish is not None), policy())
+        assert (got.content, names(got)) == ("Hi.\n", ())
+
+
 @pytest.mark.parametrize("size", CUTS)
 @pytest.mark.parametrize("tools", [True, False])
 @pytest.mark.parametrize(
