@@ -6,7 +6,6 @@ and pickles are never opened.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -75,16 +74,6 @@ class Source:
     def names(self) -> dict[str, str]:
         """A parameter's name in memory to its name in the folder, where a vision-language wrapper adds a prefix."""
         return {unwrapped_name(name): name for name in self.folder.tensors}
-
-    @property
-    def decoder_weights(self) -> int:
-        """The weights in the matrices of the decoder layers."""
-        entries = {short: self.folder.tensors[name] for short, name in self.names.items()}
-        return sum(
-            math.prod(entry.shape)
-            for short, entry in entries.items()
-            if short.startswith("model.layers.") and len(entry.shape) > 1
-        )
 
     @cached_property
     def root(self) -> str:

@@ -16,11 +16,9 @@ assignments, as with `--set train.lr=1e-6`. The artefact records the recipe with
 
 from __future__ import annotations
 
-import math
 import tomllib
-from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -199,9 +197,7 @@ class Train:
     loss: "ce" on what the assistant wrote, "kl" from the model's own BF16 (forward, at the same tokens), or "mix" of
     both, `ce_share` of the first. trained: "weights", or "scales" for block scales alone (LSQ). thinking: "as_is", or
     "none" to put an empty thought before every answer. epochs may be a fraction; max_steps ends sooner. lr: peak,
-    after `warmup` (a share of all steps), then by `schedule` to `floor` of it. lr_by_size: in place of lr, peaks for models of
-    so many million weights in their decoder layers, [[1.0, 1e-4], [300.0, 1e-5]], small ones first: between two of them on a
-    line in logarithms, beyond them the nearest; a change of train.lr puts it out of force. batch_tokens: padded tokens of one
+    after `warmup` (a share of all steps), then by `schedule` to `floor` of it. batch_tokens: padded tokens of one
     optimizer step, in micro-batches of micro_tokens at most. refresh: after so many steps the weights' amax is taken
     again; 0 only at the end. save: a checkpoint after so many steps. top_k: the divergence over the teacher's so many
     likeliest tokens and all the others as one; 0 is over the whole vocabulary.
@@ -225,7 +221,6 @@ class Train:
     epochs: float = 3.0
     max_steps: int = 0
     lr: float = 1e-5
-    lr_by_size: tuple[tuple[float, ...], ...] = ()
     warmup: float = 0.05
     schedule: Literal["cosine", "constant"] = "cosine"
     floor: float = 0.1
@@ -251,11 +246,6 @@ class Train:
             check_range(key, getattr(self, key), low, high)
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
             raise DecodeError("betas", "must be two numbers below 1")
-        sizes = [pair[0] for pair in self.lr_by_size if len(pair) == 2 and pair[0] > 0 and 0 < pair[1] <= 1]
-        if len(sizes) != len(self.lr_by_size) or sizes != sorted(set(sizes)):
-            raise DecodeError(
-                "lr_by_size", "must be pairs of million weights, growing, and a peak above 0 and up to 1"
-            )
         if self.micro_tokens > self.batch_tokens:
             raise DecodeError("micro_tokens", "must not be more than batch_tokens")
         if self.trained == "scales" and not self.quantized:
@@ -266,18 +256,6 @@ class Train:
             raise DecodeError("batch_tokens", f'must be micro_tokens with optimizer = "{self.optimizer}"')
         if self.trained == "scales":
             raise DecodeError("optimizer", f'"{self.optimizer}" trains weights; leave it out to train scales')
-
-    def sized(self, weights: int) -> Train:
-        """The same with the peak for a model of so many weights in its decoder layers."""
-        if not self.lr_by_size:
-            return self
-        sizes, peaks = ([math.log(pair[i]) for pair in self.lr_by_size] for i in (0, 1))
-        at = min(max(math.log(weights / 1e6), sizes[0]), sizes[-1])
-        upper = min(max(bisect_left(sizes, at), 1), len(sizes) - 1)
-        low, high = sizes[upper - 1], sizes[upper]
-        part = (at - low) / (high - low) if high > low else 0.0
-        peak = math.exp(peaks[upper - 1] + part * (peaks[upper] - peaks[upper - 1]))
-        return replace(self, lr=float(f"{peak:.3g}"), lr_by_size=())
 
 
 _RANGES: Final = (
@@ -385,8 +363,6 @@ def _change(table: dict[str, Any], change: str) -> None:
     key, sign, value = (part.strip() for part in change.partition("="))
     if not sign or not key:
         raise DecodeError("", f"{change!r} is not an assignment, as train.lr=1e-6 is")
-    if key == "train.lr" and isinstance(train := table.get("train"), dict):
-        train.pop("lr_by_size", None)
     *sections, last = key.split(".")
     for section in sections:
         table = table.setdefault(section, {})

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -79,11 +79,9 @@ def run(
         raise RecipeError("lora: adapters train on one GPU; leave [lora] out to shard the weights")
     log = log if world.rank == 0 else _nothing
     opened = open_source(source)
-    recipe = replace(recipe, train=settings.sized(opened.decoder_weights))
     samples = _data(data, mix, source, settings)
     job = QuantizationJob(recipe, opened, samples, device)
     log(_summary(samples))
-    log(f"the learning rate goes up to {_settings(job).lr:g}")
     saved = Checkpoints(out.with_name(f"{out.name}.training"), _about(job), world)
     with shard.peers_watched(world):
         state = saved.begin(resume)

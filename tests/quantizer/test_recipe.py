@@ -131,39 +131,6 @@ def test_a_wrong_change_is_one_line(change: str, line: str) -> None:
     assert str(error.value).endswith(f"qat.toml: {line}")
 
 
-SIZES = "train.lr_by_size=[[1.0, 1e-4], [100.0, 1e-5], [400.0, 2e-5]]"
-
-
-@pytest.mark.parametrize(
-    "weights, peak",
-    [
-        (10_000, 1e-4),
-        (1_000_000, 1e-4),
-        (10_000_000, 3.16e-5),
-        (100_000_000, 1e-5),
-        (200_000_000, 1.41e-5),
-        (9_000_000_000, 2e-5),
-    ],
-)
-def test_the_peak_is_that_of_the_models_size(weights: int, peak: float) -> None:
-    train = load_recipe("qat", [SIZES]).train
-    assert train is not None
-    sized = train.sized(weights)
-    assert (sized.lr, sized.lr_by_size) == (peak, ())
-    assert dataclasses.replace(sized, lr=train.lr, lr_by_size=train.lr_by_size) == train
-
-
-def test_a_peak_that_is_given_counts_for_every_size() -> None:
-    train = load_recipe("qat", [SIZES, "train.lr=3e-6"]).train
-    assert train is not None and train.sized(1_000_000).lr == train.sized(9_000_000_000).lr == 3e-6
-
-
-@pytest.mark.parametrize("pairs", ["[[1.0]]", "[[2.0, 1e-4], [1.0, 1e-5]]", "[[0.0, 1e-4]]", "[[1.0, 0.0]]"])
-def test_peaks_by_size_are_pairs_that_grow(pairs: str) -> None:
-    with pytest.raises(RecipeError, match="lr_by_size: must be pairs"):
-        load_recipe("qat", [f"train.lr_by_size={pairs}"])
-
-
 def test_a_recipe_of_ones_own_is_named_after_its_file(tmp_path: Path) -> None:
     path = tmp_path / "house.toml"
     path.write_text('[weights]\nscales = "mse"\n')

@@ -78,16 +78,6 @@ def test_every_recipe_ends_in_a_folder_that_computes_what_was_trained(
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_a_run_trains_with_the_peak_of_its_models_size_and_records_it(place: Path, tmp_path: Path) -> None:
-    said: list[str] = []
-    more = ("train.lr_by_size=[[0.001, 1e-3], [0.01, 2e-4]]", "train.warmup=0.0", "train.schedule=constant")
-    made = train(place, tmp_path / "out", "qat", tiny.qwen3, *more, log=said.append)
-
-    assert made.provenance.recipe["train"]["lr"] == 2e-4  # 73,728 weights, so beyond the last size
-    assert {json.loads(line)["lr"] for line in (tmp_path / "out" / CURVE).read_text().splitlines()} == {2e-4}
-    assert "the learning rate goes up to 0.0002" in said
-
-
 def test_fine_tuning_ends_in_bf16_with_other_weights(place: Path, tmp_path: Path) -> None:
     """And is not quantized by accident."""
     made = train(place, tmp_path / "out", "sft")
