@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 VLLM   := .venv-vllm
+SGLANG := .venv-sglang
 GPU    := .venv-gpu
 NVFP4  := .work/annie-nano-nvfp4
 PROMPT := .work/promptfoo
@@ -25,7 +26,7 @@ TIERS    := gate or promptfoo or clients or docker or ops or promotion or browse
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-quantizer test-vllm test-gpu test-gpu-recipes test-gate test-promotion test-docker test-promptfoo test-clients test-ops test-reliability soak test-browser gpu check aarch64 format fuzz bench demo chain mutants nano lock clean
+.PHONY: help serve test test-quantizer test-vllm test-sglang test-gpu test-gpu-recipes test-gate test-promotion test-docker test-promptfoo test-clients test-ops test-reliability soak test-browser gpu check aarch64 format fuzz bench demo chain mutants nano lock clean
 .PHONY: test-slow test-all coverage readme
 
 help:  ## this list
@@ -57,6 +58,9 @@ test-quantizer: $(VENV)/.dev  ## the quantizer's part of `make test` (all of it 
 
 test-vllm: $(VENV)/.dev $(VLLM)/.installed  ## the conformance suite over a real vLLM on the CPU (installs it: 2.4 GB)
 	CONFORMANCE=vllm $(BIN)/python -m pytest -s -m '' tests/conformance $(PYTEST_ARGS)
+
+test-sglang: $(VENV)/.dev $(SGLANG)/.installed  ## the conformance suite over a real SGLang on the CPU (installs it: 8.4 GB, with Python 3.12)
+	CONFORMANCE=sglang $(BIN)/python -m pytest -s -m '' tests/conformance/test_conformance.py $(PYTEST_ARGS)
 
 test-gpu: gpu $(VENV)/.dev $(GPU)/.installed $(if $(CONFORMANCE_NVFP4),,$(NVFP4)/artefact.json)  ## the same over vLLM on a CUDA GPU, NVFP4 weights (installs it: 9.6 GB)
 	CONFORMANCE=$(or $(CONFORMANCE),gpu) CONFORMANCE_NVFP4=$(or $(CONFORMANCE_NVFP4),$(NVFP4)) \
@@ -139,10 +143,11 @@ lock: $(VENV)/.dev  ## resolve the pinned requirements again
 	$(BIN)/uv pip compile -q --universal --generate-hashes --python-version 3.11 requirements/quantizer.in -c requirements/dev.txt --excludes requirements/quantizer-excluded.txt -o requirements/quantizer.txt
 	$(BIN)/uv pip compile -q --universal --generate-hashes --python-version 3.11 requirements/vllm.in --excludes requirements/vllm-excluded.txt -o requirements/vllm.txt
 	$(BIN)/uv pip compile -q --universal --generate-hashes --python-version 3.11 requirements/vllm-gpu.in -o requirements/vllm-gpu.txt
+	$(BIN)/uv pip compile -q --python-platform x86_64-manylinux_2_34 --generate-hashes --python-version 3.12 --prerelease allow requirements/sglang.in -o requirements/sglang.txt
 	$(BIN)/uv pip compile -q --universal --generate-hashes --python-version 3.11 requirements/clients.in -o requirements/clients.txt
 
 clean:  ## remove the environment and every cache
-	rm -rf $(VENV) $(VLLM) $(GPU) $(PROMPT) $(CLIENTS) $(CLIENTS_JS) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM) $(SGLANG) $(GPU) $(PROMPT) $(CLIENTS) $(CLIENTS_JS) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11"; exit 1; }
@@ -171,6 +176,12 @@ $(VLLM)/.installed: $(BIN)/python requirements/vllm.txt
 	$(BIN)/python -m venv --clear $(VLLM)
 	$(VLLM)/bin/pip install --quiet --disable-pip-version-check torch==$(TORCH)
 	$(VLLM)/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/vllm.txt
+	@touch $@
+
+# SGLang's wheels for torch 2.11 name Python's version; this one has been run.
+$(SGLANG)/.installed: requirements/sglang.txt
+	python3.12 -m venv --clear $(SGLANG)
+	$(SGLANG)/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/sglang.txt
 	@touch $@
 
 $(CLIENTS)/.installed: $(BIN)/python requirements/clients.txt

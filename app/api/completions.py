@@ -25,7 +25,7 @@ from app.api.reading import REFS, Read, read, unsupported
 from app.api.surface import COMMENT, Collector, Encoder, ParsedRequest
 from app.api.unserved import COMPLETIONS
 from app.errors.tree import BadField
-from app.stream.encode import DONE, Inliner, ReplyHead, error_frame
+from app.stream.encode import DONE, EventCollector, EventEncoder, ReplyHead, error_frame
 from app.stream.events import Broken, Done, Event, Finish, Logprobs, Text, TokenLogprob, Usage
 from app.stream.holdback import UNBOUNDED, ThinkPolicy
 from app.stream.pipeline import StreamPolicy
@@ -181,37 +181,27 @@ def _logprobs(tokens: Sequence[TokenLogprob], text: str, offset: int) -> dict[st
     }
 
 
-class CompletionEncoder:
-    """`feed` events, get SSE bytes. This API has no field for thoughts: only inline ones are shown."""
+class CompletionEncoder(EventEncoder):
+    """This API has no field for thoughts: only inline ones are shown."""
 
     def __init__(self, head: ReplyHead) -> None:
-        self._head = head
-        self._usage: Usage | None = None
+        super().__init__(head)
         self._tokens: list[TokenLogprob] = []  # of the text that comes next
         self._offsets: dict[int, int] = {}  # how long each choice's text is
-        self._inliner = Inliner(head.reasoning)
 
-    def feed(self, events: Sequence[Event]) -> bytes:
-        return b"".join([self._encode(event) for event in self._inliner.feed(events)])
-
-    def texts(self, texts: Sequence[str]) -> bytes:
-        return self.feed([Text(0, text) for text in texts])
-
-    def fault(self, message: str, code: str, kind: str) -> bytes:
-        return error_frame(message, code, kind)
-
-    def _encode(self, event: Event) -> bytes:
+    def _encode(self, event: Event, out: list[bytes]) -> None:
         if type(event) is Text:
-            return self._text(event)
-        if type(event) is Finish:
-            return _frame(_completion(self._head, "", event, event.choice))
-        if type(event) is Broken:
-            return error_frame(event.message, event.code)
-        if type(event) is Usage:
+            out.append(self._text(event))
+        elif type(event) is Finish:
+            out.append(_frame(_completion(self._head, "", event, event.choice)))
+        elif type(event) is Broken:
+            out.append(error_frame(event.message, event.code))
+        elif type(event) is Usage:
             self._usage = event
-        if type(event) is Logprobs:
+        elif type(event) is Logprobs:
             self._tokens = event.tokens
-        return self._end() if type(event) is Done else b""
+        elif type(event) is Done:
+            out.append(self._end())
 
     def _text(self, event: Text) -> bytes:
         offset, tokens = self._offsets.get(event.choice, 0), self._tokens
@@ -226,30 +216,19 @@ class CompletionEncoder:
         return _frame(counted) + DONE
 
 
-class CompletionCollector:
-    """`feed` events, then take the completion."""
+class CompletionCollector(EventCollector):
+    """One completion."""
 
     def __init__(self, head: ReplyHead) -> None:
-        self._head = head
+        super().__init__(head)
         self._text: list[str] = []
         self._tokens: list[TokenLogprob] = []
-        self._finish: Finish | None = None
-        self._usage: Usage | None = None
-        self._inliner = Inliner(head.reasoning)
 
-    def texts(self, texts: Sequence[str]) -> None:
-        self.feed([Text(0, text) for text in texts])
-
-    def feed(self, events: Sequence[Event]) -> None:
-        for event in self._inliner.feed(events):
-            if type(event) is Text:
-                self._text.append(event.text)
-            elif type(event) is Logprobs:
-                self._tokens += event.tokens
-            elif type(event) is Finish:
-                self._finish = event
-            elif type(event) is Usage:
-                self._usage = event
+    def _take(self, event: Event) -> None:
+        if type(event) is Text:
+            self._text.append(event.text)
+        elif type(event) is Logprobs:
+            self._tokens += event.tokens
 
     def message(self) -> bytes:
         usage = self._usage.counts if self._usage else None

@@ -22,6 +22,7 @@ from deploy.engine.spec import Dialect
 _PATHS: dict[Dialect, str] = {
     "llama-server": "/v1/chat/completions/input_tokens",
     "vllm": "/tokenize",
+    "sglang": "/tokenize",
 }
 _COUNTED = frozenset({"model", "messages", "tools", "chat_template_kwargs"})
 """What of a chat becomes tokens."""
@@ -34,7 +35,7 @@ class CountTokensRequest(MessagesRequest):
 
 
 class _Reply(msgspec.Struct):
-    """llama-server says `input_tokens`, vLLM `count`."""
+    """llama-server says `input_tokens`, vLLM and SGLang `count`."""
 
     input_tokens: int | None = None
     count: int | None = None
@@ -54,7 +55,8 @@ class CountTokens(PassThroughSurface):
             return _PATHS[dialect]
         except KeyError:
             raise EngineRefused(
-                "this model's engine counts no tokens: llama-server and vLLM do", "unsupported_by_engine"
+                "this model's engine counts no tokens: llama-server, vLLM and SGLang do",
+                "unsupported_by_engine",
             ) from None
 
     def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:

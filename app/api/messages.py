@@ -14,7 +14,7 @@ from app.api.messages_request import UNSERVED, MessagesRequest
 from app.api.reading import REFS, read
 from app.api.surface import Collector, Counts, Encoder, OverChat, ParsedRequest
 from app.errors.envelopes import ANTHROPIC_PATH, anthropic_error
-from app.stream.encode import Inliner, ReplyHead
+from app.stream.encode import EventCollector, EventEncoder, ReplyHead
 from app.stream.events import Broken, CallArguments, CallStart, Done, Event, Finish, Text, Thought, Usage
 from app.stream.jsonscan import kind_of
 from app.stream.stops import can_be_found
@@ -93,28 +93,20 @@ def _event(name: str, fields: dict[str, Any]) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (name.encode(), _json({"type": name, **fields}))
 
 
-class MessagesEncoder:
-    """`feed` events, get SSE bytes."""
+class MessagesEncoder(EventEncoder):
+    """Named events, message_start to message_stop."""
 
     def __init__(self, head: ReplyHead) -> None:
-        self._head = head
+        super().__init__(head)
         self._begun = False
         self._block = ""  # the kind that is open
         self._index = -1  # of the last block
         self._delta = b""  # what begins each delta of the open text
         self._finish: Finish | None = None
-        self._usage: Usage | None = None
-        self._inliner = Inliner(head.reasoning)
-
-    def feed(self, events: Sequence[Event]) -> bytes:
-        out: list[bytes] = []
-        for event in self._inliner.feed(events):
-            self._encode(event, out)
-        return b"".join(out)
 
     def texts(self, texts: Sequence[str]) -> bytes:
         if self._block != "text" or self._inliner.is_on:
-            return self.feed([Text(0, text) for text in texts])
+            return super().texts(texts)
         return b"".join([self._delta + _json(text) + b"}}\n\n" for text in texts])
 
     def fault(self, message: str, code: str, kind: str) -> bytes:
@@ -174,22 +166,12 @@ class MessagesEncoder:
             out.append(_event("content_block_stop", {"index": self._index}))
 
 
-class MessagesCollector:
-    """`feed` events, then take the Message."""
+class MessagesCollector(EventCollector):
+    """One Message."""
 
     def __init__(self, head: ReplyHead) -> None:
-        self._head = head
+        super().__init__(head)
         self._blocks: list[tuple[dict[str, Any], list[str]]] = []  # and their texts, to be joined
-        self._finish: Finish | None = None
-        self._usage: Usage | None = None
-        self._inliner = Inliner(head.reasoning)
-
-    def texts(self, texts: Sequence[str]) -> None:
-        self.feed([Text(0, text) for text in texts])
-
-    def feed(self, events: Sequence[Event]) -> None:
-        for event in self._inliner.feed(events):
-            self._take(event)
 
     def _take(self, event: Event) -> None:
         if type(event) is Text:
@@ -201,10 +183,6 @@ class MessagesCollector:
             self._blocks.append(({"type": "tool_use", "id": event.id, "name": event.name}, []))
         elif type(event) is CallArguments and self._blocks and self._blocks[-1][0]["type"] == "tool_use":
             self._blocks[-1][1].append(event.fragment)
-        elif type(event) is Finish:
-            self._finish = event
-        elif type(event) is Usage:
-            self._usage = event
 
     def _part(self, kind: str) -> list[str]:
         if not self._blocks or self._blocks[-1][0]["type"] != kind:

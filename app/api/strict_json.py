@@ -21,6 +21,9 @@ MAX_VALUES = 50_000
 MAX_NODES = 20_000
 """JSON values in the tools' schemas of one request. OpenAI takes 5,000 properties in a schema
 (platform.openai.com/docs/guides/structured-outputs), each of them a key and an object at least."""
+MAX_PATTERN_WORK = 16_384
+"""Of all patterns in the schemas of one request (`app.api.pattern_work`). `(a|a|…)*` with 25 branches is as much, and costs
+others a quarter of a second on llama.cpp; with 90, the engine."""
 MAX_EXPONENTS = 1000
 """Numbers with an exponent in one request."""
 
@@ -33,25 +36,27 @@ _LONE_SURROGATE = re.compile(rb"%b(?!%b)|(?<!%b)%b" % (_HIGH, _LOW, _HIGH, _LOW)
 
 
 class Budget:
-    """What may still be looked at of one request: `values` and `exponents` of JSON, `nodes` of schemas."""
+    """What may still be looked at of one request: `values` and `exponents` of JSON, `nodes` and `patterns` of schemas."""
 
     def __init__(self) -> None:
-        self.values, self.exponents, self.nodes = MAX_VALUES, MAX_EXPONENTS, MAX_NODES
+        self.values, self.exponents = MAX_VALUES, MAX_EXPONENTS
+        self.nodes, self.patterns = MAX_NODES, MAX_PATTERN_WORK
 
 
 def decode(raw: bytes, budget: Budget | None = None) -> Any:
     """The value of a JSON text in UTF-8; of keys that come twice, the last. It spends of the budget, if there is one.
 
     Raises:
-        BadJSON: invalid_json; or number_out_of_range, nested_too_deeply, body_too_complex, invalid_unicode
-            (a lone surrogate).
+        BadJSON: invalid_json; or number_out_of_range, nested_too_deeply, body_too_complex, invalid_utf8,
+            invalid_unicode (a lone surrogate).
     """
     if budget is not None or not _is_small(raw):
         _check_bounds(without_strings(raw), budget or Budget())
     try:
         return msgspec.json.decode(raw)
     except UnicodeDecodeError as error:
-        raise BadJSON(f"not UTF-8: {error.reason} at byte {error.start} of a string") from None
+        message = f"not UTF-8: {error.reason} at byte {error.start} of a string"
+        raise BadJSON(message, "invalid_utf8") from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise _explained(raw, str(error)) from None
 

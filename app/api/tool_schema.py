@@ -1,12 +1,14 @@
-"""The JSON Schema that a caller declares for a tool's arguments: its shape and its size. Pure.
+"""The JSON Schema that a caller declares for a tool's arguments or for the reply: its shape and its size. Pure.
 
 What a keyword means is left to the engine. A keyword of the wrong JSON type is refused here, by name, where
-engines differ: one answers 400, another 500, a third ignores it.
+engines differ: one answers 400, another 500, a third ignores it. So is what a few bytes make an engine compute for
+minutes: it does not stop when its caller leaves, and other callers wait.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
+from app.api.pattern_work import pattern_work
 from app.api.strict_json import MAX_NODES, Budget
 
 _SCHEMAS_BY_NAME = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
@@ -17,6 +19,8 @@ _LISTS = ("enum", "required", "examples")
 
 MAX_DEPTH = 64
 """Deepest nesting of JSON in a schema. OpenAI takes 10 levels of objects, two or three of JSON each."""
+MAX_OPTIONAL = 128
+"""Properties of one object that are not required. llama.cpp's work grows with their cube: 4 s for 1,200, over a minute for 5,000."""
 
 
 class SchemaError(ValueError):
@@ -55,7 +59,28 @@ def check_size(schema: Any, budget: Budget) -> None:
             )
         if depth > MAX_DEPTH:
             raise SchemaTooLarge(f"the schema has more than {MAX_DEPTH} levels: make it flatter")
+        for node in level:
+            if isinstance(node, dict):
+                _check_work(node, budget)
         level = [child for node in level for child in _children(node)]
+
+
+def _check_work(node: dict[str, Any], budget: Budget) -> None:
+    """Spend of the budget what a node's pattern makes an engine do. Raises SchemaTooLarge."""
+    properties, required, pattern = node.get("properties"), node.get("required"), node.get("pattern")
+    if isinstance(properties, dict) and len(properties) > MAX_OPTIONAL:
+        needed = {name for name in required if _is_text(name)} if isinstance(required, list) else set()
+        if len(properties.keys() - needed) > MAX_OPTIONAL:
+            raise SchemaTooLarge(
+                f"an object has more than {MAX_OPTIONAL} properties that are not required: list more of them in required"
+            )
+    if isinstance(pattern, str) and budget.patterns >= 0:
+        # What is longer is too much without a look.
+        budget.patterns -= max(len(pattern), pattern_work(pattern[: budget.patterns + 1]))
+        if budget.patterns < 0:
+            raise SchemaTooLarge(
+                "the schemas' patterns can match in too many ways: write fewer repetitions in a row and inside one another"
+            )
 
 
 def _children(value: Any) -> Iterator[Any] | list[Any]:

@@ -19,6 +19,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from app.config.config import Config
+from app.config.version import VERSION
 from app.conformance.gateway import configuration, front
 from app.engines.identity import describe
 from deploy.core.errors import EngineError
@@ -33,6 +34,7 @@ from gates.contracts.verdict import Verdict
 from gates.detect.tags import added_tokens
 from gates.policy.check import check_policy
 from gates.policy.load import load_policy
+from gates.report.labels import BESIDE, BESIDE_COLUMNS, beside_cells, beside_notes
 from gates.report.statement import Harness, Pinned, Statement
 from gates.report.write import WrittenReport
 from gates.run.gate_job import GateJob, ServedModel
@@ -50,7 +52,7 @@ VARIANTS: Mapping[str, Variant] = {
 }
 """Negative controls that are the baseline with other requests; any other control needs an engine."""
 
-_PACKAGES = ("manners", "markdown-it-py", "emoji", "jsonschema", "aiohttp", "cryptography")
+_PACKAGES = ("markdown-it-py", "emoji", "jsonschema", "aiohttp", "cryptography")
 
 
 async def make_job(
@@ -125,6 +127,7 @@ async def _side(config: Config, name: str, stack: AsyncExitStack) -> ServedModel
     if spec.artefact is None:
         raise RunError(f"engines.{name}: a gate needs its artefact; name the folder that it serves")
     folder = artefacts.folder_of(spec.artefact)
+    files = artefacts.snapshot(folder)
     if problems := artefacts.verify(folder):
         raise ManifestError(f"{folder}: {problems[0]}; what is judged must be what its manifest says")
     artefact = artefacts.load(folder)
@@ -149,6 +152,7 @@ async def _side(config: Config, name: str, stack: AsyncExitStack) -> ServedModel
         engine=described,
         numerics=(await engine.describe())["numerics"],
         tokens=special_tokens(folder),
+        files=files,
     )
     return replace(side, context=state.abilities.context or side.context)
 
@@ -174,7 +178,7 @@ def special_tokens(folder: Path) -> frozenset[str]:
 def harness() -> Harness:
     """This program, as the report states it."""
     commit, dirty = _checkout(Path(__file__).parents[2])
-    versions = {name: metadata.version(name) for name in _PACKAGES}
+    versions = {"manners": VERSION} | {name: metadata.version(name) for name in _PACKAGES}
     return Harness(versions["manners"], commit, dirty, {**versions, "python": platform.python_version()})
 
 
@@ -287,8 +291,24 @@ def show(statement: Statement, written: WrittenReport, short: str = "") -> None:
     console.print(table)
     for said in statement.speed:
         console.print(f"[dim]{escape(said)}[/]")
+    _show_beside(console, statement)
     console.print(_MARKS[statement.verdict].replace("open", "inconclusive"), end=": ")
     console.print(escape("; ".join(statement.decision.reasons)))
     if short:
         console.print(f"[dim]{escape(short)}[/]")
     console.print(f"[dim]{escape(str(written.path.parent))}/report.html  {written.digest}[/]", soft_wrap=True)
+
+
+def _show_beside(console: Console, statement: Statement) -> None:
+    """What was asked beside the gates; nothing if nothing was."""
+    if not statement.beside:
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=BESIDE, title_justify="left")
+    for heading in BESIDE_COLUMNS:
+        table.add_column(heading)
+    for result in statement.beside:
+        for tally in result.tallies:
+            table.add_row(*map(escape, beside_cells(result, tally)))
+    console.print(table)
+    for note in (note for result in statement.beside for note in beside_notes(result)):
+        console.print(f"[dim]{escape(note)}[/]")

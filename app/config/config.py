@@ -213,14 +213,24 @@ class Shadow(ConfigSection):
     """`[shadow]`: recording of callers' requests for a later replay; off unless `record` is set.
 
     A random `share` of the successful chat requests is kept for `keep_days` days, at most `max_mb` megabytes in
-    all. `redact` holds the operator's own RE2 patterns, in addition to those of `app.telemetry.redact`.
+    all. `redact` holds the operator's own RE2 patterns, in addition to those of `app.telemetry.redact`. `replies` keeps
+    the replies' text, too. `training_consent` says where callers have agreed that a model may be trained on their chats;
+    only records that carry it can become training data.
     """
 
     record: bool = False
+    replies: bool = False
+    training_consent: str = Field(default="", max_length=500)
     share: float = Field(default=0.05, gt=0, le=1)
     keep_days: int = Field(default=7, ge=1, le=365)
     max_mb: int = Field(default=200, ge=1, le=1 << 20)
     redact: Annotated[tuple[str, ...], FromList] = ()
+
+    @model_validator(mode="after")
+    def _consent(self) -> "Shadow":
+        if self.training_consent.strip() and not self.replies:
+            raise ValueError("shadow.training_consent: training needs the replies; set replies = true")
+        return self
 
     @model_validator(mode="after")
     def _patterns(self) -> "Shadow":

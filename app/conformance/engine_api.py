@@ -45,7 +45,7 @@ class EngineEndpoints:
     async def _tokens(self, text: str) -> int | None:
         if self._dialect == "llama-server":
             return len((await self._post("/tokenize", {"content": text}))["tokens"])
-        if self._dialect == "vllm":
+        if self._dialect in ("vllm", "sglang"):
             body = {"model": await self.model(), "prompt": text, "add_special_tokens": False}
             return int((await self._post("/tokenize", body))["count"])
         return None
@@ -60,6 +60,8 @@ class EngineEndpoints:
             return str((await self._get("/props"))["build_info"]).replace("b0-unknown", _wheel())
         if self._dialect == "vllm":
             return str((await self._get("/version"))["version"])
+        if self._dialect == "sglang":
+            return str((await self._get("/server_info"))["version"])
         return "unknown"
 
     async def _get(self, path: str) -> Any:

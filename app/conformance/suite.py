@@ -47,6 +47,9 @@ SHORT = frozenset(
 REPLY_SECONDS = 300.0
 """The client's timeout for one read; the gateway's own deadlines are shorter."""
 _NO_THINKING_SWITCH = "OpenAI's API has no word for it: this engine's thinking can neither be asked for nor switched off nor limited"
+_NO_BUDGET = (
+    "SGLang's API takes no budget of thought, and does not name the tokens that an answer could go on from"
+)
 GAPS: Mapping[Dialect, Mapping[str, str]] = {
     "openai": dict.fromkeys(
         (
@@ -56,6 +59,7 @@ GAPS: Mapping[Dialect, Mapping[str, str]] = {
         ),
         _NO_THINKING_SWITCH,
     ),
+    "sglang": dict.fromkeys(("thinking budget 1", "thinking budget 8", "thinking time budget"), _NO_BUDGET),
 }  # fmt: skip
 """Checks that an engine of a dialect cannot pass, because the dialect has no field for what they need."""
 ENDLESS = {"temperature": 0.0, "max_tokens": 3900, "ignore_eos": True}

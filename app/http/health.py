@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from importlib import metadata
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -10,6 +9,7 @@ from prometheus_client.exposition import choose_encoder
 from starlette.responses import JSONResponse, Response
 
 from app.access.service import AccessService
+from app.config.version import VERSION
 from app.engines.pool import EnginePool
 from app.errors.tree import UnknownModel
 from app.http.openapi import sends
@@ -69,12 +69,12 @@ def about_router(pool: EnginePool, proxy: ProxyHandler, apis: Sequence[str]) -> 
         usage = {"post": [*apis], "get": ["/v1/models", "/healthz", "/readyz", "/version", "/openapi.json"]}
         return _json(
             request,
-            {"name": "manners", "version": metadata.version("manners"), **usage},
+            {"name": "manners", "version": VERSION, **usage},
         )
 
     @routes.get("/version", response_model=None)
     async def version(request: Request) -> Response:
-        return _json(request, {"version": metadata.version("manners")})
+        return _json(request, {"version": VERSION})
 
     @routes.get("/health", response_model=None)
     async def health(request: Request) -> Response:

@@ -13,7 +13,6 @@ import asyncio
 import threading
 import time
 from collections.abc import Mapping
-from importlib import metadata
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
@@ -25,6 +24,7 @@ from opentelemetry.util.types import AttributeValue
 
 from app.api.surface import Counts, PassThroughSurface
 from app.config.config import Address
+from app.config.version import VERSION
 from app.errors.tree import MannersError
 from app.proxy.context import RequestContext, Trace
 from app.proxy.deadlines import ClientGone
@@ -56,7 +56,7 @@ def exporting(endpoint: str, listen: Address) -> "Spans":
 
 def _resource() -> Resource:
     """What sends them; the environment may say it otherwise."""
-    ours = Resource.create({"service.name": "manners", "service.version": metadata.version("manners")})
+    ours = Resource.create({"service.name": "manners", "service.version": VERSION})
     return ours.merge(OTELResourceDetector().detect())
 
 
@@ -65,7 +65,7 @@ class Spans(Tracing):
 
     def __init__(self, provider: TracerProvider, listen: Address) -> None:
         self._provider = provider
-        self._tracer = provider.get_tracer("manners", metadata.version("manners"))
+        self._tracer = provider.get_tracer("manners", VERSION)
         self._server: Attributes = {"server.address": listen.host, "server.port": listen.port}
 
     def begin(self, path: str, headers: Mapping[bytes, bytes], request_id: str) -> Trace:

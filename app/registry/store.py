@@ -10,7 +10,7 @@ import errno
 import fcntl
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -188,13 +188,19 @@ def translated_files() -> Iterator[None]:
         raise StorageFailed(f"the state folder cannot be used: {why}") from None
 
 
-def check_is_there(path: Path, identity: tuple[int, int]) -> None:
-    """Raises StorageMissing unless the file with this device and inode is still at `path`.
+def check_are_there(files: Mapping[Path, tuple[int, int]]) -> None:
+    """Raises StorageMissing unless each of these paths has the file with its device and inode.
 
     SQLite goes on writing to a deleted file, and the data are lost when the process ends.
     """
-    if identity_of(path) != identity:
-        raise StorageMissing(f"another file lies where the registry was; {_PUT_BACK}")
+    for path, identity in files.items():
+        if identity_of(path) != identity:
+            raise StorageMissing(f"another file lies where the registry was; {_PUT_BACK}")
+
+
+def identities(path: Path) -> dict[Path, tuple[int, int]]:
+    """The files of an open registry: the database, and the log of what it does not hold yet. Raises StorageFailed."""
+    return {file: identity_of(file) for file in (path, path.with_name(f"{path.name}-wal"))}
 
 
 def identity_of(path: Path) -> tuple[int, int]:

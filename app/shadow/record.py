@@ -1,4 +1,4 @@
-"""A record: a caller's request and its reply's calls, redacted, as one line of JSON. Pure."""
+"""A record: a caller's request and its reply's calls, and its text where that is kept, redacted, as one line of JSON. Pure."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,8 @@ class FinishedChat:
     """A finished chat, not redacted: it is kept in memory only.
 
     `id` is random and independent of the caller's. `calls` are names and arguments as they were sent to the caller.
-    `wait` is seconds to the first content, None if the reply was not streamed.
+    `wait` is seconds to the first content, None if the reply was not streamed. `reply` is the text that the caller got,
+    None if it is not to be kept; `consent`, in the operator's words, what callers have agreed to.
     """
 
     id: str
@@ -35,6 +36,8 @@ class FinishedChat:
     calls: tuple[tuple[str, str], ...]
     breaches: frozenset[str]
     wait: float | None
+    reply: str | None = None
+    consent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,8 @@ class ShadowRecord:
     breaches: tuple[str, ...]
     first_content: float | None
     dropped: int = 0
+    reply: str | None = None
+    consent: str = ""
 
     @property
     def when(self) -> datetime:
@@ -75,6 +80,7 @@ def redacted(chat: FinishedChat, own: Iterable[Any] = ()) -> ShadowRecord:
             shaped = redactor.schema({name: chat.body[name]})
             request |= shaped
     calls = tuple(RecordedCall(redactor.text(name), redactor.arguments(text)) for name, text in chat.calls)
+    reply = None if chat.reply is None else redactor.text(chat.reply)
     return ShadowRecord(
         id=chat.id,
         at=chat.at.isoformat(timespec="milliseconds"),
@@ -86,6 +92,8 @@ def redacted(chat: FinishedChat, own: Iterable[Any] = ()) -> ShadowRecord:
         breaches=tuple(sorted(chat.breaches)),
         first_content=None if chat.wait is None else round(chat.wait, 3),
         dropped=redactor.dropped,
+        reply=reply,
+        consent=chat.consent,
     )
 
 
@@ -103,6 +111,13 @@ def parse(line: bytes) -> ShadowRecord | None:
             return None
         calls = tuple(RecordedCall(**call) for call in fields.pop("calls"))
         record = ShadowRecord(**{**fields, "calls": calls, "breaches": tuple(fields["breaches"])})
-        return record if record.when.tzinfo is not None and record.request["messages"] else None
+        return record if record.when.tzinfo is not None and _is_sound(record) else None
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
+
+
+def _is_sound(record: ShadowRecord) -> bool:
+    """Whether there are messages, and what is a text or a turn is one."""
+    messages = record.request["messages"]
+    texts = isinstance(record.consent, str) and isinstance(record.reply, str | None)
+    return bool(messages) and texts and all(isinstance(message, dict) for message in messages)

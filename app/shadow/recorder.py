@@ -103,6 +103,8 @@ class Recorder:
             calls,
             reply.breaches,
             reply.wait,
+            context.audit.said if self._settings.replies else None,
+            self._settings.training_consent.strip(),
         )
         self._ensure_worker()
         try:

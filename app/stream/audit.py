@@ -39,6 +39,11 @@ class ReplyAudit:
                 self.reason = event.reason
 
     @property
+    def said(self) -> str:
+        """The text that the caller got, without thoughts and calls."""
+        return "".join(self._text)
+
+    @property
     def is_judgeable(self) -> bool:
         """Whether there is something to judge: words, a call, a thought, or an end without any."""
         return bool(self._text or self.calls or self.stripped or self.reason)
@@ -49,7 +54,7 @@ class ReplyAudit:
         The detectors are the gates' own, and run once the reply is over: about 0.15 ms for 300
         characters. Of a very long one they read the beginning, or the end (`gates.detect.live`).
         """
-        text = "".join(self._text)
+        text = self.said
         names = {finding.detector for finding in find_violations(text, calls=len(self.calls))}
         if self.reason != "stop":
             names.discard("empty")

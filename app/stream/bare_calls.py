@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from app.stream.events import CallArguments, CallStart, Dropped, Segment
-from app.stream.hermes import MAX_NAME_CHARS
+from app.stream.hermes import ARGUMENT_KEYS, MAX_NAME_CHARS
 from app.stream.jsonscan import JSONScanner, NotJSON, OtherKey, kind_of
 from app.stream.loose_calls import Brackets, python_calls
 from app.stream.schema import CallRules
@@ -28,23 +28,22 @@ _LONGEST_LOOSE = 1 << 11
 """The same of loose JSON inside a line, which can only be dropped: a voice waits for it."""
 
 _NAMES = ("name", "function", "tool", "tool_name", "function_name", "action")
-_ARGUMENTS = ("arguments", "parameters", "args", "params", "input", "tool_input", "action_input", "kwargs")
 _CONTAINERS = ("function", "function_call", "tool_call", "tool_calls")
 _BESIDE = ("type", "id", "call_id", "index")
-_KEYS = frozenset({*_NAMES, *_ARGUMENTS, *_CONTAINERS, *_BESIDE})
+_KEYS = frozenset({*_NAMES, *ARGUMENT_KEYS, *_CONTAINERS, *_BESIDE})
 _KEYS_BEGUN = frozenset(key[:size] for key in _KEYS for size in range(len(key) + 1))
 _UNIQUE = {"name": "name", "arguments": "arguments", "parameters": "arguments"}
 _MAX_NESTING = 3
 """`{"tool_calls": [{"function": {…}}]}`: no form is nested deeper."""
 
 _SAID_NAME = re.compile(rf'"(?:{"|".join(_NAMES)})"\s{{0,64}}:\s{{0,64}}"[^"\\]{{1,{MAX_NAME_CHARS}}}"')
-_SAID_ARGUMENTS = re.compile(rf'"(?:{"|".join(_ARGUMENTS)})"\s{{0,64}}:')
+_SAID_ARGUMENTS = re.compile(rf'"(?:{"|".join(ARGUMENT_KEYS)})"\s{{0,64}}:')
 _SAID_KEY = re.compile(r'"\s{0,64}:')
 _QUOTE = r"[\\\"'\u2018-\u201d]{0,2}"
 """Around a key: no quotes, either kind, typographic ones, or escaped ones."""
 _COLON = rf"{_QUOTE}\s{{0,64}}:\s{{0,64}}{_QUOTE}"
 _LOOSE_NAME = re.compile(rf"\b(?:{'|'.join(_NAMES)}){_COLON}([\w.:/-]{{1,{MAX_NAME_CHARS}}})")
-_LOOSE_ARGUMENTS = re.compile(rf"\b(?:{'|'.join(_ARGUMENTS)}){_COLON}\{{")
+_LOOSE_ARGUMENTS = re.compile(rf"\b(?:{'|'.join(ARGUMENT_KEYS)}){_COLON}\{{")
 _OBJECT_HEAD = re.compile(
     rf"(?:\[\s*+)?\{{\s*+(?:{_QUOTE}(?P<key>[A-Za-z_]{{0,16}}+)(?:{_QUOTE}\s*+(?P<colon>:)?)?)?"
 )
@@ -113,7 +112,7 @@ def _call(members: dict[str, Raw]) -> Call | None:
     if not members.keys() <= _KEYS:
         return None
     name = next((_text(members[key]) for key in _NAMES if key in members), "")
-    said = next((members[key] for key in _ARGUMENTS if key in members), None)
+    said = next((members[key] for key in ARGUMENT_KEYS if key in members), None)
     if said is None or not (0 < len(name) <= MAX_NAME_CHARS and name.isprintable()):
         return None
     arguments = bytes(said).decode()

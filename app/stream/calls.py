@@ -92,8 +92,7 @@ def body_of(text: str, apart: bool, tools: Tools, role: str | None, before: str 
         return "named"
     if _NAMED_PART.match(text):
         return None
-    found = _word_in_body(text, apart, tools)
-    return "broken" if found == "prose" and first.isalnum() and not apart else found
+    return _word_in_body(text, apart, tools)
 
 
 def _tag_in_body(text: str) -> Body | None:
@@ -134,6 +133,7 @@ class CallBlock:
     """
 
     plain = 0
+    is_json = False
 
     def __init__(
         self, choice: int, rules: CallRules, tag: re.Match[str], before: str, fenced: bool, index: int
@@ -189,10 +189,14 @@ class CallBlock:
         No prose has a special token, a name behind its tag, or a line end and half of the next tag.
         """
         if self._state == self._before_body:
-            is_token = self._role == "token" or self._tag.startswith("<|")
-            return (is_token or self._line_end or self._held.startswith("<")) and not self._apart
+            return (self._is_special or self._line_end or self._held.startswith("<")) and not self._apart
         name = (self._header or self._held).rstrip(">\n")
         return bool(name) and not any(c.isspace() for c in name)
+
+    @property
+    def _is_special(self) -> bool:
+        """Whether the tag is a special token, which no prose has."""
+        return self._role == "token" or self._tag.startswith(("<|", "<\uff5c"))
 
     def _before_body(self, text: str, out: list[Segment]) -> str:
         body = text.lstrip()
@@ -207,6 +211,8 @@ class CallBlock:
         if kind is None:
             self._held = body
             return ""
+        if kind == "prose" and self._is_special and body[0].isalnum() and not self._apart:
+            kind = "broken"
         return self._enter(kind, body, out)
 
     def _enter(self, kind: Body, body: str, out: list[Segment]) -> str:

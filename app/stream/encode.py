@@ -74,35 +74,77 @@ def _prefix(head: ReplyHead, object_name: str) -> bytes:
     return _json(shared)[:-1]
 
 
-class StreamEncoder:
-    """`feed` events, get SSE bytes. Thoughts go where the head's `reasoning` says."""
+class EventEncoder:
+    """`feed` events, get SSE bytes: what encoders share whose API says by `_encode` what an event is on the wire."""
 
     def __init__(self, head: ReplyHead) -> None:
         self._head = head
-        self._chunk = b"data: " + _prefix(head, "chat.completion.chunk") + b',"choices":[{"index":'
-        self._content = self._chunk + b'0,"delta":{"content":'
         self._usage: Usage | None = None
-        self._tokens: list[TokenLogprob] | None = None  # of the text that comes next
-        self._begun: set[int] = set()
         self._inliner = Inliner(head.reasoning)
 
     def feed(self, events: Sequence[Event]) -> bytes:
+        """The bytes these events are on the wire; b"" when the caller is to see nothing."""
         out: list[bytes] = []
         for event in self._inliner.feed(events):
             self._encode(event, out)
         return b"".join(out)
 
     def texts(self, texts: Sequence[str]) -> bytes:
-        """Plain texts of choice 0: what `feed` would give, the short way."""
-        if not self._begun or self._inliner.is_on:
-            return self.feed([Text(0, text) for text in texts])
-        if len(texts) == 1:
-            return self._content + _json(texts[0]) + _CONTENT_END
-        return b"".join([self._content + _json(text) + _CONTENT_END for text in texts])
+        """Plain texts of choice 0."""
+        return self.feed([Text(0, text) for text in texts])
 
     def fault(self, message: str, code: str, kind: str) -> bytes:
         """An error after the first byte."""
         return error_frame(message, code, kind)
+
+    def _encode(self, event: Event, out: list[bytes]) -> None:
+        raise NotImplementedError
+
+
+class EventCollector:
+    """`feed` events, then take the whole reply: what collectors share whose API says by `_take` what an event adds."""
+
+    def __init__(self, head: ReplyHead) -> None:
+        self._head = head
+        self._finish: Finish | None = None
+        self._usage: Usage | None = None
+        self._inliner = Inliner(head.reasoning)
+
+    def feed(self, events: Sequence[Event]) -> None:
+        """Take events in order."""
+        for event in self._inliner.feed(events):
+            if type(event) is Finish:
+                self._finish = event
+            elif type(event) is Usage:
+                self._usage = event
+            else:
+                self._take(event)
+
+    def texts(self, texts: Sequence[str]) -> None:
+        """Plain texts of choice 0."""
+        self.feed([Text(0, text) for text in texts])
+
+    def _take(self, event: Event) -> None:
+        raise NotImplementedError
+
+
+class StreamEncoder(EventEncoder):
+    """Chat completion chunks. Thoughts go where the head's `reasoning` says."""
+
+    def __init__(self, head: ReplyHead) -> None:
+        super().__init__(head)
+        self._chunk = b"data: " + _prefix(head, "chat.completion.chunk") + b',"choices":[{"index":'
+        self._content = self._chunk + b'0,"delta":{"content":'
+        self._tokens: list[TokenLogprob] | None = None  # of the text that comes next
+        self._begun: set[int] = set()
+
+    def texts(self, texts: Sequence[str]) -> bytes:
+        """Plain texts of choice 0: what `feed` would give, the short way."""
+        if not self._begun or self._inliner.is_on:
+            return super().texts(texts)
+        if len(texts) == 1:
+            return self._content + _json(texts[0]) + _CONTENT_END
+        return b"".join([self._content + _json(text) + _CONTENT_END for text in texts])
 
     def _encode(self, event: Event, out: list[bytes]) -> None:
         if type(event) is Text and event.choice == 0 and self._tokens is None and 0 in self._begun:
@@ -173,30 +215,23 @@ def _call(start: CallStart, arguments: str) -> dict[str, Any]:
     return {"id": start.id, "type": "function", "function": function}
 
 
-class MessageCollector:
-    """`feed` events, then take the whole reply. For callers that do not stream."""
+class MessageCollector(EventCollector):
+    """One chat completion. For callers that do not stream."""
 
     def __init__(self, head: ReplyHead) -> None:
-        self._head = head
+        super().__init__(head)
         self._text: list[str] = []
         self._thought: list[str] = []
         self._calls: list[tuple[CallStart, list[str]]] = []  # and the fragments of their arguments
         self._tokens: list[TokenLogprob] = []
-        self._reason: str | None = None
-        self._usage: Usage | None = None
-        self._inliner = Inliner(head.reasoning)
         self.broken: Broken | None = None
 
     def texts(self, texts: Sequence[str]) -> None:
         """Take plain texts of choice 0, the short way."""
         if self._inliner.is_on:
-            self.feed([Text(0, text) for text in texts])
+            super().texts(texts)
         else:
             self._text.extend(texts)
-
-    def feed(self, events: Sequence[Event]) -> None:
-        for event in self._inliner.feed(events):
-            self._take(event)
 
     def _take(self, event: Event) -> None:
         if type(event) is Text:
@@ -209,10 +244,6 @@ class MessageCollector:
             self._calls[event.index][1].append(event.fragment)
         elif type(event) is Logprobs:
             self._tokens += event.tokens
-        elif type(event) is Finish:
-            self._reason = event.reason
-        elif type(event) is Usage:
-            self._usage = event
         elif type(event) is Broken:
             self.broken = event
 
@@ -231,7 +262,7 @@ class MessageCollector:
             "index": 0,
             "message": message,
             "logprobs": _logprobs(self._tokens),
-            "finish_reason": self._reason,
+            "finish_reason": self._finish.reason if self._finish else None,
         }
         reply = {"choices": [choice], "usage": self._usage.counts if self._usage else None}
         return _prefix(self._head, "chat.completion") + b"," + _json(reply)[1:]

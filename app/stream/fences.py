@@ -1,11 +1,34 @@
-"""Code fences in text that arrives in pieces: a call inside a fence is an example, not a call."""
+"""Code fences in text that arrives in pieces: a call inside a fence is an example, but one whose fence is a tag is a call."""
 
 import re
+
+from app.stream.events import Dropped, Segment
 
 _MAX_INDENT = 3
 _MIN_MARKER = 3
 _SPACES = re.compile(" *")
 _MARKS = {"`": re.compile("`*"), "~": re.compile("~*")}
+
+_CALLS = (
+    "tool_code",
+    "tool_call",
+    "tool_calls",
+    "tool_output",
+    "tool_outputs",
+    "function_call",
+    "function_calls",
+)
+"""Info strings that say that a fence holds a call, or what came of one: Gemma's form, and others like it."""
+_CALLS_BEGUN = sorted({word[:size] for word in _CALLS for size in range(1, len(word) + 1)}, reverse=True)
+_MARKS_OF_CALL = r"(?:`{3,8}+|~{3,8}+)[ \t]{0,4}+"
+_BEGUN = rf"(?:`{{1,8}}+|~{{1,8}}+|{_MARKS_OF_CALL}(?:{'|'.join(_CALLS_BEGUN)})?)\Z"
+_HEAD = rf"{_MARKS_OF_CALL}(?:{'|'.join(reversed(_CALLS))})[ \t\r]{{0,16}}+"
+CALL_FENCE = re.compile(
+    rf"(?:\A[\s}},;]*+|\n[^\S\n]*+)(?P<fence>(?={_HEAD}(?:\n|\Z)|{_BEGUN}))", re.IGNORECASE
+)
+"""A line that begins such a fence, or may: the text's end may become anything."""
+_WHOLE = re.compile(rf"(?P<said>{_HEAD})\n", re.IGNORECASE)
+_PART = re.compile(rf"{_BEGUN}|{_HEAD}\Z", re.IGNORECASE)
 
 
 class Fences:
@@ -80,6 +103,63 @@ class Fences:
             elif self._mark == self._fence and self._size >= self._fence_size and not self._has_info:
                 self._fence = ""
         self._start_line()
+
+
+class CallFence:
+    """`feed` it a line from its fence on until it is `done`; what it gives back is not its own.
+
+    plain: of what was given back, this is not to be asked again. No call is made of a fence: it is dropped to its end.
+    """
+
+    literal = ""
+    is_json = False
+
+    def __init__(self, index: int) -> None:
+        self.done = False
+        self.plain = 0
+        self.index = index
+        self._head = ""
+        self._fences: Fences | None = None  # once it is known that it holds a call
+
+    def feed(self, text: str, out: list[Segment]) -> str:
+        """Take text, up to the line end behind the closing fence."""
+        if self._fences is not None:
+            return self._in_fence(self._fences, text)
+        head = self._head + text
+        whole = _WHOLE.match(head)
+        if whole is not None:
+            self._begin(out)
+            return head
+        if _PART.match(head):
+            self._head = head
+            return ""
+        self.done, self.plain = True, 1
+        return head
+
+    def close(self, reason: str, out: list[Segment]) -> str:
+        """The reply ended here, or something else interrupted it. Text to look at again."""
+        self.done = True
+        if self._fences is None and _WHOLE.match(self._head + "\n"):
+            self._begin(out)
+        if self._fences is not None:
+            return ""
+        self.plain = 1
+        return self._head
+
+    def _begin(self, out: list[Segment]) -> None:
+        out.append(Dropped())
+        self._fences = Fences()
+
+    def _in_fence(self, fences: Fences, text: str) -> str:
+        at = 0
+        while end := text.find("\n", at) + 1:
+            fences.feed(text[at:end])
+            if not fences.inside:
+                self.done = True
+                return text[end:]
+            at = end
+        fences.feed(text[at:])
+        return ""
 
 
 def _run(pattern: re.Pattern[str], text: str, at: int) -> int:

@@ -1,8 +1,8 @@
 """One hermes call: `{"name": …, "arguments": {…}}`, whose end and whose first fault are found as it arrives.
 
 The arguments are handed on verbatim: numbers keep their digits, and escapes stay escapes. Brackets are matched by a strict scanner that knows strings, so neither a
-brace nor `</tool_call>` inside a string ends anything. `parameters` is read as `arguments`; a
-second set of them, or a second name, makes the text no call, on any cut.
+brace nor `</tool_call>` inside a string ends anything. `parameters`, `args` and the like are read
+as `arguments`; a second set of them, or a second name, makes the text no call, on any cut.
 """
 
 import json
@@ -14,7 +14,9 @@ MAX_CALL_CHARS = 1 << 20
 MAX_NAME_CHARS = 128
 """Longest name of a function: what requests may declare."""
 
-_KEYS = {"name": "name", "arguments": "arguments", "parameters": "arguments"}
+ARGUMENT_KEYS = ("arguments", "parameters", "args", "params", "input", "tool_input", "action_input", "kwargs")
+"""Names under which models write a call's arguments."""
+_KEYS = {"name": "name", **dict.fromkeys(ARGUMENT_KEYS, "arguments")}
 _NO_ARGUMENTS = ("", "null")
 
 

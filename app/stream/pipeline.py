@@ -33,7 +33,7 @@ from app.stream.schema import CallRules, Tools, UnaskedCalls
 from app.stream.segmenter import Segmenter
 from app.stream.sse import EventTooLong, SSEDecoder
 from app.stream.stops import StopMatcher
-from app.stream.tags import ALL_CALL_FAMILIES, BARE, tag_set
+from app.stream.tags import ALL_CALL_FAMILIES, BARE, FENCED, tag_set
 
 
 class StreamPolicy(Struct, frozen=True):
@@ -65,7 +65,8 @@ class StreamPolicy(Struct, frozen=True):
         strips = self.unasked == "strip"
         if self.tools is None and not strips:
             return None
-        return CallRules(self.tools or NO_TOOLS, strips, BARE in self.call_families, self.json)
+        is_bare, is_fenced = BARE in self.call_families, FENCED in self.call_families
+        return CallRules(self.tools or NO_TOOLS, strips, is_bare, self.json, is_fenced)
 
 
 NO_TOOLS = Tools()

@@ -81,7 +81,7 @@ class CallRules(Struct, frozen=True):
     """What the calls in a reply are to become.
 
     tools: what the request declared. strips_unasked: a call of any other tool is dropped; else it is handed on
-    as an invalid one. bare: a call may stand in JSON without a tag. json: the request asked for JSON, so that
+    as an invalid one. bare: a call may stand in JSON without a tag. fences: or in a code fence that says so. json: the request asked for JSON, so that
     JSON is the answer, and nothing in it a call.
     """
 
@@ -89,6 +89,7 @@ class CallRules(Struct, frozen=True):
     strips_unasked: bool = True
     bare: bool = True
     json: bool = False
+    fences: bool = True
 
 
 def _kinds(text: str) -> frozenset[str]:

@@ -31,10 +31,11 @@ from app.stream.events import (
     Thought,
     ThoughtEnd,
 )
-from app.stream.fences import Fences
+from app.stream.fences import CALL_FENCE, CallFence, Fences
 from app.stream.jsonscan import NotJSON
 from app.stream.loose_calls import Brackets
 from app.stream.named_calls import NamedCall
+from app.stream.react_calls import ACTION, ReActCall
 from app.stream.schema import CallRules
 from app.stream.tags import ALL_CALL_FAMILIES, CALL_ENDERS, CALL_OPENERS, TagSet, tag_set
 
@@ -72,7 +73,9 @@ class Segmenter:
         self._tag_set = tags
         self._tags = tags.text
         self._looks_for_json = rules is not None and (rules.bare or rules.json)
+        self._looks_for_fences = rules is not None and rules.fences and not rules.json
         self._looks_for_names = rules is not None and rules.bare and not rules.json and bool(rules.tools)
+        self._looks_for_actions = self._looks_for_names and not (rules and rules.tools.may_become(ACTION[0]))
         self._line_is_blank = True  # of speech: nothing but white space since the line began
         self._plain_json = 0  # characters of JSON that was no call, which are read again
         self._other: Brackets | None = None  # such JSON, while it lasts: what is in its lines is part of it
@@ -84,7 +87,7 @@ class Segmenter:
         self._depth = 0  # of the think tags that are open
         self._field = False  # the last text came in the engine's reasoning field
         self._suspect: list[str] | None = None  # the thought since something like a call in it
-        self._block: CallBlock | BareCall | None = None
+        self._block: CallBlock | BareCall | CallFence | ReActCall | None = None
         self._index = RESCUED_INDEX - 1
         self._fences = Fences()
         self._fences_of_thought = Fences()
@@ -110,7 +113,8 @@ class Segmenter:
         else:
             out = self._interrupt()
             if type(event) is CallStart:
-                self._swallow = self._line_is_blank = True
+                self._swallow = True
+                self._begin_line()
             self._native(event, out)
         self._plain = self._state == self._in_speech and not (
             self._held or self._seam or self._strip or self._swallow
@@ -262,7 +266,8 @@ class Segmenter:
         self._end_suspect(out)
         self._depth, self._field, self._fences_of_thought = 0, field, Fences()
         self._state = self._in_thought if field else self._in_speech
-        self._line_is_blank, self._last, self._plain_json = True, "", 0
+        self._last, self._plain_json = "", 0
+        self._begin_line()
         if not field:
             self._strip = True
             out.append(ThoughtEnd())
@@ -326,13 +331,15 @@ class Segmenter:
 
     def _in_speech(self, text: str, out: list[Segment]) -> str:
         match, cut = self._tags.scan(text, self._last)
-        name = self._tool_name(text, cut) if self._looks_for_names else cut
-        bracket = self._bracket(text, name) if self._looks_for_json else cut
+        line = self._tool_name(text, cut) if self._looks_for_names else cut
+        if self._looks_for_fences and ("`" in text or "~" in text):
+            line = self._call_fence(text, line)
+        bracket = self._bracket(text, line) if self._looks_for_json else line
         read = bracket if bracket < cut else cut if match is None else match.end()
         self._plain_json = max(self._plain_json - read, 0)
         if bracket < cut:
             self._say(text[:bracket], out)
-            return self._open_bare(text[bracket:], bracket == name, out)
+            return self._open_bare(text[bracket:], bracket == line, out)
         before = text[cut - 1] if cut else self._last
         self._say(text[:cut], out)
         if match is None:
@@ -396,6 +403,18 @@ class Segmenter:
                 continue
             if tools.may_become(name) if found.end() == len(text) else name in tools:
                 return at
+            if self._looks_for_actions and (
+                ACTION.startswith(name) if found.end() == len(text) else name == ACTION
+            ):
+                return at
+        return cut
+
+    def _call_fence(self, text: str, cut: int) -> int:
+        """Where a line begins with a code fence of calls, or with what may become one; `cut` if none does."""
+        for found in CALL_FENCE.finditer(text, 0, cut):
+            at = found.start("fence")
+            if at >= self._plain_json and self._begins_line(text, at):
+                return at
         return cut
 
     def _begins_line(self, text: str, at: int) -> bool:
@@ -405,6 +424,12 @@ class Segmenter:
             begin = at - len(text[:at].lstrip(_BEHIND_CALL))
         start = text.rfind("\n", begin, at) + 1
         return bool(start or self._line_is_blank) and not text[start or begin : at].strip()
+
+    def _begin_line(self) -> None:
+        """Behind something that is no speech a line begins, for calls and for code fences: the line end may have gone with it."""
+        self._line_is_blank = True
+        if not self._fences.inside:
+            self._fences.feed("\n")
 
     def _follow(self, text: str) -> None:
         """Text that goes out, as long as it may be part of JSON that was no call."""
@@ -416,15 +441,21 @@ class Segmenter:
             else:
                 self._other = None if self._other.done else self._other
 
-    def _open_bare(self, text: str, is_named: bool, out: list[Segment]) -> str:
-        """Where JSON was asked for, the answer begins with this bracket; else a call may begin, with it or with a name."""
+    def _open_bare(self, text: str, of_line: bool, out: list[Segment]) -> str:
+        """Where JSON was asked for, the answer begins with this bracket; else a call may begin, with it, or with a name or a fence (`of_line`)."""
         assert self._rules is not None
         if self._rules.json:
             self._tags, self._looks_for_json = self._tag_set.think, False
         elif self._fences.inside:
             self._say(text[0], out)
             return text[1:]
-        elif is_named:
+        elif of_line and text[0] in "`~":
+            self._block = CallFence(self._index)
+            self._state = self._in_block
+        elif of_line and self._looks_for_actions and text[0] == ACTION[0]:
+            self._block = ReActCall(self._choice, self._rules, self._index)
+            self._state = self._in_block
+        elif of_line:
             self._block = NamedCall(self._choice, self._rules, self._index, self._tags)
             self._state = self._in_block
         else:
@@ -468,7 +499,8 @@ class Segmenter:
     def _open_thought(self) -> None:
         self._depth, self._fences_of_thought = 1, Fences()
         self._state = self._in_thought
-        self._line_is_blank, self._plain_json = True, 0
+        self._plain_json = 0
+        self._begin_line()
 
     def _retract(self, out: list[Segment]) -> None:
         out.append(Retract())
@@ -617,10 +649,10 @@ class Segmenter:
         if self._block is not None:
             self._close_block(reason, out)
 
-    def _leave_block(self, block: CallBlock | BareCall, out: list[Segment]) -> None:
+    def _leave_block(self, block: CallBlock | BareCall | CallFence | ReActCall, out: list[Segment]) -> None:
         self._block, self._state = None, self._in_speech
         self._index = block.index
-        if isinstance(block, BareCall) and block.plain:
+        if block.plain:
             self._plain_json = block.plain
             self._other = self._other or (Brackets() if block.is_json else None)
             return
@@ -628,7 +660,8 @@ class Segmenter:
         if block.literal:
             self._say(block.literal, out)
         else:
-            self._strip, self._swallow, self._line_is_blank = False, True, True
+            self._strip, self._swallow = False, True
+            self._begin_line()
 
 
 def _join_texts(segments: list[Segment]) -> None:

@@ -61,11 +61,29 @@ FAMILIES: dict[str, Family] = {
     "internal_thoughts": _xml("internal_thoughts"),
     "internal_monologue": _xml("internal_monologue"),
     "scratch_pad": _xml("scratch_pad"),
+    "internal": _xml("internal"),
+    "tool_response": Family(  # what a tool answered, where the model goes on and makes it up itself
+        opens=(
+            "<tool_response>",
+            "<tool_result>",
+            "<tool_results>",
+            "<function_results>",
+            "<|tool_response>",
+        ),
+        closes=(
+            "</tool_response>",
+            "</tool_result>",
+            "</tool_results>",
+            "</function_results>",
+            "<tool_response|>",
+        ),
+    ),
     "ant_thinking": Family(  # Claude's, in prompts that were published
         opens=("<antThinking>", "<ant_thinking>"), closes=("</antThinking>", "</ant_thinking>")
     ),
     "seed": _xml("seed:think"),  # ByteDance Seed-OSS
     "minimax": _xml("mm:think"),  # MiniMax M3
+    "hunyuan": _xml("think:opensource"),  # Hunyuan 3 and 4
     "ifm": Family(  # K2 Horizon: three depths of thought
         opens=("<ifm|think>", "<ifm|think_fast>", "<ifm|think_faster>"),
         closes=("</ifm|think>", "</ifm|think_fast>", "</ifm|think_faster>"),
@@ -73,8 +91,8 @@ FAMILIES: dict[str, Family] = {
     "mistral": Family(opens=("[THINK]",), closes=("[/THINK]",)),  # Magistral
     "thinking_brackets": Family(opens=("[THINKING]",), closes=("[/THINKING]",)),
     "think_token": Family(
-        opens=("<|think|>", "<|thinking|>", "<|begin_of_thinking|>"),
-        closes=("<|/think|>", "<|/thinking|>", "<|end_of_thinking|>"),
+        opens=("<|think|>", "<|thinking|>", "<|begin_of_thinking|>", "<|think_start|>"),
+        closes=("<|/think|>", "<|/thinking|>", "<|end_of_thinking|>", "<|think_end|>"),
     ),
     "openthinker": Family(  # OpenThinker, Sky-T1 and others that were trained on their data
         opens=("<|begin_of_thought|>",),
@@ -89,8 +107,17 @@ FAMILIES: dict[str, Family] = {
         opens=("<|open|>think<|sep|>",),
         closes=("<|close|>think<|sep|>",),
         finals=("<|open|>response<|sep|>",),
-        ends=("<|close|>response<|sep|>",),
+        ends=("<|close|>response<|sep|>", "<|close|>message<|sep|>", "<|end_of_msg|>"),
     ),
+    "solar": Family(  # Solar Open; its thoughts begin with `<|think|>`
+        starts=("<|begin|>",), finals=("<|content|>",), ends=("<|end|>", "<|flush|>", "<|calls|>")
+    ),
+    "inkling": Family(
+        starts=("<|message_model|>", "<|content_thinking|>"),
+        finals=("<|content_text|>",),
+        ends=("<|end_message|>", "<|content_model_end_sampling|>"),
+    ),
+    "muse": Family(ends=("<|eom|>", "<|eot|>")),  # Muse Glimmer
     "cohere": Family(  # Command A Reasoning
         opens=("<|START_THINKING|>",),
         closes=("<|END_THINKING|>",),
@@ -132,6 +159,8 @@ def _wrapper(name: str) -> CallFamily:
 
 BARE = "json"
 """The family without a tag: a call in JSON or in Python's form (`app.stream.bare_calls`)."""
+FENCED = "tool_code"
+"""The family that has a code fence for its tag, too (`app.stream.fences`)."""
 
 CALL_FAMILIES: dict[str, CallFamily] = {
     "qwen": CallFamily(  # hermes JSON and Qwen3.5's XML: one server may produce either
@@ -143,6 +172,19 @@ CALL_FAMILIES: dict[str, CallFamily] = {
         parameter_end=("</parameter>",),
     ),
     "seed": _wrapper("seed:tool_call"),  # ByteDance Seed-OSS
+    "hunyuan": CallFamily(  # Hunyuan 3 and 4
+        calls=("<tool_calls:opensource>", "<tool_call:opensource>"),
+        call_end=("</tool_calls:opensource>", "</tool_call:opensource>"),
+    ),
+    "longcat": _wrapper("longcat_tool_call"),
+    "dots": _wrapper("dots_function_call"),
+    "muse": CallFamily(  # Muse Glimmer
+        calls=("<atem:function_calls>", "<atem:invoke>"),
+        call_end=("</atem:function_calls>", "</atem:invoke>"),
+    ),
+    "ifm": CallFamily(  # K2 Horizon
+        calls=("<ifm|tool_calls>", "<ifm|tool_call>"), call_end=("</ifm|tool_calls>", "</ifm|tool_call>")
+    ),
     "minimax": _wrapper("minimax:tool_call"),  # MiniMax M2
     "tool_calls": _wrapper("tool_calls"),
     "function_call": _wrapper("function_call"),
@@ -155,14 +197,29 @@ CALL_FAMILIES: dict[str, CallFamily] = {
     "toolcall": _wrapper("toolcall"),
     "tools": _wrapper("tools"),  # Qwen2.5, when it mixes up its tags
     "tool_use": _wrapper("tool_use"),
-    "tool_code": _wrapper("tool_code"),  # Gemma
+    FENCED: _wrapper("tool_code"),  # Gemma
     "mistral": CallFamily(token=("[TOOL_CALLS]", "[TOOL_CALL]"), call_end=("[/TOOL_CALLS]", "[/TOOL_CALL]")),
-    "llama": CallFamily(token=("<|python_tag|>",), call_end=("<|eom_id|>", "<|eot_id|>")),
+    "llama": CallFamily(
+        calls=("<|python_start|>",),
+        token=("<|python_tag|>",),
+        call_end=("<|python_end|>", "<|eom_id|>", "<|eot_id|>"),
+    ),
+    "gigachat": CallFamily(token=("<|function_call|>",)),
     "granite": CallFamily(calls=("<|tool_call|>",), call_end=("<|/tool_call|>",)),  # and Phi-4
     "kimi": CallFamily(  # Kimi K2
         calls=("<|tool_calls_section_begin|>", "<|tool_call_begin|>"),
         call_end=("<|tool_calls_section_end|>", "<|tool_call_end|>"),
     ),
+    "kimi_k3": CallFamily(
+        calls=("<|open|>tools<|sep|>", "<|open|>call*<|sep|>"),
+        call_end=("<|close|>tools<|sep|>", "<|close|>call<|sep|>"),
+    ),
+    "solar": CallFamily(calls=("<|tool_calls|>", "<|tool_call:begin|>"), call_end=("<|tool_call:end|>",)),
+    "plamo": CallFamily(
+        calls=("<|plamo:begin_tool_requests:plamo|>", "<|plamo:begin_tool_request:plamo|>"),
+        call_end=("<|plamo:end_tool_requests:plamo|>", "<|plamo:end_tool_request:plamo|>"),
+    ),
+    "inkling": CallFamily(calls=("<|content_invoke_tool_json|>", "<|content_invoke_tool_text|>")),
     "deepseek": CallFamily(  # V3, and the form of V3.2 and later
         calls=(
             "<\uff5ctool\u2581calls\u2581begin\uff5c>",
@@ -185,8 +242,18 @@ CALL_FAMILIES: dict[str, CallFamily] = {
     "lfm": CallFamily(calls=("<|tool_call_start|>",), call_end=("<|tool_call_end|>",)),  # LFM 2
     "apertus": CallFamily(calls=("<|tools_prefix|>",), call_end=("<|tools_suffix|>",)),
     "step": CallFamily(  # Step 3
-        calls=("<steptml:toolcall>", "<steptml:invoke>"),
-        call_end=("</steptml:toolcall>", "</steptml:invoke>"),
+        calls=(
+            "<steptml:toolcall>",
+            "<steptml:invoke>",
+            "<\uff5ctool_calls_begin\uff5c>",
+            "<\uff5ctool_call_begin\uff5c>",
+        ),
+        call_end=(
+            "</steptml:toolcall>",
+            "</steptml:invoke>",
+            "<\uff5ctool_calls_end\uff5c>",
+            "<\uff5ctool_call_end\uff5c>",
+        ),
     ),
     "cohere": CallFamily(calls=("<|START_ACTION|>",), call_end=("<|END_ACTION|>",)),  # Command A
     "internlm": CallFamily(calls=("<|action_start|>",), call_end=("<|action_end|>",)),

@@ -6,7 +6,7 @@ of Grafana 11: newer ones read it and migrate it in memory.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 Json = dict[str, Any]
 Unit = Literal["s", "reqps", "short", "bytes", "percentunit", "tok/s", "cpm"]
@@ -33,6 +33,8 @@ class Query:
 class Panel:
     """A panel with its queries; `width` and `height` in units of Grafana's grid."""
 
+    kind: ClassVar[str]  # Grafana's panel type
+
     title: str
     about: str
     queries: tuple[Query, ...]
@@ -52,11 +54,6 @@ class Panel:
             "options": self._options(),
         }
 
-    @property
-    def kind(self) -> str:
-        """Grafana's panel type."""
-        raise NotImplementedError
-
     def _target(self, number: int, query: Query) -> Json:
         target = {"refId": chr(ord("A") + number), "expr": query.expr, "datasource": SOURCE}
         return {**target, "legendFormat": query.legend or "__auto", "editorMode": "code", "range": True}
@@ -72,12 +69,10 @@ class Panel:
 class TimeSeriesPanel(Panel):
     """Values over time. `limit` is drawn as a horizontal line: a service level or a floor."""
 
+    kind = "timeseries"
+
     limit: float | None = None
     stacked: bool = False
-
-    @property
-    def kind(self) -> str:
-        return "timeseries"
 
     def _defaults(self) -> Json:
         custom: Json = {"lineWidth": 1, "fillOpacity": 25 if self.stacked else 6, "showPoints": "never"}
@@ -99,9 +94,7 @@ class TimeSeriesPanel(Panel):
 class HeatmapPanel(Panel):
     """A histogram's buckets over time: how many fell into each."""
 
-    @property
-    def kind(self) -> str:
-        return "heatmap"
+    kind = "heatmap"
 
     def _target(self, number: int, query: Query) -> Json:
         return {**Panel._target(self, number, query), "format": "heatmap", "legendFormat": "{{le}}"}
@@ -123,12 +116,10 @@ class HeatmapPanel(Panel):
 class StatPanel(Panel):
     """The latest value. At `limit` its colour changes: red above, or below if `low_is_bad`."""
 
+    kind = "stat"
+
     limit: float | None = None
     low_is_bad: bool = False
-
-    @property
-    def kind(self) -> str:
-        return "stat"
 
     def _defaults(self) -> Json:
         return {"thresholds": thresholds(self.limit, self.low_is_bad)}
@@ -142,9 +133,7 @@ class StatPanel(Panel):
 class StateTimelinePanel(Panel):
     """When a value was 1: one bar for each time series."""
 
-    @property
-    def kind(self) -> str:
-        return "state-timeline"
+    kind = "state-timeline"
 
     def _defaults(self) -> Json:
         colours = {
@@ -164,11 +153,9 @@ class StateTimelinePanel(Panel):
 class TablePanel(Panel):
     """Labels as a table; only `columns` are shown, in this order."""
 
-    columns: tuple[str, ...] = ()
+    kind = "table"
 
-    @property
-    def kind(self) -> str:
-        return "table"
+    columns: tuple[str, ...] = ()
 
     def json(self) -> Json:
         order = {"indexByName": {name: i for i, name in enumerate(self.columns)}}

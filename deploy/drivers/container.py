@@ -84,7 +84,7 @@ def argv(spec: EngineSpec, model: str) -> tuple[tuple[str, ...], tuple[str, ...]
         SpecError: the docker driver cannot start an engine of this dialect.
         FlagError: one of the `args` is set by the driver.
     """
-    if spec.dialect == "openai":
+    if spec.dialect not in ("vllm", "llama-server"):
         raise SpecError(spec.name, "dialect", "the docker driver starts vllm and llama-server")
     words = server_args(spec, model, "0.0.0.0", PORT)
     return ("vllm", "serve") if spec.dialect == "vllm" else (), words

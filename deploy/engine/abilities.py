@@ -275,6 +275,23 @@ async def _vllm_context(asker: _Asker) -> Found:
     return {"context": _count(next((m["max_model_len"] for m in models if m["id"] == asker.model), None))}
 
 
+async def _sglang_thoughts(asker: _Asker) -> Found:
+    """Where it puts a thought. It takes no budget, and does not say which tokens it made: nothing to go on from."""
+    _, said = await asker.chat(BUDGET_QUESTION, max_tokens=BUDGET + ANSWER_ROOM, chat_template_kwargs=_ON)
+    thought = said["choices"][0]["message"].get("reasoning_content")
+    return {"budgets": False, "reasoning_field": "reasoning_content" if thought else None}
+
+
+async def _sglang_template(asker: _Asker) -> Found:
+    _, tokens = await asker.post("/tokenize", _render_body(asker.model))
+    _, said = await asker.post("/detokenize", {"model": asker.model, "tokens": tokens["tokens"]})
+    return _template(said["text"])
+
+
+async def _sglang_build(asker: _Asker) -> Found:
+    return _build("sglang", (await asker.get("/server_info"))["version"])
+
+
 async def _vllm_build(asker: _Asker) -> Found:
     return _build("vllm", (await asker.get("/version"))["version"])
 
@@ -327,6 +344,9 @@ QUESTIONS: Mapping[Dialect, tuple[Question, ...]] = {
     "llama-server": (
         _budget("reasoning_budget_tokens", reasoning_format="deepseek"), _off,
         _prefill(), _llama_template, _llama_props, _llama_control,
+    ),
+    "sglang": (
+        _sglang_thoughts, _off, _prefill(continue_final_message=True), _sglang_template, _vllm_context, _sglang_build,
     ),
     "openai": (),
 }  # fmt: skip

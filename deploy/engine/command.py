@@ -8,6 +8,7 @@ from deploy.engine.spec import EngineSpec
 
 _OURS: Final[Mapping[str, tuple[str, ...]]] = {
     "vllm": ("--host", "--port", "--served-model-name", "--api-key", "--model", "--uds"),
+    "sglang": ("--host", "--port", "--served-model-name", "--api-key", "--model-path", "--model"),
     "llama-server": ("--host", "--port", "--alias", "-a", "--api-key", "--api-key-file", "--model", "-m"),
 }
 """Flags that the driver sets itself: address, served model name, and keys."""
@@ -36,6 +37,8 @@ def server_args(spec: EngineSpec, model: str, host: str, port: int, *, serve: bo
     if spec.dialect == "vllm":
         given = (model,) if serve else ("--model", model)
         return (*given, "--served-model-name", spec.name, *where, *spec.args)
+    if spec.dialect == "sglang":
+        return ("--model-path", model, "--served-model-name", spec.name, *where, *spec.args)
     if spec.dialect == "llama-server":
         # Errors only: llama.cpp's warnings quote the request that they complain about.
         named = ("--model", model, "--alias", spec.name)

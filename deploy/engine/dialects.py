@@ -1,12 +1,12 @@
 """What each engine dialect understands: how thinking is switched, and which request fields it takes.
 
-Data and small functions; `app.api.engine_request` applies them. Sources are in the table's comments. Three
-dialects: `vllm`, `llama-server`, and `openai` for anything else that speaks the API.
+Data and small functions; `app.api.engine_request` applies them. Sources are in the table's comments. Four
+dialects: `vllm`, `llama-server`, `sglang`, and `openai` for anything else that speaks the API.
 
 What they send is parsed in the same way for all dialects (`app.stream.chunks`):
 
-    thoughts    vLLM `delta.reasoning` (with a reasoning parser; else in the text), older builds and
-                llama-server `delta.reasoning_content`
+    thoughts    vLLM `delta.reasoning` (with a reasoning parser; else in the text), older builds,
+                llama-server and SGLang `delta.reasoning_content`
     usage       both in a chunk of its own behind the finish, `choices: []`, when asked for
     errors      before the reply: a status and `{"error": {...}}`. In a stream: one such frame; behind
                 vLLM's comes a `[DONE]` all the same, behind llama-server's nothing
@@ -89,6 +89,11 @@ def _llama_thinking(thinking: Thinking) -> dict[str, Any]:
     return fields
 
 
+def _sglang_thinking(thinking: Thinking) -> dict[str, Any]:
+    """The template's switch. Its API has no budget: one needs a logits processor, pickled into the request."""
+    return {"chat_template_kwargs": {"enable_thinking": thinking != 0}}
+
+
 def _openai_thinking(thinking: Thinking) -> dict[str, Any]:
     """OpenAI's API has no such field; thoughts are removed from the reply."""
     return {}
@@ -115,6 +120,15 @@ DIALECTS: Mapping[Dialect, DialectSpec] = {
         logprobs_beside_tools=False,
         metrics="/metrics",
         load=("llamacpp:requests_processing", "llamacpp:requests_deferred"),
+    ),
+    "sglang": DialectSpec(
+        fields=_SAMPLING | {"cache_salt", "priority"},
+        thinking=_sglang_thinking,
+        separates=False,  # only with --reasoning-parser
+        reasoning_is_answer=True,
+        prefill={"continue_final_message": True},
+        metrics="/metrics",  # only with --enable-metrics
+        load=("sglang:num_running_reqs", "sglang:num_queue_reqs"),
     ),
     "openai": DialectSpec(
         fields=frozenset(),

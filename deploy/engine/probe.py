@@ -158,7 +158,8 @@ async def served_model(
             name = (await read_json(response))["data"][0]["id"]
     except (TimeoutError, httpx2.HTTPError, ValueError, LookupError, TypeError):
         return None
-    return name if isinstance(name, str) and 0 < len(name) <= NAME_CHARACTERS else None
+    sound = isinstance(name, str) and 0 < len(name) <= NAME_CHARACTERS and name.isprintable()
+    return name if sound else None  # half a surrogate pair, for one, could be sent to nobody
 
 
 async def _stream(

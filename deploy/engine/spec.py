@@ -15,7 +15,7 @@ from deploy.core.errors import SpecError
 from gates.contracts.numerics import PARTS
 from gates.report.codec import canonical
 
-Dialect = Literal["vllm", "llama-server", "openai"]
+Dialect = Literal["vllm", "llama-server", "sglang", "openai"]
 Driver = Literal["docker", "process", "embedded", "url"]
 Kind = Literal["chat", "embeddings"]
 Gpu = Literal["all", "none"]

@@ -35,6 +35,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal
 
+from gates.artefact.durable import sync
 from gates.artefact.manifest import (
     MANIFEST,
     Artefact,
@@ -184,25 +185,17 @@ def seal(
         folder, name=name, format=format, created=created, provenance=provenance, hashed=hashed
     )
     for entry in artefact.files:
-        _fsync(folder / entry.path)
+        sync(folder / entry.path)
     # The draft lies beside the folder, so that a crash never leaves an extra file inside it.
     draft = folder.resolve().parent / f".{folder.resolve().name}.{MANIFEST}.{os.getpid()}"
     try:
         draft.write_text(render(artefact), encoding="utf-8")
-        _fsync(draft)
+        sync(draft)
         draft.replace(folder / MANIFEST)
     finally:
         draft.unlink(missing_ok=True)
-    _fsync(folder)
+    sync(folder)
     return artefact
-
-
-def _fsync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 # --------------------------------------------------------------------------------- load and verify

@@ -46,6 +46,12 @@ def read(cls: type[T], table: object, where: str = "") -> T:
         raise DecodeError(_path(where, refused.where), refused.why) from None
 
 
+def require_between(key: str, value: float, low: float, high: float) -> None:
+    """Raise DecodeError for a number outside [low, high]; NaN is outside."""
+    if not low <= value <= high:
+        raise DecodeError(key, f"must be from {low:g} to {high:g}, not {value:g}")
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """A hint for an unknown name: the nearest known one, or the list of all."""
     names = sorted(known)

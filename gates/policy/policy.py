@@ -15,7 +15,7 @@ from typing import Final, Literal, NamedTuple
 
 from gates.contracts.numerics import Part
 from gates.contracts.verdict import Rule, Tier, Verdict
-from gates.decode.decoder import DecodeError, nearest
+from gates.decode.decoder import DecodeError, nearest, require_between
 from gates.suite.expect import REQUIRED_FIELDS
 
 SELF_COMPARISON: Final = "A/A"
@@ -25,12 +25,6 @@ UNITS: Final = {"ttft": "ms", "decode": "tokens/s", "first_sentence": "ms"}
 METRICS: Final = tuple(UNITS)
 BUCKETS: Final = (500, 2000, 4000, 8000)
 """Prompt lengths in tokens. TTFT is first flat and then linear in the length (vLLM #7635)."""
-
-
-def require_between(key: str, value: float, low: float, high: float) -> None:
-    """Raise DecodeError for a number outside [low, high]; NaN is outside."""
-    if not low <= value <= high:
-        raise DecodeError(key, f"must be from {low:g} to {high:g}, not {value:g}")
 
 
 def require_share(key: str, value: float) -> None:

@@ -24,6 +24,7 @@ from gates.contracts.numerics import Numerics
 from gates.contracts.verdict import ControlResult, Decision, GateResult, Verdict
 from gates.report.codec import CodecError, canonical, decode, decode_all, encode
 from gates.report.statement import (
+    BesideResult,
     CaseFailure,
     ComparedArm,
     Distribution,
@@ -90,6 +91,8 @@ def _predicate(statement: Statement) -> dict[str, Any]:
         "ancestors": encode(statement.ancestors),
         "data": encode(statement.data),
         "speed": list(statement.speed),
+        # Left out where nothing was asked, as in every report before it could be.
+        **({"beside": encode(statement.beside)} if statement.beside else {}),
         "timeCreated": statement.created,
         "expires": statement.expires,
     }
@@ -183,6 +186,7 @@ def _statement(predicate: Mapping[str, Any]) -> Statement:
         ancestors=decode_all(ModelIdentity, predicate["ancestors"], "ancestors"),
         data=decode_all(Pinned, predicate["data"], "data"),
         speed=tuple(decode_all(str, predicate["speed"], "speed")),
+        beside=decode_all(BesideResult, predicate.get("beside", []), "beside"),
     )
 
 

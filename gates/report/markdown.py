@@ -13,7 +13,11 @@ from typing import Final
 from gates.contracts.sample import CANDIDATE
 from gates.report import replies
 from gates.report.labels import (
+    BESIDE,
+    BESIDE_COLUMNS,
     MARKS,
+    beside_cells,
+    beside_notes,
     gate_names,
     gate_verdict,
     headline,
@@ -44,6 +48,7 @@ def markdown(statement: Statement, texts: TextLookup = no_texts, *, statement_di
         _table(statement),
         _controls(statement),
         "\n".join(f"- {escape(said)}" for said in statement.speed),
+        _beside(statement),
         *_quotes(statement, texts),
         _bound(statement, statement_digest),
     ]
@@ -71,6 +76,23 @@ def _controls(statement: Statement) -> str:
     broken = [f"- **{escape(c.name)}**: {escape(sentence(c.sentence))}" for c in controls if not c.holds]
     said = f"Controls that gave the expected result: {', '.join(held) or 'none'}."
     return "\n".join([said, *(["", "Controls that did not:", "", *broken] if broken else [])])
+
+
+def _beside(statement: Statement) -> str:
+    """What was asked beside the gates; nothing if nothing was."""
+    if not statement.beside:
+        return ""
+    rows = [beside_cells(result, tally) for result in statement.beside for tally in result.tallies]
+    lines = [
+        BESIDE,
+        "",
+        f"| {' | '.join(BESIDE_COLUMNS)} |",
+        "|---|---|---|---|",
+        *(f"| {' | '.join(map(escape, row))} |" for row in rows),
+        "",
+        *(f"- {escape(note)}" for result in statement.beside for note in beside_notes(result)),
+    ]
+    return "\n".join(lines).rstrip()
 
 
 def _quotes(statement: Statement, texts: TextLookup) -> list[str]:

@@ -15,8 +15,12 @@ from gates.report.charts import limit_curves, operating_curve, summary, verdict_
 from gates.report.document import SAMPLES_FILE
 from gates.report.html import NOTHING, RAW, Html, el, join
 from gates.report.labels import (
+    BESIDE,
+    BESIDE_COLUMNS,
     MARKS,
     RULES,
+    beside_cells,
+    beside_notes,
     gate_names,
     gate_verdict,
     headline,
@@ -72,6 +76,7 @@ def page(
         gates_section(statement),
         speed_section(statement),
         replies_section(statement, texts),
+        beside_section(statement),
         controls_section(statement),
         curves_section(statement),
         binding_section(statement),
@@ -309,6 +314,36 @@ def _reply_column(arm: str, outcome: Outcome | None, reply: str | None) -> Html:
         # A scrolling text must be reachable by keyboard.
         body = el("pre", shorten(reply, replies.MAX_TEXT), tabindex=0, dir="auto")
     return el("div", el("div", el("span", arm), mark), body, class_="said")
+
+
+# ----------------------------------------------------------------------------------------- beside
+
+
+def beside_section(statement: Statement) -> Html:
+    """What was asked beside the gates; empty if nothing was."""
+    if not statement.beside:
+        return NOTHING
+    head = el("thead", el("tr", join(el("th", name) for name in BESIDE_COLUMNS)))
+    rows = [
+        el("tr", join(el("td", cell) for cell in beside_cells(result, tally)))
+        for result in statement.beside
+        for tally in result.tallies
+    ]
+    table = el("div", el("table", head, el("tbody", join(rows))), class_="card overview")
+    notes = [note for result in statement.beside for note in beside_notes(result)]
+    said = el("ul", join(el("li", note) for note in notes), class_="small") if notes else NOTHING
+    lost = [(result.name, one) for result in statement.beside for one in result.losses]
+    listed = el(
+        "ul",
+        join(el("li", el("code", one.case), f" ({name}): {one.why}") for name, one in lost),
+        class_="small",
+    )
+    more = (
+        folded(f"{len(lost)} that the baseline had right and the candidate has not", listed)
+        if lost
+        else NOTHING
+    )
+    return join((heading("Beside the gates", BESIDE), table, said, more))
 
 
 # ------------------------------------------------------------------------------ controls and curves

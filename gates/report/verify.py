@@ -19,7 +19,7 @@ from gates.artefact import artefact as artefacts
 from gates.contracts.errors import ManifestError
 from gates.report import checks, document, dsse
 from gates.report.codec import CodecError
-from gates.report.statement import Statement
+from gates.report.statement import BesideResult, Statement, beside_file
 
 MAX_REPORT_BYTES: Final = 64 * 2**20
 """A report of 3,000 samples has about 1 MB."""
@@ -110,6 +110,13 @@ def verify_report(
         unasked.append("samples: no samples.jsonl was given")
     else:
         yes.append(f"samples: all {_check_samples(statement, samples):,} as signed")
+    for result in statement.beside:
+        place = samples.parent / beside_file(result.name) if samples else None
+        if place is None or not place.is_file():
+            unasked.append(f"beside the gates, {result.name}: its samples are not here")
+        else:
+            _check_beside(result, place)
+            yes.append(f"beside the gates, {result.name}: its samples as signed")
     if artefact is None:
         unasked.append("artefact: no folder was given")
     else:
@@ -138,6 +145,15 @@ def _check_samples(statement: Statement, path: Path) -> int:
         raise checks.refuse(
             "report_signature", f"{path}: the samples cannot be read ({error.strerror})"
         ) from None
+
+
+def _check_beside(result: BesideResult, path: Path) -> None:
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if f"sha256:{found}" != result.samples:
+        raise checks.refuse(
+            "report_signature", f"{path}: is not what was signed as the samples of {result.name}"
+        )
 
 
 def _check_artefact(statement: Statement, path: Path) -> str:

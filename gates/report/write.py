@@ -15,6 +15,7 @@ from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from gates.artefact.durable import sync
 from gates.contracts.errors import RunError
 from gates.report import document, dsse
 from gates.report.markdown import markdown
@@ -75,15 +76,7 @@ def _publish(folder: Path, files: dict[str, bytes]) -> None:
                 os.fsync(descriptor)
         for name, path in drafts.items():
             path.replace(folder / name)
-        _fsync(folder)
+        sync(folder)
     finally:
         for path in drafts.values():
             path.unlink(missing_ok=True)
-
-
-def _fsync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

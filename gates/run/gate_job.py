@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from gates.artefact.artefact import Snapshot
 from gates.artefact.manifest import Artefact
 from gates.contracts.case import Suite
 from gates.contracts.errors import RunError
@@ -20,7 +21,10 @@ GATEWAY: Final = "gateway"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedModel:
-    """A running engine and the model it serves. `context` in tokens; `tokens` are the special ones."""
+    """A running engine and the model it serves. `context` in tokens; `tokens` are the special ones.
+
+    `files` are the artefact's as they were before they were hashed and loaded (`gates.run.held_files`).
+    """
 
     target: Target
     artefact: Artefact
@@ -28,6 +32,7 @@ class ServedModel:
     numerics: Numerics | None = None
     tokens: frozenset[str] = frozenset()
     context: int = 4096
+    files: Snapshot = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -200,7 +200,7 @@ class _RequestFactory:
         """In the cold regime the fields that keep an engine from using its prefix cache."""
         if self.schedule.regime == "steady" or arm.target.dialect == "openai":
             return {}
-        return {"cache_salt": nonce} if arm.target.dialect == "vllm" else {"cache_prompt": False}
+        return {"cache_prompt": False} if arm.target.dialect == "llama-server" else {"cache_salt": nonce}
 
 
 def _hash_number(label: str) -> int:

@@ -76,7 +76,7 @@ class ProgressLines:
     def _show(self) -> None:
         self._shown = time.monotonic()
         left = self._counts.seconds_left(self._shown - self._began)
-        ahead = "" if left is None else f", {_span(left)} left"
+        ahead = "" if left is None else f", {in_minutes(left)} left"
         counts = self._counts
         print(f"{self._label}: {counts.done}/{counts.total}, {counts}{ahead}", file=self._stream, flush=True)
 
@@ -122,6 +122,6 @@ def make_progress(label: str, stream: TextIO | None = None) -> RunProgress:
     return ProgressBar(label, stream) if stream.isatty() else ProgressLines(label, stream)
 
 
-def _span(seconds: float) -> str:
+def in_minutes(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"

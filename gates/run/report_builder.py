@@ -13,6 +13,7 @@ from gates.contracts.sample import BASELINE, CANDIDATE, Sample
 from gates.policy.policy import UNITS
 from gates.reply.reply import Reply, read_reply
 from gates.report import statement as stated
+from gates.report.codec import encode
 from gates.report.collectors import distribution, failures, sample_index, tallies
 from gates.report.texts import PromptAndReply, TextLookup
 from gates.run.gate_job import GATEWAY, GateJob, ServedModel
@@ -37,8 +38,10 @@ def build_statement(
     host: Mapping[str, str],
     now: datetime,
     data: tuple[stated.Pinned, ...] = (),
+    beside: tuple[stated.BesideResult, ...] = (),
 ) -> stated.Statement:
-    """Everything that the report states; `data` are the files in which the suite was searched for."""
+    """Everything that the report states; `data` are the files in which the suite was searched for, `beside` what was asked
+    beside the gates."""
     with store.path.open("rb") as lines:
         samples = sample_index(lines, judged.scored.outcomes)
     return stated.Statement(
@@ -57,6 +60,7 @@ def build_statement(
         ancestors=tuple(_ancestors(job)),
         data=data,
         speed=tuple(_speed(job, judged.readings)),
+        beside=beside,
     )
 
 
@@ -169,6 +173,7 @@ def summary(statement: stated.Statement) -> str:
         "reasons": list(decision.reasons),
         "candidate": statement.candidate.model.root,
         "gates": rules,
+        "beside": [encode(result) for result in statement.beside],
         "controls": [{"name": c.name, "holds": c.holds, "sentence": c.sentence} for c in decision.controls],
     }
     return json.dumps(document, indent=2, ensure_ascii=False)

@@ -116,6 +116,7 @@ def _openai(sampling: Sampling) -> dict[str, Any]:
 _DIALECT_FIELDS: Final[Mapping[Dialect, Callable[[Sampling], dict[str, Any]]]] = {
     "vllm": _vllm,
     "llama-server": _llama,
+    "sglang": _vllm,  # the same names
     "openai": _openai,
 }
 
@@ -133,7 +134,7 @@ def _sampling(sampling: Sampling, dialect: Dialect) -> dict[str, Any]:
 
 
 def _thinking(dialect: Dialect, on: bool) -> dict[str, Any]:
-    """The thinking switch as a JSON boolean: vLLM reads "false" and 0 as on. OpenAI's API has no common field.
+    """The thinking switch as a JSON boolean: vLLM and SGLang read "false" and 0 as on. OpenAI's API has no common field.
 
     llama-server is also told where to put reasoning, which its command line could have changed.
     """

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from gates.artefact.durable import sync
 from gates.contracts.errors import RunError, SamplesError
 from gates.contracts.sample import SCHEMA, Sample, SampleKey, parse, render
 from gates.run.request import body_digest
@@ -188,7 +189,7 @@ def _open(path: Path) -> int:
             raise SamplesError(f"{path}: is no plain file")
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if new:
-            _fsync_folder(path.parent)
+            sync(path.parent)
     except BlockingIOError:
         os.close(file)
         raise SamplesError(f"{path}: another run is writing it; wait for its end, or stop it") from None
@@ -196,15 +197,6 @@ def _open(path: Path) -> int:
         os.close(file)
         raise
     return file
-
-
-def _fsync_folder(folder: Path) -> None:
-    """Sync the folder; without it a power failure could lose the new file's name."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _write(file: int, data: bytes) -> None:

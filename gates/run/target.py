@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from gates.contracts.errors import RunError
 
-Dialect = Literal["vllm", "llama-server", "openai"]
+Dialect = Literal["vllm", "llama-server", "sglang", "openai"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

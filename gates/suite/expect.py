@@ -14,7 +14,6 @@ wrong_name, wrong_count, missing, unexpected, value.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import permutations
 from typing import Any, Final
 
 from jsonschema import Draft202012Validator
@@ -75,7 +74,7 @@ def mismatch(expected: Sequence[Mapping[str, Any]], made: Sequence[Call]) -> str
     """Why calls differ from the expected ones, in any order; None if they match."""
     if len(expected) != len(made):
         return f"wrong_count: {len(made)} calls {_names(made)}, expected {len(expected)}"
-    if any(_all_match(expected, order) for order in permutations(made)):
+    if _all_met(expected, made):
         return None
     unmet = (want for want in expected if all(_call_mismatch(want, call) for call in made))
     want = next(unmet, expected[0])
@@ -84,8 +83,21 @@ def mismatch(expected: Sequence[Mapping[str, Any]], made: Sequence[Call]) -> str
     return why or "wrong_count: one call stands for two of the expected"
 
 
-def _all_match(expected: Sequence[Mapping[str, Any]], made: Sequence[Call]) -> bool:
-    return all(_call_mismatch(want, call) is None for want, call in zip(expected, made, strict=True))
+def _all_met(expected: Sequence[Mapping[str, Any]], made: Sequence[Call]) -> bool:
+    """Whether each call can stand for another of the expected: a perfect matching, by augmenting paths."""
+    fits = [[i for i, call in enumerate(made) if _call_mismatch(want, call) is None] for want in expected]
+    taken: dict[int, int] = {}  # a call to what it stands for
+
+    def place(want: int, seen: set[int]) -> bool:
+        for call in fits[want]:
+            if call not in seen:
+                seen.add(call)
+                if call not in taken or place(taken[call], seen):
+                    taken[call] = want
+                    return True
+        return False
+
+    return all(place(want, set()) for want in range(len(expected)))
 
 
 def _names(made: Sequence[Call]) -> str:

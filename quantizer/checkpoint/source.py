@@ -21,9 +21,8 @@ from gates.artefact import artefact
 from gates.artefact.manifest import MANIFEST, Artefact, FileEntry, root_digest
 from gates.contracts.errors import ManifestError
 from quantizer.core.errors import SourceError
-from quantizer.core.expert_names import separate_tensor
+from quantizer.core.expert_names import separate_tensor, unwrapped_name
 from quantizer.layers.experts import separate_experts
-from quantizer.verify.check import unwrapped_name
 from quantizer.verify.folder import Folder, TensorInfo, open_intact_folder
 
 ARCHITECTURES: Final = {

@@ -5,7 +5,6 @@ A result is either complete under its name, or not there at all.
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
+from gates.artefact.durable import sync
 from gates.artefact.manifest import MANIFEST
 from gates.contracts.errors import ManifestError
 from quantizer.core.errors import ExportError
@@ -49,7 +49,7 @@ def atomic_folder(out: Path) -> Iterator[Path]:
         if not (work / MANIFEST).is_file():
             raise ExportError(f"{out}: was not sealed, so it is not kept")
         work.rename(out)
-        _sync(out.parent)
+        sync(out.parent)
     except ManifestError as error:
         raise ExportError(str(error)) from None
     except (OSError, SafetensorError) as error:
@@ -60,11 +60,3 @@ def atomic_folder(out: Path) -> Iterator[Path]:
 
 def _reason(error: OSError | SafetensorError) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error).splitlines()[0]
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

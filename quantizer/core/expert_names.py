@@ -1,4 +1,4 @@
-"""The names of experts' tensors (Qwen3-MoE), in the two forms that folders have.
+"""Names of tensors: without a wrapper's prefix; and of experts (Qwen3-MoE), in the two forms that folders have.
 
 Checkpoints have one tensor an expert, `experts.3.gate_proj.weight`; transformers 5 keeps all experts of a layer in two,
 `experts.gate_up_proj` [experts, 2 x inner, width] and `experts.down_proj` [experts, width, inner], and some folders hold
@@ -46,3 +46,8 @@ def sibling_experts(names: Iterable[str]) -> list[tuple[str, ...]]:
         if found := expert_of(name):
             groups.setdefault((found[0], found[2] == DOWN), []).append(name)
     return [tuple(group) for group in groups.values()]
+
+
+def unwrapped_name(name: str) -> str:
+    """A tensor's name without the prefix that a vision-language model adds."""
+    return name.replace("language_model.", "", 1)

@@ -33,6 +33,7 @@ from gates.contracts.case import Suite
 from gates.contracts.errors import RunError
 from gates.contracts.sample import Sample
 from gates.reply.reply import read_reply
+from gates.run.progress import in_minutes
 from gates.run.runner import Pace, run
 from gates.run.sample_store import SampleStore
 from gates.run.target import Arm, Target, Variant
@@ -178,7 +179,7 @@ def _written(
             "seed": job.plan.seed,
             "digest": job.plan.digest,
         },
-        "file": _file(out / ROWS, kept),
+        "file": write_rows(out / ROWS, kept),
         "conversations": len(kept),
         "categories": _by_category(job.plan, kept),
         "languages": dict(Counter(row["language"] for row in kept).most_common()),
@@ -188,11 +189,11 @@ def _written(
     }
     if job.plan.held_out:
         manifest["held_out"] = {
-            **_file(out / HELD_OUT, apart),
+            **write_rows(out / HELD_OUT, apart),
             "conversations": len(apart),
             "categories": _by_category(job.plan, apart),
         }
-    _write(out / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+    write_file(out / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
     return manifest
 
 
@@ -208,18 +209,21 @@ def is_held_out(row: Mapping[str, Any], share: float) -> bool:
     return drawn < share * 2**64
 
 
-def _file(path: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Write rows; what the manifest says of the file."""
-    _write(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], mode: int = 0o666) -> dict[str, Any]:
+    """Write rows; what the manifest says of the file. Raises ExportError."""
+    write_file(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), mode)
     return {"name": path.name, "bytes": path.stat().st_size, "digest": file_digest(path)}
 
 
-def _write(path: Path, text: str) -> None:
-    """Write a file atomically. Raises ExportError."""
+def write_file(path: Path, text: str, mode: int = 0o666) -> None:
+    """Write a file atomically; `mode` is for a new one, less the umask. Raises ExportError."""
     work = path.with_name(f".{path.name}.unfinished")
     try:
         try:
-            with work.open("w", encoding="utf-8") as file:
+            work.unlink(missing_ok=True)
+            with open(
+                work, "x", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, mode)
+            ) as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
@@ -284,7 +288,7 @@ class ProgressDisplay:
     def counts(self) -> str:
         """For example "12 asked, 1 lost, 2 retried, 40 s left"."""
         left = self.seconds_left(time.monotonic() - self._began)
-        ahead = "" if left is None else f", {_span(left)} left"
+        ahead = "" if left is None else f", {in_minutes(left)} left"
         return f"{self._asked} asked, {self._lost} lost, {self._retried} retried{ahead}"
 
     def seconds_left(self, elapsed: float) -> float | None:
@@ -299,8 +303,3 @@ class ProgressDisplay:
             self._told = time.monotonic()
             text = f"conversations: {self._collector.kept}/{self._collector.wanted}, {self.counts()}"
             print(text, file=self._stream, flush=True)
-
-
-def _span(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"

@@ -108,9 +108,7 @@ def validate(
     renderer = _renderer(source)
     report = DataReport(str(path), rows.file_digest(path), tokens=[] if renderer else None)
     report.suites = {suite.name: suite.digest for suite in suites}
-    look = _Validator(
-        report, [(suite.name, ContaminationCheck(suite)) for suite in suites], renderer, max_seconds
-    )
+    look = RowValidator(report, suites, renderer, max_seconds)
     for number, line in rows.lines(path):
         report.rows += 1
         look.row(number, line)
@@ -144,18 +142,16 @@ def _renderer(source: Path | None) -> Renderer | None:
     return open_renderer(source)
 
 
-class _Validator:
-    """One pass over a file."""
+class RowValidator:
+    """One pass over rows, each with a number of its own; what is found goes into the report."""
 
     def __init__(
-        self,
-        report: DataReport,
-        walls: Sequence[tuple[str, ContaminationCheck]],
-        renderer: Renderer | None,
-        max_seconds: float,
+        self, report: DataReport, suites: Sequence[Suite], renderer: Renderer | None, max_seconds: float
     ) -> None:
-        self._report, self._walls, self._renderer, self._longest = report, walls, renderer, max_seconds
+        self._report, self._renderer, self._longest = report, renderer, max_seconds
+        self._walls = [(suite.name, ContaminationCheck(suite)) for suite in suites]
         self._seen = NearDuplicates()
+        self._line = 0
 
     def row(self, number: int, line: bytes) -> None:
         """Check one line."""
@@ -169,14 +165,31 @@ class _Validator:
         self._count(raw, made)
         if isinstance(raw.get("category"), str):
             self._categorize(raw["category"], made)
+        self.faults(number, raw, made)
+        self.likenesses(number, made)
+        if self._renderer:
+            self._rendered(made)
+
+    def faults(self, number: int, raw: Mapping[str, Any], made: rows.Conversation) -> list[DataFinding]:
+        """What is wrong with a row by itself."""
+        self._line, before = number, len(self._report.findings)
         sound = self._tools(made)
         self._results(raw["messages"])
         for i, message in enumerate(raw["messages"]):
             if message["role"] == "assistant":
                 self._message(i, made, message, sound, raw.get("language", ""))
-        self._against_others(made)
-        if self._renderer:
-            self._rendered(made)
+        return self._report.findings[before:]
+
+    def likenesses(self, number: int, made: rows.Conversation) -> list[DataFinding]:
+        """What a row has in common with those before it, and with the suites."""
+        self._line, before = number, len(self._report.findings)
+        for name, wall in self._walls:
+            for overlap in wall.overlaps({"messages": list(made.messages)}):
+                self._add("row", "wall", f"{name}: {overlap.case}, {overlap.kind}: {overlap.text!r:.100}")
+        if like := self._seen.add(str(self._line), compared_text(made.messages)):
+            how = "says the same as" if like[1] == 1.0 else f"is like ({like[1]:.2f})"
+            self._add("row", "duplicate", f"{how} line {like[0]}")
+        return self._report.findings[before:]
 
     def _add(self, place: str, code: str, detail: str) -> None:
         self._report.findings.append(DataFinding(self._line, place, code, detail))
@@ -247,14 +260,6 @@ class _Validator:
             return  # calls cannot be checked without valid tools
         for finding in judge.find_faults(reply, expected):
             self._add(f"message {i}", finding.detector, f"{finding.kind}: {finding.excerpt!r}")
-
-    def _against_others(self, made: rows.Conversation) -> None:
-        if like := self._seen.add(str(self._line), compared_text(made.messages)):
-            how = "says the same as" if like[1] == 1.0 else f"is like ({like[1]:.2f})"
-            self._add("row", "duplicate", f"{how} line {like[0]}")
-        for name, wall in self._walls:
-            for overlap in wall.overlaps({"messages": list(made.messages)}):
-                self._add("row", "wall", f"{name}: {overlap.case}, {overlap.kind}: {overlap.text!r:.100}")
 
     def _rendered(self, made: rows.Conversation) -> None:
         assert self._renderer and self._report.tokens is not None

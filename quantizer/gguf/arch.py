@@ -28,8 +28,7 @@ from torch import Tensor
 
 from quantizer.checkpoint.mtp import inside, whole_head
 from quantizer.core.errors import SourceError
-from quantizer.core.expert_names import expert_of
-from quantizer.verify.check import unwrapped_name
+from quantizer.core.expert_names import expert_of, unwrapped_name
 
 Config = Mapping[str, Any]
 Numbers = Callable[[Tensor], Tensor]

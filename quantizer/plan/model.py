@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from gates.contracts import strict_json
 from quantizer.core.errors import SourceError
-from quantizer.core.expert_names import separate_tensor
+from quantizer.core.expert_names import separate_tensor, unwrapped_name
 from quantizer.core.safetensors_header import HeaderEntry, is_file_name, read_header
 from quantizer.layers.selection import DELTANET
 
@@ -142,7 +142,7 @@ def make_model(config: Mapping[str, Any], entries: Mapping[str, HeaderEntry]) ->
         name: shape
         for n, e in entries.items()
         if not n.startswith(NOT_LOADED)
-        for name, shape in _by_expert(_unwrapped(n), e.shape)
+        for name, shape in _by_expert(unwrapped_name(n), e.shape)
     }
     embedding = loaded.get(EMBEDDING)
     if embedding is None or len(embedding) != 2:
@@ -209,11 +209,6 @@ def count(shape: tuple[int, ...]) -> int:
     for size in shape:
         numbers *= size
     return numbers
-
-
-def _unwrapped(name: str) -> str:
-    """A tensor's name without the prefix that a vision-language model adds."""
-    return name.replace("language_model.", "", 1)
 
 
 def _shards(path: Path) -> list[str]:

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from quantizer.checkpoint.source import Source, load_model
 from quantizer.core.cost import Cost
 from quantizer.core.errors import DataError, SourceError, UnavailableError
+from quantizer.core.expert_names import unwrapped_name
 from quantizer.data.dataset import Dataset
 from quantizer.layers.attach import LayerPlan, attach, make_plan, share_scales
 from quantizer.layers.linear import SERVED_DTYPE, NVFP4Linear, nvfp4_layers
@@ -34,7 +35,6 @@ from quantizer.nvfp4.blocks import Nvfp4Tensor
 from quantizer.nvfp4.grid import E2M1_MAX
 from quantizer.ptq.scales import sweep
 from quantizer.recipes.recipe import Recipe, Rounding
-from quantizer.verify.check import unwrapped_name
 from quantizer.verify.folder import Folder, open_folder
 
 NEEDED: Final = {"auto_round": "auto-round", "compressed_tensors": "compressed-tensors"}

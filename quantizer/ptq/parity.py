@@ -25,9 +25,10 @@ from quantizer.checkpoint.source import fill, from_config
 from quantizer.checkpoint.streamed import head_parts, stream
 from quantizer.core.batch import Batch
 from quantizer.core.errors import SourceError
+from quantizer.core.expert_names import unwrapped_name
 from quantizer.core.layerwise import LAYERS, Layerwise, decoder_layers
 from quantizer.nvfp4 import blocks, fake, fp8
-from quantizer.verify.check import load_fp8_layer, load_layer, unwrapped_name
+from quantizer.verify.check import load_fp8_layer, load_layer
 from quantizer.verify.folder import Folder, open_folder
 from quantizer.verify.layout import FP8_DTYPES, readable_fp8_layers, readable_layers
 

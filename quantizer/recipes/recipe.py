@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from gates.decode.decoder import DecodeError, read
+from gates.decode.decoder import DecodeError, read, require_between
 from gates.decode.toml_file import TomlFiles
 from quantizer.core.errors import RecipeError
 
@@ -30,12 +30,6 @@ Scales = Literal["max", "mse", "four_over_six"]
 Backend = Literal["manners", "modelopt", "auto_round"]
 NVFP4_BITS: Final = 4.5
 BF16_BITS: Final = 16.0
-
-
-def check_range(key: str, value: float, low: float, high: float) -> None:
-    """Raises Refused unless low <= value <= high."""
-    if not low <= value <= high:
-        raise DecodeError(key, f"must be from {low:g} to {high:g}, not {value:g}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +57,8 @@ class Layers:
     def __post_init__(self) -> None:
         if not self.include:
             raise DecodeError("include", 'must hold a pattern; "*" is every linear layer')
-        check_range("first", self.first, 0, 1000)
-        check_range("last", self.last, 0, 1000)
+        require_between("first", self.first, 0, 1000)
+        require_between("last", self.last, 0, 1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +85,9 @@ class Calibrate:
     batch_tokens: int = 8192
 
     def __post_init__(self) -> None:
-        check_range("conversations", self.conversations, 1, 1_000_000)
-        check_range("max_tokens", self.max_tokens, 16, 1_000_000)
-        check_range("batch_tokens", self.batch_tokens, 16, 16_777_216)
+        require_between("conversations", self.conversations, 1, 1_000_000)
+        require_between("max_tokens", self.max_tokens, 16, 1_000_000)
+        require_between("batch_tokens", self.batch_tokens, 16, 16_777_216)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +102,8 @@ class Awq:
     least_gain: float = 0.05
 
     def __post_init__(self) -> None:
-        check_range("alpha_step", self.alpha_step, 0.01, 1.0)
-        check_range("least_gain", self.least_gain, 0.0, 1.0)
+        require_between("alpha_step", self.alpha_step, 0.01, 1.0)
+        require_between("least_gain", self.least_gain, 0.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +123,9 @@ class Feedback:
     base: str = ""
 
     def __post_init__(self) -> None:
-        check_range("damping", self.damping, 1e-6, 1.0)
-        check_range("delta", self.delta, 0.0, 1.0)
-        check_range("strength", self.strength, 0.0, 10.0)
+        require_between("damping", self.damping, 1e-6, 1.0)
+        require_between("delta", self.delta, 0.0, 1.0)
+        require_between("strength", self.strength, 0.0, 10.0)
 
     @property
     def needs_base(self) -> bool:
@@ -151,8 +145,8 @@ class Auto:
     samples: int = 64
 
     def __post_init__(self) -> None:
-        check_range("effective_bits", self.effective_bits, NVFP4_BITS, BF16_BITS)
-        check_range("samples", self.samples, 1, 1_000_000)
+        require_between("effective_bits", self.effective_bits, NVFP4_BITS, BF16_BITS)
+        require_between("samples", self.samples, 1, 1_000_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +156,7 @@ class Svdquant:
     rank: int = 32
 
     def __post_init__(self) -> None:
-        check_range("rank", self.rank, 1, 4096)
+        require_between("rank", self.rank, 1, 4096)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +167,8 @@ class Rounding:
     tokens: int = 512
 
     def __post_init__(self) -> None:
-        check_range("steps", self.steps, 0, 100_000)
-        check_range("tokens", self.tokens, 16, 65_536)
+        require_between("steps", self.steps, 0, 100_000)
+        require_between("tokens", self.tokens, 16, 65_536)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +180,8 @@ class Lora:
     targets: tuple[str, ...] = ("*",)
 
     def __post_init__(self) -> None:
-        check_range("rank", self.rank, 1, 4096)
-        check_range("alpha", self.alpha, 1e-3, 1e6)
+        require_between("rank", self.rank, 1, 4096)
+        require_between("alpha", self.alpha, 1e-3, 1e6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +237,7 @@ class Train:
 
     def __post_init__(self) -> None:
         for key, low, high in _RANGES:
-            check_range(key, getattr(self, key), low, high)
+            require_between(key, getattr(self, key), low, high)
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
             raise DecodeError("betas", "must be two numbers below 1")
         if self.micro_tokens > self.batch_tokens:

@@ -14,8 +14,8 @@ from torch import nn
 
 from quantizer.checkpoint.source import fill, finish, from_config
 from quantizer.core.errors import SourceError
+from quantizer.core.expert_names import unwrapped_name
 from quantizer.ptq.parity import packed_layers, served_linear
-from quantizer.verify.check import unwrapped_name
 from quantizer.verify.folder import open_folder
 from quantizer.verify.layout import readable_layers
 

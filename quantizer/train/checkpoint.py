@@ -25,6 +25,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from gates.artefact.durable import sync
 from quantizer.core.errors import CheckpointError
 from quantizer.train.shard import World, recut
 
@@ -119,7 +120,7 @@ class Checkpoints:
         text = json.dumps({"run": self.digest, "processes": self.world.size, "bytes": sizes}, indent=2)
         _write_durably(draft / _MANIFEST, text + "\n")
         draft.rename(place)
-        _sync(self.folder)
+        sync(self.folder)
         self._remove_before(place)
 
     def _parts(self, folder: Path) -> list[Path]:
@@ -232,11 +233,3 @@ def _write_durably(path: Path, text: str) -> None:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

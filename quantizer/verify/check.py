@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from quantizer.core.expert_names import unwrapped_name
 from quantizer.layers.fused import fused_groups
 from quantizer.nvfp4.blocks import Nvfp4Tensor
 from quantizer.nvfp4.fp8 import Fp8Tensor
@@ -53,11 +54,6 @@ class SourceWeights:
 
     def load(self, name: str, device: str = "cpu") -> Tensor:
         return self.folder.load(self.names[unwrapped_name(name)], device)
-
-
-def unwrapped_name(name: str) -> str:
-    """A tensor's name without the prefix that a vision-language model adds."""
-    return name.replace("language_model.", "", 1)
 
 
 def verify(

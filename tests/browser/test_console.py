@@ -1,7 +1,7 @@
 """The console in a real browser, over a gateway with two real engines: who may look, what is refused, what goes through."""
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -194,6 +194,31 @@ async def test_a_promotion_that_is_watched_is_turned_back(it: Stage, page: Page,
     await page.click("button", "Roll back")
     await page.until(says("rolled back", "#model-annie .told"))
     await page.until(says("turned_back", "#model-annie .why"))
+    await page.until(serves("small"))
+
+
+@pytest.fixture
+def shifting(it: Stage) -> Iterator[None]:
+    """A promotion sends a quarter of the traffic to its candidate for an hour."""
+    promotion = it.config.promotion.model_copy(update={"shift_weights": (25,), "shift_seconds": 3600.0})
+    it.house.gateway.promotions.apply(it.config.model_copy(update={"promotion": promotion}))
+    yield
+    it.house.gateway.promotions.apply(it.config)
+
+
+async def test_a_share_of_the_traffic_is_shown_with_its_weight_and_can_be_cancelled(
+    it: Stage, page: Page, quick: None, shifting: None
+) -> None:
+    report = await it.report("large", "small")
+    await enter(page)
+    await ask(page, "large", report)
+    await page.until(says("25 % of the conversations before the switch", "#plan"))
+    await page.click("button", "Promote")
+    await page.until(says("shifting 25 % of the conversations", "#model-annie .told"))
+    assert await page.run("!document.querySelector('#model-annie .cancel').hidden")
+    await page.run("document.querySelector('#model-annie .cancel').click()")
+    await page.until(says("cancelled", "#model-annie .told"))
+    assert not await page.run(says("% of the conversations", "#model-annie .told"))
     await page.until(serves("small"))
 
 

@@ -1,6 +1,6 @@
-"""Which engines the suite runs over: llama.cpp in `make test`, vLLM in `make test-vllm` and `make test-gpu`.
+"""Which engines the suite runs over: llama.cpp in `make test`, vLLM in `make test-vllm` and `make test-gpu`, SGLang in `make test-sglang`.
 
-`CONFORMANCE` names kinds of `engines.KINDS` (comma-separated), or all of one family: llama, vllm, gpu.
+`CONFORMANCE` names kinds of `engines.KINDS` (comma-separated), or all of one family: llama, vllm, sglang, gpu.
 With `CONFORMANCE_WRITE=1` the results are kept and `docs/engines.md` is written anew; with
 `CONFORMANCE_RECORD=1` each engine's golden streams are recorded before it is stopped.
 """
@@ -33,7 +33,7 @@ def installs() -> list[Install]:
     return list(found.values())
 
 
-collect_ignore = [] if installs() else ["test_process.py"]
+collect_ignore = [] if installs() else ["test_process.py", "test_flags.py"]
 
 
 def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> dict[str, Callable[[], Any]]:

@@ -1,4 +1,4 @@
-"""The real engines that the suite runs over, started here: llama.cpp's server and vLLM.
+"""The real engines that the suite runs over, started here: llama.cpp's server, vLLM and SGLang.
 
 Two templates, one model: annie-nano writes hermes JSON or Qwen3.5's XML as her prompt asks. vLLM
 is started with the parser that fits, and also without: then thoughts, or thoughts and calls, come
@@ -12,6 +12,7 @@ from pathlib import Path
 
 from deploy.drivers.embedded import EmbeddedEngine
 from deploy.engine.spec import Dialect, EngineSpec
+from tests.conformance import sglang_server
 from tests.conformance.vllm_server import CPU, GPU, Install, running
 
 ROOT = Path(__file__).parents[2]
@@ -21,7 +22,7 @@ XML = MODELS / "annie-nano-hf" / "additional_chat_templates" / "xml.jinja"
 
 @dataclass(frozen=True)
 class Kind:
-    """One engine in one setting: a column of the table. `install` is vLLM's; llama.cpp has a `model`."""
+    """One engine in one setting: a column of the table. `install` is vLLM's; llama.cpp has a `model`; else it is SGLang."""
 
     name: str
     title: str
@@ -33,11 +34,19 @@ class Kind:
     @property
     def dialect(self) -> Dialect:
         """What the gateway is told that it is."""
+        if self.is_sglang:
+            return "sglang"
         return "vllm" if self.install else "llama-server"
+
+    @property
+    def is_sglang(self) -> bool:
+        return self.name.startswith("sglang-")
 
     @property
     def weights(self) -> Path:
         """The folder that it serves."""
+        if self.is_sglang:
+            return sglang_server.WEIGHTS
         return self.install.weights if self.install else MODELS / self.model
 
     @property
@@ -45,6 +54,8 @@ class Kind:
         """Why it cannot be started here, and what to do; None when it can."""
         if self.install and (why := self.install.missing):
             return why
+        if self.is_sglang and not sglang_server.PYTHON.exists():
+            return sglang_server.MISSING
         return None if self.weights.exists() else "the nano models are missing: make nano"
 
 
@@ -63,6 +74,8 @@ KINDS = {
         Kind("vllm-hermes", "vLLM, hermes", (*HERMES, *THINK), CPU),
         Kind("vllm-xml", "vLLM, XML", (*CODER, *THINK), CPU),
         Kind("vllm-raw", "vLLM without parsers", (), CPU),
+        Kind("sglang-hermes", "SGLang, hermes", ("--tool-call-parser", "hermes")),
+        Kind("sglang-xml", "SGLang, XML", ("--tool-call-parser", "qwen3_coder", *TEMPLATE)),
         Kind("gpu-hermes", "vLLM GPU, hermes", (*HERMES, *THINK), GPU, BUDGETS),
         Kind("gpu-xml", "vLLM GPU, XML", (*CODER, *THINK), GPU, BUDGETS),
         Kind("gpu-hermes-v2", "vLLM GPU, hermes, runner V2", (*HERMES, *THINK), GPU),
@@ -86,6 +99,11 @@ class Engine:
 @asynccontextmanager
 async def serving(kind: Kind, state: Path) -> AsyncIterator[Engine]:
     """Start it, wait until it streams, and stop it at the end. Logs go to `state`."""
+    if kind.is_sglang:
+        async with sglang_server.running_sglang("annie-nano", kind.args, state) as ready:
+            assert ready.url and ready.pid
+            yield Engine(kind, ready.url, ready.pid)
+        return
     if kind.install is None:
         async with _llama(kind, state) as engine:
             yield engine

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "engines.md"
 RESULTS = Path(__file__).parent / "results"
 BEGIN, END = (
-    "<!-- generated: make test, make test-vllm, make test-gpu -->",
+    "<!-- generated: make test, make test-vllm, make test-sglang, make test-gpu -->",
     "<!-- end of what is generated -->",
 )
 

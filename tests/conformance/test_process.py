@@ -22,7 +22,8 @@ pytestmark = [
     pytest.mark.engine, pytest.mark.asyncio, pytest.mark.usefixtures("quick"), pytest.mark.timeout(7200),
 ]  # fmt: skip
 PROMOTIONS = scaled(2, 10)
-KILLS = scaled(2, 20)
+KILLS = scaled(3, 20)
+"""Each of the three processes that there are is killed at least once."""
 ASKED = 4
 """Callers at the moment of a kill."""
 

@@ -9,6 +9,7 @@ import io
 import wave
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -69,7 +70,7 @@ class Engine:
             return str(content[0]["type"])
         if body["messages"][-1]["role"] == "assistant":
             return "prefill"
-        return "budget" if any("budget" in field for field in body) else "off"
+        return "budget" if body["chat_template_kwargs"]["enable_thinking"] else "off"
 
 
 @asynccontextmanager
@@ -117,6 +118,26 @@ LLAMA = {
     "/props": (200, {"default_generation_settings": {"n_ctx": 4096}, "build_info": "b11549-abc"}),
     "/v1/chat/completions/control": (200, {"success": False, "message": "no active completion for this id"}),
 }
+
+
+SGLANG = {
+    "budget": message(content="The answer is 2.", reasoning_content="1 plus 1"),
+    "off": HELLO,
+    "/tokenize": (200, {"count": 2, "max_model_len": 4096, "tokens": [7, 8]}),
+    "/detokenize": (200, {"text": PROMPT}),
+    "/v1/models": (200, {"data": [{"id": "m", "max_model_len": 4096}]}),
+    "/server_info": (200, {"version": "0.5.16"}),
+}
+
+
+async def test_an_sglang_is_known_for_what_it_is_and_keeps_no_budget() -> None:
+    with_parser = Abilities(
+        budgets=False, context=4096, reasoning_field="reasoning_content", calls="hermes", opens_thought=True, off_works=True,
+        build="sglang 0.5.16",
+    )  # fmt: skip
+    assert await found(SGLANG, "sglang") == with_parser
+    raw = {**SGLANG, "budget": message(content="1 plus 1</think>2")}
+    assert await found(raw, "sglang") == replace(with_parser, reasoning_field=None)
 
 
 async def test_a_vllm_without_parsers_is_known_for_what_it_is() -> None:
@@ -294,7 +315,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("dialect", ["vllm", "llama-server"])
+@pytest.mark.parametrize("dialect", ["vllm", "llama-server", "sglang"])
 @pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE.keys())
 async def test_no_answer_keeps_an_engine_from_coming_up(dialect: Dialect, body: bytes) -> None:
     """What cannot be understood settles nothing, and what is kept of it is of its kind and bounded."""

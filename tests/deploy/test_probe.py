@@ -183,7 +183,12 @@ async def test_no_embedding_makes_a_probe_raise_or_go_on_for_ever(body: bytes) -
     assert (result.verdict, result.ok) == (ProbeOutcome.ERROR, False)
 
 
-@pytest.mark.parametrize("body", [DEEP, NESTED, b" " * (2 << 20), b'{"data":[{"id":"%b"}]}' % (b"m" * 600)])
+NAMES = (b"m" * 600, rb"\ud800", rb"a\r\nb", rb"\u0000", b"")
+
+
+@pytest.mark.parametrize(
+    "body", [DEEP, NESTED, b" " * (2 << 20), *(b'{"data":[{"id":"%b"}]}' % name for name in NAMES)]
+)
 async def test_no_list_of_models_makes_a_start_raise(body: bytes) -> None:
     """A name that is not to be had is no name."""
     async with scripted([answer(b"200 OK", body)]) as server:

@@ -250,6 +250,8 @@ COMMANDS = {
                    "/v/bin/vllm serve /m --served-model-name other --host 127.0.0.1 --port 5"),
     "vllm as a module": (("python", "-m", "x"), "vllm", ("--a",),
                          "python -m x --model /m --served-model-name other --host 127.0.0.1 --port 5 --a"),
+    "sglang": (("python", "-m", "sglang.launch_server"), "sglang", ("--a",),
+               "python -m sglang.launch_server --model-path /m --served-model-name other --host 127.0.0.1 --port 5 --a"),
     "any other": (("sglang",), "openai", ("--model-path={model}", "--host", "{host}", "--port", "{port}", "{name}"),
                   "sglang --model-path=/m --host 127.0.0.1 --port 5 other"),
 }  # fmt: skip

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,22 +19,37 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 HOME = "/opt/engine"
 SERVER = f"{HOME}/llama-server"
+OURS = ("deploy", "gates", "tests")
 _IMPORTED = """
-import json, linecache, locale, shutil, sys, traceback, tests.docker.server, xllamacpp
+import json, linecache, locale, shutil, sys, traceback, {modules}
 print(json.dumps([m.__file__ for m in list(sys.modules.values()) if getattr(m, "__file__", None)]))
 """
-"""Tells every file that the server's start reads; what it imports later it must name here."""
+"""Tells every file that a program's start reads; what it imports later it must name here."""
 
 
 def build(api: Any, repository: str) -> str:
-    """Import the image and return its id, `sha256:…`; its tag is `repository`:latest."""
+    """Import the image with llama.cpp's server and return its id, `sha256:…`; its tag is `repository`:latest."""
+    wheel = Path(str(find_spec("xllamacpp").origin)).parent  # type: ignore[union-attr]
+    files = {
+        **with_python("tests.docker.server, xllamacpp", more=wheel.glob("*.so")),
+        **{f"{HOME}/xllamacpp/{path.name}": path for path in wheel.glob("*.*") if path.is_file()},
+        SERVER: ROOT / "tests" / "docker" / "server.py",
+    }
+    return import_image(api, repository, files, [str(executable()), SERVER])
+
+
+def import_image(api: Any, repository: str, files: Mapping[str, Path], entrypoint: Sequence[str]) -> str:
+    """Import an image of these files by their paths in it, and return its id; its tag is `repository`:latest."""
     with io.BytesIO() as buffer:
         with tarfile.open(fileobj=buffer, mode="w") as tar:
-            for where, path in sorted(contents().items()):
+            temporary = tarfile.TarInfo("tmp")  # runc gives a tmpfs the mode of what it is mounted on
+            temporary.type, temporary.mode = tarfile.DIRTYPE, 0o1777
+            tar.addfile(temporary)
+            for where, path in sorted(files.items()):
                 _add(tar, path, where)
         python = Path(sys.base_prefix)
         changes = [
-            f'ENTRYPOINT ["{executable()}", "{SERVER}"]',
+            f"ENTRYPOINT {json.dumps(list(entrypoint))}",
             f"WORKDIR {HOME}",
             f"ENV PYTHONHOME={python} PYTHONPATH={HOME} PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1",
             "EXPOSE 8080",
@@ -48,26 +63,21 @@ def executable() -> Path:
     return Path(getattr(sys, "_base_executable", sys.executable)).resolve()
 
 
-def contents() -> dict[str, Path]:
-    """Path in the image, and file here: what the server imports, and the libraries behind it."""
+def with_python(modules: str, more: Iterable[Path] = ()) -> dict[str, Path]:
+    """Path in the image, and file here: Python, what it reads to import these modules, and the libraries behind it all."""
     standard = Path(sysconfig.get_path("stdlib")).resolve()
-    wheel = Path(str(find_spec("xllamacpp").origin)).parent  # type: ignore[union-attr]
-    command = [sys.executable, "-c", _IMPORTED]
+    command = [sys.executable, "-c", _IMPORTED.format(modules=modules)]
     said = subprocess.run(command, capture_output=True, cwd=ROOT, check=True, timeout=60).stdout
     loaded = {Path(name).resolve() for name in json.loads(said)}
-    modules = {path for path in loaded if path.is_relative_to(standard)} | {
+    read = {path for path in loaded if path.is_relative_to(standard)} | {
         *(standard / "encodings").glob("*.py")
     }
-    binaries = [executable(), *wheel.glob("*.so"), *(path for path in modules if path.suffix == ".so")]
-    ours = [
-        path for path in loaded if path.is_relative_to(ROOT / "deploy") or path.is_relative_to(ROOT / "gates")
-    ]
+    binaries = [executable(), *more, *(path for path in read if path.suffix == ".so")]
+    ours = [path for path in loaded if any(path.is_relative_to(ROOT / floor) for floor in OURS)]
     return {
-        **{str(path): path for path in (*modules, executable())},
+        **{str(path): path for path in (*read, executable())},
         **{where: Path(where) for where in libraries(binaries)},
-        **{f"{HOME}/xllamacpp/{path.name}": path for path in wheel.glob("*.*") if path.is_file()},
         **{f"{HOME}/{path.relative_to(ROOT)}": path for path in ours},
-        SERVER: ROOT / "tests" / "docker" / "server.py",
     }
 
 

@@ -99,6 +99,9 @@ FAMILIES: tuple[tuple[str, str], ...] = (
     ("<|channel>thought\n", "<channel|>"),
     ("<|plamo:begin_think:plamo|>", "<|plamo:end_think:plamo|>"),
     ("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
+    ("<internal>", "</internal>"),
+    ("<tool_response>\n", "\n</tool_response>"),
+    ("<|think_start|>", "<|think_end|>"),
     ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
 )
 """Opening and closing tags as models write them. Sources: issue 13, part 4, and the models' templates."""
@@ -325,7 +328,7 @@ def unclosed_call(draw: Draw, words: Words) -> tuple[Piece, ...]:
 WRAPPED = (
     "<tool_call>%s</tool_call>", "<tool_calls>[%s]</tool_calls>", "<tool_calls>\n%s\n</tool_calls>", "<function_call>%s</function_call>",
     "<function_calls>[%s, %s]</function_calls>", "[TOOL_CALLS][%s]", "[TOOL_CALLS] [%s, %s]", "<|python_tag|>%s", "<|python_tag|>%s<|eom_id|>",
-    "<|tool_call|>[%s]<|/tool_call|>", "&lt;tool_call&gt;%s&lt;/tool_call&gt;", "&#60;tool_calls&#62;[%s]&#60;/tool_calls&#62;",
+    "<|tool_call|>[%s]<|/tool_call|>", "<longcat_tool_call>%s</longcat_tool_call>", "<|function_call|>%s", "<tool_calls:opensource>%s</tool_calls:opensource>", "&lt;tool_call&gt;%s&lt;/tool_call&gt;", "&#60;tool_calls&#62;[%s]&#60;/tool_calls&#62;",
     "\n%s\n", "\n[%s]\n", "\n  [\n%s,\n%s\n]\n", '\n{"type": "function", "function": %s}\n', '\n{"tool_calls": [%s]}\n', "\nso: %s\n", "so: [%s, %s]  \n",
 )  # fmt: skip
 """What stands around calls in JSON, in the order of `app.stream.tags.CALL_FAMILIES`; at last nothing does."""
@@ -371,6 +374,7 @@ def line_of_a_call(draw: Draw, words: Words) -> tuple[Piece, ...]:
             "web_search(query='%s')", "now(\n  x='%s',\n)", 'set_light({"room": "%s"})', 'web_search {"query": "%s"}',
             'now: {"x": "%s"}', "now('%s')", "web_search {'query': '%s'}", "now(x=1); web_search(query=%s)",
             'no{"name": "now", "arguments": {"x": "%s"}}', 'now: {"name": "now", "arguments": {"x": "%s"}}', "now(\nweb_search(query='%s')",
+            'Action: web_search\nAction Input: {"query": "%s"}', "Action: now\nAction Input: %s",
         )
     )  # fmt: skip
     secret = Secret(word, tools=True, calls=False)
@@ -399,6 +403,7 @@ def broken_bare_call(draw: Draw, words: Words) -> tuple[Piece, ...]:
             '[{"name": "now", "arguments": {}}, "%s"]',
             '{"name": "now", "arguments": {"x": "%s\n"}}',
             "<|python_tag|>now(x='%s')<|eom_id|>",
+            "```tool_code\nprint(now(x='%s'))\n```\n",
         )
     )
     secret = Secret(word, tools=body.startswith("so"), calls=False)

@@ -126,6 +126,7 @@ class House:
             "baseline",
             "--policy",
             POLICY,
+            *(["--also", "instructions,calls,answers", "--also-limit", "4"] if candidate == "annie" else []),
             *where,
         ]
 

@@ -41,6 +41,15 @@ def test_nothing_was_run_twice_and_nothing_lost(passed: Ended) -> None:
     assert len(passed.statement.samples.lines) == len(keys)
 
 
+def test_what_was_asked_beside_the_gates_is_in_the_report_and_on_file(passed: Ended) -> None:
+    """Twelve cases, by both arms, whose samples are those that were signed."""
+    assert {one.name: sum(t.n for t in one.tallies) for one in passed.statement.beside} == {
+        "instructions": 4, "calls": 4, "answers": 4,
+    }  # fmt: skip
+    for one in passed.statement.beside:
+        assert len(list(read_samples(passed.out / f"also-{one.name}.jsonl", suite=one.digest))) == 8
+
+
 def test_the_report_holds_its_own_proof_that_it_can_fail(passed: Ended) -> None:
     controls = {c.name: c for c in passed.statement.decision.controls}
     assert controls.keys() >= CONTROLS

@@ -60,6 +60,7 @@ AMBIGUOUS: dict[str, bytes] = {
     "no target": b"GET  HTTP/1.1\r\n\r\n",
     "HTTP/0.9": b"GET /healthz\r\n\r\n",
     "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "CONNECT": b"CONNECT localhost:80 HTTP/1.1\r\nHost: localhost:80\r\n\r\n",
     "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64),
     "noise": bytes(range(256)) * 8,
 }

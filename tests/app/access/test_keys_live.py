@@ -1,6 +1,7 @@
 """Callers' keys in a running gateway: limits, budgets, usage; added, revoked and remembered."""
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from app.access import records
+from app.access.keys import MAX_KEYS, new_key
 from app.access.service import AccessService
 from app.errors.tree import StateUnavailable
 from app.registry.reader import RegistryReader
@@ -232,16 +235,50 @@ async def test_a_limit_that_is_none_is_refused(home: House, limit: dict[str, Any
 
 
 async def test_no_secret_is_kept_or_shown(tmp_path: Path) -> None:
-    """Neither in the state folder, nor in lists, log or metrics."""
+    """Neither in the state folder, nor in lists, log or metrics; a key goes to no engine."""
     async with house(tmp_path, keys=("configured",)) as home:
         key = (await add(home, "kitchen"))["authorization"].removeprefix("Bearer ")
-        await home.ask(headers={"authorization": f"Bearer {key}"})
-        await home.booked()
-        seen = [(await home.operate(path)).raw for path in ("/admin/keys", "/admin/audit", "/admin/status")]
+        made = await operate(home, "POST", "/admin/operators", {"name": "wanda", "role": "watch"})
+        token = made.json["token"]
+        for header in ({"authorization": f"Bearer {key}"}, {"x-api-key": key}):
+            assert (await home.ask(headers=header)).status == 200
+            await home.booked()
+        assert (await operate(home, "GET", "/admin/status", token=token)).status == 200
+        for asked in home.engine.requests:
+            assert key.encode() not in asked.raw and key not in str(asked.headers)
+        paths = ("/admin/keys", "/admin/operators", "/admin/audit", "/admin/status")
+        seen = [(await home.operate(path)).raw for path in paths]
         seen += [(await home.get(home.admin + "/metrics")).raw, home.log.getvalue()]
         await home.gateway.access.flush()
         seen += [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
-    assert not any(key.encode() in each for each in seen)
+    assert not any(secret.encode() in each for each in seen for secret in (key, token))
+
+
+@pytest.mark.parametrize("kind", ["sk", "op"])
+async def test_a_made_secret_holds_256_random_bits(kind: str) -> None:
+    """Fewer would need a salt, and a slow digest."""
+    made = [new_key(kind) for _ in range(9)]
+    secrets = {base64.urlsafe_b64decode(each.removeprefix(f"{kind}-manners-") + "=") for each in made}
+    assert len(secrets) == 9 and {len(secret) for secret in secrets} == {32}
+
+
+@pytest.mark.parametrize("kind", ["key", "operator"])
+async def test_there_is_a_most_of_keys_and_of_operators(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """All are compared with what each request brings."""
+    assert MAX_KEYS == 256
+    monkeypatch.setattr(records, "MAX_KEYS", 2)
+    async with house(tmp_path) as home:
+        for name in ("a", "b", "c"):
+            made = await operate(
+                home,
+                "POST",
+                f"/admin/{kind}s",
+                {"name": name, "role": "watch"} if kind == "operator" else {"name": name},
+            )
+            assert made.status == (409 if name == "c" else 201)
+    assert made.error["code"] == f"too_many_{kind}s"
 
 
 async def test_keys_limits_and_usage_survive_a_restart(tmp_path: Path) -> None:

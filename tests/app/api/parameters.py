@@ -32,7 +32,7 @@ DOCUMENT = Path(__file__).parents[3] / "docs" / "api.md"
 BEGIN, END = "<!-- generated: parameters -->", "<!-- end of what is generated -->"
 HERE = "the gateway"
 IGNORED = "ignored"
-_OF_DIALECTS = {"llama-server": "llama-server", "vllm": "vLLM", "openai": "others"}
+_OF_DIALECTS = {"llama-server": "llama-server", "vllm": "vLLM", "sglang": "SGLang", "openai": "others"}
 
 
 @dataclass(frozen=True)

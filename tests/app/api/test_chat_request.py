@@ -31,7 +31,7 @@ REFUSED: list[tuple[Any, int, str, str | None]] = [
     (b'"text"', 400, "invalid_json", None),
     (b"null", 400, "invalid_json", None),
     (b'{"model": "annie", "messages": [], }', 400, "invalid_json", None),
-    (b'{"model": "\xff"}', 400, "invalid_json", None),
+    (b'{"model": "\xff"}', 400, "invalid_utf8", None),
     (b"[" * 4000, 400, "invalid_json", None),
     (b"[" * 2000 + b"]" * 2000, 400, "nested_too_deeply", None),
     (b'{"model": "\\ud800"}', 400, "invalid_unicode", None),

@@ -101,6 +101,11 @@ SWITCHES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
             "reasoning_budget_tokens": 64,
         },
     ),
+    "sglang": (
+        {"chat_template_kwargs": {"enable_thinking": False}},
+        {"chat_template_kwargs": {"enable_thinking": True}},
+        {"chat_template_kwargs": {"enable_thinking": True}},
+    ),
     "openai": ({}, {}, {}),
 }
 
@@ -156,6 +161,7 @@ async def test_what_every_engine_knows_goes_through_unchanged(houses: dict[str, 
 OWN_FIELDS = {
     "vllm": {"top_k", "min_p", "repetition_penalty", "min_tokens", "ignore_eos", "cache_salt", "priority"},
     "llama-server": {"top_k", "min_p", "repetition_penalty", "min_tokens", "ignore_eos", "repeat_penalty", "cache_prompt"},
+    "sglang": {"top_k", "min_p", "repetition_penalty", "min_tokens", "ignore_eos", "cache_salt", "priority"},
     "openai": set(),
 }  # fmt: skip
 DANGEROUS = {
@@ -247,6 +253,7 @@ async def test_an_answer_that_the_caller_began_is_gone_on_with_and_not_thought_a
     for dialect, fields in (
         ("vllm", (True, False)),
         ("llama-server", (None, None)),
+        ("sglang", (True, None)),
         ("openai", (None, None)),
     ):
         body = await sent(houses[dialect], messages=begun, thinking={"type": "enabled", "budget_tokens": 9})

@@ -17,13 +17,14 @@ from app.api.strict_json import (
     MAX_DIGITS,
     MAX_EXPONENTS,
     MAX_NODES,
+    MAX_PATTERN_WORK,
     MAX_VALUES,
     Budget,
     decode,
     without_strings,
 )
 from app.api.surface import Surface
-from app.api.tool_schema import SchemaError, check_schema
+from app.api.tool_schema import MAX_OPTIONAL, SchemaError, check_schema
 from app.errors.tree import BadJSON, RequestError
 
 CHAT, MESSAGES, RESPONSES = ChatCompletions(), Messages(), Responses()
@@ -36,9 +37,9 @@ def nested(depth: int) -> bytes:
 
 REFUSED: dict[str, tuple[bytes, str]] = {
     "nothing": (b"", "invalid_json"),
-    "no UTF-8": (b'{"a": "\xff"}', "invalid_json"),
-    "no UTF-8 in a key": (b'{"\xff": 1}', "invalid_json"),
-    "a surrogate in UTF-8": (b'{"a": "\xed\xa0\x80"}', "invalid_json"),
+    "no UTF-8": (b'{"a": "\xff"}', "invalid_utf8"),
+    "no UTF-8 in a key": (b'{"\xff": 1}', "invalid_utf8"),
+    "a surrogate in UTF-8": (b'{"a": "\xed\xa0\x80"}', "invalid_utf8"),
     "a byte order mark": (b"\xef\xbb\xbf{}", "invalid_json"),
     "UTF-16": ("\ufeff{}".encode("utf-16-le"), "invalid_json"),
     "NaN": (b'{"a": NaN}', "invalid_json"),
@@ -242,6 +243,52 @@ def test_a_schema_has_the_shape_of_one(name: str) -> None:
 def test_a_schema_has_a_size(schema: Any) -> None:
     for surface, body, param in declaring(schema):
         assert refusal(surface, {"model": "annie", **body}) == ("schema_too_large", param)
+
+
+def formatted(schema: Any) -> list[tuple[Surface, dict[str, Any]]]:
+    """A reply in this form, in three APIs; two fields in one of them."""
+    user = {"role": "user", "content": "Hi"}
+    form = {"type": "json_schema", "name": "x", "schema": schema}
+    return [
+        (CHAT, {"messages": [user], "response_format": {"type": "json_schema", "json_schema": form}}),
+        (CHAT, {"messages": [user], "response_format": {"type": "json_object", "schema": schema}}),
+        (MESSAGES, {"messages": [user], "max_tokens": 9, "output_config": {"format": {"type": "json_schema", "schema": schema}}}),
+        (RESPONSES, {"input": "Hi", "text": {"format": form}}),
+    ]  # fmt: skip
+
+
+def optional(count: int, required: int = 0) -> dict[str, Any]:
+    """An object of so many properties, the first of which are required."""
+    names = [f"p{i}" for i in range(count)]
+    return {"type": "object", "properties": dict.fromkeys(names, {}), "required": names[:required]}
+
+
+HEAVY: dict[str, Any] = {
+    "many ways to match": {"properties": {"a": {"type": "string", "pattern": "^(a{0,2000}){0,2000}$"}}},
+    "a long pattern": {"items": {"pattern": "a" * (MAX_PATTERN_WORK + 1)}},
+    "many patterns": {"anyOf": [{"pattern": "^a{0,2000}$"}] * 9},
+    "many optional properties": {"items": optional(MAX_OPTIONAL + 1)},
+    "too few are required": optional(5000, required=5000 - MAX_OPTIONAL - 1),
+    "what is required is no name": {**optional(MAX_OPTIONAL + 1), "required": [["p0"], 1, "q"]},
+}
+"""By a few bytes of these llama-server works for minutes, and goes on when its caller has left."""
+
+
+@pytest.mark.parametrize("name", HEAVY)
+def test_a_schema_makes_an_engine_work_so_much_and_no_more(name: str) -> None:
+    for surface, body, param in declaring(HEAVY[name]):
+        assert refusal(surface, {"model": "annie", **body}) == ("schema_too_large", param)
+    for surface, body in formatted(HEAVY[name]):
+        assert refusal(surface, {"model": "annie", **body})[0] == "schema_too_large"
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [optional(MAX_OPTIONAL), optional(5000, required=5000 - MAX_OPTIONAL), {"pattern": "^.{1,2000}$"}],
+)
+def test_a_large_schema_of_little_work_is_served(schema: Any) -> None:
+    for surface, body in [*((s, b) for s, b, _ in declaring(schema)), *formatted(schema)]:
+        surface.parse(json.dumps({"model": "annie", **body}).encode(), 512)
 
 
 @pytest.mark.parametrize("name", FINE)

@@ -95,6 +95,13 @@ def test_a_folder_is_sealed_as_the_form_of_its_source(
             69,
             "NAME=ENGINE",
         ),
+        (
+            ["run", "--candidate", "a", "--baseline", "b", "--also", "bfcl", "--out", "{tmp}"],
+            65,
+            "needs the place of your files: bfcl=DIR",
+        ),
+        (["run", "--candidate", "a", "--baseline", "b", "--also-limit", "-1"], 64, "--also-limit"),
+        (["run", "--candidate", "a", "--baseline", "b", "--also-minutes", "0"], 64, "--also-minutes"),
         ([], 64, "VERB"),
     ],
 )

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from app.api.chat_completions import ChatCompletions
+from app.api.pattern_work import pattern_work
+from app.api.strict_json import MAX_PATTERN_WORK
 from app.config.config import parse
 from app.engines import backend
 from tests.app.api.test_chat_live import MODELS
@@ -226,13 +228,7 @@ async def test_a_real_engine_serves_99_of_99_while_another_caller_makes_it_fail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     poison(monkeypatch, itertools.cycle(REFUSED))
-    engine = {"dialect": "llama-server", "driver": "embedded", "artefact": str(MODELS / "annie-nano-q4_k_m")}
-    tables = {
-        "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(tmp_path)},
-        "engines": {"nano": engine},
-        "models": {"annie": {"live": "nano", "queue": 256}},
-    }
-    async with ScriptedEngine() as unused, run(parse(tables, tmp_path), unused) as home:
+    async with ScriptedEngine() as unused, run(parse(nano(tmp_path), tmp_path), unused) as home:
         polite = asyncio.create_task(_ask_one_by_one(home, 99))
         attacks = []
         while not polite.done():
@@ -244,6 +240,37 @@ async def test_a_real_engine_serves_99_of_99_while_another_caller_makes_it_fail(
         assert metrics("manners_requests_total", outcome="upstream_error") == len(attacks) > 3
         assert metrics("manners_engine_faults_total", cause="engine") == 0
         assert not [line for line in home.log.lines if line["event"] == "breaker"]
+
+
+HEAVIEST = "^(" + "|".join("a" * 25) + ")*$"
+"""As much work as a pattern may be, of the kind that costs llama.cpp most; with 90 branches it stops for minutes."""
+
+
+@pytest.mark.slow
+@pytest.mark.engine
+async def test_a_real_engine_serves_others_beside_the_heaviest_pattern_that_passes(tmp_path: Path) -> None:
+    assert MAX_PATTERN_WORK * 0.9 < pattern_work(HEAVIEST) <= MAX_PATTERN_WORK
+    form = {"name": "x", "schema": {"type": "string", "pattern": HEAVIEST}}
+    async with ScriptedEngine() as unused, run(parse(nano(tmp_path), tmp_path), unused) as home:
+        asked: dict[str, Any] = {
+            "response_format": {"type": "json_schema", "json_schema": form},
+            "max_tokens": 8,
+        }
+        heavy = [asyncio.create_task(home.ask(**asked)) for _ in range(4)]
+        polite = await _ask_one_by_one(home, 5)
+        assert [reply.status for reply in polite] == [200] * 5
+        assert [(await reply).status for reply in heavy] == [200] * 4
+        assert not [line for line in home.log.lines if line["event"] == "breaker"]
+
+
+def nano(state: Path) -> dict[str, Any]:
+    """annie-nano alone, in the embedded engine."""
+    engine = {"dialect": "llama-server", "driver": "embedded", "artefact": str(MODELS / "annie-nano-q4_k_m")}
+    return {
+        "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(state)},
+        "engines": {"nano": {**engine, "args": ["--threads", "1"]}},
+        "models": {"annie": {"live": "nano", "queue": 256}},
+    }
 
 
 def poison(monkeypatch: pytest.MonkeyPatch, fields: Iterator[dict[str, Any]]) -> None:

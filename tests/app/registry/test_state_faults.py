@@ -44,6 +44,15 @@ def replaced(house: House, state: Path) -> Iterator[None]:
 
 
 @contextmanager
+def log_deleted(house: House, state: Path) -> Iterator[None]:
+    """What was written last would be lost with the process."""
+    log, aside = state / "registry.db-wal", state / "aside"
+    log.rename(aside)
+    yield
+    aside.rename(log)
+
+
+@contextmanager
 def locked(house: House, state: Path) -> Iterator[None]:
     with closing(sqlite3.connect(state / "registry.db", isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
@@ -60,11 +69,23 @@ def full(house: House, state: Path) -> Iterator[None]:
     registry._connection.execute("PRAGMA max_page_count = 1000000")
 
 
+@contextmanager
+def read_only(house: House, state: Path) -> Iterator[None]:
+    """As SQLite meets a file system that was mounted anew, read-only."""
+    registry = house.gateway.promotions.registry._registry
+    assert registry is not None
+    registry._connection.execute("PRAGMA query_only = ON")
+    yield
+    registry._connection.execute("PRAGMA query_only = OFF")
+
+
 WRITES = [
     (deleted, 503, "state_missing"),
     (replaced, 503, "state_missing"),
+    (log_deleted, 503, "state_missing"),
     (locked, 503, "state_locked"),
     (full, 507, "state_full"),
+    (read_only, 503, "state_unavailable"),
 ]
 
 

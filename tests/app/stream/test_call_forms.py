@@ -77,6 +77,21 @@ FORMS = [
     Form("DeepSeek's in XML without a section", '<｜DSML｜invoke name="web_search"><｜DSML｜parameter name="query">SECRET</｜DSML｜parameter></｜DSML｜invoke>', ()),
     Form("Seed's", "<seed:tool_call><function=web_search><parameter=query>SECRET</parameter></function></seed:tool_call>"),
     Form("MiniMax's", '<minimax:tool_call>\n<invoke name="web_search">\n<parameter name="query">SECRET</parameter>\n</invoke>\n</minimax:tool_call>', ()),
+    Form("Hunyuan's", "<tool_calls:opensource>\n<tool_call:opensource>web_search<tool_sep:opensource>\n<arg_key:opensource>query</arg_key:opensource>\n<arg_value:opensource>SECRET</arg_value:opensource>\n</tool_call:opensource>\n</tool_calls:opensource>", ()),
+    Form("LongCat's", f"<longcat_tool_call>\n{OBJECT}\n</longcat_tool_call>"),
+    Form("dots'", '<dots_function_call>\n<invoke name="web_search">\n<parameter name="query">SECRET</parameter>\n</invoke>\n</dots_function_call>', ()),
+    Form("Muse's", '<atem:function_calls>\n<atem:invoke name="web_search">\n<atem:parameter name="query">SECRET</atem:parameter>\n</atem:invoke>\n</atem:function_calls>', ()),
+    Form("K2 Horizon's", "<ifm|tool_calls><ifm|tool_call>web_search<ifm|arg_key>query</ifm|arg_key><ifm|arg_value>SECRET</ifm|arg_value></ifm|tool_call></ifm|tool_calls>", ()),
+    Form("Llama 4's", '<|python_start|>[web_search(query="SECRET")]<|python_end|>', ()),
+    Form("GigaChat's", f"<|function_call|>{OBJECT}"),
+    Form("Kimi K3's", '<|open|>tools<|sep|><|open|>call tool="web_search" index="1"<|sep|><|open|>argument key="query" type="string"<|sep|>SECRET<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>', ()),
+    Form("Kimi K3's without its section", '<|open|>call tool="web_search" index="1"<|sep|><|open|>argument key="query" type="string"<|sep|>SECRET<|close|>argument<|sep|><|close|>call<|sep|>', ()),
+    Form("Solar's", f"<|tool_calls|><|tool_call:begin|>0<|tool_call:name|>web_search<|tool_call:args|>{QUERY}<|tool_call:end|>", ()),
+    Form("Solar's without its section", f"<|tool_call:begin|>b462b4f8<|tool_call:name|>web_search<|tool_call:args|>{QUERY}<|tool_call:end|>", ()),
+    Form("PLaMo's", f"<|plamo:begin_tool_requests:plamo|><|plamo:begin_tool_request:plamo|><|plamo:begin_tool_name:plamo|>web_search<|plamo:end_tool_name:plamo|><|plamo:begin_tool_arguments:plamo|>{QUERY}<|plamo:end_tool_arguments:plamo|><|plamo:end_tool_request:plamo|><|plamo:end_tool_requests:plamo|>", ()),
+    Form("Inkling's", f'<|content_invoke_tool_json|>{{"name": "web_search", "args": {QUERY}}}'),
+    Form("Step 3's tokens", '<｜tool_calls_begin｜><｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="web_search"><steptml:parameter name="query">SECRET</steptml:parameter></steptml:invoke><｜tool_call_end｜><｜tool_calls_end｜>', ()),
+    Form("arguments by another name", f'<tool_call>{{"name": "web_search", "args": {QUERY}}}</tool_call>'),
     Form("Step's", '<steptml:toolcall><steptml:invoke name="web_search"><steptml:parameter name="query">SECRET</steptml:parameter></steptml:invoke></steptml:toolcall>', ()),
     Form("an invoke tag of a name space", '<antml:function_calls>\n<antml:invoke name="web_search">\n<antml:parameter name="query">SECRET</antml:parameter>\n</antml:invoke>\n</antml:function_calls>', ()),
     Form("Gemma 4's", '<|tool_call>call:web_search{query:<|"|>SECRET<|"|>}<tool_call|>', ()),
@@ -91,6 +106,8 @@ FORMS = [
     Form("InternLM's", f"<|action_start|><|plugin|>\n{OBJECT}<|action_end|>", ()),
     Form("Qwen2.5's other tag", f"<tools>\n{OBJECT}\n</tools>"),
     Form("Gemma's code", "<tool_code>\nprint(web_search('SECRET'))\n</tool_code>", ()),
+    Form("Gemma's fence", "```tool_code\nprint(web_search('SECRET'))\n```", ()),
+    Form("a fence of a call in JSON", f"~~~ Tool_Call \n{OBJECT}\n~~~\n", ()),
     Form("one of Mistral's, misspelt", f"[TOOL_CALL]web_search[ARGS]{QUERY}"),
     Form("escaped for HTML", f"&lt;tool_call&gt;\n{OBJECT}\n&lt;/tool_call&gt;"),
     Form("escaped by numbers", f"&#60;tool_call&#62;{OBJECT}&#x3C;/tool_call&#x3E;"),
@@ -356,6 +373,78 @@ def test_behind_an_engines_own_call_the_next_one_in_the_text_is_found(
         assert (got.content, names(got)) == (before, ("now", "web_search"))
 
 
+@looped("size", CUTS)
+@pytest.mark.parametrize(
+    "said, heard, calls",
+    [
+        (f"So.\nAction: web_search\nAction Input: {QUERY}", "So.\n", ("web_search",)),
+        (f"Action: web_search\r\n\nAction Input : {QUERY}\nBye.", "Bye.", ("web_search",)),
+        (
+            f"Action: now\nAction Input: {{}}\n\nAction: web_search\nAction Input: {QUERY}",
+            "",
+            ("now", "web_search"),
+        ),
+        ("Hi.\nAction: now\nAction Input: the SECRET\nBye.", "Hi.\nBye.", ()),
+        ('Hi.\nAction: now\nAction Input: {"x": SECRET}\nBye.', "Hi.\nBye.", ()),
+        ("Hi.\nAction: now\n", "Hi.\n", ()),
+        ("Hi.\nAction: now\nAction Inp", "Hi.\n", ()),
+    ],
+)
+def test_a_call_in_reacts_form_is_one(said: str, heard: str, calls: tuple[str, ...], size: int) -> None:
+    got = heard_streaming(stream(*deltas(said, size)), policy())
+    assert (got.content, names(got)) == (heard, calls) and "SECRET" not in got.content
+
+
+@looped("size", CUTS)
+@pytest.mark.parametrize(
+    "said",
+    ["Action plan: now.", "A", "Action", "Actions speak.", "Action: now is here.", "Action: nowhere\nAction Input: x", "Action: now\nand so on", "It is\nAction: get_date\nAction Input: x", "The line Action: now\nAction Input: x", "```\nAction: now\nAction Input: x\n```\n"],
+)  # fmt: skip
+def test_words_that_begin_as_reacts_form_does_stay_text(said: str, size: int) -> None:
+    for rules in (policy(), policy(tools=False)):
+        assert heard_streaming(stream(*deltas(said, size)), rules).content == said
+
+
+@looped("size", CUTS)
+def test_of_reacts_form_that_was_cut_nothing_is_heard(size: int) -> None:
+    said = f"Hi.\nAction: web_search\nAction Input: {QUERY[:-1]}"
+    for finish in ("length", None):
+        got = heard_streaming(stream(*deltas(said, size), finish=finish, done=finish is not None), policy())
+        assert (got.content, names(got)) == ("Hi.\n", ())
+
+
+@pytest.mark.parametrize("size", CUTS)
+@pytest.mark.parametrize("tools", [True, False])
+@pytest.mark.parametrize(
+    "said, heard",
+    [
+        ("Hi.\n```tool_code\nSECRET\n```\nBye.", "Hi.\nBye."),
+        ("Hi.\n````tool_outputs\nSECRET\n```\nSECRET\n````\nBye.", "Hi.\nBye."),
+        ("Hi.\n```tool_code\nSECRET", "Hi.\n"),
+        ("Hi.\n```tool_code", "Hi.\n"),
+        ("Hi.\n```toml\na = 1\n```\nBye.", None),
+        ("Hi.\n```tool_code is a fence\nx\n```\n", None),
+        ("Write ```tool_code\nthere.", None),
+        ("````\n```tool_code\nx\n```\n````\n", None),
+    ],
+)
+def test_a_fence_that_calls_itself_a_call_is_taken_out(
+    said: str, heard: str | None, tools: bool, size: int
+) -> None:
+    assert heard_streaming(stream(*deltas(said, size)), policy(tools=tools)).content == (heard or said)
+
+
+@pytest.mark.parametrize("size", CUTS)
+@pytest.mark.parametrize(
+    "before", ["<function=now>\n</function>", OTHER, "<think>x</think>", f"<tool_call>{OTHER}</tool_call>"]
+)
+def test_behind_what_is_no_speech_a_fence_begins_its_line(before: str, size: int) -> None:
+    said = f"So: {before}\n```json\n<tool_call>{OBJECT}</tool_call>\n```\nBye."
+    heard = heard_streaming(stream(*deltas(said, size)), policy())
+    assert "web_search" not in names(heard) and "SECRET" not in heard.content
+    assert heard.content.endswith("\nBye.")
+
+
 @pytest.mark.parametrize("size", CUTS)
 def test_behind_an_engines_own_call_a_line_begins(size: int) -> None:
     """So what stands there is a call, whatever follows it in its line."""
@@ -516,7 +605,12 @@ def test_where_json_was_asked_for_json_is_the_answer(said: str, size: int, tools
 
 @pytest.mark.parametrize(
     "family, text",
-    [("qwen", f"<tool_call>{OBJECT}</tool_call>"), ("json", OBJECT), ("mistral", "[TOOL_CALLS]now[ARGS]{}")],
+    [
+        ("qwen", f"<tool_call>{OBJECT}</tool_call>"),
+        ("json", OBJECT),
+        ("mistral", "[TOOL_CALLS]now[ARGS]{}"),
+        ("tool_code", "```tool_code\nx\n```\n"),
+    ],
 )
 def test_a_family_that_is_switched_off_is_text(family: str, text: str) -> None:
     """Where `json` is on, a call in a tag that is not looked for is still a call in JSON."""

@@ -31,7 +31,7 @@ SLACK = 3000
 CHARACTERS = [*"=<>\n `~\"'\\{}[]:,.-!1eu&a\t\0"]
 WORDS = [
     "<think>", "</think>", "<think", "</", "<tool_call>", "</tool_call>", "<tool_call>{", "<tool_call>\n<function=",
-    "<function=", "<function=now>", "<parameter=", "<parameter=q>", "</parameter>", "</function>", "```\n", "~~~ ",
+    "<function=", "<function=now>", "<parameter=", "<parameter=q>", "</parameter>", "</function>", "```\n", "~~~ ", "\n```tool_code\n", "\n```tool_c", "\n``", "\nAction: now\nAction Input: ",
     "[TOOL_CALLS]", "[ARGS]", "&lt;", "&lt;think&gt;", "\n{", "\n[", "<tool_calls>[", '{"name":', "[f(x=", "{name: ", '{"arguments":"', "> ", "\n>", "\\u", "\\u0061", '{"a":', '"a":1,', "[1,", '""', ",1", "1.5e", "Hi. ", ".\n", "`<think>`",
     '<tool_call>{"name":"now","arguments":{}}</tool_call>', '<tool_call>{"name":"x","arguments":{"a":"',
 ]  # fmt: skip
@@ -105,6 +105,13 @@ def named(counted: Counted) -> Feed:
     return feed
 
 
+def react(counted: Counted) -> Feed:
+    """A line that begins with `Action`."""
+    schema = counted("app.stream.schema")
+    call = counted("app.stream.react_calls").ReActCall(0, schema.CallRules(schema.Tools(TOOLS)), 0)
+    return lambda text: None if call.done else call.feed(text, [])
+
+
 def brackets(counted: Counted) -> Feed:
     return counted("app.stream.loose_calls").Brackets().feed  # type: ignore[no-any-return]
 
@@ -172,6 +179,7 @@ LEAVES = [
     *(Target(f"hermes {prefix!r}", hermes, prefix) for prefix in ("", '{"', '{"name":"', '{"name":', '{"name":"now",', '{"name":"now","arguments":', '{"name":"now","arguments":"', '{"name":"now","arguments":{"q":"', '{"name":"now","arguments":{"q":[')),
     *(Target(f"xml {prefix!r}", xml, prefix) for prefix in ("", "run>", "run>\n<parameter=", "run><parameter=command>", "run><parameter=env>", "run><parameter=command></parameter>")),
     *(Target(f"named {prefix!r}", named, prefix) for prefix in ("", "now(", "now(x=", "now: {")),
+    *(Target(f"react {prefix!r}", react, prefix) for prefix in ("", "Action: ", "Action: now\n", "Action: now\nAction Input: {")),
     *(Target(f"bare {prefix!r}", bare, prefix) for prefix in ("", "{", "[", '{"name":', '{"name":"now","arguments":{"q":"', '[{"name":"now","arguments":{}},', "{'name':'", '{"name":"now","arguments":x', '{"arguments":["')),
     *(Target(f"loose {prefix!r}", loose, prefix) for prefix in ("{ ", "[ ", "{'name':'", "{name:", "[f(x=1,")),
     *(Target(f"brackets {prefix!r}", brackets, prefix) for prefix in ("{", "[f(", "{a:'")),

@@ -200,7 +200,7 @@ def test_soup_of_call_tags_never_crashes_and_every_call_is_whole(parts: list[str
 
 brackets = st.lists(
     st.sampled_from(["{", "[", "]", "}", "}}", "(", ")", '"', "'", "`", "\\", "\u201c", "a", "1", "\n", " ", ",", ":", "=", ";", "\xa0"])
-    | st.sampled_from(['{"name": "now"', '{name: "now"', ', "arguments": {', ", arguments: {", '{"a": ', '"a"', "args", "now", "now(", "x=1", "[now(x=1)]", "<think>", "</think>", "[TOOL_CALLS]", "```\n"]),
+    | st.sampled_from(['{"name": "now"', '{name: "now"', ', "arguments": {', ", arguments: {", '{"a": ', '"a"', "args", "now", "now(", "x=1", "[now(x=1)]", "<think>", "</think>", "[TOOL_CALLS]", "```\n", "```", "tool_code", "\n```tool_", "~~~", "\nAction", ": now\n", "Action Input: "]),
     max_size=14,
 ).map("".join)  # fmt: skip
 

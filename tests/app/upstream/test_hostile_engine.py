@@ -366,7 +366,9 @@ async def test_an_engine_that_drops_every_connection_is_not_connected_to_for_eve
 SECRET = "the prompt was /home/annie/secret on 10.1.2.3"
 WORDS: dict[str, tuple[Step, ...]] = {
     "401": status(401, {"error": {"message": SECRET, "code": SECRET}}),
+    "403": status(403, {"error": {"message": SECRET}}),
     "404": status(404, {"error": {"message": SECRET}}),
+    "407": status(407, {"error": {"message": SECRET}}),
     "429": status(429, {"error": {"message": SECRET}}),
     "500": status(500, {"error": {"message": SECRET, "type": "InternalServerError"}}),
     "500 in HTML": status(500, f"<html>{SECRET}".encode(), "text/html"),

@@ -125,7 +125,8 @@ def test_in_the_steady_regime_the_turn_before_is_asked_first() -> None:
 
 
 @pytest.mark.parametrize(
-    "dialect, field", [("vllm", "cache_salt"), ("llama-server", "cache_prompt"), ("openai", None)]
+    "dialect, field",
+    [("vllm", "cache_salt"), ("sglang", "cache_salt"), ("llama-server", "cache_prompt"), ("openai", None)],
 )
 def test_in_the_cold_regime_nothing_may_come_from_the_cache(dialect: Dialect, field: str | None) -> None:
     """In the engine's own words; what it does all the same, its cached tokens tell."""

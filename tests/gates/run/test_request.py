@@ -35,6 +35,7 @@ def body(
     [
         ("vllm", {"top_k": 20, "min_p": 0.05, "repetition_penalty": 1.1}),
         ("llama-server", {"top_k": 20, "min_p": 0.05, "repeat_penalty": 1.1}),
+        ("sglang", {"top_k": 20, "min_p": 0.05, "repetition_penalty": 1.1}),
     ],
 )
 def test_every_parameter_is_said_in_the_engines_words(dialect: Dialect, words: dict[str, float]) -> None:
@@ -78,7 +79,7 @@ def test_an_openai_engine_cannot_be_asked_what_it_has_no_word_for(field: str) ->
         body(dialect="openai", sampling=Sampling(**{field: 2}))
 
 
-@pytest.mark.parametrize("dialect", ["vllm", "llama-server"])
+@pytest.mark.parametrize("dialect", ["vllm", "llama-server", "sglang"])
 @pytest.mark.parametrize("thinking", [False, True])
 def test_thinking_is_switched_by_a_json_boolean(dialect: Dialect, thinking: bool) -> None:
     """vLLM takes "false" and 0 for on."""

@@ -17,7 +17,8 @@ from quantizer.data.generate import is_held_out
 from quantizer.data.plan import load_plan, written
 from tests.quantizer.data.teachers import PLAN, plan_file
 
-SET = Path(__file__).parents[3] / "quantizer" / "data" / "sets" / "voice"
+ROOT = Path(__file__).parents[3]
+SET = ROOT / "quantizer" / "data" / "sets" / "voice"
 FILES = ("conversations", "held_out")
 KINDS = {
     "greeting", "factual", "memory", "web", "multi_turn",  # the field notes'
@@ -74,6 +75,14 @@ def test_it_is_a_thousand_of_all_kinds_as_its_manifest_says() -> None:
     for entry, name in ((manifest["file"], FILES[0]), (manifest["held_out"], FILES[1])):
         assert entry["digest"] == file_digest(SET / f"{name}.jsonl.xz")  # of what is packed
     assert sum(path.stat().st_size for path in SET.iterdir()) < 100_000
+
+
+def test_the_documents_say_how_many_there_are() -> None:
+    manifest = json.loads((SET / "manifest.json").read_text())
+    rows, apart = manifest["conversations"], manifest["held_out"]["conversations"]
+    told = (ROOT / "docs" / "data.md").read_text()
+    assert f"has {rows:,} conversations of a voice" in told and f"has {apart} more for measuring" in told
+    assert f"{manifest['with_calls']} rows have calls" in told
 
 
 def test_no_first_turn_is_in_both_files() -> None:

@@ -13,7 +13,7 @@ pytest.importorskip("torch", reason=INSTALL)
 pytest.importorskip("transformers", reason=INSTALL)
 
 from quantizer.layers.attach import make_plan  # noqa: E402
-from quantizer.plan.memory import make_job  # noqa: E402
+from quantizer.plan.memory import make_job, result  # noqa: E402
 from quantizer.plan.model import read_model  # noqa: E402
 from quantizer.recipes.recipe import Layers, Recipe  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
@@ -21,12 +21,20 @@ from tests.quantizer import folders, tiny  # noqa: E402
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 
 
-@pytest.mark.parametrize("layers", [Layers(), Layers(first=1, exclude=("*o_proj",))], ids=["all", "some"])
+@pytest.mark.parametrize(
+    "layers",
+    [Layers(), Layers(first=1, exclude=("*o_proj",)), Layers(fp8=("*.down_proj",))],
+    ids=["all", "some", "mixed"],
+)
 @pytest.mark.parametrize("build", [tiny.qwen3, tiny.qwen3_5])
 def test_parameters_and_quantized_layers(build: Callable[[], Any], layers: Layers, tmp_path: Path) -> None:
     loaded, model = build(), read_model(folders.bare(build, tmp_path / "model").path)
-    chosen = [loaded.get_submodule(name) for name in make_plan(loaded, layers).layers]
+    plan = make_plan(loaded, layers)
+    chosen, eight = ([loaded.get_submodule(name) for name in some] for some in (plan.layers, plan.fp8))
 
     assert model.parameters == sum(parameter.numel() for parameter in loaded.parameters())
-    assert make_job(model, Recipe("r", layers=layers)).quantized == sum(m.weight.numel() for m in chosen)
+    job = make_job(model, Recipe("r", layers=layers))
+    assert job.quantized == sum(m.weight.numel() for m in chosen)
+    assert job.fp8 == sum(m.weight.numel() for m in eight)
+    assert result(job) == 0.5625 * job.quantized + job.fp8 + 2 * (model.parameters - job.quantized - job.fp8)
     assert model.deltanet_layers == sum(hasattr(block, "linear_attn") for block in loaded.model.layers)

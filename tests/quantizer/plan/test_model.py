@@ -74,7 +74,7 @@ def test_a_tied_head_is_counted_once(tmp_path: Path) -> None:
 
 def test_layers_that_are_never_quantized_are_left_out(tmp_path: Path) -> None:
     model = read_model(sparse.write(tmp_path / "model", SMALL, sparse.shapes(SMALL)))
-    chosen = select_layers({n: s[1] for n, s in model.linear.items()}, model.matrices, Layers())
+    chosen, _ = select_layers({n: s[1] for n, s in model.linear.items()}, model.matrices, Layers())
 
     assert {name.rpartition(".")[2] for name in chosen} == {
         "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "in_proj_qkv", "in_proj_z", "out_proj",

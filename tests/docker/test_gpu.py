@@ -1,0 +1,271 @@
+"""Engines that ask for a GPU, in containers of a real Docker Engine: the driver's own and those of compose.yaml.
+
+Real are the Docker Engine, its device driver `nvidia`, runc and docker-compose. Not real are the GPU and what NVIDIA's
+toolkit does in a container (`nvidia_hook.py`), and what runs in it (`vllm.py`).
+"""
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.drivers.container import _ENVIRONMENT, SHM_BYTES, STACK_BYTES
+from deploy.drivers.docker import DockerEngine
+from deploy.drivers.docker_client import Docker
+from deploy.engine.probe import probe
+from deploy.engine.spec import EngineSpec
+from deploy.images.compose_pins import NO_IMAGE, compose_lock, read_env
+from deploy.profiles.load import load_profile
+from deploy.profiles.vllm_flags import unknown
+from tests.docker import image, nvidia_hook
+from tests.docker.conftest import MODELS
+from tests.docker.daemon import MISSING, Daemon, own_daemon
+from tests.scale import PATIENCE
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]
+ROOT = Path(__file__).parents[2]
+HOOK = "nvidia-container-runtime-hook"
+REPOSITORY = "manners-test-gpu-engine"
+PROFILE = load_profile("vllm-nvfp4-9b")
+INSTALL = "needs docker-compose: apt-get install -y --no-install-recommends docker-compose"
+
+
+@pytest.fixture(scope="module")
+def hook(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the stand-in lies; beside it, what it was called with."""
+    path = tmp_path_factory.mktemp("nvidia") / HOOK
+    path.write_text(f"#!{sys.executable}\n{Path(nvidia_hook.__file__).read_text('utf-8')}")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture(scope="module")
+def daemon(hook: Path) -> Iterator[Daemon]:
+    """A Docker Engine that takes its host for one with NVIDIA's toolkit."""
+    if not Daemon.is_possible():
+        pytest.skip(MISSING)
+    with own_daemon(programs=hook.parent) as it:
+        yield it
+
+
+@pytest.fixture(scope="module")
+def image_id(daemon: Daemon, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An image with `vllm`, `python3` and `chown` on its path, and the same server as its entrypoint."""
+    folder = tmp_path_factory.mktemp("image")
+    program = folder / "vllm"
+    program.write_text(f"#!{image.executable()}\nfrom tests.docker.vllm import main\n\nmain()\n")
+    passwd = folder / "passwd"
+    passwd.write_text("root:x:0:0::/:/bin/false\n")
+    chown = Path("/usr/bin/chown")
+    files = {
+        **image.with_python("tests.docker.vllm, urllib.request, encodings.idna", more=[chown]),
+        "/usr/bin/vllm": program,
+        "/usr/bin/python3": image.executable(),
+        "/usr/bin/chown": chown,
+        "/etc/passwd": passwd,
+    }
+    with daemon.api() as api:
+        return image.import_image(api, REPOSITORY, files, ["/usr/bin/vllm"])
+
+
+@pytest.fixture
+def client(daemon: Daemon) -> Iterator[Docker]:
+    it = Docker(daemon.url)
+    yield it
+    it.close()
+
+
+@pytest.fixture
+def spec(image_id: str) -> EngineSpec:
+    """The shipped profile as an engine of the docker driver, with all GPUs, which is the default."""
+    return EngineSpec(
+        name="spark-nvfp4", dialect="vllm", driver="docker", artefact=MODELS / "annie-nano-nvfp4-hf", image=image_id,
+        args=PROFILE.args,
+    )  # fmt: skip
+
+
+def started(daemon: Daemon, part: str) -> dict[str, Any]:
+    """What the program in a container said of how it was started."""
+    said = _logs(daemon, part)
+    line = next(line for line in said.splitlines() if line.startswith("started: "))
+    found: dict[str, Any] = json.loads(line.removeprefix("started: "))
+    return found
+
+
+def _logs(daemon: Daemon, part: str) -> str:
+    with daemon.api() as api:
+        return str(api.logs(_named(api, part)).decode())
+
+
+def _named(api: Any, part: str) -> str:
+    return str(next(one["Id"] for one in api.containers(all=True) if part in one["Names"][0]))
+
+
+def called(hook: Path) -> list[dict[str, Any]]:
+    """Each call of the stand-in."""
+    path = hook.with_name("called.jsonl")
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
+
+
+def flags(argv: list[str]) -> list[str]:
+    """From the first flag of the profile."""
+    return argv[argv.index(PROFILE.args[0]) :]
+
+
+async def test_the_docker_driver_gives_vllm_all_gpus_its_flags_and_nothing_else(
+    spec: EngineSpec, client: Docker, daemon: Daemon, hook: Path, tmp_path: Path
+) -> None:
+    before = len(called(hook))
+    engine = DockerEngine(spec, state_dir=tmp_path, docker=client)
+    try:
+        state = await engine.start()
+        assert state.url is not None
+        assert (await probe(state.url, model="spark-nvfp4", dialect="vllm", deadline_s=PATIENCE)).ok
+        found = started(daemon, "spark-nvfp4")
+        with daemon.api() as api:
+            host = api.inspect_container(_named(api, "spark-nvfp4"))["HostConfig"]
+    finally:
+        await engine.stop()
+        daemon.clear()
+    (asked,) = host["DeviceRequests"]
+    assert (asked["Count"], asked["Capabilities"], asked["DeviceIDs"]) == (-1, [["gpu"]], None)
+    (call,) = called(hook)[before:]
+    assert call["verb"] == ["prestart"] and call["env"][nvidia_hook.VISIBLE] == "all"
+    assert call["argv"][-len(found["argv"]) :][1:] == found["argv"][1:], "docker-init stands before them"
+    assert found["devices"] == found["opens"] == [nvidia_hook.DEVICE]
+    assert found["argv"][1] == "serve" and flags(found["argv"]) == list(PROFILE.args)
+    assert list(unknown(found["argv"])) == []
+    assert {**found["env"], **_ENVIRONMENT} == found["env"]
+    assert found["writes"] == ["/cache", "/tmp"] and found["user"] != 0 and found["cwd"] == "/tmp"
+    assert (found["shm"], found["stack"]) == (SHM_BYTES, STACK_BYTES)
+
+
+async def test_an_engine_without_a_gpu_gets_none(
+    spec: EngineSpec, client: Docker, daemon: Daemon, hook: Path, tmp_path: Path
+) -> None:
+    """On a host that has one."""
+    before = len(called(hook))
+    engine = DockerEngine(replace(spec, gpu="none"), state_dir=tmp_path, docker=client)
+    try:
+        await engine.start()
+        found = started(daemon, "spark-nvfp4")
+    finally:
+        await engine.stop()
+        daemon.clear()
+    assert called(hook)[before:] == [] and found["devices"] == [] and nvidia_hook.VISIBLE not in found["env"]
+
+
+# -------------------------------------------------------------------------------- compose.yaml
+
+
+CAP_SYS_RESOURCE = 24
+
+
+def lockable() -> int:
+    """The bytes that a container may lock: -1, or where this machine lets nobody raise limits, what it has itself."""
+    hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
+    status = Path("/proc/self/status").read_text("utf-8")
+    able = int(status.partition("CapEff:")[2].split()[0], 16) >> CAP_SYS_RESOURCE & 1
+    return -1 if able or hard == resource.RLIM_INFINITY else hard
+
+
+def compose(daemon: Daemon, lock: Path, *words: str) -> str:
+    """One command of docker-compose, and what it printed."""
+    limits = lock.with_name("limits.json")
+    services = {"vllm": {"ulimits": {"memlock": lockable()}}}
+    limits.write_text(json.dumps({"version": "3.9", "services": services}))
+    files = ["-f", str(ROOT / "compose.yaml"), *(["-f", str(limits)] if lockable() != -1 else [])]
+    argv = ["docker-compose", *files, "-p", "manners-gpu-test", "--env-file", str(lock), *words]
+    environ = {"PATH": os.environ["PATH"], "DOCKER_HOST": daemon.url}
+    done = subprocess.run(argv, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def lock(daemon: Daemon, image_id: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """gpu.env with models of this tree, pinned by the command; and the engines of compose.yaml, up."""
+    if shutil.which("docker-compose") is None:
+        pytest.skip(INSTALL)
+    folder = tmp_path_factory.mktemp("home")
+    for name in ("state", "models"):
+        (folder / name).mkdir()
+    for name in ("api_keys", "grafana_password"):
+        (folder / name).write_text("a-key\n")
+    tag = f"{REPOSITORY}:latest"
+    given = {
+        "COMPOSE_PROFILES": "gpu", "MANNERS_BASE_TAG": tag, "VLLM_IMAGE_TAG": tag, "LLAMA_IMAGE_TAG": tag,
+        "PROMETHEUS_IMAGE": NO_IMAGE, "GRAFANA_IMAGE": NO_IMAGE, "MANNERS_TAG": "latest", "MANNERS_HOME": folder,
+        "MANNERS_SECRETS": folder, "VLLM_MODEL": MODELS / "annie-nano-nvfp4-hf",
+        "LLAMA_MODEL": MODELS / "annie-nano-q4_k_m", "LLAMA_FILE": "annie-nano-q4_k_m.gguf",
+    }  # fmt: skip
+    known = read_env(ROOT / "deploy" / "compose" / "gpu.env")
+    kept = {key: value for key, value in known.items() if key.removesuffix("_TAG") not in given}
+    mine = folder / "gpu.env"
+    mine.write_text("".join(f"{key}={value}\n" for key, value in {**kept, **given}.items()), "utf-8")
+    argv = [sys.executable, "-m", "app", "engine", "pin", "--compose", str(mine)]
+    environ = {"PATH": os.environ["PATH"], "DOCKER_HOST": daemon.url, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(argv, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    with daemon.api() as api:
+        api.tag(
+            REPOSITORY, "manners", "latest"
+        )  # of which the one-shot service that gives folders away needs `chown`
+    path = compose_lock(mine)
+    compose(daemon, path, "up", "-d", "vllm", "llama-server-gpu")
+    try:
+        yield path
+    finally:
+        compose(daemon, path, "down", "-v")
+
+
+def rendered(daemon: Daemon, lock: Path) -> dict[str, Any]:
+    """compose.yaml with every variable put in, as docker-compose understands it."""
+    to_json = "import json, sys, yaml; json.dump(yaml.safe_load(sys.stdin), sys.stdout, default=str)"
+    text = compose(daemon, lock, "config")
+    out = subprocess.run(
+        ["/usr/bin/python3", "-c", to_json], input=text, capture_output=True, text=True, check=True
+    )
+    found: dict[str, Any] = json.loads(out.stdout)["services"]
+    return found
+
+
+def test_the_vllm_of_compose_gets_all_gpus_and_the_flags_of_its_profile(
+    daemon: Daemon, lock: Path, image_id: str, hook: Path
+) -> None:
+    found, service = started(daemon, "vllm"), rendered(daemon, lock)["vllm"]
+    with daemon.api() as api:
+        container = api.inspect_container(_named(api, "vllm"))
+    (asked,) = container["HostConfig"]["DeviceRequests"]
+    assert (asked["Driver"], asked["Count"], asked["Capabilities"]) == ("nvidia", -1, [["gpu"]])
+    assert container["Image"] == container["Config"]["Image"] == image_id
+    assert found["devices"] == found["opens"] == [nvidia_hook.DEVICE]
+    assert found["argv"][1:3] == ["serve", "/model"] and flags(found["argv"]) == list(PROFILE.args)
+    assert list(unknown(found["argv"])) == []
+    assert {name: found["env"][name] for name in service["environment"]} == service["environment"]
+    assert found["env"][nvidia_hook.VISIBLE] == "all"
+    assert found["user"] == 10001 and found["writes"] == ["/cache", "/tmp"] and found["cwd"] == "/tmp"
+    assert "artefact.json" in found["model"]
+    assert (found["shm"], found["stack"], found["memlock"]) == (8 << 30, STACK_BYTES, lockable())
+
+
+def test_llama_server_of_compose_begins_when_vllm_is_healthy_and_gets_the_gpus_too(
+    daemon: Daemon, lock: Path, hook: Path
+) -> None:
+    with daemon.api() as api:
+        first, second = (api.inspect_container(_named(api, name)) for name in ("vllm", "llama-server-gpu"))
+    assert first["State"]["Health"]["Status"] == "healthy"
+    assert second["State"]["StartedAt"] > first["State"]["Health"]["Log"][0]["End"]
+    found, profile = started(daemon, "llama-server-gpu"), load_profile("llama-q4_k_m")
+    assert found["argv"][-len(profile.args) :] == list(profile.args)
+    assert found["argv"][1:3] == ["--model", "/model/annie-nano-q4_k_m.gguf"]
+    assert found["devices"] == [nvidia_hook.DEVICE] and "/model" not in found["writes"]
+    assert [one["env"][nvidia_hook.VISIBLE] for one in called(hook)[-2:]] == ["all", "all"]

@@ -1,0 +1,143 @@
+"""No report is signed about files that were exchanged while a gate ran."""
+
+import argparse
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gates.run.job
+from app.cli import gate, gate_engines
+from gates.artefact import artefact
+from gates.contracts.errors import RunError
+from gates.run.gate_job import GateJob, ServedModel
+from gates.run.held_files import HELD, check_held, hold
+from tests.gates.test_job import JOB
+
+MANIFEST = Path(__file__).parents[3] / "models" / "annie-nano-q4_k_m" / "artefact.json"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> ServedModel:
+    folder = tmp_path / "shelf" / "annie"
+    folder.mkdir(parents=True)
+    shutil.copy(MANIFEST, folder)
+    (folder / "weights").write_bytes(b"good")
+    time.sleep(0.02)  # the kernel's clock ticks
+    return replace(JOB.candidate, files=artefact.snapshot(folder))
+
+
+def folder_of(model: ServedModel) -> Path:
+    return Path(model.files[0][0])
+
+
+def rewrite(folder: Path) -> None:
+    """Evil for the load, good again afterwards, with the times that it had."""
+    path = folder / "weights"
+    times = path.stat()
+    for data in (b"evil", b"good"):
+        path.write_bytes(data)
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def replace_folder(folder: Path) -> None:
+    """Another folder in its place for a while."""
+    kept = folder.rename(folder.parent / "kept")
+    shutil.copytree(kept, folder)
+    shutil.rmtree(folder)
+    kept.rename(folder)
+
+
+def replace_file(folder: Path) -> None:
+    """Another file in its place for a while."""
+    kept = (folder / "weights").rename(folder.parent / "kept")
+    (folder / "weights").write_bytes(b"evil")
+    kept.replace(folder / "weights")
+
+
+def write_by_another_name(folder: Path) -> None:
+    """By a hard link elsewhere."""
+    os.link(folder / "weights", folder.parent / "link")
+    for data in (b"evil", b"good"):
+        (folder.parent / "link").write_bytes(data)
+    (folder.parent / "link").unlink()
+
+
+def link(folder: Path) -> None:
+    """A symbolic link to another folder, and the folder again."""
+    kept = folder.rename(folder.parent / "kept")
+    folder.symlink_to(kept)
+    folder.unlink()
+    kept.rename(folder)
+
+
+EXCHANGES = [rewrite, replace_folder, replace_file, write_by_another_name, link, shutil.rmtree]
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES, ids=lambda exchange: exchange.__name__)
+def test_an_exchange_is_noticed_though_all_is_as_it_was(
+    tmp_path: Path, model: ServedModel, exchange: Callable[[Path], None]
+) -> None:
+    hold(tmp_path, [model])
+    check_held([model])
+    exchange(folder_of(model))
+    with pytest.raises(RunError, match="exchanged while it was judged"):
+        check_held([model])
+    assert str(tmp_path) not in str(pytest.raises(RunError, check_held, [model]).value)
+
+
+def test_a_run_that_goes_on_finds_the_files_that_it_began_with(tmp_path: Path, model: ServedModel) -> None:
+    hold(tmp_path, [model])
+    hold(tmp_path, [model])
+    rewrite(folder_of(model))
+    later = replace(model, files=artefact.snapshot(folder_of(model)))
+    with pytest.raises(RunError, match="since this run began"):
+        hold(tmp_path, [later])
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "5"])
+def test_a_record_that_is_none_is_an_error_that_says_what_to_do(
+    tmp_path: Path, model: ServedModel, text: str
+) -> None:
+    (tmp_path / HELD).write_text(text)
+    with pytest.raises(RunError, match="--out DIR"):
+        hold(tmp_path, [model])
+
+
+async def test_nothing_is_signed_after_an_exchange(
+    tmp_path: Path, model: ServedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor by the same command once more."""
+    job = replace(JOB, candidate=model)
+
+    async def make(*_: Any, **__: Any) -> GateJob:
+        return replace(job, candidate=replace(model, files=artefact.snapshot(folder_of(model))))
+
+    async def ask(*_: Any, **__: Any) -> None:
+        rewrite(folder_of(model))
+
+    monkeypatch.setattr(gate_engines, "make_job", make)
+    monkeypatch.setattr(gates.run.job, "run_job", ask)
+    (tmp_path / "c.toml").write_text(
+        f'[gateway]\nstate = "{tmp_path / "state"}"\n[engines.a]\ndialect = "vllm"\ndriver = "url"\n'
+        'url = "http://127.0.0.1:1"\n[models.annie]\nlive = "a"\n'
+    )
+    parser = argparse.ArgumentParser()
+    gate.add(parser.add_subparsers())
+    told = ["gate", "run", "--candidate", "a", "--baseline", "a", "--out", str(tmp_path / "out")]
+    args = parser.parse_args([*told, "--config", str(tmp_path / "c.toml")])
+    for why in ("while it was judged", "since this run began"):
+        with pytest.raises(RunError, match=why):
+            await gate._run(args, gate_config(args))
+    assert not (tmp_path / "out" / "report.json").exists()
+
+
+def gate_config(args: argparse.Namespace) -> Any:
+    from app.config.config import load
+
+    return load(args.config)
