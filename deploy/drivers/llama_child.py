@@ -11,11 +11,13 @@ llama.cpp has nothing to save, and the gateway drains streams before.
 """
 
 import argparse
+import ctypes
 import importlib
 import json
 import os
 import select
 import sys
+from contextlib import suppress
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -94,8 +96,20 @@ def main(argv: list[str] | None = None) -> int:
 
 def refuse(report: int, why: str) -> int:
     """Report to the parent that this configuration cannot work."""
+    flush_log()
     tell_parent(report, {"error": why})
     return EX_CONFIG
+
+
+def flush_log() -> None:
+    """Write what llama.cpp's log thread still holds: it ends with the process, and the last lines say why.
+
+    The two functions are C++ (common/log.h) and exported under their mangled names; a wheel without them flushes nothing.
+    """
+    with suppress(AttributeError, ImportError, OSError):
+        library = ctypes.CDLL(importlib.import_module("xllamacpp.xllamacpp").__file__)
+        library._Z15common_log_mainv.restype = ctypes.c_void_p
+        library._Z16common_log_flushP10common_log(ctypes.c_void_p(library._Z15common_log_mainv()))
 
 
 if __name__ == "__main__":
