@@ -248,3 +248,20 @@ def test_no_remote_code_no_pickles_and_no_heavy_files() -> None:
     for path in files:
         if path.suffix == ".py" and path.parts[-2:] != ("tests", "test_architecture.py"):
             assert "trust_remote_code=True" not in path.read_text("utf-8"), path
+
+
+EXTRA = {"torch", "transformers", "tokenizers", "safetensors", "modelopt", "torchao"}
+"""Packages of the quantizer's extra."""
+
+
+def test_a_test_that_needs_the_quantizers_extra_is_skipped_without_it() -> None:
+    """`make test` runs without the extra: an import of it before `pytest.importorskip` would be an error there."""
+    late = []
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.Expr | ast.Assign) and "importorskip" in ast.unparse(node):
+                break
+            if {name.partition(".")[0] for name in _imports(path.name, [node])} & EXTRA:
+                late.append(str(path.relative_to(ROOT)))
+                break
+    assert late == []

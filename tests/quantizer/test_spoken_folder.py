@@ -3,6 +3,10 @@
 import json
 from pathlib import Path
 
+import pytest
+
+pytest.importorskip("tokenizers", reason="needs the quantizer extra: pip install -e '.[quantizer]'")
+
 from tokenizers import Tokenizer
 
 from quantizer.experiments.bench.random_folder import NANO

@@ -10,7 +10,6 @@ from typing import Final
 from quantizer.experiments.study.grid import BASE
 from quantizer.experiments.study.ladder import LADDER
 from quantizer.experiments.study.plot import (
-    WIDTH,
     ChartAxis,
     ScatterPoint,
     ScatterSeries,
@@ -226,11 +225,10 @@ def plot(cells: Sequence[SurvivalCell]) -> str:
                 f"{size}: what survived; dashed: predicted",
                 series,
                 POWERS,
-                WIDTH * len(charts),
                 ChartAxis(0.7, 1.0, 0.05),
             )
         )
-    return picture(charts, max(1, len(charts)))
+    return picture(charts)
 
 
 def _points(cells: Sequence[SurvivalCell], what: str, method: str) -> list[ScatterPoint]:

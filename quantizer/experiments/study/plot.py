@@ -36,10 +36,8 @@ class ChartAxis:
     aim: float | None = None
 
 
-def chart(
-    title: str, ticks: Sequence[str], lines: Sequence[ChartLine], left: int = 0, span: ChartAxis | None = None
-) -> str:
-    """One chart as a group of SVG elements, `left` pixels from the left.
+def chart(title: str, ticks: Sequence[str], lines: Sequence[ChartLine], span: ChartAxis | None = None) -> str:
+    """One chart as SVG elements.
 
     Without a span, the axis ranges from below the lowest interval to 100 % in steps of 10 %.
     """
@@ -54,7 +52,7 @@ def chart(
         kept = min(max(share, span.low), span.high)
         return TOP + height * (span.high - kept) / (span.high - span.low)
 
-    parts = [f'<g transform="translate({left} 0)">', _text(LEFT, 20, title, "start", 14)]
+    parts = [_text(LEFT, 20, title, "start", 14)]
     rules = [span.low + i * span.step for i in range(round((span.high - span.low) / span.step) + 1)]
     for share in rules:
         parts += [
@@ -74,7 +72,7 @@ def chart(
         parts += _drawn(line, [across(i, number) for i in range(len(ticks))], down)
         colour = COLOURS[line.colour % len(COLOURS)]
         parts.append(_text(LEFT + width + 10, TOP + 12 + 17 * number, line.name, "start", 12, colour))
-    return "\n".join([*parts, "</g>"])
+    return "\n".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +95,7 @@ class ScatterSeries:
     colour: int
 
 
-def scatter(
-    title: str, series: Sequence[ScatterSeries], powers: tuple[int, int], left: int, span: ChartAxis
-) -> str:
+def scatter(title: str, series: Sequence[ScatterSeries], powers: tuple[int, int], span: ChartAxis) -> str:
     """A chart over a logarithmic axis, from and to these powers of ten."""
     width, height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
 
@@ -111,7 +107,7 @@ def scatter(
         kept = min(max(share, span.low), span.high)
         return TOP + height * (span.high - kept) / (span.high - span.low)
 
-    parts = [f'<g transform="translate({left} 0)">', _text(LEFT, 20, title, "start", 14)]
+    parts = [_text(LEFT, 20, title, "start", 14)]
     for i in range(round((span.high - span.low) / span.step) + 1):
         y = down(span.low + i * span.step)
         parts += [
@@ -130,7 +126,7 @@ def scatter(
             x = across(point.x) + 2 * (number - (len(series) - 1) / 2)
             parts.append(_dot(x, down(point.value), down(point.low), down(point.high), colour))
         parts.append(_text(LEFT + width + 10, TOP + 12 + 17 * number, one.name, "start", 12, colour))
-    return "\n".join([*parts, "</g>"])
+    return "\n".join(parts)
 
 
 def _dot(x: float, value: float, low: float, high: float, colour: str) -> str:
@@ -156,12 +152,17 @@ def _drawn(line: ChartLine, across: Sequence[float], down: Callable[[float], flo
 
 
 def picture(charts: Sequence[str], columns: int = 2) -> str:
-    """Charts side by side as a complete SVG file; each is made with the `left` of its position."""
-    width = WIDTH * min(columns, max(1, len(charts)))
+    """Charts in rows of so many columns, as a complete SVG file."""
+    width = WIDTH * max(1, min(columns, len(charts)))
+    height = HEIGHT * max(1, math.ceil(len(charts) / columns))
+    placed = (
+        f'<g transform="translate({WIDTH * (i % columns)} {HEIGHT * (i // columns)})">\n{one}\n</g>'
+        for i, one in enumerate(charts)
+    )
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{HEIGHT}" viewBox="0 0 {width} {HEIGHT}" '
-        f'font-family="sans-serif">\n<rect width="{width}" height="{HEIGHT}" fill="#ffffff"/>\n'
-        + "\n".join(charts)
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+        f'font-family="sans-serif">\n<rect width="{width}" height="{height}" fill="#ffffff"/>\n'
+        + "\n".join(placed)
         + "\n</svg>\n"
     )
 

@@ -8,7 +8,7 @@ from statistics import mean, median
 from typing import Final
 
 from quantizer.experiments.study.grid import FIRST_RATES, METHODS, RATES
-from quantizer.experiments.study.plot import WIDTH, ChartAxis, ChartLine, chart, picture
+from quantizer.experiments.study.plot import ChartAxis, ChartLine, chart, picture
 from quantizer.experiments.study.results import (
     MethodResult,
     Recovered,
@@ -112,8 +112,8 @@ def plot(table: StudyTable) -> str:
             if any(points):
                 lines.append(ChartLine(method, points, colour))
         title = f"{size}: {'cases with all manners kept' if whole else 'tool calls exactly right'}"
-        charts.append(chart(title, [tick for _, tick in strengths], lines, WIDTH * len(charts)))
-    return picture(charts, max(1, len(charts)))
+        charts.append(chart(title, [tick for _, tick in strengths], lines))
+    return picture(charts)
 
 
 def plot_recovered(table: StudyTable) -> str:
@@ -133,8 +133,8 @@ def plot_recovered(table: StudyTable) -> str:
                     lines.append(ChartLine(rates, points, colour))
             if lines:
                 title, ticks = f"{size}, {method}: manners that came back", [tick for _, tick in firsts]
-                charts.append(chart(title, ticks, lines, WIDTH * len(charts), CAME_BACK))
-    return picture(charts, max(1, len(charts)))
+                charts.append(chart(title, ticks, lines, CAME_BACK))
+    return picture(charts)
 
 
 def _point(table: StudyTable, size: str, row: str, method: str) -> tuple[float, float, float] | None:
