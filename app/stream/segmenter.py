@@ -40,7 +40,7 @@ from app.stream.schema import CallRules
 from app.stream.tags import ALL_CALL_FAMILIES, CALL_ENDERS, CALL_OPENERS, TagSet, tag_set
 
 _CLOSERS = ("close", "end", "final")
-_OPENERS = ("open", "start")
+_OPENERS = ("open", "start", "answer")
 
 _BEHIND_CALL = " \t\r\n\f\v},;"
 """What an engine's parser may leave behind a call, besides its end tag; or a model between two."""
@@ -85,6 +85,7 @@ class Segmenter:
         self._seam: list[tuple[bool, str]] = []  # (from the reasoning field, text) of a tag split over fields
         self._last = ""  # the character before _held, to know a quoted tag
         self._depth = 0  # of the think tags that are open
+        self._answers = 0  # of a tool, among them
         self._field = False  # the last text came in the engine's reasoning field
         self._suspect: list[str] | None = None  # the thought since something like a call in it
         self._block: CallBlock | BareCall | CallFence | ReActCall | None = None
@@ -264,7 +265,7 @@ class Segmenter:
         if self._block is not None:
             self._close_block("interrupted", out)
         self._end_suspect(out)
-        self._depth, self._field, self._fences_of_thought = 0, field, Fences()
+        self._depth, self._answers, self._field, self._fences_of_thought = 0, 0, field, Fences()
         self._state = self._in_thought if field else self._in_speech
         self._last, self._plain_json = "", 0
         self._begin_line()
@@ -284,7 +285,7 @@ class Segmenter:
         elif self._field and role in ("close", "final"):
             self._retract(out)
         elif not self._field and role in _OPENERS:
-            self._open_thought()
+            self._open_thought(role)
 
     def _interrupt(self) -> list[Segment]:
         """Something that is no text: what is held goes before it."""
@@ -490,14 +491,14 @@ class Segmenter:
         """A think tag in speech."""
         role = match.lastgroup
         if role in _OPENERS:
-            self._open_thought()
+            self._open_thought(role)
         elif role == "close" or (role == "final" and self._said and not self._final_seen):
             self._retract(out)
         self._final_seen = self._final_seen or role == "final"
         self._last = ">"
 
-    def _open_thought(self) -> None:
-        self._depth, self._fences_of_thought = 1, Fences()
+    def _open_thought(self, role: str) -> None:
+        self._depth, self._answers, self._fences_of_thought = 1, int(role == "answer"), Fences()
         self._state = self._in_thought
         self._plain_json = 0
         self._begin_line()
@@ -534,6 +535,8 @@ class Segmenter:
             self._held = text[cut:]
             return ""
         role = match.lastgroup
+        if role == "answer_end" and self._answers:
+            self._answers, role = self._answers - 1, "close"
         if self._suspect is not None and role not in _CLOSERS:
             self._suspect.append(match[0])
         self._last = ">"
@@ -542,8 +545,9 @@ class Segmenter:
                 self._ponder(match[0], out)
             elif self._suspect is None:
                 self._suspect = [match[0]]
-        elif role == "open":
+        elif role == "open" or role == "answer":
             self._depth += 1
+            self._answers += role == "answer"
         elif role == "start":
             self._depth = max(self._depth, 1)
         elif role in _CLOSERS:
@@ -589,7 +593,7 @@ class Segmenter:
 
     def _end_thought(self, out: list[Segment]) -> None:
         self._end_suspect(out)
-        self._depth, self._state = 0, self._in_speech
+        self._depth, self._answers, self._state = 0, 0, self._in_speech
         self._strip = True
         out.append(ThoughtEnd(tagged=True))
 
@@ -603,7 +607,7 @@ class Segmenter:
             found = [*inner.feed(Text(self._choice, "".join(suspect))), *inner.close(reason)]
             out.extend(self._in_mind(segment) for segment in found)
         self._end_suspect(out)
-        self._depth, self._field, self._state = 0, False, self._in_speech
+        self._depth, self._answers, self._field, self._state = 0, 0, False, self._in_speech
 
     def _in_mind(self, segment: Segment) -> Segment:
         """A segment of what looked like a call, in a thought that never ends: the call counts, the rest is thought."""

@@ -15,12 +15,13 @@ from typing import Literal
 from msgspec import Struct
 
 Role = Literal[
-    "open", "close", "start", "final", "end", "empty",
+    "open", "close", "start", "final", "end", "empty", "answer", "answer_end",
     "call", "calls", "token", "function", "parameter", "call_end", "function_end", "parameter_end",
 ]  # fmt: skip
 """What a tag does. `open`/`close`: a thought begins or ends; they nest. `start`: a header or channel
 that is no speech begins; it does not nest. `final`: what follows is for the user, whatever came before.
-`end`: ends a thought, and means nothing in speech. `empty`: an empty thought in one tag.
+`end`: ends a thought, and means nothing in speech. `empty`: an empty thought in one tag. `answer`: what a tool answered
+begins, which is a thought; `answer_end` ends that alone, and means nothing elsewhere.
 `call`: the wrapper of a tool call begins. `calls`: the same, and it may hold an array of them. `token`: a
 special token behind which calls stand, and which nothing closes. `function`, `parameter`: a part of a call
 in XML begins; its name follows. `call_end`, `function_end`, `parameter_end`: one of these ends."""
@@ -37,6 +38,8 @@ class Family(Struct, frozen=True):
     starts: tuple[str, ...] = ()
     finals: tuple[str, ...] = ()
     ends: tuple[str, ...] = ()
+    answers: tuple[str, ...] = ()
+    answer_ends: tuple[str, ...] = ()
 
 
 def _xml(name: str) -> Family:
@@ -63,14 +66,14 @@ FAMILIES: dict[str, Family] = {
     "scratch_pad": _xml("scratch_pad"),
     "internal": _xml("internal"),
     "tool_response": Family(  # what a tool answered, where the model goes on and makes it up itself
-        opens=(
+        answers=(
             "<tool_response>",
             "<tool_result>",
             "<tool_results>",
             "<function_results>",
             "<|tool_response>",
         ),
-        closes=(
+        answer_ends=(
             "</tool_response>",
             "</tool_result>",
             "</tool_results>",
@@ -441,7 +444,7 @@ class Scanner:
 
 
 _ORDER: tuple[Role, ...] = (
-    "open", "close", "empty", "final", "start", "end",
+    "open", "close", "empty", "final", "start", "end", "answer", "answer_end",
     "call", "calls", "token", "function", "parameter", "call_end", "function_end", "parameter_end",
 )  # fmt: skip
 """Roles in the order in which they are tried: `final` is the more exact of two channel headers."""
@@ -465,10 +468,17 @@ def _scanner(families: tuple[str, ...], calls: tuple[str, ...]) -> Scanner:
     forms: dict[Role, list[_Atoms]] = {
         "open": [a for f in chosen for tag in f.opens for a in _atoms(tag)],
         "close": [a for f in chosen for tag in f.closes for a in _atoms(tag)],
-        "empty": [_empty(tag) for f in chosen for tag in f.opens if tag.endswith(">") and "|" not in tag],
+        "empty": [
+            _empty(tag)
+            for f in chosen
+            for tag in (*f.opens, *f.answers)
+            if tag.endswith(">") and "|" not in tag
+        ],
         "final": [a for f in chosen for tag in f.finals for a in _atoms(tag)],
         "start": [a for f in chosen for tag in f.starts for a in _atoms(tag)],
         "end": [a for f in chosen for tag in f.ends for a in _atoms(tag)],
+        "answer": [a for f in chosen for tag in f.answers for a in _atoms(tag)],
+        "answer_end": [a for f in chosen for tag in f.answer_ends for a in _atoms(tag)],
     }
     return Scanner(forms | _call_forms(CALL_FAMILIES[name] for name in calls))
 

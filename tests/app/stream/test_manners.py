@@ -5,7 +5,7 @@ sizes, streamed and not, and must be heard the same each time.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -14,7 +14,7 @@ from app.stream.events import CallArguments, CallStart, Done, Finish, Text
 from app.stream.holdback import FILTERED, UNBOUNDED
 from app.stream.pipeline import Pipeline
 from app.stream.segmenter import Segmenter
-from app.stream.tags import ALL_CALL_FAMILIES, ALL_FAMILIES, CALL_FAMILIES, FAMILIES, tag_set
+from app.stream.tags import _ORDER, ALL_CALL_FAMILIES, ALL_FAMILIES, CALL_FAMILIES, FAMILIES, Role, tag_set
 from tests.app.stream.wire import Heard, chunk, event, heard_streaming, policy, run, stream
 from tests.looped import looped
 
@@ -137,6 +137,9 @@ THOUGHTS += [
     case("Inkling's answer", "<|message_model|><|content_thinking|>SECRET<|end_message|><|message_model|><|content_text|>Hi.<|end_message|><|content_model_end_sampling|>", content="Hi."),
     case("Inkling's thought that the prompt began", "<|content_thinking|>SECRET<|end_message|><|content_text|>Hi.<|end_message|>", content="Hi."),
     case("a tool's answer that the model made up", '<tool_response>\n{"x": "SECRET"}\n</tool_response>\nHi.', content="Hi."),
+    case("an end of a tool's answer that never began", "Hi.\n</tool_response>", content="Hi.\n"),
+    case("one in a thought ends nothing", "<think>a</tool_response> SECRET</think>Hi.", content="Hi."),
+    case("a tool's answer in a thought", "<think>a<tool_response>SECRET</tool_response>SECRET</think>Hi.", content="Hi."),
     case("a tool's answer behind a native call", NATIVE, "<|tool_response>SECRET<tool_response|>Hi.", content="Hi.", calls=("now",)),
     case("Gemma 4's answer", "<|channel>thought\nSECRET<channel|>Hi.", content="Hi."),
     case("an orphan closer, OpenThinker's, before its answer", "SECRET<|end_of_thought|>\n<|begin_of_solution|>Hi.", content="Hi."),
@@ -462,3 +465,7 @@ def test_a_native_call_does_not_overtake_what_may_have_been_a_tag() -> None:
     events = run(stream("Is 3 <", NATIVE, finish="tool_calls"), policy())
     assert [type(e) for e in events] == [Text, Text, CallStart, CallArguments, Finish, Done]
     assert "".join(e.text for e in events if isinstance(e, Text)) == "Is 3 <"
+
+
+def test_every_role_is_among_those_that_are_tried() -> None:
+    assert sorted(_ORDER) == sorted(get_args(Role))
