@@ -100,11 +100,11 @@ FAMILIES: tuple[tuple[str, str], ...] = (
     ("<|plamo:begin_think:plamo|>", "<|plamo:end_think:plamo|>"),
     ("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
     ("<internal>", "</internal>"),
-    ("<tool_response>\n", "\n</tool_response>"),
     ("<|think_start|>", "<|think_end|>"),
     ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
 )
-"""Opening and closing tags as models write them. Sources: issue 13, part 4, and the models' templates."""
+"""Opening and closing tags of thoughts as models write them; a closing one alone makes a thought of what stands before it.
+Sources: issue 13, part 4, and the models' templates."""
 
 PROSE = (
     "Hi. ", "Sure, ", "a < b", "x<y ", "one\ntwo\n", "  \n", "\n\n", " ", "[1] and [T", "né 🙂 ನ ", "◁ or ▷ ",
