@@ -11,7 +11,7 @@ from quantizer.nvfp4 import fp8
 from quantizer.nvfp4.blocks import E4M3_MAX
 from quantizer.nvfp4.fp8 import Fp8Tensor
 from quantizer.verify.report import CheckFinding, FineTuneDelta, RoundingStats
-from quantizer.verify.values import FAR_DB, TOLERANCE, fine_tune_delta
+from quantizer.verify.values import FAR_DB, TOLERANCE, check_single_scales, fine_tune_delta
 
 SMALLEST_NORMAL: Final = 2.0**-6
 MANTISSA: Final = 3  # bits
@@ -20,12 +20,7 @@ SLICE: Final = 2**22  # weights per slice
 
 def check_numbers(name: str, tensor: Fp8Tensor, input_scale: Tensor | None) -> list[CheckFinding]:
     """Check that both scales are positive and finite, and every weight is a number."""
-    findings = []
-    for part, value in (("weight_scale", tensor.scale), ("input_scale", input_scale)):
-        if value is not None and not torch.isfinite(value):
-            findings.append(CheckFinding("not_finite", f"{name}.{part}", f"is {value.item()}"))
-        elif value is not None and value <= 0:
-            findings.append(CheckFinding("scale_bound", f"{name}.{part}", f"is {value.item()}"))
+    findings = check_single_scales(name, {"weight_scale": tensor.scale, "input_scale": input_scale})
     sizes = tensor.codes.view(torch.uint8) & 0x7F
     if lost := int((sizes == 0x7F).sum()):
         findings.append(
