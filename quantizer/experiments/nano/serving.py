@@ -119,15 +119,18 @@ def _arguments(text: str) -> Any:
         return text
 
 
+def answers(path: Path, asked: list[HeldOutCase]) -> list[ModelReply]:
+    """The file's reply to each case, in order. Only hermes cases, because the file has the hermes template."""
+    with serving(path, SLOTS) as base, ThreadPoolExecutor(SLOTS) as pool:
+        return list(pool.map(lambda case: reply_of(post(base, "/v1/chat/completions", request(case))), asked))
+
+
 def score_file(
     path: Path, asked: list[HeldOutCase]
 ) -> tuple[dict[str, tuple[int, int]], list[tuple[HeldOutCase, ModelReply]]]:
-    """The table of scores, and the cases with a wrong reply. Only hermes cases, because the file has the hermes
-    template."""
+    """The table of scores, and the cases with a wrong reply, of the hermes cases."""
     asked = [case for case in asked if case.style == "hermes"]
-    with serving(path, SLOTS) as base, ThreadPoolExecutor(SLOTS) as pool:
-        send = lambda case: reply_of(post(base, "/v1/chat/completions", request(case)))  # noqa: E731
-        got = list(zip(asked, pool.map(send, asked), strict=True))
+    got = list(zip(asked, answers(path, asked), strict=True))
     judged = [judge(case, reply) for case, reply in got]
     missed = [pair for pair, marks in zip(got, judged, strict=True) if not all(marks.values())]
     return table(judged), missed

@@ -5,7 +5,8 @@
   one      one size and one seed
   check    compare CUDA graphs with the same work run eagerly
   collect  pack results and some fine-tunes into a few small files
-  ladder-report, settings-report   the same for the ladder, and for its settings of recovery
+  ladder-report, settings-report, architectures-report   the same for the ladder, for its settings of recovery, and for
+           other architectures
   report   write tables, plots and text from the raw results of a folder
 """
 
@@ -61,6 +62,10 @@ def main(arguments: list[str] | None = None) -> None:
         from quantizer.experiments.study import settings_page
 
         settings_page.write(given.folder)
+    elif given.command == "architectures-report":
+        from quantizer.experiments.study import architectures_page
+
+        architectures_page.write(given.folder)
     else:
         from quantizer.experiments.study.report import write
 
@@ -160,7 +165,7 @@ def _parser() -> argparse.ArgumentParser:
     home.add_argument("folder", type=Path)
     home.add_argument("out", type=Path)
     home.add_argument("--models", type=int, default=3, help="fine-tunes of the larger size")
-    for name in ("report", "ladder-report", "settings-report"):
+    for name in ("report", "ladder-report", "settings-report", "architectures-report"):
         commands.add_parser(name).add_argument("folder", type=Path, nargs="?", default=Path("docs/study"))
     return parser
 
