@@ -34,7 +34,7 @@ from app.stream.events import (
 from app.stream.fences import CALL_FENCE, CallFence, Fences
 from app.stream.jsonscan import NotJSON
 from app.stream.loose_calls import Brackets
-from app.stream.named_calls import NamedCall
+from app.stream.named_calls import MAY_CALL, NamedCall
 from app.stream.open_thoughts import OpenThoughts
 from app.stream.react_calls import ACTION, ReActCall
 from app.stream.schema import CallRules
@@ -60,7 +60,7 @@ _ELEMENT = re.compile(r"<(function|parameter)(?=[\s>])")
 """Opening tags in XML whose end tags look like those of a call. The scanner holds such a tag until it is known to be none,
 so that it is said in one piece."""
 
-_BLOCK = 512
+_BLOCK = 128
 """Characters that are read at once: behind each tag the rest of them is copied, so a long delta goes in
 blocks, which keeps the work linear. No outcome depends on where a text is cut."""
 
@@ -403,7 +403,11 @@ class Segmenter:
             at, name = found.start("name"), found["name"]
             if at < self._plain_json or not self._begins_line(text, at):
                 continue
-            if tools.may_become(name) if found.end() == len(text) else name in tools:
+            if (
+                tools.may_become(name)
+                if found.end() == len(text)
+                else name in tools and MAY_CALL.match(text, found.end())
+            ):
                 return at
             if self._looks_for_actions and (
                 ACTION.startswith(name) if found.end() == len(text) else name == ACTION

@@ -453,7 +453,7 @@ class Scanner:
 
     def match(self, text: str, at: int = 0) -> re.Match[str] | None:
         """The tag that stands at `at`."""
-        return self._tag.match(text, at)
+        return self._tag.match(text, at) if self._first.match(text, at) else None
 
     def may_become(self, text: str, at: int = 0) -> bool:
         """Whether everything from `at` on may still become one tag."""
@@ -461,7 +461,7 @@ class Scanner:
             _INNER if text.startswith(_TOKENS, at) else 0
         ):
             return False
-        return self._part.fullmatch(text, at) is not None
+        return self._first.match(text, at) is not None and self._part.fullmatch(text, at) is not None
 
     def is_half(self, text: str, cut: bool) -> bool:
         """Whether the text at the end of a reply is a tag that was never finished, and no bracket of prose.
