@@ -1,7 +1,7 @@
 """What an engine's error means to the caller, whether it came as a status or in the stream. Pure.
 
-An engine's error text reaches a caller only with a 4xx that the caller can put right, cut to MAX_WORDS
-printable characters. For every other fault the caller gets a message of the gateway's, the status, and the code
+An engine's error text reaches a caller only with a 4xx that the caller can put right, and as `engine_words` cuts
+it. For every other fault the caller gets a message of the gateway's, the status, and the code
 if it is a plain word. The engine's text is not passed on, because it may hold prompts, paths and addresses.
 """
 
@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from app.errors.engine_words import MAX_WORDS, fit_for_callers
 from app.errors.tree import (
     ChoiceNotKept,
     ContextExceeded,
@@ -24,9 +25,6 @@ from app.errors.tree import (
 from app.stream.chunks import read_error
 from app.stream.events import Broken
 
-MAX_WORDS = 500
-"""Characters of an engine's own words."""
-
 _NOT_THE_CALLERS = (401, 403, 404, 407)
 """The engine does not know us, or is not where we think: the caller can do nothing about it."""
 _NO_SUCH_API = (404, 405, 501)
@@ -37,6 +35,7 @@ _CONTEXT_WORDS = (
     "is too large to process",  # llama-server, 500: a text to embed
     "maximum context length",  # vLLM and OpenAI, 400: the prompt, or it and max_tokens together
     "longer than the maximum model length",  # vLLM: the prompt
+    "longer than the model's context length",  # SGLang: the prompt
     "too long to fit into the model",  # vLLM
     "context length exceeded",
     "exceeds the context window",
@@ -46,6 +45,7 @@ _CONTEXT_WORDS = (
 _TOO_LONG = (
     "the conversation and its reply are longer than the engine's context: send less, or a smaller max_tokens"
 )
+_NO_REASON = "the engine refused the request and gave no reason that can be passed on; its log may have one"
 _OUR_VERDICTS: Mapping[str, type[UpstreamError]] = {e.code: e for e in (ReplyFiltered, ChoiceNotKept)}
 _EVERY_ENGINE_HAS = "/v1/chat/completions"
 _OUR_BUG = MannersError.code
@@ -138,7 +138,7 @@ def _read(body: bytes) -> Broken:
         data: Any = msgspec.json.decode(body)
         return read_error(data.get("error", data) if isinstance(data, dict) else data)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return read_error(body[:MAX_WORDS].decode("utf-8", "replace"))
+        return read_error(body.decode("utf-8", "replace"))
     except RecursionError:  # msgspec's, and str's of what it built
         return read_error("")
 
@@ -149,8 +149,7 @@ def _meaning(status: int, message: str, code: str) -> MannersError:
     if status not in _NOT_THE_CALLERS and is_context_exceeded(message, code):
         return ContextExceeded(_TOO_LONG, shared=status >= 500)
     if 400 <= status < 500 and status not in _NOT_THE_CALLERS:
-        said = "".join(c if c.isprintable() else " " for c in message[:MAX_WORDS]).strip()
-        return EngineRefused(said or "the engine refused the request", _word(code), status=status)
+        return EngineRefused(fit_for_callers(message) or _NO_REASON, _word(code), status=status)
     return EngineBroke(f"the engine answered {status}", "upstream_status")
 
 

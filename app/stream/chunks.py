@@ -60,7 +60,7 @@ MAX_COUNT = 2**53
 """Largest token count that is believed, and the largest whole number that every reader of JSON has."""
 MAX_COUNTS = 64
 """Most entries of a `usage` object, and of each object in it."""
-MAX_ERROR_CHARS = 500
+MAX_ERROR_CHARS = 4000
 """What is kept of an engine's error message."""
 
 

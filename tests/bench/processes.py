@@ -16,14 +16,6 @@ STOP_SECONDS = 8.0
 _SCHED_CLOCK = 2  # what clock_getcpuclockid(3) makes a clock id with
 
 
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def listens(port: int) -> bool:
     """Whether something accepts connections there."""
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.5):

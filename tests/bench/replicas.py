@@ -29,7 +29,8 @@ from deploy.drivers.embedded import EmbeddedEngine
 from deploy.engine.spec import EngineSpec
 from tests.app.house import NEVER, run
 from tests.bench import machine, peers
-from tests.bench.processes import Process, free_port, listens
+from tests.bench.processes import Process, listens
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 WEIGHTS = ROOT / "models" / "annie-nano-q4_k_m"

@@ -13,9 +13,10 @@ from time import monotonic, sleep
 from tests.bench import machine
 from tests.bench.figures import Sample, quantile
 from tests.bench.load import Plan, Result
-from tests.bench.processes import Process, free_port, listens
+from tests.bench.processes import Process, listens
 from tests.bench.script import OVERHEAD_CHUNKS
 from tests.bench.subjects import SUBJECTS, Missing, Subject
+from tests.ports import free_port
 
 LOAD_SECONDS = 180.0
 QUIET_CORES = 0.15

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from tests.bench import peers, script
-from tests.bench.processes import Process, free_port, listens
+from tests.bench.processes import Process, listens
+from tests.ports import free_port
 
 START_SECONDS = 90.0
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from gates.policy.load import load_policy
-from tests.bench.processes import free_port
 from tests.chain.settings import ROOT, Setting
 from tests.demo import place as demo
+from tests.ports import free_port
 
 HARDENED: Final = "annie-hardened"
 SUITE: Final = "annie-nano"

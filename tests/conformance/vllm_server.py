@@ -3,13 +3,13 @@
 import asyncio
 import os
 import signal
-import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.engine.probe import wait_until_streams
+from tests.ports import free_port
 from tests.scale import PATIENCE
 
 ROOT = Path(__file__).parents[2]
@@ -67,7 +67,7 @@ async def running(
     install: Install, name: str, args: Sequence[str], environment: Mapping[str, str], state: Path
 ) -> AsyncIterator[tuple[str, int]]:
     """Start it, wait until it streams, and end it with the block; gives its address and process id."""
-    url, log = f"http://127.0.0.1:{_free_port()}", state / f"{name}.log"
+    url, log = f"http://127.0.0.1:{free_port()}", state / f"{name}.log"
     state.mkdir(parents=True, exist_ok=True)
     # A group of its own, not a session: Linux's autogroup schedules by session, and a vLLM that spins on all cores
     # of a small machine kept the tests from running for as long as a reply takes (20 s were measured, 2 ms since).
@@ -128,9 +128,3 @@ async def _end(child: asyncio.subprocess.Process) -> None:
     with suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     await child.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])

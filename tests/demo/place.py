@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from gates.suite.load import FILES
-from tests.bench.processes import free_port
+from tests.ports import free_port
 
 MODELS: Final = Path(__file__).parents[2] / "models"
 POLICY: Final = Path(__file__).parent / "policy.toml"

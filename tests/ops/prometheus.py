@@ -3,7 +3,6 @@
 import asyncio
 import re
 import shutil
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ import aiohttp
 import pytest
 
 from tests.ops.facts import ALERTS, PROMETHEUS, RECORDING
+from tests.ports import free_port
 
 INSTALL = "needs prometheus: apt-get install -y --no-install-recommends prometheus"
 GRAFANA = {"$__rate_interval": "30s", "$model": ".*", "$engine": ".*"}
@@ -106,9 +106,7 @@ class Prometheus:
 async def prometheus(folder: Path, target: str, **settings: Any) -> AsyncIterator[Prometheus]:
     """Up and ready until the block ends. `target` is the gateway's operators' listener, host:port."""
     program, config = binary("prometheus"), derive(folder, target, **settings)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     argv = [
         f"--config.file={config}",
         f"--storage.tsdb.path={folder / 'data'}",

@@ -6,7 +6,6 @@ The engine's image is that of tests/docker: llama.cpp's real server. Prometheus 
 import asyncio
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from tests.ops.asking import QUESTION, until
 from tests.ops.conftest import BASE, IMAGE
 from tests.ops.facts import ROOT
 from tests.ops.test_compose import COMPOSE, INSTALL
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.ops, pytest.mark.timeout(1800)]
 
@@ -51,19 +51,12 @@ class Up:
         return str(self.api.logs(self.named("gateway")).decode())
 
 
-def free() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
 def up(daemon: Daemon, image: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     """The profile `cpu`, without what needs a registry."""
     if shutil.which("docker-compose") is None:
         pytest.skip(INSTALL)
-    folder, port = tmp_path_factory.mktemp("home"), free()
+    folder, port = tmp_path_factory.mktemp("home"), free_port()
     for name in ("state", "models"):
         (folder / name).mkdir()
     for name in ("api_keys", "grafana_password"):
@@ -71,7 +64,7 @@ def up(daemon: Daemon, image: dict[str, Any], tmp_path_factory: pytest.TempPathF
     given = {
         "COMPOSE_PROFILES": "cpu", "LLAMA_IMAGE_TAG": f"{ENGINE}:latest", "MANNERS_BASE_TAG": f"{BASE}:latest",
         "PROMETHEUS_IMAGE": NO_IMAGE, "GRAFANA_IMAGE": NO_IMAGE, "MANNERS_TAG": "latest", "MANNERS_HOME": folder,
-        "MANNERS_SECRETS": folder, "MANNERS_PORT": port, "MANNERS_ADMIN_PORT": free(),
+        "MANNERS_SECRETS": folder, "MANNERS_PORT": port, "MANNERS_ADMIN_PORT": free_port(),
     }  # fmt: skip
     mine = folder / "cpu.env"
     kept = {

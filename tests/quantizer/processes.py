@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import socket
 import sys
 import time
 from collections.abc import Callable
@@ -12,6 +11,8 @@ from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
+
+from tests.ports import free_port
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
@@ -23,9 +24,7 @@ def start(
     work: Callable[..., Any], *arguments: Any, count: int = 2, told: Path | None = None
 ) -> list[BaseProcess]:
     """Run a function in so many processes, as torchrun would start them. told: a file for what they write to stderr."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     made: list[BaseProcess] = [CONTEXT.Process(target=_run, args=(rank, count, port, told, work, arguments)) for rank in range(count)]  # fmt: skip
     for process in made:
         process.start()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ from quantizer.core.errors import CheckpointError, DataError, ExportError, Quant
 from quantizer.recipes.recipe import load_recipe  # noqa: E402
 from quantizer.train.checkpoint import Checkpoints  # noqa: E402
 from quantizer.train.run import CURVE, run  # noqa: E402
+from tests.ports import free_port  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 from tests.quantizer.learners import silent  # noqa: E402
 
@@ -228,9 +228,7 @@ def test_two_processes_make_the_steps_of_one(place: Path, tmp_path: Path) -> Non
 
 def torchrun(place: Path, out: Path, changes: list[str]) -> None:
     """The command in two processes, as torchrun starts them."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     given = ["--source", place / "qwen3", "--data", place / "data.jsonl", "--out", out, "--device", "cpu"]
     flags = [str(flag) for flag in given] + [f for change in (*SHORT, *changes) for f in ("--set", change)]
     shared = {

@@ -159,6 +159,7 @@ def open_in(folder: Path, told: Path) -> None:
     learner = Learner(skeleton(source), Train(quantized=False))
     shard.shard(learner, learner.model, world)
     load.fill_shards(learner, source, "cpu")
+    most[0] = max(most[0], anonymous() - before)  # on a busy machine the watcher may have slept since
     over.set()
     watcher.join()
     told.with_suffix(f".{world.rank}").write_text(str(most[0]))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
 from tests.reliability.wire import post
 from tests.scale import PATIENCE
 
@@ -46,12 +47,6 @@ def resident(process: subprocess.Popen[bytes]) -> int:
     """Bytes."""
     status = Path(f"/proc/{process.pid}/status").read_text()
     return 1024 * int(status.partition("VmRSS:")[2].split()[0])
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 WARM_UP = 0.3
-"""Share of the time that is not judged: caches, pools and the allocator fill in it."""
+"""Share of the time that is not judged: over an hour, caches and the allocator go on to fill in it."""
 GROWTH = {"rss_mib": 8.0, "tasks": 8.0, "descriptors": 8.0, "threads": 1.5}
 """How much the line may climb from the end of the warm-up to the end of the run."""
 AT_REST = {"tasks": 1.0, "descriptors": 2.0}

@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,6 +24,8 @@ from app.promotion.steps import HANDLERS
 from app.server import serve
 from tests.app.promotion.stage import passed_over
 
+THREADS = 6
+"""Of the loop's executor. All are started first: one that starts under load would look like a leak."""
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -48,6 +51,10 @@ async def _watch(path: Path) -> None:
 
 async def main(config: Path, samples: Path) -> None:
     """Serve until a signal."""
+    pool = ThreadPoolExecutor(THREADS)
+    barrier = threading.Barrier(THREADS)
+    list(pool.map(lambda _: barrier.wait(), range(THREADS)))
+    asyncio.get_running_loop().set_default_executor(pool)
     for verb in (Action.WARM, Action.PROBE):
         cast(dict[Action, Any], HANDLERS)[verb] = passed_over
     watch = asyncio.create_task(_watch(samples))

@@ -97,6 +97,7 @@ async def test_no_caller_sees_a_false_finish_when_the_live_engine_is_killed(
             assert reply["error"] and reply["finish"] is None
             assert reply["text"], "a stream that had shown nothing completes on the fallback"
             assert reply["engine"] == "live"
+        await house.log.until(STREAMS, "request")  # a request is counted after its last byte has left
         metrics = await house.metrics()
         moved = metrics("manners_failovers_total")
         assert metrics("manners_requests_total", outcome="ok") == len(whole)

@@ -51,6 +51,10 @@ SAID: dict[str, tuple[int, dict[str, Any]]] = {
         500,
         {"message": "The prompt (total length 9000) is too long to fit into the model (context length 4096)."},
     ),
+    "sglang": (
+        400,
+        {"message": "The input (12014 tokens) is longer than the model's context length (4096 tokens).", "code": 400},
+    ),
     "openai": (
         400,
         {"message": "This model's maximum context length is 4097 tokens.", "code": "context_length_exceeded"},

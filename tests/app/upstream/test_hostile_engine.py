@@ -401,9 +401,28 @@ async def test_what_an_engine_says_of_a_bad_request_is_cut_and_printable(home: H
         *status(422, {"error": {"message": "no\x1b[2J, " + "x" * 9000, "code": "internal_error"}})
     )
     error = (await home.ask()).error
-    assert error["message"].startswith("no [2J, xxx")
+    assert error["message"].startswith("no, xxx")
     assert len(error["message"]) <= 500
     assert error["code"] == "engine_error"
+
+
+TRACED = f'top_p is 7\n\n  File "/venv/lib/{SECRET}.py", line 12, in answer\n    POST /v1/chat/completions {SECRET}'
+TRACED_REFUSALS: dict[str, tuple[Step, ...]] = {
+    "a status, as SGLang": status(400, {"object": "error", "message": TRACED, "code": 400}),
+    "a status, as vLLM": status(422, {"error": {"message": TRACED, "code": 422}}),
+    "a status, no JSON": status(400, TRACED.encode(), "text/plain"),
+    "in the stream": (Head(), Say(event({"error": {"message": TRACED, "code": 400}}))),
+}
+
+
+@pytest.mark.parametrize("name", TRACED_REFUSALS)
+async def test_of_a_bad_request_no_trace_and_no_path_is_passed_on(home: House, name: str) -> None:
+    home.engine.play(*TRACED_REFUSALS[name])
+    answer = await home.ask(stream=True)
+    assert answer.error["message"] == "top_p is 7"
+    assert b"secret" not in answer.raw
+    await home.booked()
+    assert "secret" not in json.dumps(home.log.lines)
 
 
 async def test_an_engine_that_is_not_there_gives_no_address_away(tmp_path: Path) -> None:
