@@ -22,6 +22,10 @@ _HEAD = re.compile(
 _LONGEST_HEAD = 256
 
 
+MAY_CALL = re.compile(r"\(|[ \t]{0,2}+:?[ \t]{0,2}+(?:\{|\Z)")
+"""What stands behind a name that may still begin a call: most lines that begin with a tool's name need no `NamedCall`."""
+
+
 class NamedCall(BareCall):
     """`feed` it a line from a tool's name on until it is `done`; what it gives back is not its own."""
 
@@ -30,17 +34,21 @@ class NamedCall(BareCall):
         self._scan = Brackets()
         self._is_python = True
 
-    def _may_be_loose(self, char: str) -> bool:
-        """Whether a tool's name, and what makes a call of it, may begin so."""
+    def _in_head(self, text: str) -> str:
+        """A tool's name, and what makes a call of it: once that is there, all of it is to be fed again."""
         assert self._head is not None
-        head = self._head = self._head + char
+        head = self._head + text
         found, tools = _HEAD.match(head), self._rules.tools
-        if found is None or found.end() != len(head) or len(head) > _LONGEST_HEAD:
-            return False
-        if found["value"] or found["named"]:
-            self._head = None
-        name = found["name"]
-        return tools.may_become(name) if name == head else name in tools
+        size, name = (found.end(), found["name"]) if found else (0, "")
+        is_begun = size <= _LONGEST_HEAD and (tools.may_become(name) if name == head else name in tools)
+        if found and is_begun and (found["value"] or found["named"]):
+            self._head, self._raw = None, []
+            return head
+        if is_begun and size == len(head):
+            self._head, self._raw = head, [head]
+            return ""
+        self._raw, self.done = [head], True
+        return self._as_text()
 
     def _calls(self, raw: str) -> list[Call]:
         found = _HEAD.match(raw)
@@ -53,9 +61,14 @@ class NamedCall(BareCall):
         return [Call(*call) for call in python_calls(f"[{raw}]")]
 
     def _end(self, rest: str, out: list[Segment]) -> str:
-        """The value is whole. Without calls it was meant as one, and is none."""
-        self._whole = self._calls("".join(self._raw))
+        """The value is whole. What stands behind it decides, before anybody reads it."""
+        self._whole = []
         return self._behind(rest, out)
+
+    def _hand_on(self, out: list[Segment]) -> None:
+        """Without calls it was meant as one, and is none."""
+        self._whole = self._calls("".join(self._raw))
+        super()._hand_on(out)
 
     def _names_a_tool(self, raw: str) -> bool:
         """Its head has shown that."""

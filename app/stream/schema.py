@@ -2,6 +2,7 @@
 
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 from urllib.parse import unquote
@@ -35,6 +36,7 @@ class Tools:
             if isinstance(function, Mapping) and isinstance(function.get("name"), str):
                 parameters = function.get("parameters")
                 self._parameters[function["name"]] = parameters if isinstance(parameters, Mapping) else {}
+        self._names = sorted(self._parameters)
 
     def __contains__(self, name: object) -> bool:
         return name in self._parameters
@@ -44,7 +46,8 @@ class Tools:
 
     def may_become(self, begun: str) -> bool:
         """Whether some tool's name begins so."""
-        return any(name.startswith(begun) for name in self._parameters)
+        at = bisect_left(self._names, begun)
+        return at < len(self._names) and self._names[at].startswith(begun)
 
     def types(self, function: str, argument: str) -> frozenset[str]:
         """JSON types that the schema allows here; without a schema, text is text."""

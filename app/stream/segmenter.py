@@ -34,12 +34,13 @@ from app.stream.events import (
 from app.stream.fences import CALL_FENCE, CallFence, Fences
 from app.stream.jsonscan import NotJSON
 from app.stream.loose_calls import Brackets
-from app.stream.named_calls import NamedCall
+from app.stream.named_calls import MAY_CALL, NamedCall
+from app.stream.open_thoughts import OpenThoughts
 from app.stream.react_calls import ACTION, ReActCall
 from app.stream.schema import CallRules
-from app.stream.tags import ALL_CALL_FAMILIES, CALL_ENDERS, CALL_OPENERS, TagSet, tag_set
+from app.stream.tags import ALL_CALL_FAMILIES, CALL_ENDERS, CALL_OPENERS, TagSet, family_of, tag_set
 
-_CLOSERS = ("close", "end", "final")
+_CLOSERS = ("close", "end", "final", "answer_end")
 _OPENERS = ("open", "start", "answer")
 
 _BEHIND_CALL = " \t\r\n\f\v},;"
@@ -59,7 +60,7 @@ _ELEMENT = re.compile(r"<(function|parameter)(?=[\s>])")
 """Opening tags in XML whose end tags look like those of a call. The scanner holds such a tag until it is known to be none,
 so that it is said in one piece."""
 
-_BLOCK = 512
+_BLOCK = 128
 """Characters that are read at once: behind each tag the rest of them is copied, so a long delta goes in
 blocks, which keeps the work linear. No outcome depends on where a text is cut."""
 
@@ -84,8 +85,7 @@ class Segmenter:
         self._held = ""  # a suffix that may become a tag
         self._seam: list[tuple[bool, str]] = []  # (from the reasoning field, text) of a tag split over fields
         self._last = ""  # the character before _held, to know a quoted tag
-        self._depth = 0  # of the think tags that are open
-        self._answers = 0  # of a tool, among them
+        self._open = OpenThoughts()  # between think tags
         self._field = False  # the last text came in the engine's reasoning field
         self._suspect: list[str] | None = None  # the thought since something like a call in it
         self._block: CallBlock | BareCall | CallFence | ReActCall | None = None
@@ -168,7 +168,7 @@ class Segmenter:
     @property
     def is_thinking(self) -> bool:
         """Whether we are in a thought."""
-        return self._field or self._depth > 0
+        return self._field or bool(self._open)
 
     @property
     def has_call(self) -> bool:
@@ -180,7 +180,7 @@ class Segmenter:
         out = self._interrupt()
         if self._field:
             self._turn(False, out)
-        elif self._depth:
+        elif self._open:
             self._end_thought(out)
         else:
             self._retract(out)
@@ -265,7 +265,8 @@ class Segmenter:
         if self._block is not None:
             self._close_block("interrupted", out)
         self._end_suspect(out)
-        self._depth, self._answers, self._field, self._fences_of_thought = 0, 0, field, Fences()
+        self._open.clear()
+        self._field, self._fences_of_thought = field, Fences()
         self._state = self._in_thought if field else self._in_speech
         self._last, self._plain_json = "", 0
         self._begin_line()
@@ -285,7 +286,7 @@ class Segmenter:
         elif self._field and role in ("close", "final"):
             self._retract(out)
         elif not self._field and role in _OPENERS:
-            self._open_thought(role)
+            self._open_thought(match)
 
     def _interrupt(self) -> list[Segment]:
         """Something that is no text: what is held goes before it."""
@@ -402,7 +403,11 @@ class Segmenter:
             at, name = found.start("name"), found["name"]
             if at < self._plain_json or not self._begins_line(text, at):
                 continue
-            if tools.may_become(name) if found.end() == len(text) else name in tools:
+            if (
+                tools.may_become(name)
+                if found.end() == len(text)
+                else name in tools and MAY_CALL.match(text, found.end())
+            ):
                 return at
             if self._looks_for_actions and (
                 ACTION.startswith(name) if found.end() == len(text) else name == ACTION
@@ -491,14 +496,15 @@ class Segmenter:
         """A think tag in speech."""
         role = match.lastgroup
         if role in _OPENERS:
-            self._open_thought(role)
+            self._open_thought(match)
         elif role == "close" or (role == "final" and self._said and not self._final_seen):
             self._retract(out)
         self._final_seen = self._final_seen or role == "final"
         self._last = ">"
 
-    def _open_thought(self, role: str) -> None:
-        self._depth, self._answers, self._fences_of_thought = 1, int(role == "answer"), Fences()
+    def _open_thought(self, tag: re.Match[str]) -> None:
+        self._open.open(family_of(tag))
+        self._fences_of_thought = Fences()
         self._state = self._in_thought
         self._plain_json = 0
         self._begin_line()
@@ -535,40 +541,39 @@ class Segmenter:
             self._held = text[cut:]
             return ""
         role = match.lastgroup
-        if role == "answer_end" and self._answers:
-            self._answers, role = self._answers - 1, "close"
-        if self._suspect is not None and role not in _CLOSERS:
-            self._suspect.append(match[0])
         self._last = ">"
+        if role in _CLOSERS and self._close_tag(match, out):
+            return text[match.end() :]
+        if self._suspect is not None:
+            self._suspect.append(match[0])
         if role in CALL_OPENERS or role in CALL_ENDERS:
             if self._suspect is None and (role in CALL_ENDERS or self._fences_of_thought.inside):
                 self._ponder(match[0], out)
             elif self._suspect is None:
                 self._suspect = [match[0]]
-        elif role == "open" or role == "answer":
-            self._depth += 1
-            self._answers += role == "answer"
-        elif role == "start":
-            self._depth = max(self._depth, 1)
-        elif role in _CLOSERS:
-            self._close_tag(role == "final", out)
+        elif role == "open" or role == "answer" or (role == "start" and not self._open):
+            self._open.open(family_of(match))
         return text[match.end() :]
 
-    def _close_tag(self, final: bool, out: list[Segment]) -> None:
-        """A closing tag in a thought. In the engine's own field it ends nothing but what it belongs to."""
-        first, self._final_seen = final and not self._final_seen, self._final_seen or final
-        if self._field and (final or not self._depth):
-            self._depth = 0
+    def _close_tag(self, tag: re.Match[str], out: list[Segment]) -> bool:
+        """A closing tag in a thought; returns whether it ended one. In the engine's own field it ends nothing but what it belongs to."""
+        is_final, family = tag.lastgroup == "final", family_of(tag)
+        of_field = self._field and not self._open
+        if of_field and tag.lastgroup == "answer_end":
+            return False
+        if not of_field and not (self._open.close_all(family) if is_final else self._open.close(family)):
+            return False
+        is_first, self._final_seen = is_final and not self._final_seen, self._final_seen or is_final
+        if of_field or (self._field and is_final):
             self._end_suspect(out)
             out.append(Retract(field=True))
-            return
-        self._depth = 0 if final else self._depth - 1
-        if self._suspect is not None and self._depth:
+        elif self._open:
             self._end_suspect(out)
-        if not self._depth and not self._field:
+        elif not self._field:
             self._end_thought(out)
-            if first and self._said:  # whatever was said before the header of the answer is no answer
+            if is_first and self._said:  # whatever was said before the header of the answer is no answer
                 self._retract(out)
+        return True
 
     def _ponder(self, text: str, out: list[Segment]) -> None:
         if not text:
@@ -583,7 +588,7 @@ class Segmenter:
 
     @property
     def _kind(self) -> str:
-        return "field" if self._field and not self._depth else "tag"
+        return "field" if self._field and not self._open else "tag"
 
     def _end_suspect(self, out: list[Segment]) -> None:
         """What looked like a call in the thought was only a thought."""
@@ -593,8 +598,8 @@ class Segmenter:
 
     def _end_thought(self, out: list[Segment]) -> None:
         self._end_suspect(out)
-        self._depth, self._answers, self._state = 0, 0, self._in_speech
-        self._strip = True
+        self._open.clear()
+        self._state, self._strip = self._in_speech, True
         out.append(ThoughtEnd(tagged=True))
 
     def _end_unclosed_thought(self, reason: str, out: list[Segment]) -> None:
@@ -607,7 +612,8 @@ class Segmenter:
             found = [*inner.feed(Text(self._choice, "".join(suspect))), *inner.close(reason)]
             out.extend(self._in_mind(segment) for segment in found)
         self._end_suspect(out)
-        self._depth, self._answers, self._field, self._state = 0, 0, False, self._in_speech
+        self._open.clear()
+        self._field, self._state = False, self._in_speech
 
     def _in_mind(self, segment: Segment) -> Segment:
         """A segment of what looked like a call, in a thought that never ends: the call counts, the rest is thought."""

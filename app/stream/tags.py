@@ -18,7 +18,7 @@ Role = Literal[
     "open", "close", "start", "final", "end", "empty", "answer", "answer_end",
     "call", "calls", "token", "function", "parameter", "call_end", "function_end", "parameter_end",
 ]  # fmt: skip
-"""What a tag does. `open`/`close`: a thought begins or ends; they nest. `start`: a header or channel
+"""What a tag does. `open`/`close`: a thought begins or ends; they nest by family (`app.stream.open_thoughts`). `start`: a header or channel
 that is no speech begins; it does not nest. `final`: what follows is for the user, whatever came before.
 `end`: ends a thought, and means nothing in speech. `empty`: an empty thought in one tag. `answer`: what a tool answered
 begins, which is a thought; `answer_end` ends that alone, and means nothing elsewhere.
@@ -40,6 +40,14 @@ class Family(Struct, frozen=True):
     ends: tuple[str, ...] = ()
     answers: tuple[str, ...] = ()
     answer_ends: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """Families of one kind are mixed up by models: the bracket that their tags begin with, or `answer`."""
+        if self.answers:
+            return "answer"
+        first = next(iter(self.opens + self.starts + self.finals + self.ends))
+        return "<|" if first.startswith("<|") else first[0]
 
 
 def _xml(name: str) -> Family:
@@ -141,6 +149,12 @@ FAMILIES: dict[str, Family] = {
 tags is anything that a voice could speak."""
 
 ALL_FAMILIES = tuple(FAMILIES)
+_KINDS = {name: family.kind for name, family in FAMILIES.items()}
+
+
+def kind_of_family(name: str) -> str:
+    """What kind of tags this family has; "" for none."""
+    return _KINDS.get(name, "")
 
 
 class CallFamily(Struct, frozen=True):
@@ -367,21 +381,37 @@ def _initial(atoms: _Atoms) -> str:
     return next(a for a in atoms[1:] if a not in (_SPACE, _SLASH))[-1:].lower()
 
 
-def _any_of(tags: Mapping[Role, Sequence[_Atoms]], initial: str | None = None) -> re.Pattern[str]:
+_Forms = Mapping[str, Sequence[_Atoms]]
+"""The tags of one role, by the family that they belong to."""
+_OF = "_of_"
+"""Between role and family in the name of a group."""
+
+
+def _any_of(tags: Mapping[Role, _Forms], initial: str | None = None) -> re.Pattern[str]:
     """One of these tags, its Role as the group; with `initial`, one whose name begins so."""
     groups = []
     for role in _ORDER:
-        forms = (a for a in tags.get(role, ()) if initial is None or _initial(a) == initial)
-        if written := "|".join("".join(a) for a in forms):
-            groups.append(f"(?P<{role}>{written})")
+        written = []
+        for family, forms in tags.get(role, {}).items():
+            if chosen := "|".join("".join(a) for a in forms if initial is None or _initial(a) == initial):
+                written.append(f"(?P<{role}{_OF}{family}>{chosen})")
+        if written:
+            groups.append(f"(?P<{role}>{'|'.join(written)})")
     return re.compile("|".join(groups) or r"(?!)", re.IGNORECASE)
+
+
+def family_of(tag: re.Match[str]) -> str:
+    """The family that a tag belongs to, which the scanner found."""
+    begin = f"{tag.lastgroup}{_OF}"
+    groups = tag.re.groupindex.items()
+    return next(name for name, at in groups if name.startswith(begin) and tag[at] is not None)[len(begin) :]
 
 
 class Scanner:
     """Finds the tags of some roles in text that arrives in pieces."""
 
-    def __init__(self, tags: Mapping[Role, Sequence[_Atoms]]) -> None:
-        forms = [a for role in tags.values() for a in role]
+    def __init__(self, tags: Mapping[Role, _Forms]) -> None:
+        forms = [a for role in tags.values() for family in role.values() for a in family]
         flags = re.IGNORECASE
         self._tag = _any_of(tags)
         # A candidate is compared with the tags whose names begin as it does, and not with all.
@@ -423,7 +453,7 @@ class Scanner:
 
     def match(self, text: str, at: int = 0) -> re.Match[str] | None:
         """The tag that stands at `at`."""
-        return self._tag.match(text, at)
+        return self._tag.match(text, at) if self._first.match(text, at) else None
 
     def may_become(self, text: str, at: int = 0) -> bool:
         """Whether everything from `at` on may still become one tag."""
@@ -431,7 +461,7 @@ class Scanner:
             _INNER if text.startswith(_TOKENS, at) else 0
         ):
             return False
-        return self._part.fullmatch(text, at) is not None
+        return self._first.match(text, at) is not None and self._part.fullmatch(text, at) is not None
 
     def is_half(self, text: str, cut: bool) -> bool:
         """Whether the text at the end of a reply is a tag that was never finished, and no bracket of prose.
@@ -464,42 +494,45 @@ class TagSet:
 
 @lru_cache(maxsize=64)
 def _scanner(families: tuple[str, ...], calls: tuple[str, ...]) -> Scanner:
-    chosen = [FAMILIES[name] for name in families]
-    forms: dict[Role, list[_Atoms]] = {
-        "open": [a for f in chosen for tag in f.opens for a in _atoms(tag)],
-        "close": [a for f in chosen for tag in f.closes for a in _atoms(tag)],
-        "empty": [
-            _empty(tag)
-            for f in chosen
-            for tag in (*f.opens, *f.answers)
-            if tag.endswith(">") and "|" not in tag
-        ],
-        "final": [a for f in chosen for tag in f.finals for a in _atoms(tag)],
-        "start": [a for f in chosen for tag in f.starts for a in _atoms(tag)],
-        "end": [a for f in chosen for tag in f.ends for a in _atoms(tag)],
-        "answer": [a for f in chosen for tag in f.answers for a in _atoms(tag)],
-        "answer_end": [a for f in chosen for tag in f.answer_ends for a in _atoms(tag)],
+    chosen = {name: FAMILIES[name] for name in families}
+    forms: dict[Role, dict[str, list[_Atoms]]] = {
+        "open": _written({name: f.opens for name, f in chosen.items()}),
+        "close": _written({name: f.closes for name, f in chosen.items()}),
+        "empty": {
+            name: [_empty(tag) for tag in (*f.opens, *f.answers) if tag.endswith(">") and "|" not in tag]
+            for name, f in chosen.items()
+        },
+        "final": _written({name: f.finals for name, f in chosen.items()}),
+        "start": _written({name: f.starts for name, f in chosen.items()}),
+        "end": _written({name: f.ends for name, f in chosen.items()}),
+        "answer": _written({name: f.answers for name, f in chosen.items()}),
+        "answer_end": _written({name: f.answer_ends for name, f in chosen.items()}),
     }
-    return Scanner(forms | _call_forms(CALL_FAMILIES[name] for name in calls))
+    return Scanner(forms | _call_forms(calls))
 
 
-def _call_forms(families: Iterable[CallFamily]) -> dict[Role, list[_Atoms]]:
-    chosen = list(families)
+def _written(tags: Mapping[str, Iterable[str]]) -> dict[str, list[_Atoms]]:
+    """Every written form of the tags of each family."""
+    return {family: [a for tag in some for a in _atoms(tag)] for family, some in tags.items()}
+
+
+def _call_forms(families: Iterable[str]) -> dict[Role, dict[str, list[_Atoms]]]:
+    chosen = {name: CALL_FAMILIES[name] for name in families}
     return {
-        "call": [a for f in chosen for tag in f.call for a in _atoms(tag)],
-        "calls": [a for f in chosen for tag in f.calls for a in _atoms(tag)],
-        "token": [a for f in chosen for tag in f.token for a in _atoms(tag)],
-        "function": [a for f in chosen for tag in f.function for a in _atoms(tag)],
-        "parameter": [a for f in chosen for tag in f.parameter for a in _atoms(tag)],
-        "call_end": [a for f in chosen for tag in f.call_end for a in _atoms(tag)],
-        "function_end": [a for f in chosen for tag in f.function_end for a in _atoms(tag)],
-        "parameter_end": [a for f in chosen for tag in f.parameter_end for a in _atoms(tag)],
+        "call": _written({name: f.call for name, f in chosen.items()}),
+        "calls": _written({name: f.calls for name, f in chosen.items()}),
+        "token": _written({name: f.token for name, f in chosen.items()}),
+        "function": _written({name: f.function for name, f in chosen.items()}),
+        "parameter": _written({name: f.parameter for name, f in chosen.items()}),
+        "call_end": _written({name: f.call_end for name, f in chosen.items()}),
+        "function_end": _written({name: f.function_end for name, f in chosen.items()}),
+        "parameter_end": _written({name: f.parameter_end for name, f in chosen.items()}),
     }
 
 
 def call_scanner() -> Scanner:
     """Finds the tags of calls alone, of every family."""
-    return Scanner(_call_forms(CALL_FAMILIES.values()))
+    return Scanner(_call_forms(CALL_FAMILIES))
 
 
 @lru_cache(maxsize=64)

@@ -166,6 +166,25 @@ def nested_thought(draw: Draw, words: Words) -> tuple[Piece, ...]:
     return (Piece("content", text, secrets=(Secret(one), Secret(two), Secret(three))),)
 
 
+OTHERS = (
+    ("[THINK]", "[/THINK]"),
+    ("<tool_response>", "</tool_response>"),
+    ("<|think|>", "<|/think|>"),
+    ("<internal>", "</internal>"),
+)
+"""Families none of which is one of the first four."""
+
+
+def knotted_thought(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    """A closing tag of the outer thought stands in the inner one, or one that nothing opened."""
+    opener, closer = FAMILIES[draw.below(4)]
+    inner, end = draw.pick(OTHERS)
+    foreign = draw.pick((closer, *(tag for _, tag in OTHERS if tag != end)))
+    one, two, three, four = (words.secret() for _ in range(4))
+    text = f"{opener}{one}{inner}{two}{foreign}{three}{end}{four}{closer}"
+    return (Piece("content", text, secrets=tuple(Secret(word) for word in (one, two, three, four))),)
+
+
 def open_thought(draw: Draw, words: Words) -> tuple[Piece, ...]:
     opener, _ = draw.pick(FAMILIES)
     word = words.secret()
@@ -496,7 +515,7 @@ def stray(draw: Draw, words: Words) -> tuple[Piece, ...]:
 
 
 MAKERS: tuple[Maker, ...] = (
-    prose, prose, closed_thought, nested_thought, open_thought, orphan_closer, reasoning, blank_reasoning,
+    prose, prose, closed_thought, nested_thought, knotted_thought, open_thought, orphan_closer, reasoning, blank_reasoning,
     reasoning_with_tags, closer_over_fields, opener_over_fields, hermes_call, xml_call, native_call,
     native_call_and_tags, broken_call, broken_arguments, unclosed_call, fenced_call, fenced_code, mentioned_tag,
     stray, call_in_thought, mused_call, bare_tag, call_of_any_form, call_of_any_form, named_call, python_call, line_of_a_call, named_prose, broken_bare_call,

@@ -384,15 +384,59 @@ DEAREST = 80
 """Steps for a character of them; a bracket that is read as the beginning of a call takes hundreds."""
 
 
-@pytest.mark.parametrize("tools", [False, True], ids=["without tools", "with tools"])
-def test_brackets_that_begin_no_call_are_passed_over_at_once(counted: Counted, tools: bool) -> None:
+def steps_for_a_character(
+    counted: Counted, units: list[str], prefix: str, tools: bool, size: int
+) -> dict[str, float]:
+    """What the whole core does for each unit that is said again and again, without what a reply costs by itself."""
+
     def steps(unit: str, size: int) -> int:
         feed = pipeline(counted, tools=tools, thinking=False, guard=0, field="content")
-        return counted.steps(lambda: [feed(piece) for piece in until_the_end("Hi. ", unit, LONG)(size)])
+        return counted.steps(lambda: [feed(piece) for piece in until_the_end(prefix, unit, LONG)(size)])
 
+    steps(" a", LONG)  # patterns are compiled once
     fixed = steps(" a", LONG)
-    figures = {unit: (steps(unit, 2 * LONG) - fixed) / (2 * LONG) for unit in BRACKETS}
+    return {unit: (steps(unit, size) - fixed) / size for unit in units}
+
+
+@pytest.mark.parametrize("tools", [False, True], ids=["without tools", "with tools"])
+def test_brackets_that_begin_no_call_are_passed_over_at_once(counted: Counted, tools: bool) -> None:
+    figures = steps_for_a_character(counted, BRACKETS, "Hi. ", tools, 2 * LONG)
     assert not {unit: figure for unit, figure in figures.items() if figure > DEAREST}
+
+
+NAMES = [
+    "now is it\n",
+    "now\n",
+    "now\r\n",
+    "  now\n",
+    "\nnow",
+    "nowx\n",
+    "n\n",
+    "now: it\n",
+    "now[\n",
+    "now.\n",
+]
+VALUES = ["now()x\n", "now {}x\n", "now: {}x\n", "run(x=1) b\n", "now(as ever)\n", "now(\n\n", "now(x\n", "now(((\n", "now(1)\n", "now{\n", "Action\n", "Action: now\n"]  # fmt: skip
+DEAREST_NAME, DEAREST_VALUE = 120, 300
+"""Steps for a character of them; where a name alone is read as the beginning of a call, it takes some 600."""
+
+
+@pytest.mark.slow  # every step of the whole core is counted
+def test_lines_that_begin_with_a_tools_name_and_are_no_call_cost_little(counted: Counted) -> None:
+    for units, dearest in ((NAMES, DEAREST_NAME), (VALUES, DEAREST_VALUE)):
+        for size in (2 * LONG, 8 * LONG):
+            figures = steps_for_a_character(counted, units, "Hi.\n", True, size)
+            assert not {unit: figure for unit, figure in figures.items() if figure > dearest}
+
+
+def test_many_tools_make_no_name_dearer(counted: Counted) -> None:
+    """Which names a text may become is not looked for in all of them."""
+
+    def steps(count: int) -> int:
+        tools = counted("app.stream.schema").Tools([{"function": {"name": f"now_{n}"}} for n in range(count)])
+        return counted.steps(lambda: [tools.may_become(begun) for begun in ("n", "now_", "x")])
+
+    assert steps(1000) < 2 * steps(10)
 
 
 def self_references(size: int) -> Any:

@@ -5,18 +5,22 @@ sizes, streamed and not, and must be heard the same each time.
 """
 
 from dataclasses import dataclass
+from itertools import product
+from random import Random
 from typing import Any, get_args
 
 import msgspec
 import pytest
 
-from app.stream.events import CallArguments, CallStart, Done, Finish, Text
+from app.stream.events import CallArguments, CallStart, Done, Event, Finish, Text
 from app.stream.holdback import FILTERED, UNBOUNDED
+from app.stream.open_thoughts import DEEPEST
 from app.stream.pipeline import Pipeline
 from app.stream.segmenter import Segmenter
 from app.stream.tags import _ORDER, ALL_CALL_FAMILIES, ALL_FAMILIES, CALL_FAMILIES, FAMILIES, Role, tag_set
 from tests.app.stream.wire import Heard, chunk, event, heard_streaming, policy, run, stream
 from tests.looped import looped
+from tests.scale import scaled
 
 Part = str | tuple[str, str]
 """Content, or (reasoning, content) of the fields in turn."""
@@ -58,6 +62,19 @@ CARD = (
 THOUGHTS = [
     case("nested", "<think>SECRET<think>SECRET</think>SECRET</think>Hi.", content="Hi."),
     case("nested in three families", "<think>SECRET[THINK]SECRET<seed:think>SECRET</seed:think>SECRET[/THINK]SECRET</think>Hi.", content="Hi."),
+    case("a foreign closer inside a tool's answer", "<think><tool_response>SECRET</think>SECRET</tool_response>SECRET</think>Hi.", content="Hi."),
+    case("the same the other way round", "<tool_response>SECRET<think>SECRET</tool_response>SECRET</think>SECRET</tool_response>Hi.", content="Hi."),
+    case("a foreign closer inside a nested thought", "<think>SECRET[THINK]SECRET</think>SECRET[/THINK]SECRET</think>Hi.", content="Hi."),
+    case("one of the same kind", "<think>SECRET<thinking>SECRET</think>SECRET</thinking>SECRET</think>Hi.", content="Hi."),
+    case("one that nothing opened", "<think>SECRET[/THINK]SECRET</tool_response>SECRET</think>Hi.", content="Hi."),
+    case("one of the same kind that nothing opened, in a nested thought", "<think>SECRET<thinking>SECRET</reasoning>SECRET</thinking>SECRET</think>Hi.", content="Hi."),
+    case("three families in a knot", "<think>a[THINK]b<tool_result>c[/THINK]SECRET</think>SECRET</tool_result>SECRET[/THINK]SECRET</think>Hi.", content="Hi."),
+    case("a tag of the same kind ends the only thought", "<thinking>SECRET</think>Hi. <reasoning>SECRET</thinking>Bye.", content="Hi. Bye."),
+    case("a tool's answer that ends by another name", "<tool_response>SECRET</tool_result>Hi.", content="Hi."),
+    case("a foreign closer in a tool's answer that never ends", "Hi.<tool_response>SECRET</think>SECRET", content="Hi."),
+    case("an answer's header in a thought of other tags", "<think>SECRET<|channel|>final<|message|>SECRET<|end|>SECRET</think>Hi.", content="Hi."),
+    case("an answer's header ends all thoughts of its kind", "<|channel|>analysis<|message|>SECRET<|think|>SECRET<|channel|>final<|message|>Hi.", content="Hi."),
+    case("an end of a message in a thought of other tags", "<think>SECRET<|end|>SECRET</think>Hi.", content="Hi."),
     case("nested thrice", "<think>a<think>b<think>c</think>SECRET</think>SECRET</think>Hi.", content="Hi."),
     case("an orphan closer at the start", "SECRET</think>Hi.", content="Hi."),
     case("an orphan closer behind a thought", "<think>a</think>SECRET</think>Hi.", content="Hi."),
@@ -256,6 +273,76 @@ def test_held_to_its_end_nothing_leaks_on_any_cut(one: Case, size: int | None) -
 @pytest.mark.parametrize("one", OF_EACH_FAMILY, ids=lambda c: c.name)
 def test_every_family_is_known_without_tools_too(one: Case, size: int | None) -> None:
     check(one, *hear(one, size, guard=160, tools=False))
+
+
+THINKING = tuple(name for name, family in FAMILIES.items() if family.opens or family.answers)
+Step = tuple[str, str]
+"""A family, and its tag to write: `open` or `close`; `word` for a word."""
+
+
+def where_it_ends(steps: list[Step], begin: int, depth: int = 0) -> int:
+    """The step that ends the thought which step `begin` opens; len(steps) if none does."""
+    family, at = steps[begin][0], begin + 1
+    while at < len(steps):
+        other, what = steps[at]
+        mixed_up = depth == 0 and FAMILIES[other].kind == FAMILIES[family].kind
+        if what == "close" and (other == family or mixed_up):
+            return at
+        at = (where_it_ends(steps, at, depth + 1) if what == "open" else at) + 1
+    return len(steps)
+
+
+def written_out(steps: list[Step]) -> tuple[str, str]:
+    """The steps as a model writes them, and the words that are heard; a closing tag in speech is left out."""
+    said, heard, until = "", "", -1
+    for at, (family, what) in enumerate(steps):
+        tags = FAMILIES[family]
+        if what == "word":
+            said += f"w{at}. "
+            heard += f"w{at}. " if at > until else ""
+        elif what == "open":
+            until = where_it_ends(steps, at) if at > until else until
+            said += (tags.opens + tags.answers)[at % len(tags.opens + tags.answers)]
+        elif at <= until:
+            said += (tags.closes + tags.answer_ends)[at % len(tags.closes + tags.answer_ends)]
+    return said, heard
+
+
+def heard_of(*parts: str) -> str:
+    """What is said of a text that came in these parts, without any hold-back."""
+    segmenter = Segmenter(0, tag_set(ALL_FAMILIES, ALL_CALL_FAMILIES), policy().call_rules)
+    events: list[Event] = [*(Text(0, part) for part in parts if part), Finish(0, "stop")]
+    segments = [made for event in events for made in segmenter.feed(event)]
+    return "".join(made.text for made in segments if isinstance(made, Text))
+
+
+@looped("families", [("think", "tool_response"), ("think", "thinking"), ("mistral", "think")])
+def test_no_closing_tag_of_another_family_opens_the_mouth(families: tuple[str, str]) -> None:
+    """In every order of five tags of two families, the first of them an opening one."""
+    tags = list(product(families, ("open", "close")))
+    for knot in product(tags, repeat=4):
+        steps = [step for tag in ((families[0], "open"), *knot) for step in (tag, ("think", "word"))]
+        said, heard = written_out(steps)
+        assert heard_of(said) == heard, said
+
+
+@looped("seed", range(scaled(60, 2000)))
+def test_nor_does_one_of_three_families_wherever_the_stream_is_cut(seed: int) -> None:
+    drawn = Random(seed)
+    families = drawn.sample(THINKING, 3)
+    whats = ("open", "close", "close", "word", "word")
+    steps = [(families[0], "open"), *((drawn.choice(families), drawn.choice(whats)) for _ in range(12))]
+    said, heard = written_out(steps)
+    for cut in range(len(said)):
+        assert heard_of(said[:cut], said[cut:]) == heard, (said, cut)
+
+
+def test_thoughts_that_nest_without_end_are_never_said() -> None:
+    deep = "".join(f"{FAMILIES[name].opens[0]}a" for name in ("think", "mistral")) * DEEPEST
+    ends = "".join(f"{FAMILIES[name].closes[0]}a" for name in ("mistral", "think")) * DEEPEST
+    assert heard_streaming(stream(deep + ends + "a"), policy()).content == ""
+    same = "<think>a" * 5000 + "</think>" * 5000 + "Hi."
+    assert heard_streaming(stream(same), policy()).content == "Hi."
 
 
 ORPHANS = ("orphan closer", "orphan closers", "takes back", "the prompt wrote", "both fields", "over three")
