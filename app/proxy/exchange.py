@@ -60,7 +60,7 @@ class Exchange:
         keepalive: KeepAlive | None,
         make_writer: Callable[[EngineReply], ReplyWriter] | None = None,
     ) -> None:
-        self._make_writer = make_writer or self._own_writer
+        self._make_writer = make_writer
         self._context = context
         self._deadlines = deadlines
         self._send = send
@@ -139,7 +139,7 @@ class Exchange:
     def sent(self, reply: EngineReply) -> None:
         """See `Taker`. A reply that takes the place of another one leaves it as it is until the engine answers."""
         if not self._has_answered:
-            self._writer = self._make_writer(reply)
+            self._writer = (self._make_writer or self._own_writer)(reply)
             self._pipeline = self._new_pipeline()
             self._is_sent = True
 
