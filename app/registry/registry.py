@@ -13,7 +13,7 @@ from pathlib import Path
 from app.registry import chain
 from app.registry.errors import Conflict, GenerationMoved, KeyReused, OperationUnderWay, UnknownRow
 from app.registry.reader import RegistryReader
-from app.registry.store import check_are_there, identities, open_to_write, take_lock, transaction
+from app.registry.store import check_is_there, identity_of, open_to_write, take_lock, transaction
 from app.registry.values import (
     AliasMove,
     AuditEntry,
@@ -42,7 +42,7 @@ class Registry(RegistryReader):
         self._lock: int | None = take_lock(path)
         try:
             super().__init__(open_to_write(path))
-            self._files = identities(path)
+            self._path, self._identity = path, identity_of(path)
         except BaseException:
             self._unlock()
             raise
@@ -53,8 +53,8 @@ class Registry(RegistryReader):
         self._unlock()
 
     def check_is_there(self) -> None:
-        """Raises StorageMissing if one of its files was deleted or replaced since it was opened."""
-        check_are_there(self._files)
+        """Raises StorageMissing if its file was deleted or replaced since it was opened."""
+        check_is_there(self._path, self._identity)
 
     def _unlock(self) -> None:
         # Only once: the number of a closed descriptor may belong to another file.

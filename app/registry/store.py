@@ -1,8 +1,9 @@
 """The only module that uses SQLite: opening, migrations, transactions, and translation of its errors.
 
-Write-ahead log with `synchronous=FULL`: a committed transaction survives a loss of power, any other leaves
-no trace. One process writes at a time, by an advisory lock on a file beside the database, which the
-kernel releases when the process ends.
+Rollback journal with `synchronous=FULL`, truncated at each commit: a committed transaction survives a loss of power, any
+other leaves no trace. A write-ahead log, which earlier versions used, maps a file beside the database into memory, and the
+process dies of SIGBUS if somebody shortens it. One process writes at a time, by an advisory lock on a file beside the
+database, which the kernel releases when the process ends.
 """
 
 import contextlib
@@ -10,7 +11,7 @@ import errno
 import fcntl
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -27,8 +28,9 @@ from app.registry.errors import (
 )
 from app.registry.schema import APPLICATION_ID, MIGRATIONS, script
 
+_HELD: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _BUSY_SECONDS: Final = 2.0
-"""How long to wait for a reader that holds the file, as a checkpoint may."""
+"""How long to wait for a reader that holds the file when a transaction is committed."""
 
 
 def take_lock(path: Path) -> int:
@@ -54,7 +56,7 @@ def open_to_write(path: Path) -> sqlite3.Connection:
     """The registry at `path`, created or migrated where needed. The caller holds the lock.
 
     Raises:
-        NotARegistry, RegistryTooNew, StorageFailed: nothing was changed.
+        NotARegistry, RegistryTooNew, StorageFailed, StorageLocked: nothing was changed.
     """
     # SQLite would create the file readable for all.
     os.close(_open(path))
@@ -92,6 +94,8 @@ def _closing_on_error(connection: sqlite3.Connection, path: Path) -> Iterator[No
     except BaseException as error:
         connection.close()
         if isinstance(error, sqlite3.OperationalError):
+            if _primary(error) in _HELD:
+                raise StorageLocked(f"{path}: another program holds the registry; end it first") from None
             raise StorageFailed(f"{path}: {error}") from None
         if isinstance(error, sqlite3.DatabaseError):
             raise NotARegistry(f"{path}: {error}; put it aside, or back from a copy") from None
@@ -111,11 +115,10 @@ def _check_is_ours(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
-    mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
-    if mode != "wal":
-        raise sqlite3.OperationalError(
-            "this file system has no write-ahead log; keep the state on a local disk"
-        )
+    # A write-ahead log of an earlier version is read to its end here, which needs the database for itself.
+    mode = connection.execute("PRAGMA journal_mode = TRUNCATE").fetchone()[0]
+    if mode != "truncate":
+        raise sqlite3.OperationalError(f"its journal stays in the mode {mode}")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA trusted_schema = OFF")
@@ -160,11 +163,16 @@ def translated() -> Iterator[None]:
         raise _of_sqlite(error) from None
 
 
+def _primary(error: sqlite3.Error) -> int:
+    """SQLite's code of the error; what it leaves out says how it came about."""
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+
+
 def _of_sqlite(error: sqlite3.Error) -> StorageFailed:
-    primary = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the rest says how it came about
+    primary = _primary(error)
     if primary == sqlite3.SQLITE_FULL:
         return StorageFull(f"the state folder's disk is full: {error}; make room on it")
-    if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+    if primary in _HELD:
         return StorageLocked(f"another program holds the registry: {error}; end it, and try again")
     if primary == sqlite3.SQLITE_CANTOPEN:
         return StorageMissing(f"the registry cannot be opened any more: {error}; {_PUT_BACK}")
@@ -188,19 +196,13 @@ def translated_files() -> Iterator[None]:
         raise StorageFailed(f"the state folder cannot be used: {why}") from None
 
 
-def check_are_there(files: Mapping[Path, tuple[int, int]]) -> None:
-    """Raises StorageMissing unless each of these paths has the file with its device and inode.
+def check_is_there(path: Path, identity: tuple[int, int]) -> None:
+    """Raises StorageMissing unless this path has the file with this device and inode.
 
     SQLite goes on writing to a deleted file, and the data are lost when the process ends.
     """
-    for path, identity in files.items():
-        if identity_of(path) != identity:
-            raise StorageMissing(f"another file lies where the registry was; {_PUT_BACK}")
-
-
-def identities(path: Path) -> dict[Path, tuple[int, int]]:
-    """The files of an open registry: the database, and the log of what it does not hold yet. Raises StorageFailed."""
-    return {file: identity_of(file) for file in (path, path.with_name(f"{path.name}-wal"))}
+    if identity_of(path) != identity:
+        raise StorageMissing(f"another file lies where the registry was; {_PUT_BACK}")
 
 
 def identity_of(path: Path) -> tuple[int, int]:

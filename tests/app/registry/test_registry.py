@@ -1,12 +1,15 @@
 """The registry: what goes in comes out, changes are all or nothing, and its history cannot be rewritten."""
 
+import shutil
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from app.registry import store
 from app.registry.errors import (
     ChainBroken,
     Conflict,
@@ -18,11 +21,12 @@ from app.registry.errors import (
     RegistryLocked,
     RegistryTooNew,
     StorageFailed,
+    StorageLocked,
     UnknownRow,
 )
 from app.registry.reader import RegistryReader
 from app.registry.registry import Registry
-from app.registry.schema import script
+from app.registry.schema import MIGRATIONS, script
 from app.registry.values import (
     Alias,
     AliasMove,
@@ -295,8 +299,40 @@ def test_a_commit_is_on_the_disk_and_only_its_owner_reads_it(registry: Registry,
         name: registry._connection.execute(f"PRAGMA {name}").fetchone()[0]
         for name in ("journal_mode", "synchronous", "foreign_keys")
     }
-    assert pragmas == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
-    assert [oct(p.stat().st_mode & 0o777) for p in path.parent.iterdir()] == ["0o600"] * 4
+    assert pragmas == {"journal_mode": "truncate", "synchronous": 2, "foreign_keys": 1}
+    assert [oct(p.stat().st_mode & 0o777) for p in path.parent.iterdir()] == ["0o600"] * 3
+
+
+def of_an_earlier_version(path: Path) -> sqlite3.Connection:
+    """A registry with a write-ahead log that holds a revocation, as an earlier version keeps it open."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    for number in range(len(MIGRATIONS)):
+        connection.executescript(script(number))
+    connection.execute("INSERT INTO revocation VALUES ('key', 'k', 'lost', 't')")
+    return connection
+
+
+def test_the_log_of_an_earlier_version_that_was_killed_is_read_to_its_end(path: Path) -> None:
+    killed = path.with_name("killed.sqlite")
+    earlier = of_an_earlier_version(path)
+    for end in ("", "-wal", "-shm"):
+        shutil.copy(f"{path}{end}", f"{killed}{end}")
+    earlier.close()
+    with Registry(killed) as registry:
+        assert registry.revocation("key", "k") is not None
+    left = {file.name for file in path.parent.glob("killed*")}
+    assert left == {killed.name, f"{killed.name}.lock", f"{killed.name}-journal"}
+
+
+def test_a_log_that_another_program_keeps_open_is_one_error(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "_BUSY_SECONDS", 0.05)
+    with closing(of_an_earlier_version(path)), pytest.raises(StorageLocked, match="another program"):
+        Registry(path)
+    with Registry(path) as registry:
+        assert registry.revocation("key", "k") is not None
 
 
 def foreign(path: Path) -> None:

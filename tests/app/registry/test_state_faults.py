@@ -1,6 +1,7 @@
 """A state folder that is deleted, locked or full while the gateway runs: operators are told which, callers notice nothing."""
 
 import asyncio
+import os
 import resource
 import shutil
 import sqlite3
@@ -14,6 +15,7 @@ import pytest
 from app.promotion import service, worker
 from app.registry import store
 from app.registry.errors import StorageFull, StorageLocked
+from app.registry.reader import RegistryReader
 from tests.app import house as houses
 from tests.app.house import House
 from tests.app.promotion.stage import OPERATOR
@@ -41,15 +43,6 @@ def replaced(house: House, state: Path) -> Iterator[None]:
         state.mkdir()
         (state / "registry.db").write_bytes(b"")
         yield
-
-
-@contextmanager
-def log_deleted(house: House, state: Path) -> Iterator[None]:
-    """What was written last would be lost with the process."""
-    log, aside = state / "registry.db-wal", state / "aside"
-    log.rename(aside)
-    yield
-    aside.rename(log)
 
 
 @contextmanager
@@ -82,7 +75,6 @@ def read_only(house: House, state: Path) -> Iterator[None]:
 WRITES = [
     (deleted, 503, "state_missing"),
     (replaced, 503, "state_missing"),
-    (log_deleted, 503, "state_missing"),
     (locked, 503, "state_locked"),
     (full, 507, "state_full"),
     (read_only, 503, "state_unavailable"),
@@ -125,6 +117,30 @@ async def test_operators_are_told_what_is_wrong_and_callers_are_served(
             assert found("manners_state_failures_total", code=code) >= 1
         assert (await revoke(house, 1001))[0] == 201
         assert (await house.metrics())("manners_state_available") == 1
+
+
+def shortened(file: Path) -> None:
+    os.truncate(file, 0)
+
+
+@pytest.mark.parametrize("harm", [shortened, Path.unlink])
+async def test_what_lies_beside_the_database_may_be_shortened_or_deleted(
+    tmp_path: Path, harm: Callable[[Path], None]
+) -> None:
+    """A file that SQLite maps into memory would end the gateway with SIGBUS."""
+    state = tmp_path / "state"
+    async with ScriptedEngine() as engine, houses.run(houses.config(engine, state), engine) as house:
+        for number in range(3):
+            assert (await revoke(house, number))[0] == 201
+            assert str(state) not in Path("/proc/self/maps").read_text("utf-8")
+            for file in state.glob("registry.db-*"):
+                harm(file)
+        assert (await revoke(house, 3))[0] == 201
+        audit = await house.operate("/admin/audit")
+        assert audit.status == 200
+    with RegistryReader.at(state / "registry.db") as reader:
+        assert all(reader.revocation("key", f"sha256:{number:064x}") for number in range(4))
+        reader.verify_chain()
 
 
 @pytest.mark.parametrize("path", ["/admin/audit", "/admin/operations", "/admin/reports", "/admin/status"])
