@@ -425,6 +425,8 @@ def _rolling_actions(plan: OperationPlan, phase: OperationPhase, outcome: Operat
     first = waves(plan)[0]
     if phase is _P.ROLLING_BACK:
         return _undo_waves(plan) if outcome is _P.ROLLED_BACK else _undo_first_wave(plan, first)
+    if phase in _BEFORE_JOINING:
+        return tuple((action, engine) for action in _CANDIDATE_ONLY[phase] for engine in first.new)
     make = _REPLICAS.get(phase)
     return make(plan, first) if make else ()
 
@@ -504,15 +506,12 @@ def _old_serve(plan: OperationPlan) -> Actions:
     return (*_each(Action.START, plan.old), (Action.ROUTE, plan.incumbent))
 
 
-_BEFORE_JOINING: Final = (_P.STARTING, _P.HEALTHY, _P.WARMING, _P.CANARY)
+_BEFORE_JOINING: Final = frozenset(_CANDIDATE_ONLY) - UNTOUCHED - SWITCHED
+"""What every new replica goes through, the first of them phase by phase."""
 
 _REPLICAS: Final[Mapping[OperationPhase, Callable[[OperationPlan, Wave], Actions]]] = {
     _P.PREFLIGHT: lambda plan, first: _each(Action.CHECK, plan.new),
     _P.ADMITTED: _admit_first,
-    _P.STARTING: lambda plan, first: _each(Action.START, first.new),
-    _P.HEALTHY: lambda plan, first: _each(Action.IDENTIFY, first.new),
-    _P.WARMING: lambda plan, first: _each(Action.WARM, first.new),
-    _P.CANARY: lambda plan, first: (*_each(Action.PROBE, first.new), *_each(Action.IDENTIFY, first.new)),
     _P.SWITCHING: _switch_first,
     _P.ROLLING: _rest,
     _P.RESUMING: lambda plan, first: (*_each(Action.START, plan.new), (Action.ROUTE, plan.candidate)),
@@ -520,7 +519,7 @@ _REPLICAS: Final[Mapping[OperationPhase, Callable[[OperationPlan, Wave], Actions
     _P.BAKING: lambda plan, first: ((Action.WATCH, plan.candidate),),
     _P.RETIRING: lambda plan, first: tuple(action for engine in plan.old for action in _stop(plan, engine)),
 }
-"""The phases of an operation on replicas; `first` is the first wave."""
+"""The phases of an operation on replicas; `first` is the first wave. Those of `_BEFORE_JOINING` are not listed."""
 
 
 # ----------------------------------------------------------------------------------------- the state

@@ -44,10 +44,10 @@ def _known(evidence: Evidence, engine: str) -> CheckResult | None:
         return fail(why, "take it out of args")
     if spec.dialect == "vllm" and (odd := next(vllm_flags.unknown(spec.args), None)):
         return warn(odd, "vllm serve --help=all, with the vLLM that is started")
-    if spec.dialect in ("sglang", "openai"):
-        return unknown("a server that is not known here", "its own --help")
     if spec.dialect == "vllm":
         return ok(f"all are known to vLLM {vllm_flags.VERSION}")
+    if spec.dialect != "llama-server":
+        return unknown("a server that is not known here", "its own --help")
     try:
         parse_flags(engine, spec.args, cores=1)
     except FlagError as error:

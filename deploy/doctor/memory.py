@@ -34,7 +34,7 @@ def need_of(evidence: Evidence, engine: str) -> int | None:
         cpu = spec.gpu == "none"
         apart = gpu_of(evidence) is not None and not is_spark(evidence) and not cpu
         return VLLM_OVERHEAD if apart else vllm_need(spec.args, weights, total, cpu=cpu, env=spec.env)
-    if spec.dialect in ("sglang", "openai"):
+    if spec.dialect != "llama-server":
         return int(weights * LOAD) + VLLM_OVERHEAD
     metadata = _metadata(model.gguf if model else None)
     if spec.driver == "embedded":

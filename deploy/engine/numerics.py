@@ -58,7 +58,7 @@ def from_start(spec: EngineSpec, log: str, host_gpu: str) -> Numerics:
         return planned
     if spec.dialect == "openai":
         return _stated(log) or planned
-    if spec.dialect == "sglang":  # its log names no kernel of a quantized layer
+    if spec.dialect != "vllm":  # SGLang's log names no kernel of a quantized layer
         return planned
     linear, experts = sorted(set(_GEMM.findall(log))), sorted(set(_EXPERTS.findall(log)))
     kernels = [*linear, *(f"{name} (experts)" for name in experts)]

@@ -80,7 +80,7 @@ class Guard:
             memory = self.memory()
             total = memory.total if memory else 0
             return vllm_need(spec.args, weights, total, cpu=cpu, env=dict(spec.env or ()))
-        if spec.dialect in ("sglang", "openai"):  # an estimate
+        if spec.dialect != "llama-server":  # an estimate
             return int(weights * LOAD) + VLLM_OVERHEAD
         if spec.artefact is None:
             return int(weights * LOAD) + LLAMA_OVERHEAD

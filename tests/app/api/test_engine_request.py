@@ -172,6 +172,11 @@ DANGEROUS = {
 }  # fmt: skip
 
 
+async def test_what_a_dialect_takes_is_known_here() -> None:
+    """Every field is one that is sent in the tests below."""
+    assert {name: spec.fields for name, spec in dialects.DIALECTS.items()} == OWN_FIELDS
+
+
 async def test_a_dangerous_field_that_would_change_the_reply_is_refused(houses: dict[str, House]) -> None:
     for name in sorted(DANGEROUS & unserved.CHAT.keys()):
         home = houses["vllm"]

@@ -1,10 +1,12 @@
 """`docs/api.md` against the surfaces, and against the official clients' own lists of parameters."""
 
 import json
+import re
 
 import pytest
 
 from app.api.messages import Messages
+from deploy.engine.dialects import DIALECTS
 from tests.app.api.blocks import BLOCKS, Block
 from tests.app.api.parameters import APIS, DOCUMENT, HERE, Api, written
 
@@ -42,6 +44,11 @@ def test_a_field_of_a_block_is_named_once_however_often_it_comes() -> None:
     asked = surface.parse(json.dumps(body).encode(), 512)
 
     assert surface.ignored(asked, "vllm") == ["messages.content.cache_control", "system.cache_control"]
+
+
+def test_the_page_names_every_field_of_the_engines_own_that_is_sent_on() -> None:
+    text = DOCUMENT.read_text("utf-8").partition("dialect lists them (")[2].partition(")")[0]
+    assert {*re.findall(r"`(\w+)`", text)} == {name for spec in DIALECTS.values() for name in spec.fields}
 
 
 def test_the_page_says_what_the_surfaces_do() -> None:

@@ -131,7 +131,9 @@ def test_a_rolling_promotion_puts_the_new_set_in_the_place_of_the_old(
     for engine in plan.new:
         assert engine in checked and engine in joined
         its = [effect.action for effect in done if effect.engine == engine]
-        order = [action for action in its[: its.index(Action.JOIN)] if action in TRIED]
+        before = its[: its.index(Action.JOIN)]
+        assert {*before} - {Action.LEASE, Action.SHARE} == {Action.CHECK, Action.ADMIT, *TRIED}
+        order = [action for action in before if action in TRIED]
         assert order in ([*TRIED], [Action.START, Action.IDENTIFY, *TRIED[1:]])
 
 
