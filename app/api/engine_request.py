@@ -51,7 +51,7 @@ SOME_TOOLS_HINT = (
 )
 """The hint for a model that answered with nothing but calls that could not be passed on."""
 
-_MESSAGE_FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content")
+_MESSAGE_FIELDS = frozenset({"role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content"})
 
 
 def thinking_for(request: ChatRequest, default: Thinking, dialect: Dialect, abilities: Abilities) -> Thinking:
@@ -159,7 +159,7 @@ def answer_policy(policy: StreamPolicy) -> StreamPolicy:
 
 def _message(message: dict[str, Any]) -> dict[str, Any]:
     """One turn for the engine: known fields, roles that templates know, and no old thoughts."""
-    kept = {key: message[key] for key in _MESSAGE_FIELDS if message.get(key) is not None}
+    kept = {key: value for key, value in message.items() if key in _MESSAGE_FIELDS and value is not None}
     if kept["role"] == "developer":
         kept["role"] = "system"
     kept.setdefault("content", "")

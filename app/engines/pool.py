@@ -10,6 +10,7 @@ a candidate that gets a share of their traffic, `app.engines.split`.
 import asyncio
 from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ LOOK_SECONDS = 0.02
 """How often a drain checks whether requests are left."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ModelRoute:
     """Which engines serve a model: the live ones, replicas of one another, and the fallbacks for when they fail.
 
@@ -47,7 +48,7 @@ class ModelRoute:
     balancer: Balancer | None = None
     split: TrafficSplit | None = None
 
-    @property
+    @cached_property
     def engines(self) -> tuple[str, ...]:
         """In the order in which they are tried; replicas as they come."""
         return (*self.live, *self.spare)
@@ -57,7 +58,7 @@ class ModelRoute:
         """The first of the live engines, by which the registry knows them all."""
         return self.live[0]
 
-    @property
+    @cached_property
     def spare(self) -> tuple[str, ...]:
         """What is tried when no replica takes the request."""
         names = self.fallbacks if self.split is None else (*self.fallbacks, self.split.engine)
@@ -339,8 +340,9 @@ class EnginePool:
             return chosen
         else:
             names = table.spare
-        for backend in self._of(names):
-            if backend.spec.name not in asked and (route := backend.route()) is not None:
+        for name in names:
+            backend = None if name in asked else self._backends.get(name)
+            if backend is not None and (route := backend.route()) is not None:
                 return route
         return None
 

@@ -130,12 +130,10 @@ class Connection(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._in_head:
             return  # a trailer, which nobody here reads
-        if len(self.headers) == MAX_HEADERS:
+        headers = self.headers
+        if len(headers) == MAX_HEADERS:
             self._raise(HeadTooLarge(f"the request has more than {MAX_HEADERS} headers: send fewer"))
-        name = name.lower()
-        if name == b"expect" and value.lower() == b"100-continue":
-            self.expect_100_continue = True
-        self.headers.append((name, value))
+        headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         if self.parser.get_method() == b"CONNECT":
@@ -148,6 +146,7 @@ class Connection(HttpToolsProtocol):
         self._check_host()
         if b"transfer-encoding" in headers:
             self._check_coding()
+        self.expect_100_continue = headers.get(b"expect", b"").lower() == b"100-continue"
         self._in_head, self._tail, self._overhead = False, b"", 0
         self._body_left = int(headers.get(b"content-length", b"0"))  # the parser has checked that it is one
         self._stop()  # the body has a time of its own

@@ -2,7 +2,7 @@
 
     EngineReply -> Exchange.data -> Pipeline (app.stream) -> clocks, audit -> ReplyWriter -> caller
 
-A streamed chunk runs through one callback: parse, filter, count, encode, write. So does the head of a stream (`_begins`):
+A streamed chunk runs through one callback: parse, filter, count, encode, write. So does the head of a stream (`begins`):
 the task that serves the request is woken once a reply, at its end. The status line waits until there is something to show, or an
 error to tell: an engine that fails before its first visible token gives the caller a real HTTP status. A
 thought that outgrows its limit is ended from here.
@@ -50,7 +50,7 @@ CAN_TURN_OFF: Final = frozenset(name for name, spec in DIALECTS.items() if spec.
 
 
 class Exchange:
-    """Asks the context's engine and hands its reply on (`run`). It is the sink of that reply (`data`, `end`)."""
+    """Asks the context's engine and hands its reply on (`run`). It takes that reply (`sent`, `begins`) and is its sink (`data`, `end`)."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Exchange:
         keepalive: KeepAlive | None,
         make_writer: Callable[[EngineReply], ReplyWriter] | None = None,
     ) -> None:
-        self._make_writer = make_writer or self._own_writer
+        self._make_writer = make_writer
         self._context = context
         self._deadlines = deadlines
         self._send = send
@@ -77,13 +77,14 @@ class Exchange:
         self._tokens = 0
         self._bytes = 0  # of the engine's stream
         self._bug: BaseException | None = None  # of ours, that the engine's fault was made of; for the log
-        self._has_answered = False
+        self._is_sent = self._has_answered = False
         self._keeper = context.keeper
         self._spoken = SpokenTokens() if context.parsed.logprobs else None
         self._takes_short_way = self._keeper is None and self._spoken is None
-        # Made by `_answered`, when the engine has.
+        # Made by `sent` for the first reply.
         self._pipeline: Pipeline
         self._writer: ReplyWriter
+        # Made by `_answered`.
         self._over: asyncio.Future[None]  # done when the reply is complete; or holds its fault
 
     async def run(self) -> None:
@@ -106,14 +107,16 @@ class Exchange:
                     else:
                         path, body = context.surface.engine_path, context.body
         finally:
+            if self._is_sent:
+                self._writer.abandon()
             if self._has_answered:
-                self._abandon()
+                self._stop()
                 self._note(path)
 
     async def _ask(self, path: str, body: bytes) -> bool:
         """One reply of the engine to its end, and the caller's with it. False: it is to be asked again."""
         route, headers = self._context.route, self._context.trace.headers
-        async with route.upstream.ask(route.url + path, body, headers, self._begins) as reply:
+        async with route.upstream.ask(route.url + path, body, headers, self) as reply:
             if reply.status != 200:
                 raise await status_error(reply, path)
             if not reply.is_stream:  # although it was asked to
@@ -133,8 +136,15 @@ class Exchange:
                 await _finish(reply)
             return True
 
-    def _begins(self, reply: EngineReply, over: asyncio.Future[None]) -> bool:
-        """The engine's `Taker`: the head is here. A stream is read from now on, until it is `over`."""
+    def sent(self, reply: EngineReply) -> None:
+        """See `Taker`. A reply that takes the place of another one leaves it as it is until the engine answers."""
+        if not self._has_answered:
+            self._writer = (self._make_writer or self._own_writer)(reply)
+            self._pipeline = self._new_pipeline()
+            self._is_sent = True
+
+    def begins(self, reply: EngineReply, over: asyncio.Future[None]) -> bool:
+        """See `Taker`. A stream is read from now on, until it is `over`."""
         if reply.status != 200 or not reply.is_stream:
             return False
         try:
@@ -149,9 +159,8 @@ class Exchange:
         context = self._context
         self._over = over
         if not self._has_answered:
-            self._writer = self._make_writer(reply)
-            self._begin()
             self._has_answered = True
+            self._set_timer()
             return
         before, again = self._pipeline, self._again
         self._spoken = self._spoken and SpokenTokens()
@@ -162,7 +171,8 @@ class Exchange:
             self._pipeline = Pipeline(answer_policy(context.policy), spent=spent)
         else:
             self._watch = None if context.limit is None else ThoughtWatch(context.limit)
-            self._begin()
+            self._pipeline = self._new_pipeline()
+            self._set_timer()
         self._pipeline.size = before.size  # one budget for all that is said
         self._writer.answered_by(reply, anew=again == "hint")
 
@@ -172,21 +182,19 @@ class Exchange:
             return StreamWriter(self._context, self._deadlines, reply, self._send, self._keepalive)
         return WholeWriter(self._context, self._deadlines, self._send)
 
-    def _begin(self) -> None:
-        """A reply from its beginning."""
+    def _new_pipeline(self) -> Pipeline:
+        """For a reply from its beginning."""
         meter = ThoughtMeter() if self._context.policy.stops else None
         meter = meter if self._watch is None else self._watch.meter
-        self._pipeline = Pipeline(self._context.policy, meter)
-        self._set_timer()
+        return Pipeline(self._context.policy, meter)
 
-    def _abandon(self) -> None:
-        """Write nothing more, and ask nothing more."""
+    def _stop(self) -> None:
+        """Ask nothing more."""
         if self._over.done() and not self._over.cancelled():
             self._over.exception()  # looked at: whoever was cancelled in the same moment did not
         for pending in (self._timer, self._control):
             if pending is not None:
                 pending.cancel()
-        self._writer.abandon()
 
     def _note(self, path: str) -> None:
         """What accounting wants to know of the stream core; and whether the engine thought unasked."""

@@ -161,6 +161,11 @@ class ResponseWriter:
     def abandon(self) -> None:
         """Send nothing more."""
         self._abandoned = True
+        self._on_full = self._on_free = _nothing  # its maker would wait for the garbage collector
         self._queue.clear()
         if self._task is not None:
             self._task.cancel()
+
+
+def _nothing() -> None:
+    """Nobody is to be told any more."""

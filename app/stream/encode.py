@@ -27,6 +27,7 @@ from app.stream.events import (
 Reasoning = Literal["strip", "separate", "inline"]
 """Where a caller finds thoughts: nowhere, in `reasoning_content`, or in the text in think tags."""
 
+_ROLE = b',"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]}\n\n'
 _CONTENT_END = b'},"logprobs":null,"finish_reason":null}]}\n\n'
 DONE = b"data: [DONE]\n\n"
 _BESIDE_DELTAS = (Usage, Broken, Done, Finish, Logprobs)
@@ -133,7 +134,8 @@ class StreamEncoder(EventEncoder):
 
     def __init__(self, head: ReplyHead) -> None:
         super().__init__(head)
-        self._chunk = b"data: " + _prefix(head, "chat.completion.chunk") + b',"choices":[{"index":'
+        self._open = b"data: " + _prefix(head, "chat.completion.chunk") + b',"choices":['
+        self._chunk = self._open + b'{"index":'
         self._content = self._chunk + b'0,"delta":{"content":'
         self._tokens: list[TokenLogprob] | None = None  # of the text that comes next
         self._begun: set[int] = set()
@@ -181,9 +183,7 @@ class StreamEncoder(EventEncoder):
     def _emit(self, choice: int, delta: dict[str, Any], out: list[bytes], reason: str | None = None) -> None:
         if choice not in self._begun:
             self._begun.add(choice)
-            tokens, self._tokens = self._tokens, None
-            self._emit(choice, {"role": "assistant", "content": ""}, out)
-            self._tokens = tokens
+            out.append(b"%b%d%b" % (self._chunk, choice, _ROLE))
         logprobs = b"null" if self._tokens is None else _json(_logprobs(self._tokens))
         self._tokens = None
         out.append(
@@ -193,9 +193,7 @@ class StreamEncoder(EventEncoder):
 
     def _end(self, out: list[bytes]) -> None:
         if self._head.include_usage and self._usage is not None:
-            shared = _prefix(self._head, "chat.completion.chunk")
-            usage = _json(self._usage.counts)
-            out.append(b'data: %b,"choices":[],"usage":%b}\n\n' % (shared, usage))
+            out.append(b'%b],"usage":%b}\n\n' % (self._open, _json(self._usage.counts)))
         out.append(DONE)
 
 

@@ -192,7 +192,10 @@ class Pipeline:
         self._stops = StopMatcher(policy.stops) if policy.stops else None
         self._late: Finish | None = None  # a finish that the usage behind it may contradict
         self._decoder = SSEDecoder()
-        self._choice: _Choice | None = None  # the one choice that is asked for; None: nothing was said yet
+        self._stages = _Choice(0, policy)  # made before the first byte: the engine is still at work then
+        self._choice: _Choice | None = (
+            None  # the same, of the one choice that is asked for; None: nothing was said yet
+        )
         self.over = False
         self.tokens = 0  # deltas with a generated token in them, shown or held
         self.size = 0  # of all that the reply said, shown or held; see `_size_of`
@@ -376,9 +379,7 @@ class Pipeline:
         self.size += _size_of(event)
         if type(event) is not Finish:  # a reply may end without a word
             self.tokens += 1
-        if self._choice is None:
-            self._choice = _Choice(event.choice, self._policy)
-        choice = self._choice
+        choice = self._choice = self._stages
         if choice.finished:
             return
         choice.finished = type(event) is Finish

@@ -81,7 +81,8 @@ class Segmenter:
         self._plain_json = 0  # characters of JSON that was no call, which are read again
         self._other: Brackets | None = None  # such JSON, while it lasts: what is in its lines is part of it
         self._unasked: CallStart | None = None  # the engine's call that is being left out
-        self._state = self._in_speech
+        # What reads the text; no bound method, with which this would wait for the garbage collector.
+        self._state = Segmenter._in_speech
         self._held = ""  # a suffix that may become a tag
         self._seam: list[tuple[bool, str]] = []  # (from the reasoning field, text) of a tag split over fields
         self._last = ""  # the character before _held, to know a quoted tag
@@ -117,7 +118,7 @@ class Segmenter:
                 self._swallow = True
                 self._begin_line()
             self._native(event, out)
-        self._plain = self._state == self._in_speech and not (
+        self._plain = self._state is Segmenter._in_speech and not (
             self._held or self._seam or self._strip or self._swallow
         )
         return out
@@ -219,7 +220,7 @@ class Segmenter:
             if len(rest) > 2 * _BLOCK:
                 waiting += [rest[at : at + _BLOCK] for at in range(0, len(rest), _BLOCK)][::-1]
                 continue
-            rest = self._state(self._take_held() + rest, out) if self._held else self._state(rest, out)
+            rest = self._state(self, self._take_held() + rest if self._held else rest, out)
             if rest:
                 waiting.append(rest)
 
@@ -267,7 +268,7 @@ class Segmenter:
         self._end_suspect(out)
         self._open.clear()
         self._field, self._fences_of_thought = field, Fences()
-        self._state = self._in_thought if field else self._in_speech
+        self._state = Segmenter._in_thought if field else Segmenter._in_speech
         self._last, self._plain_json = "", 0
         self._begin_line()
         if not field:
@@ -457,18 +458,18 @@ class Segmenter:
             return text[1:]
         elif of_line and text[0] in "`~":
             self._block = CallFence(self._index)
-            self._state = self._in_block
+            self._state = Segmenter._in_block
         elif of_line and self._looks_for_actions and text[0] == ACTION[0]:
             self._block = ReActCall(self._choice, self._rules, self._index)
-            self._state = self._in_block
+            self._state = Segmenter._in_block
         elif of_line:
             self._block = NamedCall(self._choice, self._rules, self._index, self._tags)
-            self._state = self._in_block
+            self._state = Segmenter._in_block
         else:
             inline = not self._line_is_blank
             self._block = BareCall(self._choice, self._rules, self._index, inline, self._tags)
             self._block.may_be_python = _BEFORE_NO_LIST.match(self._last) is None
-            self._state = self._in_block
+            self._state = Segmenter._in_block
         return text
 
     def _call_tag(self, match: re.Match[str], before: str, out: list[Segment]) -> None:
@@ -505,7 +506,7 @@ class Segmenter:
     def _open_thought(self, tag: re.Match[str]) -> None:
         self._open.open(family_of(tag))
         self._fences_of_thought = Fences()
-        self._state = self._in_thought
+        self._state = Segmenter._in_thought
         self._plain_json = 0
         self._begin_line()
 
@@ -599,7 +600,7 @@ class Segmenter:
     def _end_thought(self, out: list[Segment]) -> None:
         self._end_suspect(out)
         self._open.clear()
-        self._state, self._strip = self._in_speech, True
+        self._state, self._strip = Segmenter._in_speech, True
         out.append(ThoughtEnd(tagged=True))
 
     def _end_unclosed_thought(self, reason: str, out: list[Segment]) -> None:
@@ -613,7 +614,7 @@ class Segmenter:
             out.extend(self._in_mind(segment) for segment in found)
         self._end_suspect(out)
         self._open.clear()
-        self._field, self._state = False, self._in_speech
+        self._field, self._state = False, Segmenter._in_speech
 
     def _in_mind(self, segment: Segment) -> Segment:
         """A segment of what looked like a call, in a thought that never ends: the call counts, the rest is thought."""
@@ -640,7 +641,7 @@ class Segmenter:
         assert self._rules is not None
         inside = self._fences.inside
         self._block = CallBlock(self._choice, self._rules, match, before, inside, self._index)
-        self._state = self._in_block
+        self._state = Segmenter._in_block
         self._plain_json = 0
 
     def _in_block(self, text: str, out: list[Segment]) -> str:
@@ -660,7 +661,7 @@ class Segmenter:
             self._close_block(reason, out)
 
     def _leave_block(self, block: CallBlock | BareCall | CallFence | ReActCall, out: list[Segment]) -> None:
-        self._block, self._state = None, self._in_speech
+        self._block, self._state = None, Segmenter._in_speech
         self._index = block.index
         if block.plain:
             self._plain_json = block.plain

@@ -92,6 +92,19 @@ HISTOGRAMS: Final[Mapping[str, tuple[str, str, tuple[float, ...]]]] = {
     "manners_promotion_phase_seconds": ("Time spent in a phase.", "phase", PHASE_BUCKETS),
 }  # fmt: skip
 """By a metric's name: its help, its labels, and a histogram's buckets."""
+TOKEN_KINDS: Final = ("prompt", "completion", "cached")
+REPLY_TIMES: Final = (
+    "gen_ai_server_time_to_first_token_seconds",
+    "gen_ai_server_time_per_output_token_seconds",
+    "gen_ai_server_request_duration_seconds",
+    "manners_gateway_overhead_seconds",
+)
+STREAM_TIMES: Final = (
+    "manners_stream_max_gap_seconds",
+    "manners_time_to_first_content_seconds",
+    "manners_time_to_first_sentence_seconds",
+)
+"""The histograms of one reply, and those that say something of a streamed one only."""
 
 _Metric = TypeVar("_Metric", Counter, Gauge, Histogram)
 
@@ -121,6 +134,8 @@ class Metrics:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)  # rules ask when the process began
         self._children: dict[tuple[object, ...], Any] = {}
+        self._token_counters: dict[tuple[str, str], list[Counter]] = {}
+        self._reply_times: dict[tuple[str, str, bool], Mapping[str, Histogram]] = {}
         self._keys: set[str] = set()  # names of keys that are labels
         self._counters = {
             name: Counter(name, text, labels.split(), registry=self.registry)
@@ -149,9 +164,12 @@ class Metrics:
 
     def tokens(self, model: str, key: str, prompt: int, completion: int, cached: int) -> None:
         """Count the tokens of one reply; `cached` is a part of `prompt`."""
-        key = self._key_label(key)
-        for kind, count in (("prompt", prompt), ("completion", completion), ("cached", cached)):
-            child = self._of(self._counters["manners_tokens_total"], model, key, kind)
+        known = model, self._key_label(key)
+        children = self._token_counters.get(known)
+        if children is None:
+            counter = self._counters["manners_tokens_total"]
+            children = self._token_counters[known] = [counter.labels(*known, kind) for kind in TOKEN_KINDS]
+        for child, count in zip(children, (prompt, completion, cached), strict=True):
             if count:
                 child.inc(count)
 
@@ -200,27 +218,20 @@ class Metrics:
         content, first sentence or gap that means anything for a voice.
         """
         start = clocks.start
-        marks = [(self._histograms["gen_ai_server_time_to_first_token_seconds"], clocks.first_token)]
-        if streamed:
-            marks += [
-                (self._histograms["manners_time_to_first_content_seconds"], clocks.first_content),
-                (self._histograms["manners_time_to_first_sentence_seconds"], clocks.first_sentence),
-            ]
-            self._of(self._histograms["manners_stream_max_gap_seconds"], model, engine).observe(
-                clocks.max_gap
-            )
-        for histogram, mark in marks:
-            if mark is not None:
-                self._of(histogram, model, engine).observe(mark - start)
+        times = self._times(model, engine, streamed)
+        if clocks.first_token is not None:
+            times["gen_ai_server_time_to_first_token_seconds"].observe(clocks.first_token - start)
         per_token = clocks.time_per_output_token(tokens)
         if per_token is not None:
-            self._of(self._histograms["gen_ai_server_time_per_output_token_seconds"], model, engine).observe(
-                per_token
-            )
-        self._of(self._histograms["gen_ai_server_request_duration_seconds"], model, engine).observe(
-            end - start
-        )
-        self._of(self._histograms["manners_gateway_overhead_seconds"], model, engine).observe(overhead)
+            times["gen_ai_server_time_per_output_token_seconds"].observe(per_token)
+        times["gen_ai_server_request_duration_seconds"].observe(end - start)
+        times["manners_gateway_overhead_seconds"].observe(overhead)
+        if streamed:
+            times["manners_stream_max_gap_seconds"].observe(clocks.max_gap)
+            if clocks.first_content is not None:
+                times["manners_time_to_first_content_seconds"].observe(clocks.first_content - start)
+            if clocks.first_sentence is not None:
+                times["manners_time_to_first_sentence_seconds"].observe(clocks.first_sentence - start)
 
     def manners(
         self, model: str, engine: str, stripped: set[str], breaches: set[str], calls: list[str]
@@ -362,6 +373,16 @@ class Metrics:
         """Where the host's free memory is read from, at every scrape; and how little is too little, in bytes."""
         self._gauges["manners_host_memory_available_bytes"].set_function(read)
         self._gauges["manners_host_memory_floor_bytes"].set(floor)
+
+    def _times(self, model: str, engine: str, streamed: bool) -> Mapping[str, Histogram]:
+        """The histograms of a model's replies by an engine, looked up once."""
+        key = model, engine, streamed
+        times = self._reply_times.get(key)
+        if times is None:
+            names = REPLY_TIMES + STREAM_TIMES if streamed else REPLY_TIMES
+            times = {name: self._histograms[name].labels(model, engine) for name in names}
+            self._reply_times[key] = times
+        return times
 
     def _of(self, metric: _Metric, *labels: str) -> _Metric:
         """The child with these labels, looked up once: prometheus_client locks and hashes."""

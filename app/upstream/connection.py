@@ -10,7 +10,6 @@ is how an engine learns that its client is gone.
 
 import asyncio
 import ssl
-from collections.abc import Callable
 from typing import Protocol, cast
 
 import httptools
@@ -54,9 +53,16 @@ def translate(error: BaseException) -> MannersError:
     raise error
 
 
-Taker = Callable[["EngineReply", "asyncio.Future[None]"], bool]
-"""Called when a reply's head is here; whether it takes the reply: then the future that `send` gave is its own, to be
-done when it likes. So nobody needs to be woken for a head."""
+class Taker(Protocol):
+    """Takes a reply as it comes, so that nobody needs to be woken for its head."""
+
+    def sent(self, reply: "EngineReply") -> None:
+        """The request is on its way; it may be sent again, on another connection. What is made here costs no time to
+        first token: the engine is at work."""
+
+    def begins(self, reply: "EngineReply", over: "asyncio.Future[None]") -> bool:
+        """The head is here; whether the reply is taken: then the future that `send` gave is the taker's, to be done when
+        it likes."""
 
 
 class Sink(Protocol):
@@ -106,13 +112,15 @@ class EngineReply(asyncio.Protocol):
     def send(self, request: bytes, taker: Taker | None = None) -> asyncio.Future[None]:
         """Send a request; the future is done when the reply's head is here, or as the taker says."""
         assert self._transport is not None
-        self._parser = httptools.HttpResponseParser(self)
         self.status, self.headers, self.complete = 0, {}, False
         self._sink, self._error, self._ended = None, None, False
         self._parts.clear()
         self.answered, self._framing_bytes, self._early_bytes = False, 0, 0
         self._head, self._taker = asyncio.get_running_loop().create_future(), taker
         self._transport.write(request)
+        self._parser = httptools.HttpResponseParser(self)
+        if taker is not None:
+            taker.sent(self)
         return self._head
 
     def pour(self, sink: Sink) -> None:
@@ -236,7 +244,7 @@ class EngineReply(asyncio.Protocol):
         self.status = status
         if self._head is None or self._head.done():
             return
-        if self._taker is not None and self._taker(self, self._head):
+        if self._taker is not None and self._taker.begins(self, self._head):
             self._head = None
         else:
             self._head.set_result(None)

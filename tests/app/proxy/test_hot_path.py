@@ -1,15 +1,27 @@
-"""A streamed chunk passes no more functions, and a request makes no more calls, than docs/architecture.md says."""
+"""The hot path: a chunk passes no more functions, a request makes no more calls, than docs/architecture.md says."""
 
+import gc
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests.app.house import House
+from app.proxy.context import RequestContext
+from app.proxy.deadlines import Deadlines
+from app.proxy.exchange import Exchange
+from app.proxy.reply_writer import StreamWriter
+from app.proxy.response_writer import ResponseWriter
+from app.stream.encode import StreamEncoder
+from app.stream.pipeline import Pipeline
+from app.stream.segmenter import Segmenter
+from tests.app.house import House, eventually
 from tests.bench.calls import count, count_request
+from tests.script import DONE, Head, Say, finish, role, text
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+REQUESTS = 4
 PAGE = Path(__file__).parents[3] / "docs" / "architecture.md"
 
 
@@ -31,3 +43,41 @@ async def test_a_request_makes_no_more_calls_than_the_page_says(home: House) -> 
     calls = await count_request(home)
     most = int(stated(r"at most (\d+) calls of Python functions of ours")[1])
     assert len(calls.made) <= most, "what to do: docs/architecture.md, `python -m tests.bench.calls`"
+
+
+async def test_a_request_is_free_without_the_garbage_collector(home: House) -> None:
+    """What refers to itself stays in memory until the collector looks for it, which costs every other stream its time."""
+    gc.collect()
+    gc.disable()
+    try:
+        before = alive()
+        for _ in range(REQUESTS):
+            await ask(home)
+        grown = {kind.__name__: count for kind, count in (alive() - before).items() if count > REQUESTS / 2}
+    finally:
+        gc.enable()
+    assert not grown
+
+
+def alive() -> Counter[type]:
+    """How many there are of what each request makes for itself. The connection may still hold its last one."""
+    kinds = (
+        RequestContext,
+        Exchange,
+        Deadlines,
+        StreamWriter,
+        ResponseWriter,
+        Pipeline,
+        Segmenter,
+        StreamEncoder,
+    )
+    return Counter(type(thing) for thing in gc.get_objects() if type(thing) in kinds)
+
+
+async def ask(home: House) -> None:
+    """A streamed request to its log line."""
+    home.engine.play(Head(), Say(role() + text("word ") + finish() + DONE))
+    logged = len(home.log.lines)
+    async with home.begin() as response:
+        await response.read()
+    await eventually(lambda: len(home.log.lines) > logged)
