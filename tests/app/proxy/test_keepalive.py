@@ -253,6 +253,7 @@ async def test_behind_a_sign_of_life_another_engine_may_still_answer(
         assert first.count(COMMENT) >= 2 and not first.replace(COMMENT, b"")
         assert said(frames(raw.replace(COMMENT, b""))) == "Hello."
         assert response.headers["x-manners-engine"] == "live"  # it was asked when the head went out
+        await home.booked()
         metrics = await home.metrics()
         assert metrics("manners_failovers_total", engine="live", reason=reason) == 1
         assert metrics("manners_requests_total", engine="spare", outcome="ok") == 1

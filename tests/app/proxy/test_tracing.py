@@ -89,13 +89,13 @@ async def here(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Watche
         yield it
 
 
-@pytest.fixture
-def at(here: Watched) -> Watched:
+@pytest_asyncio.fixture(loop_scope="module")
+async def at(here: Watched) -> Watched:
     """With a fresh script, and without old spans."""
     here.home.engine.forget()
     here.home.gateway.pool.reset()
+    await here.home.settle()
     here._memory.clear()
-    here.home._booked = sum(line["event"] == "request" for line in here.home.log.lines)
     return here
 
 
