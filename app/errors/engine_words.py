@@ -26,7 +26,7 @@ _TRACE = re.compile(
     | \bframe\ \#\d                                          # PyTorch in C++
     | \#\d+:?\ {1,3}0x[0-9a-f]                               # gdb
     | (?<!\S)\#\d+\ [^\n]{1,300}\ at\ [^\s:]{1,300}:\d       # gdb, with its sources
-    | \(\S{0,300}\+0x[0-9a-f]+\)                             # glibc: file(function+offset)
+    | \([^\s(]{0,300}\+0x[0-9a-f]+\)                         # glibc: file(function+offset)
     | \ \+0x[0-9a-f]+                                        # Go
     | \bgoroutine\ \d+\ \[                                   # Go
     | (?<!\S)at\ [\w$.<>/\ ]{1,300}\([^()\n]{0,300}(?::\d+|Native\ Method|Unknown\ Source)\)   # Java, JavaScript

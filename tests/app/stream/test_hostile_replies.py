@@ -10,7 +10,14 @@ from app.api.messages import MessagesCollector, MessagesEncoder
 from app.api.responses import ResponsesCollector, ResponsesEncoder
 from app.api.surface import Counts
 from app.stream.call_normalizer import MAX_CALLS
-from app.stream.chunks import MAX_COUNT, MalformedChunk, parse_payload, plain_text, read_error
+from app.stream.chunks import (
+    MAX_COUNT,
+    MAX_ERROR_CHARS,
+    MalformedChunk,
+    parse_payload,
+    plain_text,
+    read_error,
+)
 from app.stream.encode import MessageCollector, StreamEncoder
 from app.stream.events import Broken, CallArguments, CallStart, Done, Text, Usage
 from app.stream.hermes import MAX_CALL_CHARS, HermesCall, NotACall
@@ -99,7 +106,7 @@ def event_of(fields: dict[str, Any]) -> bytes:
 )  # fmt: skip
 def test_an_error_of_any_shape_is_a_short_one(error: Any) -> None:
     said = read_error(error)
-    assert len(said.message) <= 500 and said.code == "engine_error" and said.status == 0
+    assert len(said.message) <= MAX_ERROR_CHARS and said.code == "engine_error" and said.status == 0
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 99])
