@@ -1,8 +1,8 @@
 """The thoughts that are open, one in another, and which closing tag ends which.
 
 A thought ends by a closing tag of its own family. One of another family inside it ends nothing, or the mouth would open
-in the middle of the outer thought. Models mix up the names of the common families (`<thinking>…</think>`): where only one thought is open,
-a tag of the same kind ends it, too.
+in the middle of the outer thought. Models mix up the names of the common families (`<thinking>…</think>`): where only
+one thought is open, a tag of the same kind ends it, too.
 """
 
 from app.stream.tags import kind_of_family
@@ -17,9 +17,8 @@ class OpenThoughts:
     """Empty where nothing is open. Every call takes constant time, and the memory is bounded."""
 
     def __init__(self) -> None:
-        self._runs: list[
-            tuple[str, int]
-        ] = []  # (family, how often it was opened in itself), the outermost first
+        # Families, and how often each was opened in itself; the outermost first.
+        self._runs: list[tuple[str, int]] = []
 
     def __bool__(self) -> bool:
         return bool(self._runs)

@@ -120,8 +120,12 @@ class _Reply:
             self._first = time.monotonic()
 
     def over(self) -> Heard:
-        """Whole: 200, words, a reason to end, `[DONE]`. Lost: nothing was heard."""
-        whole = self._status == 200 and self._done and self._reason and self._text and not self.fault
+        """Whole: 200, words, a reason to end, `[DONE]`. Lost: nothing was heard.
+
+        `length` without a word is whole: a spoiled engine thinks until its tokens are used up, and the caller is told.
+        """
+        ended = self._status == 200 and self._done and not self.fault
+        whole = ended and (self._reason == "length" or (self._reason and self._text))
         end: End = "whole" if whole else "truncated" if self._text else "lost"
         why = "" if whole else self.fault or f"status {self._status}, ended with {self._reason or 'nothing'}"
         ttft = None if self._first is None else self._first - self._opened

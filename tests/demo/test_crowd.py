@@ -7,10 +7,10 @@ import pytest
 from tests.demo.crowd import Heard, _Reply, spoken_since
 
 
-def reply(text: str) -> Heard:
+def reply(text: str, finish: str | None = "stop") -> Heard:
     heard = _Reply(0.0)
     heard._status = 200
-    for delta, reason in ((text, None), ("", "stop")):
+    for delta, reason in ((text, None), ("", finish)):
         read = {"choices": [{"delta": {"content": delta}, "finish_reason": reason}]}
         heard.feed(b"data: " + json.dumps(read).encode())
     heard.feed(b"data: [DONE]")
@@ -23,6 +23,16 @@ def said(engine: str, ended: float) -> Heard:
 
 def test_clean_speech_has_no_fault() -> None:
     assert reply("The capital of France is Paris.").faults == set()
+
+
+@pytest.mark.parametrize(
+    "text, finish, end",
+    [("Hi.", "stop", "whole"), ("Hi.", None, "truncated"), ("", "stop", "lost"), ("", None, "lost"), ("", "length", "whole")],
+)  # fmt: skip
+def test_a_stream_is_whole_if_it_says_something_or_that_its_tokens_are_used_up(
+    text: str, finish: str | None, end: str
+) -> None:
+    assert reply(text, finish).end == end
 
 
 @pytest.mark.parametrize("tag", ["<think>", "</think>", "< /THINKING>", "</thought>", "<think"])
