@@ -547,9 +547,8 @@ class Segmenter:
             return text[match.end() :]
         if self._suspect is not None:
             self._suspect.append(match[0])
-            if (
-                role == "close"
-            ):  # of another family: it ends nothing, but says that the call before it was thought
+            if role == "close":
+                # Of another family: it ends nothing, but says that the call before it was thought.
                 self._end_suspect(out)
         if role in CALL_OPENERS or role in CALL_ENDERS:
             if self._suspect is None and (role in CALL_ENDERS or self._fences_of_thought.inside):
