@@ -192,10 +192,9 @@ class Pipeline:
         self._stops = StopMatcher(policy.stops) if policy.stops else None
         self._late: Finish | None = None  # a finish that the usage behind it may contradict
         self._decoder = SSEDecoder()
-        self._stages = _Choice(0, policy)  # made before the first byte: the engine is still at work then
-        self._choice: _Choice | None = (
-            None  # the same, of the one choice that is asked for; None: nothing was said yet
-        )
+        # Made before the first byte, while the engine is at work. `_choice` is the same, once something was said.
+        self._stages = _Choice(0, policy)
+        self._choice: _Choice | None = None
         self.over = False
         self.tokens = 0  # deltas with a generated token in them, shown or held
         self.size = 0  # of all that the reply said, shown or held; see `_size_of`

@@ -43,9 +43,8 @@ async def test_promotions_to_fp4_and_back_lose_no_reply(tmp_path: Path) -> None:
         audit = await it.get("/admin/audit?newest=1")
         assert audit["chain"] == {"ok": True}
         assert it.house.gateway.pool.running() == {"small"}
-        await eventually(
-            lambda: it.house.gateway.promotions._worker.running is None
-        )  # the last one is counted
+        # The last one is counted then.
+        await eventually(lambda: it.house.gateway.promotions._worker.running is None)
         ended = await it.house.metrics()
         assert ended("manners_promotions_total", result="succeeded") == 2 * PROMOTIONS
     replies = sum(caller.replies for caller in crowd)
