@@ -109,6 +109,8 @@ class MatrixRun:
             result.why = ""
         except TimeoutError:
             how = "ended early" if result.start_s else "not started"
+            if limit.expired() and not result.start_s:
+                result.at = None  # the budget ended, not the engine: no run of its profile
             result.why = f"{how}: {self._spent if limit.expired() else 'the engine did not answer in time'}"
         except EngineError as error:
             result.why = error.why.splitlines()[0]

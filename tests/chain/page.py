@@ -68,7 +68,7 @@ def section(found: Figures, file: str) -> str:
     total = sum(step["seconds"] for step in steps.values())
     lines = [
         f"## {file.removesuffix('.json')}: on {where}, {machine['date']}", "",
-        f"[{file}](chain/{file}); commit {machine['commit']}, Python {machine['python']}, {packages}. CPU: {machine['cpu']}; GPU: {machine['gpu']}. "
+        f"[{file}](chain/{file}); commit {machine['commit']}, Python {machine['python']}, {packages}. CPU: {machine['cpu']}; GPU: {machine['gpu'].replace(chr(10), '; ')}. "
         f"All steps: {total:.0f} s.", "",
         _served(found), "",
         *([found["note"], ""] if found.get("note") else []),

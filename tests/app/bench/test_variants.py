@@ -31,6 +31,11 @@ driver = "process"
 command = ["{sys.executable}", "-c", "{DIES.replace('"', chr(92) + '"')}"]
 artefact = "{MODELS / "annie-nano-hf"}"
 gpu = "none"
+[servers.sleeps]
+driver = "process"
+command = ["{sys.executable}", "-c", "import time; time.sleep(600)"]
+artefact = "{MODELS / "annie-nano-hf"}"
+gpu = "none"
 """
 
 
@@ -86,6 +91,14 @@ async def test_a_spent_budget_leaves_what_was_not_reached_with_its_reason(tmp_pa
     await run.run()
     assert {one["why"] for one in read(tmp_path).values()} == {"not reached: the budget of 1e-09 s was spent"}
     assert run.broken == 2 and not (tmp_path / "state").exists()
+
+
+@pytest.mark.asyncio
+async def test_a_budget_that_ends_a_start_makes_no_run_of_its_profile(tmp_path: Path) -> None:
+    run = matrix_run(tmp_path, variant("slow", "vllm-bf16-9b", "sleeps"), budget_s=1.5)
+    await run.run()
+    slow = read(tmp_path)["slow"]
+    assert slow["why"] == "not started: the budget of 1.5 s was spent" and slow["at"] is None
 
 
 def test_every_variant_is_written_before_the_first_starts(tmp_path: Path) -> None:
