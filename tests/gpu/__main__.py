@@ -1,0 +1,59 @@
+"""`python -m tests.gpu --out DIR`: all that is measured on a GPU, in one session, for as long as the time lasts.
+
+A GPU is dear and its time short, so nothing waits that need not: each GPU takes the next part that it can do (tests/gpu/parts.py).
+Each part has a folder and a log under DIR, and DIR/gpu.md is written whenever one ends; the same command goes on where it stopped.
+vLLM is that of `make test-gpu`, or another by --vllm. Exit code 1: a part failed, or was not reached.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.gpu.parts import PARTS, GpuPart
+from tests.gpu.session import GpuSession
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.gpu", description=__doc__)
+    option = parser.add_argument
+    option("--out", type=Path, default=Path(".work/gpu"), metavar="DIR", help="default: %(default)s")
+    option("--minutes", type=float, default=60.0, help="end after so many (default: %(default)s)")
+    option("--gpus", type=int, help="how many to use (default: those that nvidia-smi lists)")
+    option("--only", nargs="+", choices=[part.name for part in PARTS], metavar="PART")
+    option("--vllm", default=".venv-gpu/bin/python", metavar="PYTHON", help="default: %(default)s")
+    option("--vllm-path", default="", metavar="DIR", help="a folder of vLLM's packages, as its PYTHONPATH")
+    given = parser.parse_args(arguments)
+    count = given.gpus if given.gpus is not None else _gpus()
+    if not count:
+        print("tests.gpu needs a CUDA GPU, and nvidia-smi finds none here", file=sys.stderr)
+        return 69
+    names = {"vllm": str(Path(given.vllm).absolute()), "path": given.vllm_path}
+    session = GpuSession(_chosen(given.only), count, given.out.absolute(), 60 * given.minutes, names)
+    session.run()
+    print(session.table())
+    return 1 if session.missing else 0
+
+
+def _chosen(names: list[str] | None) -> list[GpuPart]:
+    """The named parts, and what they need."""
+    wanted = set(names or [part.name for part in PARTS])
+    for part in reversed(PARTS):
+        if part.name in wanted:
+            wanted |= set(part.after)
+    return [part for part in PARTS if part.name in wanted]
+
+
+def _gpus() -> int:
+    try:
+        said = subprocess.run(("nvidia-smi", "-L"), capture_output=True, text=True, check=False).stdout
+    except OSError:
+        return 0
+    return sum(line.startswith("GPU ") for line in said.splitlines())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,173 @@
+"""Begin each part as soon as a GPU is free for it, end it at its limit, and write down what became of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from tests.gpu.parts import GpuPart
+
+ROOT: Final = Path(__file__).parents[2]
+LOOK_SECONDS: Final = 0.2
+BESIDE: Final = 2
+"""Parts that share a GPU."""
+GRACE: Final = 10.0
+"""Seconds that a part has to end by itself after SIGTERM."""
+
+
+@dataclass
+class RunningPart:
+    """A part that has been begun. gpus: the numbers of its GPUs. until: when it is ended, on the monotonic clock."""
+
+    part: GpuPart
+    process: subprocess.Popen[bytes]
+    gpus: tuple[int, ...]
+    began: float
+    until: float
+
+
+@dataclass
+class GpuSession:
+    """`done` is what is known of each part that has ended: GPUs, seconds, exit code (None: ended at its limit)."""
+
+    parts: Sequence[GpuPart]
+    gpus: int
+    out: Path
+    seconds: float
+    names: Mapping[str, str]
+    running: list[RunningPart] = field(default_factory=list)
+    done: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.out.mkdir(parents=True, exist_ok=True)
+        self._file = self.out / "gpu.json"
+        if self._file.exists():
+            earlier: dict[str, dict[str, Any]] = json.loads(self._file.read_text("utf-8"))
+            self.done = {name: one for name, one in earlier.items() if one["code"] == 0}
+        self._end = time.monotonic() + self.seconds
+
+    @property
+    def missing(self) -> list[str]:
+        """Parts that did not end well."""
+        return [one.name for one in self.parts if self.done.get(one.name, {}).get("code") != 0]
+
+    def run(self) -> None:
+        """Until every part has ended, or the time has. Nothing that was begun is left behind."""
+        try:
+            while True:
+                self._collect()
+                while (part := self._next()) is not None:
+                    self._begin(part)
+                if not self.running:
+                    return
+                time.sleep(LOOK_SECONDS)
+        finally:
+            for one in self.running:
+                _end(one.process)
+            self._collect()
+
+    def table(self) -> str:
+        """What became of each part, as Markdown."""
+        rows = ["| part | GPUs | seconds | ended |", "|---|---|---|---|"]
+        busy = {one.part.name for one in self.running}
+        for part in self.parts:
+            one = self.done.get(part.name)
+            if one is None:
+                rows.append(f"| {part.name} | | | {'runs' if part.name in busy else 'not reached'} |")
+                continue
+            how = {0: "well", None: "at its limit"}.get(one["code"], f"with {one['code']}")
+            rows.append(f"| {part.name} | {', '.join(map(str, one['gpus']))} | {one['seconds']} | {how} |")
+        return "\n".join(rows) + "\n"
+
+    # ------------------------------------------------------------------------------------ which, and where
+
+    def _next(self) -> GpuPart | None:
+        """The first part that can begin now. Nothing overtakes a part that waits for all GPUs."""
+        left = self._end - time.monotonic()
+        for part in self.parts:
+            if part.name in self.done or any(part is one.part for one in self.running):
+                continue
+            if left < part.least or part.gpus > self.gpus:
+                continue
+            if any(self.done.get(name, {}).get("code") != 0 for name in part.after):
+                continue
+            if self._free(part):
+                return part
+            if part.alone:
+                return None
+        return None
+
+    def _free(self, part: GpuPart) -> tuple[int, ...]:
+        """The GPUs that the part would get; none if it has to wait."""
+        if any(one.part.alone for one in self.running) or (part.alone and self.running):
+            return ()
+        load: dict[int, list[GpuPart]] = {gpu: [] for gpu in range(self.gpus)}
+        for one in self.running:
+            for gpu in one.gpus:
+                load[gpu].append(one.part)
+        able = [gpu for gpu, on in load.items()
+                if not on or (part.beside and all(other.beside for other in on) and len(on) < BESIDE)]  # fmt: skip
+        able.sort(
+            key=lambda gpu: len(load[gpu]), reverse=part.beside
+        )  # together, so that another GPU stays free
+        return tuple(able[: part.gpus]) if len(able) >= part.gpus else ()
+
+    # ---------------------------------------------------------------------------------- begin and end
+
+    def _begin(self, part: GpuPart) -> None:
+        gpus, folder = self._free(part), self.out / part.name
+        folder.mkdir(exist_ok=True)
+        names = {**self.names, "out": str(folder), "place": str(self.out), "here": str(ROOT)}
+        command = part.command
+        for name, value in names.items():
+            command = command.replace(f"{{{name}}}", value)
+        path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+        env = {**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus)), "PYTHONPATH": path,
+               "PYTHONUNBUFFERED": "1", "HF_HUB_OFFLINE": "1"}  # fmt: skip
+        line = f'python() {{ "{sys.executable}" "$@"; }}; {command}'
+        with (folder / "log").open("ab") as log:
+            process = subprocess.Popen(["bash", "-c", line], cwd=ROOT, env=env, stdin=subprocess.DEVNULL,
+                                       stdout=log, stderr=log, start_new_session=True)  # fmt: skip
+        now = time.monotonic()
+        self.running.append(RunningPart(part, process, gpus, now, min(now + part.seconds, self._end)))
+        print(f"{time.strftime('%H:%M:%S')} {part.name} begins on {', '.join(map(str, gpus))}", flush=True)
+
+    def _collect(self) -> None:
+        """Note the parts that have ended, and end those whose time is up."""
+        for one in list(self.running):
+            late = one.process.poll() is None and time.monotonic() >= one.until
+            if late:
+                _end(one.process)
+            if one.process.poll() is None:
+                continue
+            self.running.remove(one)
+            seconds, code = round(time.monotonic() - one.began, 1), None if late else one.process.returncode
+            self.done[one.part.name] = {"gpus": list(one.gpus), "seconds": seconds, "code": code}
+            print(f"{time.strftime('%H:%M:%S')} {one.part.name} ended: {code}", flush=True)
+            self._write()
+
+    def _write(self) -> None:
+        """Both files, each in one step."""
+        for name, text in (("gpu.json", json.dumps(self.done, indent=1) + "\n"), ("gpu.md", self.table())):
+            draft = self.out / f".{name}"
+            draft.write_text(text, "utf-8")
+            draft.replace(self.out / name)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a part and all that it started."""
+    for sent, seconds in ((signal.SIGTERM, GRACE), (signal.SIGKILL, None)):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, sent)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+            return
