@@ -10,6 +10,7 @@ models write when a prompt, or what they were trained on, shows it to them.
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import groupby
 from typing import Literal
 
 from msgspec import Struct
@@ -284,7 +285,7 @@ ALL_CALL_FAMILIES = tuple(CALL_FAMILIES)
 LONGEST = 256
 """Characters of the longest tag, with every tolerated space: more is never held for one."""
 
-_INVISIBLE = r"\x00-\x08\x0e-\x1b\x7f\xad\u034f\u061c\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff"
+_INVISIBLE = "\x00-\x08\x0e-\x1b\x7f\xad\u034f\u061c\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff"
 _TOKENS = ("<|", "&", "\uff1c")
 _INNER = 2
 """Brackets that may follow the first one in a row of special tokens; in any other tag there is none."""
@@ -350,13 +351,28 @@ def _empty(tag: str) -> _Atoms:
     return (_LESS, _SPACE, *_name(tag[1:-1]), _SPACE, _SLASH, _SPACE, _MORE)
 
 
-def beginning(atoms: Sequence[str]) -> str:
-    """A pattern for everything that may still become these atoms in a row."""
-    pattern = ""
-    for atom in reversed(atoms):
+def beginning(*tags: Sequence[str]) -> str:
+    """A pattern for everything that may still become one of these rows of atoms. What rows begin with alike stands in it once."""
+    tails: dict[str, list[Sequence[str]]] = {}
+    for atom, *tail in filter(None, tags):
+        tails.setdefault(atom, []).append(tail)
+    written = []
+    for atom, rest in tails.items():
+        pattern = beginning(*rest)
         whole = f"{atom}(?:{pattern})?" if pattern else atom
-        pattern = f"(?:{whole}|{_PARTS[atom]})" if atom in _PARTS else whole
-    return pattern
+        written.append(f"(?:{whole}|{_PARTS[atom]})" if atom in _PARTS else whole)
+    return "|".join(written)
+
+
+def _either(tags: Sequence[Sequence[str]]) -> str:
+    """A pattern for one of these rows of atoms, tried in this order. What neighbours begin with alike stands in it once."""
+    written = []
+    for begin, some in groupby(tags, key=lambda atoms: atoms[:1]):
+        rests = [atoms[1:] for atoms in some]
+        rest = _either(rests) if begin else ""
+        is_one = len({atoms[:1] for atoms in rests}) == 1
+        written.append("".join(begin) + (rest if is_one else f"(?:{rest})"))
+    return "|".join(written)
 
 
 def _hints(atoms: Sequence[str]) -> Iterator[str]:
@@ -387,17 +403,32 @@ _OF = "_of_"
 """Between role and family in the name of a group."""
 
 
-def _any_of(tags: Mapping[Role, _Forms], initial: str | None = None) -> re.Pattern[str]:
-    """One of these tags, its Role as the group; with `initial`, one whose name begins so."""
-    groups = []
-    for role in _ORDER:
-        written = []
-        for family, forms in tags.get(role, {}).items():
-            if chosen := "|".join("".join(a) for a in forms if initial is None or _initial(a) == initial):
-                written.append(f"(?P<{role}{_OF}{family}>{chosen})")
-        if written:
-            groups.append(f"(?P<{role}>{'|'.join(written)})")
-    return re.compile("|".join(groups) or r"(?!)", re.IGNORECASE)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """The empty one matches nothing."""
+    return re.compile(pattern or r"(?!)", re.IGNORECASE)
+
+
+class _Tags:
+    """The tags of some roles, compiled. This takes most of a second of a gateway's start, so each is compiled once."""
+
+    def __init__(self, tags: Mapping[Role, _Forms]) -> None:
+        self.forms = [a for role in tags.values() for family in role.values() for a in family]
+        initials = sorted({_initial(a) for a in self.forms})
+        self.by_initial = {initial: self._beginning_with(initial, tags) for initial in initials}
+        self.part = _compiled(beginning(*self.forms))
+
+    @staticmethod
+    def _beginning_with(initial: str, tags: Mapping[Role, _Forms]) -> re.Pattern[str]:
+        """One of the tags whose names begin so, its Role as the group."""
+        groups = []
+        for role in _ORDER:
+            written = []
+            for family, forms in tags.get(role, {}).items():
+                if chosen := _either([a for a in forms if _initial(a) == initial]):
+                    written.append(f"(?P<{role}{_OF}{family}>{chosen})")
+            if written:
+                groups.append(f"(?P<{role}>{'|'.join(written)})")
+        return _compiled("|".join(groups))
 
 
 def family_of(tag: re.Match[str]) -> str:
@@ -410,16 +441,16 @@ def family_of(tag: re.Match[str]) -> str:
 class Scanner:
     """Finds the tags of some roles in text that arrives in pieces."""
 
-    def __init__(self, tags: Mapping[Role, _Forms]) -> None:
-        forms = [a for role in tags.values() for family in role.values() for a in family]
-        flags = re.IGNORECASE
-        self._tag = _any_of(tags)
+    def __init__(self, *tags: _Tags) -> None:
+        initials = {initial for some in tags for initial in some.by_initial}
         # A candidate is compared with the tags whose names begin as it does, and not with all.
-        self._tag_of = {initial: _any_of(tags, initial) for initial in sorted({_initial(a) for a in forms})}
-        self._part = re.compile("|".join(beginning(a) for a in forms) or r"(?!)", flags)
-        self._first = re.compile(
-            "|".join(sorted({hint for a in forms for hint in _hints(a)})) or r"(?!)", flags
-        )
+        self._by_initial = {
+            i: [some.by_initial[i] for some in tags if i in some.by_initial] for i in initials
+        }
+        self._all = [each for some in tags for each in some.by_initial.values()]
+        self._parts = [some.part for some in tags]
+        hints = {hint for some in tags for form in some.forms for hint in _hints(form)}
+        self._first = _compiled("|".join(sorted(hints)))
 
     def scan(self, text: str, before: str = "") -> tuple[re.Match[str] | None, int]:
         """The first tag in `text`, and where the text that is certainly no tag ends.
@@ -433,7 +464,7 @@ class Scanner:
             at = found.start()
             if at < after:
                 continue
-            match = self._tag_of.get(found[0][-1:].lower(), self._tag).match(text, at)
+            match = self._hinted(found)
             if match is None:
                 if self.may_become(text, at):
                     return None, at
@@ -453,7 +484,15 @@ class Scanner:
 
     def match(self, text: str, at: int = 0) -> re.Match[str] | None:
         """The tag that stands at `at`."""
-        return self._tag.match(text, at) if self._first.match(text, at) else None
+        hint = self._first.match(text, at)
+        return None if hint is None else self._hinted(hint)
+
+    def _hinted(self, hint: re.Match[str]) -> re.Match[str] | None:
+        """The tag that begins with this hint. A letter that is none of the initials may still stand for one, as U+017F does."""
+        for tags in self._by_initial.get(hint[0][-1:].lower(), self._all):
+            if match := tags.match(hint.string, hint.start()):
+                return match
+        return None
 
     def may_become(self, text: str, at: int = 0) -> bool:
         """Whether everything from `at` on may still become one tag."""
@@ -461,7 +500,9 @@ class Scanner:
             _INNER if text.startswith(_TOKENS, at) else 0
         ):
             return False
-        return self._first.match(text, at) is not None and self._part.fullmatch(text, at) is not None
+        if self._first.match(text, at) is None:
+            return False
+        return any(part.fullmatch(text, at) for part in self._parts)
 
     def is_half(self, text: str, cut: bool) -> bool:
         """Whether the text at the end of a reply is a tag that was never finished, and no bracket of prose.
@@ -488,27 +529,28 @@ class TagSet:
 
     def __init__(self, families: tuple[str, ...], calls: tuple[str, ...]) -> None:
         self.families = families
-        self.think = _scanner(families, ())
-        self.text = _scanner(families, calls)
+        self.think = Scanner(_thoughts(families))
+        self.text = Scanner(_thoughts(families), _calls(calls))
 
 
 @lru_cache(maxsize=64)
-def _scanner(families: tuple[str, ...], calls: tuple[str, ...]) -> Scanner:
+def _thoughts(families: tuple[str, ...]) -> _Tags:
     chosen = {name: FAMILIES[name] for name in families}
-    forms: dict[Role, dict[str, list[_Atoms]]] = {
-        "open": _written({name: f.opens for name, f in chosen.items()}),
-        "close": _written({name: f.closes for name, f in chosen.items()}),
-        "empty": {
-            name: [_empty(tag) for tag in (*f.opens, *f.answers) if tag.endswith(">") and "|" not in tag]
-            for name, f in chosen.items()
-        },
-        "final": _written({name: f.finals for name, f in chosen.items()}),
-        "start": _written({name: f.starts for name, f in chosen.items()}),
-        "end": _written({name: f.ends for name, f in chosen.items()}),
-        "answer": _written({name: f.answers for name, f in chosen.items()}),
-        "answer_end": _written({name: f.answer_ends for name, f in chosen.items()}),
-    }
-    return Scanner(forms | _call_forms(calls))
+    return _Tags(
+        {
+            "open": _written({name: f.opens for name, f in chosen.items()}),
+            "close": _written({name: f.closes for name, f in chosen.items()}),
+            "empty": {
+                name: [_empty(tag) for tag in (*f.opens, *f.answers) if tag.endswith(">") and "|" not in tag]
+                for name, f in chosen.items()
+            },
+            "final": _written({name: f.finals for name, f in chosen.items()}),
+            "start": _written({name: f.starts for name, f in chosen.items()}),
+            "end": _written({name: f.ends for name, f in chosen.items()}),
+            "answer": _written({name: f.answers for name, f in chosen.items()}),
+            "answer_end": _written({name: f.answer_ends for name, f in chosen.items()}),
+        }
+    )
 
 
 def _written(tags: Mapping[str, Iterable[str]]) -> dict[str, list[_Atoms]]:
@@ -516,23 +558,26 @@ def _written(tags: Mapping[str, Iterable[str]]) -> dict[str, list[_Atoms]]:
     return {family: [a for tag in some for a in _atoms(tag)] for family, some in tags.items()}
 
 
-def _call_forms(families: Iterable[str]) -> dict[Role, dict[str, list[_Atoms]]]:
+@lru_cache(maxsize=64)
+def _calls(families: tuple[str, ...]) -> _Tags:
     chosen = {name: CALL_FAMILIES[name] for name in families}
-    return {
-        "call": _written({name: f.call for name, f in chosen.items()}),
-        "calls": _written({name: f.calls for name, f in chosen.items()}),
-        "token": _written({name: f.token for name, f in chosen.items()}),
-        "function": _written({name: f.function for name, f in chosen.items()}),
-        "parameter": _written({name: f.parameter for name, f in chosen.items()}),
-        "call_end": _written({name: f.call_end for name, f in chosen.items()}),
-        "function_end": _written({name: f.function_end for name, f in chosen.items()}),
-        "parameter_end": _written({name: f.parameter_end for name, f in chosen.items()}),
-    }
+    return _Tags(
+        {
+            "call": _written({name: f.call for name, f in chosen.items()}),
+            "calls": _written({name: f.calls for name, f in chosen.items()}),
+            "token": _written({name: f.token for name, f in chosen.items()}),
+            "function": _written({name: f.function for name, f in chosen.items()}),
+            "parameter": _written({name: f.parameter for name, f in chosen.items()}),
+            "call_end": _written({name: f.call_end for name, f in chosen.items()}),
+            "function_end": _written({name: f.function_end for name, f in chosen.items()}),
+            "parameter_end": _written({name: f.parameter_end for name, f in chosen.items()}),
+        }
+    )
 
 
 def call_scanner() -> Scanner:
     """Finds the tags of calls alone, of every family."""
-    return Scanner(_call_forms(CALL_FAMILIES))
+    return Scanner(_calls(ALL_CALL_FAMILIES))
 
 
 @lru_cache(maxsize=64)

@@ -4,6 +4,7 @@
 sizes, streamed and not, and must be heard the same each time.
 """
 
+import re
 from dataclasses import dataclass
 from itertools import product
 from random import Random
@@ -12,6 +13,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
+from app.stream import tags
 from app.stream.events import CallArguments, CallStart, Done, Event, Finish, Text
 from app.stream.holdback import FILTERED, UNBOUNDED
 from app.stream.open_thoughts import DEEPEST
@@ -472,6 +474,22 @@ def test_no_beginning_of_a_tag_goes_the_short_way(before: str) -> None:
     for tag in TAGS:
         for written in (tag, tag.translate(wide), tag.translate(escaped), tag[:2], tag[:1]):
             assert not segmenter.passes(before + written), written
+
+
+def test_a_tag_is_compiled_once_for_all_that_look_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start compiles these three sets, in another order. A million characters are seconds of it."""
+    real, written = tags._compiled, 0
+
+    def compiled(pattern: str) -> re.Pattern[str]:
+        nonlocal written
+        written += len(pattern)
+        return real(pattern)
+
+    monkeypatch.setattr(tags, "_compiled", compiled)
+    thoughts, calls = ALL_FAMILIES[::-1], ALL_CALL_FAMILIES[::-1]
+    for some in ((thoughts, calls), (thoughts, ()), ((), calls)):
+        tag_set(*some)
+    assert 100_000 < written < 300_000
 
 
 @pytest.mark.parametrize("tools", [True, False])
