@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -61,8 +63,57 @@ def test_without_two_gpus_it_says_so(
     """Instead of measuring a CPU."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
 
-    assert two_gpus.main([]) == 69
-    assert "torch does not see two" in capsys.readouterr().err
+    for words in ([], ["--only", "9B"], ["--only", "9B, one, 8 bits", "kill"]):
+        assert two_gpus.main(words) == 69
+        assert "torch does not see two" in capsys.readouterr().err
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert two_gpus.main(["--only", "9B, one, 8 bits"]) == 69
+    assert "torch sees none" in capsys.readouterr().err
+    assert two_gpus.main(["--only", "10B"]) == 2
+    assert "there is no 10B" in capsys.readouterr().err
+
+
+ONE = "9B, one, 8 bits"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "words", "ran"),
+    [
+        (1, ["--only", ONE], [ONE]),
+        (2, ["--only", ONE], [ONE]),
+        (2, ["--only", "kill"], ["kill and resume, adamw"]),
+        (2, ["--only", ONE, "kill"], [ONE, "kill and resume, adamw"]),
+        (2, ["--only", "kill", ONE, "--no-kill"], [ONE]),
+    ],
+)
+def test_only_what_is_chosen_runs(
+    gpus: int, words: list[str], ran: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kill among it, and on as many GPUs as that takes."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(
+        two_gpus, "_measured", lambda group, *_: ({"name": one.name, "failed": ""} for one in group)
+    )
+    monkeypatch.setattr(
+        two_gpus, "kill_and_resume", lambda tiny, optimizer: {"name": f"kill and resume, {optimizer}"}
+    )
+
+    assert two_gpus.main([*words, "--json", str(tmp_path / "out.json")]) == 0
+    assert [one["name"] for one in json.loads((tmp_path / "out.json").read_text())["results"]] == ran
+
+
+def test_the_whole_table_has_the_kill_behind_its_second_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(
+        two_gpus, "_measured", lambda group, *_: ({"name": one.name, "failed": ""} for one in group)
+    )
+    monkeypatch.setattr(two_gpus, "kill_and_resume", lambda tiny, optimizer: {"name": "kill"})
+
+    assert two_gpus.main(["--json", str(tmp_path / "out.json")]) == 0
+    names = [one["name"] for one in json.loads((tmp_path / "out.json").read_text())["results"]]
+    assert names.index("kill") == sum(map(len, two_gpus._groups(two_gpus.variants())[:2]))
 
 
 def test_a_whole_name_chooses_its_variant_alone_and_a_word_all_that_have_it() -> None:

@@ -6,7 +6,8 @@ Starts its own processes, one for each GPU; no torchrun is needed. Every line of
 random model of 0.47B (dense) or 9B (Qwen3.5's hybrid), trained by QAT on random tokens, of which 27 % are the
 assistant's. Each process takes the same number of tokens as the one GPU does alone, unless the variant says otherwise.
 After the timed steps two more run under torch's profiler: `compute` and `nccl` are seconds of kernels a step, and `idle`
-is what is left of the step when no kernel computed: waiting for NCCL, or for Python.
+is what is left of the step when no kernel computed: waiting for NCCL, or for Python. The kill is a line of its own, which
+`--only kill` chooses; without --only it is among all.
 
 --tiny runs the same on a CPU over gloo, with models of a few thousand weights; it measures nothing.
 """
@@ -51,8 +52,11 @@ from quantizer.train.shard import Sharding, World
 from quantizer.train.speed import Hold, compile_blocks, exact_options, recompute, share_inputs
 
 MODULE: Final = "quantizer.experiments.bench.two_gpus"
-PATIENCE: Final = 200.0
-"""Seconds for one variant, the start of its processes included: where one of two runs out of memory, the other waits."""
+PATIENCE: Final = 400.0
+"""Seconds for one variant, the start of its processes and compiling 9B on a busy host included: where one of two runs out
+of memory, the other waits."""
+KILL: Final = "kill"
+"""What --only calls the kill and the resume."""
 SHARE: Final = 0.27
 TINY_DENSE: Final[dict[str, Any]] = {"vocab_size": 256, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
                      "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}  # fmt: skip
@@ -294,7 +298,7 @@ def _measured(group: Sequence[GpuVariant], tiny: bool, until: float) -> Iterator
 
 
 def _chosen(words: Sequence[str] | None) -> list[GpuVariant]:
-    """Those of the given names, and those that have a given word in theirs; without words, all."""
+    """Those of the given names, and those that have a given word in theirs; without words, all. `KILL` is none of them."""
     every = variants()
     names = {variant.name for variant in every}
     return [v for v in every if not words or any(v.name == w if w in names else w in v.name for w in words)]
@@ -370,18 +374,29 @@ def _train(folder: Path, out: str, optimizer: str, tiny: bool) -> int:
     from quantizer.train.run import run
 
     changes = [*CHANGES, f"train.optimizer={optimizer}"]
-    if optimizer != "adamw":
-        changes.append("train.batch_tokens=2048")
     if tiny:
         changes += ["train.max_steps=6", "train.batch_tokens=1024", "train.micro_tokens=512"]
+    if optimizer != "adamw":  # a step is one micro-batch
+        changes.append(f"train.batch_tokens={512 if tiny else 2048}")
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    _compute_alike()
     try:
         run(load_recipe("qat", changes), MODEL, folder / "data.jsonl", folder / out,
             now=datetime.now(UTC), device=device, resume=True, log=lambda text: None)  # fmt: skip
     finally:
         shard.leave()
     return 0
+
+
+def _compute_alike() -> None:
+    """Let two runs add in the same order, as far as torch can, so that what differs is what resuming lost. Where an
+    operation has no such form torch warns rather than refuses; but then the backward passes of flash, cuDNN's and
+    memory-efficient attention take their fastest way, too, whose order is chance. So attention is plain matrix products."""
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    torch.backends.cuda.enable_flash_sdp(False)
+    torch.backends.cuda.enable_mem_efficient_sdp(False)
 
 
 # ------------------------------------------------------------------------------------------------ the table
@@ -413,8 +428,14 @@ def main(arguments: list[str] | None = None) -> int:
         return _child(given.child, given.tiny)
     if given.train:
         return _train(given.train, given.out, given.optimizer, given.tiny)
-    if not given.tiny and torch.cuda.device_count() < 2:
-        print("this measures two GPUs, and torch does not see two", file=sys.stderr)
+    chosen, kill = _chosen(given.only), not given.no_kill and (not given.only or KILL in given.only)
+    if not chosen and not kill:
+        print(f"--only: there is no {' '.join(given.only)}", file=sys.stderr)
+        return 2
+    needed = max([*(variant.gpus for variant in chosen), *([2] if kill else [])])
+    if not given.tiny and torch.cuda.device_count() < needed:
+        what = "one GPU, and torch sees none" if needed == 1 else "two GPUs, and torch does not see two"
+        print(f"this measures {what}", file=sys.stderr)
         return 69
     until = time.monotonic() + given.budget
     machine = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
@@ -426,12 +447,11 @@ def main(arguments: list[str] | None = None) -> int:
         if given.json:
             given.json.write_text(json.dumps(out | {"table": table(out["results"])}, indent=1) + "\n")
 
-    chosen = _chosen(given.only)
     groups = _groups(chosen)
     for place, group in enumerate(groups or [[]]):
         for found in _measured(group, given.tiny, until) if group else ():
             record(found)
-        if place == min(1, max(0, len(groups) - 1)) and not given.no_kill:
+        if place == min(1, max(0, len(groups) - 1)) and kill:
             record(kill_and_resume(given.tiny, given.optimizer))
     print("\n".join(table(out["results"])))
     return 0
@@ -443,11 +463,11 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
         "--only",
         nargs="+",
         metavar="NAME",
-        help="variants of these names, or with one of these words in theirs",
+        help=f"variants of these names, or with one of these words in theirs; {KILL}: the kill and the resume",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything there too, as it comes")
     parser.add_argument(
-        "--budget", type=float, default=340.0, metavar="SECONDS", help="for all (%(default)s)"
+        "--budget", type=float, default=560.0, metavar="SECONDS", help="for all (%(default)s)"
     )
     parser.add_argument("--no-kill", action="store_true", help="leave out the kill and the resume")
     parser.add_argument("--tiny", action="store_true", help="the same path on a CPU; measures nothing")
