@@ -42,6 +42,9 @@ class _Reply(msgspec.Struct):
     object: str = "list"
 
 
+_decode = msgspec.json.Decoder(_Reply, float_hook=float).decode  # `app.stream.chunks` says why
+
+
 class Embeddings(PassThroughSurface):
     """The surface of vectors."""
 
@@ -60,7 +63,7 @@ class Embeddings(PassThroughSurface):
     def hand_on(self, raw: bytes, public_name: str) -> tuple[bytes, Usage | None]:
         """The engine's reply under the name that the caller knows. Raises EngineBroke."""
         try:
-            reply = msgspec.json.decode(raw, type=_Reply)
+            reply = _decode(raw)
             bytes(reply.data).decode()  # it is handed on, so it must be what JSON is written in
         except UNREADABLE as error:
             message = f"the engine sent no embeddings: {why_unreadable(error)}"

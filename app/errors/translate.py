@@ -22,7 +22,7 @@ from app.errors.tree import (
     ReplyFiltered,
     UpstreamError,
 )
-from app.stream.chunks import read_error
+from app.stream.chunks import decode_any, read_error
 from app.stream.events import Broken
 
 _NOT_THE_CALLERS = (401, 403, 404, 407)
@@ -135,7 +135,7 @@ def bug_behind(error: BaseException | None) -> BaseException | None:
 
 def _read(body: bytes) -> Broken:
     try:
-        data: Any = msgspec.json.decode(body)
+        data: Any = decode_any(body)
         return read_error(data.get("error", data) if isinstance(data, dict) else data)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return read_error(body.decode("utf-8", "replace"))

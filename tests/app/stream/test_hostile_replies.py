@@ -6,11 +6,15 @@ from typing import Any
 import pytest
 
 from app.api.completions import CompletionCollector, CompletionEncoder
+from app.api.embeddings import Embeddings
 from app.api.messages import MessagesCollector, MessagesEncoder
 from app.api.responses import ResponsesCollector, ResponsesEncoder
 from app.api.surface import Counts
+from app.errors.translate import from_status
 from app.stream.call_normalizer import MAX_CALLS
 from app.stream.chunks import (
+    MAX_CALL_DELTAS,
+    MAX_CHOICES,
     MAX_COUNT,
     MAX_ERROR_CHARS,
     MalformedChunk,
@@ -59,6 +63,8 @@ MALFORMED = {
     "nested error": b'{"error": ' + DEEP + b"]" * 5_000 + b"}",
     "nested arguments": b'{"choices":[{"index":0,"delta":{"tool_calls":[{"function":{"name":"now","arguments":' + DEEP + b"]" * 5_000 + b"}}]}}]}",
     "nested role": b'{"choices":[{"index":0,"delta":{"content":"a","role":' + DEEP + b"]" * 5_000 + b"}}]}",
+    "more choices than one payload has": json.dumps({"choices": [{}] * (MAX_CHOICES + 1)}).encode(),
+    "more pieces of calls than one payload has": delta(tool_calls=[{}] * (MAX_CALL_DELTAS + 1)),
     "a count of 5,000 digits": b'{"choices":[], "usage": {"prompt_tokens": ' + b"1" * 5_000 + b"}}",
 }  # fmt: skip
 
@@ -87,6 +93,37 @@ IGNORED = {
 @pytest.mark.parametrize("data", IGNORED.values(), ids=IGNORED.keys())
 def test_what_says_nothing_is_nothing(data: bytes) -> None:
     assert parse_payload(data) == []
+
+
+FAR = b"[1e400,-1e-400]"
+"""msgspec itself calls the first of them out of range, so it is seen whether it converts them: that is slow."""
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"choices": [], "usage": {"a": %b}}' % FAR,
+        b'{"choices": [{"index": 0, "delta": {"role": %b}, "stop_reason": %b}]}' % (FAR, FAR),
+    ],
+)
+def test_no_number_is_slow_to_read(data: bytes) -> None:
+    assert parse_payload(data) == []
+
+
+def test_no_number_is_slow_to_read_on_the_short_way() -> None:
+    assert plain_text(b'{"choices":[{"index":0,"delta":{"content":"a","role":%b}}]}' % FAR) == "a"
+
+
+def test_no_number_is_slow_to_read_in_an_error() -> None:
+    (told,) = parse_payload(b'{"error": {"code": "lost", "numbers": %b}}' % FAR)
+    assert isinstance(told, Broken) and told.code == "lost"
+    error = from_status(400, b'{"error": {"message": "Hm.", "code": "lost", "numbers": %b}}' % FAR, "/")
+    assert (error.message, error.code) == ("Hm.", "lost")
+
+
+def test_no_number_is_slow_to_read_beside_vectors() -> None:
+    reply = b'{"data": [], "usage": {"prompt_tokens": 3, "numbers": %b}}' % FAR
+    assert Embeddings().hand_on(reply, "annie")[1] == Usage({"prompt_tokens": 3})
 
 
 def test_counts_that_are_none_reach_nobody() -> None:
