@@ -61,6 +61,8 @@ PARTS: Final = (
     GpuPart("qad-9b", f"{_REAL} --steps qad", 700, 300, after=("folders-9b",)),
     GpuPart("fp8-9b", _mixed("{place}/9b/bf16", "{place}/9b/rows.jsonl", '"*.self_attn.*","*.linear_attn.*"',
             f"{MANNERS} quantize surgery {{out}}/folder --for vllm-0.24 --out {{out}}/wrapped --json > {{out}}/surgery.json"), 400, 150, after=("folders-9b",)),
+    GpuPart("long-steps-9b", f"{BENCH}.two_gpus --json {{out}}/two_gpus.json --only '9B, one, 8 bits, 8,192 tokens' '9B, two, 8 bits, 8,192 tokens' "
+            "--budget 780", 800, 400, alone=True, gpus=2),
     GpuPart("kill", f"{BENCH}.two_gpus --json {{out}}/two_gpus.json --only kill", 200, 100, gpus=2),
 )  # fmt: skip
 """In the order in which they are begun, as far as GPUs are free and what they need is there."""

@@ -97,6 +97,9 @@ def variants() -> list[GpuVariant]:
         nine_two,
         replace(nine_two, name="9B, two, exact", optimizer="adamw"),
         replace(nine_two, name="9B, two, hooks not compiled", compiled="forward"),
+        # Twice the work for what travels once.
+        replace(nine, name="9B, one, 8 bits, 8,192 tokens", tokens=8192),
+        replace(nine_two, name="9B, two, 8 bits, 8,192 tokens", tokens=8192),
         replace(two, name="0.5B, two, half the tokens each", tokens=8192),
         replace(two, name="0.5B, two, two micro-batches", micros=2),
         replace(two, name="0.5B, two, two micro-batches, deferred", micros=2, deferred=True),
