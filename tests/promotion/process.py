@@ -13,6 +13,8 @@ from typing import Any
 
 import aiohttp
 
+from gates.suite.load import FILES
+
 ROOT = Path(__file__).parents[2]
 TOKEN = "a-token-of-this-test"
 LOG = "stderr.txt"
@@ -30,6 +32,18 @@ def written(folder: Path, tables: Mapping[str, Any]) -> Path:
     path = folder / "manners.toml"
     path.write_text("\n".join([*lines, ""]))
     return path
+
+
+def short_suite(folder: Path) -> str:
+    """annie-nano's suite, short enough that a canary is two questions."""
+    head = (FILES.folder / "annie-nano.toml").read_text("utf-8")
+    own = head.replace('name = "annie-nano"', 'name = "short"').replace("annie-nano.jsonl", "short.jsonl")
+    own = own.replace(', "annie-nano.everyday.jsonl"', "")
+    cases = (FILES.folder / "annie-nano.jsonl").read_text("utf-8").splitlines()
+    named = [line for line in cases if json.loads(line).get("named")][:2]
+    (folder / "short.toml").write_text(own)
+    (folder / "short.jsonl").write_text("\n".join([*named, ""]))
+    return str(folder / "short.toml")
 
 
 class Gateway:

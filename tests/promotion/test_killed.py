@@ -16,7 +16,7 @@ from app.promotion.state_machine import FINAL, PATHS, OperationKind, OperationPh
 from app.registry.reader import RegistryReader
 from tests.app.promotion.stage import MODELS, signed, statement, tables
 from tests.deploy.test_process import SERVER
-from tests.promotion.process import Gateway, is_there, pids_of, processes_of, serving, written
+from tests.promotion.process import Gateway, is_there, pids_of, processes_of, serving, short_suite, written
 from tests.scale import PATIENCE
 
 pytestmark = [pytest.mark.promotion, pytest.mark.engine, pytest.mark.timeout(600)]
@@ -38,6 +38,7 @@ async def test_a_gateway_that_is_killed_comes_up_with_one_engine_that_serves(
     tmp_path: Path, phase: OperationPhase
 ) -> None:
     wanted = tables(tmp_path / "state")
+    wanted["gates"]["suite"] = short_suite(tmp_path)  # a whole canary is asked in test_load.py
     wanted["promotion"] |= {"bake_seconds": 1.0, "shift_weights": [20, 50], "shift_seconds": 0.5}
     path = written(tmp_path, wanted)
     config = load(path)
@@ -104,6 +105,7 @@ async def test_a_gateway_that_is_killed_while_replicas_take_over_comes_up_with_o
     """Until all serve it goes back to the old set; after that it goes on."""
     old, new = ["small", "small-2"], ["large", "large-2"]
     wanted = tables(tmp_path / "state", live=old)
+    wanted["gates"]["suite"] = short_suite(tmp_path)
     wanted["promotion"] |= {"bake_seconds": 1.0, "shift_weights": [50], "shift_seconds": 0.5}
     for name in (*old, *new):
         wanted["engines"][name] = wanted["engines"][name.partition("-")[0]]

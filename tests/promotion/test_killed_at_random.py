@@ -7,7 +7,6 @@ as the configuration allows; none is left out.
 """
 
 import asyncio
-import json
 import os
 import random
 import time
@@ -20,10 +19,9 @@ from app.config.config import Config, load
 from app.promotion.repository import FILE
 from app.promotion.state_machine import FINAL, PATHS, OperationKind
 from app.registry.reader import RegistryReader
-from gates.suite.load import FILES
 from tests.app.house import Scrape
 from tests.app.promotion.stage import signed, statement, tables
-from tests.promotion.process import OPERATOR, Gateway, processes_of, serving, start, written
+from tests.promotion.process import OPERATOR, Gateway, processes_of, serving, short_suite, start, written
 from tests.scale import PATIENCE, scaled
 
 pytestmark = [pytest.mark.promotion, pytest.mark.engine, pytest.mark.timeout(1800)]
@@ -37,18 +35,11 @@ DELAY_S = 0.4
 
 def configured(folder: Path) -> Path:
     """`small` and `fp4`, a suite whose canary is two questions, and a bake of a third of a second."""
-    head = (FILES.folder / "annie-nano.toml").read_text("utf-8")
-    own = head.replace('name = "annie-nano"', 'name = "short"').replace("annie-nano.jsonl", "short.jsonl")
-    own = own.replace(', "annie-nano.everyday.jsonl"', "")
-    cases = (FILES.folder / "annie-nano.jsonl").read_text("utf-8").splitlines()
-    named = [line for line in cases if json.loads(line).get("named")][:2]
-    (folder / "short.toml").write_text(own)
-    (folder / "short.jsonl").write_text("\n".join([*named, ""]))
     wanted = tables(folder / "state")
     wanted["engines"] = {name: wanted["engines"][name] for name in ("small", "fp4")}
     for engine in wanted["engines"].values():
         engine["args"] = ["--ctx-size", "1024", "--threads", "1"]
-    wanted["gates"]["suite"] = str(folder / "short.toml")
+    wanted["gates"]["suite"] = short_suite(folder)
     wanted["promotion"] |= {"bake_seconds": 0.3, "shift_weights": [50], "shift_seconds": 0.2}
     return written(folder, wanted)
 
