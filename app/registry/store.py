@@ -72,16 +72,17 @@ def open_to_write(path: Path) -> sqlite3.Connection:
 
 
 def open_to_read(path: Path) -> sqlite3.Connection:
-    """The registry at `path`, read-only; a writer may use it meanwhile.
+    """The registry at `path`, read-only; a writer may use it meanwhile. What a killed one left half written is taken back.
 
     Raises:
         NotARegistry, RegistryTooNew, StorageFailed
     """
     if not path.is_file():
         raise NotARegistry(f"{path}: there is no registry; a gateway makes it when it first starts")
-    address = f"file:{quote(str(path.absolute()))}?mode=ro"
+    address = f"file:{quote(str(path.absolute()))}?mode=rw"  # with `ro` SQLite takes no journal back
     connection = sqlite3.connect(address, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
     with _closing_on_error(connection, path):
+        connection.execute("PRAGMA query_only = ON")
         _check_is_ours(connection, path)
         connection.row_factory = sqlite3.Row
     return connection

@@ -294,6 +294,21 @@ def test_a_reader_sees_what_is_committed_and_cannot_write(registry: Registry, pa
             reader._connection.execute("DELETE FROM alias")
 
 
+def test_a_reader_takes_back_what_a_killed_writer_left_half_written(registry: Registry, path: Path) -> None:
+    head, killed = registry.head(), path.with_name("killed.sqlite")
+    writer = registry._connection
+    writer.execute("PRAGMA cache_size = 1")  # pages are written before the commit
+    writer.execute("BEGIN IMMEDIATE")
+    many = [("key", f"k{number}", "lost" * 100, "t") for number in range(500)]
+    writer.executemany("INSERT INTO revocation VALUES (?, ?, ?, ?)", many)
+    for end in ("", "-journal"):
+        shutil.copy(f"{path}{end}", f"{killed}{end}")
+    writer.execute("ROLLBACK")
+    with RegistryReader.at(killed) as reader:
+        assert reader.verify_chain() == head
+        assert reader.revocations() == ()
+
+
 def test_a_commit_is_on_the_disk_and_only_its_owner_reads_it(registry: Registry, path: Path) -> None:
     pragmas = {
         name: registry._connection.execute(f"PRAGMA {name}").fetchone()[0]
