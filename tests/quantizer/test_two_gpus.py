@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch", reason=INSTALL)
 pytest.importorskip("transformers", reason=INSTALL)
 
 from quantizer.experiments.bench import two_gpus  # noqa: E402
+from quantizer.recipes.recipe import load_recipe  # noqa: E402
 from quantizer.train.shard import World  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
@@ -121,3 +122,28 @@ def test_a_whole_name_chooses_its_variant_alone_and_a_word_all_that_have_it() ->
     assert {v.model for v in two_gpus._chosen(["9B"])} == {"9B"}
     assert two_gpus._chosen(None) == two_gpus.variants()
     assert two_gpus._chosen(["none of them"]) == []
+
+
+@pytest.mark.parametrize("tiny", [False, True])
+@pytest.mark.parametrize("optimizer", ["adamw", "adamw_8bit"])
+def test_the_run_that_is_killed_has_a_sound_recipe(optimizer: str, tiny: bool) -> None:
+    """`adamw_8bit` wants steps of one micro-batch."""
+    settings = load_recipe("qat", two_gpus._changes(optimizer, tiny)).train
+
+    assert settings and settings.optimizer == optimizer and settings.save == 1
+
+
+def test_runs_are_compared_without_fused_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its backward passes are deterministic only where torch may refuse what is not, rather than warn."""
+    fused = ("flash", "mem_efficient", "cudnn")
+    before = [getattr(torch.backends.cuda, f"{name}_sdp_enabled")() for name in fused]
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")
+    try:
+        two_gpus._compute_alike()
+
+        assert torch.are_deterministic_algorithms_enabled() and torch.backends.cuda.math_sdp_enabled()
+        assert not any(getattr(torch.backends.cuda, f"{name}_sdp_enabled")() for name in fused)
+    finally:
+        torch.use_deterministic_algorithms(False)
+        for name, was in zip(fused, before, strict=True):
+            getattr(torch.backends.cuda, f"enable_{name}_sdp")(was)

@@ -376,19 +376,24 @@ def _train(folder: Path, out: str, optimizer: str, tiny: bool) -> int:
     from quantizer.recipes.recipe import load_recipe
     from quantizer.train.run import run
 
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    _compute_alike()
+    try:
+        run(load_recipe("qat", _changes(optimizer, tiny)), MODEL, folder / "data.jsonl", folder / out,
+            now=datetime.now(UTC), device=device, resume=True, log=lambda text: None)  # fmt: skip
+    finally:
+        shard.leave()
+    return 0
+
+
+def _changes(optimizer: str, tiny: bool) -> list[str]:
+    """What is set in the recipe."""
     changes = [*CHANGES, f"train.optimizer={optimizer}"]
     if tiny:
         changes += ["train.max_steps=6", "train.batch_tokens=1024", "train.micro_tokens=512"]
     if optimizer != "adamw":  # a step is one micro-batch
         changes.append(f"train.batch_tokens={512 if tiny else 2048}")
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    _compute_alike()
-    try:
-        run(load_recipe("qat", changes), MODEL, folder / "data.jsonl", folder / out,
-            now=datetime.now(UTC), device=device, resume=True, log=lambda text: None)  # fmt: skip
-    finally:
-        shard.leave()
-    return 0
+    return changes
 
 
 def _compute_alike() -> None:
