@@ -347,7 +347,7 @@ def kill_and_resume(tiny: bool, optimizer: str = "adamw") -> dict[str, Any]:
         for out in ("killed", "whole"):
             with _started(2, *words, "--out", out) as made:
                 for process in made:
-                    process.wait(timeout=300)
+                    process.wait(timeout=PATIENCE)
         curves = [_losses(place / out / "training.jsonl") for out in ("killed", "whole")]
     off = max(abs(a - b) / abs(b) for a, b in zip(*curves, strict=True))
     return {
@@ -359,7 +359,7 @@ def kill_and_resume(tiny: bool, optimizer: str = "adamw") -> dict[str, Any]:
 
 def _wait_for(made: Sequence[subprocess.Popen[str]], saved: Path) -> None:
     """Until the third checkpoint is there."""
-    until = time.monotonic() + 300
+    until = time.monotonic() + PATIENCE
     while time.monotonic() < until and not any(process.poll() is not None for process in made):
         if any(path.name >= "step-00000003" for path in saved.glob("step-????????")):
             return
