@@ -11,6 +11,8 @@ DEEPEST = 64
 """Thoughts of different families, one in another. One more lasts to the end of the reply: nothing is said by mistake."""
 _ENDLESS = ""
 """Stands for a family that no tag closes."""
+ANY = "*"
+"""Stands for one that every tag closes: what opened the thought was no tag."""
 
 
 class OpenThoughts:
@@ -39,7 +41,7 @@ class OpenThoughts:
             return False
         innermost, count = self._runs[-1]
         is_alone = len(self._runs) == count == 1
-        is_own = family == innermost
+        is_own = family == innermost or innermost == ANY
         if not is_own and not (is_alone and kind_of_family(family) == kind_of_family(innermost)):
             return False
         if count > 1:

@@ -1,7 +1,8 @@
 """The segmenter: one reading of a reply's text, which knows in every place what a tag means there.
 
     speech      think tags, the tags of calls, and brackets that may begin a call without a tag
-    thought     think tags; a call's tag only in case the thought never ends (vLLM #39056)
+    thought     think tags; a call's tag only in case the thought never ends (vLLM #39056), and to know a think tag
+                in an argument, which is in doubt until the call goes on
     call        nothing but the call's own grammar: a think tag in an argument is an argument
     dropped     the end of a block that was meant as a call and is none
 
@@ -14,7 +15,9 @@ held here but the shortest suffix that may become a tag. Any cut of the text giv
 
 import re
 from itertools import groupby
+from typing import Literal
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from app.stream.bare_calls import BRACKET, BareCall
@@ -34,8 +37,9 @@ from app.stream.events import (
 from app.stream.fences import CALL_FENCE, CallFence, Fences
 from app.stream.jsonscan import NotJSON
 from app.stream.loose_calls import Brackets
+from app.stream.mused_calls import MusedCall
 from app.stream.named_calls import MAY_CALL, NamedCall
-from app.stream.open_thoughts import OpenThoughts
+from app.stream.open_thoughts import ANY, OpenThoughts
 from app.stream.react_calls import ACTION, ReActCall
 from app.stream.schema import CallRules
 from app.stream.tags import ALL_CALL_FAMILIES, CALL_ENDERS, CALL_OPENERS, TagSet, family_of, tag_set
@@ -65,6 +69,19 @@ _BLOCK = 128
 blocks, which keeps the work linear. No outcome depends on where a text is cut."""
 
 
+class _Doubt(Struct):
+    """A think tag inside an argument of a call in a thought, and all that came behind it: it may have ended the thought.
+
+    cause: the tag, or the engine did: by a token that is not in the text, or by the field of the answer. before: the
+    character before it. held: what was held then; it comes first in `text`.
+    """
+
+    cause: Literal["tag", "token", "field"]
+    before: str
+    held: str
+    text: list[str]
+
+
 class Segmenter:
     """`feed` and `close` for one choice. `rules` is None when calls are not looked for."""
 
@@ -89,6 +106,8 @@ class Segmenter:
         self._open = OpenThoughts()  # between think tags
         self._field = False  # the last text came in the engine's reasoning field
         self._suspect: list[str] | None = None  # the thought since something like a call in it
+        self._mused: MusedCall | None = None  # the call in the thought that is not over
+        self._doubt: _Doubt | None = None
         self._block: CallBlock | BareCall | CallFence | ReActCall | None = None
         self._index = RESCUED_INDEX - 1
         self._fences = Fences()
@@ -174,11 +193,19 @@ class Segmenter:
     @property
     def has_call(self) -> bool:
         """Whether something like a tool call has begun and is not over."""
-        return self._suspect is not None or self._block is not None
+        return self._suspect is not None or self._block is not None or self._doubt is not None
 
     def end_thought(self) -> list[Segment]:
         """The engine ended its thought by a token that is not in the text."""
+        if self._doubt is None and self._mused is not None and self._mused.inside:
+            self._begin_doubt("token")
+        if self._doubt is not None:
+            return []
         out = self._interrupt()
+        self._end_by_engine(out)
+        return out
+
+    def _end_by_engine(self, out: list[Segment]) -> None:
         if self._field:
             self._turn(False, out)
         elif self._open:
@@ -186,11 +213,11 @@ class Segmenter:
         else:
             self._retract(out)
         self._plain = False
-        return out
 
     def close(self, reason: str = "") -> list[Segment]:
         """Gives back everything held; `reason` is the finish reason, "" for a broken stream."""
         out: list[Segment] = []
+        self._end_doubt(out)
         self._end_seam(out, reason in CUT)
         if self._block is not None:
             self._close_block(reason, out)
@@ -227,6 +254,14 @@ class Segmenter:
     def _cross(self, field: bool, text: str, out: list[Segment]) -> str:
         """Text came in the other field: a tag may be split between the two. What is left to read."""
         if field != self._field:
+            self._end_doubt(out)
+        if field != self._field:
+            if self._mused is not None and self._mused.inside:
+                self._begin_doubt("field")
+                self._field = False
+                self._open.clear()
+                self._open.open(ANY)
+                return text
             held = self._take_held()
             self._turn(field, out)
             if held:
@@ -292,6 +327,7 @@ class Segmenter:
     def _interrupt(self) -> list[Segment]:
         """Something that is no text: what is held goes before it."""
         out: list[Segment] = []
+        self._end_doubt(out)
         self._end_seam(out)
         if self._block is not None:
             self._close_block("interrupted", out)
@@ -537,7 +573,10 @@ class Segmenter:
 
     def _in_thought(self, text: str, out: list[Segment]) -> str:
         match, cut = self._tags.scan(text, self._last)
-        self._ponder(text[:cut], out)
+        if self._mused is None and not (self._looks_for_json and "{" in text):
+            self._ponder(text[:cut], out)
+        elif (rest := self._muse(text, cut, match, out)) is not None:
+            return rest
         if match is None:
             self._held = text[cut:]
             return ""
@@ -551,6 +590,8 @@ class Segmenter:
                 # Of another family: it ends nothing, but says that the call before it was thought.
                 self._end_suspect(out)
         if role in CALL_OPENERS or role in CALL_ENDERS:
+            if role in CALL_OPENERS and role != "parameter":
+                self._mused = MusedCall(role or "")
             if self._suspect is None and (role in CALL_ENDERS or self._fences_of_thought.inside):
                 self._ponder(match[0], out)
             elif self._suspect is None:
@@ -579,6 +620,87 @@ class Segmenter:
                 self._retract(out)
         return True
 
+    def _muse(self, text: str, cut: int, tag: re.Match[str] | None, out: list[Segment]) -> str | None:
+        """In a call in a thought. What is left to read, unless the tag behind `cut` does what it does in any thought."""
+        if self._doubt is None:
+            self._ponder(text[:cut], out)
+        else:
+            self._doubt.text.append(text[:cut])
+            self._last = text[cut - 1] if cut else self._last
+        at = 0
+        while at < cut:
+            if self._mused is None:
+                at = text.find("{", at, cut) if self._looks_for_json else -1
+                if at < 0:
+                    break
+                self._mused = MusedCall("")
+            at = self._mused.feed(text, at, cut)
+            if self._is_given_back(out):
+                return self._give_back(text[cut:], out)
+        if tag is None or self._mused is None:
+            return None
+        is_argument = self._mused.tag(tag.lastgroup or "")
+        if self._is_given_back(out):
+            return self._give_back(text[cut:], out)
+        if not is_argument:
+            return None
+        if self._doubt is not None:
+            self._doubt.text.append(tag[0])
+        elif tag.lastgroup in CALL_OPENERS or tag.lastgroup in CALL_ENDERS:
+            self._ponder(tag[0], out)
+        else:
+            self._begin_doubt("tag").text.append(tag[0])
+        self._last = ">"
+        return text[tag.end() :]
+
+    def _begin_doubt(self, cause: Literal["tag", "token", "field"]) -> _Doubt:
+        assert self._mused is not None
+        self._mused.went_on = False
+        self._doubt = _Doubt(cause, self._last, self._held, [])
+        return self._doubt
+
+    def _is_given_back(self, out: list[Segment]) -> bool:
+        """Whether the call in the thought has broken off behind the tag that is in doubt, which ended the thought then."""
+        assert self._mused is not None
+        if self._doubt is not None and self._mused.went_on:
+            self._stay_in_thought(out)
+        is_over = self._mused.over
+        if is_over and self._doubt is None:
+            self._mused = None
+        return is_over and self._doubt is not None
+
+    def _stay_in_thought(self, out: list[Segment]) -> None:
+        """What was in doubt was a part of the argument."""
+        assert self._doubt is not None
+        text, self._doubt = "".join(self._doubt.text), None
+        last = self._last
+        self._ponder(text, out)
+        self._last = last
+
+    def _give_back(self, rest: str, out: list[Segment]) -> str:
+        """What was in doubt ended the thought, or does what it does in any. All behind it is left to read."""
+        assert self._doubt is not None
+        doubt, self._doubt, self._mused = self._doubt, None, None
+        text, self._last = "".join(doubt.text) + rest, doubt.before
+        if doubt.cause == "tag":
+            return text
+        text = text[len(doubt.held) :]
+        if doubt.cause == "token":
+            self._ponder(doubt.held, out)
+            self._end_by_engine(out)
+            return text
+        self._field, self._held = True, doubt.held
+        self._open.clear()
+        return self._cross(False, text, out)
+
+    def _end_doubt(self, out: list[Segment]) -> None:
+        """The reply ends, or the engine does something else: inside an argument the tag has ended the thought."""
+        while self._doubt is not None:
+            if self._mused is not None and self._mused.inside:
+                self._read(self._give_back(self._take_held(), out), out)
+            else:
+                self._stay_in_thought(out)
+
     def _ponder(self, text: str, out: list[Segment]) -> None:
         if not text:
             return
@@ -596,6 +718,7 @@ class Segmenter:
 
     def _end_suspect(self, out: list[Segment]) -> None:
         """What looked like a call in the thought was only a thought."""
+        self._mused = None
         if self._suspect is not None:
             out.append(Thought(self._choice, "".join(self._suspect), self._kind))
             self._suspect = None

@@ -112,6 +112,12 @@ def react(counted: Counted) -> Feed:
     return lambda text: None if call.done else call.feed(text, [])
 
 
+def mused(counted: Counted) -> Feed:
+    """A call in a thought; over, it takes nothing."""
+    call = counted("app.stream.mused_calls").MusedCall("call")
+    return lambda text: call.feed(text, 0, len(text))
+
+
 def brackets(counted: Counted) -> Feed:
     return counted("app.stream.loose_calls").Brackets().feed  # type: ignore[no-any-return]
 
@@ -182,6 +188,7 @@ LEAVES = [
     *(Target(f"react {prefix!r}", react, prefix) for prefix in ("", "Action: ", "Action: now\n", "Action: now\nAction Input: {")),
     *(Target(f"bare {prefix!r}", bare, prefix) for prefix in ("", "{", "[", '{"name":', '{"name":"now","arguments":{"q":"', '[{"name":"now","arguments":{}},', "{'name':'", '{"name":"now","arguments":x', '{"arguments":["')),
     *(Target(f"loose {prefix!r}", loose, prefix) for prefix in ("{ ", "[ ", "{'name':'", "{name:", "[f(x=1,")),
+    *(Target(f"mused {prefix!r}", mused, prefix) for prefix in ("", "{", '{"', "{'", "[f(", '{"a":', '{"a":1,', '{\\"')),
     *(Target(f"brackets {prefix!r}", brackets, prefix) for prefix in ("{", "[f(", "{a:'")),
     *(Target(f"fences {prefix!r}", fences, prefix) for prefix in ("", "  ", "```", "~~~x", "```\n", "a")),
     *(Target(f"clocks {prefix!r}", clocks, prefix) for prefix in ("", "Hi.", "Hi.'")),
@@ -260,6 +267,10 @@ PIPELINES = [
     Target("speech, guarded", partial(pipeline, tools=False, thinking=False, guard=1 << 40, field="content")),
     Target("speech, with tools", partial(pipeline, tools=True, thinking=False, guard=0, field="content"), "Hi.\n"),
     Target("a thought", partial(pipeline, tools=True, thinking=True, guard=1 << 40, field="content"), "<think>"),
+    *(
+        Target(f"a call in a thought {prefix!r}", partial(pipeline, tools=True, thinking=True, guard=0, field="content"), "<think>" + prefix)
+        for prefix in ("{", '<tool_call>{"q":"', '<tool_call>{"q":"</think>', "<function=run>\n<parameter=command>\n</think>")
+    ),
     Target("reasoning", partial(pipeline, tools=True, thinking=True, guard=0, field="reasoning"), "Hm. "),
     Target("JSON that may be a call", partial(pipeline, tools=False, thinking=False, guard=0, field="content"), '{"arguments":"'),
     *(

@@ -15,6 +15,7 @@ import pytest
 
 from app.stream import tags
 from app.stream.events import CallArguments, CallStart, Done, Event, Finish, Text
+from app.stream.hermes import MAX_CALL_CHARS
 from app.stream.holdback import FILTERED, UNBOUNDED
 from app.stream.open_thoughts import DEEPEST
 from app.stream.pipeline import Pipeline
@@ -140,6 +141,84 @@ OF_EACH_FAMILY = [
     )
 ]
 THOUGHTS += OF_EACH_FAMILY
+MUSED = {
+    "hermes": '<tool_call>\n{"name": "now", "arguments": {"x": "%s SECRET"}}\n</tool_call>',
+    "hermes, arguments first": '<tool_call>{"arguments": {"x": ["%s", {"y": "SECRET"}], "z": 1}, "name": "now"}</tool_call>',
+    "hermes, in a key": '<tool_call>{"name": "now", "arguments": {"%s": "SECRET"}}</tool_call>',
+    "hermes behind an escaped quote": '<tool_call>{"name": "now", "arguments": {"x": "\\"SECRET\\" %s \\""}}</tool_call>',
+    "hermes, encoded twice": '<tool_call>{"name": "now", "arguments": "{\\"x\\": \\"%s\\"}"}</tool_call>',
+    "single quotes": "<tool_call>{'name': 'now', 'arguments': {'x': '%s', 'y': True}}</tool_call>",
+    "escaped quotes": '<tool_call>{\\"name\\": \\"now\\", \\"arguments\\": {\\"x\\": \\"%s\\"}}</tool_call>',
+    "no quotes around keys": "<tool_call>{name: 'now', arguments: {x: '%s'}}</tool_call>",
+    "no end tag": '<tool_call>{"name": "now", "arguments": {"x": "%s"}}\n',
+    "broken behind the argument": '<tool_call>{"name": "now", "arguments": {"x": "%s"}, SECRET}</tool_call>',
+    "the second of two": GOOD + '\n<tool_call>{"name": "now", "arguments": {"x": "%s"}}</tool_call>',
+    "an array": '<tool_calls>[{"name": "now", "arguments": {"x": "%s"}}]</tool_calls>',
+    "Mistral's": '[TOOL_CALLS]now[ARGS]{"x": "%s"}',
+    "a function": '<|python_tag|>now(x="%s", y="SECRET")<|eom_id|>',
+    "XML": "<tool_call>\n<function=now>\n<parameter=x>\n5\n</parameter>\n<parameter=y>\n%s\nSECRET\n</parameter>\n</function>\n</tool_call>",
+    "XML without its wrapper": "<function=now><parameter=x>%s</parameter></function>",
+    "XML without the parameter's end": "<tool_call><function=now><parameter=x>%s</tool_call>",
+    "XML that goes on without it": "<function=now><parameter=x>%s<parameter=y>SECRET</parameter></function>",
+    "JSON behind a function": '<function=now>{"x": "%s"}</function>',
+    "escaped tags": '&lt;tool_call&gt;{"name": "now", "arguments": {"x": "%s"}}&lt;/tool_call&gt;',
+    "no tag": '{"name": "now", "arguments": {"x": "%s"}}',
+    "a code fence": '\n```json\n<tool_call>{"name": "now", "arguments": {"x": "%s"}}</tool_call>\n```\n',
+}  # fmt: skip
+"""Calls that a thought muses about; `%s` is in an argument."""
+IN_ARGUMENTS = [
+    *(
+        case(f"a closing tag in an argument: {name}", f"<think>SECRET {call % '</think>'} SECRET</think>Hi.", content="Hi.")
+        for name, call in MUSED.items()
+    ),
+    *(
+        case(f"{c} in an argument in {how}", f"{o}SECRET {MUSED[how] % c} SECRET{c}Hi.", content="Hi.")
+        for how in ("hermes", "XML")
+        for family in FAMILIES.values()
+        for o, c in zip(family.opens + family.answers, family.closes + family.answer_ends, strict=True)
+    ),
+    *(
+        case(f"{said!r} in an argument", f"<think>SECRET {MUSED['hermes'] % said} SECRET</think>Hi.", content="Hi.")
+        for said in ("<think>", "<think>SECRET</think>", "</think></think>", "[THINK]</think>", "</ THINK >", "&lt;/think&gt;", "</tool_call></think>", "<|end|>")
+    ),
+    *(
+        case(f"the same, with an engine that ends the thought there: {name}", field("SECRET " + call.partition("%s")[0]), call.partition("%s")[2] + " SECRET</think>Hi.", content="Hi.")
+        for name, call in MUSED.items()
+    ),
+    case("a closing tag in an argument that is split over both fields", field('SECRET <tool_call>{"name": "now", "arguments": {"x": "</th'), 'ink>"}}</tool_call> SECRET</think>Hi.', content="Hi."),
+    case("a closing tag in an argument and in a nested thought", f"<think>SECRET<thinking>{MUSED['hermes'] % '</thinking>'}SECRET</thinking>SECRET</think>Hi.", content="Hi."),
+    case("a second thought behind it", f"<think>{MUSED['XML'] % '</think>'}</think>Hi. <think>{MUSED['hermes'] % '</think>'}</think>Bye.", content="Hi. Bye."),
+    case("a call in a thought that only its argument closes", f"Hi.<think>SECRET {MUSED['hermes'] % '</think>'}SECRET", content="Hi.", calls=("now",), finish="tool_calls"),
+    case("one that is cut off behind its argument", 'Hi.<think>SECRET <tool_call>{"name": "now", "arguments": {"x": "</think>", "y": "SECRET', content="Hi.", dropped=1),
+]  # fmt: skip
+BROKEN_OFF = [
+    case(f"a thought that {name}", f"<think>SECRET {said}</think>{answer}", content=answer.strip("\n"))
+    for name, said in {
+        "mentions a tag": "I could write <tool_call>, but no.",
+        "mentions a tag at its end": "I could write <tool_call>",
+        "mentions tags in XML": "It is <function=now>, then <parameter=x>, then",
+        "begins a call": '<tool_call>{"name": "now", "arguments": {"x": "SECRET',
+        "begins one in single quotes": "<tool_call>{'name': 'now', 'arguments': {'x': 'SECRET",
+        "begins one in XML": "<tool_call>\n<function=now>\n<parameter=x>\nSECRET",
+        "begins JSON": '{"x": "SECRET',
+        "writes prose in brackets": "<tool_call> [now, {it's",
+        "holds a whole call": GOOD,
+    }.items()
+    for answer in ("Hi.", "\n\nHi.\n{a, b}", 'He said "Hi" and "so on".', "It's <b>.", "1, 2: 3} ]")
+]  # fmt: skip
+BROKEN_OFF += [
+    case("a thought that breaks off in a call, and a call", f'<think>SECRET {begun}</think>Hi.{GOOD}', content="Hi.", calls=("now",), finish="tool_calls")
+    for begun in ('<tool_call>{"name": "now", "arguments": {"x": "SECRET', "<tool_call><function=now><parameter=x>SECRET")
+]  # fmt: skip
+BROKEN_OFF += [
+    case("a thought in the engine's field that breaks off in a call", field("SECRET " + begun), "Hi.</thi", content="Hi.")
+    for begun in ('<tool_call>{"name": "now", "arguments": {"x": "SECRET', "<tool_call><function=now><parameter=x>SECRET")
+]  # fmt: skip
+BROKEN_OFF += [
+    case("a native call behind a thought that breaks off in a call", '<think><tool_call>{"name": "now", "arguments": {"x": "SECRET</think>Hi.', NATIVE, content="Hi.", calls=("now",)),
+    case("and reasoning", '<think><tool_call>{"name": "now", "arguments": {"x": "SECRET</think>Hi.', field("SECRET"), content="Hi."),
+]  # fmt: skip
+THOUGHTS += IN_ARGUMENTS + BROKEN_OFF
 FINAL = "<|start|>assistant<|channel|>final<|message|>"
 THOUGHTS += [
     case("harmony", "<|channel|>analysis<|message|>SECRET<|end|>" + FINAL + "Hi.<|return|>", content="Hi."),
@@ -278,6 +357,44 @@ def test_held_to_its_end_nothing_leaks_on_any_cut(one: Case, size: int | None) -
 @pytest.mark.parametrize("one", OF_EACH_FAMILY, ids=lambda c: c.name)
 def test_every_family_is_known_without_tools_too(one: Case, size: int | None) -> None:
     check(one, *hear(one, size, guard=160, tools=False))
+
+
+@looped("size", CUTS)
+@pytest.mark.parametrize("one", [c for c in IN_ARGUMENTS if not (c.calls or c.dropped)], ids=lambda c: c.name)
+def test_a_closing_tag_in_an_argument_is_one_without_tools_too(one: Case, size: int | None) -> None:
+    check(one, *hear(one, size, tools=False))
+
+
+@pytest.mark.parametrize("one", IN_ARGUMENTS + BROKEN_OFF, ids=lambda c: c.name)
+def test_wherever_it_is_cut(one: Case) -> None:
+    said = one.said[0] if len(one.said) == 1 else None
+    if isinstance(said, str):
+        heard = heard_of(said)
+        assert {heard_of(said[:at], said[at:]) for at in range(1, len(said))} == {heard}
+        assert heard == one.content
+
+
+@pytest.mark.parametrize(
+    "rest, heard",
+    [('"}}</tool_call>SECRET</think>Hi.', "Hi."), ("Hi.", "Hi."), ('"SECRET" so', '"SECRET" so'), ('", "y": "SECRET', "")],
+)  # fmt: skip
+@looped("held", ["", "<"])
+def test_nor_does_a_token_that_is_not_in_the_text_end_it(rest: str, heard: str, held: str) -> None:
+    segmenter = Segmenter(0, tag_set(ALL_FAMILIES, ALL_CALL_FAMILIES), policy().call_rules)
+    out = segmenter.feed(Text(0, f'<think>a <tool_call>{{"name": "f", "arguments": {{"x": "{held}'))
+    out += segmenter.end_thought()
+    for char in rest:
+        out += segmenter.feed(Text(0, char))
+    out += segmenter.feed(Finish(0, "stop"))
+    assert "".join(made.text for made in out if isinstance(made, Text)) == heard
+
+
+def test_what_is_held_of_an_argument_that_may_hold_a_closing_tag_is_bounded() -> None:
+    """So long is no call; before that it is held, as a call outside a thought is."""
+    begun = '<think><tool_call>{"name": "now", "arguments": {"x": "</think>'
+    segmenter = Segmenter(0, tag_set(ALL_FAMILIES, ALL_CALL_FAMILIES), policy().call_rules)
+    out = [*segmenter.feed(Text(0, begun)), *segmenter.feed(Text(0, "Hi " * (MAX_CALL_CHARS // 3 + 1)))]
+    assert "".join(made.text for made in out if isinstance(made, Text)).startswith("Hi Hi ")
 
 
 THINKING = tuple(name for name, family in FAMILIES.items() if family.opens or family.answers)
