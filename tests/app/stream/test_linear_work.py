@@ -268,7 +268,7 @@ PIPELINES = [
     Target("speech, with tools", partial(pipeline, tools=True, thinking=False, guard=0, field="content"), "Hi.\n"),
     Target("a thought", partial(pipeline, tools=True, thinking=True, guard=1 << 40, field="content"), "<think>"),
     *(
-        Target(f"a call in a thought {prefix!r}", partial(pipeline, tools=True, thinking=True, guard=0, field="content"), "<think>" + prefix)
+        Target(f"a call in a thought {prefix!r}", partial(pipeline, tools=True, thinking=True, guard=0, field="content"), "<think>" + prefix, 3 * LONGEST_NAME if "</think>" in prefix else SMALL)
         for prefix in ("{", '<tool_call>{"q":"', '<tool_call>{"q":"</think>', "<function=run>\n<parameter=command>\n</think>")
     ),
     Target("reasoning", partial(pipeline, tools=True, thinking=True, guard=0, field="reasoning"), "Hm. "),
