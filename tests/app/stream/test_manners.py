@@ -204,7 +204,7 @@ BROKEN_OFF = [
         "writes prose in brackets": "<tool_call> [now, {it's",
         "holds a whole call": GOOD,
     }.items()
-    for answer in ("Hi.", "\n\nHi.\n{a, b}", 'He said "Hi" and "so on".', "It's <b>.", "1, 2: 3} ]")
+    for answer in ("Hi.", "\n\nHi.\n{a, b}", 'He said "Hi" and "so on".', "It's <b>.", "1, 2: 3} ]", '\n\nSay "} now')
 ]  # fmt: skip
 BROKEN_OFF += [
     case("a thought that breaks off in a call, and a call", f'<think>SECRET {begun}</think>Hi.{GOOD}', content="Hi.", calls=("now",), finish="tool_calls")
