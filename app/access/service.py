@@ -157,9 +157,17 @@ class AccessService:
         return self._operator(name)
 
     async def _change(self, work: Callable[[Registry], T]) -> T:
-        """Change the registry and take what it then holds, also if the operator's client hangs up meanwhile."""
+        """Change the registry and take what it then holds, also if the operator's client hangs up meanwhile.
+
+        Raises StateUnavailable: it holds less than is known, so that what it then holds would not be taken.
+        """
+        known = self._records.seq
 
         def changed(registry: Registry) -> tuple[T, AccessRecords]:
+            if registry.head().seq < known:
+                raise StateUnavailable(
+                    "the state folder's database was put back to an older one: restart the gateway"
+                )
             return work(registry), records.read(registry)
 
         result, found = await self._do(changed)

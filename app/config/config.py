@@ -156,6 +156,10 @@ class ModelConfig(ConfigSection):
             (self.think_tags, self.call_tags),
             (self.think_tags, ()),
             ((), self.call_tags),
+            # For histories, log-probabilities and calls in a thought, whatever the model's own are.
+            (ALL_FAMILIES, ALL_CALL_FAMILIES),
+            (ALL_FAMILIES, ()),
+            ((), ALL_CALL_FAMILIES),
         ):
             tag_set(thoughts, calls)  # compiled at load, not during the first request
         if self.thought_guard != "auto" and not 0 <= self.thought_guard <= 1 << 20:

@@ -13,6 +13,8 @@ from app.stream.jsonscan import kind_of
 
 MAX_TYPE_NODES = 256
 """Schemas that are looked at for the type of one argument; beyond them it counts as text."""
+MAX_WAITING = 4 * MAX_TYPE_NODES
+"""And that wait to be looked at, the same ones among them."""
 
 UnaskedCalls = Literal["strip", "text"]
 """What becomes of a call of a tool that the request did not declare: it is dropped, or left as it is."""
@@ -31,6 +33,7 @@ class Tools:
     def __init__(self, declared: Sequence[Mapping[str, Any]] = ()) -> None:
         self._parameters: dict[str, Mapping[str, Any]] = {}
         self._types: dict[tuple[str, str], frozenset[str]] = {}  # what was asked for before
+        self._nodes: dict[int, _Node] = {}  # by id, of schemas that live as long as `_parameters`
         for tool in declared:
             function = tool.get("function")
             if isinstance(function, Mapping) and isinstance(function.get("name"), str):
@@ -57,8 +60,31 @@ class Tools:
             return _TEXT
         known = self._types.get((function, argument))
         if known is None:
-            known = self._types[function, argument] = _types(properties[argument], root) or _TEXT
+            known = self._types[function, argument] = self._union(properties[argument], root) or _TEXT
         return known
+
+    def _union(self, schema: Any, root: Mapping[str, Any]) -> frozenset[str]:
+        """The types over anyOf, oneOf, allOf and $ref.
+
+        Each node is looked at once, whatever refers to it and for however many arguments; what is malformed says nothing.
+        """
+        found: set[str] = set()
+        values: set[str] = set()  # types of enum and const: they count where no type is given
+        waiting, seen = [schema], set[int]()
+        while waiting:
+            schema = waiting.pop()
+            if not isinstance(schema, Mapping) or id(schema) in seen:
+                continue
+            seen.add(id(schema))
+            if len(seen) > MAX_TYPE_NODES or len(waiting) > MAX_WAITING:
+                return frozenset()
+            node = self._nodes.get(id(schema))
+            if node is None:
+                node = self._nodes[id(schema)] = _look_at(schema, root)
+            found |= node.types
+            values |= node.values
+            waiting += node.parts
+        return frozenset(found or values)
 
     def encode(self, function: str, argument: str, text: str) -> str:
         """The JSON that `text` (an XML parameter) stands for under the schema.
@@ -120,30 +146,23 @@ def _value_kinds(value: Any) -> frozenset[str]:
     return frozenset({names.get(type(value), "")})
 
 
-def _types(schema: Any, root: Mapping[str, Any]) -> frozenset[str]:
-    """The union over `type` (a name or a list), anyOf, oneOf, allOf, enum, const and $ref.
+class _Node(Struct, frozen=True):
+    """What one schema says itself, and the schemas that it refers to or is made of."""
 
-    Each node is looked at once, whatever refers to it; what is malformed says nothing.
-    """
-    found: set[str] = set()
-    values: set[str] = set()  # types of enum and const: they count where no type is given
-    waiting, seen = [schema], set[int]()
-    while waiting:
-        node = waiting.pop()
-        if not isinstance(node, Mapping) or id(node) in seen:
-            continue
-        seen.add(id(node))
-        if len(seen) > MAX_TYPE_NODES:
-            return frozenset()
-        if isinstance(node.get("$ref"), str):
-            waiting.append(_resolve(node["$ref"], root))
-            continue
-        found.update(_declared(node))
-        parts = [part for key in _UNIONS for part in _list(node.get(key))[:MAX_TYPE_NODES]]
-        waiting.extend(parts)
-        if not parts and "type" not in node:
-            values.update(kind for value in _enumerated(node) for kind in _value_kinds(value))
-    return frozenset(found or values)
+    types: frozenset[str] = frozenset()
+    values: frozenset[str] = frozenset()
+    parts: Sequence[Any] = ()
+
+
+def _look_at(schema: Mapping[str, Any], root: Mapping[str, Any]) -> _Node:
+    """`type` (a name or a list), enum, const, $ref and the unions."""
+    if isinstance(schema.get("$ref"), str):
+        return _Node(parts=[_resolve(schema["$ref"], root)])
+    parts = [part for key in _UNIONS for part in _list(schema.get(key))[:MAX_TYPE_NODES]]
+    is_open = not parts and "type" not in schema
+    parts = [part for part in parts if isinstance(part, Mapping)]
+    values = {kind for value in _enumerated(schema) for kind in _value_kinds(value)} if is_open else ()
+    return _Node(frozenset(_declared(schema)), frozenset(values), parts)
 
 
 def _declared(node: Mapping[str, Any]) -> Iterator[str]:

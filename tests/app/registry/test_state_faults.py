@@ -208,3 +208,27 @@ async def test_the_worker_waits_for_the_disk_counts_each_try_and_tells_of_change
         told = [line.get("code") for line in house.log.lines if line["event"] == "registry_failed"]
         assert told == ["state_locked", "state_full"]
         assert [line["event"] for line in house.log.lines][-1] == "registry_works_again"
+
+
+async def test_a_database_that_went_back_in_time_is_a_fault_of_the_state_folder(tmp_path: Path) -> None:
+    """Restored from a copy under the gateway, so that what it holds is older than what the gateway knows."""
+    state = tmp_path / "state"
+    async with ScriptedEngine() as engine, houses.run(houses.config(engine, state), engine) as house:
+
+        async def add(thing: str, name: str) -> Any:
+            body = {"name": name} if thing == "keys" else {"name": name, "role": "watch"}
+            sent = house.client.post(f"{house.admin}/admin/{thing}", json=body, headers=OPERATOR)
+            async with sent as response:
+                return response.status, (await response.json()).get("error", {}).get("code")
+
+        before = (state / "registry.db").read_bytes()
+        for number in range(5):
+            assert await add("keys", f"caller-{number}") == (201, None)
+        with (state / "registry.db").open("r+b") as file:
+            file.write(before)
+            file.truncate()
+        assert await add("keys", "late") == (503, "state_unavailable")
+        assert await add("operators", "late") == (503, "state_unavailable")
+        revoking = house.client.delete(f"{house.admin}/admin/keys/caller-0", headers=OPERATOR)
+        async with revoking as response:
+            assert response.status == 503  # and not as if it were revoked, while it goes on being taken

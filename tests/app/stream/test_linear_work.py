@@ -502,6 +502,31 @@ def test_each_node_of_a_schema_is_looked_at_once(counted: Counted, make: Callabl
     assert steps(120) <= GROWTH * steps(30) + SLACK
 
 
+SHARED = [
+    lambda size: {"enum": ["x"] * size},
+    lambda size: {"type": ["string"] * size},
+    lambda size: {"$ref": "#" + "/properties" * size},
+    lambda size: {"anyOf": [{"$ref": "#" + "/properties" * (size // 4)}] * 4},
+    lambda size: {"anyOf": [5] * size},
+]
+
+
+@pytest.mark.parametrize("make", SHARED, ids=["enum", "type", "reference", "references", "no schemas"])
+def test_what_many_arguments_refer_to_is_looked_at_once(
+    counted: Counted, make: Callable[[int], dict[str, Any]]
+) -> None:
+    """Else a schema as large as a request may be costs milliseconds for each argument that a model writes."""
+    module = counted("app.stream.schema")
+
+    def steps(size: int) -> int:
+        names = [f"p{n}" for n in range(size)]
+        parameters = {"properties": dict.fromkeys(names, {"$ref": "#/shared"}), "shared": make(size)}
+        tools = module.Tools([{"function": {"name": "f", "parameters": parameters}}])
+        return counted.steps(lambda: [tools.types("f", name) for name in names])
+
+    assert steps(400) <= GROWTH * steps(100) + SLACK
+
+
 @pytest.mark.parametrize("size", [30, 200_000], ids=["doubling at each level", "wide"])
 def test_a_schema_s_size_is_found_without_walking_all_of_it(counted: Counted, size: int) -> None:
     module = counted("app.api.tool_schema")
