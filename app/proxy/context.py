@@ -242,9 +242,11 @@ class RequestContext:
             surface.id_prefix + reply_id, int(time.time()), chat.model, model.reasoning, chat.include_usage
         )
         guard = held_characters(model.thought_guard, route.conduct)
-        looked_for = not DIALECTS[route.dialect].reports_stop and not is_guided(
-            chat.choice, route.dialect, abilities
-        )
+        stops = parsed.stops
+        if stops and (
+            DIALECTS[route.dialect].reports_stop or is_guided(chat.choice, route.dialect, abilities)
+        ):
+            stops = ()  # the engine says which one ended its reply, or there is none to look for
         self._asked = AskedEngine(
             route.dialect,
             route.served_name,
@@ -252,7 +254,7 @@ class RequestContext:
             plan.sent,
             plan.metered,
             guard,
-            parsed.stops if looked_for else (),
+            stops,
         )
         self.policy, self.limit = self._policy(parsed, plan, reply_id[:12]), plan.limit
         self.keeper = keeper_for(chat.choice, route.dialect, abilities, f"call_{reply_id[:12]}")

@@ -122,7 +122,10 @@ class Segmenter:
     def feed(self, event: Event) -> list[Segment]:
         """Segments that are certain now."""
         if type(event) is Text:
+            if self._strip:  # of a word nothing is stripped
+                self._plain = self._is_bare and not (self._field or event.text.startswith(("\r", "\n")))
             if self.passes(event.text):
+                self._said, self._strip = True, False
                 return [event]
             out: list[Segment] = []
             self._take(False, event.text, out)
@@ -137,10 +140,13 @@ class Segmenter:
                 self._swallow = True
                 self._begin_line()
             self._native(event, out)
-        self._plain = self._state is Segmenter._in_speech and not (
-            self._held or self._seam or self._strip or self._swallow
-        )
+        self._plain = self._is_bare and not self._strip
         return out
+
+    @property
+    def _is_bare(self) -> bool:
+        """Whether we are in speech, and nothing is held or left out."""
+        return self._state is Segmenter._in_speech and not (self._held or self._seam or self._swallow)
 
     def passes(self, text: str) -> bool:
         """Whether this text goes through unchanged; the short way for most of a reply.

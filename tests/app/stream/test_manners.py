@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from app.stream import tags
-from app.stream.events import CallArguments, CallStart, Done, Event, Finish, Text
+from app.stream.events import CallArguments, CallStart, Done, Event, Finish, Retract, Text
 from app.stream.hermes import MAX_CALL_CHARS
 from app.stream.holdback import FILTERED, UNBOUNDED
 from app.stream.open_thoughts import DEEPEST
@@ -428,6 +428,25 @@ def written_out(steps: list[Step]) -> tuple[str, str]:
         elif at <= until:
             said += (tags.closes + tags.answer_ends)[at % len(tags.closes + tags.answer_ends)]
     return said, heard
+
+
+@pytest.mark.parametrize("calls", [True, False])
+@pytest.mark.parametrize("blank", ["", "\n", "\r\n\n", "\r"])
+def test_the_first_word_goes_the_short_way_and_newlines_before_it_are_left_out(
+    calls: bool, blank: str
+) -> None:
+    """It is the token that the caller waits for. The short way hands on the very event, the long one makes another."""
+    apart = Segmenter(0, tag_set(ALL_FAMILIES, ()), policy().call_rules if calls else None)
+    assert not blank or apart.feed(Text(0, blank)) == []
+    word = Text(0, "Good")
+    assert [segment is word for segment in apart.feed(word)] == [True]
+    assert apart.is_plain
+    assert apart.passes(" morning\n" if not calls else " morning")
+    assert apart.feed(Text(0, "<|channel|>final<|message|>")) == [
+        Retract()
+    ]  # it was said before the answer's header
+    joined = Segmenter(0, tag_set(ALL_FAMILIES, ()), policy().call_rules if calls else None)
+    assert joined.feed(Text(0, f"{blank}Good")) == [word]
 
 
 def heard_of(*parts: str) -> str:
