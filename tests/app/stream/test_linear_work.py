@@ -540,14 +540,13 @@ def test_a_schema_s_size_is_found_without_walking_all_of_it(counted: Counted, si
     assert counted.steps(check) < 40 * module.MAX_NODES
 
 
-@pytest.mark.parametrize("field", ["choices", "tool_calls", "usage"])
+@pytest.mark.parametrize("field", ["tool_calls", "usage"])
 def test_a_chunk_of_many_parts_is_read_once(counted: Counted, field: str) -> None:
     module = counted("app.stream.chunks")
 
     def steps(size: int) -> int:
         call = {"index": 0, "function": {"name": "now", "arguments": {"a": 1}}}
         body = {
-            "choices": {"choices": [{"index": 0, "delta": {"content": "a"}}] * size},
             "tool_calls": {"choices": [{"index": 0, "delta": {"tool_calls": [call] * size}}]},
             "usage": {"choices": [], "usage": {f"n{n}": {str(m): m for m in range(9)} for n in range(size)}},
         }[field]
