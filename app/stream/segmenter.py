@@ -37,12 +37,12 @@ from app.stream.events import (
 from app.stream.fences import CALL_FENCE, CallFence, Fences
 from app.stream.jsonscan import NotJSON
 from app.stream.loose_calls import Brackets
-from app.stream.mused_calls import MusedCall
 from app.stream.named_calls import MAY_CALL, NamedCall
 from app.stream.open_thoughts import ANY, OpenThoughts
 from app.stream.react_calls import ACTION, ReActCall
 from app.stream.schema import CallRules
 from app.stream.tags import ALL_CALL_FAMILIES, CALL_ENDERS, CALL_OPENERS, TagSet, family_of, tag_set
+from app.stream.thought_calls import ThoughtCall
 
 _CLOSERS = ("close", "end", "final", "answer_end")
 _OPENERS = ("open", "start", "answer")
@@ -106,7 +106,7 @@ class Segmenter:
         self._open = OpenThoughts()  # between think tags
         self._field = False  # the last text came in the engine's reasoning field
         self._suspect: list[str] | None = None  # the thought since something like a call in it
-        self._mused: MusedCall | None = None  # the call in the thought that is not over
+        self._thought_call: ThoughtCall | None = None  # the call in the thought that is not over
         self._doubt: _Doubt | None = None
         self._block: CallBlock | BareCall | CallFence | ReActCall | None = None
         self._index = RESCUED_INDEX - 1
@@ -203,7 +203,7 @@ class Segmenter:
 
     def end_thought(self) -> list[Segment]:
         """The engine ended its thought by a token that is not in the text."""
-        if self._doubt is None and self._mused is not None and self._mused.inside:
+        if self._doubt is None and self._thought_call is not None and self._thought_call.inside:
             self._begin_doubt("token")
         if self._doubt is not None:
             return []
@@ -262,7 +262,7 @@ class Segmenter:
         if field != self._field:
             self._end_doubt(out)
         if field != self._field:
-            if self._mused is not None and self._mused.inside:
+            if self._thought_call is not None and self._thought_call.inside:
                 self._begin_doubt("field")
                 self._field = False
                 self._open.clear()
@@ -579,7 +579,7 @@ class Segmenter:
 
     def _in_thought(self, text: str, out: list[Segment]) -> str:
         match, cut = self._tags.scan(text, self._last)
-        if self._mused is None and not (self._looks_for_json and "{" in text):
+        if self._thought_call is None and not (self._looks_for_json and "{" in text):
             self._ponder(text[:cut], out)
         elif (rest := self._muse(text, cut, match, out)) is not None:
             return rest
@@ -597,7 +597,7 @@ class Segmenter:
                 self._end_suspect(out)
         if role in CALL_OPENERS or role in CALL_ENDERS:
             if role in CALL_OPENERS and role != "parameter":
-                self._mused = MusedCall(role or "")
+                self._thought_call = ThoughtCall(role or "")
             if self._suspect is None and (role in CALL_ENDERS or self._fences_of_thought.inside):
                 self._ponder(match[0], out)
             elif self._suspect is None:
@@ -635,17 +635,17 @@ class Segmenter:
             self._last = text[cut - 1] if cut else self._last
         at = 0
         while at < cut:
-            if self._mused is None:
+            if self._thought_call is None:
                 at = text.find("{", at, cut) if self._looks_for_json else -1
                 if at < 0:
                     break
-                self._mused = MusedCall("")
-            at = self._mused.feed(text, at, cut)
+                self._thought_call = ThoughtCall("")
+            at = self._thought_call.feed(text, at, cut)
             if self._is_given_back(out):
                 return self._give_back(text[cut:], out)
-        if tag is None or self._mused is None:
+        if tag is None or self._thought_call is None:
             return None
-        is_argument = self._mused.tag(tag.lastgroup or "")
+        is_argument = self._thought_call.tag(tag.lastgroup or "")
         if self._is_given_back(out):
             return self._give_back(text[cut:], out)
         if not is_argument:
@@ -660,19 +660,19 @@ class Segmenter:
         return text[tag.end() :]
 
     def _begin_doubt(self, cause: Literal["tag", "token", "field"]) -> _Doubt:
-        assert self._mused is not None
-        self._mused.went_on = False
+        assert self._thought_call is not None
+        self._thought_call.went_on = False
         self._doubt = _Doubt(cause, self._last, self._held, [])
         return self._doubt
 
     def _is_given_back(self, out: list[Segment]) -> bool:
         """Whether the call in the thought has broken off behind the tag that is in doubt, which ended the thought then."""
-        assert self._mused is not None
-        if self._doubt is not None and self._mused.went_on:
+        assert self._thought_call is not None
+        if self._doubt is not None and self._thought_call.went_on:
             self._stay_in_thought(out)
-        is_over = self._mused.over
+        is_over = self._thought_call.over
         if is_over and self._doubt is None:
-            self._mused = None
+            self._thought_call = None
         return is_over and self._doubt is not None
 
     def _stay_in_thought(self, out: list[Segment]) -> None:
@@ -686,7 +686,7 @@ class Segmenter:
     def _give_back(self, rest: str, out: list[Segment]) -> str:
         """What was in doubt ended the thought, or does what it does in any. All behind it is left to read."""
         assert self._doubt is not None
-        doubt, self._doubt, self._mused = self._doubt, None, None
+        doubt, self._doubt, self._thought_call = self._doubt, None, None
         text, self._last = "".join(doubt.text) + rest, doubt.before
         if doubt.cause == "tag":
             return text
@@ -702,7 +702,7 @@ class Segmenter:
     def _end_doubt(self, out: list[Segment]) -> None:
         """The reply ends, or the engine does something else: inside an argument the tag has ended the thought."""
         while self._doubt is not None:
-            if self._mused is not None and self._mused.inside:
+            if self._thought_call is not None and self._thought_call.inside:
                 self._read(self._give_back(self._take_held(), out), out)
             else:
                 self._stay_in_thought(out)
@@ -724,7 +724,7 @@ class Segmenter:
 
     def _end_suspect(self, out: list[Segment]) -> None:
         """What looked like a call in the thought was only a thought."""
-        self._mused = None
+        self._thought_call = None
         if self._suspect is not None:
             out.append(Thought(self._choice, "".join(self._suspect), self._kind))
             self._suspect = None

@@ -199,8 +199,8 @@ def orphan_closer(draw: Draw, words: Words) -> tuple[Piece, ...]:
     )
 
 
-def mused_call(draw: Draw, words: Words) -> tuple[Piece, ...]:
-    """A call in a thought whose opening tag was lost: it was only mused about."""
+def call_in_lost_thought(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    """A call in a thought whose opening tag was lost: it is no call."""
     _, closer = FAMILIES[draw.below(4)]
     word = words.secret()
     call = f'<tool_call>\n{{"name": "web_search", "arguments": {{"query": "{word}"}}}}\n</tool_call>'
@@ -485,7 +485,7 @@ def call_in_thought(draw: Draw, words: Words) -> tuple[Piece, ...]:
     return (Piece("content", text, secrets=(Secret(word),), plain=False, opens=True),)
 
 
-MUSED = (
+IN_A_THOUGHT = (
     '<tool_call>{"name": "now", "arguments": {"x": "%s"}}</tool_call>', '<tool_call>\n{"arguments": {"x": ["%s", 1]}, "name": "f"}\n</tool_call>',
     "<tool_call>{'name': 'now', 'arguments': {'x': '%s'}}</tool_call>", '<tool_call>{"name": "now", "arguments": "{\\"x\\": \\"%s\\"}"}</tool_call>',
     "<tool_call>\n<function=now>\n<parameter=x>\n%s\n</parameter>\n</function>\n</tool_call>", "<function=f><parameter=x>%s</parameter></function>",
@@ -499,7 +499,7 @@ def closer_in_an_argument(draw: Draw, words: Words) -> tuple[Piece, ...]:
     opener, closer = draw.pick(FAMILIES[:-1])
     one, two, three = words.secret(), words.secret(), words.secret()
     said = draw.pick((closer, f"{opener}x{closer}", f"{two} {closer}", f"{closer}{two}", f'\\"{closer}\\"'))
-    begun, _, rest = draw.pick(MUSED).partition("%s")
+    begun, _, rest = draw.pick(IN_A_THOUGHT).partition("%s")
     rest = f"{rest}{draw.pick(('', ' ', chr(10)))}{three}{closer}"
     secrets = tuple(Secret(word) for word in (one, two, three))
     if draw.below(4) or closer not in ("</think>", "</thinking>", "</thought>", "</reasoning>"):
@@ -513,7 +513,9 @@ def broken_off_thought(draw: Draw, words: Words) -> tuple[Piece, ...]:
     """A thought that ends in the middle of a call, or mentions one: what follows is the answer."""
     opener, closer = draw.pick(FAMILIES[:-1])
     secret, heard = words.secret(), words.heard()
-    begun = draw.pick((*(form.partition("%s")[0] for form in MUSED), "so <tool_call> or ", "<function=now>"))
+    begun = draw.pick(
+        (*(form.partition("%s")[0] for form in IN_A_THOUGHT), "so <tool_call> or ", "<function=now>")
+    )
     text = f"{opener}{begun}{secret}{closer}{draw.pick(('', chr(10) * 2))}{heard} so."
     return (Piece("content", text, secrets=(Secret(secret),), plain=False),)
 
@@ -551,7 +553,7 @@ MAKERS: tuple[Maker, ...] = (
     prose, prose, closed_thought, nested_thought, knotted_thought, open_thought, orphan_closer, reasoning, blank_reasoning,
     reasoning_with_tags, closer_over_fields, opener_over_fields, hermes_call, xml_call, native_call,
     native_call_and_tags, broken_call, broken_arguments, unclosed_call, fenced_call, fenced_code, mentioned_tag,
-    stray, call_in_thought, mused_call, bare_tag, call_of_any_form, call_of_any_form, named_call, python_call, line_of_a_call, named_prose, broken_bare_call,
+    stray, call_in_thought, call_in_lost_thought, bare_tag, call_of_any_form, call_of_any_form, named_call, python_call, line_of_a_call, named_prose, broken_bare_call,
     orphan_parameter, other_json, call_in_reasoning, closer_in_an_argument, broken_off_thought,
 )  # fmt: skip
 

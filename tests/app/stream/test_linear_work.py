@@ -112,9 +112,9 @@ def react(counted: Counted) -> Feed:
     return lambda text: None if call.done else call.feed(text, [])
 
 
-def mused(counted: Counted) -> Feed:
+def thought_call(counted: Counted) -> Feed:
     """A call in a thought; over, it takes nothing."""
-    call = counted("app.stream.mused_calls").MusedCall("call")
+    call = counted("app.stream.thought_calls").ThoughtCall("call")
     return lambda text: call.feed(text, 0, len(text))
 
 
@@ -188,7 +188,7 @@ LEAVES = [
     *(Target(f"react {prefix!r}", react, prefix) for prefix in ("", "Action: ", "Action: now\n", "Action: now\nAction Input: {")),
     *(Target(f"bare {prefix!r}", bare, prefix) for prefix in ("", "{", "[", '{"name":', '{"name":"now","arguments":{"q":"', '[{"name":"now","arguments":{}},', "{'name':'", '{"name":"now","arguments":x', '{"arguments":["')),
     *(Target(f"loose {prefix!r}", loose, prefix) for prefix in ("{ ", "[ ", "{'name':'", "{name:", "[f(x=1,")),
-    *(Target(f"mused {prefix!r}", mused, prefix) for prefix in ("", "{", '{"', "{'", "[f(", '{"a":', '{"a":1,', '{\\"')),
+    *(Target(f"call in a thought {prefix!r}", thought_call, prefix) for prefix in ("", "{", '{"', "{'", "[f(", '{"a":', '{"a":1,', '{\\"')),
     *(Target(f"brackets {prefix!r}", brackets, prefix) for prefix in ("{", "[f(", "{a:'")),
     *(Target(f"fences {prefix!r}", fences, prefix) for prefix in ("", "  ", "```", "~~~x", "```\n", "a")),
     *(Target(f"clocks {prefix!r}", clocks, prefix) for prefix in ("", "Hi.", "Hi.'")),

@@ -89,7 +89,7 @@ THOUGHTS = [
     case("two orphan closers", "SECRET</think>SECRET</think>Hi.", content="Hi."),
     case("an orphan closer behind reasoning in its field", field("SECRET"), "SECRET</think>Hi.", content="Hi."),
     case("an orphan closer behind text and reasoning", "SECRET", field("SECRET"), "SECRET</think>Hi.", content="Hi."),
-    case("an orphan closer behind a call that was only mused about", "SECRET " + GOOD + " SECRET</think>Hi.", content="Hi."),
+    case("an orphan closer behind a call within a thought", "SECRET " + GOOD + " SECRET</think>Hi.", content="Hi."),
     case("an orphan closer of another family", "SECRET[/THINK]Hi.", content="Hi."),
     case("a closing tag split over both fields", field("SECRET</thi"), "nk>Hi.", content="Hi."),
     case("a closing tag split after its bracket", field("SECRET<"), "/think>Hi.", content="Hi."),
@@ -141,7 +141,7 @@ OF_EACH_FAMILY = [
     )
 ]
 THOUGHTS += OF_EACH_FAMILY
-MUSED = {
+IN_A_THOUGHT = {
     "hermes": '<tool_call>\n{"name": "now", "arguments": {"x": "%s SECRET"}}\n</tool_call>',
     "hermes, arguments first": '<tool_call>{"arguments": {"x": ["%s", {"y": "SECRET"}], "z": 1}, "name": "now"}</tool_call>',
     "hermes, in a key": '<tool_call>{"name": "now", "arguments": {"%s": "SECRET"}}</tool_call>',
@@ -165,30 +165,30 @@ MUSED = {
     "no tag": '{"name": "now", "arguments": {"x": "%s"}}',
     "a code fence": '\n```json\n<tool_call>{"name": "now", "arguments": {"x": "%s"}}</tool_call>\n```\n',
 }  # fmt: skip
-"""Calls that a thought muses about; `%s` is in an argument."""
+"""Calls within a thought; `%s` is in an argument."""
 IN_ARGUMENTS = [
     *(
         case(f"a closing tag in an argument: {name}", f"<think>SECRET {call % '</think>'} SECRET</think>Hi.", content="Hi.")
-        for name, call in MUSED.items()
+        for name, call in IN_A_THOUGHT.items()
     ),
     *(
-        case(f"{c} in an argument in {how}", f"{o}SECRET {MUSED[how] % c} SECRET{c}Hi.", content="Hi.")
+        case(f"{c} in an argument in {how}", f"{o}SECRET {IN_A_THOUGHT[how] % c} SECRET{c}Hi.", content="Hi.")
         for how in ("hermes", "XML")
         for family in FAMILIES.values()
         for o, c in zip(family.opens + family.answers, family.closes + family.answer_ends, strict=True)
     ),
     *(
-        case(f"{said!r} in an argument", f"<think>SECRET {MUSED['hermes'] % said} SECRET</think>Hi.", content="Hi.")
+        case(f"{said!r} in an argument", f"<think>SECRET {IN_A_THOUGHT['hermes'] % said} SECRET</think>Hi.", content="Hi.")
         for said in ("<think>", "<think>SECRET</think>", "</think></think>", "[THINK]</think>", "</ THINK >", "&lt;/think&gt;", "</tool_call></think>", "<|end|>")
     ),
     *(
         case(f"the same, with an engine that ends the thought there: {name}", field("SECRET " + call.partition("%s")[0]), call.partition("%s")[2] + " SECRET</think>Hi.", content="Hi.")
-        for name, call in MUSED.items()
+        for name, call in IN_A_THOUGHT.items()
     ),
     case("a closing tag in an argument that is split over both fields", field('SECRET <tool_call>{"name": "now", "arguments": {"x": "</th'), 'ink>"}}</tool_call> SECRET</think>Hi.', content="Hi."),
-    case("a closing tag in an argument and in a nested thought", f"<think>SECRET<thinking>{MUSED['hermes'] % '</thinking>'}SECRET</thinking>SECRET</think>Hi.", content="Hi."),
-    case("a second thought behind it", f"<think>{MUSED['XML'] % '</think>'}</think>Hi. <think>{MUSED['hermes'] % '</think>'}</think>Bye.", content="Hi. Bye."),
-    case("a call in a thought that only its argument closes", f"Hi.<think>SECRET {MUSED['hermes'] % '</think>'}SECRET", content="Hi.", calls=("now",), finish="tool_calls"),
+    case("a closing tag in an argument and in a nested thought", f"<think>SECRET<thinking>{IN_A_THOUGHT['hermes'] % '</thinking>'}SECRET</thinking>SECRET</think>Hi.", content="Hi."),
+    case("a second thought behind it", f"<think>{IN_A_THOUGHT['XML'] % '</think>'}</think>Hi. <think>{IN_A_THOUGHT['hermes'] % '</think>'}</think>Bye.", content="Hi. Bye."),
+    case("a call in a thought that only its argument closes", f"Hi.<think>SECRET {IN_A_THOUGHT['hermes'] % '</think>'}SECRET", content="Hi.", calls=("now",), finish="tool_calls"),
     case("one that is cut off behind its argument", 'Hi.<think>SECRET <tool_call>{"name": "now", "arguments": {"x": "</think>", "y": "SECRET', content="Hi.", dropped=1),
 ]  # fmt: skip
 BROKEN_OFF = [

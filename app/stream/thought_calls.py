@@ -1,4 +1,4 @@
-"""A call that a thought muses about, followed only as far as to know whether a place in it is inside an argument.
+"""A call within a thought, followed only as far as to know whether a place in it is inside an argument.
 
 A closing tag there may be a part of the argument, or the end of a thought that broke off in the middle of a call. What
 comes next tells: behind the end of an argument goes on what only a call has. Until then the tag is in doubt
@@ -32,7 +32,7 @@ _LABEL_END = re.compile(r"[>\uff1e\n;]")
 _FUNCTION = re.compile(r"\s*[\"']?[A-Za-z_][\w.:/-]*[\"']?\s*(?:&gt|&#62|&#x3e)?", re.IGNORECASE)
 
 
-class MusedCall:
+class ThoughtCall:
     """`feed` it the text behind the tag of a call, and each `tag` in it.
 
     role: of that tag; "" where a call begins by its bracket. over: it is no call, or its end has come. went_on: since
@@ -44,8 +44,8 @@ class MusedCall:
         self.went_on = False
         self._is_bare = not role
         self._size = 0
-        self._state: Callable[[MusedCall, str, int, int], int]
-        self._state = MusedCall._in_label if role == "function" else MusedCall._in_header
+        self._state: Callable[[ThoughtCall, str, int, int], int]
+        self._state = ThoughtCall._in_label if role == "function" else ThoughtCall._in_header
         self._begun = 0  # characters of the header, or of a name in XML
         self._label: list[str] | None = (
             [] if role == "function" else None
@@ -61,7 +61,7 @@ class MusedCall:
     @property
     def inside(self) -> bool:
         """Whether this place is in a string of JSON, or in the value of a parameter."""
-        return not self.over and (self._quote != "" or self._state is MusedCall._in_value)
+        return not self.over and (self._quote != "" or self._state is ThoughtCall._in_value)
 
     def feed(self, text: str, at: int, end: int) -> int:
         """Take text without a tag, from `at` to `end`. Returns where it was over, or `end`."""
@@ -77,10 +77,10 @@ class MusedCall:
         if self._quote:
             self._slashes = 0
             return True
-        if self._state is MusedCall._in_value:
+        if self._state is ThoughtCall._in_value:
             return self._tag_in_value(role)
-        if role == "parameter" and self._state is MusedCall._in_body:
-            self._state, self._label, self._begun = MusedCall._in_key, None, 0
+        if role == "parameter" and self._state is ThoughtCall._in_body:
+            self._state, self._label, self._begun = ThoughtCall._in_key, None, 0
         elif role in CALL_ENDERS:
             self.went_on = True
             self.over = role == "call_end" or bool(self._brackets)
@@ -92,8 +92,8 @@ class MusedCall:
         if role in CALL_ENDERS or role == "parameter":
             self.went_on = True
             self.over = role == "call_end"
-            self._state = {"parameter": MusedCall._in_key, "parameter_end": MusedCall._in_body}.get(
-                role, MusedCall._in_header
+            self._state = {"parameter": ThoughtCall._in_key, "parameter_end": ThoughtCall._in_body}.get(
+                role, ThoughtCall._in_header
             )
             self._begun = 0
             return False
@@ -107,7 +107,7 @@ class MusedCall:
         assert token is not None
         self._begun += token.end() - at
         if token.lastgroup == "bracket" and (text[at] != "(" or self._word):
-            self._state = MusedCall._in_brackets
+            self._state = ThoughtCall._in_brackets
             self._open(text[at])
         self._word = token.lastgroup == "word"
         self.over = self._begun > LONGEST_HEADER
@@ -153,7 +153,7 @@ class MusedCall:
         self._brackets.pop()
         self._wants_item, self._has_key, self.went_on = False, True, True
         if not self._brackets:
-            self._state, self._begun = MusedCall._in_header, 0
+            self._state, self._begun = ThoughtCall._in_header, 0
             self.over = self._is_bare
 
     def _mark(self, mark: str) -> None:
@@ -176,15 +176,15 @@ class MusedCall:
     def _in_label(self, text: str, at: int, end: int) -> int:
         """A function's name."""
         at = self._to_end_of_label(text, at, end)
-        if self._state is MusedCall._in_body:
+        if self._state is ThoughtCall._in_body:
             self.over = _FUNCTION.fullmatch("".join(self._label or ())) is None
         return at
 
     def _in_key(self, text: str, at: int, end: int) -> int:
         """A parameter's name."""
         at = self._to_end_of_label(text, at, end)
-        if self._state is MusedCall._in_body:
-            self._state = MusedCall._in_value
+        if self._state is ThoughtCall._in_body:
+            self._state = ThoughtCall._in_value
         return at
 
     def _to_end_of_label(self, text: str, at: int, end: int) -> int:
@@ -195,7 +195,7 @@ class MusedCall:
             self._label.append(text[at:stop])
         self._begun += stop - at
         if match is not None:
-            self._state = MusedCall._in_body
+            self._state = ThoughtCall._in_body
             return stop + 1
         self.over = self._begun == LONGEST_HEADER
         return stop
@@ -205,7 +205,7 @@ class MusedCall:
         rest = text[at:end].lstrip()
         if self._label is None or not rest:
             return end
-        self._state, self._begun, self._word = MusedCall._in_header, 0, False
+        self._state, self._begun, self._word = ThoughtCall._in_header, 0, False
         self.over = rest[0] != "{"
         return end - len(rest)
 
