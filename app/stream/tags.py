@@ -489,6 +489,8 @@ class Scanner:
 
     def _hinted(self, hint: re.Match[str]) -> re.Match[str] | None:
         """The tag that begins with this hint. A letter that is none of the initials may still stand for one, as U+017F does."""
+        if hint.end() == len(hint.string):
+            return None  # a tag goes on behind the first letter of its name
         for tags in self._by_initial.get(hint[0][-1:].lower(), self._all):
             if match := tags.match(hint.string, hint.start()):
                 return match

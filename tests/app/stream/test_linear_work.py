@@ -24,7 +24,7 @@ from tests.work import Counted, pattern_steps
 
 SMALL = scaled(60, 100)
 """Characters of the smaller text; the larger has four times as many."""
-GROWTH = 5.0
+GROWTH = 4.5
 """How much more steps four times the text may take. Quadratic work takes sixteen times."""
 SLACK = 3000
 """Steps that do not depend on the size: what is set up once, and what a bounded buffer may cost."""
@@ -269,7 +269,7 @@ PIPELINES = [
     Target("speech, with tools", partial(pipeline, tools=True, thinking=False, guard=0, field="content"), "Hi.\n"),
     Target("a thought", partial(pipeline, tools=True, thinking=True, guard=1 << 40, field="content"), "<think>"),
     *(
-        Target(f"a call in a thought {prefix!r}", partial(pipeline, tools=True, thinking=True, guard=0, field="content"), "<think>" + prefix, 2 * SMALL if "</think>" in prefix else SMALL)
+        Target(f"a call in a thought {prefix!r}", partial(pipeline, tools=True, thinking=True, guard=0, field="content"), "<think>" + prefix, 3 * SMALL if "</think>" in prefix else SMALL)
         for prefix in ("{", '<tool_call>{"q":"', '<tool_call>{"q":"</think>', "<function=run>\n<parameter=command>\n</think>")
     ),
     Target("reasoning", partial(pipeline, tools=True, thinking=True, guard=0, field="reasoning"), "Hm. "),
