@@ -128,10 +128,12 @@ class Retract(Struct, frozen=True):
     field: bool = False
 
 
-class ThoughtEnd(Struct, frozen=True):
-    """A thought ended properly. tagged: it stood between tags in the text, not in a field of its own."""
+class ThoughtStart(Struct, frozen=True):
+    """A thought begins in the text, not in the engine's reasoning field."""
 
-    tagged: bool = False
+
+class ThoughtEnd(Struct, frozen=True):
+    """A thought ended properly."""
 
 
 class Dropped(Struct, frozen=True):
@@ -146,5 +148,5 @@ class Dropped(Struct, frozen=True):
     thought: bool = False
 
 
-Segment = Event | Retract | ThoughtEnd | Dropped
+Segment = Event | Retract | ThoughtStart | ThoughtEnd | Dropped
 """What the segmenter gives to the hold-back; only events leave the core."""

@@ -24,6 +24,7 @@ from app.stream.events import (
     Text,
     Thought,
     ThoughtEnd,
+    ThoughtStart,
 )
 from app.stream.tags import ALL_FAMILIES
 
@@ -94,7 +95,7 @@ class HoldBack:
         self._blank: list[Event] = []  # white space before the first word: alone it is nothing
         self._visible = False  # visible text has gone out
         self._called = False  # a call has gone out
-        self._told_apart = False  # a thought or a call in the text was taken out
+        self._told_apart = False  # a thought or a call stood in the text
         self._filtered = False  # something was kept from the caller
 
     def feed(self, segment: Segment) -> list[Event]:
@@ -104,8 +105,9 @@ class HoldBack:
             self._speech(segment, out)
         elif type(segment) is Thought:
             self._thought(segment, out)
+        elif type(segment) is ThoughtStart:
+            self._told_apart = True
         elif type(segment) is ThoughtEnd:
-            self._told_apart = self._told_apart or segment.tagged
             self._rearm(out)
         elif type(segment) is Retract:
             self._flush_withheld(out)

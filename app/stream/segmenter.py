@@ -33,6 +33,7 @@ from app.stream.events import (
     Text,
     Thought,
     ThoughtEnd,
+    ThoughtStart,
 )
 from app.stream.fences import CALL_FENCE, CallFence, Fences
 from app.stream.jsonscan import NotJSON
@@ -262,11 +263,12 @@ class Segmenter:
         if field != self._field:
             self._end_doubt(out)
         if field != self._field:
-            if self._thought_call is not None and self._thought_call.inside:
+            if not field and self._thought_call is not None and self._thought_call.inside:
                 self._begin_doubt("field")
                 self._field = False
                 self._open.clear()
                 self._open.open(ANY)
+                out.append(ThoughtStart())
                 return text
             held = self._take_held()
             self._turn(field, out)
@@ -328,7 +330,7 @@ class Segmenter:
         elif self._field and role in ("close", "final"):
             self._retract(out)
         elif not self._field and role in _OPENERS:
-            self._open_thought(match)
+            self._open_thought(match, out)
 
     def _interrupt(self) -> list[Segment]:
         """Something that is no text: what is held goes before it."""
@@ -539,13 +541,14 @@ class Segmenter:
         """A think tag in speech."""
         role = match.lastgroup
         if role in _OPENERS:
-            self._open_thought(match)
+            self._open_thought(match, out)
         elif role == "close" or (role == "final" and self._said and not self._final_seen):
             self._retract(out)
         self._final_seen = self._final_seen or role == "final"
         self._last = ">"
 
-    def _open_thought(self, tag: re.Match[str]) -> None:
+    def _open_thought(self, tag: re.Match[str], out: list[Segment]) -> None:
+        out.append(ThoughtStart())
         self._open.open(family_of(tag))
         self._fences_of_thought = Fences()
         self._state = Segmenter._in_thought
@@ -733,7 +736,7 @@ class Segmenter:
         self._end_suspect(out)
         self._open.clear()
         self._state, self._strip = Segmenter._in_speech, True
-        out.append(ThoughtEnd(tagged=True))
+        out.append(ThoughtEnd())
 
     def _end_unclosed_thought(self, reason: str, out: list[Segment]) -> None:
         """The reply ended inside a thought: calls in it survive, and nothing of it is spoken."""

@@ -671,9 +671,26 @@ def test_reasoning_beside_a_call_that_is_dropped_is_no_answer(
 
 
 def test_reasoning_beside_a_thought_in_the_text_is_no_answer() -> None:
-    for said in (("<think>a</think>", field("SECRET")), (field("SECRET"), "<think>a</think>")):
-        heard = heard_streaming(stream(*said), policy(reasoning_is_answer=True))
-        assert (heard.content, heard.error) == ("", FILTERED)
+    for thought in ("<think>a</think>", "<think>a"):
+        for said in ((thought, field("SECRET")), (field("SECRET"), thought)):
+            heard = heard_streaming(stream(*said), policy(reasoning_is_answer=True))
+            assert (heard.content, heard.error) == ("", FILTERED)
+
+
+@looped("size", CUTS)
+@looped("reasoning_is_answer", [True, False])
+def test_reasoning_may_begin_in_the_middle_of_a_call_in_a_thought(
+    size: int | None, reasoning_is_answer: bool
+) -> None:
+    begun = '<think>a <tool_call>{"name": "now", "arguments": {"x": "'
+    for said, content, error in (
+        ((begun, field("SECRET SECRET")), "", FILTERED),
+        ((begun, field("SECRET"), "Hi."), "Hi.", None),
+        ((begun, field('SECRET"}}</tool_call>'), "Hi."), "Hi.", None),
+        ((begun, "SECRET", field("SECRET</think>"), "Hi."), "Hi.", None),
+    ):
+        heard = heard_streaming(wire(said, size, "stop"), policy(reasoning_is_answer=reasoning_is_answer))
+        assert (heard.content, heard.error) == (content, error)
 
 
 def test_work_is_linear_in_a_reply_of_blanks_and_of_brackets() -> None:
