@@ -27,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test test-quantizer test-vllm test-sglang test-gpu test-gpu-recipes test-gate test-promotion test-docker test-promptfoo test-clients test-ops test-reliability soak test-browser gpu check aarch64 format fuzz bench demo chain mutants nano lock clean
-.PHONY: test-slow test-all coverage readme gpu-session
+.PHONY: test-slow test-all coverage readme gpu-session gpu-bundle
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -71,6 +71,9 @@ test-gpu-recipes: gpu $(VENV)/.quantizer  ## every recipe at its own settings on
 
 gpu-session: gpu $(VENV)/.quantizer $(GPU)/.installed  ## all that is measured on a GPU, as one session on each GPU there is (MINUTES=60); .work/gpu has the table
 	$(BIN)/python -m tests.gpu --minutes $(or $(MINUTES),60)
+
+gpu-bundle: $(VENV)/.dev  ## what a GPU host without a network needs for that, in .work/gpu-bundle (BUNDLE_ARGS="--vllm DIR --flashinfer --part-mib 56")
+	$(BIN)/python -m tests.gpu.bundle --out $(or $(BUNDLE),.work/gpu-bundle) $(BUNDLE_ARGS)
 
 test-gate: $(VENV)/.quantizer  ## the gate itself, over real llama.cpp: one passes, four must fail, all reports verified
 	$(BIN)/python -m pytest -m gate tests/gate $(PYTEST_ARGS)

@@ -1,6 +1,7 @@
 """`python -m tests.gpu --out DIR`: all that is measured on a GPU, in one session, for as long as the time lasts.
 
-A GPU is dear and its time short, so nothing waits that need not: each GPU takes the next part that it can do (tests/gpu/parts.py).
+A GPU is dear and its time short, so nothing waits that need not: each GPU takes the next part that it can do (tests/gpu/parts.py),
+and --plan says beforehand what that comes to. Last come parts that need every GPU and a quiet host; --quiet runs only those.
 Each part has a folder and a log under DIR, and DIR/gpu.md is written whenever one ends; the same command goes on where it stopped.
 vLLM is that of `make test-gpu`, or another by --vllm. Exit code 1: a part failed, or was not reached.
 """
@@ -13,7 +14,8 @@ import sys
 from pathlib import Path
 
 from tests.gpu.parts import PARTS, GpuPart
-from tests.gpu.session import GpuSession
+from tests.gpu.schedule import plan_table, planned
+from tests.gpu.session import GpuSession, done_before
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -23,7 +25,16 @@ def main(arguments: list[str] | None = None) -> int:
     option("--out", type=Path, default=Path(".work/gpu"), metavar="DIR", help="default: %(default)s")
     option("--minutes", type=float, default=60.0, help="end after so many (default: %(default)s)")
     option("--gpus", type=int, help="how many to use (default: those that nvidia-smi lists)")
-    option("--only", nargs="+", choices=[part.name for part in PARTS], metavar="PART")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--only", nargs="+", choices=[part.name for part in PARTS], metavar="PART")
+    which.add_argument(
+        "--quiet", action="store_true", help="only what needs every GPU and the host to itself"
+    )
+    option(
+        "--plan",
+        action="store_true",
+        help="run nothing: print which part would run when and where (--gpus: on how many)",
+    )
     option("--vllm", default=".venv-gpu/bin/python", metavar="PYTHON", help="default: %(default)s")
     option("--vllm-path", default="", metavar="DIR", help="a folder of vLLM's packages, as its PYTHONPATH")
     given = parser.parse_args(arguments)
@@ -31,8 +42,13 @@ def main(arguments: list[str] | None = None) -> int:
     if not count:
         print("tests.gpu needs a CUDA GPU, and nvidia-smi finds none here", file=sys.stderr)
         return 69
+    parts = [part for part in PARTS if part.quiet] if given.quiet else _chosen(given.only)
+    if given.plan:
+        left = [part for part in parts if part.name not in (done := done_before(given.out))]
+        print(plan_table(left, planned(left, count, 60 * given.minutes, done)))
+        return 0
     names = {"vllm": str(Path(given.vllm).absolute()), "path": given.vllm_path}
-    session = GpuSession(_chosen(given.only), count, given.out.absolute(), 60 * given.minutes, names)
+    session = GpuSession(parts, count, given.out.absolute(), 60 * given.minutes, names)
     session.run()
     print(session.table())
     return 1 if session.missing else 0

@@ -15,24 +15,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.gpu.parts import GpuPart
+from tests.gpu.schedule import PlacedPart, next_part
 
 ROOT: Final = Path(__file__).parents[2]
 LOOK_SECONDS: Final = 0.2
-BESIDE: Final = 2
-"""Parts that share a GPU."""
 GRACE: Final = 10.0
 """Seconds that a part has to end by itself after SIGTERM."""
 
 
 @dataclass
 class RunningPart:
-    """A part that has been begun. gpus: the numbers of its GPUs. until: when it is ended, on the monotonic clock."""
+    """A part that has been begun. Its times are the monotonic clock's."""
 
-    part: GpuPart
+    placed: PlacedPart
     process: subprocess.Popen[bytes]
-    gpus: tuple[int, ...]
-    began: float
-    until: float
 
 
 @dataclass
@@ -49,10 +45,7 @@ class GpuSession:
 
     def __post_init__(self) -> None:
         self.out.mkdir(parents=True, exist_ok=True)
-        self._file = self.out / "gpu.json"
-        if self._file.exists():
-            earlier: dict[str, dict[str, Any]] = json.loads(self._file.read_text("utf-8"))
-            self.done = {name: one for name, one in earlier.items() if one["code"] == 0}
+        self.done = done_before(self.out)
         self._end = time.monotonic() + self.seconds
 
     @property
@@ -65,8 +58,8 @@ class GpuSession:
         try:
             while True:
                 self._collect()
-                while (part := self._next()) is not None:
-                    self._begin(part)
+                while (chosen := self._next()) is not None:
+                    self._begin(*chosen)
                 if not self.running:
                     return
                 time.sleep(LOOK_SECONDS)
@@ -78,7 +71,7 @@ class GpuSession:
     def table(self) -> str:
         """What became of each part, as Markdown."""
         rows = ["| part | GPUs | seconds | ended |", "|---|---|---|---|"]
-        busy = {one.part.name for one in self.running}
+        busy = {one.placed.part.name for one in self.running}
         for part in self.parts:
             one = self.done.get(part.name)
             if one is None:
@@ -88,43 +81,16 @@ class GpuSession:
             rows.append(f"| {part.name} | {', '.join(map(str, one['gpus']))} | {one['seconds']} | {how} |")
         return "\n".join(rows) + "\n"
 
-    # ------------------------------------------------------------------------------------ which, and where
-
-    def _next(self) -> GpuPart | None:
-        """The first part that can begin now. Nothing overtakes a part that waits for all GPUs."""
-        left = self._end - time.monotonic()
-        for part in self.parts:
-            if part.name in self.done or any(part is one.part for one in self.running):
-                continue
-            if left < part.least or part.gpus > self.gpus:
-                continue
-            if any(self.done.get(name, {}).get("code") != 0 for name in part.after):
-                continue
-            if self._free(part):
-                return part
-            if part.alone:
-                return None
-        return None
-
-    def _free(self, part: GpuPart) -> tuple[int, ...]:
-        """The GPUs that the part would get; none if it has to wait."""
-        if any(one.part.alone for one in self.running) or (part.alone and self.running):
-            return ()
-        load: dict[int, list[GpuPart]] = {gpu: [] for gpu in range(self.gpus)}
-        for one in self.running:
-            for gpu in one.gpus:
-                load[gpu].append(one.part)
-        able = [gpu for gpu, on in load.items()
-                if not on or (part.beside and all(other.beside for other in on) and len(on) < BESIDE)]  # fmt: skip
-        able.sort(
-            key=lambda gpu: len(load[gpu]), reverse=part.beside
-        )  # together, so that another GPU stays free
-        return tuple(able[: part.gpus]) if len(able) >= part.gpus else ()
-
     # ---------------------------------------------------------------------------------- begin and end
 
-    def _begin(self, part: GpuPart) -> None:
-        gpus, folder = self._free(part), self.out / part.name
+    def _next(self) -> tuple[GpuPart, tuple[int, ...]] | None:
+        ended = {name: one["code"] == 0 for name, one in self.done.items()}
+        return next_part(
+            self.parts, self.gpus, self._end - time.monotonic(), ended, [one.placed for one in self.running]
+        )
+
+    def _begin(self, part: GpuPart, gpus: tuple[int, ...]) -> None:
+        folder = self.out / part.name
         folder.mkdir(exist_ok=True)
         names = {**self.names, "out": str(folder), "place": str(self.out), "here": str(ROOT)}
         command = part.command
@@ -138,21 +104,26 @@ class GpuSession:
             process = subprocess.Popen(["bash", "-c", line], cwd=ROOT, env=env, stdin=subprocess.DEVNULL,
                                        stdout=log, stderr=log, start_new_session=True)  # fmt: skip
         now = time.monotonic()
-        self.running.append(RunningPart(part, process, gpus, now, min(now + part.seconds, self._end)))
+        placed = PlacedPart(part, gpus, now, min(now + part.seconds, self._end))
+        self.running.append(RunningPart(placed, process))
         print(f"{time.strftime('%H:%M:%S')} {part.name} begins on {', '.join(map(str, gpus))}", flush=True)
 
     def _collect(self) -> None:
         """Note the parts that have ended, and end those whose time is up."""
         for one in list(self.running):
-            late = one.process.poll() is None and time.monotonic() >= one.until
+            placed = one.placed
+            late = one.process.poll() is None and time.monotonic() >= placed.until
             if late:
                 _end(one.process)
             if one.process.poll() is None:
                 continue
             self.running.remove(one)
-            seconds, code = round(time.monotonic() - one.began, 1), None if late else one.process.returncode
-            self.done[one.part.name] = {"gpus": list(one.gpus), "seconds": seconds, "code": code}
-            print(f"{time.strftime('%H:%M:%S')} {one.part.name} ended: {code}", flush=True)
+            seconds, code = (
+                round(time.monotonic() - placed.began, 1),
+                None if late else one.process.returncode,
+            )
+            self.done[placed.part.name] = {"gpus": list(placed.gpus), "seconds": seconds, "code": code}
+            print(f"{time.strftime('%H:%M:%S')} {placed.part.name} ended: {code}", flush=True)
             self._write()
 
     def _write(self) -> None:
@@ -161,6 +132,13 @@ class GpuSession:
             draft = self.out / f".{name}"
             draft.write_text(text, "utf-8")
             draft.replace(self.out / name)
+
+
+def done_before(out: Path) -> dict[str, dict[str, Any]]:
+    """What an earlier session left done in a folder."""
+    file = out / "gpu.json"
+    earlier: dict[str, dict[str, Any]] = json.loads(file.read_text("utf-8")) if file.exists() else {}
+    return {name: one for name, one in earlier.items() if one["code"] == 0}
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

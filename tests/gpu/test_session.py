@@ -16,7 +16,7 @@ NOTE = (
 
 
 def part(name: str, sleep: float = 0.0, **more: Any) -> GpuPart:
-    return GpuPart(name, NOTE.format(name, sleep), **{"seconds": 30.0, "least": 0.0, **more})
+    return GpuPart(name, NOTE.format(name, sleep), **{"seconds": 30.0, "expected": 0.0, **more})
 
 
 def session(out: Path, *parts: GpuPart, gpus: int = 2, seconds: float = 30.0) -> GpuSession:
@@ -56,7 +56,7 @@ def test_a_part_is_ended_at_its_limit_with_all_that_it_started(tmp_path: Path) -
 
 
 def test_nothing_is_begun_that_cannot_end_in_time(tmp_path: Path) -> None:
-    assert session(tmp_path, part("a", least=60.0), part("b")).missing == ["a"]
+    assert session(tmp_path, part("a", expected=60.0), part("b")).missing == ["a"]
 
 
 def test_one_gpu_does_what_it_can(tmp_path: Path) -> None:

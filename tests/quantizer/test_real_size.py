@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -94,6 +96,26 @@ def test_a_step_that_fails_is_a_row_and_what_was_measured_is_kept(
 
     assert code == 1 and written == [0, 1, 2]
     assert (tmp_path / "out.md").read_text().count("exit code 3") == 2
+
+
+def test_two_runs_may_use_the_same_folders_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU session trains from a folder on one GPU while another run reads it on the next."""
+    steps = {step.name: step for step in real_size.PATH_STEPS}
+    others: list[dict[str, Any]] = []
+
+    def child(command: list[str], **_: Any) -> SimpleNamespace:
+        name = command[-1]
+        if name == "qad":  # meanwhile the other run does a whole step
+            others.append(real_size._alone(steps["risk"], "tiny", tmp_path, 60, tmp_path))
+        monkeypatch.setattr(real_size, "run_part", lambda *_: {"name": name})
+        real_size.one_part(name, "tiny", tmp_path, tmp_path)
+        if name == "risk":
+            others.append(real_size._alone(steps["verify"], "tiny", tmp_path, 60, tmp_path))
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(subprocess, "run", child)
+    assert real_size._alone(steps["qad"], "tiny", tmp_path, 60, tmp_path) == {"name": "qad"}
+    assert others == [{"name": "verify"}, {"name": "risk"}]
 
 
 def test_no_step_begins_without_time(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -31,7 +32,6 @@ TOKENS = 16
 pytestmark = [
     pytest.mark.torch,
     pytest.mark.slow,
-    pytest.mark.asyncio,
     pytest.mark.timeout(1200),
 ]  # torch's start
 FORMS = pytest.mark.parametrize(
@@ -145,3 +145,31 @@ def replies(folder: Path, weight_only: bool) -> list[str]:
                 ids.append(int(model(torch.tensor([ids]), use_cache=False).logits[0, -1].argmax()))
         found.append(tokenizer.decode(ids[begin:], skip_special_tokens=True).strip())
     return found
+
+
+def test_its_speed_is_measured_by_a_command(tmp_path: Path) -> None:
+    out = tmp_path / "speed.json"
+    words = [sys.executable, "-m", "quantizer.experiments.bench.reference_speed", str(NVFP4), "--out", str(out),
+             "--streams", "1", "2", "--tokens", "4"]  # fmt: skip
+    subprocess.run(words, cwd=NVFP4.parents[1], check=True)
+    found = json.loads(out.read_text("utf-8"))
+    assert (
+        found["start_seconds"] > 0 and found["streams_1"]["tokens"] == 4 and found["streams_2"]["tokens"] == 8
+    )
+
+
+def test_an_engine_that_does_not_start_has_no_speed(tmp_path: Path) -> None:
+    words = [
+        sys.executable,
+        "-m",
+        "quantizer.experiments.bench.reference_speed",
+        str(tmp_path / "none"),
+        "--out",
+        str(tmp_path / "x.json"),
+    ]
+    done = subprocess.run(words, cwd=NVFP4.parents[1], check=False, capture_output=True, text=True)
+    assert (
+        done.returncode == 1
+        and "the engine did not start" in done.stderr
+        and not (tmp_path / "x.json").exists()
+    )

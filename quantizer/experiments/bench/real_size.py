@@ -286,7 +286,7 @@ def _machine(shape: str) -> dict[str, Any]:
 
 def _alone(part: PathStep, shape: str, place: Path, seconds: float, scratch: Path) -> dict[str, Any]:
     """A step in a process of its own; what went wrong, if it did."""
-    figures = place / ".result.json"
+    figures = _figures(place, part.name)
     figures.unlink(missing_ok=True)
     command = [sys.executable, "-m", "quantizer.experiments.bench.real_size", "--shape", shape,
                "--place", str(place), "--scratch", str(scratch), "--part", part.name]  # fmt: skip
@@ -305,8 +305,13 @@ def one_part(name: str, shape: str, place: Path, scratch: Path) -> int:
     """The child's side: run a step and leave its result."""
     part = next(part for part in PATH_STEPS if part.name == name)
     found = run_part(part, place, shape, scratch)
-    (place / ".result.json").write_text(json.dumps(found), encoding="utf-8")
+    _figures(place, name).write_text(json.dumps(found), encoding="utf-8")
     return 0
+
+
+def _figures(place: Path, name: str) -> Path:
+    """Where a step's child leaves its result. Each step has its own: two runs may use the same folders."""
+    return place / f".{name}.json"
 
 
 def main(arguments: list[str] | None = None) -> int:
