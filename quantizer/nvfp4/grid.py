@@ -14,12 +14,15 @@ rounding is implemented once, in `_magnitude`; values and codes are derived from
 
 from __future__ import annotations
 
+from itertools import pairwise, starmap
 from typing import Final
 
 import torch
 from torch import Tensor
 
 MAGNITUDES: Final = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+VALUES: Final = tuple(sorted({sign * size for sign in (-1.0, 1.0) for size in MAGNITUDES}))
+"""What a code can say, in order."""
 E2M1_MAX: Final = 6.0
 EXPONENT: Final = 0x7F800000  # mask of a float32's exponent bits
 ROUNDS_TO_ONE: Final = 1.5 * 2**23  # around it, neighbouring float32 numbers differ by 1
@@ -53,6 +56,17 @@ def _magnitude(x: Tensor) -> Tensor:
     power = (size.view(torch.int32) & EXPONENT).view(torch.float32)
     far = power.clamp_(min=1.0).mul_(0.5 * ROUNDS_TO_ONE)
     return size.add_(far).sub_(far)
+
+
+def _border(low: float, high: float) -> float:
+    """The largest float32 number that goes to the lower one of two neighbouring values."""
+    middle = torch.tensor((low + high) / 2)
+    down = float(nearest(middle)) == low
+    return float(middle if down else middle.nextafter(torch.tensor(low)))
+
+
+BORDERS: Final = tuple(starmap(_border, pairwise(VALUES)))
+"""`nearest` as a table, for where comparing is what there is: a finite number goes to VALUES[count of borders below it]."""
 
 
 def decode(codes: Tensor) -> Tensor:

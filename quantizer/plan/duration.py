@@ -32,7 +32,8 @@ SEARCH_AWQ: Final = 15_400
 SEARCH_MSE: Final = 1400
 """The same for the sweep of 35 scales, at 40 bytes each. Counted, not measured."""
 FED_BACK_COLUMN: Final = 1e-4
-"""Error feedback, a column: six kernels are launched. Measured: delta of the 9B shape in docs/study/whole-path.json, one H200."""
+"""Error feedback, a column, when torch launched six kernels for each and the factor was float64's. Measured: delta of the 9B shape in
+docs/study/whole-path.json, one H200. What one kernel a panel takes has not been measured; it should be far less."""
 READ, WRITTEN = 1.4e9, 0.5e9
 """Bytes a second from and to the disk, with starting and hashing, and with packing and the proof. Measured: ptq of
 whole-path.json, 16 CPU cores."""

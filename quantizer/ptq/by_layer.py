@@ -84,7 +84,9 @@ class LayerJob:
     def _calibrate(
         self, layer: nn.Module, prefix: str, run: Iterator[Batch], forward: Callable[[], Any]
     ) -> None:
-        recipe, deltas = self.recipe, self._deltas(layer, prefix)
+        recipe = self.recipe
+        with self.cost.part("load"):
+            deltas = self._deltas(layer, prefix)
         weigh = weigh_by_delta(deltas, recipe.feedback.delta) if recipe.feedback and deltas else None
         with self.cost.part("calibrate"):
             gram = foldable(layer, forward) if recipe.awq else nvfp4_layers(layer) if recipe.feedback else ()
@@ -100,8 +102,7 @@ class LayerJob:
         with self.cost.part("scales"):
             set_scales(layer, recipe.weights.scales)
         if recipe.feedback:
-            with self.cost.part("feedback"):
-                round_with_feedback(layer, seen, recipe.feedback.damping)
+            round_with_feedback(layer, seen, recipe.feedback.damping, self.cost)
 
     def _deltas(self, layer: nn.Module, prefix: str) -> dict[str, Tensor]:
         """The fine-tune's changes, where the recipe asks for them."""

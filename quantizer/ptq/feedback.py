@@ -2,9 +2,11 @@
 
   minimize sum over tokens of |(Q - W) x|^2 = trace((Q - W) H (Q - W)^T),    H = X^T X
 
-Column by column, the error of the rounded one is spread over those that are still to be rounded, as H says they can
-make up for it (GPTQ, arXiv 2210.17323). Columns with the largest inputs come first. The block scales are found before
-and stay, so that the bytes are plain NVFP4.
+Column by column, what rounding took from one is spread over those that are still to be rounded, as H says they can
+make up for it (GPTQ, arXiv 2210.17323). With H = R D R^T, where R is upper and has ones on its diagonal, column k is
+rounded after sum over j < k of (W_j - Q_j) R_jk is added to it. That is the same rounding without H's inverse (LDLQ, arXiv
+2307.13304, theorem 6). Columns with the largest inputs come first. The block scales are found before and stay, so that
+the bytes are plain NVFP4.
 
 With a base, tokens count by how much the fine-tune changes the layer's output there, |D x|^2 for D = W - base, so that
 the error is small where the fine-tune acts:
@@ -14,13 +16,17 @@ the error is small where the fine-tune acts:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+import warnings
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib.util import find_spec
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from quantizer.checkpoint.source import Source
+from quantizer.core.cost import Cost
 from quantizer.core.errors import SourceError
 from quantizer.layers.attach import refresh_weight_amax
 from quantizer.layers.fused import fused_groups
@@ -30,12 +36,12 @@ from quantizer.ptq.calibrate import InputStats, Weigh
 
 COLUMNS: Final = 128
 """Columns whose errors are spread at once over all that come after them."""
-VALUES: Final = tuple(sorted({sign * size for sign in (-1.0, 1.0) for size in grid.MAGNITUDES}))
-"""What a code can say. Which of two equally near ones is taken does not matter here."""
 
 
 @torch.no_grad()
-def round_with_feedback(module: nn.Module, seen: Mapping[str, InputStats], damping: float) -> None:
+def round_with_feedback(
+    module: nn.Module, seen: Mapping[str, InputStats], damping: float, cost: Cost
+) -> None:
     """Replace the weights of every NVFP4 layer by rounded ones, under its block scales.
 
     seen: from `watch`, with Gram matrices. Layers that read the same tensor are rounded as one matrix. A layer that nothing
@@ -44,11 +50,16 @@ def round_with_feedback(module: nn.Module, seen: Mapping[str, InputStats], dampi
     for layers in reading_the_same(nvfp4_layers(module), seen):
         record = seen[next(iter(layers))]
         assert record.gram is not None
-        steps = [blocks.step(layer.block_scale(), layer.tensor_scale()) for layer in layers.values()]
-        weights = [layer.weight.to(SERVED_DTYPE).float() for layer in layers.values()]
-        rounded = fed_back(torch.cat(weights), torch.cat(steps), record.gram, damping)
-        for layer, part in zip(layers.values(), rounded.split([len(one) for one in weights]), strict=True):
-            _keep(layer, part)
+        with cost.part("factor"):
+            factor = factor_of(record.gram, damping)
+        with cost.part("feedback"):
+            steps = [blocks.step(layer.block_scale(), layer.tensor_scale()) for layer in layers.values()]
+            weights = [layer.weight.to(SERVED_DTYPE).float() for layer in layers.values()]
+            rounded = fed_back(torch.cat(weights), torch.cat(steps), factor)
+            for layer, part in zip(
+                layers.values(), rounded.split([len(one) for one in weights]), strict=True
+            ):
+                _keep(layer, part)
 
 
 @torch.no_grad()
@@ -104,51 +115,106 @@ def reading_the_same(
     return list(found.values())
 
 
-@torch.no_grad()
-def fed_back(weight: Tensor, step: Tensor, gram: Tensor, damping: float) -> Tensor:
-    """The rounded weight: float32 [out, in].
+class Factor(NamedTuple):
+    """H = R D R^T of what layers read, columns with the largest inputs first.
 
-    weight: float32 [out, in]. step: float32 [out, in / 16], the values of code 1. gram: float32 [in, in]. damping: added
-    to the diagonal of the Gram matrix, as a share of its mean.
+    order: int64 [in], the columns. upper: float32 [in, in], R, with ones on its diagonal.
+    """
+
+    order: Tensor
+    upper: Tensor
+
+
+@torch.no_grad()
+def factor_of(gram: Tensor, damping: float) -> Factor:
+    """The factor of a damped Gram matrix, float32 [in, in]. damping: added to its diagonal, as a share of the mean.
+
+    In float32: the factor is that of a matrix whose entries are off by no more than the sums of a Gram matrix in float32
+    are. Where that is too much for so little damping it is float64's. Raises SourceError if that is, too.
     """
     order = gram.diagonal().argsort(descending=True)
-    factor = _factor(gram[order][:, order], damping)
-    factor /= factor.diagonal().clone().unsqueeze(1)
-    # Transposed, so that a column is contiguous: a GPU is kept busy by few kernels a column.
-    left = weight.T[order].contiguous()
-    steps = step.T.repeat_interleave(blocks.BLOCK, dim=0)[order]
-    made = torch.empty_like(left)
+    back = order.flip(0)  # the upper factor is the lower one of the matrix read backwards
+    for dtype in (torch.float32, torch.float64):
+        damped = gram[back][:, back].to(dtype)
+        damped.diagonal().add_(damping * damped.diagonal().mean().clamp(min=torch.finfo(torch.float32).tiny))
+        lower, bad = torch.linalg.cholesky_ex(damped)
+        if not bad:
+            upper = lower.float().flip(0, 1).contiguous()
+            return Factor(order, upper.div_(upper.diagonal().clone()))
+    raise SourceError(f"feedback: the inputs do not vary enough for damping = {damping:g}; raise it")
+
+
+@torch.no_grad()
+def fed_back(weight: Tensor, step: Tensor, factor: Factor, panel: RoundPanel | None = None) -> Tensor:
+    """The rounded weight: float32 [out, in].
+
+    weight: float32 [out, in]. step: float32 [out, in / 16], the values of code 1. panel: instead of `best_panel`'s.
+    """
+    order, upper = factor
+    panel = panel or best_panel(weight.device)
+    # Transposed, so that a column is contiguous.
+    whole, steps = weight.T[order].contiguous(), step.T.contiguous()
+    left, made = whole.clone(), torch.empty_like(whole)
     for first in range(0, len(left), COLUMNS):
         some = slice(first, min(first + COLUMNS, len(left)))
-        error = _columns(left[some], steps[some], factor[some, some], made[some])
-        left[some.stop :].addmm_(factor[some, some.stop :].T, error, alpha=-1)
+        error = panel(
+            left[some], whole[some], steps[order[some] // blocks.BLOCK], upper[some, some], made[some]
+        )
+        left[some.stop :].addmm_(upper[some, some.stop :].T, error)
     return torch.empty_like(made).index_copy_(0, order, made).T.contiguous()
 
 
-def _columns(left: Tensor, steps: Tensor, factor: Tensor, made: Tensor) -> Tensor:
-    """Round some columns one after the other into `made`. Returns their errors. All [columns, out]; `left` is used up."""
-    values = torch.tensor(VALUES, device=left.device)
-    borders = (values[1:] + values[:-1]) / 2
-    error = torch.empty_like(left)
+RoundPanel = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+"""As `round_panel`."""
+
+
+def round_panel(left: Tensor, whole: Tensor, steps: Tensor, upper: Tensor, made: Tensor) -> Tensor:
+    """Round some columns one after the other into `made`. Returns what they lack. All float32 [columns, out], contiguous.
+
+    left: with the errors of earlier panels made up for; it is used up. whole: as they were. upper: [columns, columns],
+    whose rows are contiguous. The same to the bit as `panel_kernel.round_panel`, so a product is rounded before it is added.
+    """
+    values, borders = (torch.tensor(some, device=left.device) for some in (grid.VALUES, grid.BORDERS))
+    error, spread = torch.empty_like(left), torch.empty_like(left)
     for i in range(len(left)):
         place = torch.bucketize(left[i] / steps[i], borders, out_int32=True)
         torch.mul(values.index_select(0, place), steps[i], out=made[i])
-        torch.sub(left[i], made[i], out=error[i])
-        left[i + 1 :].addr_(factor[i, i + 1 :], error[i], alpha=-1)
+        torch.sub(whole[i], made[i], out=error[i])
+        torch.mul(upper[i, i + 1 :, None], error[i], out=spread[i + 1 :])
+        left[i + 1 :] += spread[i + 1 :]
     return error
 
 
-def _factor(gram: Tensor, damping: float) -> Tensor:
-    """The upper Cholesky factor of the inverse of a damped Gram matrix: float32 [in, in]."""
-    exact = gram.double()
-    exact.diagonal().add_(damping * exact.diagonal().mean().clamp(min=torch.finfo(torch.float32).tiny))
-    lower, bad = torch.linalg.cholesky_ex(exact)
-    if bad:
-        raise SourceError(f"feedback: the inputs do not vary enough for damping = {damping:g}; raise it")
-    upper, bad = torch.linalg.cholesky_ex(torch.cholesky_inverse(lower), upper=True)
-    if bad:
-        raise SourceError(f"feedback: the inputs do not vary enough for damping = {damping:g}; raise it")
-    return upper.float()
+@cache
+def best_panel(device: torch.device) -> RoundPanel:
+    """One kernel for all columns on a CUDA GPU for which Triton compiles it, if its numbers are right there; else torch's
+    seven for each column."""
+    if device.type != "cuda" or not find_spec("triton"):
+        return round_panel
+    from quantizer.ptq import panel_kernel
+
+    try:
+        right = agrees(panel_kernel.round_panel, device)
+    except panel_kernel.FAILURES as error:
+        warnings.warn(f"feedback: torch rounds column by column, as Triton does not: {error}", stacklevel=2)
+        return round_panel
+    if not right:
+        warnings.warn(
+            "feedback: torch rounds column by column, as Triton computes otherwise here", stacklevel=2
+        )
+    return panel_kernel.round_panel if right else round_panel
+
+
+def agrees(panel: RoundPanel, device: torch.device, rows: int = 40, columns: int = COLUMNS) -> bool:
+    """Whether it rounds a random panel as `round_panel` does, to the bit."""
+    found = []
+    for one in (panel, round_panel):
+        generator = torch.Generator().manual_seed(0)
+        left, whole, steps = (torch.randn(columns, rows, generator=generator).to(device) for _ in range(3))
+        upper = 0.2 * torch.randn(columns, columns, generator=generator).to(device)
+        made = torch.empty_like(left)
+        found.append((one(left, whole, steps.abs(), upper, made), made))
+    return all(torch.equal(ours, theirs) for ours, theirs in zip(*found, strict=True))
 
 
 def _keep(layer: NVFP4Linear, rounded: Tensor) -> None:

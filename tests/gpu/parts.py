@@ -77,7 +77,7 @@ PARTS: Final = (
     GpuPart("chain", "python -m tests.chain --device cuda --vllm {vllm} --vllm-path '{path}' --out {place}/chain", 1750, 1500, 300, beside=True),
     GpuPart("folders-9b", f"{_REAL} --steps make,ptq,surgery && {BENCH}.spoken_folder {{place}}/9b/wrapped .work/random-9b", 300, 155),
     GpuPart("matrix-9b", f"{_MATRIX_9B} {_FIRST}", 900, 890, 300, after=_OF_9B),
-    GpuPart("risk-9b", f"{_REAL} --steps risk,delta", 300, 200, after=_OF_9B),
+    GpuPart("risk-9b", f"{_REAL} --steps risk,feedback,delta", 300, 200, after=_OF_9B),
     GpuPart("reference-9b", f"{BENCH}.reference_speed {{place}}/9b/nvfp4 --out {{out}}/reference.json", 400, 200, after=_OF_9B),
     GpuPart("settings", f"{STUDY} all --settings --unchecked --rates settings --out {{place}}/settings --minutes 12 --processes 6 --sizes 1.3M 6.8M; "
             f"{STUDY} collect {{place}}/settings {{out}} --models 0", 830, 770, beside=True),

@@ -60,7 +60,7 @@ def one_by_one(weight: Any, step: Any, hessian: Any, damping: float) -> Any:
 def test_it_is_the_papers_rounding() -> None:
     weight, step, inputs = problem()
     assert inputs.shape[1] > feedback.COLUMNS  # errors pass from one group of columns to the next
-    found = feedback.fed_back(weight, step, gram(inputs), 0.03)
+    found = feedback.fed_back(weight, step, feedback.factor_of(gram(inputs), 0.03))
     wanted = one_by_one(weight, step, gram(inputs), 0.03)
     assert (found != wanted).float().mean() < 0.002  # ties, in another precision
 
@@ -70,7 +70,7 @@ def test_the_output_is_nearer_though_the_weight_is_not(seed: int) -> None:
     weight, step, inputs = problem(seed)
     nearest, found = (
         blocks.round_blocks(weight, step),
-        feedback.fed_back(weight, step, gram(inputs), 0.03),
+        feedback.fed_back(weight, step, feedback.factor_of(gram(inputs), 0.03)),
     )
     assert off(weight, found, inputs) < 0.5 * off(weight, nearest, inputs)
     assert (found - weight).square().sum() > (nearest - weight).square().sum()
@@ -79,7 +79,7 @@ def test_the_output_is_nearer_though_the_weight_is_not(seed: int) -> None:
 def test_inputs_that_never_vary_are_no_trouble() -> None:
     weight, step, inputs = problem()
     inputs[:, 16:48] = 0
-    found = feedback.fed_back(weight, step, gram(inputs), 1e-6)
+    found = feedback.fed_back(weight, step, feedback.factor_of(gram(inputs), 1e-6))
     assert torch.isfinite(found).all()
     still = blocks.round_blocks(weight, step)
     assert torch.equal(found[:, 16:48], still[:, 16:48])  # there is nothing to make up for
@@ -92,7 +92,7 @@ def test_rounded_weights_round_to_themselves() -> None:
     for layer in nvfp4_layers(model).values():
         second, steps = layer.tensor_scale(), blocks.step(layer.block_scale(), layer.tensor_scale())
         x = torch.randn(200, layer.in_features)
-        rounded = feedback.fed_back(layer.weight.float(), steps, gram(x), 0.03)
+        rounded = feedback.fed_back(layer.weight.float(), steps, feedback.factor_of(gram(x), 0.03))
         with torch.no_grad():
             feedback._keep(layer, rounded)
         assert torch.equal(blocks.dequantize(layer.quantize()), rounded)

@@ -17,6 +17,7 @@ pytest.importorskip("gguf", reason=INSTALL)
 pytest.importorskip("xllamacpp", reason="needs the engine's wheel: pip install -e '.[embedded]'")
 
 from quantizer.checkpoint.source import load_model, open_source  # noqa: E402
+from quantizer.core.cost import default_device  # noqa: E402
 from quantizer.experiments.bench import first_tokens, real_size  # noqa: E402
 from quantizer.experiments.bench.random_folder import write_random  # noqa: E402
 from quantizer.gguf.write import write_gguf  # noqa: E402
@@ -127,6 +128,15 @@ def test_an_unknown_step_is_one_line(capsys: pytest.CaptureFixture[str]) -> None
     with pytest.raises(SystemExit):
         real_size.main(["--steps", "make,nothing"])
     assert "--steps: there is no nothing; known: make, ptq" in capsys.readouterr().err
+
+
+def test_error_feedback_is_measured_by_stages(tmp_path: Path) -> None:
+    (step,) = (one for one in real_size.PATH_STEPS if one.name == "feedback")
+    found = real_size.run_part(step, tmp_path, "tiny", tmp_path)
+
+    stages = ("scales", "factor", "factor in float64", "best panels", "torch", "no panels")
+    assert {f"down, {stage}" for stage in stages} < found["parts"].keys()
+    assert found["equal"] is True and found["one_kernel"] is (default_device() == "cuda")
 
 
 @pytest.mark.slow  # six processes, each with its imports

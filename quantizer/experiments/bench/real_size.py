@@ -60,6 +60,7 @@ PATH_STEPS: Final = (
     PathStep("gguf", "gguf {bf16} --type q4_k_m --out {gguf} --force", "gguf"),
     PathStep("awq", "ptq --recipe awq_lite --source {bf16} --data {data} --out {awq} --json --force", "awq"),
     PathStep("risk", "risk --base {bf16} --source {bf16} --json"),
+    PathStep("feedback"),
     PathStep("delta", "ptq --recipe delta --base {bf16} --source {bf16} --data {data} --out {delta} --json --force",
              "delta", ("awq",)),
     PathStep("modelopt_awq", makes="theirs", drops=("delta",)),
@@ -194,6 +195,47 @@ def _theirs(place: Path, device: str, name: str) -> dict[str, Any]:
     with cost.part("export"), contextlib.redirect_stdout(sys.stderr):
         export_hf_checkpoint(model, export_dir=place / "theirs")
     return {"parts": cost.facts()["seconds"], "bytes": size_of(place / "theirs")}
+
+
+def _feedback(place: Path, shape: str, device: str) -> dict[str, Any]:
+    """Error feedback by stages, on random matrices as large as an MLP's: with the panels of `best_panel`, with torch's, and
+    with none, which is what copies and updates take. Whether both panels give the same, to the bit."""
+    import torch
+    from transformers import Qwen3_5TextConfig
+
+    from quantizer.core.cost import Cost
+    from quantizer.nvfp4 import blocks
+    from quantizer.ptq import calibrate, feedback, scales
+
+    config, cost, equal = Qwen3_5TextConfig(**shape_of(shape)), Cost(device), True
+    with cost.part("compile"):
+        best = feedback.best_panel(torch.empty(0, device=device).device)
+    panels = {"best panels": best, "torch": feedback.round_panel, "no panels": lambda left, *rest: left}
+    wide, narrow = config.intermediate_size, config.hidden_size
+    for name, out, size in (
+        ("first calls", 256, 256),
+        ("gate and up", 2 * wide, narrow),
+        ("down", narrow, wide),
+    ):
+        weight, x = (torch.randn(rows, size, device=device).bfloat16() for rows in (out, size + 1024))
+        second = blocks.tensor_scale(weight.abs().amax())
+        with cost.part(f"{name}, scales"):
+            step = blocks.step(scales.sweep(weight, second), second)
+        gram = calibrate.gram(x)
+        with cost.part(f"{name}, factor"):
+            factor = feedback.factor_of(gram, 0.03)
+        with cost.part(f"{name}, factor in float64"):
+            torch.linalg.cholesky_ex(gram.double())
+        made = {}
+        for kind, panel in panels.items():
+            with cost.part(f"{name}, {kind}"):
+                made[kind] = feedback.fed_back(weight.float(), step, factor, panel)
+        equal = equal and torch.equal(made["best panels"], made["torch"])
+    return {
+        "parts": cost.facts()["seconds"],
+        "one_kernel": best is not feedback.round_panel,
+        "equal": equal,
+    }
 
 
 def _llama_cpp(place: Path, shape: str, device: str) -> dict[str, Any]:

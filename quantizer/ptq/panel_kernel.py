@@ -1,0 +1,59 @@
+"""A panel of columns rounded with error feedback in one kernel: `quantizer.ptq.feedback.round_panel` in Triton.
+
+Rows of a weight do not depend on each other once the factor is known. So a program holds `ROWS` of them, with all columns
+of the panel, in registers, and goes through the columns in order. Registers cannot be indexed: column j of the tile is a
+masked sum, which is exact. Every operation is the torch form's, rounded by itself: the division is IEEE's, and products
+and sums are not fused. So the result is the same to the bit, on any GPU. `tl.dot` is not used, as it would round otherwise.
+"""
+
+from __future__ import annotations
+
+from subprocess import SubprocessError
+from typing import Final
+
+import triton
+import triton.language as tl
+from torch import Tensor
+from triton.errors import TritonError
+
+from quantizer.nvfp4.grid_kernel import nearest
+
+ROWS: Final = 32
+OPTIONS: Final = {"num_warps": 4, "enable_fp_fusion": False}
+"""With 128 columns a tile takes 32 registers of a thread."""
+FAILURES: Final = (TritonError, RuntimeError, OSError, ImportError, SubprocessError)
+"""Of Triton, the driver or the C compiler, where a kernel cannot be used."""
+
+
+def round_panel(left: Tensor, whole: Tensor, steps: Tensor, factor: Tensor, made: Tensor) -> Tensor:
+    """As `feedback.round_panel`, except that `left` stays as it is."""
+    columns, rows = left.shape
+    assert factor.stride(1) == 1 and all(one.is_contiguous() for one in (left, whole, steps, made))
+    error = left.new_empty(left.shape)
+    some = (triton.cdiv(rows, ROWS),)
+    _panel[some](left, whole, steps, factor, made, error, rows, factor.stride(0),
+                 COLUMNS=columns, WIDTH=triton.next_power_of_2(columns), ROWS=ROWS, **OPTIONS)  # fmt: skip
+    return error
+
+
+@triton.jit
+def _panel(  # type: ignore[no-untyped-def]  # Triton looks annotations up as globals
+    left, whole, steps, factor, made, error, rows, stride,
+    COLUMNS: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    column = tl.arange(0, WIDTH)
+    there = row < rows
+    both = (column[:, None] < COLUMNS) & there[None, :]
+    tile = tl.load(left + column[:, None] * rows + row[None, :], mask=both, other=0.0)
+    for j in range(COLUMNS):
+        at = j * rows + row
+        step = tl.load(steps + at, mask=there, other=1.0)
+        wanted = tl.load(whole + at, mask=there, other=0.0)
+        spread = tl.load(factor + j * stride + column, mask=(column > j) & (column < COLUMNS), other=0.0)
+        now = tl.sum(tl.where(column[:, None] == j, tile, 0.0), axis=0)
+        value = nearest(tl.div_rn(now, step)) * step
+        off = wanted - value
+        tl.store(made + at, value, mask=there)
+        tl.store(error + at, off, mask=there)
+        tile += spread[:, None] * off[None, :]
