@@ -16,8 +16,9 @@ class GpuPart:
     """One part of a session.
 
     command: a line of a shell in the repository's root; {out} is its own folder, {place} the session's, {vllm} vLLM's
-    interpreter, {path} a folder of vLLM's packages or nothing, {python} this one's. seconds: its limit. expected: what it takes on an H100, as it was
-    measured or is estimated; with less time left it is not begun. least: instead of that, for a part that keeps what it has found when it is cut off.
+    interpreter, {path} a folder of vLLM's packages or nothing, {python} this one's, {budget} the seconds that
+    it has, for a command that writes down what it did not reach. seconds: its limit. expected: what it takes on an H100, as it was measured
+    or is estimated; with less time left it is not begun. least: instead of that, for a part that keeps what it has found when it is cut off.
     alone: it has all GPUs and the host to itself. beside: it leaves its GPU to another part that does so too. gpus: how many it needs. after: parts
     that must have ended well.
     """
@@ -47,7 +48,7 @@ _VLLM: Final = "VLLM_USE_FLASHINFER_SAMPLER=0 PYTHONPATH={here}:{path} {vllm} -m
 _MIXED: Final = (
     "--recipe default --set 'layers.fp8=[{layers}]' --set calibrate.conversations=128 --json --force"
 )
-_REAL: Final = f"{BENCH}.real_size --place {{place}}/9b --scratch {{place}}/trained --out {{out}}/real.json"
+_REAL: Final = f"{BENCH}.real_size --place {{place}}/9b --scratch {{place}}/trained --out {{out}}/real.json --budget {{budget}}"
 
 
 def _mixed(source: str, data: str, layers: str, surgery: str = "") -> str:
@@ -59,13 +60,13 @@ def _mixed(source: str, data: str, layers: str, surgery: str = "") -> str:
     )  # fmt: skip
 
 
-def _two_gpus(*variants: str, budget: int) -> str:
-    return f"{BENCH}.two_gpus --json {{out}}/two_gpus.json --budget {budget} --only " + " ".join(
+def _two_gpus(*variants: str) -> str:
+    return f"{BENCH}.two_gpus --json {{out}}/two_gpus.json --budget {{budget}} --only " + " ".join(
         f"'{one}'" for one in variants
     )
 
 
-_MATRIX_9B: Final = f"{MANNERS} bench --matrix gpu-9b --budget 870 --out {{out}}"
+_MATRIX_9B: Final = f"{MANNERS} bench --matrix gpu-9b --budget {{budget}} --out {{out}}"
 _FIRST: Final = (
     "--engine graphs --engine graphs-ngram --engine flashinfer --engine compiled --engine graphs-coder"
 )
@@ -82,15 +83,15 @@ PARTS: Final = (
     GpuPart("settings", f"{STUDY} all --settings --unchecked --rates settings --out {{place}}/settings --minutes 12 --processes 6 --sizes 1.3M 6.8M; "
             f"{STUDY} collect {{place}}/settings {{out}} --models 0", 830, 770, beside=True),
     GpuPart("fp8-nano", _mixed("models/annie-nano-hf", "{place}/9b/rows.jsonl", '"*.self_attn.*"'), 240, 70, after=_OF_9B),
-    GpuPart("matrix-nano", f"{MANNERS} bench --matrix gpu-nano --budget 380 --out {{out}}", 400, 390, 120),
+    GpuPart("matrix-nano", f"{MANNERS} bench --matrix gpu-nano --budget {{budget}} --out {{out}}", 400, 390, 120),
     GpuPart("fp8-9b", _mixed("{place}/9b/bf16", "{place}/9b/rows.jsonl", '"*.self_attn.*","*.linear_attn.*"',
             f"{MANNERS} quantize surgery {{out}}/folder --for vllm-0.24 --out {{out}}/wrapped --json > {{out}}/surgery.json"), 400, 240, after=_OF_9B),
     GpuPart("qad-9b", f"{_REAL} --steps qad", 700, 540, after=_OF_9B),
     GpuPart("eager-9b", f"{_MATRIX_9B} --engine eager", 300, 260, after=_OF_9B),
     # Last, with every GPU and a quiet host: figures of speed, which another part would spoil. `--quiet` runs them in a session of their own.
-    GpuPart("one-gpu-9b", _two_gpus("9B, one, 8 bits", budget=400), 420, 260, alone=True),
-    GpuPart("two-gpus-9b", _two_gpus("9B, two, 8 bits", budget=400), 420, 280, alone=True, gpus=2),
-    GpuPart("long-steps-9b", _two_gpus("9B, one, 8 bits, 8,192 tokens", "9B, two, 8 bits, 8,192 tokens", budget=780), 800, 600, 300, alone=True, gpus=2),
-    GpuPart("kill", _two_gpus("kill", budget=180), 200, 110, gpus=2),
+    GpuPart("one-gpu-9b", _two_gpus("9B, one, 8 bits"), 420, 260, alone=True),
+    GpuPart("two-gpus-9b", _two_gpus("9B, two, 8 bits"), 420, 280, alone=True, gpus=2),
+    GpuPart("long-steps-9b", _two_gpus("9B, one, 8 bits, 8,192 tokens", "9B, two, 8 bits, 8,192 tokens"), 800, 600, 300, alone=True, gpus=2),
+    GpuPart("kill", _two_gpus("kill"), 200, 110, gpus=2),
 )  # fmt: skip
 """In the order in which they are begun, as far as GPUs are free and what they need is there."""

@@ -19,6 +19,8 @@ from tests.gpu.schedule import PlacedPart, next_part
 
 ROOT: Final = Path(__file__).parents[2]
 LOOK_SECONDS: Final = 0.2
+MARGIN: Final = 20.0
+"""Seconds between the budget that a command is told and its end from outside: for engines to stop."""
 GRACE: Final = 10.0
 """Seconds that a part has to end by itself after SIGTERM."""
 
@@ -93,6 +95,9 @@ class GpuSession:
         folder = self.out / part.name
         folder.mkdir(exist_ok=True)
         names = {**self.names, "out": str(folder), "place": str(self.out), "here": str(ROOT)}
+        now = time.monotonic()
+        until = min(now + part.seconds, self._end)
+        names["budget"] = str(max(1, int(until - now - MARGIN)))
         command = part.command
         for name, value in names.items():
             command = command.replace(f"{{{name}}}", value)
@@ -103,8 +108,7 @@ class GpuSession:
         with (folder / "log").open("ab") as log:
             process = subprocess.Popen(["bash", "-c", line], cwd=ROOT, env=env, stdin=subprocess.DEVNULL,
                                        stdout=log, stderr=log, start_new_session=True)  # fmt: skip
-        now = time.monotonic()
-        placed = PlacedPart(part, gpus, now, min(now + part.seconds, self._end))
+        placed = PlacedPart(part, gpus, now, until)
         self.running.append(RunningPart(placed, process))
         print(f"{time.strftime('%H:%M:%S')} {part.name} begins on {', '.join(map(str, gpus))}", flush=True)
 

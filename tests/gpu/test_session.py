@@ -55,6 +55,13 @@ def test_a_part_is_ended_at_its_limit_with_all_that_it_started(tmp_path: Path) -
     assert made.done["a"]["code"] is None and made.done["a"]["seconds"] < 20
 
 
+def test_a_part_is_told_the_time_that_it_has(tmp_path: Path) -> None:
+    say = "echo {budget} > {out}/budget"
+    session(tmp_path, GpuPart("a", say, 500, 0), GpuPart("b", say, 60, 0), seconds=100)
+    told = {name: int((tmp_path / name / "budget").read_text("utf-8")) for name in "ab"}
+    assert 60 < told["a"] <= 80 and 30 < told["b"] <= 40
+
+
 def test_nothing_is_begun_that_cannot_end_in_time(tmp_path: Path) -> None:
     assert session(tmp_path, part("a", expected=60.0), part("b")).missing == ["a"]
 

@@ -1,0 +1,62 @@
+"""What the commands of the parts name is there: a wrong name would be found on a GPU, where time is short."""
+
+import re
+import shlex
+from importlib.util import find_spec
+
+import pytest
+
+from deploy.profiles.variants import load_matrix
+from quantizer.experiments.bench.real_size import PATH_STEPS
+from tests.gpu.parts import PARTS, GpuPart
+
+each = pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
+
+
+def after(part: GpuPart, option: str) -> list[str]:
+    """The words behind an option, wherever it stands."""
+    words = shlex.split(part.command)
+    return [words[at + 1] for at, word in enumerate(words) if word == option]
+
+
+@each
+def test_its_modules_can_be_found(part: GpuPart) -> None:
+    named = re.findall(r"-m ([\w.]+)", part.command)
+    assert named and [name for name in named if find_spec(name) is None] == []
+
+
+@each
+def test_its_variants_stand_in_its_matrix(part: GpuPart) -> None:
+    for name in after(part, "--matrix"):
+        assert load_matrix(name, after(part, "--engine")).variants
+
+
+@each
+def test_its_steps_are_steps(part: GpuPart) -> None:
+    named = {step for words in after(part, "--steps") for step in words.split(",")}
+    assert named <= {step.name for step in PATH_STEPS}
+
+
+@each
+def test_a_command_that_can_end_by_itself_is_told_what_time_it_has(part: GpuPart) -> None:
+    """Whatever the session has left: its table then says what was not reached."""
+    able = sum(part.command.count(name) for name in ("bench.two_gpus ", "bench.real_size ", "bench --matrix"))
+    assert after(part, "--budget") == ["{budget}"] * able
+
+
+@pytest.mark.torch
+@each
+def test_its_variants_of_two_gpus_are_variants(part: GpuPart) -> None:
+    pytest.importorskip("torch", reason="needs the quantizer extra: make quantizer")
+    from quantizer.experiments.bench.two_gpus import KILL, variants
+
+    if "two_gpus" in part.command:
+        words = shlex.split(part.command)
+        assert set(words[words.index("--only") + 1 :]) <= {KILL, *(one.name for one in variants())}
+
+
+def test_every_matrix_is_run_whole_by_all_parts_together() -> None:
+    for name in ("gpu-9b", "gpu-nano"):
+        parts = [part for part in PARTS if name in after(part, "--matrix")]
+        run = [one.name for part in parts for one in load_matrix(name, after(part, "--engine")).variants]
+        assert sorted(run) == sorted(one.name for one in load_matrix(name).variants)
