@@ -245,6 +245,7 @@ def test_what_cannot_be_imported_is_named(made: Path, tmp_path: Path) -> None:
     facts.write_text(facts.read_text("utf-8").replace("'json'", "'brought not_there'"), "utf-8")
     done = unpack(made, tmp_path / "to")
     assert done.code == 1 and "not to be imported: not_there" in done.said and "brought (" not in done.said
+    assert "-m tests.gpu --out" in done.out, "some parts may do without"
 
 
 def wheel(folder: Path, name: str, text: str) -> None:
@@ -284,3 +285,14 @@ def test_vllm_lies_in_a_folder_of_its_own_and_only_its_interpreter_finds_it(
     assert asked(find, MORE_PATH=".venv-gpu/flashinfer") == "True True"
     assert asked(find, MORE_PATH=f"{to}/code/.venv-gpu/flashinfer", PYTHONPATH="/none") == "False True"
     assert asked("import os; print(os.environ.get('CUDA_VISIBLE_DEVICES'))") == "None"
+
+
+@pytest.mark.slow  # pip
+def test_a_vllm_that_cannot_be_imported_is_said_and_its_interpreter_made(made: Path, tmp_path: Path) -> None:
+    wheel(tmp_path / "v", "vllm", "import torch_of_the_host")
+    wheel(tmp_path / "v", "transformers", "")
+    pack_wheels(made / "vllm.tar", tmp_path / "v", HERE)
+    write_sums(made)
+    done = unpack(made, tmp_path / "to")
+    assert done.code == 1 and "vLLM cannot be imported" in done.out and "torch_of_the_host" in done.out
+    assert "-m tests.gpu --out" in done.out and (tmp_path / "to/code/.venv-gpu/bin/python").exists()
