@@ -30,7 +30,8 @@ SEARCH_AWQ: Final = 15_400
 """Bytes that AWQ's search moves for a quantized weight, eleven alphas, at the data sheet's bandwidth. Measured: 22.2 s for the
 9B shape on one H200 (whole-path.json); 1.28 s for 0.47B on one H100 (bench.json) are two thirds of that."""
 SEARCH_MSE: Final = 1400
-"""The same for the sweep of 35 scales, at 40 bytes each. Counted, not measured."""
+"""The same for the sweep of 35 scales, at 40 bytes each. Counted; torch took eight times that in delta of whole-path.json (16.6 s, one H200
+beside other work). What one kernel takes has not been measured; it should be far less."""
 FED_BACK_COLUMN: Final = 1e-4
 """Error feedback, a column, when torch launched six kernels for each and the factor was float64's. Measured: delta of the 9B shape in
 docs/study/whole-path.json, one H200. What one kernel a panel takes has not been measured; it should be far less."""

@@ -16,16 +16,15 @@ the error is small where the fine-tune acts:
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from functools import cache
-from importlib.util import find_spec
 from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from quantizer.checkpoint.source import Source
+from quantizer.core import kernels
 from quantizer.core.cost import Cost
 from quantizer.core.errors import SourceError
 from quantizer.layers.attach import refresh_weight_amax
@@ -187,22 +186,8 @@ def round_panel(left: Tensor, whole: Tensor, steps: Tensor, upper: Tensor, made:
 
 @cache
 def best_panel(device: torch.device) -> RoundPanel:
-    """One kernel for all columns on a CUDA GPU for which Triton compiles it, if its numbers are right there; else torch's
-    seven for each column."""
-    if device.type != "cuda" or not find_spec("triton"):
-        return round_panel
-    from quantizer.ptq import panel_kernel
-
-    try:
-        right = agrees(panel_kernel.round_panel, device)
-    except panel_kernel.FAILURES as error:
-        warnings.warn(f"feedback: torch rounds column by column, as Triton does not: {error}", stacklevel=2)
-        return round_panel
-    if not right:
-        warnings.warn(
-            "feedback: torch rounds column by column, as Triton computes otherwise here", stacklevel=2
-        )
-    return panel_kernel.round_panel if right else round_panel
+    """One kernel for all columns where it can be used, else torch's seven for each."""
+    return kernels.best(device, "quantizer.ptq.panel_kernel", "round_panel", round_panel, agrees)
 
 
 def agrees(panel: RoundPanel, device: torch.device, rows: int = 40, columns: int = COLUMNS) -> bool:

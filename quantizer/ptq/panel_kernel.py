@@ -8,21 +8,18 @@ and sums are not fused. So the result is the same to the bit, on any GPU. `tl.do
 
 from __future__ import annotations
 
-from subprocess import SubprocessError
 from typing import Final
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.errors import TritonError
 
 from quantizer.nvfp4.grid_kernel import nearest
 
 ROWS: Final = 32
 OPTIONS: Final = {"num_warps": 4, "enable_fp_fusion": False}
 """With 128 columns a tile takes 32 registers of a thread."""
-FAILURES: Final = (TritonError, RuntimeError, OSError, ImportError, SubprocessError)
-"""Of Triton, the driver or the C compiler, where a kernel cannot be used."""
 
 
 def round_panel(left: Tensor, whole: Tensor, steps: Tensor, factor: Tensor, made: Tensor) -> Tensor:
@@ -30,9 +27,11 @@ def round_panel(left: Tensor, whole: Tensor, steps: Tensor, factor: Tensor, made
     columns, rows = left.shape
     assert factor.stride(1) == 1 and all(one.is_contiguous() for one in (left, whole, steps, made))
     error = left.new_empty(left.shape)
-    some = (triton.cdiv(rows, ROWS),)
-    _panel[some](left, whole, steps, factor, made, error, rows, factor.stride(0),
-                 COLUMNS=columns, WIDTH=triton.next_power_of_2(columns), ROWS=ROWS, **OPTIONS)  # fmt: skip
+    with torch.cuda.device_of(left):
+        _panel[(triton.cdiv(rows, ROWS),)](
+            left, whole, steps, factor, made, error, rows, factor.stride(0),
+            COLUMNS=columns, WIDTH=triton.next_power_of_2(columns), ROWS=ROWS, **OPTIONS,
+        )  # fmt: skip
     return error
 
 

@@ -198,8 +198,11 @@ def _theirs(place: Path, device: str, name: str) -> dict[str, Any]:
 
 
 def _feedback(place: Path, shape: str, device: str) -> dict[str, Any]:
-    """Error feedback by stages, on random matrices as large as an MLP's: with the panels of `best_panel`, with torch's, and
-    with none, which is what copies and updates take. Whether both panels give the same, to the bit."""
+    """What `delta` does to weights, by stages, on random matrices as large as an MLP's: by kernels where they can be used, and
+    by torch; and rounding with no panels, which is what copies and updates take.
+
+    equal: whether both forms of panels give the same, to the bit. alike: the share of block scales that are the same.
+    """
     import torch
     from transformers import Qwen3_5TextConfig
 
@@ -207,10 +210,11 @@ def _feedback(place: Path, shape: str, device: str) -> dict[str, Any]:
     from quantizer.nvfp4 import blocks
     from quantizer.ptq import calibrate, feedback, scales
 
-    config, cost, equal = Qwen3_5TextConfig(**shape_of(shape)), Cost(device), True
+    config, cost, equal, alike = Qwen3_5TextConfig(**shape_of(shape)), Cost(device), True, {}
     with cost.part("compile"):
-        best = feedback.best_panel(torch.empty(0, device=device).device)
-    panels = {"best panels": best, "torch": feedback.round_panel, "no panels": lambda left, *rest: left}
+        where = torch.empty(0, device=device).device
+        panel, search = feedback.best_panel(where), scales.best_search(where)
+    panels = {"panels": panel, "panels by torch": feedback.round_panel, "no panels": lambda left, *rest: left}
     wide, narrow = config.intermediate_size, config.hidden_size
     for name, out, size in (
         ("first calls", 256, 256),
@@ -218,24 +222,22 @@ def _feedback(place: Path, shape: str, device: str) -> dict[str, Any]:
         ("down", narrow, wide),
     ):
         weight, x = (torch.randn(rows, size, device=device).bfloat16() for rows in (out, size + 1024))
-        second = blocks.tensor_scale(weight.abs().amax())
-        with cost.part(f"{name}, scales"):
-            step = blocks.step(scales.sweep(weight, second), second)
-        gram = calibrate.gram(x)
+        second, found, made = blocks.tensor_scale(weight.abs().amax()), [], {}
+        for kind, form in {"scales": search, "scales by torch": scales.search}.items():
+            with cost.part(f"{name}, {kind}"):
+                found.append(scales.sweep(weight, second, form))
+        gram, step = calibrate.gram(x), blocks.step(found[0], second)
         with cost.part(f"{name}, factor"):
             factor = feedback.factor_of(gram, 0.03)
-        with cost.part(f"{name}, factor in float64"):
+        with cost.part(f"{name}, Cholesky in float64"):
             torch.linalg.cholesky_ex(gram.double())
-        made = {}
-        for kind, panel in panels.items():
+        for kind, rounds in panels.items():
             with cost.part(f"{name}, {kind}"):
-                made[kind] = feedback.fed_back(weight.float(), step, factor, panel)
-        equal = equal and torch.equal(made["best panels"], made["torch"])
-    return {
-        "parts": cost.facts()["seconds"],
-        "one_kernel": best is not feedback.round_panel,
-        "equal": equal,
-    }
+                made[kind] = feedback.fed_back(weight.float(), step, factor, rounds)
+        equal = equal and torch.equal(made["panels"], made["panels by torch"])
+        alike[name] = float((found[0].float() == found[1].float()).float().mean())
+    kernels = {"panels": panel is not feedback.round_panel, "scales": search is not scales.search}
+    return {"parts": cost.facts()["seconds"], "kernels": kernels, "equal": equal, "alike": alike}
 
 
 def _llama_cpp(place: Path, shape: str, device: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The kernel for a panel of columns: what torch computes column by column, to the bit, on a GPU or in Triton's interpreter."""
+"""Kernels in Triton: what torch computes in many, to the bit where that is said, on a GPU or in Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytest.importorskip("transformers", reason=INSTALL)
 
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-import quantizer.ptq  # noqa: E402
+from quantizer.core import kernels  # noqa: E402
 from quantizer.core.cost import Cost, default_device  # noqa: E402
 from quantizer.core.errors import SourceError  # noqa: E402
 from quantizer.layers.attach import attach, make_plan  # noqa: E402
@@ -42,6 +42,14 @@ def kernel() -> Any:
     from quantizer.ptq import panel_kernel
 
     return panel_kernel
+
+
+@pytest.fixture(scope="module")
+def scale_kernel() -> Any:
+    pytest.importorskip("triton", reason="needs Triton: pip install triton")
+    from quantizer.ptq import scale_kernel
+
+    return scale_kernel
 
 
 # ------------------------------------------------------------------------------------------------ the rounding's table
@@ -118,32 +126,79 @@ def test_a_weight_comes_out_the_same(kernel: Any) -> None:
     assert torch.equal(found, feedback.fed_back(weight, step, factor, feedback.round_panel))
 
 
+@settings(max_examples=8, deadline=None)
+@given(
+    st.integers(0, 2**31),
+    st.sampled_from([(1, 16), (5, 48), (3, 1040)]),
+    st.sampled_from([-30, -4, 0]),
+    st.sampled_from([torch.bfloat16, torch.float32]),
+)
+def test_the_kernel_finds_scales_that_are_as_good(
+    scale_kernel: Any, seed: int, shape: tuple[int, int], spread: int, dtype: Any
+) -> None:
+    """With blocks of zeros, blocks far below the largest, and ties."""
+    generator = torch.Generator().manual_seed(seed)
+    size = torch.exp2(torch.randint(spread, 1, (shape[0], shape[1] // 16, 1), generator=generator).float())
+    size[torch.rand(size.shape, generator=generator) < 0.1] = 0
+    bell = torch.randn(shape[0], shape[1] // 16, 16, generator=generator)
+    bell[torch.rand(size.shape[:2], generator=generator) < 0.2] = 1.0
+    weight = (bell * size).flatten(-2).to(DEVICE, dtype)
+    second = blocks.tensor_scale(weight.abs().amax())
+    given = (
+        weight,
+        scales._reaching(blocks.block_amax(weight), second),
+        second,
+        scales.CODES,
+        scales.LARGEST_CODE,
+    )
+    wanted, found = (form(*given) for form in (scales.search, scale_kernel.search))
+    errors = [
+        (blocks.round_blocks(weight.double(), blocks.step(one, second)) - weight.double())
+        .unflatten(-1, (-1, 16))
+        .square()
+        for one in (found, wanted)
+    ]
+    ours, theirs = (error.sum(dim=-1) for error in errors)
+    assert (ours <= theirs * (1 + 1e-6)).all()
+    alike = (errors[0] == errors[1]).all(dim=-1)
+    assert torch.equal(found.view(torch.uint8)[alike], wanted.view(torch.uint8)[alike])
+
+
 COMPILE = """
 import json, subprocess, sys, tempfile, triton
 from pathlib import Path
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from quantizer.ptq import panel_kernel as panel
+from quantizer.ptq import panel_kernel as panel, scale_kernel as scale
 
-sizes = {"COLUMNS": 128, "WIDTH": 128, "ROWS": panel.ROWS}
-types = dict.fromkeys(("left", "whole", "steps", "factor", "made", "error"), "*fp32") | dict.fromkeys(("rows", "stride"), "i32")
-aligned = {(place,): [["tt.divisibility", 16]] for place in range(len(types))}
-source = ASTSource(panel._panel, types | dict.fromkeys(sizes, "constexpr"), sizes, aligned)
 found = {}
-for capability in (90, 121):
-    made = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=panel.OPTIONS)
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(made.asm["cubin"])
-        file.flush()
-        tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
-        used = subprocess.run([tool, "-res-usage", file.name], capture_output=True, text=True).stdout
-    found[capability] = [made.asm["ptx"], used]
+
+
+def compile(name, kernel, options, types, sizes):
+    aligned = {(place,): [["tt.divisibility", 16]] for place in range(len(types))}
+    source = ASTSource(kernel, types | dict.fromkeys(sizes, "constexpr"), sizes, aligned)
+    for capability in (90, 121):
+        made = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
+        with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+            file.write(made.asm["cubin"])
+            file.flush()
+            tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+            used = subprocess.run([tool, "-res-usage", file.name], capture_output=True, text=True).stdout
+        found[f"{name} {capability}"] = [made.asm["ptx"], used]
+
+
+tensors = ("left", "whole", "steps", "factor", "made", "error")
+compile("panel", panel._panel, panel.OPTIONS, dict.fromkeys(tensors, "*fp32") | {"rows": "i32", "stride": "i32"},
+        {"COLUMNS": 128, "WIDTH": 128, "ROWS": panel.ROWS})
+compile("scale", scale._search, scale.OPTIONS,
+        {"weight": "*bf16", "first": "*i32", "values": "*fp32", "tensor_scale": "*fp32", "found": "*i32", "count": "i32"},
+        {"LOW": -20, "HIGH": 15, "LARGEST": 126, "BLOCKS": scale.BLOCKS, "WIDTH": 16})
 json.dump(found, sys.stdout)
 """
 
 
 @pytest.mark.slow  # compiles for two GPUs, in a process in which kernels are not interpreted
-def test_the_kernel_compiles_for_hopper_and_for_a_spark(kernel: Any) -> None:
+def test_the_kernels_compile_for_hopper_and_for_a_spark(kernel: Any) -> None:
     """Nothing is fused, every division is IEEE's, and registers are enough."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run(
@@ -151,7 +206,7 @@ def test_the_kernel_compiles_for_hopper_and_for_a_spark(kernel: Any) -> None:
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert found.keys() == {"90", "121"}
+    assert len(found) == 4
     for ptx, used in found.values():
         assert "fma.rn.f32" not in ptx and "div.rn.f32" in ptx and "div.full" not in ptx and ".ftz" not in ptx
         assert "STACK:0" in used and "LOCAL:0" in used
@@ -161,25 +216,28 @@ def test_the_kernel_compiles_for_hopper_and_for_a_spark(kernel: Any) -> None:
 
 
 @pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A CUDA device with Triton, as far as `best_panel` asks."""
-    found = SimpleNamespace(round_panel=lambda *some: None, FAILURES=(RuntimeError,))
-    monkeypatch.setattr(quantizer.ptq, "panel_kernel", found, raising=False)
-    monkeypatch.setattr(feedback, "find_spec", lambda name: name)
-    feedback.best_panel.cache_clear()
-    yield found
-    feedback.best_panel.cache_clear()
+def triton(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Triton and a module of kernels, as far as `kernels.best` looks."""
+    made = SimpleNamespace(round_panel=lambda *some: None)
+    monkeypatch.setattr(kernels, "find_spec", lambda name: name)
+    monkeypatch.setattr(kernels, "import_module", lambda name: made)
+    monkeypatch.setitem(sys.modules, "triton", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "triton.errors", SimpleNamespace(TritonError=KeyError))
+    return made
 
 
-def test_the_kernel_is_for_cuda_with_triton(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feedback, "agrees", lambda panel, device: panel is gpu.round_panel)
-    assert feedback.best_panel(torch.device("cpu")) is feedback.round_panel
-    assert feedback.best_panel(torch.device("cuda")) is gpu.round_panel
-    monkeypatch.setattr(feedback, "find_spec", lambda name: None)
-    assert feedback.best_panel(torch.device("cuda", 1)) is feedback.round_panel
+def chosen(agrees: Any, device: str = "cuda") -> Any:
+    return kernels.best(torch.device(device), "a.module", "round_panel", feedback.round_panel, agrees)
 
 
-def test_a_kernel_that_computes_otherwise_is_not_used(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_is_for_cuda_with_triton(triton: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert chosen(lambda kernel, device: kernel is triton.round_panel) is triton.round_panel
+    assert chosen(lambda *some: True, "cpu") is feedback.round_panel
+    monkeypatch.setattr(kernels, "find_spec", lambda name: None)
+    assert chosen(lambda *some: True) is feedback.round_panel
+
+
+def test_a_kernel_that_computes_otherwise_is_not_used(triton: Any) -> None:
     def rounds_worse(*some: Any) -> Any:
         error = feedback.round_panel(*some)
         some[-1][-1, -1] += 1e-3
@@ -187,18 +245,31 @@ def test_a_kernel_that_computes_otherwise_is_not_used(gpu: Any, monkeypatch: pyt
 
     assert feedback.agrees(feedback.round_panel, torch.device("cpu"))
     assert not feedback.agrees(rounds_worse, torch.device("cpu"))
-    monkeypatch.setattr(feedback, "agrees", lambda panel, device: False)
-    with pytest.warns(UserWarning, match="Triton computes otherwise here"):
-        assert feedback.best_panel(torch.device("cuda")) is feedback.round_panel
+    with pytest.warns(UserWarning, match=r"a\.module: .* it computes otherwise here"):
+        assert chosen(lambda *some: False) is feedback.round_panel
 
 
-def test_a_kernel_that_does_not_compile_is_not_used(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error", [RuntimeError("Failed to find C compiler"), KeyError("Failed to find C compiler")]
+)
+def test_a_kernel_that_does_not_compile_is_not_used(triton: Any, error: Exception) -> None:
+    """Of the driver or the C compiler, and of Triton itself."""
+
     def agrees(*some: Any) -> bool:
-        raise RuntimeError("Failed to find C compiler")
+        raise error
 
-    monkeypatch.setattr(feedback, "agrees", agrees)
-    with pytest.warns(UserWarning, match="as Triton does not: Failed to find C compiler"):
-        assert feedback.best_panel(torch.device("cuda")) is feedback.round_panel
+    with pytest.warns(UserWarning, match="instead of Triton's kernel: .*Failed to find C compiler"):
+        assert chosen(agrees) is feedback.round_panel
+
+
+def test_scales_that_are_worse_are_found_out() -> None:
+    def worse(weight: Any, first: Any, second: Any, codes: range, largest: int) -> Any:
+        found = scales.search(weight, first, second, codes, largest).view(torch.uint8)
+        found[-1, -1] += 1
+        return found.view(torch.float8_e4m3fn)
+
+    assert scales.agrees(scales.search, torch.device("cpu"))
+    assert not scales.agrees(worse, torch.device("cpu"))
 
 
 # ------------------------------------------------------------------------------------------------ how much is asked
