@@ -21,6 +21,8 @@ SPARK  := $(BIN)/uv pip install --dry-run --python-platform aarch64-manylinux_2_
 # One worker more than there are cores, as many tests wait; OMP would start as many threads in each.
 WORKERS ?= $(shell n=$$(env -u OMP_NUM_THREADS nproc 2>/dev/null || echo 2); echo $$((n < 7 ? n + 1 : 8)))
 PARALLEL := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope
+# The files of slow tests: to collect all the others takes each worker most of a minute.
+SLOW      = $(shell grep -rl 'mark\.slow' --include='test_*.py' tests | sort)
 TIERS    := gate or promptfoo or clients or docker or ops or promotion or browser or reliability
 # Tests start hundreds of Python processes; without bytecode each of them would compile the whole program.
 unexport PYTHONDONTWRITEBYTECODE
@@ -44,7 +46,7 @@ coverage: $(VENV)/.dev  ## the fast tests again, and what they run of each floor
 	@$(BIN)/python -m tests.coverage_report $(COVERAGE)/coverage.json
 
 test-slow: $(VENV)/.dev  ## those that `make test` leaves out because they take seconds each
-	$(PARALLEL) -m 'slow and not ($(TIERS))' $(PYTEST_ARGS)
+	$(PARALLEL) -m 'slow and not ($(TIERS))' $(SLOW) $(PYTEST_ARGS)
 
 test-all: export TEST_SCALE := full
 test-all: quantizer  ## everything that needs no GPU, at full counts: hours; as root, with what `.ci/run` installs

@@ -61,3 +61,14 @@ def test_a_table_that_it_names_is_in_a_file_of_that_section(section: str) -> Non
     code = "".join(path.read_text("utf-8") for path in files if path.is_file())
     missed = [name for name in re.findall(r"`(_?[A-Z]{2}[A-Z_]+)`", section) if name not in code]
     assert not missed
+
+
+def test_a_slow_test_is_in_a_file_that_make_test_slow_finds() -> None:
+    """It looks for the mark in files of tests: nowhere else may it be given a name, or be used."""
+    found = {
+        path for path in (ROOT / "tests").rglob("*.py") if re.search(r"mark\.slow", path.read_text("utf-8"))
+    }
+    assert found and not [path for path in found if not path.name.startswith("test_")]
+    assert not [
+        path for path in found if re.search(r"^\w+ = pytest\.mark\.slow", path.read_text("utf-8"), re.M)
+    ]

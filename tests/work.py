@@ -13,7 +13,7 @@ import builtins
 import operator
 import re
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -90,25 +90,23 @@ class Counter:
         """A call: our own code counts itself, anything else what it may touch."""
         self.steps += 1
         result = function(*args, **named)
-        if not _is_counted(function):
+        if "__work__" not in getattr(function, "__globals__", ()):
             self.steps += _cost(function, args, result)
         return result
 
 
-def _is_counted(function: Any) -> bool:
-    inner = getattr(function, "__func__", function)
-    if isinstance(inner, type):
-        return inner not in _COPIES
-    return "__work__" in getattr(inner, "__globals__", ())
-
-
 def _cost(function: Any, args: tuple[Any, ...], result: Any) -> int:
-    name, owner = getattr(function, "__name__", ""), getattr(function, "__self__", None)
+    name = getattr(function, "__name__", "")
+    if name in _CONSTANT:  # most
+        return 0
+    if isinstance(function, type):
+        return size(result) if function in _COPIES else 0
+    owner = getattr(function, "__self__", None)
     if isinstance(owner, re.Pattern) and name in ("match", "search", "fullmatch"):
         start = args[1] if len(args) > 1 else 0
         end = min(args[2], len(args[0])) if len(args) > 2 else len(args[0])
         if result is None and name == "match":  # most fail within a few characters
-            steps = pattern_steps(owner, name, args[0][start : start + _GLANCE], _GLANCE)
+            steps = _glanced(owner, args[0][start : start + _GLANCE])
             return steps if steps < _GLANCE else int(end) - start
         return int(end if result is None else result.end()) - start
     if name in ("find", "index") and isinstance(owner, str | bytes | bytearray):
@@ -121,10 +119,6 @@ def _cost(function: Any, args: tuple[Any, ...], result: Any) -> int:
         return sum(map(size, args[0])) if isinstance(args[0], tuple) else size(args[0])
     if name in ("extend", "update"):
         return sum(map(size, args))
-    if name in _CONSTANT:
-        return 0
-    if isinstance(function, type):
-        return size(result)
     return size(owner) + sum(map(size, args)) + size(result)
 
 
@@ -250,6 +244,12 @@ def _compiled(path: str) -> Any:
 
 
 # Regular expressions, run one step at a time.
+
+
+@lru_cache(1 << 17)
+def _glanced(pattern: re.Pattern[Any], text: str) -> int:
+    """Steps of a match at a place; the texts of a test look alike at most of their places."""
+    return pattern_steps(pattern, "match", text, _GLANCE)
 
 
 def pattern_steps(pattern: re.Pattern[Any], method: str, text: str, limit: int) -> int:

@@ -124,11 +124,8 @@ class Live:
 
     async def _killed(self) -> Figures:
         """SIGKILL for vLLM's server; the fallback answers until another one is there."""
-        server = [
-            pid
-            for pid in tree(self.process.pid)
-            if _line_of(pid).startswith(_SERVER.format(self.place.setting.vllm))
-        ]
+        line = " ".join(self.place.setting.vllm_command)
+        server = [pid for pid in tree(self.process.pid) if _line_of(pid).startswith(line)]
         if not server:
             raise ChainError("no vLLM runs below the gateway")
         while self.crowd.open < min(2, self.place.setting.callers):  # not between two questions
@@ -206,9 +203,6 @@ def _counted(name: str, heard: list[Heard]) -> Figures:
     by = Counter(one.engine for one in heard)
     why = Counter(one.why[:160] for one in heard if one.end != "whole")
     return {"name": name, **found, **times, "by engine": dict(sorted(by.items())), "why": dict(why)}
-
-
-_SERVER: Final = "{} -m vllm.entrypoints.openai.api_server"
 
 
 def _line_of(pid: int) -> str:

@@ -105,9 +105,8 @@ class Place:
         """The table of a vLLM of ours, by the process driver."""
         setting = self.setting
         env = dict(setting.vllm_env) | ({"PYTHONPATH": setting.vllm_path} if setting.vllm_path else {})
-        words = [str(setting.vllm), "-m", "vllm.entrypoints.openai.api_server"]
         pairs = ", ".join(f"{key} = {json.dumps(value)}" for key, value in env.items())
-        return VLLM.format(name=name, folder=folder, command=json.dumps(words), args=json.dumps(setting.vllm_args),
+        return VLLM.format(name=name, folder=folder, command=json.dumps(setting.vllm_command), args=json.dumps(setting.vllm_args),
                            gpu="all" if setting.cuda else "none", env=pairs)  # fmt: skip
 
     def hardened(self) -> Path:

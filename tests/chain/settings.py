@@ -35,7 +35,7 @@ class Setting:
     device: torch's. ptq: the type of `manners quantize gguf` that the fine-tune is quantized to without training. thin: the base is too thin a fine-tune; else it is
     annie-nano, and the shipped thin file stands in for the PTQ. conversations: in each
     of the two files of data. policy: of the gates; None: the short one of the demo. questions: for the lengths of thoughts.
-    quiet, bake: seconds. vllm: its interpreter. vllm_path: a folder of wheels, if it lies in none of its own.
+    quiet, bake: seconds. vllm: its interpreter, and vllm_program what that runs. vllm_path: a folder of wheels, if it lies in none of its own.
     """
 
     device: str
@@ -53,6 +53,7 @@ class Setting:
     bake: int = 45
     callers: int = 4
     vllm: Path = CPU.python
+    vllm_program: tuple[str, ...] = CPU.program
     vllm_path: str = ""
     vllm_args: tuple[str, ...] = ()
     vllm_env: dict[str, str] = field(default_factory=dict)
@@ -61,6 +62,11 @@ class Setting:
     def cuda(self) -> bool:
         """Whether vLLM computes NVFP4 itself; on a CPU it gets the same values in BF16."""
         return self.device == "cuda"
+
+    @property
+    def vllm_command(self) -> list[str]:
+        """What starts vLLM's server, without the arguments."""
+        return [str(self.vllm), *self.vllm_program]
 
 
 _SERVED: Final = (
@@ -102,6 +108,7 @@ ON_GPU: Final = replace(
     questions=96,
     quiet=10.0,
     vllm=GPU.python,
+    vllm_program=GPU.program,
     vllm_args=(*_SERVED, "--gpu-memory-utilization", "0.2", "--kv-cache-memory-bytes", "1G"),
     vllm_env={"VLLM_USE_FLASHINFER_SAMPLER": "0", "VLLM_USE_V2_MODEL_RUNNER": "0"},
 )

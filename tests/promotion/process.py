@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import aiohttp
 
 from gates.suite.load import FILES
+from tests.promotion.forked import Forked, fork
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "a-token-of-this-test"
@@ -50,7 +51,7 @@ class Gateway:
     """A gateway in a process of its own."""
 
     def __init__(
-        self, process: asyncio.subprocess.Process, printed: str, client: aiohttp.ClientSession
+        self, process: asyncio.subprocess.Process | Forked, printed: str, client: aiohttp.ClientSession
     ) -> None:
         self.process = process
         self.client = client
@@ -90,16 +91,28 @@ class Gateway:
 
 async def start(config: Path) -> asyncio.subprocess.Process:
     """Begin to start one. It and its engines have the configuration's folder as their TMPDIR."""
-    clean = {k: v for k, v in os.environ.items() if not k.startswith("MANNERS_")}
     with (config.parent / LOG).open("wb") as log:
         return await asyncio.create_subprocess_exec(
             sys.executable, "-m", "app", "serve", "--config", str(config), cwd=ROOT, stdout=subprocess.PIPE,
-            stderr=log, env={**clean, "MANNERS_ADMIN_TOKEN": TOKEN, "TMPDIR": str(config.parent)},
+            stderr=log, env=environment(config),
         )  # fmt: skip
 
 
+async def start_forked(config: Path) -> Forked:
+    """The same, without what takes most of a start."""
+    return await fork(config, environment(config), config.parent / LOG)
+
+
+def environment(config: Path) -> dict[str, str]:
+    """A gateway's, and so its engines'."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("MANNERS_")}
+    return {**clean, "MANNERS_ADMIN_TOKEN": TOKEN, "TMPDIR": str(config.parent)}
+
+
 @asynccontextmanager
-async def serving(config: Path) -> AsyncIterator[Gateway]:
+async def serving(
+    config: Path, start: Callable[[Path], Awaitable[asyncio.subprocess.Process | Forked]] = start
+) -> AsyncIterator[Gateway]:
     """Start it, and wait until it is ready."""
     process = await start(config)
     assert process.stdout is not None

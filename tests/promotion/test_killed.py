@@ -16,7 +16,16 @@ from app.promotion.state_machine import FINAL, PATHS, OperationKind, OperationPh
 from app.registry.reader import RegistryReader
 from tests.app.promotion.stage import MODELS, signed, statement, tables
 from tests.deploy.test_process import SERVER
-from tests.promotion.process import Gateway, is_there, pids_of, processes_of, serving, short_suite, written
+from tests.promotion.process import (
+    Gateway,
+    is_there,
+    pids_of,
+    processes_of,
+    serving,
+    short_suite,
+    start_forked,
+    written,
+)
 from tests.scale import PATIENCE
 
 pytestmark = [pytest.mark.promotion, pytest.mark.engine, pytest.mark.timeout(600)]
@@ -42,7 +51,7 @@ async def test_a_gateway_that_is_killed_comes_up_with_one_engine_that_serves(
     wanted["promotion"] |= {"bake_seconds": 1.0, "shift_weights": [20, 50], "shift_seconds": 0.5}
     path = written(tmp_path, wanted)
     config = load(path)
-    async with serving(path) as first:
+    async with serving(path, start_forked) as first:
         operation = await begun(first, config)
         reached = await first.until(operation, phase)
         assert "id" not in reached, reached
@@ -51,7 +60,7 @@ async def test_a_gateway_that_is_killed_comes_up_with_one_engine_that_serves(
     async with asyncio.timeout(PATIENCE):
         while any(is_there(pid) for pid in engines):
             await asyncio.sleep(0.01)
-    async with serving(path) as second:
+    async with serving(path, start_forked) as second:
         ended = await second.until(operation, "")  # no step has that name: up to the end
         assert ended["done"] and ended["phase"] in ("failed", "succeeded"), ended
         live = (await second.get("/admin/status"))["models"]["annie"]["live"]
@@ -110,7 +119,7 @@ async def test_a_gateway_that_is_killed_while_replicas_take_over_comes_up_with_o
     for name in (*old, *new):
         wanted["engines"][name] = wanted["engines"][name.partition("-")[0]]
     path = written(tmp_path, wanted)
-    async with serving(path) as first:
+    async with serving(path, start_forked) as first:
         operation = await begun(first, load(path), new)
         reached = await first.until(operation, phase)
         assert "id" not in reached, reached
@@ -119,7 +128,7 @@ async def test_a_gateway_that_is_killed_while_replicas_take_over_comes_up_with_o
     async with asyncio.timeout(PATIENCE):
         while any(is_there(pid) for pid in engines):
             await asyncio.sleep(0.01)
-    async with serving(path) as second:
+    async with serving(path, start_forked) as second:
         ended = await second.until(operation, "")
         ends = {OperationPhase.BAKING: "succeeded", OperationPhase.SHIFTING: "failed"}
         assert ended["phase"] == ends.get(phase, "rolled_back"), ended
@@ -130,5 +139,5 @@ async def test_a_gateway_that_is_killed_while_replicas_take_over_comes_up_with_o
         listed = (await second.get("/admin/engines"))["engines"]
         assert sorted(one["name"] for one in listed if one["state"] == "ready") == live
         await second.kill()
-    async with serving(path) as third:  # by what the registry knows of the set
+    async with serving(path, start_forked) as third:  # by what the registry knows of the set
         assert (await third.get("/admin/status"))["models"]["annie"]["replicas"] == live

@@ -21,7 +21,15 @@ from app.promotion.state_machine import FINAL, PATHS, OperationKind
 from app.registry.reader import RegistryReader
 from tests.app.house import Scrape
 from tests.app.promotion.stage import signed, statement, tables
-from tests.promotion.process import OPERATOR, Gateway, processes_of, serving, short_suite, start, written
+from tests.promotion.process import (
+    OPERATOR,
+    Gateway,
+    processes_of,
+    serving,
+    short_suite,
+    start_forked,
+    written,
+)
 from tests.scale import PATIENCE, scaled
 
 pytestmark = [pytest.mark.promotion, pytest.mark.engine, pytest.mark.timeout(1800)]
@@ -65,7 +73,7 @@ class Life:
     async def kill_one(self) -> None:
         """A gateway comes up, is whole, begins something, and is killed at it."""
         began = time.monotonic()
-        async with serving(self.path) as gateway:
+        async with serving(self.path, start_forked) as gateway:
             self.starts.append(time.monotonic() - began)
             await self.check(gateway)
             operation, kind = await self.begin(gateway)
@@ -80,7 +88,7 @@ class Life:
     async def kill_recovery(self) -> None:
         """The start after a kill is killed too, in its second half or a little after it."""
         before = self.left()
-        gateway = await start(self.path)
+        gateway = await start_forked(self.path)
         await asyncio.sleep(self.starts[-1] * self.dice.uniform(0.5, 1.2))
         gateway.kill()
         await gateway.wait()
@@ -135,7 +143,7 @@ async def test_kills_at_random_moments_leave_one_engine_that_serves(tmp_path: Pa
     while (kills := life.hits.total()) < KILLS:
         again = kills > 0 and life.dice.random() < RECOVERIES
         await (life.kill_recovery() if again else life.kill_one())
-    async with serving(life.path) as gateway:
+    async with serving(life.path, start_forked) as gateway:
         await life.check(gateway)
     with RegistryReader.at(tmp_path / "state" / FILE) as registry:
         registry.verify_chain()

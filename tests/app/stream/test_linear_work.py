@@ -9,7 +9,7 @@ import contextlib
 import json
 import re
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from itertools import chain, product
 from pathlib import Path
@@ -245,6 +245,12 @@ WRITERS = [
 ]  # fmt: skip
 
 
+@cache
+def delta(field: str, text: str) -> bytes:
+    """What an engine sends, of a few texts again and again."""
+    return chunk({field: text})
+
+
 def pipeline(counted: Counted, tools: bool, thinking: bool, guard: int, field: str) -> Feed:
     """The whole core, a delta at a time as the gateway feeds it; an empty text ends the reply."""
     module = counted("app.stream.pipeline")
@@ -257,7 +263,7 @@ def pipeline(counted: Counted, tools: bool, thinking: bool, guard: int, field: s
         if not text:
             core.feed(chunk({}, "stop"))
             core.close()
-        elif core.passes(data := chunk({field: text})) is None:
+        elif core.passes(data := delta(field, text)) is None:
             core.feed(data)
 
     return feed
