@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ pytest.importorskip("transformers", reason="needs the quantizer extra: pip insta
 
 from gates.stats.binomial import wilson  # noqa: E402
 from quantizer.experiments.nano.cases import ModelReply  # noqa: E402
+from quantizer.experiments.nano.score_hf import replies  # noqa: E402
 from quantizer.experiments.study import architectures, architectures_page  # noqa: E402
 from quantizer.experiments.study.architectures import GGUFS, KINDS, PTQ, SMALL, TINY, Nano  # noqa: E402
+from tests.scale import scaled  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 STUDY = Path(__file__).parents[2] / "docs" / "study"
@@ -38,10 +41,17 @@ def checked(record: dict[str, Any]) -> None:
         assert steps[step]["sound"] and steps[step]["parity"]["equal"] == steps[step]["parity"]["tokens"] > 0
 
 
-@pytest.mark.slow
+REPLY = scaled(8, 160)
+"""Tokens of a reply: a model that has learned nothing never ends one."""
+
+
+@pytest.mark.slow  # a model is trained, rounded three times and asked
 @pytest.mark.parametrize("name", KINDS)
-def test_every_step_is_done_or_refused_by_name(name: str, tmp_path: Path) -> None:
+def test_every_step_is_done_or_refused_by_name(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("xllamacpp", reason="needs the engine's wheel: pip install -e '.[embedded]'")
+    monkeypatch.setattr(architectures, "replies", partial(replies, max_new=REPLY))
     (tmp_path / name).mkdir()
     saved: list[dict[str, Any]] = []
     Nano(name, tmp_path, TOKENIZER, TINY).run(saved.append)
