@@ -180,6 +180,10 @@ $(VENV)/.fuzz: $(VENV)/.dev requirements/fuzz.txt
 	$(PIP) --no-deps --require-hashes -r requirements/fuzz.txt
 	@touch $@
 
+$(VENV)/.triton: $(VENV)/.dev requirements/triton.txt
+	$(PIP) --no-deps --require-hashes -r requirements/triton.txt
+	@touch $@
+
 $(VLLM)/.installed: $(BIN)/python requirements/vllm.txt
 	$(BIN)/python -m venv --clear $(VLLM)
 	$(VLLM)/bin/pip install --quiet --disable-pip-version-check torch==$(TORCH)

@@ -38,7 +38,7 @@ INFINITY = float("inf")
 
 @pytest.fixture(scope="module")
 def kernel() -> Any:
-    pytest.importorskip("triton", reason="needs Triton: pip install triton")
+    pytest.importorskip("triton", reason="needs Triton: make .venv/.triton")
     from quantizer.ptq import panel_kernel
 
     return panel_kernel
@@ -46,7 +46,7 @@ def kernel() -> Any:
 
 @pytest.fixture(scope="module")
 def scale_kernel() -> Any:
-    pytest.importorskip("triton", reason="needs Triton: pip install triton")
+    pytest.importorskip("triton", reason="needs Triton: make .venv/.triton")
     from quantizer.ptq import scale_kernel
 
     return scale_kernel
