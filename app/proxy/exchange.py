@@ -3,7 +3,8 @@
     EngineReply -> Exchange.data -> Pipeline (app.stream) -> clocks, audit -> ReplyWriter -> caller
 
 A streamed chunk runs through one callback: parse, filter, count, encode, write. So does the head of a stream (`begins`):
-the task that serves the request is woken once a reply, at its end. The status line waits until there is something to show, or an
+the task that serves the request is woken once a reply, at its end. A read of which the stream core may be busy for long
+(`Pipeline.is_large`) is worked on in a thread, while the engine's connection waits: everybody else is served meanwhile. The status line waits until there is something to show, or an
 error to tell: an engine that fails before its first visible token gives the caller a real HTTP status. A
 thought that outgrows its limit is ended from here.
 
@@ -14,7 +15,9 @@ is the engine's fault (UpstreamError), what raises while they are written to the
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final, Literal
 
 from app.api.engine_request import answer_policy
@@ -44,6 +47,9 @@ ANSWER_PATH = "/v1/completions"
 """Where an engine goes on from the tokens of a prompt and a thought."""
 CONTROL_PATH = "/v1/chat/completions/control"
 """The endpoint that makes llama-server end a thought."""
+
+_THREADS = ThreadPoolExecutor(2, thread_name_prefix="large-read")
+"""Few: they compete with the event loop for the interpreter's lock."""
 
 CAN_TURN_OFF: Final = frozenset(name for name, spec in DIALECTS.items() if spec.thinking(0))
 """Dialects in which thinking can be switched off."""
@@ -78,6 +84,8 @@ class Exchange:
         self._bytes = 0  # of the engine's stream
         self._bug: BaseException | None = None  # of ours, that the engine's fault was made of; for the log
         self._is_sent = self._has_answered = False
+        self._large: asyncio.Task[None] | None = None  # reads what may take long
+        self._is_in_thread = False  # the pipeline: nothing else may touch it meanwhile
         self._keeper = context.keeper
         self._spoken = SpokenTokens() if context.parsed.logprobs else None
         self._takes_short_way = self._keeper is None and self._spoken is None
@@ -85,6 +93,7 @@ class Exchange:
         self._pipeline: Pipeline
         self._writer: ReplyWriter
         # Made by `_answered`.
+        self._reply: EngineReply
         self._over: asyncio.Future[None]  # done when the reply is complete; or holds its fault
 
     async def run(self) -> None:
@@ -123,7 +132,7 @@ class Exchange:
                 self._answered(reply, self._loop.create_future())
                 whole = BodyReader(MAX_JSON_FACTOR * self._budget.reply_bytes)
                 reply.pour(whole)
-                self._feed_message(await whole.done)
+                await self._read_message(await whole.done)
                 await self._over
             if self._again == "answer":
                 return False
@@ -157,7 +166,7 @@ class Exchange:
     def _answered(self, reply: EngineReply, over: asyncio.Future[None]) -> None:
         """The engine has answered 200, and not for the first time if it is asked again."""
         context = self._context
-        self._over = over
+        self._reply, self._over = reply, over
         if not self._has_answered:
             self._has_answered = True
             self._set_timer()
@@ -192,7 +201,7 @@ class Exchange:
         """Ask nothing more."""
         if self._over.done() and not self._over.cancelled():
             self._over.exception()  # looked at: whoever was cancelled in the same moment did not
-        for pending in (self._timer, self._control):
+        for pending in (self._timer, self._control, self._large):
             if pending is not None:
                 pending.cancel()
 
@@ -219,12 +228,12 @@ class Exchange:
             watch = self._watch
             texts = pipeline.passes(data) if watch is None and self._takes_short_way else None
             if texts is None:
-                if self._spoken is not None:
-                    self._spoken.data(data)
-                if watch is not None:
-                    self._feed_watched(data, now, watch)
-                else:
-                    self._take(pipeline.feed(data), now)
+                steps = self._read(data, watch)
+                if pipeline.is_large(data):
+                    return self._begin_large(steps, now, watch)
+                for events in steps:
+                    if not self._took(events, now, watch):
+                        return
         except BaseException as error:
             return self._give_up(unreadable(error), error)
         if texts is not None:
@@ -245,23 +254,81 @@ class Exchange:
             return
         pipeline, now = self._pipeline, time.perf_counter()
         self._bug = bug_behind(error)
+        close = pipeline.close if error is None else partial(pipeline.abort, error.message, error.code)
+        if pipeline.is_large():
+            return self._begin_large((work() for work in (close,)), now, None)
         try:
-            events = pipeline.close() if error is None else pipeline.abort(error.message, error.code)
+            events = close()
         except BaseException as bug:
             return self._give_up(unreadable(bug), bug)
         self._take(events, now)
 
-    def _feed_message(self, body: bytes) -> None:
+    def _read(self, data: bytes, watch: ThoughtWatch | None) -> Iterator[list[Event]]:
+        """Through the stream core; payload by payload while there is a limit to the thought."""
+        if self._spoken is not None:
+            self._spoken.data(data)
+        if watch is None:
+            yield self._pipeline.feed(data)
+        else:
+            yield from self._pipeline.feed_each(data)
+
+    def _took(self, events: Sequence[Event], now: float, watch: ThoughtWatch | None) -> bool:
+        """Take what a step has made; whether the reply goes on. Else the next payload is no longer ours, and not counted."""
+        self._take(events, now)
+        if watch is not None and self._watch is watch and not self._over.done():
+            self._look(events, now, watch)
+        return not self._over.done()
+
+    def _begin_large(self, steps: Iterator[list[Event]], now: float, watch: ThoughtWatch | None) -> None:
+        """Take these steps in a thread. The engine's connection keeps what comes meanwhile, up to its own limit."""
+        self._reply.hold()
+        self._large = self._loop.create_task(self._read_large(steps, now, watch))
+
+    async def _read_large(self, steps: Iterator[list[Event]], now: float, watch: ThoughtWatch | None) -> None:
+        me = asyncio.current_task()
+        assert me is not None
+        try:
+            while (events := await self._in_thread(partial(next, steps, None))) is not None:
+                if self._over.done() or not self._took(events, now, watch):
+                    return
+            if self._bytes > self._budget.stream_bytes or self._pipeline.size > self._budget.reply_bytes:
+                self.end(self._budget.exceeded())
+            else:
+                self._deadlines.progress = time.perf_counter()  # the engine was not silent: it had to wait
+                self._reply.pour(self)
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and me.cancelling():
+                raise
+            self._give_up(unreadable(error), error)
+
+    async def _in_thread(self, work: Callable[[], list[Event] | None]) -> list[Event] | None:
+        """The result. Raises MannersError for whatever it raised: a future takes no StopIteration, and a CancelledError is none of ours."""
+        self._is_in_thread = True
+        try:
+            made, error = await self._loop.run_in_executor(_THREADS, _outcome, work)
+        finally:
+            self._is_in_thread = False
+        if error is not None:
+            raise unreadable(error)
+        return made
+
+    async def _read_message(self, body: bytes) -> None:
         """A reply that was not streamed."""
         try:
-            if self._spoken is not None:
-                self._spoken.payload(body)
-            events = self._pipeline.feed_message(body)
-            if self._pipeline.size > self._budget.reply_bytes:
-                raise self._budget.exceeded()
-        except BaseException as error:
+            is_large = self._pipeline.is_large(body)
+            read = partial(self._events_of, body)
+            events = await self._in_thread(read) if is_large else read()
+        except Exception as error:
             return self._give_up(unreadable(error), error)
-        self._take(events, time.perf_counter())
+        self._take(events or (), time.perf_counter())
+
+    def _events_of(self, message: bytes) -> list[Event]:
+        if self._spoken is not None:
+            self._spoken.payload(message)
+        events = self._pipeline.feed_message(message)
+        if self._pipeline.size > self._budget.reply_bytes:
+            raise self._budget.exceeded()
+        return events
 
     def _take(self, events: Sequence[Event], now: float) -> None:
         """Note a batch of events and show it."""
@@ -359,19 +426,10 @@ class Exchange:
     def _time_is_up(self, watch: ThoughtWatch) -> None:
         try:
             watch.time_is_up()
-            if self._watch is watch and not self._over.done():
+            if self._watch is watch and not (self._over.done() or self._is_in_thread):
                 self._look((), time.perf_counter(), watch)
         except BaseException as error:
             self._give_up(unreadable(error), error)
-
-    def _feed_watched(self, data: bytes, now: float, watch: ThoughtWatch) -> None:
-        """A read, while there is a limit to the thought."""
-        for events in self._pipeline.feed_each(data):
-            self._take(events, now)
-            if self._watch is watch and not self._over.done():
-                self._look(events, now, watch)
-            if self._over.done():  # before the next payload is counted: it is no longer ours
-                return
 
     def _look(self, events: Sequence[Event], now: float, watch: ThoughtWatch) -> None:
         if watch.look(events, self._pipeline):
@@ -396,9 +454,16 @@ class Exchange:
                 await said.done
 
 
+def _outcome(work: Callable[[], list[Event] | None]) -> tuple[list[Event] | None, BaseException | None]:
+    try:
+        return work(), None
+    except BaseException as error:
+        return None, error
+
+
 async def _finish(reply: EngineReply) -> None:
     """Read the last bytes behind `[DONE]`, so that the connection can be used again."""
-    if not reply.complete and not reply.lost:
+    if not (reply.is_reusable or reply.lost):
         rest = BodyReader(MAX_ERROR_BYTES)
         reply.pour(rest)
         await asyncio.wait([rest.done], timeout=FINISH_SECONDS)

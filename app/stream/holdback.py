@@ -134,6 +134,11 @@ class HoldBack:
         return self._visible and not self._limit
 
     @property
+    def withholds(self) -> bool:
+        """Whether there is reasoning that may be the answer."""
+        return bool(self._withheld)
+
+    @property
     def may_be_thinking(self) -> bool:
         """Whether text so far is a thought as long as no tag says otherwise."""
         return self._opened and self._limit > 0

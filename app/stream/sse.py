@@ -89,6 +89,11 @@ class SSEDecoder:
                 return None
         return payloads
 
+    @property
+    def held(self) -> int:
+        """Bytes of an event that is not over."""
+        return len(self._line) + self._size
+
     def close(self) -> list[bytes]:
         """What the end of the stream completes: some servers omit the last blank line."""
         payloads: list[bytes] = []

@@ -129,9 +129,13 @@ class EngineReply(asyncio.Protocol):
         with contained(self.failed):
             if self._paused_early:
                 self._paused_early = False
-                if not self._paused:
-                    self._read_on()
+                self._read_on()
             self._deliver()
+
+    def hold(self) -> None:
+        """Read no more, and keep what was read already, until the next `pour`. To be called by the sink."""
+        self._sink, self._early_bytes, self._paused_early = None, 0, True
+        self._read_no_more()
 
     def pause(self) -> None:
         """Read no more for now: the caller cannot keep up."""
@@ -164,7 +168,8 @@ class EngineReply(asyncio.Protocol):
         """Whether another request may be sent on this connection."""
         if self._transport is None or self._aborted or self.lost:
             return False
-        return self.complete and not self._paused and not self._transport.is_closing()
+        is_paused = self._paused or self._paused_early
+        return self.complete and not is_paused and not self._transport.is_closing()
 
     # What asyncio and the round call.
 
@@ -289,7 +294,7 @@ class EngineReply(asyncio.Protocol):
             data = parts[0] if len(parts) == 1 else b"".join(parts)
             parts.clear()
             sink.data(data)
-        if self._ended or self._error:
+        if self._sink is not None and (self._ended or self._error):
             sink.end(self._error)
             self._sink = None  # not before: an end that raised is reported again, with the error
 
@@ -317,6 +322,8 @@ class EngineReply(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _read_on(self) -> None:
+        if self._paused or self._paused_early:
+            return
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 

@@ -20,6 +20,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
+from app.stream.pipeline import LARGE_BYTES
 from tests.app.house import TOOLS, House, config, eventually, frames, run, said
 from tests.scale import PATIENCE
 from tests.script import DONE, Head, Say, Step, Wait, finish, role, text, thought, usage
@@ -65,8 +66,9 @@ class Echoing(ScriptedEngine):
 
 
 def pieces(word: str) -> list[str]:
-    """What the engine says to a word: plain text, and some that looks like a tag."""
-    return [f"{word}-0 ", f"{word}-1 ", "a <", " b ", f"{word}-2 ", f"{word}-3."]
+    """What the engine says to a word: plain text, and some that looks like a tag. To one of them it says much at once."""
+    much = ["a <b " * (LARGE_BYTES // 4)] if word == "w0" else []
+    return [f"{word}-0 ", f"{word}-1 ", "a <", " b ", *much, f"{word}-2 ", f"{word}-3."]
 
 
 @dataclass
