@@ -206,7 +206,7 @@ SHORT_TASKS = {
     "app.conformance.gateway": 1,  # of a command, which awaits it
     "app.conformance.suite": 1,
     "app.proxy.choices": 1,  # of a group that awaits them all
-    "app.proxy.exchange": 1,  # of one request: its end cancels it
+    "app.proxy.exchange": 2,  # of one request: its end cancels them
     "app.proxy.deadlines": 1,
     "app.proxy.response_writer": 1,
     "app.promotion.worker": 2,  # awaited: an operation, and an effect of it
