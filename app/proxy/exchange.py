@@ -463,7 +463,9 @@ def _outcome(work: Callable[[], list[Event] | None]) -> tuple[list[Event] | None
 
 async def _finish(reply: EngineReply) -> None:
     """Read the last bytes behind `[DONE]`, so that the connection can be used again."""
-    if not (reply.is_reusable or reply.lost):
+    if reply.complete:
+        reply.release()
+    elif not reply.lost:
         rest = BodyReader(MAX_ERROR_BYTES)
         reply.pour(rest)
         await asyncio.wait([rest.done], timeout=FINISH_SECONDS)

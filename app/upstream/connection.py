@@ -137,6 +137,13 @@ class EngineReply(asyncio.Protocol):
         self._sink, self._early_bytes, self._paused_early = None, 0, True
         self._read_no_more()
 
+    def release(self) -> None:
+        """The reply is complete, and nobody wants the rest of it: the connection may be used again at once."""
+        if self._paused_early:
+            self._parts.clear()
+            self._paused_early = False
+            self._read_on()
+
     def pause(self) -> None:
         """Read no more for now: the caller cannot keep up."""
         self._paused = True

@@ -178,3 +178,14 @@ async def test_meanwhile_no_more_is_read_than_waits_for_a_slow_caller(home: Hous
     assert before < 100 * len(LONG)
     gate.open.set()
     assert (await large).status == 200
+
+
+async def test_its_connection_is_used_again(home: House) -> None:
+    for case in ("a long delta", "a call that breaks off", "reasoning that is the answer"):
+        home.engine.play(*CASES[case].steps)
+        assert heard(await home.ask(stream=True))[1] == CASES[case].error
+    before = home.engine.accepted
+    home.engine.play(*CASES["a long delta"].steps)
+    assert heard(await home.ask(stream=True))[1] is None
+    assert (await home.ask(stream=True)).text == "Hello there."
+    assert home.engine.accepted == before
