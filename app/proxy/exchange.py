@@ -294,7 +294,8 @@ class Exchange:
             if self._bytes > self._budget.stream_bytes or self._pipeline.size > self._budget.reply_bytes:
                 self.end(self._budget.exceeded())
             else:
-                self._deadlines.progress = time.perf_counter()  # the engine was not silent: it had to wait
+                if self._deadlines.progress:  # the engine was not silent: it had to wait
+                    self._deadlines.progress += time.perf_counter() - now
                 self._reply.pour(self)
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and me.cancelling():
