@@ -48,6 +48,8 @@ ANSWER_PATH = "/v1/completions"
 CONTROL_PATH = "/v1/chat/completions/control"
 """The endpoint that makes llama-server end a thought."""
 
+PART_BYTES = 64 << 10
+"""Of a read that are taken at once: many short lines take ten times their size in memory."""
 _THREADS = ThreadPoolExecutor(2, thread_name_prefix="large-read")
 """Few: they compete with the event loop for the interpreter's lock."""
 
@@ -264,13 +266,15 @@ class Exchange:
         self._take(events, now)
 
     def _read(self, data: bytes, watch: ThoughtWatch | None) -> Iterator[list[Event]]:
-        """Through the stream core; payload by payload while there is a limit to the thought."""
-        if self._spoken is not None:
-            self._spoken.data(data)
-        if watch is None:
-            yield self._pipeline.feed(data)
-        else:
-            yield from self._pipeline.feed_each(data)
+        """Through the stream core, in parts; payload by payload while there is a limit to the thought."""
+        for at in range(0, len(data), PART_BYTES):
+            part = data[at : at + PART_BYTES]
+            if self._spoken is not None:
+                self._spoken.data(part)
+            if watch is None:
+                yield self._pipeline.feed(part)
+            else:
+                yield from self._pipeline.feed_each(part)
 
     def _took(self, events: Sequence[Event], now: float, watch: ThoughtWatch | None) -> bool:
         """Take what a step has made; whether the reply goes on. Else the next payload is no longer ours, and not counted."""
