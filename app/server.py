@@ -23,7 +23,7 @@ from app.telemetry.log import LogOutput
 from app.wiring import Gateway, create_gateway
 from deploy.core.tasks import spawn
 
-M_ARENA_MAX = -8
+M_ARENA_MAX, M_MMAP_THRESHOLD = -8, -3
 """Of glibc's malloc.h."""
 TELL_SECONDS = 1.5
 """How long callers have to receive the error that the end of the drain cut their stream off."""
@@ -108,7 +108,7 @@ def server(
 async def serve(config: Config, read: Callable[[], Config] | None = None) -> None:
     """Run until SIGTERM or SIGINT; SIGHUP reads the configuration again, by `read`. Raises ConfigError when it cannot start."""
     raise_descriptor_limit(2 * config.gateway.max_connections + SPARE_DESCRIPTORS)
-    share_malloc_arena()
+    limit_malloc()
     with bind(config.listen, "gateway.listen") as public, bind(config.admin, "gateway.admin") as admin:
         output = LogOutput(config.log.level, config.log.format)
         log = logs.configure(output)
@@ -151,13 +151,15 @@ def raise_descriptor_limit(wanted: int) -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def share_malloc_arena() -> None:
-    """Let all threads take memory from one arena, which is glibc's own word (mallopt(3), M_ARENA_MAX).
+def limit_malloc() -> None:
+    """Let glibc give memory back that a large reply once took (mallopt(3)): all threads share one arena, and what takes 128 KiB or more is mapped by itself.
 
-    An arena for each thread keeps what a large reply once took there: 25 MiB more in the tests of endless replies.
+    Else each thread keeps an arena, and that limit grows to the largest block ever freed.
     """
     with contextlib.suppress(OSError, AttributeError, TypeError):  # another C library has no such call
-        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(M_ARENA_MAX, 1)
+        mallopt(M_MMAP_THRESHOLD, 128 << 10)
 
 
 async def _run(

@@ -21,7 +21,7 @@ from tests.promotion.process import ROOT, Gateway, serving, written
 from tests.scale import PATIENCE
 from tests.script import DONE, chunk, event, finish, role, text, thought, usage
 
-MOST_MIB = 80
+MOST_MIB = 64
 """By how much a gateway may grow over what it holds at rest, with all of these replies one after the other."""
 STREAM_BYTES = 16 << 20
 """The gateway's `max_stream_bytes` here. The shipped one, twice as much, costs time and no memory."""
