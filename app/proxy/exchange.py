@@ -3,10 +3,10 @@
     EngineReply -> Exchange.data -> Pipeline (app.stream) -> clocks, audit -> ReplyWriter -> caller
 
 A streamed chunk runs through one callback: parse, filter, count, encode, write. So does the head of a stream (`begins`):
-the task that serves the request is woken once a reply, at its end. A read of which the stream core may be busy for long
-(`Pipeline.is_large`) is worked on in a thread, while the engine's connection waits: everybody else is served meanwhile. The status line waits until there is something to show, or an
-error to tell: an engine that fails before its first visible token gives the caller a real HTTP status. A
-thought that outgrows its limit is ended from here.
+the task that serves the request is woken once a reply, at its end. A read that may keep the stream core busy for long
+(`Pipeline.is_large`) is worked on in a thread, while the engine's connection waits and everybody else is served. The
+status line waits until there is something to show, or an error to tell: an engine that fails before its first visible
+token gives the caller a real HTTP status. A thought that outgrows its limit is ended from here.
 
 Whatever raises on the way ends this reply and no other. What raises while the engine's bytes are read
 is the engine's fault (UpstreamError), what raises while they are written to the caller is ours.
@@ -254,16 +254,21 @@ class Exchange:
         """The engine's connection is done."""
         if self._over.done():
             return
-        pipeline, now = self._pipeline, time.perf_counter()
+        now = time.perf_counter()
         self._bug = bug_behind(error)
-        close = pipeline.close if error is None else partial(pipeline.abort, error.message, error.code)
-        if pipeline.is_large():
-            return self._begin_large((work() for work in (close,)), now, None)
+        steps = self._close(error)
+        if self._pipeline.is_large():
+            return self._begin_large(steps, now, None)
         try:
-            events = close()
+            events = next(steps)
         except BaseException as bug:
             return self._give_up(unreadable(bug), bug)
         self._take(events, now)
+
+    def _close(self, error: MannersError | None) -> Iterator[list[Event]]:
+        """The end of the stream core's work, in one step."""
+        pipeline = self._pipeline
+        yield pipeline.close() if error is None else pipeline.abort(error.message, error.code)
 
     def _read(self, data: bytes, watch: ThoughtWatch | None) -> Iterator[list[Event]]:
         """Through the stream core, in parts; payload by payload while there is a limit to the thought."""
@@ -307,7 +312,10 @@ class Exchange:
             self._give_up(unreadable(error), error)
 
     async def _in_thread(self, work: Callable[[], list[Event] | None]) -> list[Event] | None:
-        """The result. Raises MannersError for whatever it raised: a future takes no StopIteration, and a CancelledError is none of ours."""
+        """What this returns. Raises MannersError for whatever it raises.
+
+        As it is, a future takes no StopIteration, and a CancelledError would be taken for the request's own.
+        """
         self._is_in_thread = True
         try:
             made, error = await self._loop.run_in_executor(_THREADS, _outcome, work)

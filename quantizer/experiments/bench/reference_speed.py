@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
+from quantizer.experiments.bench.ports import free_port
+
 ASKED: Final = "Question {}: what is the weather like where you are?"
 PATIENCE: Final = 300.0
 """Seconds for a start, and for an answer."""
@@ -28,19 +29,9 @@ PATIENCE: Final = 300.0
 def measure(folder: Path, out: Path, streams: Sequence[int], tokens: int) -> dict[str, Any]:
     """Start the engine, ask it, end it. Raises RuntimeError: it ended by itself, or did not start."""
     found: dict[str, Any] = {"folder": folder.name, "tokens": tokens}
-    port = _free_port()
-    words = [
-        sys.executable,
-        "-m",
-        "app",
-        "quantize",
-        "serve",
-        str(folder),
-        "--name",
-        "m",
-        "--port",
-        str(port),
-    ]
+    port = free_port()
+    serve = f"-m app quantize serve --name m --port {port}"
+    words = [sys.executable, *serve.split(), str(folder)]
     with out.with_suffix(".log").open("wb") as log:
         process = subprocess.Popen(words, stdout=log, stderr=log)
         try:
@@ -98,13 +89,6 @@ def _ask(port: int, number: int, tokens: int) -> int:
     with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
         said: dict[str, Any] = json.load(answer)
     return int(said["usage"]["completion_tokens"])
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 def _write(out: Path, found: dict[str, Any]) -> None:

@@ -18,7 +18,6 @@ import argparse
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -39,6 +38,7 @@ from torch import nn
 from quantizer.data.batches import collate
 from quantizer.data.render import TrainingSample
 from quantizer.experiments.bench.model import SHAPE, TURN, even_rows, in_bf16, random_qwen3_5
+from quantizer.experiments.bench.ports import free_port
 from quantizer.layers.attach import attach, make_plan
 from quantizer.layers.deltanet import use_chunks
 from quantizer.layers.linear import hold_weights
@@ -250,11 +250,8 @@ def _child(names: Sequence[str], tiny: bool) -> int:
 @contextmanager
 def _started(count: int, *words: str) -> Iterator[list[subprocess.Popen[str]]]:
     """So many processes of this program, as torchrun would start them; none is left behind."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     shared = {
-        **os.environ, "WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+        **os.environ, "WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "8"),
         "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
     }  # fmt: skip
