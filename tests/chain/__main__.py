@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.chain.live import live_part
-from tests.chain.models import judge_models, make_doses, make_models
+from tests.chain.models import judge_others, judge_served, make_doses, make_models
 from tests.chain.page import checks, write_page
 from tests.chain.place import ChainError, Place
 from tests.chain.record import Record, machine
@@ -50,16 +50,18 @@ def run(setting: Setting, out: Path, only: str = "all", note: str = "") -> Recor
     record = Record(place.base / "chain.json")
     record.found.setdefault("device", setting.device)
     record.found["note"] = note or record.found.get("note", "")
-    record.found["machine"] = machine(vllm_version(setting))
+    record.found["machine"] = machine(None if only in ("models", "doses") else vllm_version(setting))
     record.save()
     make_models(place, record)
     if only in ("all", "gates", "live"):
-        judge_models(place, record)
+        judge_served(place, record)
     if only in ("all", "live"):
         record.step("live", lambda: live_part(place))
     if only in ("all", "doses"):
         folders = make_doses(place, record)
         record.step("thoughts", lambda: lengths_of_thoughts(place, folders))
+    if only in ("all", "gates"):
+        judge_others(place, record)
     return record
 
 

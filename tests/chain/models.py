@@ -39,13 +39,18 @@ def make_models(place: Place, record: Record) -> None:
     )
 
 
-def judge_models(place: Place, record: Record) -> None:
-    """The gates: what is refused, what passes, and two of the questions."""
+def judge_served(place: Place, record: Record) -> None:
+    """The gates of what asks to serve: a refusal and two that pass. The live part needs their reports."""
     place.configure()
     record.step("gate: PTQ", lambda: _gate(place, PTQ))
-    record.step("gate: PTQ, hardened prompt", lambda: _gate(place, PTQ, place.hardened()))
     record.step("gate: QAT on vLLM", lambda: _gate(place, TRAINED))
     record.step("gate: QAT, Q4_K_M", lambda: _gate(place, SPARE))
+
+
+def judge_others(place: Place, record: Record) -> None:
+    """The gates that only answer a question of the field notes."""
+    place.configure()
+    record.step("gate: PTQ, hardened prompt", lambda: _gate(place, PTQ, place.hardened()))
     record.step("gate: fine-tune, Q4_K_M", lambda: _gate(place, TUNED_Q4))
 
 
