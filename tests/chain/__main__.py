@@ -14,10 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.chain.live import live_part
-from tests.chain.models import judge_others, judge_served, make_doses, make_models
+from tests.chain.models import dose_steps, gate_steps, make_models
 from tests.chain.page import checks, write_page
 from tests.chain.place import ChainError, Place
-from tests.chain.record import Record, machine
+from tests.chain.record import Record, Work, machine
 from tests.chain.settings import SETTINGS, Setting
 from tests.chain.thoughts import lengths_of_thoughts
 
@@ -53,15 +53,16 @@ def run(setting: Setting, out: Path, only: str = "all", note: str = "") -> Recor
     record.found["machine"] = machine(None if only in ("models", "doses") else vllm_version(setting))
     record.save()
     make_models(place, record)
+    steps: dict[str, Work] = {}
     if only in ("all", "gates", "live"):
-        judge_served(place, record)
+        steps |= gate_steps(place)
+    if only in ("all", "doses"):
+        steps |= dose_steps(place)
+    record.together(steps, setting.at_once)
     if only in ("all", "live"):
         record.step("live", lambda: live_part(place))
     if only in ("all", "doses"):
-        folders = make_doses(place, record)
-        record.step("thoughts", lambda: lengths_of_thoughts(place, folders))
-    if only in ("all", "gates"):
-        judge_others(place, record)
+        record.step("thoughts", lambda: lengths_of_thoughts(place))
     return record
 
 

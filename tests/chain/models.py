@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from quantizer.experiments.nano import rows
 from tests.chain.base import THIN, write_base
 from tests.chain.place import FOLDERS, PTQ, SPARE, TRAINED, TRAINED_GGUF, TUNED, TUNED_Q4, ChainError, Place
-from tests.chain.record import Figures, Record
+from tests.chain.record import Figures, Record, Work
 from tests.chain.settings import Dose
 
 SEEDS: Final = {"tune": 101, "recover": 102}
@@ -39,35 +40,30 @@ def make_models(place: Place, record: Record) -> None:
     )
 
 
-def judge_served(place: Place, record: Record) -> None:
-    """The gates of what asks to serve: a refusal and two that pass. The live part needs their reports."""
+def gate_steps(place: Place) -> dict[str, Work]:
+    """The gates: what is refused, what passes, and two of the questions."""
     place.configure()
-    record.step("gate: PTQ", lambda: _gate(place, PTQ))
-    record.step("gate: QAT on vLLM", lambda: _gate(place, TRAINED))
-    record.step("gate: QAT, Q4_K_M", lambda: _gate(place, SPARE))
+    return {
+        "gate: PTQ": lambda: _gate(place, PTQ),
+        "gate: PTQ, hardened prompt": lambda: _gate(place, PTQ, place.hardened()),
+        "gate: QAT on vLLM": lambda: _gate(place, TRAINED),
+        "gate: QAT, Q4_K_M": lambda: _gate(place, SPARE),
+        "gate: fine-tune, Q4_K_M": lambda: _gate(place, TUNED_Q4),
+    }
 
 
-def judge_others(place: Place, record: Record) -> None:
-    """The gates that only answer a question of the field notes."""
-    place.configure()
-    record.step("gate: PTQ, hardened prompt", lambda: _gate(place, PTQ, place.hardened()))
-    record.step("gate: fine-tune, Q4_K_M", lambda: _gate(place, TUNED_Q4))
+def dose_steps(place: Place) -> dict[str, Work]:
+    """NVFP4 models of the fine-tune that were trained to answer without a thought, for llama.cpp."""
 
+    def train(folder: str, dose: Dose) -> Figures:
+        found = _trained(place, "qat", "qat_no_think", place.models / "tuned", folder, dose, "recover")
+        _gguf(place, place.models / folder, f"{folder}-nvfp4", "nvfp4")
+        return found
 
-def make_doses(place: Place, record: Record) -> tuple[str, ...]:
-    """NVFP4 models of the fine-tune that were trained to answer without a thought: their folders, for llama.cpp."""
-    tuned, made = place.models / "tuned", []
-    for name, dose in place.setting.doses.items():
-        folder = f"no-think-{name}"
-
-        def train(folder: str = folder, dose: Dose = dose) -> Figures:
-            found = _trained(place, "qat", "qat_no_think", tuned, folder, dose, "recover")
-            _gguf(place, place.models / folder, f"{folder}-nvfp4", "nvfp4")
-            return found
-
-        record.step(f"no-think dose, {name}", train)
-        made.append(f"{folder}-nvfp4")
-    return tuple(made)
+    return {
+        f"no-think dose, {name}": partial(train, f"no-think-{name}", dose)
+        for name, dose in place.setting.doses.items()
+    }
 
 
 def _data(place: Place) -> Figures:
@@ -144,7 +140,16 @@ def _gate(place: Place, engine: str, policy: Path | None = None) -> Figures:
     flags: tuple[str | Path, ...] = ("--policy", policy) if policy else ()
     for name in SEEDS:  # no prompt of the suite may be among what was learned
         flags += ("--data", place.base / f"{name}.jsonl")
-    words = ("gate", "run", "--config", place.config, "--candidate", engine, "--baseline", TUNED)
+    words = (
+        "gate",
+        "run",
+        "--config",
+        place.own_config(out.name),
+        "--candidate",
+        engine,
+        "--baseline",
+        TUNED,
+    )
     code, said, wrong = place.run(
         out.name, *words, *flags, "--out", out, "--full", "--json", allowed=VERDICTS
     )

@@ -6,13 +6,16 @@ import json
 import platform
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from threading import Lock
 from typing import Any, Final
 
 Figures = dict[str, Any]
+Work = Callable[[], Figures]
 PACKAGES: Final = ("torch", "transformers", "xllamacpp", "gguf", "aiohttp", "numpy")
 
 
@@ -20,7 +23,7 @@ class Record:
     """`steps` by name: what each found, and the seconds that it took."""
 
     def __init__(self, path: Path, said: Callable[[str], None] = print) -> None:
-        self.path, self._said = path, said
+        self.path, self._said, self._lock = path, said, Lock()
         self.found: Figures = json.loads(path.read_text("utf-8")) if path.exists() else {"steps": {}}
 
     @property
@@ -29,16 +32,25 @@ class Record:
         steps: dict[str, Figures] = self.found["steps"]
         return steps
 
-    def step(self, name: str, work: Callable[[], Figures]) -> Figures:
+    def together(self, steps: Mapping[str, Work], at_once: int) -> None:
+        """Do steps that do not need one another, so many at once. One that fails keeps no other from its end."""
+        with ThreadPoolExecutor(at_once) as pool:
+            ended = [pool.submit(self.step, name, work) for name, work in steps.items()]
+        for one in ended:
+            one.result()
+
+    def step(self, name: str, work: Work) -> Figures:
         """Do a step, unless an earlier run did it."""
         if name in self.steps:
             return self.steps[name]
         self._said(f"{datetime.now(UTC):%H:%M:%S} {name}")
         began = time.monotonic()
         found = work()
-        self.steps[name] = {"seconds": round(time.monotonic() - began, 1), **found}
-        self.save()
-        return self.steps[name]
+        found = {"seconds": round(time.monotonic() - began, 1), **found}
+        with self._lock:
+            self.steps[name] = found
+            self.save()
+        return found
 
     def save(self) -> None:
         """The whole file or the one before."""

@@ -35,7 +35,7 @@ class Setting:
     device: torch's. ptq: the type of `manners quantize gguf` that the fine-tune is quantized to without training. thin: the base is too thin a fine-tune; else it is
     annie-nano, and the shipped thin file stands in for the PTQ. conversations: in each
     of the two files of data. policy: of the gates; None: the short one of the demo. questions: for the lengths of thoughts.
-    quiet, bake: seconds. vllm: its interpreter, and vllm_program what that runs. vllm_path: a folder of wheels, if it lies in none of its own.
+    quiet, bake: seconds. at_once: gates and doses that run beside one another. vllm: its interpreter, and vllm_program what that runs. vllm_path: a folder of wheels, if it lies in none of its own.
     """
 
     device: str
@@ -52,6 +52,7 @@ class Setting:
     sound: float = 3.0
     bake: int = 45
     callers: int = 4
+    at_once: int = 1
     vllm: Path = CPU.python
     vllm_program: tuple[str, ...] = CPU.program
     vllm_path: str = ""
@@ -107,6 +108,7 @@ ON_GPU: Final = replace(
     policy="annie-nano-short",
     questions=96,
     quiet=10.0,
+    at_once=7,
     vllm=GPU.python,
     vllm_program=GPU.program,
     vllm_args=(*_SERVED, "--gpu-memory-utilization", "0.2", "--kv-cache-memory-bytes", "1G"),

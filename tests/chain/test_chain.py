@@ -7,6 +7,7 @@ import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ pytest.importorskip("torch", reason="needs the quantizer extra: make quantizer")
 from app.config.config import load
 from gates.policy.load import load_policy
 from tests.chain.page import checks, section, write_page
-from tests.chain.place import BAD, FOLDERS, SPARE, TRAINED, TUNED, Place
+from tests.chain.place import BAD, FOLDERS, SPARE, TRAINED, TUNED, ChainError, Place
 from tests.chain.record import Record
 from tests.chain.settings import ROOT, SETTINGS, Dose
 
@@ -47,6 +48,23 @@ def test_a_step_that_is_done_is_not_done_again(tmp_path: Path) -> None:
     assert second.step("two", lambda: work("two"))["found"] == "two"
     assert done == ["one", "two"]
     assert list(Record(path, lambda _: None).steps) == ["one", "two"]
+
+
+def test_of_steps_that_run_together_one_that_fails_keeps_no_other_from_its_end(tmp_path: Path) -> None:
+    other = Event()
+
+    def fails() -> dict[str, Any]:
+        other.wait(30)
+        raise ChainError("one")
+
+    def ends() -> dict[str, Any]:
+        other.set()
+        return {"found": 2}
+
+    path = tmp_path / "chain.json"
+    with pytest.raises(ChainError, match="one"):
+        Record(path, lambda _: None).together({"one": fails, "two": ends}, 2)
+    assert {name: step["found"] for name, step in Record(path).steps.items()} == {"two": 2}
 
 
 def test_a_run_that_is_committed_came_out_as_it_should() -> None:
@@ -98,15 +116,29 @@ def test_a_run_that_is_not_over_makes_a_page() -> None:
         assert section(part, "cpu.json")
 
 
-@pytest.mark.parametrize("name", SETTINGS)
-def test_its_configuration_is_one(tmp_path: Path, name: str) -> None:
-    place = Place(tmp_path, SETTINGS[name])
+def configured(base: Path, name: str) -> Place:
+    """A place with a configuration, as if its models had been made."""
+    place = Place(base, SETTINGS[name])
     for engine in (TUNED, SPARE, BAD, TRAINED):
         folder = place.models / FOLDERS[engine]
         folder.mkdir()
         (folder / "artefact.json").write_text("{}", "utf-8")
     (place.models / FOLDERS[TRAINED] / "config.json").write_text("{}", "utf-8")
     place.configure()
+    return place
+
+
+def test_gates_that_run_beside_one_another_have_a_state_each_and_one_key(tmp_path: Path) -> None:
+    place = configured(tmp_path, "cuda")
+    paths = (place.config, place.own_config("first"), place.own_config("second"))
+    states = [load(path).state_dir for path in paths]
+    assert len(set(states)) == 3
+    assert len({(state / "keys" / "report.pub").read_bytes() for state in states}) == 1
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_its_configuration_is_one(tmp_path: Path, name: str) -> None:
+    place = configured(tmp_path, name)
     config = load(place.config)
     assert config.engines[TRAINED].driver == "process" and config.engines[SPARE].driver == "embedded"
     assert config.engines[TRAINED].gpu == ("all" if SETTINGS[name].cuda else "none")

@@ -26,12 +26,12 @@ max_tokens = 400
 """
 
 
-def lengths_of_thoughts(place: Place, folders: tuple[str, ...]) -> Figures:
+def lengths_of_thoughts(place: Place) -> Figures:
     """Ask the fine-tune, its QAT and each dose the same questions with thinking on, all on llama.cpp."""
     served = {
         "fine-tune": FOLDERS[TUNED],
         "qat": TRAINED_GGUF,
-        **{name.removesuffix("-nvfp4"): name for name in folders},
+        **{f"no-think-{name}": f"no-think-{name}-nvfp4" for name in place.setting.doses},
     }
     engines = "".join(
         LLAMA.format(name=name, folder=place.models / folder) for name, folder in served.items()
