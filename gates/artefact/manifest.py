@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from gates.contracts import strict_json
 from gates.contracts.errors import ManifestError
+from gates.decode.decoder import DecodeError, decode
 
 SCHEMA: Final = "manners/artefact/v1"
 MANIFEST: Final = "artefact.json"
@@ -25,10 +26,6 @@ _HEX: Final = re.compile(r"[0-9a-f]{64}")
 # A container format, a dash and a number format: hf-bf16, hf-nvfp4, gguf-f16, gguf-q4_k_m, ...
 _FORMAT: Final = re.compile(r"(hf|gguf)-[a-z0-9][a-z0-9_]*")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-
-_ORIGIN_KEYS: Final = frozenset(("base_model", "parents", "recipe", "data_digest", "tools"))
-_KEYS: Final = _ORIGIN_KEYS | {"schema", "name", "format", "root", "files", "created"}
-_FILE_KEYS: Final = frozenset(("path", "size", "sha256"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,120 +81,103 @@ def sound_path(path: str) -> bool:
     return path.isprintable() and "\\" not in path and not {"", ".", ".."} & set(parts)
 
 
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """The keys of the file, in its order."""
+
+    schema: str
+    name: str
+    format: str
+    root: str
+    files: tuple[FileEntry, ...]
+    base_model: str | None
+    parents: Mapping[str, str]
+    recipe: Mapping[str, Any]
+    data_digest: str | None
+    tools: Mapping[str, str]
+    created: str
+
+
 def render(artefact: Artefact) -> str:
     """The manifest as JSON text with an indent of two. The same values always give the same bytes."""
     origin = artefact.provenance
-    document = {
-        "schema": SCHEMA,
-        "name": artefact.name,
-        "format": artefact.format,
-        "root": artefact.root,
-        "files": [{"path": f.path, "size": f.size, "sha256": f.sha256} for f in artefact.files],
-        "base_model": origin.base_model,
-        "parents": dict(sorted(origin.parents.items())),
-        "recipe": dict(origin.recipe),
-        "data_digest": origin.data_digest,
-        "tools": dict(sorted(origin.tools.items())),
-        "created": artefact.created,
-    }
-    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    document = _Document(
+        schema=SCHEMA,
+        name=artefact.name,
+        format=artefact.format,
+        root=artefact.root,
+        files=artefact.files,
+        base_model=origin.base_model,
+        parents=dict(sorted(origin.parents.items())),
+        recipe=dict(origin.recipe),
+        data_digest=origin.data_digest,
+        tools=dict(sorted(origin.tools.items())),
+        created=artefact.created,
+    )
+    return json.dumps(asdict(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def parse(text: str, where: str = MANIFEST) -> Artefact:
     """Read a manifest. Raises ManifestError, one line that names the place of the fault."""
     try:
-        document = strict_json.loads(text)
+        value = strict_json.loads(text)
     except ValueError as error:
         raise ManifestError(f"{where}: not JSON, cut off or damaged ({error})") from None
     try:
-        return _artefact(document)
-    except ManifestError as error:
+        document: _Document = decode(_Document, value)
+    except DecodeError as error:
         raise ManifestError(f"{where}: {error}") from None
-
-
-def _artefact(document: object) -> Artefact:
-    fields = _object(document, "the manifest", _KEYS)
-    if fields["schema"] != SCHEMA:
-        raise ManifestError(f"schema is {fields['schema']!r}; this program reads {SCHEMA!r}")
-    files = _files(fields["files"])
-    root = _match(fields["root"], "root", _DIGEST)
-    if root != root_digest(files):
-        raise ManifestError("root does not follow from the listed files; the manifest was edited")
+    for fault in _faults(document):
+        raise ManifestError(f"{where}: {fault}")
     return Artefact(
-        name=_match(fields["name"], "name", _NAME),
-        format=_match(fields["format"], "format", _FORMAT),
-        root=root,
-        files=files,
-        created=_time(fields["created"]),
-        provenance=_provenance(fields),
+        document.name,
+        document.format,
+        document.root,
+        document.files,
+        document.created,
+        Provenance(
+            document.base_model, document.parents, document.recipe, document.data_digest, document.tools
+        ),
     )
 
 
-def _provenance(fields: Mapping[str, Any]) -> Provenance:
-    base, data = fields["base_model"], fields["data_digest"]
-    parents = _strings(fields["parents"], "parents")
-    if not isinstance(fields["recipe"], dict):
-        raise ManifestError("recipe must be an object")
-    return Provenance(
-        base_model=None if base is None else _text(base, "base_model"),
-        parents={k: _match(v, f"parents.{k}", _DIGEST) for k, v in parents.items()},
-        recipe=fields["recipe"],
-        data_digest=None if data is None else _match(data, "data_digest", _DIGEST),
-        tools=_strings(fields["tools"], "tools"),
-    )
-
-
-def _files(value: object) -> tuple[FileEntry, ...]:
-    if not isinstance(value, list) or not value:
-        raise ManifestError("files must be a list of at least one file")
-    entries = tuple(_file(item, f"files[{i}]") for i, item in enumerate(value))
-    paths = [entry.path.encode() for entry in entries]
+def _faults(document: _Document) -> Iterator[str]:
+    """What is wrong with values whose types are right."""
+    if document.schema != SCHEMA:
+        yield f"schema is {document.schema!r:.80}; this program reads {SCHEMA!r}"
+    for key, value, pattern in _patterned(document):
+        if not pattern.fullmatch(value):
+            yield f"{key} is {ascii(value)[:80]}, which does not match {pattern.pattern}"
+    named = {"base_model": document.base_model, **_below("tools", document.tools)}
+    yield from (f"{key} must be a text that is not empty" for key, text in named.items() if text == "")
+    if not document.files:
+        yield "files must be a list of at least one file"
+    for i, file in enumerate(document.files):
+        if not sound_path(file.path) or file.path == MANIFEST:
+            yield f"files[{i}].path {ascii(file.path)[:80]} is not a plain path inside the folder"
+        if file.size < 0:
+            yield f"files[{i}].size must be a whole number of bytes"
+    paths = [file.path.encode() for file in document.files]
     if paths != sorted(set(paths)):
-        raise ManifestError("files must be in byte order of their paths, each named once")
-    return entries
-
-
-def _file(value: object, where: str) -> FileEntry:
-    fields = _object(value, where, _FILE_KEYS)
-    path, size = _text(fields["path"], f"{where}.path"), fields["size"]
-    if not sound_path(path) or path == MANIFEST:
-        raise ManifestError(f"{where}.path {path!a} is not a plain path inside the folder")
-    if type(size) is not int or size < 0:
-        raise ManifestError(f"{where}.size must be a whole number of bytes")
-    return FileEntry(path, size, _match(fields["sha256"], f"{where}.sha256", _HEX))
-
-
-def _object(value: object, where: str, keys: frozenset[str]) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ManifestError(f"{where} must be an object")
-    for problem, names in (("unknown", value.keys() - keys), ("missing", keys - value.keys())):
-        if names:
-            raise ManifestError(f"{where} has {problem} key {', '.join(map(repr, sorted(names)))}")
-    return value
-
-
-def _text(value: object, where: str) -> str:
-    if not isinstance(value, str) or not value:
-        raise ManifestError(f"{where} must be a text that is not empty")
-    return value
-
-
-def _match(value: object, where: str, pattern: re.Pattern[str]) -> str:
-    if not isinstance(value, str) or not pattern.fullmatch(value):
-        raise ManifestError(f"{where} is {ascii(value)[:80]}, which does not match {pattern.pattern}")
-    return value
-
-
-def _strings(value: object, where: str) -> dict[str, str]:
-    if not isinstance(value, dict):
-        raise ManifestError(f"{where} must be an object of texts")
-    return {key: _text(item, f"{where}.{key}") for key, item in value.items()}
-
-
-def _time(value: object) -> str:
-    text = _text(value, "created")
+        yield "files must be in byte order of their paths, each named once"
+    if document.root != root_digest(document.files):
+        yield "root does not follow from the listed files; the manifest was edited"
     try:
-        datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+        datetime.strptime(document.created, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
     except ValueError:
-        raise ManifestError(f"created is {text!r}; expected UTC as 2026-11-21T09:30:00Z") from None
-    return text
+        yield f"created is {document.created!r:.80}; expected UTC as 2026-11-21T09:30:00Z"
+
+
+def _patterned(document: _Document) -> Iterator[tuple[str, str, re.Pattern[str]]]:
+    """Every text that has to match a pattern: its key, its value and the pattern."""
+    yield "name", document.name, _NAME
+    yield "format", document.format, _FORMAT
+    yield "root", document.root, _DIGEST
+    if document.data_digest is not None:
+        yield "data_digest", document.data_digest, _DIGEST
+    yield from ((key, value, _DIGEST) for key, value in _below("parents", document.parents).items())
+    yield from ((f"files[{i}].sha256", file.sha256, _HEX) for i, file in enumerate(document.files))
+
+
+def _below(key: str, texts: Mapping[str, str]) -> dict[str, str]:
+    return {f"{key}.{name}": text for name, text in texts.items()}

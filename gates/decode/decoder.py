@@ -1,22 +1,29 @@
-"""Decodes plain tables (from TOML or JSON) into frozen dataclasses, strictly. Pure.
+"""Decodes plain values (from TOML or JSON) into frozen dataclasses, strictly. Pure.
 
-The fields of a class are the allowed keys, and their type hints the allowed values. For an unknown
-key the nearest known one is suggested; a missing key is named; a wrong type is reported with the
-expected one. Further checks go into a class's `__post_init__`, which raises `DecodeError(key, why)`;
-the decoder adds the path of the enclosing table.
+The fields of a class are the allowed keys, and their type hints the allowed values; nothing is converted
+silently. For an unknown key the nearest known one is suggested; a missing key is named; a wrong type is
+reported with the expected one. Further checks go into a class's `__post_init__`, which raises
+`DecodeError(key, why)`; the decoder adds the path of the enclosing table.
+
+Supported hints: str, int, float, bool, Any, `X | None`, Literal, StrEnum, `tuple[X, ...]`, `Mapping[str, X]`,
+dataclasses and NamedTuples.
 """
 
 from __future__ import annotations
 
 import difflib
 import types
-from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from enum import StrEnum
+from functools import cache
+from math import inf
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 
-_KINDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
+_KINDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", list: "a list"}
+_INFINITE = {"inf": inf, "-inf": -inf}
 
 
 class DecodeError(ValueError):
@@ -28,22 +35,17 @@ class DecodeError(ValueError):
 
 
 def read(cls: type[T], table: object, where: str = "") -> T:
-    """Decode a table into an instance of `cls`. Raises DecodeError with the key's dotted path."""
-    if not isinstance(table, dict):
-        raise DecodeError(where, "must be a table")
-    known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
-    for key in table:
-        if key not in known:
-            raise DecodeError(_path(where, key), f"unknown key{nearest(key, known)}")
-    for name, field in known.items():
-        if name not in table and _required(field):
-            raise DecodeError(_path(where, name), "is missing")
-    hints = get_type_hints(cls)
-    values = {key: _value(hints[key], value, _path(where, key)) for key, value in table.items()}
-    try:
-        return cls(**values)
-    except DecodeError as refused:
-        raise DecodeError(_path(where, refused.where), refused.why) from None
+    """Decode a TOML table into an instance of `cls`; a key that has a default may be absent. Raises DecodeError."""
+    found: T = _Decoder("a table", complete=False).value(cls, table, where)
+    return found
+
+
+def decode(hint: Any, value: object, where: str = "") -> Any:
+    """Decode a JSON value of which nothing may be left out, not even what has a default. Raises DecodeError.
+
+    NamedTuples are arrays, and infinite floats, which JSON does not have, the texts "inf" and "-inf".
+    """
+    return _Decoder("an object", complete=True).value(hint, value, where)
 
 
 def require_between(key: str, value: float, low: float, high: float) -> None:
@@ -59,39 +61,103 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(names)}"
 
 
+def is_named_tuple(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, tuple) and hasattr(hint, "_fields")
+
+
+@cache
+def field_hints(kind: Any) -> dict[str, Any]:
+    """The type hint of every field of a dataclass or NamedTuple, in order."""
+    hints = get_type_hints(kind)
+    names = kind._fields if is_named_tuple(kind) else [field.name for field in fields(kind)]
+    return {name: hints[name] for name in names}
+
+
+@cache
+def _required(kind: Any) -> frozenset[str]:
+    return frozenset(f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING)
+
+
 def _path(where: str, key: str) -> str:
-    return ".".join(part for part in (where, key) if part)
+    shown = key[:80] if key.isprintable() else ascii(key)[:80]
+    return ".".join(part for part in (where, shown) if part)
 
 
-def _required(field: Field[Any]) -> bool:
-    return field.default is MISSING and field.default_factory is MISSING
+@dataclass(frozen=True, slots=True)
+class _Decoder:
+    """table: what its format calls a table. complete: whether keys that have a default are required, too."""
 
+    table: str
+    complete: bool
 
-def _value(hint: Any, value: object, where: str) -> Any:
-    origin, args = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):  # only X | None is used
-        return _value(next(a for a in args if a is not types.NoneType), value, where)
-    if origin is Literal:
-        if value not in args:
-            raise DecodeError(where, f"must be one of {', '.join(map(str, args))}, not {value!r}")
-        return value
-    if origin is tuple:
-        if not isinstance(value, list):
-            raise DecodeError(where, "must be a list")
-        return tuple(_value(args[0], item, f"{where}[{i}]") for i, item in enumerate(value))
-    if origin is not None and issubclass(origin, Mapping):
+    def value(self, hint: Any, value: Any, where: str) -> Any:
+        origin, args = get_origin(hint), get_args(hint)
+        if hint is Any or (value is None and types.NoneType in args):
+            return value
+        if origin in (Union, types.UnionType):  # only X | None is used
+            return self.value(next(a for a in args if a is not types.NoneType), value, where)
+        if origin is Literal:
+            return _one_of(value, args, where)
+        if origin is tuple:
+            items = enumerate(_expect(list, value, where))
+            return tuple(self.value(args[0], item, f"{where}[{i}]") for i, item in items)
+        if origin is not None and issubclass(origin, Mapping):
+            table = self._mapping(value, where)
+            return {key: self.value(args[1], item, _path(where, key)) for key, item in table.items()}
+        if is_named_tuple(hint):
+            return self._named_tuple(hint, _expect(list, value, where), where)
+        if is_dataclass(hint):
+            return self._record(hint, self._mapping(value, where), where)
+        if issubclass(hint, StrEnum):
+            return hint(_one_of(value, [member.value for member in hint], where))
+        return self._float(value, where) if hint is float else _expect(hint, value, where)
+
+    def _mapping(self, value: Any, where: str) -> dict[str, Any]:
         if not isinstance(value, dict):
-            raise DecodeError(where, "must be a table")
-        return {key: _value(args[1], item, _path(where, key)) for key, item in value.items()}
-    if is_dataclass(hint):
-        return read(hint, value, where)  # type: ignore[arg-type]
-    return _plain(hint, value, where)
+            raise DecodeError(where, f"must be {self.table}, not {value!r:.60}")
+        return value
+
+    def _named_tuple(self, kind: Any, items: list[Any], where: str) -> Any:
+        hints = field_hints(kind)
+        if len(items) != len(hints):
+            raise DecodeError(where, f"must hold {len(hints)} values, not {len(items)}")
+        named = zip(hints.items(), items, strict=True)
+        return kind(*(self.value(hint, item, _path(where, name)) for (name, hint), item in named))
+
+    def _record(self, kind: Any, table: dict[str, Any], where: str) -> Any:
+        hints = field_hints(kind)
+        for key in table:
+            if key not in hints:
+                raise DecodeError(_path(where, key), f"unknown key{nearest(key, hints)}")
+        for name in hints:
+            if name not in table and (self.complete or name in _required(kind)):
+                raise DecodeError(_path(where, name), "is missing")
+        values = {key: self.value(hints[key], value, _path(where, key)) for key, value in table.items()}
+        try:
+            return kind(**values)
+        except DecodeError as refused:
+            raise DecodeError(_path(where, refused.where), refused.why) from None
+
+    def _float(self, value: Any, where: str) -> float:
+        """An integer is a float, too, unless it is larger than the largest; a bool is not."""
+        if self.complete and isinstance(value, str) and value in _INFINITE:
+            return _INFINITE[value]
+        if type(value) is not int:
+            return _expect(float, value, where)
+        try:
+            return float(value)
+        except OverflowError:
+            raise DecodeError(where, f"must be a number, not {value!r:.60}") from None
 
 
-def _plain(hint: type, value: object, where: str) -> object:
-    """A scalar of exactly the hinted type; an integer is also accepted as a float, and a bool is not a number."""
-    if hint is float and type(value) is int:
-        return float(value)
-    if type(value) is not hint:
-        raise DecodeError(where, f"must be {_KINDS[hint]}, not {value!r}")
+def _one_of(value: Any, allowed: Sequence[Any], where: str) -> Any:
+    if value not in allowed:
+        raise DecodeError(where, f"must be one of {', '.join(map(str, allowed))}, not {value!r:.60}")
+    return value
+
+
+def _expect(kind: type[T], value: Any, where: str) -> T:
+    """`value` if its type is exactly `kind`; a bool is no whole number."""
+    if type(value) is not kind:
+        raise DecodeError(where, f"must be {_KINDS[kind]}, not {value!r:.60}")
     return value

@@ -22,7 +22,7 @@ from typing import Any, Final
 from gates.contracts import strict_json
 from gates.contracts.numerics import Numerics
 from gates.contracts.verdict import ControlResult, Decision, GateResult, Verdict
-from gates.report.codec import CodecError, canonical, decode, decode_all, encode
+from gates.report.codec import CodecError, canonical, decode, encode
 from gates.report.statement import (
     BesideResult,
     CaseFailure,
@@ -177,16 +177,16 @@ def _statement(predicate: Mapping[str, Any]) -> Statement:
         harness=decode(Harness, notes["harness"], "harness"),
         host=decode(Mapping[str, str], notes["host"], "host"),
         decision=_decision(predicate),
-        tallies=decode_all(GateTally, predicate["tallies"], "tallies"),
-        failures=decode_all(CaseFailure, predicate["failures"], "failures"),
-        distributions=decode_all(Distribution, predicate["distributions"], "distributions"),
+        tallies=decode(tuple[GateTally, ...], predicate["tallies"], "tallies"),
+        failures=decode(tuple[CaseFailure, ...], predicate["failures"], "failures"),
+        distributions=decode(tuple[Distribution, ...], predicate["distributions"], "distributions"),
         samples=_samples(predicate["samples"]),
         created=decode(str, predicate["timeCreated"], "timeCreated"),
         expires=decode(str | None, predicate["expires"], "expires"),
-        ancestors=decode_all(ModelIdentity, predicate["ancestors"], "ancestors"),
-        data=decode_all(Pinned, predicate["data"], "data"),
-        speed=tuple(decode_all(str, predicate["speed"], "speed")),
-        beside=decode_all(BesideResult, predicate.get("beside", []), "beside"),
+        ancestors=decode(tuple[ModelIdentity, ...], predicate["ancestors"], "ancestors"),
+        data=decode(tuple[Pinned, ...], predicate["data"], "data"),
+        speed=decode(tuple[str, ...], predicate["speed"], "speed"),
+        beside=decode(tuple[BesideResult, ...], predicate.get("beside", []), "beside"),
     )
 
 
@@ -201,15 +201,15 @@ def _arm(notes: Mapping[str, Any], model: str, engine: str, numerics: str) -> Co
 def _decision(predicate: Mapping[str, Any]) -> Decision:
     return Decision(
         verdict=decode(Verdict, predicate["verdict"], "verdict"),
-        gates=decode_all(GateResult, predicate["gates"], "gates"),
-        controls=decode_all(ControlResult, predicate["controls"], "controls"),
-        reasons=decode_all(str, predicate["reasons"], "reasons"),
+        gates=decode(tuple[GateResult, ...], predicate["gates"], "gates"),
+        controls=decode(tuple[ControlResult, ...], predicate["controls"], "controls"),
+        reasons=decode(tuple[str, ...], predicate["reasons"], "reasons"),
     )
 
 
 def _samples(part: Mapping[str, Any]) -> SampleIndex:
     return SampleIndex(
-        f"sha256:{part['digest']['sha256']}", decode_all(SampleEntry, part["lines"], "samples")
+        f"sha256:{part['digest']['sha256']}", decode(tuple[SampleEntry, ...], part["lines"], "samples")
     )
 
 

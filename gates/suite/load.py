@@ -29,7 +29,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -39,6 +39,7 @@ from jsonschema import Draft202012Validator, SchemaError
 from gates.contracts import strict_json
 from gates.contracts.case import Case, Sampling, Suite
 from gates.contracts.errors import SuiteError
+from gates.decode.decoder import DecodeError, decode, read, require_between
 from gates.decode.toml_file import TomlFiles
 from gates.suite.expect import REQUIRED_FIELDS, problems
 from gates.suite.normalize import normalize
@@ -46,9 +47,6 @@ from gates.suite.normalize import normalize
 FILES: Final = TomlFiles("suite", Path(__file__).parents[1] / "suites", SuiteError)
 shipped: Final = FILES.shipped
 
-_HEAD: Final = {"name": str, "version": int, "description": str, "cases": list, "sampling": dict}
-_MAY: Final = {"systems": dict, "tools": dict, "tools_file": str}
-_KIND_NAMES: Final = {str: "text", int: "whole number", list: "list", dict: "table"}
 _RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "temperature": (0, 2), "top_p": (0, 1), "top_k": (-1, 10**6), "min_p": (0, 1),
     "repetition_penalty": (0.01, 2), "presence_penalty": (-2, 2), "frequency_penalty": (-2, 2),
@@ -71,6 +69,30 @@ _MESSAGE_KEYS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
+class _Head:
+    """The TOML file."""
+
+    name: str
+    version: int
+    description: str
+    cases: tuple[str, ...]
+    sampling: Mapping[str, Any]
+    systems: Mapping[str, str] = field(default_factory=dict)
+    tools: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    tools_file: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.cases:
+            raise DecodeError("cases", "must name at least one JSONL file beside it")
+        for name, system in self.systems.items():
+            if not system.strip():
+                raise DecodeError(f"systems.{name}", "must be a text that is not empty")
+        for name, members in self.tools.items():
+            if not members:
+                raise DecodeError(f"tools.{name}", "must be a list of tool names")
+
+
+@dataclass(frozen=True, slots=True)
 class SuiteDefinitions:
     """System prompts and tool sets that cases refer to by name."""
 
@@ -81,18 +103,15 @@ class SuiteDefinitions:
 def load_suite(name_or_path: str | Path) -> Suite:
     """A shipped suite by name, or any suite by the path of its .toml file. Raises SuiteError."""
     path = FILES.path(name_or_path)
-    head = _head(FILES.text(path), str(path))
-    sampling = _sampling(head["sampling"], f"{path}: sampling")
-    cases = _cases(path, head, _definitions(path, head))
+    try:
+        head = read(_Head, FILES.table(FILES.text(path), str(path)))
+        sampling = _sampling(head.sampling)
+    except DecodeError as refused:
+        raise SuiteError(f"{path}: {refused}") from None
+    cases = _cases(path, head.cases, _definitions(path, head))
     _check_distinct(cases, str(path))
-    return Suite(
-        name=head["name"],
-        version=head["version"],
-        description=head["description"].strip(),
-        sampling=sampling,
-        cases=cases,
-        digest=digest_of(sampling, cases),
-    )
+    digest = digest_of(sampling, cases)
+    return Suite(head.name, head.version, head.description.strip(), sampling, cases, digest)
 
 
 def digest_of(sampling: Sampling, cases: Iterable[Case]) -> str:
@@ -118,54 +137,23 @@ def _canonical(value: object) -> str:
 # -------------------------------------------------------------------------------------------- head
 
 
-def _head(text: str, where: str) -> dict[str, Any]:
-    head = FILES.table(text, where)
-    known = _HEAD | _MAY
-    for problem, names in (("unknown", head.keys() - known.keys()), ("missing", _HEAD.keys() - head.keys())):
-        if names:
-            raise SuiteError(f"{where}: {problem} key {', '.join(sorted(names))}")
-    for key, value in head.items():
-        if type(value) is not known[key]:
-            raise SuiteError(f"{where}: {key} must be a {_KIND_NAMES[known[key]]}")
-    for key in ("systems", "tools"):
-        head.setdefault(key, {})
-    if not head["cases"] or not all(isinstance(name, str) for name in head["cases"]):
-        raise SuiteError(f"{where}: cases must name at least one JSONL file beside it")
-    return head
-
-
-def _sampling(table: Mapping[str, Any], where: str) -> Sampling:
+def _sampling(table: Mapping[str, Any]) -> Sampling:
     """The sampling table. Every parameter is required: a missing one would be left to the engine's default."""
-    names = {field.name: field.type for field in fields(Sampling)}
-    for problem, odd in (("unknown", table.keys() - names.keys()), ("missing", names.keys() - table.keys())):
-        if odd:
-            raise SuiteError(f"{where}: {problem} key {', '.join(sorted(odd))}")
-    for key, value in table.items():
-        low, high = _RANGES[key]
-        whole = names[key] == "int"
-        if type(value) not in ((int,) if whole else (int, float)) or not low <= value <= high:
-            kind = "whole number" if whole else "number"
-            raise SuiteError(f"{where}.{key} must be a {kind} from {low:g} to {high:g}, not {value!r}")
-    values: dict[str, Any] = {k: v if names[k] == "int" else float(v) for k, v in table.items()}
-    return Sampling(**values)
+    sampling: Sampling = decode(Sampling, table, "sampling")
+    for key, (low, high) in _RANGES.items():
+        require_between(f"sampling.{key}", getattr(sampling, key), low, high)
+    return sampling
 
 
-def _definitions(path: Path, head: Mapping[str, Any]) -> SuiteDefinitions:
+def _definitions(path: Path, head: _Head) -> SuiteDefinitions:
     """The named system prompts and tool sets."""
-    where = str(path)
-    for name, system in head["systems"].items():
-        if not isinstance(system, str) or not system.strip():
-            raise SuiteError(f"{where}: systems.{name} must be a text that is not empty")
-    tools = _tools(path.parent / head["tools_file"]) if "tools_file" in head else {}
-    sets = {}
-    for name, members in head["tools"].items():
-        if not isinstance(members, list) or not members:
-            raise SuiteError(f"{where}: tools.{name} must be a list of tool names")
+    tools = _tools(path.parent / head.tools_file) if head.tools_file else {}
+    for name, members in head.tools.items():
         for member in members:
             if member not in tools:
-                raise SuiteError(f"{where}: tools.{name}: {member!r} is not in {head.get('tools_file')}")
-        sets[name] = tuple(tools[member] for member in members)
-    return SuiteDefinitions({name: text.strip() for name, text in head["systems"].items()}, sets)
+                raise SuiteError(f"{path}: tools.{name}: {member!r} is not in {head.tools_file}")
+    sets = {name: tuple(tools[member] for member in members) for name, members in head.tools.items()}
+    return SuiteDefinitions({name: text.strip() for name, text in head.systems.items()}, sets)
 
 
 def _tools(path: Path) -> dict[str, Mapping[str, Any]]:
@@ -183,8 +171,8 @@ def _tools(path: Path) -> dict[str, Mapping[str, Any]]:
 # ------------------------------------------------------------------------------------------- cases
 
 
-def _cases(path: Path, head: Mapping[str, Any], definitions: SuiteDefinitions) -> tuple[Case, ...]:
-    cases = [case for name in head["cases"] for case in _file(path.parent / name, definitions)]
+def _cases(path: Path, files: Iterable[str], definitions: SuiteDefinitions) -> tuple[Case, ...]:
+    cases = [case for name in files for case in _file(path.parent / name, definitions)]
     if not cases:
         raise SuiteError(f"{path}: has no case; a suite that asks nothing passes nothing")
     return tuple(cases)

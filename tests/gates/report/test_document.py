@@ -98,7 +98,7 @@ EDITS: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
     ("an unknown key", lambda d: d["predicate"].update(note="x"), "statement.predicate.note"),
     ("a lost part", lambda d: d["predicate"].pop("gates"), "lacks a part"),
     ("a lost descriptor", lambda d: d["predicate"]["configuration"].pop(), "lacks a part"),
-    ("a verdict of none", lambda d: d["predicate"].update(verdict="maybe"), "verdict must be one of"),
+    ("a verdict of none", lambda d: d["predicate"].update(verdict="maybe"), "verdict: must be one of"),
     ("a wrong count", lambda d: d["predicate"]["samples"].update(count=1), "samples.count"),
     ("a time of no form", lambda d: d["predicate"].update(timeCreated="2026-11-21 09:30"), "no time of the form"),
     ("a month of one digit", lambda d: d["predicate"].update(timeCreated="2026-1-21T09:30:15Z"), "no time of the form"),
