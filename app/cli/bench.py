@@ -249,7 +249,7 @@ async def _measure(
     """Send all requests; their readings."""
     from deploy.profiles import matrix
     from gates.contracts.sample import LATENCY_PREFIX
-    from gates.run.latency_readings import CacheLimits, latency_readings
+    from gates.run.latency_readings import latency_readings
     from gates.run.progress import make_progress
     from gates.run.runner import LATENCY_PACE
     from gates.run.runner import run as ask
@@ -268,7 +268,7 @@ async def _measure(
                     up[name] = await pool.bring(name)
                 targets = {arm: up[engine] for arm, engine in names.items()}
                 await ask(phase, targets, book, pace=LATENCY_PACE, progress=make_progress("timing"))
-            return latency_readings(book.samples(), limits=CacheLimits(silent=True))
+            return latency_readings(book.samples(), cache_unsaid=True)
 
 
 # ---------------------------------------------------------------------------------------------- show

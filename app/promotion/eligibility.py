@@ -82,15 +82,6 @@ def check(facts: EligibilityFacts, waived: Collection[str] = ()) -> EffectEviden
     return _evidence(facts, opened) | ({"waived": waivers} if waivers else {})
 
 
-def refusal(facts: EligibilityFacts, waived: Collection[str] = ()) -> FailureReason | None:
-    """Why the candidate is not eligible; None: it is."""
-    try:
-        check(facts, waived)
-    except RefusalError as refused:
-        return refused.fault
-    return None
-
-
 def refusal_of_rollback(
     candidate: str, previous: Alias | None, known: KnownEngine | None, revocations: Iterable[Revocation]
 ) -> FailureReason | None:

@@ -555,11 +555,6 @@ class OperationState:
         return self.phase in FINAL
 
     @property
-    def is_cancellable(self) -> bool:
-        """Whether Cancel is a legal event: before the switch, and while nothing else has gone wrong."""
-        return (self.phase, Cancel) in TABLE
-
-    @property
     def effect(self) -> Effect | None:
         """The effect to run next; None if only an event from outside leads on."""
         remaining = effects(self.plan, self.phase, self.outcome)

@@ -12,10 +12,10 @@ MODEL: Final = 'model=~"$model"'
 WINDOW: Final = "$__rate_interval"
 
 
-def quantile(q: float, histogram: str, *by: str, chosen: str = CHOSEN) -> str:
+def quantile(q: float, histogram: str, *by: str) -> str:
     """The `q` quantile of a histogram, for each combination of the labels `by`."""
     labels = ", ".join(("le", *by))
-    return f"histogram_quantile({q}, sum by ({labels}) (rate({histogram}_bucket{{{chosen}}}[{WINDOW}])))"
+    return f"histogram_quantile({q}, sum by ({labels}) (rate({histogram}_bucket{{{CHOSEN}}}[{WINDOW}])))"
 
 
 def buckets(histogram: str) -> str:
@@ -27,5 +27,5 @@ def per_second(counter: str, *by: str, chosen: str = CHOSEN) -> str:
     return f"sum by ({', '.join(by)}) (rate({counter}{{{chosen}}}[{WINDOW}]))"
 
 
-def per_minute(counter: str, *by: str, chosen: str = CHOSEN) -> str:
-    return f"60 * {per_second(counter, *by, chosen=chosen)}"
+def per_minute(counter: str, *by: str) -> str:
+    return f"60 * {per_second(counter, *by)}"

@@ -14,10 +14,10 @@ from gates.contracts.sample import BASELINE, CANDIDATE, Sample
 from gates.detect.answers import find_wrong_answer
 from gates.detect.toolcall import find_mismatch
 from gates.reply.reply import Reply, read_reply
+from gates.report.collectors import one_line
 from gates.report.statement import BesideLoss, BesideTally
 from gates.stats.paired import tango
 
-MAX_WHY = 200
 MAX_LOSSES = 20
 
 Outcomes = Mapping[str, Mapping[str, str]]
@@ -54,7 +54,7 @@ def outcomes(cases: Iterable[Case], samples: Iterable[Sample]) -> dict[str, dict
     for sample in samples:
         if sample.key.case in known and sample.fault is None:
             case = known[sample.key.case]
-            found[case.id][sample.key.arm] = _one_line(fault(case, read_reply(sample)))
+            found[case.id][sample.key.arm] = one_line(fault(case, read_reply(sample)))
     return {name: arms for name, arms in found.items() if arms}
 
 
@@ -82,8 +82,3 @@ def losses(found: Outcomes) -> tuple[BesideLoss, ...]:
         if arms.get(CANDIDATE) and arms.get(BASELINE) == ""
     )
     return tuple(lost)[:MAX_LOSSES]
-
-
-def _one_line(text: str) -> str:
-    line = " ".join(text.encode("utf-8", "replace").decode().split())
-    return line if len(line) <= MAX_WHY else line[: MAX_WHY - 1] + "…"

@@ -23,8 +23,6 @@ from gates.detect.markdown import find_markdown
 from gates.detect.rawcall import find_raw_calls
 from gates.detect.refusal import find_refusal
 
-FORMS: Final = ("declines", "answer", "says")
-
 # A request that cannot be met is also declined by saying what is not known, or what is missing.
 _NOT_KNOWN: Final = (
     re.compile(r"\bI \w+ can(?:['’]t|not)\b", re.IGNORECASE),

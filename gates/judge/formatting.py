@@ -84,8 +84,8 @@ def join_names(names: Sequence[str], most: int = 3) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """A number and its noun."""
-    return f"{count} {noun}" + ("" if count == 1 else "s")
+    """A number and its noun: 2 rules, 1 rule."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def undecided_clause(tier: Tier, until: str) -> str:

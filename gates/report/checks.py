@@ -51,23 +51,19 @@ def refuse(code: Code, message: str) -> ReportError:
     return ReportError(code, message)
 
 
-def signature(envelope: Envelope, trusted: Mapping[str, Ed25519PublicKey], need: int = 1) -> tuple[str, ...]:
-    """The ids of the trusted keys that signed, at least `need` of them."""
-    found = signers(envelope, trusted)
-    if len(found) >= need:
+def signature(envelope: Envelope, trusted: Mapping[str, Ed25519PublicKey]) -> tuple[str, ...]:
+    """The ids of the trusted keys that signed, at least one."""
+    if found := signers(envelope, trusted):
         return found
     if not envelope.signatures:
         raise refuse("report_signature", "the report is not signed")
     if any(s.keyid in trusted for s in envelope.signatures):
-        raise refuse("report_signature", _signature_problem(len(found), need))
+        raise refuse(
+            "report_signature",
+            "the signature does not fit what it signs; the report was changed after it was signed",
+        )
     by = envelope.signatures[0].keyid
     raise refuse("report_signature", f"signed by {by:.80}, a key that is not trusted here")
-
-
-def _signature_problem(found: int, need: int) -> str:
-    if found:
-        return f"{found} trusted signature(s); {need} are needed"
-    return "the signature does not fit what it signs; the report was changed after it was signed"
 
 
 def age(statement: Statement, now: datetime, max_age_days: float | None) -> timedelta:

@@ -32,15 +32,15 @@ def tallies(results: Mapping[str, Iterable[CaseResult]]) -> tuple[GateTally, ...
 def failures(results: Mapping[str, Iterable[CaseResult]]) -> tuple[CaseFailure, ...]:
     """Every case that was not ok, with its evidence on one line of at most `MAX_WHY` characters."""
     return tuple(
-        CaseFailure(case.gate, arm, case.case, case.outcome, case.named, _one_line(case.why))
+        CaseFailure(case.gate, arm, case.case, case.outcome, case.named, one_line(case.why))
         for arm, cases in results.items()
         for case in cases
         if case.outcome != "ok"
     )
 
 
-def _one_line(text: str) -> str:
-    # Evidence quotes a model's output, which may not be valid UTF-8.
+def one_line(text: str) -> str:
+    """Evidence on one line of at most `MAX_WHY` characters. It quotes a model's output, which may not be valid UTF-8."""
     line = " ".join(text.encode("utf-8", "replace").decode().split())
     return line if len(line) <= MAX_WHY else line[: MAX_WHY - 1] + "…"
 

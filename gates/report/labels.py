@@ -10,7 +10,7 @@ from typing import Final
 
 from gates.contracts.sample import BASELINE, CANDIDATE
 from gates.contracts.verdict import GateResult, Verdict
-from gates.judge.formatting import Rounding, format_number, percent, points
+from gates.judge.formatting import Rounding, format_number, percent, plural, points
 from gates.report.statement import BesideResult, BesideTally, GateTally, Statement
 
 TITLES: Final = {
@@ -72,12 +72,10 @@ def headline(statement: Statement) -> str:
         new, old = (f"{model.name} ({model.format})" for model in models)
     match statement.verdict:
         case Verdict.PASS:
-            return f"{new} may take over from {old}: all {count_noun(len(deciding), 'deciding rule')} passed."
+            return f"{new} may take over from {old}: all {plural(len(deciding), 'deciding rule')} passed."
         case Verdict.FAIL:
             failed = sum(gate.verdict is Verdict.FAIL for gate in deciding)
-            return (
-                f"{new} must not take over: {failed} of {count_noun(len(deciding), 'deciding rule')} failed."
-            )
+            return f"{new} must not take over: {failed} of {plural(len(deciding), 'deciding rule')} failed."
         case Verdict.INCONCLUSIVE:
             return f"It is not known whether {new} may take over: {_why_inconclusive(statement, deciding)}."
 
@@ -88,10 +86,10 @@ def _why_inconclusive(statement: Statement, deciding: list[GateResult]) -> str:
     parts = []
     if opened:
         parts.append(
-            f"{opened} of {count_noun(len(deciding), 'deciding rule')} {'is' if opened == 1 else 'are'} undecided"
+            f"{opened} of {plural(len(deciding), 'deciding rule')} {'is' if opened == 1 else 'are'} undecided"
         )
     if broken:
-        parts.append(f"{count_noun(broken, 'control')} did not give the expected result")
+        parts.append(f"{plural(broken, 'control')} did not give the expected result")
     return " and ".join(parts) or "the run is incomplete"
 
 
@@ -106,12 +104,7 @@ def reasons(statement: Statement) -> list[tuple[str, str]]:
     parted = (reason.partition(": ") for reason in found[:REASONS])
     said = [(title(a), sentence(c)) if a in names else ("", sentence(a + b + c)) for a, b, c in parted]
     more = len(found) - len(said)
-    return [*said, ("", f"And {count_noun(more, 'more reason')}, below.")] if more > 0 else said
-
-
-def count_noun(n: int, noun: str) -> str:
-    """A number and its noun: 2 rules, 1 rule."""
-    return f"{n:,} {noun}" + ("" if n == 1 else "s")
+    return [*said, ("", f"And {plural(more, 'more reason')}, below.")] if more > 0 else said
 
 
 # --------------------------------------------------------------------------------------- numbers
@@ -254,5 +247,5 @@ def beside_notes(result: BesideResult) -> list[str]:
         why = f" ({result.note})" if result.note else ""
         notes.append(f"{result.name}: {asked} of {result.cases} cases have an answer of both{why}")
     if result.skipped:
-        notes.append(f"{result.name}: {count_noun(result.skipped, 'line')} cannot be judged here")
+        notes.append(f"{result.name}: {plural(result.skipped, 'line')} cannot be judged here")
     return notes

@@ -26,7 +26,7 @@ from gates.judge.score import ScoredSamples, score
 from gates.policy.policy import METRICS
 from gates.run.calibrate import calibrate
 from gates.run.gate_job import GateJob
-from gates.run.latency_readings import CacheLimits, LatencyReading, latency_readings, timings, void_summary
+from gates.run.latency_readings import LatencyReading, latency_readings, timings, void_summary
 from gates.run.latency_schedule import Schedule, phases, prompts_needed
 from gates.run.planned_request import PlannedRequest
 from gates.run.progress import RunProgress
@@ -126,8 +126,7 @@ def judge(job: GateJob, store: SampleStore) -> JobResult:
     """Score and decide from the samples alone."""
     tokens = {arm: side.tokens for arm, side in job.served_models.items()}
     scored = score(job.policy, job.suite, store.samples(), tokens)
-    limits = CacheLimits(silent=job.policy.speed.cache_unsaid)
-    readings = latency_readings(store.samples(), limits=limits)
+    readings = latency_readings(store.samples(), cache_unsaid=job.policy.speed.cache_unsaid)
     lineage = same_lineage(job.candidate.artefact, job.baseline.artefact, job.known)
     measurements = Measurements(
         suite=job.suite,

@@ -10,7 +10,7 @@ cached tokens does not fit the regime is void.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import median
@@ -29,20 +29,9 @@ CACHE_UNKNOWN: Final = (
 MIN_DECODE_TOKENS: Final = 16
 MIN_DECODE_READS: Final = 4
 """Shorter replies, or those that arrived in very few reads, have no meaningful decode rate."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CacheLimits:
-    """Which share of a prompt may, or must, come from the prefix cache for a reply to count.
-
-    Replies of an engine that does not report cached tokens are void, unless `silent` allows them. The salt
-    of a cold request is not proof enough: it is derived from the seed, so a second run against the same
-    vLLM, or a request repeated after a crash, finds what the first one cached.
-    """
-
-    cold_most: float = 0.05
-    steady_least: float = 0.5
-    silent: bool = False
+COLD_MOST: Final = 0.05
+STEADY_LEAST: Final = 0.5
+"""Which share of a prompt may, or must, come from the prefix cache for a reply to count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +61,18 @@ class LatencyReading:
         return (slot.case, slot.bucket, slot.regime, slot.block, slot.round)
 
 
-def latency_readings(
-    samples: Iterable[Sample],
-    *,
-    limits: CacheLimits = CacheLimits(),
-) -> tuple[LatencyReading, ...]:
-    """The readings of all latency samples among these, in order."""
+def latency_readings(samples: Iterable[Sample], *, cache_unsaid: bool = False) -> tuple[LatencyReading, ...]:
+    """The readings of all latency samples among these, in order.
+
+    Replies of an engine that does not report cached tokens are void, unless `cache_unsaid`. The salt of a
+    cold request is not proof enough: it is derived from the seed, so a second run against the same vLLM, or
+    a request repeated after a crash, finds what the first one cached.
+    """
     readings = (sample for sample in samples if sample.key.arm.startswith(LATENCY_PREFIX))
-    return tuple(_reading(sample, limits) for sample in readings)
+    return tuple(_reading(sample, cache_unsaid) for sample in readings)
 
 
-def _reading(sample: Sample, limits: CacheLimits) -> LatencyReading:
+def _reading(sample: Sample, cache_unsaid: bool) -> LatencyReading:
     slot, reply = slot_of(sample.key.case, sample.key.repeat), read_reply(sample)
     arm, clocks, failed = sample.key.arm.removeprefix(LATENCY_PREFIX), reply.clocks, _failure(sample, reply)
     if failed:
@@ -97,7 +87,7 @@ def _reading(sample: Sample, limits: CacheLimits) -> LatencyReading:
         prompt_tokens=reply.prompt_tokens,
         cached_tokens=reply.cached_tokens,
         thought=thought,
-        void=_void_reason(reply, slot.regime, limits),
+        void=_void_reason(reply, slot.regime, cache_unsaid),
     )
 
 
@@ -110,14 +100,14 @@ def _failure(sample: Sample, reply: Reply) -> str:
     return "" if reply.clocks.visible is not None else "nothing was said"
 
 
-def _void_reason(reply: Reply, regime: str, limits: CacheLimits) -> str:
+def _void_reason(reply: Reply, regime: str, cache_unsaid: bool) -> str:
     """Why a reply does not belong to its regime; "" if it does."""
     if reply.cached_tokens is None or not reply.prompt_tokens:
-        return "" if limits.silent else CACHE_UNKNOWN
+        return "" if cache_unsaid else CACHE_UNKNOWN
     share = reply.cached_tokens / reply.prompt_tokens
-    if regime == "cold" and share > limits.cold_most:
+    if regime == "cold" and share > COLD_MOST:
         return f"{share:.0%} of the prompt was cached, in the cold regime"
-    if regime == "steady" and share < limits.steady_least:
+    if regime == "steady" and share < STEADY_LEAST:
         return f"{share:.0%} of the prompt was cached, in the steady regime"
     return ""
 
@@ -206,27 +196,24 @@ def slope(readings: Sequence[LatencyReading], arm: str, regime: str) -> Slope | 
     """
     points = [
         (reading.prompt_tokens, reading.ttft)
-        for reading in _good(readings, (arm,), regime)
+        for reading in _good(readings, arm, regime)
         if reading.prompt_tokens is not None and reading.ttft is not None
     ]
     slopes = [(y - v) / (x - u) * 1000 for (x, y), (u, v) in combinations(points, 2) if x != u]
     return Slope(arm, median(slopes), len(points)) if slopes else None
 
 
-def differences(
-    readings: Sequence[LatencyReading], arm: str, other: str, regime: str, metric: str = "ttft"
-) -> tuple[float, ...]:
-    """`arm` minus `other` for each pair in which both are good; the gateway's overhead if one of them is
-    measured through it and the other directly.
+def differences(readings: Sequence[LatencyReading], arm: str, other: str, regime: str) -> tuple[float, ...]:
+    """TTFT of `arm` minus that of `other` for each pair in which both are good; the gateway's overhead if one of
+    them is measured through it and the other directly.
     """
     mine, its = (
-        {r.pair: value for r in _good(readings, (name,), regime) if (value := getattr(r, metric)) is not None}
-        for name in (arm, other)
+        {r.pair: r.ttft for r in _good(readings, name, regime) if r.ttft is not None} for name in (arm, other)
     )
     return tuple(value - its[pair] for pair, value in mine.items() if pair in its)
 
 
-def _good(readings: Iterable[LatencyReading], arms: Collection[str], regime: str) -> Iterator[LatencyReading]:
+def _good(readings: Iterable[LatencyReading], arm: str, regime: str) -> Iterator[LatencyReading]:
     for reading in readings:
-        if reading.arm in arms and reading.slot.regime == regime and not (reading.void or reading.failed):
+        if reading.arm == arm and reading.slot.regime == regime and not (reading.void or reading.failed):
             yield reading

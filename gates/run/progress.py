@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import dataclass
 from typing import Final, Protocol, TextIO
 
 from rich.console import Console
@@ -33,21 +34,29 @@ class RunProgress(Protocol):
         """The run has ended or was stopped."""
 
 
-class ProgressCounts:
-    """Counts of a run so far."""
+@dataclass(slots=True)
+class RunCounts:
+    """Counts of a run: `planned` samples, of which `present` were on file before and `asked` are new."""
 
-    def __init__(self) -> None:
-        self.total = self.done = self.asked = self.lost = self.retried = 0
+    planned: int = 0
+    present: int = 0
+    asked: int = 0
+    lost: int = 0
+    retried: int = 0
 
     def add(self, sample: Sample) -> None:
-        self.done += 1
+        """Count a new sample."""
         self.asked += 1
         self.lost += sample.fault is not None
         self.retried += bool(sample.retries)
 
+    @property
+    def done(self) -> int:
+        return self.present + self.asked
+
     def seconds_left(self, elapsed: float) -> float | None:
         """The estimated time left at the rate so far; None before the first sample."""
-        return elapsed / self.asked * (self.total - self.done) if self.asked else None
+        return elapsed / self.asked * (self.planned - self.done) if self.asked else None
 
     def __str__(self) -> str:
         return f"{self.lost} lost, {self.retried} retried"
@@ -58,11 +67,11 @@ class ProgressLines:
 
     def __init__(self, label: str, stream: TextIO | None = None) -> None:
         self._label, self._stream = label, stream or sys.stderr
-        self._counts = ProgressCounts()
+        self._counts = RunCounts()
         self._began = self._shown = 0.0
 
     def start(self, total: int, present: int) -> None:
-        self._counts.total, self._counts.done = total, present
+        self._counts = RunCounts(total, present)
         self._began = self._shown = time.monotonic()
 
     def sample(self, sample: Sample) -> None:
@@ -78,14 +87,16 @@ class ProgressLines:
         left = self._counts.seconds_left(self._shown - self._began)
         ahead = "" if left is None else f", {in_minutes(left)} left"
         counts = self._counts
-        print(f"{self._label}: {counts.done}/{counts.total}, {counts}{ahead}", file=self._stream, flush=True)
+        print(
+            f"{self._label}: {counts.done}/{counts.planned}, {counts}{ahead}", file=self._stream, flush=True
+        )
 
 
 class ProgressBar:
     """A bar with the time left, for a terminal."""
 
     def __init__(self, label: str, stream: TextIO | None = None) -> None:
-        self._counts = ProgressCounts()
+        self._counts = RunCounts()
         self._drawn = 0.0
         self._bar = RichProgress(
             TextColumn("{task.description}"),
@@ -100,7 +111,7 @@ class ProgressBar:
         self._task = self._bar.add_task(label, total=None, start=False, counts="")
 
     def start(self, total: int, present: int) -> None:
-        self._counts.total, self._counts.done = total, present
+        self._counts = RunCounts(total, present)
         self._bar.update(self._task, total=total, completed=present, counts=str(self._counts))
         self._bar.start_task(self._task)
         self._bar.start()

@@ -22,7 +22,7 @@ from gates.contracts.sample import Sample, TransportFault
 from gates.reply.parser import quote
 from gates.run.http import Attempt, RequestTimeouts, TimedClient
 from gates.run.planned_request import PlannedRequest, pending_requests
-from gates.run.progress import RunProgress
+from gates.run.progress import RunCounts, RunProgress
 from gates.run.request import encode_body
 from gates.run.sample_store import SampleStore
 from gates.run.target import Target
@@ -72,17 +72,6 @@ class RequestClient(Protocol):
     async def ask(self, target: Target, body: bytes) -> Attempt:
         """Send a request and read its reply to the end. Errors are recorded in the attempt and never raised."""
         ...
-
-
-@dataclass(slots=True)
-class RunCounts:
-    """Counts of a run: `planned` samples, of which `present` were on file before and `asked` are new."""
-
-    planned: int = 0
-    present: int = 0
-    asked: int = 0
-    lost: int = 0
-    retried: int = 0
 
 
 async def run(
@@ -204,9 +193,7 @@ class _Run:
             return
         await self._writer.write(samples)
         for sample in samples:
-            self._tally.asked += 1
-            self._tally.lost += sample.fault is not None
-            self._tally.retried += bool(sample.retries)
+            self._tally.add(sample)
             if self._progress:
                 self._progress.sample(sample)
 

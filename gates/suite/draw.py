@@ -6,11 +6,20 @@ everybody draws the same, and nobody can draw until the verdict is a good one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from gates.contracts.case import Suite
-from gates.suite.shuffle import seeded_shuffle
+
+
+def seeded_shuffle(seed: str, ids: Iterable[str]) -> list[str]:
+    """The ids in a seeded random order: sorted by the SHA-256 of "<seed> <id>".
+
+    The first of them form stage 1 and the next stage 2. Both stages are then exchangeable, as the
+    operating curve of rule A requires. An id keeps its relative position when others are added or removed.
+    """
+    return sorted(ids, key=lambda name: hashlib.sha256(f"{seed} {name}".encode()).digest())
 
 
 def drawn(suite: Suite, sizes: Mapping[str, int]) -> Suite:

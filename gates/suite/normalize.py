@@ -31,7 +31,3 @@ def normalize(text: str) -> str:
         return _NOT_ASCII_WORD.sub(" ", text.replace("'", "").lower()).strip()
     folded = unicodedata.normalize("NFKC", text).translate(_CHARACTER_MAP).casefold()
     return " ".join(folded.split())
-
-
-def words(text: str) -> list[str]:
-    return normalize(text).split()

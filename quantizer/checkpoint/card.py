@@ -13,8 +13,9 @@ from typing import Any, Final
 
 from gates.artefact.manifest import Artefact
 from gates.contracts.verdict import GateResult, Verdict
+from gates.judge.formatting import plural
 from gates.report.checks import artefact as must_be_about
-from gates.report.labels import MARKS, amount, count_noun, headline, measured, reasons, required, title
+from gates.report.labels import MARKS, amount, headline, measured, reasons, required, title
 from gates.report.markdown import code, escape, fence
 from gates.report.statement import Statement
 
@@ -71,7 +72,7 @@ def _facts(artefact: Artefact) -> str:
         )
         yield (
             "size",
-            f"{sum(file.size for file in artefact.files) / 1e6:,.1f} MB in {count_noun(len(artefact.files), 'file')}",
+            f"{sum(file.size for file in artefact.files) / 1e6:,.1f} MB in {plural(len(artefact.files), 'file')}",
         )
         yield "made", escape(artefact.created)
         if origin.tools:

@@ -30,11 +30,11 @@ from quantizer.checkpoint.shards import (
     Group,
     ShardTensor,
     copy_others,
-    write_json,
     write_weights,
 )
 from quantizer.checkpoint.source import FLOATS, Source
 from quantizer.core.errors import ExportError
+from quantizer.core.json_file import write_object
 from quantizer.layers.linear import FP8Linear, QuantizedLinear, quantized_layers
 from quantizer.nvfp4 import blocks, fp8
 from quantizer.verify.folder import TYPES
@@ -70,7 +70,7 @@ def formats_of(layers: Mapping[str, QuantizedLinear]) -> Formats:
 def write_bf16(model: nn.Module, source: Source, folder: Path, shard_bytes: int = SHARD_BYTES) -> Hashed:
     """Write a BF16 folder with the master weights instead of the quantized ones, as input for a GGUF file."""
     hashed = write_weights(folder, plan_tensors(model, source, {}), shard_bytes)
-    write_json(folder / "config.json", _config(source))
+    write_object(folder / "config.json", _config(source))
     copy_others(source.path, folder)
     return hashed
 
@@ -90,8 +90,8 @@ def write_settings(model: nn.Module, source: Source, folder: Path, formats: Form
     else:
         excluded = excluded_modules(model, source, formats)
         first, second = quant_config(excluded), model_config(excluded)
-    write_json(folder / "hf_quant_config.json", first)
-    write_json(folder / "config.json", _config(source) | {"quantization_config": second})
+    write_object(folder / "hf_quant_config.json", first)
+    write_object(folder / "config.json", _config(source) | {"quantization_config": second})
     copy_others(source.path, folder)
 
 

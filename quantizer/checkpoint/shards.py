@@ -7,11 +7,9 @@ next one is made: sealing the folder reads nothing again.
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
-import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -24,6 +22,8 @@ from torch import Tensor
 from gates.artefact.artefact import Hashed
 from gates.artefact.manifest import MANIFEST
 from quantizer.core.hashed_file import HashedFile
+from quantizer.core.json_file import write_object
+from quantizer.core.safetensors_header import header_text
 from quantizer.verify.folder import INDEX, TYPES
 
 SHARD_BYTES: Final = 4 * 2**30
@@ -97,7 +97,8 @@ class ShardWriter:
         if self._next == 0 or self._turns[self._next - 1][0] != shard:
             self._end()
             self._file = HashedFile(self.folder / _shard_name(shard, len(self._shards)))
-            self._file.write(header(self._shards[shard]))
+            tensors = (one for group in self._shards[shard] for one in group)
+            self._file.write(header_text((one.name, one.dtype, one.shape, one.bytes) for one in tensors))
         assert self._file is not None
         for planned in group:
             left = planned.bytes
@@ -123,7 +124,7 @@ class ShardWriter:
         count = len(self._shards)
         index = {tensor.name: _shard_name(number, count) for number, tensor in tensors}
         total = sum(tensor.bytes for _, tensor in tensors)
-        write_json(
+        write_object(
             self.folder / INDEX,
             {"metadata": {"total_size": total}, "weight_map": dict(sorted(index.items()))},
         )
@@ -145,23 +146,6 @@ def layout(groups: Sequence[Group], shard_bytes: int) -> list[list[Group]]:
     return shards
 
 
-def header(groups: Iterable[Group]) -> bytes:
-    """The beginning of a shard (huggingface/safetensors, README): eight bytes with the length of what follows,
-    little-endian, and a JSON object that is padded with spaces to eight bytes."""
-    entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    end = 0
-    for tensor in (tensor for group in groups for tensor in group):
-        begin, end = end, end + tensor.bytes
-        entries[tensor.name] = {
-            "dtype": tensor.dtype,
-            "shape": list(tensor.shape),
-            "data_offsets": [begin, end],
-        }
-    text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)
-    return struct.pack("<Q", len(text)) + text
-
-
 def copy_others(source: Path, folder: Path) -> None:
     """Copy tokenizer, templates and settings, including subfolders. Links become files. Code, pickles and hidden
     files are not copied."""
@@ -173,10 +157,6 @@ def copy_others(source: Path, folder: Path) -> None:
         if any(fnmatchcase(place.name, pattern) for pattern in COPIED):
             (folder / place).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, folder / place)
-
-
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _shard_name(number: int, count: int) -> str:

@@ -23,13 +23,13 @@ from quantizer.checkpoint.shards import (
     Group,
     ShardTensor,
     copy_others,
-    write_json,
     write_weights,
 )
 from quantizer.checkpoint.source import root_digest_of
 from quantizer.core import cost
 from quantizer.core.atomic_output import atomic_folder
 from quantizer.core.errors import SourceError
+from quantizer.core.json_file import write_object
 from quantizer.nvfp4 import blocks, fp8
 from quantizer.verify.check import load_fp8_layer, load_layer, verify
 from quantizer.verify.folder import Folder, open_folder
@@ -56,7 +56,7 @@ def unpack(path: Path, out: Path, *, now: datetime, shard_bytes: int = SHARD_BYT
     with atomic_folder(out) as work:
         hashed = write_weights(work, _plan(folder, packed), shard_bytes)
         config = {key: value for key, value in folder.config.items() if key != "quantization_config"}
-        write_json(work / "config.json", json.loads(json.dumps(config)))
+        write_object(work / "config.json", json.loads(json.dumps(config)))
         copy_others(path, work)
         return artefact.seal(
             work,

@@ -1,13 +1,16 @@
-"""The header of a safetensors file, read without torch and without its tensors.
+"""The header of a safetensors file, read and written without torch and without its tensors.
 
 The format (huggingface/safetensors, README): eight bytes with the length of the header, little-endian; the header, a
-JSON object of {name: {"dtype", "shape", "data_offsets"}}; the tensors. A header says what a file holds, so a model of
+JSON object of {name: {"dtype", "shape", "data_offsets"}}, padded with spaces to eight bytes; the tensors. A header says what a file holds, so a model of
 any size is described by a few hundred kilobytes, and a sparse file will do.
 """
 
 from __future__ import annotations
 
+import json
 import math
+import struct
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -70,6 +73,18 @@ def read_header(path: Path) -> dict[str, HeaderEntry]:
         }
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise SourceError(f"{path}: its header cannot be read ({error})") from None
+
+
+def header_text(tensors: Iterable[tuple[str, str, Sequence[int], int]]) -> bytes:
+    """The beginning of a file with these tensors (name, type, shape, bytes) in this order, without gaps."""
+    entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, dtype, shape, size in tensors:
+        begin, end = end, end + size
+        entries[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
+    text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text
 
 
 def _entry(part: Any, start: int, most: int) -> HeaderEntry:

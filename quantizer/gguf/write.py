@@ -21,10 +21,10 @@ import torch
 from gguf import GGMLQuantizationType as Type
 from torch import Tensor
 
-from gates.contracts import strict_json
 from quantizer.checkpoint.mtp import inside
 from quantizer.checkpoint.source import by_expert
 from quantizer.core.errors import SourceError
+from quantizer.core.json_file import read_object
 from quantizer.core.pre_tokenizers import LLAMA3, QWEN2, QWEN35
 from quantizer.gguf import ggml, mix
 from quantizer.gguf.arch import Architecture, TensorMapping, add_shape, architecture
@@ -337,7 +337,6 @@ def _file_order(name: str) -> tuple[int, str]:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        document: dict[str, Any] = strict_json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise SourceError(f"{path}: cannot be read as JSON ({error})") from None
-    return document
+        return read_object(path)
+    except ValueError as error:
+        raise SourceError(f"{path}: {error}") from None

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from gates.contracts import strict_json
 from quantizer.core.errors import SourceError
 from quantizer.core.expert_names import separate_tensor, unwrapped_name
+from quantizer.core.json_file import read_object
 from quantizer.core.safetensors_header import HeaderEntry, is_file_name, read_header
 from quantizer.layers.selection import DELTANET
 
@@ -24,7 +24,6 @@ NOT_LOADED: Final = ("mtp.", "model.mtp.", "model.visual.", "visual.")
 """Parts that the text model does not load: they are copied from file to file."""
 HEAD: Final = "lm_head.weight"
 EMBEDDING: Final = "model.embed_tokens.weight"
-MAX_JSON: Final = 64 * 2**20
 _INDEX: Final = "model.safetensors.index.json"
 _LAYER: Final = re.compile(r"model\.layers\.(\d+)\.")
 
@@ -227,16 +226,9 @@ def _shards(path: Path) -> list[str]:
 
 def _json(path: Path) -> dict[str, Any]:
     """An object from a JSON file. Raises SourceError."""
+    if not path.exists():
+        raise SourceError(f"{path.parent}: there is no {path.name}; a Hugging Face model folder is needed")
     try:
-        if path.stat().st_size > MAX_JSON:
-            raise ValueError(f"larger than {MAX_JSON >> 20} MiB")
-        document = strict_json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise SourceError(
-            f"{path.parent}: there is no {path.name}; a Hugging Face model folder is needed"
-        ) from None
-    except (ValueError, OSError) as error:
-        raise SourceError(f"{path}: cannot be read as JSON ({error})") from None
-    if not isinstance(document, dict):
-        raise SourceError(f"{path}: must be a JSON object")
-    return document
+        return read_object(path)
+    except ValueError as error:
+        raise SourceError(f"{path}: {error}") from None

@@ -90,6 +90,17 @@ class QuantizationJob:
         chosen = tuple(islice(self.data.samples, samples))
         return list(data_batches.in_order(chosen, self.data.pad, self.recipe.calibrate.batch_tokens))
 
+    def provenance(self) -> Provenance:
+        """What the artefact records of how it was made."""
+        backend = {"modelopt": ["nvidia-modelopt"], "auto_round": ["auto-round"]}
+        mtp = mtp_facts(self.source, trained=self.recipe.train is not None)
+        outcome = self.facts | ({"mtp": mtp} if mtp else {}) | {"data": self.data.facts()} | self.cost.facts()
+        return Provenance(
+            recipe={**recipe_as_json(self.recipe), "outcome": outcome},
+            data_digest=self.data.file_digest,
+            tools=cost.tools(*backend.get(self.recipe.backend, ())),
+        )
+
 
 def run(
     recipe: Recipe,
@@ -127,7 +138,7 @@ def run(
                 format=FORMAT,
                 source=opened,
                 created=now,
-                origin=_origin(job),
+                origin=job.provenance(),
                 hashed=hashed,
             )
     if scores:
@@ -317,17 +328,6 @@ def _mix(job: QuantizationJob, model: nn.Module, plan: LayerPlan) -> None:
         "curve": [knapsack.point_as_json(point, groups) for point in knapsack.curve(groups)],
         "groups": [asdict(group) | {"divergence": round(group.divergence, 6)} for group in groups],
     }
-
-
-def _origin(job: QuantizationJob) -> Provenance:
-    extra = {"modelopt": ["nvidia-modelopt"], "auto_round": ["auto-round"]}.get(job.recipe.backend, [])
-    mtp = mtp_facts(job.source, trained=False)
-    outcome = job.facts | ({"mtp": mtp} if mtp else {}) | {"data": job.data.facts()} | job.cost.facts()
-    return Provenance(
-        recipe={**recipe_as_json(job.recipe), "outcome": outcome},
-        data_digest=job.data.file_digest,
-        tools=cost.tools(*extra),
-    )
 
 
 def _differs(parity: Parity) -> str:

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from gates.artefact.manifest import MANIFEST, Artefact
-from gates.contracts import strict_json
 from quantizer.checkpoint.source import read_manifest, refuse_code, require_config, require_known_type
 from quantizer.core.errors import SourceError
-from quantizer.verify.folder import INDEX, MAX_JSON_BYTES, PICKLES, open_folder
+from quantizer.core.json_file import read_object
+from quantizer.verify.folder import INDEX, PICKLES, open_folder
 
 CONFIG: Final = "config.json"
 QUANT: Final = "hf_quant_config.json"
@@ -114,16 +114,11 @@ def _documents(path: Path) -> dict[str, Document]:
     return {name: _read(path / name) for name in DOCUMENTS if (path / name).is_file()}
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> Document:
     try:
-        if path.stat().st_size > MAX_JSON_BYTES:
-            raise ValueError(f"larger than {MAX_JSON_BYTES >> 20} MiB")
-        document = strict_json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
-        raise SourceError(f"{path}: cannot be read as JSON ({error})") from None
-    if not isinstance(document, dict):
-        raise SourceError(f"{path}: must be a JSON object")
-    return document
+        return read_object(path)
+    except ValueError as error:
+        raise SourceError(f"{path}: {error}") from None
 
 
 def _check(path: Path, documents: Mapping[str, Document]) -> None:

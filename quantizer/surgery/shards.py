@@ -1,20 +1,16 @@
 """Rewrite safetensors files, copying byte ranges, so that memory stays small for any model.
 
-The format (huggingface/safetensors, README): eight bytes with the length of the header, little-endian; the header,
-a JSON object of {name: {"dtype", "shape", "data_offsets"}}, padded with spaces to eight bytes; the tensors without
-gaps. Tensors are sorted as that library sorts them, wide types first, so that each begins at a multiple of its
+Tensors are sorted as huggingface/safetensors sorts them, wide types first, so that each begins at a multiple of its
 size.
 """
 
 from __future__ import annotations
 
-import json
 import math
-import struct
 from collections.abc import Mapping
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
 import torch
 from safetensors import safe_open
@@ -22,7 +18,8 @@ from safetensors import safe_open
 from gates.artefact.artefact import Hashed
 from quantizer.core.errors import SourceError
 from quantizer.core.hashed_file import HashedFile
-from quantizer.core.safetensors_header import SIZES, read_header
+from quantizer.core.json_file import write_object
+from quantizer.core.safetensors_header import SIZES, header_text, read_header
 from quantizer.surgery.checkpoint import OutputTensor
 from quantizer.verify.folder import INDEX
 
@@ -42,7 +39,7 @@ def write_shards(source: Path, target: Path, parts: Mapping[str, OutputTensor]) 
     if (source / INDEX).is_file():
         index = {name: part.shard for name, part in sorted(parts.items())}
         document = {"metadata": {"total_size": total}, "weight_map": index}
-        (target / INDEX).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        write_object(target / INDEX, document)
     return {shard: flushed.result() for shard, (_, flushed) in written.items()}
 
 
@@ -51,19 +48,13 @@ def _write_shard(
 ) -> tuple[int, Future[tuple[int, str]]]:
     """Write one shard. Returns the bytes of its tensors, and size and digest of the file once it is on the disk."""
     order = sorted(parts, key=lambda name: (-_size(name, parts[name]), name))
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    end = 0
-    for name in order:
-        part = parts[name]
-        begin, end = end, end + math.prod(part.shape) * _size(name, part)
-        header[name] = {"dtype": part.dtype, "shape": list(part.shape), "data_offsets": [begin, end]}
+    sizes = {name: math.prod(parts[name].shape) * _size(name, parts[name]) for name in order}
     ranges = read_header(source / shard)
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)
+    header = header_text((name, parts[name].dtype, parts[name].shape, sizes[name]) for name in order)
     file = HashedFile(target / shard)
     try:
         with (source / shard).open("rb") as held:
-            file.write(struct.pack("<Q", len(text)) + text)
+            file.write(header)
             for name in order:
                 part = parts[name]
                 if part.scale is None:
@@ -73,7 +64,7 @@ def _write_shard(
     except BaseException:
         file.abandon()
         raise
-    return end, file.finish()
+    return sum(sizes.values()), file.finish()
 
 
 def _size(name: str, part: OutputTensor) -> int:

@@ -22,11 +22,9 @@ from torch import nn
 
 from gates.artefact import artefact
 from gates.artefact.artefact import Hashed
-from gates.artefact.manifest import Artefact, Provenance
+from gates.artefact.manifest import Artefact
 from quantizer.checkpoint.export import seal, write_bf16, write_nvfp4
-from quantizer.checkpoint.mtp import mtp_facts
 from quantizer.checkpoint.source import Source, load_model, open_source, skeleton
-from quantizer.core import cost
 from quantizer.core.atomic_output import atomic_folder, check_available
 from quantizer.core.errors import RecipeError
 from quantizer.data.dataset import Dataset, load_dataset
@@ -197,7 +195,7 @@ def _place(
             format=format,
             source=job.source,
             created=now,
-            origin=_origin(job),
+            origin=job.provenance(),
             hashed=hashed,
         )
 
@@ -226,16 +224,6 @@ def _about(job: QuantizationJob) -> dict[str, Any]:
         "data": job.data.digest,
         "device": job.device.partition(":")[0],
     }
-
-
-def _origin(job: QuantizationJob) -> Provenance:
-    mtp = mtp_facts(job.source, trained=True)
-    outcome = job.facts | ({"mtp": mtp} if mtp else {}) | {"data": job.data.facts()} | job.cost.facts()
-    return Provenance(
-        recipe={**recipe_as_json(job.recipe), "outcome": outcome},
-        data_digest=job.data.file_digest,
-        tools=cost.tools(),
-    )
 
 
 def _summary(data: Dataset) -> str:

@@ -16,14 +16,13 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from gates.contracts import strict_json
 from quantizer.core.errors import SourceError
+from quantizer.core.json_file import read_object
 from quantizer.core.safetensors_header import is_file_name
 from quantizer.verify.report import CheckFinding
 
 INDEX: Final = "model.safetensors.index.json"
 PICKLES: Final = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
-MAX_JSON_BYTES: Final = 64 * 2**20
 PART_BYTES: Final = 64 * 2**20
 """How much of a tensor is mapped into memory at a time."""
 TYPES: Final = {
@@ -183,16 +182,10 @@ def _read_json(reading: _Reading, name: str) -> dict[str, Any]:
     if not path.is_file() or reading.refused(name):
         return {}
     try:
-        if path.stat().st_size > MAX_JSON_BYTES:
-            raise ValueError(f"larger than {MAX_JSON_BYTES >> 20} MiB")
-        document = strict_json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
-        reading.report("bad_json", name, f"cannot be read as JSON: {error}")
+        return read_object(path)
+    except ValueError as error:
+        reading.report("bad_json", name, str(error))
         return {}
-    if not isinstance(document, dict):
-        reading.report("bad_json", name, "must be an object")
-        return {}
-    return document
 
 
 def _read_index(reading: _Reading) -> dict[str, str]:

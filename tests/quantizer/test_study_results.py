@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch", reason="needs the quantizer extra: pip install -e '.[quantizer]'")
 
 from quantizer.experiments.study import __main__ as command
-from quantizer.experiments.study import material, report
+from quantizer.experiments.study import material, report, results
 from quantizer.experiments.study.grid import GRID, RATES
 from quantizer.experiments.study.launch import collect, thin_models
 from quantizer.experiments.study.results import MethodResult, read, recovered, results_folder
@@ -111,7 +111,7 @@ def test_runs_that_are_not_everywhere_are_left_out() -> None:
 def test_the_report_replaces_its_own_part_and_nothing_else(tmp_path: Path) -> None:
     result(tmp_path, "6.8M", 1, {"thin": {"bf16": 1, "default": 9, "qad": 2}})
     page = tmp_path / "README.md"
-    page.write_text(f"Before.\n\n{report.BEGIN}\nold\n{report.END}\n\nAfter.\n")
+    page.write_text(f"Before.\n\n{report.BEGIN}\nold\n{results.END}\n\nAfter.\n")
     report.write(tmp_path)
     first = page.read_text()
     report.write(tmp_path)

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from quantizer.experiments.study import settings_page
+from quantizer.experiments.study import results, settings_page
 from quantizer.experiments.study.grid import Tried
 
 CASES = [{"id": f"c{i}", "group": "fact"} for i in range(40)]
@@ -55,7 +55,7 @@ def test_a_setting_is_compared_over_its_own_cells(tmp_path: Path) -> None:
 def test_the_page_keeps_what_stands_around_the_tables(tmp_path: Path) -> None:
     pack(tmp_path / "settings.tar.xz", seeds=1, partly=0)
     page = tmp_path / "settings.md"
-    page.write_text(f"# Mine\n{settings_page.BEGIN}\nold\n{settings_page.END}\nafter\n")
+    page.write_text(f"# Mine\n{settings_page.BEGIN}\nold\n{results.END}\nafter\n")
     settings_page.write(tmp_path)
     text = page.read_text()
     assert text.startswith("# Mine\n") and text.endswith("\nafter\n") and "old" not in text

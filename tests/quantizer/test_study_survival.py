@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 import pytest
 
 from quantizer.experiments.nano.recipe import ModelShape
-from quantizer.experiments.study import ladder_page
+from quantizer.experiments.study import ladder_page, results
 from quantizer.experiments.study.grid import BASE
 from quantizer.experiments.study.survival import (
     SurvivalCell,
@@ -172,7 +172,7 @@ def test_outside_of_what_was_measured_the_nearest_is_taken() -> None:
 
 def test_the_page_and_the_picture(tmp_path: Path) -> None:
     pack(tmp_path / "ladder.tar.xz", **{f"1.3M-seed{seed}": record(seed) for seed in (1, 2, 3)})
-    (tmp_path / "ladder.md").write_text(f"# Mine\n{ladder_page.BEGIN}\nold\n{ladder_page.END}\nafter\n")
+    (tmp_path / "ladder.md").write_text(f"# Mine\n{ladder_page.BEGIN}\nold\n{results.END}\nafter\n")
     ladder_page.write(tmp_path)
     page = (tmp_path / "ladder.md").read_text()
     assert page.startswith("# Mine\n") and page.endswith("\nafter\n") and "old" not in page

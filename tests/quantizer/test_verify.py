@@ -234,7 +234,7 @@ BROKEN: list[tuple[str, str, Callable[[Path], Any]]] = [
     ("link", FIRST, replace_by_link),
     ("pickle", "pytorch_model.bin", lambda folder: (folder / "pytorch_model.bin").touch()),
     ("bad_json", "config.json", cut("config.json", 0.5)),
-    ("bad_json", "must be an object", lambda folder: (folder / "config.json").write_text("[]")),
+    ("bad_json", "must be a JSON object", lambda folder: (folder / "config.json").write_text("[]")),
     ("bad_json", "hf_quant_config.json", lambda folder: (folder / "hf_quant_config.json").write_bytes(b"\xff")),
     *[("broken_shard", FIRST, cut(FIRST, kept)) for kept in (0, 0.0005, 0.05, 0.5, 0.999)],
     ("broken_shard", SECOND, lambda folder: (folder / SECOND).write_bytes(b"\xff" * 4000)),

@@ -17,8 +17,9 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from quantizer.checkpoint.shards import SHARD_BYTES, Group, ShardTensor, write_json, write_weights
+from quantizer.checkpoint.shards import SHARD_BYTES, Group, ShardTensor, write_weights
 from quantizer.checkpoint.source import from_config
+from quantizer.core.json_file import write_object
 
 NANO: Final = Path(__file__).parents[3] / "models" / "annie-nano-hf"
 TALKING: Final = (
@@ -51,7 +52,7 @@ def write_random(
         for name, one in model.named_parameters()
     ]
     write_weights(folder, groups, shard_bytes)
-    write_json(folder / "config.json", config.to_dict() | {"dtype": "bfloat16"})
+    write_object(folder / "config.json", config.to_dict() | {"dtype": "bfloat16"})
     for name in TALKING:
         shutil.copy(NANO / name, folder)
     return sum(one.numel() for one in model.parameters())

@@ -170,3 +170,15 @@ def _typed(value: str, name: str, key: str, tools: Sequence[dict[str, Any]]) -> 
                 except ValueError:
                     return value
     return value
+
+
+Score = tuple[dict[str, tuple[int, int]], list[tuple[HeldOutCase, ModelReply]]]
+"""The table of scores, and the cases with a wrong reply."""
+
+
+def scored(asked: Sequence[HeldOutCase], replies: Sequence[ModelReply]) -> Score:
+    """Judge a reply to each case."""
+    got = list(zip(asked, replies, strict=True))
+    judged = [judge(case, reply) for case, reply in got]
+    missed = [pair for pair, marks in zip(got, judged, strict=True) if not all(marks.values())]
+    return table(judged), missed

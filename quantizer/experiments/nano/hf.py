@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import torch
@@ -11,6 +10,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import Qwen3ForCausalLM
 
+from quantizer.core.json_file import write_object
 from quantizer.experiments.nano import template
 from quantizer.experiments.nano import tokenizer as bpe
 from quantizer.experiments.nano.recipe import ModelShape
@@ -69,10 +69,6 @@ def write_folder(folder: Path, state: dict[str, Tensor], shape: ModelShape, toke
     save_weights(state, folder / "model.safetensors")
     end, pad = bpe.token_id(tokenizer, bpe.END), bpe.token_id(tokenizer, bpe.PAD)
     generation = {"eos_token_id": [end, pad], "pad_token_id": pad, **GENERATION}
-    _write_json(folder / "config.json", config(shape, tokenizer))
-    _write_json(folder / "generation_config.json", generation)
+    write_object(folder / "config.json", config(shape, tokenizer))
+    write_object(folder / "generation_config.json", generation)
     bpe.save(tokenizer, folder, template.source("hermes"), {"xml": template.source("xml")})
-
-
-def _write_json(path: Path, value: object) -> None:
-    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 from transformers import Qwen3ForCausalLM
 
 from quantizer.experiments.nano import tokenizer as bpe
-from quantizer.experiments.nano.cases import HeldOutCase, ModelReply, judge, read_reply, table
+from quantizer.experiments.nano.cases import HeldOutCase, ModelReply, Score, read_reply, scored
 from quantizer.experiments.nano.template import render
 
 
@@ -49,11 +49,5 @@ def read_tokens(tokenizer: Tokenizer, ids: list[int], case: HeldOutCase, end: in
     return read_reply(tokenizer.decode(kept, skip_special_tokens=False), case, finished)
 
 
-def score(
-    model: Qwen3ForCausalLM, tokenizer: Tokenizer, asked: list[HeldOutCase]
-) -> tuple[dict[str, tuple[int, int]], list[tuple[HeldOutCase, ModelReply]]]:
-    """The table of scores, and the cases with a wrong reply."""
-    got = list(zip(asked, replies(model, tokenizer, asked), strict=True))
-    judged = [judge(case, reply) for case, reply in got]
-    missed = [pair for pair, marks in zip(got, judged, strict=True) if not all(marks.values())]
-    return table(judged), missed
+def score(model: Qwen3ForCausalLM, tokenizer: Tokenizer, asked: list[HeldOutCase]) -> Score:
+    return scored(asked, replies(model, tokenizer, asked))

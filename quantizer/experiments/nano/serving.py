@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from quantizer.experiments.nano.cases import HeldOutCase, ModelReply, judge, table
+from quantizer.experiments.nano.cases import HeldOutCase, ModelReply, Score, scored
 from quantizer.experiments.nano.conversation import ExpectedToolCall
 
 START_SECONDS = 60.0
@@ -125,12 +125,7 @@ def answers(path: Path, asked: list[HeldOutCase]) -> list[ModelReply]:
         return list(pool.map(lambda case: reply_of(post(base, "/v1/chat/completions", request(case))), asked))
 
 
-def score_file(
-    path: Path, asked: list[HeldOutCase]
-) -> tuple[dict[str, tuple[int, int]], list[tuple[HeldOutCase, ModelReply]]]:
-    """The table of scores, and the cases with a wrong reply, of the hermes cases."""
+def score_file(path: Path, asked: list[HeldOutCase]) -> Score:
+    """The score of the hermes cases."""
     asked = [case for case in asked if case.style == "hermes"]
-    got = list(zip(asked, answers(path, asked), strict=True))
-    judged = [judge(case, reply) for case, reply in got]
-    missed = [pair for pair, marks in zip(got, judged, strict=True) if not all(marks.values())]
-    return table(judged), missed
+    return scored(asked, answers(path, asked))

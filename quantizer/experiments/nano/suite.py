@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gates.suite.contamination import NGRAM_WORDS
+from gates.suite.draw import seeded_shuffle
 from gates.suite.normalize import normalize
-from gates.suite.shuffle import seeded_shuffle
 from quantizer.experiments.nano import annie
 from quantizer.experiments.nano.asked import ASKED
 from quantizer.experiments.nano.conversation import Dialogue, DialogueTurn

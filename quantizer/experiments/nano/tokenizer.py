@@ -11,13 +11,13 @@ tool call.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from quantizer.core.json_file import write_object
 from quantizer.core.pre_tokenizers import QWEN2
 
 VOCAB_SIZE = 2048
@@ -72,12 +72,8 @@ def save(tokenizer: Tokenizer, folder: Path, template: str, extra_templates: dic
         "clean_up_tokenization_spaces": False,
         "add_prefix_space": False,
     }
-    _write_json(folder / "tokenizer_config.json", config)
+    write_object(folder / "tokenizer_config.json", config)
     (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
     for name, text in extra_templates.items():
         (folder / "additional_chat_templates").mkdir(exist_ok=True)
         (folder / "additional_chat_templates" / f"{name}.jinja").write_text(text, encoding="utf-8")
-
-
-def _write_json(path: Path, value: object) -> None:
-    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -28,7 +28,7 @@ from quantizer.experiments.nano.template import render
 from quantizer.experiments.study import material
 from quantizer.experiments.study.decode import greedy
 from quantizer.experiments.study.grid import GRID
-from quantizer.experiments.study.results import FACTS, MANNERS, share
+from quantizer.experiments.study.results import FACTS, MANNERS, percent
 from quantizer.ptq import quantize as ptq
 from quantizer.recipes.recipe import load_recipe
 from quantizer.reference.model import reference_model
@@ -77,8 +77,8 @@ def table(found: dict[str, Any]) -> str:
     ]
     for row in found["rows"]:
         cells = (
-            _percent(*row["manners"]),
-            _percent(*row["knowledge"]),
+            percent(*row["manners"]) or "–",
+            percent(*row["knowledge"]) or "–",
             f"{row['same']} of {row['manners'][1]}",
         )
         lines.append(f"| {row['model']} | {row['numerics']} | {' | '.join(cells)} |")
@@ -113,13 +113,6 @@ def _counts(asked: list[HeldOutCase], replies: list[list[int]], tokenizer: Token
         "manners": [sum(all(kept for name, kept in marks.items() if name in MANNERS) for marks in judged), len(judged)],
         "knowledge": [sum(all(kept for name, kept in marks.items() if name in FACTS) for marks in known), len(known)],
     }  # fmt: skip
-
-
-def _percent(right: int, asked: int) -> str:
-    if not asked:
-        return "–"
-    middle, low, high = (100 * value for value in share(right, asked))
-    return f"{middle:.1f} ({low:.1f}–{high:.1f})"
 
 
 def quantized(folder: Path, data: Path, out: Path, device: str) -> Path:

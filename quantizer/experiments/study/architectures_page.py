@@ -7,13 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from gates.stats.binomial import wilson
+from quantizer.experiments.study.results import share, write_between_marks
 
 PAGE, RESULTS = "architectures.md", "architectures"
-BEGIN, END = (
-    "<!-- made by python -m quantizer.experiments.study architectures-report -->",
-    "<!-- to here -->",
-)
+BEGIN: Final = "<!-- made by python -m quantizer.experiments.study architectures-report -->"
 FOLDERS: Final = ("default", "gptq", "qad")
 FILES: Final = ("q8_0", "q4_k_m", "nvfp4")
 Record = Mapping[str, Any]
@@ -21,11 +18,7 @@ Record = Mapping[str, Any]
 
 def write(folder: Path) -> None:
     """Write architectures.md between its marks from the raw results."""
-    page = folder / PAGE
-    text = page.read_text("utf-8") if page.exists() else f"# Other architectures\n\n{BEGIN}\n{END}\n"
-    before, rest = text.split(BEGIN, 1)
-    lines = [BEGIN, "", *made(read(folder)), "", END]
-    page.write_text(before + "\n".join(lines) + rest.split(END, 1)[1], "utf-8")
+    write_between_marks(folder / PAGE, "Other architectures", BEGIN, [*made(read(folder)), ""])
 
 
 def read(folder: Path) -> list[Record]:
@@ -71,8 +64,8 @@ def _rows() -> dict[str, Any]:
 def _share(found: Record) -> str:
     """Kept and asked, and Wilson's interval of 95 %."""
     right, asked = found["manners"]
-    low, high = wilson(right, asked)
-    return f"{right} of {asked}: {100 * right / asked:.0f} % ({100 * low:.0f} to {100 * high:.0f})"
+    value, low, high = (100 * one for one in share(right, asked))
+    return f"{right} of {asked}: {value:.0f} % ({low:.0f} to {high:.0f})"
 
 
 def _proof(found: Record) -> str:

@@ -16,22 +16,21 @@ from quantizer.experiments.study.plot import (
     picture,
     scatter,
 )
+from quantizer.experiments.study.results import percent, share, write_between_marks
 from quantizer.experiments.study.survival import (
     SurvivalCell,
     counts_of,
     fit,
     held_out_error,
     read_cells,
-    share,
 )
 from quantizer.experiments.study.thin import THIN, Interval, thin
 from quantizer.verify.prediction import Prediction
 
 PAGE, RAW = "ladder.md", "ladder.tar.xz"
-BEGIN, END = "<!-- made by python -m quantizer.experiments.study ladder-report -->", "<!-- to here -->"
+BEGIN: Final = "<!-- made by python -m quantizer.experiments.study ladder-report -->"
 PLAIN: Final = "default"
 POWERS: Final = (-3, 1)
-TRAINED_SIZES: Final = ("1.3M", "6.8M")
 HELD_OUT_SEED: Final = 3
 WHAT: Final = {"manners": "manners", "facts": "knowledge"}
 
@@ -39,10 +38,7 @@ WHAT: Final = {"manners": "manners", "facts": "knowledge"}
 def write(folder: Path) -> None:
     """Write ladder.md between its marks, and ladder.svg, from the raw results in ladder.tar.xz."""
     cells = read_cells(folder / RAW, folder)
-    page = folder / PAGE
-    text = page.read_text("utf-8") if page.exists() else f"# The ladder\n\n{BEGIN}\n{END}\n"
-    before, rest = text.split(BEGIN, 1)
-    page.write_text(before + "\n".join([BEGIN, "", *made(cells), END]) + rest.split(END, 1)[1], "utf-8")
+    write_between_marks(folder / PAGE, "The ladder", BEGIN, made(cells))
     (folder / "ladder.svg").write_text(plot(cells), "utf-8")
 
 
@@ -58,10 +54,10 @@ def made(cells: Sequence[SurvivalCell]) -> Iterator[str]:
             yield ""
             yield "Manners that survived, %, of the cases in which the fine-tune kept all, and Wilson's interval of 95 %:"
             yield ""
-            yield from _matrix(mine, lambda group: _percent(_summed(group, "manners")))
+            yield from _matrix(mine, lambda group: percent(*_summed(group, "manners")))
             yield "Facts that survived, %, of those that the fine-tune knew:"
             yield ""
-            yield from _matrix(mine, lambda group: _percent(_summed(group, "facts")))
+            yield from _matrix(mine, lambda group: percent(*_summed(group, "facts")))
             yield "Lost manners, net, in points of the cases that the fine-tune kept (what was gained elsewhere is subtracted):"
             yield ""
             yield from _matrix(mine, _net)
@@ -123,13 +119,6 @@ def _in_order(cells: Sequence[SurvivalCell]) -> list[str]:
 def _summed(group: Sequence[SurvivalCell], what: str) -> tuple[int, int]:
     pairs = [getattr(cell, what) for cell in group]
     return sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs)
-
-
-def _percent(pair: tuple[int, int]) -> str:
-    if not pair[1]:
-        return ""
-    value, low, high = (100 * one for one in share(pair))
-    return f"{value:.1f} ({low:.1f}–{high:.1f})"
 
 
 def _net(group: Sequence[SurvivalCell]) -> str:
@@ -242,5 +231,5 @@ def _points(cells: Sequence[SurvivalCell], what: str, method: str) -> list[Scatt
         pair = _summed(group, what)
         if pair[1]:
             ratio = sum(cell.ratio for cell in group) / len(group)
-            found.append(ScatterPoint(ratio, *share(pair)))
+            found.append(ScatterPoint(ratio, *share(*pair)))
     return found

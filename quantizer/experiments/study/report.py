@@ -13,14 +13,16 @@ from quantizer.experiments.study.results import (
     MethodResult,
     Recovered,
     StudyTable,
+    percent,
     rates_of,
     read,
     recovered,
     row_of,
     share,
+    write_between_marks,
 )
 
-BEGIN, END = "<!-- made by python -m quantizer.experiments.study report -->", "<!-- to here -->"
+BEGIN: Final = "<!-- made by python -m quantizer.experiments.study report -->"
 PLOTTED: Final = ("bf16", "default", "mlp_only", "qat", "qad", "q4_k_m")
 TRAINED: Final = ("qad", "qat", "lsq")
 ENOUGH: Final = 0.9
@@ -29,14 +31,9 @@ CAME_BACK: Final = ChartAxis(-0.5, 2.0, 0.5, ENOUGH)
 
 
 def write(folder: Path) -> None:
-    """Write all three files. If README.md has no marks, the tables are appended."""
-    table, page = read(folder), folder / "README.md"
-    text = page.read_text("utf-8") if page.exists() else "# Where FP4 eats manners\n"
-    if BEGIN not in text:
-        text += f"\n{BEGIN}\n{END}\n"
-    before, rest = text.split(BEGIN, 1)
-    after = rest.split(END, 1)[1]
-    page.write_text(before + "\n".join([BEGIN, "", *made(table), END]) + after, encoding="utf-8")
+    """Write all three files."""
+    table = read(folder)
+    write_between_marks(folder / "README.md", "Where FP4 eats manners", BEGIN, made(table))
     (folder / "manners.svg").write_text(plot(table), encoding="utf-8")
     (folder / "recovered.svg").write_text(plot_recovered(table), encoding="utf-8")
 
@@ -53,13 +50,13 @@ def made(table: StudyTable) -> Iterator[str]:
         if any(cell.kept for key, cell in table.cells.items() if key[0] == size):
             yield "Cases in which all manners were kept, %, and Wilson's interval of 95 % over cases of all runs:"
             yield ""
-            yield from _matrix(table, size, _manners)
+            yield from _matrix(table, size, lambda cell: percent(*cell.manners))
         yield "Tool calls that are exactly right, %:"
         yield ""
-        yield from _matrix(table, size, lambda cell: _percent(*cell.calls))
+        yield from _matrix(table, size, lambda cell: _plain_percent(*cell.calls))
         yield "Knowledge (facts and sums), %:"
         yield ""
-        yield from _matrix(table, size, lambda cell: _percent(*cell.facts))
+        yield from _matrix(table, size, lambda cell: _plain_percent(*cell.facts))
         if any(cell.kl for key, cell in table.cells.items() if key[0] == size):
             yield "Divergence from the fine-tune's own BF16 on held-out conversations, nats per token:"
             yield ""
@@ -166,15 +163,7 @@ def _cell_text(text: str, cell: MethodResult | None, runs: int) -> str:
     return f"{text} [{have} of {runs} runs]" if text and have < runs else text
 
 
-def _manners(cell: MethodResult) -> str:
-    right, asked = cell.manners
-    if not asked:
-        return ""
-    value, low, high = (100 * one for one in share(right, asked))
-    return f"{value:.1f} ({low:.1f}–{high:.1f})"
-
-
-def _percent(right: int, asked: int) -> str:
+def _plain_percent(right: int, asked: int) -> str:
     return f"{100 * right / asked:.1f}" if asked else ""
 
 

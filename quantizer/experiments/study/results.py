@@ -23,6 +23,8 @@ to."""
 FACTS: Final = ("fact", "reasoning", "two_step")
 CALLS: Final = ("call", "parallel call")
 DRAWS: Final = 2000
+END: Final = "<!-- to here -->"
+"""The end of a generated part of a page."""
 
 
 @dataclass
@@ -125,8 +127,24 @@ def _count(cell: MethodResult, run: str, cases: Any, found: dict[str, Any]) -> N
 
 def share(right: int, asked: int) -> tuple[float, float, float]:
     """A share and its two-sided 95 % Wilson interval over cases; runs count as more cases."""
-    low, high = wilson(right, asked)
-    return right / asked, low, high
+    return (right / asked, *wilson(right, asked))
+
+
+def percent(right: int, asked: int) -> str:
+    """A share with its interval, in percent; "" if nothing was asked."""
+    if not asked:
+        return ""
+    value, low, high = (100 * one for one in share(right, asked))
+    return f"{value:.1f} ({low:.1f}–{high:.1f})"
+
+
+def write_between_marks(page: Path, title: str, begin: str, lines: Iterable[str]) -> None:
+    """Replace what stands between `begin` and END in a page. A page without marks gets them at its end."""
+    text = page.read_text("utf-8") if page.exists() else f"# {title}\n"
+    if begin not in text:
+        text += f"\n{begin}\n{END}\n"
+    before, rest = text.split(begin, 1)
+    page.write_text(before + "\n".join([begin, "", *lines, END]) + rest.split(END, 1)[1], "utf-8")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from quantizer.experiments.study.grid import Tried
 from quantizer.experiments.study.ladder import LADDER
-from quantizer.experiments.study.results import MANNERS, MethodResult, recovered
+from quantizer.experiments.study.results import MANNERS, MethodResult, recovered, write_between_marks
 from quantizer.experiments.study.survival import FACT, RAW
 
 PAGE, PACKED = "settings.md", "settings.tar.xz"
-BEGIN, END = "<!-- made by python -m quantizer.experiments.study settings-report -->", "<!-- to here -->"
+BEGIN: Final = "<!-- made by python -m quantizer.experiments.study settings-report -->"
 COMPARED: Final = ("bf16", "default")
 Key = tuple[str, str]
 """A seed and a fine-tune."""
@@ -35,11 +35,7 @@ class SettingResult:
 
 def write(folder: Path) -> None:
     """Write settings.md between its marks from the raw results in settings.tar.xz."""
-    page = folder / PAGE
-    text = page.read_text("utf-8") if page.exists() else f"# Settings of recovery\n\n{BEGIN}\n{END}\n"
-    before, rest = text.split(BEGIN, 1)
-    lines = [BEGIN, "", *made(read(folder / PACKED)), END]
-    page.write_text(before + "\n".join(lines) + rest.split(END, 1)[1], "utf-8")
+    write_between_marks(folder / PAGE, "Settings of recovery", BEGIN, made(read(folder / PACKED)))
 
 
 def read(packed: Path) -> dict[str, dict[str, SettingResult]]:

@@ -20,7 +20,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from gates.stats.binomial import wilson
 from quantizer.experiments.study.grid import BASE, FIRST_RATES, RATES
 from quantizer.experiments.study.results import MANNERS, results_folder
 from quantizer.verify.prediction import Prediction
@@ -196,8 +195,3 @@ def held_out_error(
 def counts_of(cells: Iterable[SurvivalCell], what: str) -> list[tuple[float, int, tuple[int, int]]]:
     """The cells as `fit` takes them. what: "manners" or "facts"."""
     return [(c.ratio, c.weights, getattr(c, what)) for c in cells if c.ratio > 0 and getattr(c, what)[1]]
-
-
-def share(pair: tuple[int, int]) -> tuple[float, float, float]:
-    """A share and its Wilson interval of 95 %."""
-    return (pair[0] / pair[1], *wilson(*pair))

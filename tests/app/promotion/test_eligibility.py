@@ -1,6 +1,6 @@
 """The door: every reason not to let a candidate in, and none where there is none."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -13,7 +13,7 @@ from app.engines.identity import planned
 from app.promotion import eligibility
 from app.promotion.eligibility import EligibilityFacts
 from app.promotion.facts import collect, records, reported
-from app.promotion.state_machine import EffectError, RefusalError
+from app.promotion.state_machine import EffectError, FailureReason, RefusalError
 from app.registry.registry import Registry
 from app.registry.values import Alias, AuditEntry, KnownEngine, KnownReport, Revocation, Thing
 from deploy.engine.spec import EngineSpec, spec_digest
@@ -57,6 +57,15 @@ def stating(**changes: object) -> EligibilityFacts:
     return replace(FACTS, report=report, asked=None)
 
 
+def refusal(facts: EligibilityFacts, waived: Collection[str] = ()) -> FailureReason | None:
+    """Why the candidate is not eligible; None: it is."""
+    try:
+        eligibility.check(facts, waived)
+    except RefusalError as refused:
+        return refused.fault
+    return None
+
+
 def revoked(thing: Thing, identity: str) -> EligibilityFacts:
     return replace(FACTS, revocations=(Revocation(thing=thing, id=identity, reason="it cheats", at=AT),))
 
@@ -67,7 +76,7 @@ def of_another_base() -> EligibilityFacts:
 
 
 def test_a_sound_report_lets_the_candidate_in_with_its_evidence() -> None:
-    assert eligibility.refusal(FACTS) is None
+    assert refusal(FACTS) is None
     found = eligibility.check(FACTS)
     assert (found["age_days"], found["verdict"], found["report"]) == (2.0, "pass", FACTS.asked)
     assert found["artefact"] == CANDIDATE.model.root and found["signers"] == [SIGNER]
@@ -173,7 +182,7 @@ REFUSALS: list[tuple[str, Callable[[], EligibilityFacts]]] = [
 
 def test_a_report_of_other_weights_names_both_engines_and_what_to_do() -> None:
     asked = replace(CANDIDATE.engine, name="annie-next")
-    fault = eligibility.refusal(replace(FACTS, root=examples.sha("other weights"), planned=asked))
+    fault = refusal(replace(FACTS, root=examples.sha("other weights"), planned=asked))
     assert fault is not None
     assert f"served by engine {CANDIDATE.engine.name}; engine annie-next serves" in fault.message
     assert fault.message.endswith(
@@ -186,7 +195,7 @@ def test_a_promotion_is_refused_with_a_code_and_one_line(
     code: str, facts: Callable[[], EligibilityFacts]
 ) -> None:
     found = facts()
-    fault = eligibility.refusal(found)
+    fault = refusal(found)
     assert fault is not None and fault.code == code
     assert fault.message and "\n" not in fault.message
     with pytest.raises(RefusalError):
@@ -195,47 +204,45 @@ def test_a_promotion_is_refused_with_a_code_and_one_line(
 
 def test_what_computes_otherwise_is_let_in_where_the_policy_says_so() -> None:
     for facts in (computing(Numerics(kv_cache="K q8_0, V f16")), with_cache("q8_0")):
-        assert (fault := eligibility.refusal(facts)) and fault.code == "mismatch_numerics"
-        assert eligibility.refusal(permitting(facts, "kv_cache")) is None
+        assert (fault := refusal(facts)) and fault.code == "mismatch_numerics"
+        assert refusal(permitting(facts, "kv_cache")) is None
     found = eligibility.check(permitting(with_cache("q8_0"), "kv_cache"))
     assert found["numerics"] == "quantization scheme W4A16, KV cache K f16, V f16"
 
 
 def test_a_report_without_what_computed_is_let_in_unless_the_policy_requires_it() -> None:
     facts = replace(FACTS, numerics=Numerics(kv_cache="K q8_0, V f16"))
-    assert eligibility.refusal(permitting(facts)) is None
+    assert refusal(permitting(facts)) is None
     assert eligibility.check(facts)["numerics"] == "not recorded"
-    assert eligibility.refusal(permitting(computing(Numerics()), required=True)) is None
+    assert refusal(permitting(computing(Numerics()), required=True)) is None
 
 
 def test_a_whole_report_under_a_real_policy_is_let_in() -> None:
-    assert eligibility.refusal(deciding()) is None
+    assert refusal(deciding()) is None
 
 
 def test_a_latency_that_was_judged_bucket_by_bucket_is_there() -> None:
     gates = tuple(replace(r, gate=f"{r.gate}[500]") if r.rule == "latency" else r for r in WHOLE.gates)
-    assert eligibility.refusal(deciding(gates=gates)) is None
+    assert refusal(deciding(gates=gates)) is None
 
 
 def test_the_baseline_of_the_configuration_is_let_in_and_so_is_the_baseline_itself() -> None:
     for model in (GOOD.baseline.model, GOOD.candidate.model):
-        assert eligibility.refusal(replace(FACTS, baseline=model.root)) is None
+        assert refusal(replace(FACTS, baseline=model.root)) is None
 
 
 def test_a_countersigned_report_is_as_revoked_as_it_was() -> None:
     again = dsse.render(dsse.countersign(dsse.parse(REPORT), OTHER_KEY))
     facts = replace(revoked("report", OPENED.statement_digest), report=again, asked=None)
-    assert (fault := eligibility.refusal(facts)) and fault.code == "revoked"
+    assert (fault := refusal(facts)) and fault.code == "revoked"
 
 
 def test_what_was_revoked_elsewhere_does_no_harm() -> None:
-    assert eligibility.refusal(revoked("artefact", examples.sha("another"))) is None
+    assert refusal(revoked("artefact", examples.sha("another"))) is None
 
 
 def test_a_build_that_is_known_before_the_start_must_be_the_reported_one() -> None:
-    assert (
-        eligibility.refusal(replace(FACTS, planned=replace(CANDIDATE.engine, build="vLLM 0.1"))) is not None
-    )
+    assert refusal(replace(FACTS, planned=replace(CANDIDATE.engine, build="vLLM 0.1"))) is not None
 
 
 # ------------------------------------------------------------------------------------- overridden
@@ -255,7 +262,7 @@ def test_behind_a_waived_question_the_others_are_still_asked() -> None:
         (replace(stale, suite=examples.sha("stricter")), "mismatch_suite"),
         (replace(stale, revocations=revoked("key", SIGNER).revocations), "revoked"),
     ):
-        assert (fault := eligibility.refusal(facts, {"report_stale"})) and fault.code == code
+        assert (fault := refusal(facts, {"report_stale"})) and fault.code == code
 
 
 def test_without_a_report_the_weights_must_still_be_sound_and_not_revoked() -> None:
@@ -266,7 +273,7 @@ def test_without_a_report_the_weights_must_still_be_sound_and_not_revoked() -> N
         (replace(none, root=None, planned=None), "mismatch_artefact"),
         (replace(none, revocations=revoked("engine", SPEC).revocations), "revoked"),
     ):
-        assert (fault := eligibility.refusal(facts, {"report_missing"})) and fault.code == code
+        assert (fault := refusal(facts, {"report_missing"})) and fault.code == code
 
 
 # ------------------------------------------------------------------------------------- rollback
@@ -350,7 +357,7 @@ def place(tmp_path: Path) -> Place:
 
 def test_what_lies_on_the_disk_is_let_in(place: Place) -> None:
     facts = place.facts()
-    assert eligibility.refusal(facts) is None
+    assert refusal(facts) is None
     assert facts.spec == spec_digest(place.spec)
 
 
@@ -364,7 +371,7 @@ def test_the_judged_engine_is_told_only_of_a_genuine_report(place: Place) -> Non
 
 
 def code(facts: EligibilityFacts) -> str | None:
-    fault = eligibility.refusal(facts)
+    fault = refusal(facts)
     return fault.code if fault else None
 
 
@@ -372,7 +379,7 @@ def test_a_changed_byte_of_the_weights_is_another_artefact(place: Place) -> None
     with (place.folder / "model.gguf").open("r+b") as file:
         file.seek(50)
         file.write(b"x")
-    fault = eligibility.refusal(place.facts())
+    fault = refusal(place.facts())
     assert fault is not None and fault.code == "mismatch_artefact" and "model.gguf" in fault.message
 
 

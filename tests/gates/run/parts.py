@@ -9,8 +9,9 @@ from typing import Any
 from gates.contracts.case import Case, Sampling, Suite
 from gates.contracts.sample import Sample, SampleKey, TimedRead
 from gates.run.planned_request import PlannedRequest, plan_requests
+from gates.run.progress import RunCounts
 from gates.run.request import body_digest
-from gates.run.runner import Pace, RunCounts, run
+from gates.run.runner import Pace, run
 from gates.run.sample_store import SampleStore
 from gates.run.target import Arm, Dialect, Target, Variant
 from tests.scripted_engine import ScriptedEngine

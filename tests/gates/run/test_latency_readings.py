@@ -12,7 +12,6 @@ from gates.contracts.sample import Sample, TimedRead, TransportFault
 from gates.judge.measurements import Timing
 from gates.run.latency_readings import (
     CACHE_UNKNOWN,
-    CacheLimits,
     LatencyReading,
     differences,
     latency_readings,
@@ -140,7 +139,7 @@ def test_a_reply_of_another_regime_does_not_count(regime: str, cached: int | Non
 
 def test_an_engine_that_does_not_say_can_be_believed_only_on_purpose() -> None:
     """Then what it may have cached is not known, and the caller has said that this is all right."""
-    (one,) = latency_readings([taken(*spoken(cached=None))], limits=CacheLimits(silent=True))
+    (one,) = latency_readings([taken(*spoken(cached=None))], cache_unsaid=True)
 
     assert one.void == ""
 
