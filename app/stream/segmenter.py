@@ -43,7 +43,7 @@ from app.stream.open_thoughts import ANY, OpenThoughts
 from app.stream.react_calls import ACTION, ReActCall
 from app.stream.schema import CallRules
 from app.stream.tags import ALL_CALL_FAMILIES, CALL_ENDERS, CALL_OPENERS, TagSet, family_of, tag_set
-from app.stream.thought_calls import ThoughtCall
+from app.stream.thought_calls import ThoughtCall, begin_of_call
 
 _CLOSERS = ("close", "end", "final", "answer_end")
 _OPENERS = ("open", "start", "answer")
@@ -582,7 +582,7 @@ class Segmenter:
 
     def _in_thought(self, text: str, out: list[Segment]) -> str:
         match, cut = self._tags.scan(text, self._last)
-        if self._thought_call is None and not (self._looks_for_json and "{" in text):
+        if self._thought_call is None and not (self._looks_for_json and ("{" in text or "(" in text)):
             self._ponder(text[:cut], out)
         elif (rest := self._muse(text, cut, match, out)) is not None:
             return rest
@@ -631,6 +631,7 @@ class Segmenter:
 
     def _muse(self, text: str, cut: int, tag: re.Match[str] | None, out: list[Segment]) -> str | None:
         """In a call in a thought. What is left to read, unless the tag behind `cut` does what it does in any thought."""
+        before = self._last
         if self._doubt is None:
             self._ponder(text[:cut], out)
         else:
@@ -639,8 +640,8 @@ class Segmenter:
         at = 0
         while at < cut:
             if self._thought_call is None:
-                at = text.find("{", at, cut) if self._looks_for_json else -1
-                if at < 0:
+                at = begin_of_call(text, at, cut, before) if self._looks_for_json else cut
+                if at == cut:
                     break
                 self._thought_call = ThoughtCall("")
             at = self._thought_call.feed(text, at, cut)

@@ -110,7 +110,8 @@ class _Asking:
             while True:
                 fresh = not upstream._idle
                 reply = self._reply = await upstream._connect(self._url) if fresh else upstream._idle.pop()
-                if not reply.is_reusable:
+                if not (reply.is_reusable and (fresh or reply.is_silent)):
+                    reply.close()
                     continue
                 try:
                     await reply.send(self._request, self._taker)

@@ -9,6 +9,7 @@ is how an engine learns that its client is gone.
 """
 
 import asyncio
+import select
 import ssl
 from typing import Protocol, cast
 
@@ -93,6 +94,7 @@ class EngineReply(asyncio.Protocol):
         self.lost = False
         self.idle_since = 0.0
         self._transport: asyncio.Transport | None = None
+        self._unread: select.poll | None = None  # tells whether the socket holds bytes
         self._head: asyncio.Future[None] | None = None
         self._taker: Taker | None = None
         self._sink: Sink | None = None
@@ -177,6 +179,16 @@ class EngineReply(asyncio.Protocol):
             return False
         is_paused = self._paused or self._paused_early
         return self.complete and not is_paused and not self._transport.is_closing()
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the engine has said nothing since its last reply, and not closed: bytes that the event loop has not
+        read yet would be taken for the reply to the next request. Asks the socket."""
+        if self._unread is None:
+            assert self._transport is not None
+            self._unread = select.poll()
+            self._unread.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return not self._unread.poll(0)
 
     # What asyncio and the round call.
 

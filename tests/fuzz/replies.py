@@ -490,6 +490,9 @@ IN_A_THOUGHT = (
     "<tool_call>{'name': 'now', 'arguments': {'x': '%s'}}</tool_call>", '<tool_call>{"name": "now", "arguments": "{\\"x\\": \\"%s\\"}"}</tool_call>',
     "<tool_call>\n<function=now>\n<parameter=x>\n%s\n</parameter>\n</function>\n</tool_call>", "<function=f><parameter=x>%s</parameter></function>",
     '<tool_calls>[{"name": "now", "arguments": {"x": "%s"}}]</tool_calls>', '[TOOL_CALLS]now[ARGS]{"x": "%s"}', '{"name": "now", "arguments": {"x": "%s"}}',
+    "<tool_call>now\n<arg_key>x</arg_key>\n<arg_value>%s</arg_value>\n</tool_call>", '<invoke name="now"><parameter name="x">%s</parameter></invoke>',
+    '<｜DSML｜invoke name="now"><｜DSML｜parameter name="x" string="true">%s</｜DSML｜parameter></｜DSML｜invoke>', '<|tool_call>call:now{x:<|"|>%s<|"|>}<tool_call|>',
+    "<tool_call>{&quot;name&quot;: &quot;now&quot;, &quot;arguments&quot;: {&quot;x&quot;: &quot;%s&quot;}}</tool_call>", "now(y=1, x='%s')",
 )  # fmt: skip
 """Calls with `%s` in an argument."""
 

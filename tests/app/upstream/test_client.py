@@ -117,6 +117,40 @@ async def test_a_reply_that_was_not_read_to_its_end_is_not_followed_by_another(h
     assert home.engine.requests[0].connection != home.engine.requests[1].connection
 
 
+OTHER = b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nSECRET"
+
+
+@pytest.mark.parametrize(
+    "unasked", [OTHER, OTHER[:9], b"\r\n", b""], ids=["a reply", "half a head", "a line end", "its end"]
+)
+async def test_what_an_idle_connection_said_and_nobody_read_yet_is_no_reply_to_the_next_request(
+    unasked: bytes,
+) -> None:
+    """The next request comes in the very turn of the loop in which an engine's late second reply, or its end, lies in the socket."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    accepted: list[socket.socket] = []
+
+    def serve() -> None:
+        wire = listener.accept()[0]
+        wire.recv(65_536)
+        accepted.append(wire)
+        wire.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%d" % (1, len(accepted)))
+
+    with listener:
+        upstream = Upstream(PATIENCE, IOBatch())
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        for number in (b"1", b"2"):
+            serving = asyncio.get_running_loop().run_in_executor(None, serve)
+            if accepted:
+                accepted[0].sendall(unasked)
+                accepted[0].shutdown(socket.SHUT_WR)
+            assert await ask(upstream, url) == number  # the loop reads nothing before the request is sent
+            await serving
+        upstream.close()
+        for wire in accepted:
+            wire.close()
+
+
 @pytest.fixture
 def full() -> Iterator[int]:
     """A port whose queue of connections is full: who connects hears nothing."""
