@@ -50,6 +50,7 @@ class _Chunk(Struct, gc=False):
     choices: Annotated[list[_Choice], Meta(max_length=MAX_CHOICES)] | None = None
     usage: dict[str, Any] | None = None
     error: Any = None
+    object: Any = None
 
 
 # msgspec takes 12 us for some floats (`1e300`), two seconds for a megabyte of them; Python takes one.
@@ -61,8 +62,12 @@ _WORD = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # codes reach the log: a word, neve
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What msgspec raises for foreign bytes: no JSON or the wrong types, no UTF-8, nested too deep."""
-_GIVEN_UP = frozenset({"abort", "aborted", "error", "failed", "cancelled", "canceled", "timeout"})
-"""Finish reasons of an engine that did not bring its reply to an end: vLLM's and SGLang's, and what others would say."""
+_GIVEN_UP = re.compile(
+    "abort|cancel|disconnect|error|evict|exhaust|fail|insufficient|interrupt|kill|overload|preempt|shutdown|timed?_?out|unload",
+    re.IGNORECASE,
+)
+"""In the finish reason of an engine that did not bring its reply to an end: vLLM's and SGLang's `abort`, DeepSeek's
+`insufficient_system_resource`, and what others would say."""
 MAX_COUNT = 2**53
 """Largest token count that is believed, and the largest whole number that every reader of JSON has."""
 MAX_COUNTS = 64
@@ -87,6 +92,8 @@ def parse_payload(payload: bytes) -> list[Event]:
         raise MalformedChunk(why_unreadable(error)) from error
     if chunk.error is not None:
         return [read_error(chunk.error)]
+    if chunk.object == "error":  # vLLM's and SGLang's, until 2025: the error itself, in no envelope
+        return [read_error(decode_any(payload))]
     events: list[Event] = []
     for choice in chunk.choices or ():
         _read_choice(choice, events)
@@ -146,7 +153,7 @@ def _read_choice(choice: _Choice, events: list[Event]) -> None:
     if choice.finish_reason:
         if not _WORD.fullmatch(choice.finish_reason):
             raise MalformedChunk("a finish_reason that is no word")
-        if choice.finish_reason.lower() in _GIVEN_UP:
+        if _GIVEN_UP.search(choice.finish_reason):
             events.append(Broken("the engine gave its reply up before its end", "upstream_truncated"))
             return
         stop = choice.stop_reason

@@ -28,7 +28,8 @@ class SSEDecoder:
     """Cuts a byte stream into the payloads of its `data:` fields.
 
     Comments (`:`), and the fields `event`, `id` and `retry` are dropped. llama.cpp builds of 2025
-    reported errors in a field named `error`; its value is handed on as a payload of its own.
+    reported errors in a field named `error`; its value is handed on as a payload of its own, and the data of an
+    event that is called `error` as the error that it is, whatever its shape.
     """
 
     def __init__(self, limit: int = MAX_EVENT_BYTES) -> None:
@@ -37,6 +38,7 @@ class SSEDecoder:
         self._line = bytearray()  # a line that has not ended yet
         self._data: list[bytes] = []  # data fields of an event that has not ended yet
         self._size = 0  # of these, with the line ends between them
+        self._is_error = False  # the event that has not ended yet is called `error`
         self._start: bytes | None = b""  # the stream's first bytes, while they may be a BOM
         self._after_cr = False  # the last byte was CR: a LF now is the other half of it
 
@@ -79,7 +81,7 @@ class SSEDecoder:
 
         Most reads of a stream are. None: `feed` it; the state has not changed.
         """
-        if self._line or self._data or self._after_cr:
+        if self._line or self._data or self._after_cr or self._is_error:
             return None
         if not (data.startswith(b"data: ") and data.endswith(b"\n\n")) or _CR in data:
             return None
@@ -120,8 +122,11 @@ class SSEDecoder:
     def _take(self, line: bytes, payloads: list[bytes]) -> None:
         if not line:
             if self._data:
-                payloads.append(self._data[0] if len(self._data) == 1 else b"\n".join(self._data))
+                payload = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
+                is_bare = self._is_error and b'"error"' not in payload
+                payloads.append(b'{"error":%s}' % payload if is_bare else payload)
                 self._data, self._size = [], 0
+            self._is_error = False
             return
         if len(line) > self._longest_line:
             raise self._too_long()
@@ -131,6 +136,7 @@ class SSEDecoder:
                 BOM
             )  # where two streams were joined; by the standard the event would be lost
             if name not in (b"data", b"error"):
+                self._is_error = value.strip() == b"error" if name == b"event" else self._is_error
                 return
         if value[:1] == b" ":
             value = value[1:]

@@ -55,6 +55,11 @@ def _xml(name: str) -> Family:
     return Family(opens=(f"<{name}>",), closes=(f"</{name}>",))
 
 
+_WORDS = ("think", "thinking", "reasoning")
+_TOKENS_OPEN = ("{}", "{}_start", "{}_begin", "begin_{}", "start_{}", "begin_of_{}", "start_of_{}")
+_TOKENS_CLOSE = ("/{}", "{}_end", "{}_end", "end_{}", "end_{}", "end_of_{}", "end_of_{}")
+"""Special tokens that are named by what they do, as one model or another has them."""
+
 FAMILIES: dict[str, Family] = {
     "think": _xml("think"),  # Qwen, DeepSeek-R1, GLM, MiniMax and most others
     "thinking": _xml("thinking"),
@@ -67,6 +72,8 @@ FAMILIES: dict[str, Family] = {
     "analysis": _xml("analysis"),
     "thinking_process": _xml("thinking_process"),
     "thought_process": _xml("thought_process"),
+    "reasoning_process": _xml("reasoning_process"),
+    "internal_reasoning": _xml("internal_reasoning"),
     "chain_of_thought": _xml("chain_of_thought"),
     "cot": _xml("cot"),
     "inner_thoughts": _xml("inner_thoughts"),
@@ -80,14 +87,36 @@ FAMILIES: dict[str, Family] = {
             "<tool_result>",
             "<tool_results>",
             "<function_results>",
-            "<|tool_response>",
+            "<function_result>",
+            "<function_response>",
+            "<tool_output>",
+            "<tool_outputs>",
+            "<|tool_response>",  # Gemma 4
+            "<start_function_response>",  # FunctionGemma
+            "<|tool_response|>",
+            "<|tool_result|>",
+            "<|START_TOOL_RESULT|>",  # Command A
+            "<\uff5ctool\u2581outputs\u2581begin\uff5c>",  # DeepSeek V3
+            "<\uff5ctool\u2581output\u2581begin\uff5c>",
+            "[TOOL_RESULTS]",  # Mistral
         ),
         answer_ends=(
             "</tool_response>",
             "</tool_result>",
             "</tool_results>",
             "</function_results>",
+            "</function_result>",
+            "</function_response>",
+            "</tool_output>",
+            "</tool_outputs>",
             "<tool_response|>",
+            "<end_function_response>",
+            "<|/tool_response|>",
+            "<|/tool_result|>",
+            "<|END_TOOL_RESULT|>",
+            "<\uff5ctool\u2581outputs\u2581end\uff5c>",
+            "<\uff5ctool\u2581output\u2581end\uff5c>",
+            "[/TOOL_RESULTS]",
         ),
     ),
     "ant_thinking": Family(  # Claude's, in prompts that were published
@@ -95,6 +124,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "seed": _xml("seed:think"),  # ByteDance Seed-OSS
     "minimax": _xml("mm:think"),  # MiniMax M3
+    "longcat": _xml("longcat_think"),  # LongCat Flash Thinking
     "hunyuan": _xml("think:opensource"),  # Hunyuan 3 and 4
     "ifm": Family(  # K2 Horizon: three depths of thought
         opens=("<ifm|think>", "<ifm|think_fast>", "<ifm|think_faster>"),
@@ -103,9 +133,11 @@ FAMILIES: dict[str, Family] = {
     "mistral": Family(opens=("[THINK]",), closes=("[/THINK]",)),  # Magistral
     "thinking_brackets": Family(opens=("[THINKING]",), closes=("[/THINKING]",)),
     "think_token": Family(
-        opens=("<|think|>", "<|thinking|>", "<|begin_of_thinking|>", "<|think_start|>"),
-        closes=("<|/think|>", "<|/thinking|>", "<|end_of_thinking|>", "<|think_end|>"),
+        opens=tuple(f"<|{form.format(word)}|>" for word in _WORDS for form in _TOKENS_OPEN),
+        closes=tuple(f"<|{form.format(word)}|>" for word in _WORDS for form in _TOKENS_CLOSE),
     ),
+    "apertus": Family(opens=("<|inner_prefix|>",), closes=("<|inner_suffix|>",)),  # Swiss AI's Apertus
+    "medgemma": Family(opens=("<unused94>",), closes=("<unused95>",)),  # MedGemma 1.5
     "openthinker": Family(  # OpenThinker, Sky-T1 and others that were trained on their data
         opens=("<|begin_of_thought|>",),
         closes=("<|end_of_thought|>",),
@@ -222,11 +254,14 @@ CALL_FAMILIES: dict[str, CallFamily] = {
         token=("<|python_tag|>",),
         call_end=("<|python_end|>", "<|eom_id|>", "<|eot_id|>"),
     ),
-    "gigachat": CallFamily(token=("<|function_call|>",)),
+    "gigachat": CallFamily(token=("<|function_call|>", "<|function_calls|>")),
+    "lmstudio": CallFamily(
+        calls=("[TOOL_REQUEST]",), call_end=("[END_TOOL_REQUEST]",)
+    ),  # its default prompt for tools
     "granite": CallFamily(calls=("<|tool_call|>",), call_end=("<|/tool_call|>",)),  # and Phi-4
     "kimi": CallFamily(  # Kimi K2
-        calls=("<|tool_calls_section_begin|>", "<|tool_call_begin|>"),
-        call_end=("<|tool_calls_section_end|>", "<|tool_call_end|>"),
+        calls=("<|tool_calls_section_begin|>", "<|tool_call_section_begin|>", "<|tool_call_begin|>"),
+        call_end=("<|tool_calls_section_end|>", "<|tool_call_section_end|>", "<|tool_call_end|>"),
     ),
     "kimi_k3": CallFamily(
         calls=("<|open|>tools<|sep|>", "<|open|>call*<|sep|>"),
@@ -286,15 +321,17 @@ LONGEST = 256
 """Characters of the longest tag, with every tolerated space: more is never held for one."""
 
 _INVISIBLE = "\x00-\x08\x0e-\x1b\x7f\xad\u034f\u061c\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff"
-_TOKENS = ("<|", "&", "\uff1c")
+_TOKENS = ("<|", "<\uff5c", "&", "\uff1c")
 _INNER = 2
 """Brackets that may follow the first one in a row of special tokens; in any other tag there is none."""
 _SPACE = rf"[\s{_INVISIBLE}]{{0,4}}"
 _UNSEEN = rf"[{_INVISIBLE}]{{0,2}}"
 """Invisible characters between the letters of a name."""
-_DASHES = "[_-]"
+_DASHES, _BLOCKS = "[_-]", "[\u2581_ ]"
 _SLASH = r"[/\uff0f]"
-_WILD = r"[^<|]{0,80}"
+_BAR = "[|\uff5c]"
+"""The bar of a special token: DeepSeek's is wide, and engines and other models write either."""
+_WILD = r"[^<|\uff5c]{0,80}"
 _ATTRIBUTES = (r"\s{1,4}", r"[\w:.-]{1,16}", r"\s{0,2}", "=", r"[^<>\uff1e&]{0,128}")
 _TOKEN = re.compile(r"<\|")
 _MEANT = 2
@@ -318,13 +355,16 @@ _BRACKET = re.compile(rf"{_LESS}|[^\w&]", re.IGNORECASE)
 _PARTS = {_LESS: _LT_BEGUN, _MORE: _GT_BEGUN}
 """Their beginnings."""
 
+_CLASSES = {"_": _DASHES, "|": _BAR, "\uff5c": _BAR, "\u2581": _BLOCKS}
+"""Letters of a name that are written in several ways."""
+
 _Atoms = tuple[str, ...]
 """A tag as patterns in a row. Each is one character, or a class whose every shorter match is a match, or stands
 in `_PARTS` with its beginnings: then a tag that is cut off anywhere is matched by the first of them."""
 
 
 def _bracket(char: str) -> str:
-    return {"<": _LESS, ">": _MORE}.get(char) or re.escape(char)
+    return {"<": _LESS, ">": _MORE, "|": _BAR}.get(char) or re.escape(char)
 
 
 def _atoms(tag: str) -> Iterator[_Atoms]:
@@ -343,7 +383,7 @@ def _atoms(tag: str) -> Iterator[_Atoms]:
 
 def _name(name: str) -> _Atoms:
     """The letters of a tag's name, `_` also as `-`. Invisible characters may stand between them."""
-    return tuple(atom for c in name for atom in (_DASHES if c == "_" else re.escape(c), _UNSEEN))[:-1]
+    return tuple(atom for c in name for atom in (_CLASSES.get(c) or re.escape(c), _UNSEEN))[:-1]
 
 
 def _empty(tag: str) -> _Atoms:
@@ -394,7 +434,8 @@ def _hints(atoms: Sequence[str]) -> Iterator[str]:
 
 def _initial(atoms: _Atoms) -> str:
     """The first letter of a tag's name."""
-    return next(a for a in atoms[1:] if a not in (_SPACE, _SLASH))[-1:].lower()
+    letter = next(a for a in atoms[1:] if a not in (_SPACE, _SLASH))
+    return "|" if letter == _BAR else letter[-1:].lower()
 
 
 _Forms = Mapping[str, Sequence[_Atoms]]
@@ -491,7 +532,8 @@ class Scanner:
         """The tag that begins with this hint. A letter that is none of the initials may still stand for one, as U+017F does."""
         if hint.end() == len(hint.string):
             return None  # a tag goes on behind the first letter of its name
-        for tags in self._by_initial.get(hint[0][-1:].lower(), self._all):
+        initial = hint[0][-1:].lower()
+        for tags in self._by_initial.get("|" if initial == "\uff5c" else initial, self._all):
             if match := tags.match(hint.string, hint.start()):
                 return match
         return None

@@ -19,8 +19,8 @@ _TAGS: Final[tuple[tuple[str, re.Pattern[str]], ...]] = (
         "tool_call_tag",
         re.compile(
             r"</?(?:tool_calls?|function_calls?|tool_code|tool_use|invoke|tool_responses?)\b[^<>\n]{0,40}>?"
-            r"|<\|(?:/?tool_call|tool_calls_begin|tool_calls_section_begin|python_tag|plugin)[^>]{0,20}\|?>"
-            r"|\[TOOL_CALLS?\]|<｜tool▁calls?▁begin｜>",
+            r"|<\|(?:/?tool_call|tool_calls_begin|tool_calls?_section_begin|function_calls?|python_tag|plugin)[^>]{0,20}\|?>"
+            r"|\[TOOL_(?:CALLS?|REQUEST)\]|<｜tool▁calls?▁begin｜>",
             re.IGNORECASE,
         ),
     ),

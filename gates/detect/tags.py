@@ -16,10 +16,10 @@ from typing import Any, Final
 _THOUGHT: Final = (
     r"think|thinking|thought|thoughts|reasoning|reflection|scratchpad|seed:think|inner_monologue|mm:think"
     r"|thinking_process|thought_process|chain_of_thought|cot|inner_thoughts|internal_thoughts|internal_monologue"
-    r"|scratch_pad|internal|ant_?thinking|ifm\|think(?:_fast(?:er)?)?"
+    r"|reasoning_process|internal_reasoning|longcat_think|scratch_pad|internal|ant_?thinking|ifm\|think(?:_fast(?:er)?)?"
 )
 _CALL: Final = (
-    r"tool_calls?|tool_responses?|tool_results?|tool_code|tool_use|function_calls?|function_results|tools"
+    r"tool_calls?|tool_responses?|tool_results?|tool_outputs?|tool_code|tool_use|function_calls?|function_results?|function_response|tools"
     r"|longcat_tool_call|dots_function_call|atem:function_calls|atem:invoke|ifm\|tool_calls?"
 )
 _TURN: Final = "start_of_turn|end_of_turn|eos|bos|pad|unk|answer|final|start|end|message|channel|analysis"
@@ -31,9 +31,11 @@ _TAGS: Final = re.compile(
     | </?(?:function|parameter)(?:=[^<>\n]{{0,64}}>?|>)                      # Qwen's XML calls
     | <\|[^|<>\n]{{1,40}}\|?>                                                # <|im_end|>, <|channel|>, <|channel>
     | <(?:channel|tool_response)\|>                                           # Gemma 4's ends
+    | <(?:start|end)_function_(?:call|response)>                              # FunctionGemma
+    | <unused9[45]>                                                           # MedGemma
     | <｜[^｜<>\n]{{1,40}}｜>                                                # DeepSeek's wide bars
     | ◁/?think▷                                                              # Kimi
-    | \[/?(?:THINK|THINKING|INST|TOOL_CALLS?|TOOL_RESULTS?|AVAILABLE_TOOLS|SYSTEM_PROMPT)\]  # Mistral
+    | \[/?(?:THINK|THINKING|INST|TOOL_CALLS?|TOOL_RESULTS?|(?:END_)?TOOL_REQUEST|AVAILABLE_TOOLS|SYSTEM_PROMPT)\]  # Mistral
     | </?s>(?=\s|$) | ^</?s>
     """,
     re.VERBOSE | re.IGNORECASE,

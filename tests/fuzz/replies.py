@@ -99,6 +99,10 @@ FAMILIES: tuple[tuple[str, str], ...] = (
     ("<|channel>thought\n", "<channel|>"),
     ("<|plamo:begin_think:plamo|>", "<|plamo:end_think:plamo|>"),
     ("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
+    ("<longcat_think>", "</longcat_think>"),
+    ("<unused94>thought\n", "<unused95>"),
+    ("<|inner_prefix|>", "<|inner_suffix|>"),
+    ("<｜begin_of_thinking｜>", "<|end_of_thinking|>"),
     ("<internal>", "</internal>"),
     ("<|think_start|>", "<|think_end|>"),
     ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
@@ -347,7 +351,7 @@ def unclosed_call(draw: Draw, words: Words) -> tuple[Piece, ...]:
 WRAPPED = (
     "<tool_call>%s</tool_call>", "<tool_calls>[%s]</tool_calls>", "<tool_calls>\n%s\n</tool_calls>", "<function_call>%s</function_call>",
     "<function_calls>[%s, %s]</function_calls>", "[TOOL_CALLS][%s]", "[TOOL_CALLS] [%s, %s]", "<|python_tag|>%s", "<|python_tag|>%s<|eom_id|>",
-    "<|tool_call|>[%s]<|/tool_call|>", "<longcat_tool_call>%s</longcat_tool_call>", "<|function_call|>%s", "<tool_calls:opensource>%s</tool_calls:opensource>", "&lt;tool_call&gt;%s&lt;/tool_call&gt;", "&#60;tool_calls&#62;[%s]&#60;/tool_calls&#62;",
+    "<|tool_call|>[%s]<|/tool_call|>", "<longcat_tool_call>%s</longcat_tool_call>", "<|function_call|>%s", "[TOOL_REQUEST]%s[END_TOOL_REQUEST]", "<tool_calls:opensource>%s</tool_calls:opensource>", "&lt;tool_call&gt;%s&lt;/tool_call&gt;", "&#60;tool_calls&#62;[%s]&#60;/tool_calls&#62;",
     "\n%s\n", "\n[%s]\n", "\n  [\n%s,\n%s\n]\n", '\n{"type": "function", "function": %s}\n', '\n{"tool_calls": [%s]}\n', "\nso: %s\n", "so: [%s, %s]  \n",
 )  # fmt: skip
 """What stands around calls in JSON, in the order of `app.stream.tags.CALL_FAMILIES`; at last nothing does."""

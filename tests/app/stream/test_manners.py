@@ -140,6 +140,17 @@ OF_EACH_FAMILY = [
         case(f"{o} begun and no tag", f"It is {o[:-1]}.", content=f"It is {o[:-1]}."),
     )
 ]
+OF_EACH_FAMILY += [
+    case(f"{o} with wide bars", f"{o}SECRET{c}Hi.".replace("|", "\uff5c"), content="Hi.")
+    for family in FAMILIES.values()
+    for o, c in zip(family.opens, family.closes, strict=True)
+    if "|" in o
+]
+OF_EACH_FAMILY += [
+    case(f"what a tool answered in {o}", f"{o}SECRET{c}Hi.", content="Hi.")
+    for family in FAMILIES.values()
+    for o, c in zip(family.answers, family.answer_ends, strict=True)
+]
 THOUGHTS += OF_EACH_FAMILY
 IN_A_THOUGHT = {
     "hermes": '<tool_call>\n{"name": "now", "arguments": {"x": "%s SECRET"}}\n</tool_call>',

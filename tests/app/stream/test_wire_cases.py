@@ -128,8 +128,17 @@ CASES = [
     Case("30f vLLM's abort is no end", stream("Hel", finish="abort"), "Hel", finish=None, error="upstream_truncated"),
     Case("30g nor is its error", stream("Hel", finish="error"), "Hel", finish=None, error="upstream_truncated"),
     Case("30h an unknown word is handed on", stream("Hel", finish="banana"), "Hel", finish="banana"),
+    *(
+        Case(f"30h nor is {reason}", stream("Hel", finish=reason), "Hel", finish=None, error="upstream_truncated")
+        for reason in ("insufficient_system_resource", "internal_error", "Timed_Out", "engine_overloaded", "preempted", "request-cancelled")
+    ),
     Case("30c an empty stream", b"", finish=None, error="upstream_truncated"),
     Case("31 L#14566 an error frame after 200", stream("Hel", finish=None, done=False) + event({"error": {"message": "oom", "code": 500}}) + DONE, "Hel", finish=None, error="engine_error"),
+    *(
+        Case(f"31c an error in an event of its own, then {name}", stream("Hel", finish=None, done=False) + b"event: error\n" + event({"message": "oom"}) + end, "Hel", finish=None, error="engine_error")
+        for name, end in {"nothing": b"", "a clean end": stream(" lo")}.items()
+    ),
+    Case("31d vLLM's error without an envelope, then a clean end", stream("Hel", finish=None, done=False) + event({"object": "error", "message": "oom", "type": "server_error", "code": 500}) + stream(" lo"), "Hel", finish=None, error="server_error"),
     Case("31b a bare error field", stream("Hel", finish=None, done=False) + b'error: {"code":500,"message":"slot"}\n\n', "Hel", finish=None, error="engine_error"),
     Case("31c pings and empty data frames", b":\n\n: ping\n\ndata:\n\ndata: \n\n" + stream("Hi."), "Hi."),
     Case("33 strands#3955 usage after the finish", stream("Hi.", done=False) + event({"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 2}}) + DONE, "Hi."),
