@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gates.policy.load import load_policy
-from gates.report.keys import load_or_make
+from gates.report.keys import PRIVATE, PUBLIC, load_or_make
 from tests.chain.settings import ROOT, Setting
 from tests.demo import place as demo
 from tests.ports import free_port
@@ -91,14 +91,16 @@ class Place:
         text = CONFIG.format(port=ports[0], admin=ports[1], base=self.base, engines=engines, models=models or live,
                              suite=self.suite, policy=self.policy, bake=self.setting.bake)  # fmt: skip
         self.config.write_text(text, "utf-8")
+        load_or_make(self.base / "state" / "keys")
 
     def own_config(self, name: str) -> Path:
         """The configuration with a state folder of its own and this host's key: gates can run beside one another."""
-        key, own = self.base / "state" / "keys", self.base / f"state-{name}"
-        load_or_make(key)
-        shutil.copytree(key, own / "keys", dirs_exist_ok=True)
+        state, own = self.base / "state", self.base / f"state-{name}"
+        (own / "keys").mkdir(parents=True, exist_ok=True)
+        for file in (PRIVATE, PUBLIC):  # not the folder: it may hold drafts
+            shutil.copy(state / "keys" / file, own / "keys" / file)
         path = self.base / f"{name}.toml"
-        path.write_text(self.config.read_text("utf-8").replace(f'"{key.parent}"', f'"{own}"'), "utf-8")
+        path.write_text(self.config.read_text("utf-8").replace(f'"{state}"', f'"{own}"'), "utf-8")
         return path
 
     def has(self, folder: str) -> bool:
