@@ -67,31 +67,29 @@ def _two_gpus(*variants: str) -> str:
 
 
 _MATRIX_9B: Final = f"{MANNERS} bench --matrix gpu-9b --budget {{budget}} --out {{out}}"
-_FIRST: Final = (
-    "--engine graphs --engine graphs-ngram --engine flashinfer --engine compiled --engine graphs-coder"
-)
+_FIRST: Final = "--engine flashinfer --engine compiled --engine graphs-coder"
 """The variants that have not been measured to the end."""
 _OF_9B: Final = ("folders-9b",)
 
 PARTS: Final = (
     # The chain is the longest, on a GPU that it shares; beside it, on another one, what has not been measured yet.
-    GpuPart("chain", "python -m tests.chain --device cuda --vllm {vllm} --vllm-path '{path}' --out {place}/chain", 1750, 1500, 300, beside=True),
+    GpuPart("chain", "python -m tests.chain --device cuda --vllm {vllm} --vllm-path '{path}' --out {place}/chain", 1750, 900, 300, beside=True),
     GpuPart("folders-9b", f"{_REAL} --steps make,ptq,surgery && {BENCH}.spoken_folder {{place}}/9b/wrapped .work/random-9b", 300, 155),
-    GpuPart("matrix-9b", f"{_MATRIX_9B} {_FIRST}", 900, 890, 300, after=_OF_9B),
-    GpuPart("risk-9b", f"{_REAL} --steps risk,feedback,delta", 300, 200, after=_OF_9B),
-    GpuPart("reference-9b", f"{BENCH}.reference_speed {{place}}/9b/nvfp4 --out {{out}}/reference.json", 400, 200, after=_OF_9B),
-    GpuPart("settings", f"{STUDY} all --settings --unchecked --rates settings --out {{place}}/settings --minutes 12 --processes 6 --sizes 1.3M 6.8M; "
-            f"{STUDY} collect {{place}}/settings {{out}} --models 0", 830, 770, beside=True),
+    GpuPart("risk-9b", f"{_REAL} --steps risk,feedback,delta", 300, 105, after=_OF_9B),
+    GpuPart("matrix-9b", f"{_MATRIX_9B} {_FIRST}", 700, 600, 300, after=_OF_9B),
+    GpuPart("settings", f"{STUDY} all --settings --unchecked --rates settings --out {{place}}/settings --minutes 12 --processes 3 --sizes 1.3M 6.8M; "
+            f"{STUDY} collect {{place}}/settings {{out}} --models 0", 830, 770, 400, beside=True),
+    GpuPart("reference-9b", f"{BENCH}.reference_speed {{place}}/9b/nvfp4 --out {{out}}/reference.json", 400, 140, after=_OF_9B),
     GpuPart("fp8-nano", _mixed("models/annie-nano-hf", "{place}/9b/rows.jsonl", '"*.self_attn.*"'), 240, 70, after=_OF_9B),
     GpuPart("matrix-nano", f"{MANNERS} bench --matrix gpu-nano --budget {{budget}} --out {{out}}", 400, 390, 120),
     GpuPart("fp8-9b", _mixed("{place}/9b/bf16", "{place}/9b/rows.jsonl", '"*.self_attn.*","*.linear_attn.*"',
             f"{MANNERS} quantize surgery {{out}}/folder --for vllm-0.24 --out {{out}}/wrapped --json > {{out}}/surgery.json"), 400, 240, after=_OF_9B),
     GpuPart("qad-9b", f"{_REAL} --steps qad", 700, 540, after=_OF_9B),
-    GpuPart("eager-9b", f"{_MATRIX_9B} --engine eager", 300, 260, after=_OF_9B),
+    GpuPart("again-9b", f"{_MATRIX_9B} --engine eager --engine graphs --engine graphs-ngram", 600, 540, 300, after=_OF_9B),
     # Last, with every GPU and a quiet host: figures of speed, which another part would spoil. `--quiet` runs them in a session of their own.
     GpuPart("one-gpu-9b", _two_gpus("9B, one, 8 bits"), 420, 260, alone=True),
     GpuPart("two-gpus-9b", _two_gpus("9B, two, 8 bits"), 420, 280, alone=True, gpus=2),
-    GpuPart("long-steps-9b", _two_gpus("9B, one, 8 bits, 8,192 tokens", "9B, two, 8 bits, 8,192 tokens"), 800, 600, 300, alone=True, gpus=2),
-    GpuPart("kill", _two_gpus("kill"), 200, 110, gpus=2),
+    GpuPart("long-steps-9b", _two_gpus("9B, one, 8 bits, 8,192 tokens", "9B, two, 8 bits, 8,192 tokens"), 800, 520, 300, alone=True, gpus=2),
+    GpuPart("kill", _two_gpus("kill"), 200, 80, gpus=2),
 )  # fmt: skip
 """In the order in which they are begun, as far as GPUs are free and what they need is there."""

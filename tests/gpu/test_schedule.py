@@ -81,4 +81,4 @@ def test_the_plan_says_what_is_cut_off_and_what_is_left_out() -> None:
 
 def test_a_plan_needs_no_gpu_and_runs_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--plan", "--gpus", "2", "--minutes", "30", "--out", "/nowhere"]) == 0
-    assert "| chain | 0 | 0:00 | 25:00 |" in capsys.readouterr().out
+    assert "| chain | 0 | 0:00 | 15:00 |" in capsys.readouterr().out
