@@ -1,4 +1,4 @@
-"""`manners serve`: two listeners, one event loop, and an orderly end."""
+"""`manners serve`: two listeners, one event loop, and a graceful shutdown."""
 
 import asyncio
 import contextlib
@@ -24,17 +24,17 @@ from app.wiring import Gateway, create_gateway
 from deploy.core.tasks import spawn
 
 M_ARENA_MAX, M_MMAP_THRESHOLD = -8, -3
-"""Of glibc's malloc.h."""
+"""The constant's value in glibc's malloc.h."""
 TELL_SECONDS = 1.5
-"""How long callers have to receive the error that the end of the drain cut their stream off."""
+"""Seconds for callers to receive the error that ends their stream when the drain is over."""
 SWEEP_TICKS = 20
-"""Connections are looked at for peers that read nothing every so many ticks of uvicorn's server, 0.1 s each."""
+"""Connections are checked for peers that read nothing every this many ticks (0.1 s) of uvicorn's server."""
 SPARE_DESCRIPTORS = 512
 """Open files beside callers' connections: engines' connections, logs, the registry, the listeners."""
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: one place decides when both listeners go down."""
+    """uvicorn without its signal handlers, so that both listeners are shut down in one place."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -50,7 +50,7 @@ class _Server(uvicorn.Server):
 
 
 def bind(address: Address, key: str) -> socket.socket:
-    """A listening socket. Raises ConfigError with the cure."""
+    """A listening socket. Raises ConfigError that says what to do."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     # With its protocol named: asyncio sets TCP_NODELAY only then, and without it the second write of
     # a reply waits 40 ms for the first one's delayed ACK.
@@ -165,7 +165,7 @@ def limit_malloc() -> None:
 async def _run(
     gateway: Gateway, public: socket.socket, admin: socket.socket, token_file: Path | None
 ) -> None:
-    """From the first engine to the last byte."""
+    """The whole life of the gateway, from its start to its last reply."""
     _reload_on_signal(gateway)
     await gateway.promotions.start()
     both = servers(gateway, gateway.config.gateway.drain_seconds)
@@ -174,7 +174,7 @@ async def _run(
     ]
     greeter = spawn(_greet(gateway, public, admin, token_file), "greeter")
     gc.collect()
-    gc.freeze()  # what lives as long as the program need not be looked at again
+    gc.freeze()  # long-lived objects need not be collected again
     gc.set_threshold(10_000)
     try:
         await _until_signal(running)
@@ -187,7 +187,7 @@ async def _run(
 
 
 def _reload_on_signal(gateway: Gateway) -> None:
-    """SIGHUP reloads; what became of it is in the log and in the metrics."""
+    """Reload on SIGHUP; the outcome is in the log and in the metrics."""
     loop = asyncio.get_running_loop()
 
     async def reload() -> None:
@@ -199,7 +199,7 @@ def _reload_on_signal(gateway: Gateway) -> None:
 
 
 async def _until_signal(listeners: Iterable[asyncio.Task[None]]) -> None:
-    """Also if a listener fails: what can no longer be asked ends, and its service manager starts it again."""
+    """Also if a listener fails: an unreachable gateway exits, so that its service manager restarts it."""
     asked = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -210,7 +210,7 @@ async def _until_signal(listeners: Iterable[asyncio.Task[None]]) -> None:
 
 
 async def _drain(gateway: Gateway) -> None:
-    """Take nothing new, let what runs finish for a while, then tell the callers that are left."""
+    """Refuse new requests, wait for open ones, then end the rest with an error."""
     gateway.proxy.draining = True
     gateway.log.info("draining", count=gateway.proxy.in_flight)
     if not await _idle(gateway, gateway.config.gateway.drain_seconds):
@@ -220,7 +220,7 @@ async def _drain(gateway: Gateway) -> None:
 
 
 async def _idle(gateway: Gateway, seconds: float) -> bool:
-    """Whether nothing runs any more, within so long."""
+    """Wait until no request is open; False if that took too long."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             while gateway.proxy.in_flight:
@@ -231,7 +231,7 @@ async def _idle(gateway: Gateway, seconds: float) -> bool:
 async def _greet(
     gateway: Gateway, public: socket.socket, admin: socket.socket, token_file: Path | None
 ) -> None:
-    """Say where it listens, at once; and, when an engine streams, how to try it."""
+    """Print the addresses at once, and a command to try it once an engine streams."""
     url, operators = _url(public), _url(admin)
     print(f"Manners is starting. Public: {url}   Operators: {operators}", flush=True)
     if token_file:

@@ -1,6 +1,6 @@
-"""The running accounts of callers' keys: what each has open, reserved and used. In memory; time is a value.
+"""In-memory accounting per caller's key: open requests, reserved tokens and usage. Times are passed in.
 
-begin (a request's head is here) -> reserve (its body was read) -> end (it is over, whatever became of it)
+begin (the head has arrived) -> reserve (the body was read) -> end (the request is over, with any outcome)
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from app.errors.tree import KeyLimited
 Headers = list[tuple[bytes, bytes]]
 
 ANONYMOUS = "anonymous"
-"""The name of callers where no key is asked for."""
+"""The name of all callers if no keys are configured."""
 
 _MESSAGES = {
     "rpm": "the key {name!r} may send {limit} requests a minute",
@@ -26,7 +26,7 @@ _MESSAGES = {
 
 
 class Account:
-    """One key's. `created` tells a key from an earlier one of the same name; "" is one of the configuration."""
+    """The account of one key. `created` tells it from an earlier key of the same name; "" for a key of the configuration."""
 
     def __init__(
         self, name: str, limits: KeyLimits = UNLIMITED, meter: Meter | None = None, created: str = ""
@@ -37,10 +37,10 @@ class Account:
         self.meter = meter or Meter()
         self.in_flight = 0
         self.reserved = 0
-        self.changed = False  # since it was written last
+        self.changed = False  # changed since it was last written
 
     def begin(self, now: float) -> "Admission":
-        """Open a request; `end` it once. Raises KeyLimited."""
+        """Open a request, to be ended once. Raises KeyLimited."""
         self.meter, excess = rules.begin(self.limits, self.meter, self.in_flight, self.reserved, now)
         if excess is not None:
             raise self._refusal(excess)
@@ -49,7 +49,7 @@ class Account:
         return Admission(self)
 
     def reserve(self, estimate: int, now: float) -> int:
-        """Set tokens aside for an open request; how many. Raises KeyLimited."""
+        """Reserve tokens for an open request and return their number. Raises KeyLimited."""
         tokens = rules.reservable(self.limits, estimate)
         self.meter, excess = rules.reserve(self.limits, self.meter, tokens, now)
         if excess is not None:
@@ -58,14 +58,14 @@ class Account:
         return tokens
 
     def end(self, reserved: int, used: int, now: float, places: int = 1) -> None:
-        """Close a request that had reserved so much, has used so much, and took so many places."""
+        """Close a request and settle its reserved and used tokens and its slots."""
         self.in_flight -= places
         self.reserved -= reserved
         self.meter = rules.settle(self.limits, self.meter, reserved, used, now)
         self.changed = True
 
     def headers(self, now: float) -> Headers:
-        """What a reply's headers say about the limits a minute."""
+        """The rate-limit headers of a reply."""
         return rules.headers(self.limits, self.meter, now)
 
     def _refusal(self, excess: Excess) -> KeyLimited:
@@ -88,7 +88,7 @@ class Admission:
         self._ended = False
 
     def widen(self) -> bool:
-        """Take a place more, for a choice that runs beside another; False if the key has none left. `narrow` gives it back."""
+        """Take another slot, for a choice that runs concurrently; False if the key has none left. `narrow` returns it."""
         account, most = self._account, self._account.limits.concurrency
         if self._ended or (most is not None and account.in_flight >= most):
             return False
@@ -97,17 +97,17 @@ class Admission:
         return True
 
     def narrow(self) -> None:
-        """Give back one place that `widen` took, unless `end` has done so."""
+        """Return a slot that `widen` took, unless `end` has done so."""
         if not self._ended:
             self._account.in_flight -= 1
             self._places -= 1
 
     def reserve(self, estimate: int, now: float) -> None:
-        """Set aside what the request may take. Raises KeyLimited."""
+        """Reserve the tokens that the request may use. Raises KeyLimited."""
         self._reserved += self._account.reserve(estimate, now)
 
     def end(self, used: int, now: float) -> None:
-        """It is over, and has used so many tokens. Idempotent."""
+        """End the request with its token usage. Idempotent."""
         if not self._ended:
             self._ended = True
             self._account.end(self._reserved, used, now, self._places)
@@ -115,7 +115,7 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class KeyTerms:
-    """What a name stands for: its limits, and when its key was made ("" for one of the configuration)."""
+    """A key's limits and its time of creation ("" for a key of the configuration)."""
 
     limits: KeyLimits = UNLIMITED
     created: str = ""
@@ -129,11 +129,11 @@ class Accounts:
         self._anonymous = Account(ANONYMOUS)
 
     def of(self, name: str | None) -> Account:
-        """A key's account; one without limits where no key was asked for."""
+        """The account of a key; an unlimited one if no keys are configured."""
         return self._known.get(name or "", self._anonymous)
 
     def take(self, terms: Mapping[str, KeyTerms], stored: Mapping[str, Meter]) -> None:
-        """Replace the keys. Known ones keep what they have open and used; new ones begin with what is stored."""
+        """Replace the keys. Known keys keep their open requests and usage; new ones start with the stored usage."""
         known: dict[str, Account] = {}
         for name, term in terms.items():
             account = self._known.get(name)
@@ -144,18 +144,18 @@ class Accounts:
         self._known = known
 
     def changed(self) -> dict[str, Meter]:
-        """The meters of stored keys that have changed since this was asked last."""
+        """The meters of stored keys that have changed since the last call."""
         found = {name: it.meter for name, it in self._known.items() if it.changed and it.created}
         for name in found:
             self._known[name].changed = False
         return found
 
     def mark_changed(self, names: Mapping[str, Meter]) -> None:
-        """These could not be written: they are to be written again."""
+        """Mark meters that could not be written as changed again."""
         for name in names:
             if name in self._known:
                 self._known[name].changed = True
 
     def meters(self) -> dict[str, tuple[Meter, int]]:
-        """What each key has used, and how many requests it has open."""
+        """The usage and the number of open requests of each key."""
         return {name: (it.meter, it.in_flight) for name, it in self._known.items()}

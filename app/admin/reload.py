@@ -1,7 +1,7 @@
-"""Reload: configuration, keys and operators are read again and taken in one step, or nothing changes.
+"""Reload: reads configuration, keys and operators again and applies them atomically, or changes nothing.
 
-Everything that can fail comes first: reading, checking, the audit. From then on nothing waits, so that no request sees
-a part of it. Requests under way keep what they began with.
+Everything that can fail comes first: reading, checking, the audit. Applying does not wait, so that no request sees
+a partial change. Requests in progress keep the old configuration.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from app.telemetry.metrics import Metrics
 
 
 class Reloader:
-    """Holds the configuration in force. `read` reads it again; `takers` are given a new one, and do not fail."""
+    """Holds the configuration in force. `read` reads it again; `takers` get the new one, and must not fail."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Reloader:
         self._one_at_a_time = asyncio.Lock()
 
     async def reload(self, actor: str) -> dict[str, Any]:
-        """Read everything again and take it; which keys of the configuration have changed.
+        """Read everything again and apply it; returns the changed keys of the configuration.
 
         Raises:
             Refused: configuration_invalid, or restart_required, with the keys by name. Nothing has changed.

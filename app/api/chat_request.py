@@ -1,7 +1,7 @@
 """A caller's chat request: only the fields that the gateway reads are declared and checked.
 
-Everything else is carried in the body and goes to an engine only if its dialect lists it; what
-goes nowhere is named by `ignored_fields`, so that nothing is dropped in silence.
+Other fields stay in the body and are sent to an engine only if its dialect lists them; `ignored_fields` names
+those that are dropped, so that none is dropped silently.
 """
 
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -23,11 +23,11 @@ from deploy.engine.spec import Dialect, Medium
 MAX_TOOLS = 128
 """OpenAI's limit on functions in one request; and on the calls of one turn, which has none of its own."""
 MAX_FIELDS = 256
-"""Most fields of a request; all APIs together know some 80."""
+"""Maximum number of fields in a request; all APIs together have some 80."""
 MAX_STOPS = 64
-"""Most stop sequences: an engine compares each with every token. OpenAI takes 4."""
+"""Maximum number of stop sequences: an engine compares each with every token. OpenAI takes 4."""
 MAX_N = 8
-"""Most choices of one prompt."""
+"""Maximum number of choices per prompt."""
 MAX_INT = 2**31 - 1
 """Largest count of tokens; llama-server's is an int of 32 bits."""
 
@@ -35,9 +35,9 @@ _FUNCTION_NAME = r"^[a-zA-Z0-9_.:-]{1,128}$"
 
 
 def _json_object(text: str, info: ValidationInfo) -> str:
-    """Arguments as engines parse them: llama-server answers 500 to others, for whoever asks (docs/wire.md).
+    """Arguments as engines parse them: llama-server answers 500 to others (docs/wire.md).
 
-    None at all, which some clients send for a call without arguments, are an empty object.
+    Absent arguments, which some clients send for a call without any, become an empty object.
     """
     if not text.strip():
         return "{}"
@@ -73,11 +73,11 @@ JSONObjectText = Annotated[str, AfterValidator(_json_object)]
 ArgumentSchema = Annotated[dict[str, Any], AfterValidator(_bounded_schema)]
 """The JSON Schema of a tool's arguments."""
 ResponseFormat = Annotated[dict[str, Any], AfterValidator(_bounded_format)]
-"""The form of an answer, with its JSON Schema if it has one. All three spend of the `Budget` that is the validation's context."""
+"""The format of an answer, with its JSON Schema if it has one. All three are charged to the `Budget` in the validation context."""
 
 
 class _Part(BaseModel):
-    """Read strictly where it matters; other keys pass through with the body."""
+    """Strict for the declared fields; other keys pass through with the body."""
 
     model_config = ConfigDict(strict=True, extra="allow", frozen=True)
 
@@ -96,7 +96,7 @@ class ImageURL(_Part):
 
 
 class ImagePart(_Part):
-    """An image, for an engine that sees."""
+    """An image, for a vision model."""
 
     type: Literal["image_url"]
     image_url: ImageURL
@@ -110,7 +110,7 @@ class InputAudio(_Part):
 
 
 class AudioPart(_Part):
-    """A sound, for an engine that hears."""
+    """A sound, for an audio model."""
 
     type: Literal["input_audio"]
     input_audio: InputAudio
@@ -120,14 +120,14 @@ ContentPart = Annotated[TextPart | ImagePart | AudioPart, Field(discriminator="t
 
 
 class CalledFunction(_Part):
-    """What a call of the history called."""
+    """The function of a call in the history."""
 
     name: str
     arguments: JSONObjectText
 
 
 class ToolCall(_Part):
-    """A call of the history. Without one of these fields llama-server answers 500."""
+    """A call in the history. Without one of these fields llama-server answers 500."""
 
     type: Literal["function"]
     function: CalledFunction
@@ -209,13 +209,13 @@ class ChatRequest(_Part):
 
     @cached_property
     def choice(self) -> ToolPolicy:
-        """What is asked of tool calls. Raises BadField; not of a request that was checked."""
+        """The requirements for tool calls. Raises BadField, but not for a request that was checked."""
         declared = [tool.function.name for tool in self.tools] if self.tools else ()
         return read_choice(self.tool_choice, declared, self.parallel_tool_calls)
 
     @cached_property
     def media(self) -> Set[Medium]:
-        """What it holds besides text. Raises BadField; not of one that was checked."""
+        """Its content other than text. Raises BadField, but not for a request that was checked."""
         found: set[Medium] = set()
         for message in self.messages:
             if isinstance(message.content, list):
@@ -229,7 +229,7 @@ class ChatRequest(_Part):
 
     @property
     def media_bytes(self) -> tuple[int, int]:
-        """How many images and sounds it holds, and their bytes as they came."""
+        """The number of its images and sounds, and their bytes as received."""
         sizes = [
             len(part.image_url.url if isinstance(part, ImagePart) else part.input_audio.data)
             for message in self.messages
@@ -246,19 +246,19 @@ class ChatRequest(_Part):
 
     @property
     def most(self) -> int | None:
-        """Tokens that the reply may have, by the request's own word."""
+        """The request's own limit on the tokens of the reply."""
         return self.max_completion_tokens or self.max_tokens
 
     @property
     def is_begun(self) -> bool:
-        """Whether the last turn is an answer's beginning, which the reply is to go on with."""
+        """Whether the last turn is the beginning of an answer that the reply has to continue."""
         last = self.messages[-1]
         return last.role == "assistant" and not last.tool_calls and bool(last.content)
 
     def thinking_or(self, default: Thinking) -> Thinking:
-        """What the caller asked of thinking, by any of three words; else the model's default.
+        """The requested thinking, by any of three fields; else the model's default.
 
-        An answer that the caller has begun is past its thought: vLLM would take it for one (#53284).
+        It is off for an answer that the caller has begun, which vLLM would take for a thought (#53284).
         """
         if self.is_begun:
             return 0
@@ -273,7 +273,7 @@ class ChatRequest(_Part):
         return default
 
     def thinking_ms_or(self, default: int | None) -> int | None:
-        """Milliseconds until the answer must begin; the model's default where nothing is said."""
+        """Milliseconds until the answer must begin; the model's default if absent."""
         asked = None if self.thinking is None else self.thinking.budget_ms
         return default if asked is None else asked
 
@@ -296,7 +296,7 @@ def parse_chat(raw: bytes, max_messages: int) -> tuple[ChatRequest, dict[str, An
 
 
 def check_chat(body: dict[str, Any], max_messages: int) -> ChatRequest:
-    """The request in this body, whose nulls and empty arguments are put right. Raises BadField."""
+    """The request in this body, with nulls and empty arguments normalized. Raises BadField."""
     refuse_too_many(body, "messages", max_messages)
     try:
         request = ChatRequest.model_validate(body, context=Budget())
@@ -340,7 +340,7 @@ def _call(call: ToolCall, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def ignored_fields(body: dict[str, Any], dialect: Dialect) -> list[str]:
-    """Names of the fields that go nowhere when the engine speaks this dialect."""
+    """Names of the fields that are dropped for an engine of this dialect."""
     if unknown := body.keys() - _KNOWN[dialect]:
         return sorted(name for name in unknown if body[name] is not None)
     return []
@@ -360,7 +360,7 @@ def json_object(raw: bytes) -> dict[str, Any]:
 
 
 def field_error(error: ValidationError, body: Any) -> BadField:
-    """The fault that lies deepest: where a value may have several types, it says the most."""
+    """The deepest fault, which is the most specific one if a value may have several types."""
     fault = max(error.errors(include_url=False), key=lambda e: len(e["loc"]))
     param = path_in(body, fault["loc"], fault["type"] == "missing")
     if fault["type"] == "missing":
@@ -382,7 +382,7 @@ def field_error(error: ValidationError, body: Any) -> BadField:
 
 
 def path_in(body: Any, location: Sequence[str | int], is_missing: bool = False) -> str:
-    """Where in the body a fault lies. pydantic's location also names the types that it has tried there."""
+    """The place of a fault in the body, without the names of the types that pydantic has tried there."""
     path, at = [], body
     for part in location:
         if (isinstance(at, list) and isinstance(part, int)) or (isinstance(at, dict) and part in at):
@@ -407,7 +407,7 @@ _UNSERVED_IN_TURNS: Mapping[str, str] = {
 }
 """Of an earlier turn: without them the model would not know what it had said."""
 _SAYS_NOTHING = (["text"], "medium", {"type": "text"})
-"""Values that ask for what is done anyhow: text as the only modality or form, and a middling verbosity."""
+"""Values that request the default behaviour: text as the only modality or format, and medium verbosity."""
 
 
 def refuse_unserved(fields: Mapping[str, Any], why_not: Mapping[str, str]) -> None:
@@ -441,7 +441,7 @@ def _unsupported(param: str, message: str) -> BadField:
 
 
 def _truth(value: Any) -> bool:
-    """`"false"`, `0` and their kin, put right: a template takes them for true (docs/wire.md)."""
+    """Normalize `"false"`, `0` and similar values, which a template takes for true (docs/wire.md)."""
     if isinstance(value, str):
         return value.strip().lower() not in ("false", "0", "off", "no", "none", "")
     return bool(value)

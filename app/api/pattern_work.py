@@ -1,9 +1,9 @@
-"""How much work a regular expression in a JSON schema may make an engine that generates by it. Pure.
+"""Estimates the work that a regular expression in a JSON schema causes in an engine that generates by it. Pure.
 
-llama.cpp turns a `pattern` into a grammar and follows every way in which the text so far may be read. `a?` 300 times in a
-row, or `(a{0,100}){0,100}`, stops its only loop for half a minute, and with it everybody's replies. What is counted is what
-Glushkov's automaton of the expression would have: its positions (each character or class, repetitions written out),
-and the most positions that may come after one of them. By measurement, the work grows with the square of these at least.
+llama.cpp turns a `pattern` into a grammar and tracks every possible parse of the text so far. 300 times `a?` in a
+row, or `(a{0,100}){0,100}`, blocks its only loop for half a minute, and with it all replies. The estimate uses Glushkov's
+automaton of the expression: the number of its positions (each character or class, repetitions written out), and the
+largest number of successors of a position. In measurements the work grows at least with the square of the latter.
 """
 
 import re
@@ -16,16 +16,16 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _BOUND = re.compile(r"\s*\+?(\d*)")
-"""As `std::stoi` reads a bound in llama.cpp."""
+"""The largest bound that llama.cpp reads (`std::stoi`)."""
 _MOST = 1 << 40
-"""Stands for every larger number: repetitions of repetitions multiply."""
+"""Replaces every larger number, because nested repetitions multiply."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part of an expression: its `positions`, how many of them may be the `first`, and whether it may be empty.
+    """A part of an expression: the number of its `positions` and of its possible `first` positions, and whether it may be empty.
 
-    `after_last`: the most positions in it that may come after one that may be its last. `after`: after any of its positions.
+    `after_last`: the largest number of successors, within the part, of a possible last position. `after`: of any position.
     """
 
     positions: int = 0
@@ -41,9 +41,9 @@ _ONE = _Part(positions=1, first=1, may_be_empty=False)
 
 
 def pattern_work(pattern: str) -> int:
-    """Positions, times the square of the most that may come after one; at least the pattern's length.
+    """The number of positions times the square of the most successors; at least the pattern's length.
 
-    What is no expression gives any number. The work here is linear in the pattern.
+    The result for an invalid expression is arbitrary. The work here is linear in the pattern.
     """
     choice, done, last = _NEVER, _NOTHING, _NOTHING  # alternatives before this one; this one; its last part
     groups: list[tuple[_Part, _Part]] = []
@@ -76,7 +76,7 @@ def _tokens(pattern: str) -> Iterator[tuple[str, str]]:
 
 
 def _bounds(token: str) -> tuple[int, int | None]:
-    """How often at least and at most; None: without end."""
+    """The minimum and maximum number of repetitions; None: unbounded."""
     if token in ("*", "+", "?"):
         return {"*": (0, None), "+": (1, None), "?": (0, 1)}[token]
     least, comma, most = token.strip("{}").partition(",")
@@ -92,7 +92,7 @@ def _number(text: str) -> int:
 
 
 def _joined(one: _Part, other: _Part) -> _Part:
-    """One after the other."""
+    """The concatenation of two parts."""
     if not one.positions:
         return other
     if not other.positions:
@@ -118,7 +118,7 @@ def _either(one: _Part, other: _Part) -> _Part:
 
 
 def _repeated(part: _Part, least: int, most: int | None) -> _Part:
-    """So many copies in a row; the last of `least` goes on without end if `most` is None."""
+    """A repetition; if `most` is None the last of `least` copies repeats without bound."""
     copies = max(least, 1) if most is None else most
     if copies == 0 or not part.positions:
         return _NOTHING

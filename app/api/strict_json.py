@@ -1,4 +1,4 @@
-"""JSON from outside, decoded with bounds on what it costs and on what engines can carry. Pure.
+"""Decodes untrusted JSON with bounds on its cost and on what engines support. Pure.
 
 All work is linear in the text, and the part of it that costs more than a scan is bounded: msgspec takes 33 us
 for some numbers with an exponent (`1e300`), and each object or array costs far more than its two bytes.
@@ -13,9 +13,9 @@ import msgspec
 from app.errors.tree import BadJSON
 
 MAX_DEPTH = 128
-"""Deepest nesting of arrays and objects. A tool's schema has some ten levels, of two brackets each."""
+"""Maximum nesting of arrays and objects. A tool's schema has some ten levels, of two brackets each."""
 MAX_DIGITS = 308
-"""Longest whole number: one digit more and it is no double, which engines written in C++ need it to be."""
+"""Maximum digits of a whole number: with one more it exceeds a double, which engines written in C++ need."""
 MAX_VALUES = 50_000
 """Arrays, objects and members of objects in one request. One with 512 turns and 128 tools has some 10,000."""
 MAX_NODES = 20_000
@@ -25,7 +25,7 @@ MAX_PATTERN_WORK = 16_384
 """Of all patterns in the schemas of one request (`app.api.pattern_work`). `(a|a|…)*` with 25 branches is as much, and costs
 others a quarter of a second on llama.cpp; with 90, the engine."""
 MAX_EXPONENTS = 1000
-"""Numbers with an exponent in one request."""
+"""Maximum count of numbers with an exponent in one request."""
 
 _DIGITS = bytes.maketrans(b"123456789E", b"000000000e")
 _LONG_NUMBER = b"0" * (MAX_DIGITS + 1)
@@ -36,7 +36,7 @@ _LONE_SURROGATE = re.compile(rb"%b(?!%b)|(?<!%b)%b" % (_HIGH, _LOW, _HIGH, _LOW)
 
 
 class Budget:
-    """What may still be looked at of one request: `values` and `exponents` of JSON, `nodes` and `patterns` of schemas."""
+    """The remaining budget of one request: `values` and `exponents` of JSON, `nodes` and `patterns` of schemas."""
 
     def __init__(self) -> None:
         self.values, self.exponents = MAX_VALUES, MAX_EXPONENTS
@@ -44,7 +44,7 @@ class Budget:
 
 
 def decode(raw: bytes, budget: Budget | None = None) -> Any:
-    """The value of a JSON text in UTF-8; of keys that come twice, the last. It spends of the budget, if there is one.
+    """The value of a JSON text in UTF-8; of duplicate keys the last counts. Charges the budget, if there is one.
 
     Raises:
         BadJSON: invalid_json; or number_out_of_range, nested_too_deeply, body_too_complex, invalid_utf8,
@@ -62,7 +62,7 @@ def decode(raw: bytes, budget: Budget | None = None) -> Any:
 
 
 def _is_small(raw: bytes) -> bool:
-    """Whether a text can break no bound, its numbers cost no more than some 20 ms, and so no second look is due."""
+    """Whether a text is too small to exceed any bound (its numbers cost at most some 20 ms), so that no check is needed."""
     brackets = raw.count(b"[") + raw.count(b"{")
     return len(raw) <= 4096 and brackets <= MAX_DEPTH and raw.translate(_DIGITS).find(_LONG_NUMBER) < 0
 
@@ -73,7 +73,7 @@ def without_strings(raw: bytes) -> bytes:
 
 
 def _check_bounds(bare: bytes, budget: Budget) -> None:
-    """`bare`: the text without its strings. It may be no JSON."""
+    """`bare`: the text without its strings; it may be invalid JSON."""
     levels = bare.translate(_STEPS, _NOT_BRACKETS)
     steps = memoryview(levels).cast("b")
     if max(accumulate(steps), default=0) > MAX_DEPTH:

@@ -1,12 +1,12 @@
 """The limits of one thought, and when the gateway ends it. Pure.
 
-An engine that supports a budget is sent it, and its thought is counted here all the same, because some builds
-ignore theirs (vLLM #43708, #39573, #54906). For any other the gateway enforces the budget, and a time limit
-always. How a running thought is ended depends on what the engine supported when it was tried:
+The budget is sent to an engine that supports one, and the tokens of its thought are counted here as well, because some
+builds ignore it (vLLM #43708, #39573, #54906). For any other engine the gateway enforces the budget; it always enforces
+a time limit. How a running thought is ended depends on what the engine supported when it was tested:
 
-    control   a request of its own tells the engine to end the thought; the stream goes on
-    restart   the reply is given up, and the engine goes on from the very tokens of the prompt and
-              the thought, closed: one more request, which finds them in its prefix cache
+    control   a separate request tells the engine to end the thought; the stream continues
+    restart   the reply is aborted, and a second request continues from the same tokens of the prompt and
+              the closed thought, which the engine has in its prefix cache
 """
 
 from collections.abc import Sequence
@@ -27,15 +27,15 @@ template wrote, the rest of a character, a step that makes several tokens at onc
 
 Means = Literal["control", "restart"]
 Why = Literal["tokens", "time", "overrun"]
-"""tokens: the budget, kept from here. time: the answer was due. overrun: the engine broke its own."""
+"""tokens: the budget, enforced here. time: the time limit. overrun: the engine exceeded its own budget."""
 
 
 @dataclass(frozen=True, slots=True)
 class ThoughtLimit:
-    """What a thought may take. `seconds` count from the request's last byte in.
+    """The limits of a thought. `seconds` count from the last byte of the request.
 
-    kept: the engine was sent the budget, and `tokens` is what it can have taken only by breaking
-    it. means: how it is ended; None: it can only be counted.
+    kept: the engine was sent the budget; it has broken it if it exceeds `tokens`.
+    means: how the thought is ended; None: it can only be counted.
     """
 
     tokens: int | None
@@ -45,7 +45,7 @@ class ThoughtLimit:
 
 
 def thought_limit(thinking: Thinking, milliseconds: int | None, abilities: Abilities) -> ThoughtLimit | None:
-    """The limit of a request's thought, with this engine; None when there is none to keep."""
+    """The limit of a request's thought with this engine; None if there is nothing to enforce."""
     if thinking == 0 or (thinking is None and milliseconds is None):
         return None
     means: Means | None = None
@@ -59,11 +59,11 @@ def thought_limit(thinking: Thinking, milliseconds: int | None, abilities: Abili
 
 
 class ThoughtPlan(msgspec.Struct, frozen=True):
-    """How a request's thought is asked for and limited.
+    """How a request's thought is requested and limited.
 
-    sent: what the engine is sent (never a budget that it would refuse). closer: the id of
-    the token that ends the thought, where the text may lack the tag. metered: the engine must report
-    the tokens that it makes, while it makes them.
+    sent: the budget for the engine (never one that it would refuse). closer: the id of the token that
+    ends the thought, for engines whose text may lack the tag. metered: the engine must report the number of
+    generated tokens during generation.
     """
 
     sent: Thinking
@@ -85,7 +85,7 @@ def thought_plan(thinking: Thinking, milliseconds: int | None, abilities: Abilit
 
 
 class ThoughtWatch:
-    """Looks at one reply until its thought is over. `due` says why it is to end."""
+    """Watches one reply until its thought is over. `due` is the reason to end it."""
 
     def __init__(self, limit: ThoughtLimit) -> None:
         self.limit = limit
@@ -94,11 +94,11 @@ class ThoughtWatch:
         self.over = False
 
     def time_is_up(self) -> None:
-        """The answer should have begun."""
+        """The time limit has passed."""
         self.due = self.due or "time"
 
     def look(self, events: Sequence[Event], pipeline: Pipeline) -> bool:
-        """Whether the thought is to be ended now, after these events."""
+        """Whether these events exceed the limit, so that the thought has to be ended now."""
         if any(type(event) is not Thought and type(event) is not Usage for event in events):
             self.over = True
         if self.over:
@@ -112,7 +112,7 @@ class ThoughtWatch:
 
     @property
     def _can_end(self) -> bool:
-        """Whether what the means needs is known."""
+        """Whether all information for ending it is known."""
         if self.limit.means == "control":
             return bool(self.meter.reply_id)
         return self.limit.means is None or bool(self.meter.prompt and self.meter.tokens)

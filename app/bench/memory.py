@@ -1,7 +1,7 @@
-"""The most memory that an engine held: its processes' on the host, and the GPU's above what was used before.
+"""Measures an engine's peak memory: of its processes on the host, and of the GPU above its use before.
 
-The host's share is that of the process group, each page counted once (PSS). The GPU's is what nvidia-smi says of the
-whole device: within a container it cannot tell processes apart. Where it says nothing, as on a GB10, it is unknown.
+Host memory is that of the process group, each page counted once (PSS). GPU memory is nvidia-smi's figure for the
+whole device, because within a container it cannot distinguish processes. Without a figure, as on a GB10, it is unknown.
 """
 
 import os
@@ -20,7 +20,7 @@ _SMI_SECONDS: Final = 10.0
 
 
 class PeakMemory:
-    """Looks once a second, in a thread of its own. `host` and `gpu` are in bytes; None: nothing was seen."""
+    """Samples once a second, in a separate thread. `host` and `gpu` are in bytes; None if nothing was measured."""
 
     def __init__(self, leader: Callable[[], int | None], environ: Mapping[str, str] = os.environ) -> None:
         self._leader = leader
@@ -32,7 +32,7 @@ class PeakMemory:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Look until the context ends."""
+        """Sample until the context ends."""
         thread = threading.Thread(target=self._look, name="peak memory", daemon=True)
         thread.start()
         try:
@@ -52,7 +52,7 @@ class PeakMemory:
 
 
 def group_pss(leader: int) -> int:
-    """Bytes that the processes of a group hold, without what they share counted twice."""
+    """Bytes of memory of a process group, with shared pages counted once."""
     return sum(_pss(path) for path in members(leader))
 
 
@@ -65,7 +65,7 @@ def _pss(process: Path) -> int:
 
 
 def gpu_used(device: str) -> int | None:
-    """Bytes in use on one GPU, or on the first of several; None: nvidia-smi is not there, or does not say."""
+    """Bytes in use on the first GPU; None if nvidia-smi is missing or does not report them."""
     chosen = ("-i", device.split(",")[0]) if device else ()
     try:
         said = subprocess.run(

@@ -1,4 +1,4 @@
-"""One engine of the pool: asked to be up, health-checked, and reached through its routes.
+"""One engine of the pool: wanted or not, health-checked, and reached through its routes.
 
 The driver (`deploy.drivers`) starts the engine and restarts it; this module only says that the engine is
 wanted. An engine is ready when it streams, and stays ready while tokens are seen: of live requests, or
@@ -56,10 +56,10 @@ UNREACHABLE: Final = frozenset({"connect_failed", "connect_timeout"})
 """Error codes that no request can cause."""
 
 NO_FAULT: Final = frozenset({"engine_busy", "reply_fully_filtered", "tool_choice_not_kept"})
-"""Error codes of an engine that works: it has no free slot, or its model said nothing that may be shown."""
+"""Error codes of a healthy engine: no free slot, or a reply without anything that may be shown."""
 
 Judgement = asyncio.Future[bool]
-"""Whether the engine was at fault for a failed request. Done once that is known, within seconds."""
+"""Whether the engine was at fault for a failed request; resolved within seconds."""
 
 
 class Stream(Protocol):
@@ -95,7 +95,7 @@ class Route(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class PoolContext:
-    """What all backends of one pool share."""
+    """State that all backends of a pool share."""
 
     factory: EngineFactory
     state_dir: Path
@@ -138,7 +138,7 @@ class Backend:
         return self.engine
 
     def want(self) -> None:
-        """Ask for it to be up and health-check it, in the background; no effect if that is under way."""
+        """Start it and its health checks in the background; no effect if that was done."""
         if self._task is None or self._task.done():
             self._task = supervise(self._run, "engine_watch", self.spec.name)
 
@@ -257,7 +257,7 @@ class Backend:
         self._notify()
 
     def _notify(self) -> None:
-        """Wake whoever waits in `up`, and who looks after replicas."""
+        """Wake the waiters in `up` and the supervision of replicas."""
         self._context.changed.set()
         self._changed.set()
         self._changed = asyncio.Event()
@@ -271,7 +271,7 @@ class Backend:
             self._step(BreakerEvent.SUCCESS)
 
     def blame(self, fault: UpstreamError) -> Judgement | None:
-        """It failed a request. None: the error does not count against the engine."""
+        """Record a failed request. Returns None if the error does not count against the engine."""
         if fault.code in NO_FAULT or self._task is None:  # we stopped it, and its replies with it
             return None
         judgement: Judgement = asyncio.get_running_loop().create_future()
@@ -303,7 +303,7 @@ class Backend:
             )
 
     def _decide(self, at_fault: bool) -> None:
-        """Settle the judgements that wait."""
+        """Resolve the pending judgements."""
         undecided, self._undecided = self._undecided, []
         for judgement in undecided:
             self._context.metrics.engine_fault(self.spec.name, "engine" if at_fault else "request")
@@ -311,7 +311,7 @@ class Backend:
 
     @property
     def abilities(self) -> Abilities:
-        """What was found out about it at its start."""
+        """Its abilities, as tested at its start."""
         return self.engine.state.abilities if self.engine else Abilities()
 
     @property
@@ -325,12 +325,12 @@ class Backend:
         self._show_conduct()
 
     def distrust(self) -> None:
-        """It is not what was promoted any more."""
+        """Mark it as differing from what was promoted."""
         self.gated = False
         self._show_conduct()
 
     def catch(self, kind: str) -> None:
-        """It reasoned although thinking was switched off; `kind` as in `app.stream.events.Thought`."""
+        """Record reasoning although thinking was off; `kind` as in `app.stream.events.Thought`."""
         if not self.caught:
             self.caught = True
             self._context.log.warning("engine_caught_thinking", engine=self.spec.name, reason=kind)
@@ -352,13 +352,13 @@ class Backend:
 
     @property
     def takes_as_replica(self) -> bool:
-        """Whether `route` gives a route, and nothing keeps it out as one of several."""
+        """Whether it gets requests: `route` returns one, and it is not excluded from its replicas."""
         passes = self.engine is not None and self.engine.url is not None and self.breaker.passes
         return passes and self.identified and not self.drained
 
     @property
     def stays_out(self) -> str | None:
-        """Why it gets no requests as one of several replicas, though it may be up."""
+        """Why it is excluded from its replicas, though it may be up; None if it is not."""
         if self.drained:
             return "drained"
         return self.refusal or (None if self.identified else "not identified yet")
@@ -402,5 +402,5 @@ class Backend:
 
 
 def loggable(error: DeployError) -> str:
-    """What may be logged of an error: some quote the engine's output or the last lines of its log."""
+    """An error's loggable part, because some errors quote the engine's output or log."""
     return type(error).__name__ if isinstance(error, EngineError) else str(error)

@@ -1,10 +1,10 @@
-"""Which replica of a model a request goes to: where its conversation is cached, or where there is least to do. Pure.
+"""Chooses a replica for a request: the one that has its conversation cached, or the least loaded one. Pure.
 
-An engine keeps what it has read in a cache, and reads only what is new of a request that begins in the same way. So
-a conversation goes on at the replica that had its last turn, as long as that has not much more to do than the others.
-A new conversation goes to the replica with the fewest open requests, and in turns where they have equally many.
+An engine caches the prompts that it has processed, and processes only the new part of a request that begins in the same
+way. A conversation therefore stays with the replica that had its last turn, unless that has much more load than the others.
+A new conversation goes to the replica with the fewest open requests; ties are broken round-robin.
 
-Conversations are known by their messages (`app.engines.conversations`).
+Conversations are recognized by their messages (`app.engines.conversations`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,13 +13,13 @@ from typing import Final, Literal, NamedTuple, get_args
 from app.engines.conversations import MAX_CONVERSATIONS, Conversations
 
 SLACK: Final = 2
-"""A conversation stays where it is cached if that replica has at most so many open requests more than the least loaded,"""
+"""A conversation stays where it is cached if that replica has at most this many open requests more than the least loaded,"""
 RATIO: Final = 1.5
-"""or at most so many times as many."""
+"""or at most this multiple of its load."""
 
 
 Affinity = Literal["hit", "moved", "new"]
-"""It goes where its conversation is cached; the conversation is known, and it goes elsewhere; it is not known."""
+"""hit: goes where its conversation is cached; moved: known, but goes elsewhere; new: not known."""
 AFFINITIES: Final[tuple[Affinity, ...]] = get_args(Affinity)
 
 
@@ -31,18 +31,18 @@ class Chosen(NamedTuple):
 
 
 class Balancer:
-    """Of one model's replicas. It remembers the latest `most` conversations."""
+    """The balancer of one model's replicas; remembers the latest `most` conversations."""
 
     def __init__(self, most: int = MAX_CONVERSATIONS) -> None:
-        self._cached = Conversations[str](most)  # by the replica that had them
+        self._cached = Conversations[str](most)  # the replica of each conversation
         self._turns = 0
-        self._last: dict[str, int] = {}  # of each replica, the turn in which it was chosen last
+        self._last: dict[str, int] = {}  # the number of each replica's last choice
 
     def __len__(self) -> int:
         return len(self._cached)
 
     def choose(self, said: Sequence[int], loads: Mapping[str, int]) -> Chosen:
-        """The replica for a request, by its `conversation`; `loads` are the open requests of those that may have it."""
+        """The replica for a request with these hashes of `conversation`; `loads`: open requests of the eligible replicas."""
         known = self._cached.find(said)
         least = min(loads.values())
         if known is not None and known in loads and loads[known] <= max(least + SLACK, least * RATIO):
@@ -56,7 +56,7 @@ class Balancer:
         return chosen
 
     def keep(self, engines: Sequence[str]) -> None:
-        """Forget when replicas other than these were chosen. Conversations that they had go elsewhere: they are in no `loads`."""
+        """Forget all other replicas. Their conversations move, because they are in no `loads` any more."""
         self._last = {name: turn for name, turn in self._last.items() if name in engines}
 
     def _turn_of(self, engine: str) -> int:

@@ -18,12 +18,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 FAILURES = 3
-"""Consecutive failures that open it, of those that no request can cause."""
+"""Consecutive failures, of kinds that no request can cause, that open the breaker."""
 FIRST_PAUSE = 0.5
-"""Seconds that it stays open at first; doubled with each failed probe, up to LONGEST_PAUSE."""
+"""Initial open time in seconds; doubled with each failed probe, up to LONGEST_PAUSE."""
 LONGEST_PAUSE = 30.0
 PROBE_SECONDS_APART = 1.0
-"""Seconds between probes of a suspected engine: each costs it a completion of a few tokens."""
+"""Seconds between probes of a suspected engine; each costs a completion of a few tokens."""
 
 
 class BreakerState(StrEnum):
@@ -143,7 +143,7 @@ _TABLE = {
     (BreakerState.SUSPECT, BreakerEvent.PROBE_PASSED): _clear,
     (BreakerState.SUSPECT, BreakerEvent.PROBE_FAILED): _open,
     (BreakerState.SUSPECT, BreakerEvent.PROBE_CROWDED_OUT): _clear,
-    # Requests that were under way when it opened still end. A token of one of them counts like a
+    # Requests that were in progress when it opened still end. A token of one of them counts like a
     # probe's; a failure adds nothing.
     (BreakerState.OPEN, BreakerEvent.SUCCESS): _close,
     (BreakerState.OPEN, BreakerEvent.FAILURE): _same,

@@ -1,22 +1,22 @@
-"""What of an engine's own words about a bad request may reach the caller. Pure.
+"""Cleans an engine's message about a bad request for the caller. Pure.
 
-Engines put into such a message what is of use to nobody but their operator: stack traces, and paths of their machine.
-What is cut is told by its form, whichever engine wrote it:
+Engines include stack traces and paths of their machine, which are for their operator only. They are recognized by their
+form, whichever engine wrote them, and cut:
 
-* a line of a stack trace, from its mark on, and the indented lines below it. What stands before it and what comes
-  after it, at the left margin, stays: there Python and Java say what was wrong.
+* a line of a stack trace, from its mark on, and the indented lines below it. Text before and after it at the left
+  margin stays: there Python and Java say what was wrong.
 * a path from the root of a disk with two parts or more, as `[path]`. Not a path of an API (`/v1/…`), a place in a
   schema (`/properties/…`, `#/$defs/…`), a media type, a URL, a closing tag.
-* control characters and what else is not printed, and all after MAX_WORDS characters.
+* control and other non-printing characters, and everything after MAX_WORDS characters.
 """
 
 import re
 
 MAX_WORDS = 500
-"""Characters of an engine's own words."""
+"""Maximum length in characters."""
 PATH = "[path]"
 
-_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")  # colours and the like, of a terminal
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")  # terminal escape sequences
 _TRACE = re.compile(
     r"""
       (?:\+\ Exception\ Group\ )?Traceback\ \(              # Python
@@ -54,9 +54,9 @@ _A_WORD = re.compile(r"[^\W\d_]{2}")
 
 
 def fit_for_callers(message: str) -> str:
-    """The message on one line, without what a caller must not see; "" if that leaves no word.
+    """The message on one line, without what a caller must not see; "" if no word is left.
 
-    It comes bounded (`read_error`); the work is linear in it.
+    The input is bounded (`read_error`); the work is linear in it.
     """
     line = " ".join(" ".join(_untraced(_printable(message))).split())
     if trace := _TRACE.search(line):  # one that the join of two lines made
@@ -66,12 +66,12 @@ def fit_for_callers(message: str) -> str:
 
 
 def _printable(text: str) -> str:
-    """White space stays; what else is not printed goes without a trace, so that it hides no path."""
+    """Keep white space and remove other non-printing characters, so that they cannot hide a path."""
     return "".join(c for c in _ESCAPES.sub("", text) if c.isprintable() or c.isspace())
 
 
 def _untraced(text: str) -> list[str]:
-    """The lines, or their beginnings, that are no part of a stack trace."""
+    """The lines, or their beginnings, that do not belong to a stack trace."""
     kept, in_trace = [], False
     for line in text.splitlines():
         if in_trace and (not line or line[0].isspace()):
@@ -83,6 +83,6 @@ def _untraced(text: str) -> list[str]:
 
 
 def _without_path(found: re.Match[str]) -> str:
-    """In place of a path: a word, and the punctuation behind it."""
+    """The replacement of a path, with the punctuation after it."""
     path = found[0]
     return PATH + path[len(path.rstrip(".,:;!?)]}")) :]

@@ -1,7 +1,7 @@
-"""What an engine's error means to the caller, whether it came as a status or in the stream. Pure.
+"""Translates an engine's error for the caller, whether it came as a status or in the stream. Pure.
 
-An engine's error text reaches a caller only with a 4xx that the caller can put right, and as `engine_words` cuts
-it. For every other fault the caller gets a message of the gateway's, the status, and the code
+An engine's error text reaches a caller only with a 4xx that the caller can correct, cleaned by `engine_words`.
+For every other fault the caller gets a message of the gateway, the status, and the code
 if it is a plain word. The engine's text is not passed on, because it may hold prompts, paths and addresses.
 """
 
@@ -26,7 +26,7 @@ from app.stream.chunks import decode_any, read_error
 from app.stream.events import Broken
 
 _NOT_THE_CALLERS = (401, 403, 404, 407)
-"""The engine does not know us, or is not where we think: the caller can do nothing about it."""
+"""Statuses that mean a wrong key or address of the engine, which the caller cannot correct."""
 _NO_SUCH_API = (404, 405, 501)
 _OF_CONTEXT = ("context_length_exceeded", "exceed_context_size_error")
 _CONTEXT_WORDS = (
@@ -54,7 +54,7 @@ _OUR_BUG = MannersError.code
 def from_status(status: int, body: bytes, path: str = _EVERY_ENGINE_HAS) -> MannersError:
     """The error for a reply whose status is not 200.
 
-    An engine that has no embeddings is well: whoever asks for some must not get it shunned.
+    An engine without embeddings is healthy: a request for some must not open its breaker.
     """
     if status in _NO_SUCH_API and path != _EVERY_ENGINE_HAS:
         return EngineRefused(f"this model's engine does not serve {path}", "unsupported_by_engine")
@@ -63,14 +63,14 @@ def from_status(status: int, body: bytes, path: str = _EVERY_ENGINE_HAS) -> Mann
 
 
 def from_stream(broken: Broken) -> MannersError:
-    """The error for a reply that was broken off before the caller was shown anything of it."""
+    """The error for a reply that was cut off before the caller was shown any of it."""
     if broken.by_engine and broken.status:
         return _meaning(broken.status, broken.message, broken.code)
     return in_stream(broken)
 
 
 def in_stream(broken: Broken) -> MannersError:
-    """The error for a reply that was broken off after the caller was shown some of it."""
+    """The error for a reply that was cut off after the caller was shown some of it."""
     if not broken.by_engine:
         return _OUR_VERDICTS.get(broken.code, EngineBroke)(broken.message, broken.code)
     if is_context_exceeded(broken.message, broken.code):
@@ -86,7 +86,7 @@ def is_context_exceeded(message: str, code: str = "") -> bool:
 
 
 def unreadable(error: BaseException) -> MannersError:
-    """A reply that our reader failed on: to the caller and the breaker it is the engine's fault.
+    """A reply that our parser failed on: for the caller and the breaker it is the engine's fault.
 
     `__cause__` is the error, for the log: it may be a bug of ours. A MannersError stays what it is.
     """
@@ -107,7 +107,7 @@ def unwritten(error: BaseException) -> MannersError:
 
 
 class contained:
-    """Around a callback of the event loop that serves one exchange: what it raises goes to `fail`, and no further."""
+    """Wraps a callback of the event loop that serves one exchange: its exceptions go to `fail` only."""
 
     __slots__ = ("_fail",)
 
@@ -154,5 +154,5 @@ def _meaning(status: int, message: str, code: str) -> MannersError:
 
 
 def _word(code: str) -> str:
-    """The engine's code; ours for a bug of ours is not an engine's to give."""
+    """The engine's code, unless it is the one that we use for our own bugs."""
     return "engine_error" if code == _OUR_BUG else code

@@ -1,7 +1,7 @@
-"""Every error a caller can get, in one tree; foreign errors are translated by the table below.
+"""Every error that a caller can get, in one tree; other errors are translated by the table below.
 
     MannersError                      500  server_error
-    ├── RequestError                  400  invalid_request_error     the caller can put it right
+    ├── RequestError                  400  invalid_request_error     the caller can correct it
     │   ├── BadJSON                        invalid_json, nested_too_deeply, number_out_of_range, invalid_utf8, …
     │   ├── BadField                       invalid_value, unsupported_parameter, schema_too_large, …
     │   ├── BodyTooLarge              413  body_too_large
@@ -38,7 +38,7 @@
         ├── ReplyFiltered             502  reply_fully_filtered
         └── ChoiceNotKept             502  tool_choice_not_kept
 
-`code` is for programs, `message` for people and says what to do. The tree knows no framework:
+`code` is for programs; `message` is for people and says what to do. The tree does not depend on a framework:
 `app.errors.render` renders it.
 """
 
@@ -46,7 +46,7 @@ from typing import Any
 
 
 class MannersError(Exception):
-    """Base of all; `status` is the HTTP status while no byte has gone out."""
+    """The base class; `status` is the HTTP status if no byte has been sent."""
 
     status = 500
     type = "server_error"
@@ -57,7 +57,7 @@ class MannersError(Exception):
     def __init_subclass__(
         cls, status: int = 0, type: str = "", code: str = "", retry_after: int | None = None
     ) -> None:
-        """What a class does not give in its head is its base's."""
+        """Arguments that a class does not give are inherited from its base."""
         super().__init_subclass__()
         cls.status = status or cls.status
         cls.type, cls.code = type or cls.type, code or cls.code
@@ -77,7 +77,7 @@ class MannersError(Exception):
 
 
 class RequestError(MannersError, status=400, type="invalid_request_error", code="invalid_request"):
-    """The request is wrong, and only the caller can put it right."""
+    """The request is wrong, and only the caller can correct it."""
 
 
 class BadJSON(RequestError, code="invalid_json"):
@@ -97,7 +97,7 @@ class UnknownModel(RequestError, status=404, code="model_not_found"):
 
 
 class NotForChat(RequestError, code="unsupported_by_model"):
-    """The model is there, and gives embeddings only."""
+    """The model exists, but provides embeddings only."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, param="model")
@@ -108,7 +108,7 @@ class UnknownRoute(RequestError, status=404, code="not_found"):
 
 
 class UnknownThing(RequestError, status=404, code="operation_not_found"):
-    """What an operator asked for is not there; the code says what."""
+    """The requested object does not exist; the code names its kind."""
 
 
 class UnknownEngine(UnknownThing, code="engine_not_found"):
@@ -116,11 +116,11 @@ class UnknownEngine(UnknownThing, code="engine_not_found"):
 
 
 class Refused(RequestError, status=409, code="busy"):
-    """As things stand it must not, or cannot, be done; the code says why."""
+    """The operation is not allowed, or not possible, in the present state; the code says why."""
 
 
 class KeyTaken(RequestError, status=422, code="idempotency_key_reused"):
-    """The idempotency key came with another request before."""
+    """The idempotency key was used for a different request."""
 
 
 class WrongMethod(RequestError, status=405, code="method_not_allowed"):
@@ -132,26 +132,26 @@ class WrongMethod(RequestError, status=405, code="method_not_allowed"):
 
 
 class BadHTTP(RequestError, code="invalid_http"):
-    """What came is no HTTP/1.1 that has one meaning only."""
+    """The input is not unambiguous HTTP/1.1."""
 
 
 class TooSlow(RequestError, status=408, code="request_timeout"):
-    """The request did not come in, in time."""
+    """The request did not arrive in time."""
 
 
 class HeadTooLarge(RequestError, status=431, code="headers_too_large"):
-    """All that is not body is over the limit."""
+    """Everything but the body is over the limit."""
 
 
 class Forbidden(RequestError, status=403, code="host_not_allowed"):
-    """A listener without keys serves this machine's programs; the request is a website's.
+    """A listener without keys serves programs on this machine only; the request comes from a website.
 
     403 and not 421 (Misdirected Request): a client may repeat a 421 on another connection, where it fails again.
     """
 
 
 class RoleRequired(RequestError, status=403, code="role_administer_required"):
-    """The operator is known, and has not the role that this needs; the code names it."""
+    """The operator is known but lacks the required role, which the code names."""
 
 
 class UnsupportedMediaType(RequestError, status=415, code="unsupported_media_type"):
@@ -167,9 +167,9 @@ class EngineRefused(RequestError, code="engine_refused"):
 
 
 class ContextExceeded(EngineRefused, code="context_length_exceeded"):
-    """The conversation, its tools and its reply are more than the engine's context holds.
+    """The conversation, its tools and its reply exceed the engine's context.
 
-    `shared`: more than was left of a context that all of an engine's requests share.
+    `shared`: they exceed what is left of a context that all requests of the engine share.
     """
 
     def __init__(self, message: str, *, shared: bool = False) -> None:
@@ -182,7 +182,7 @@ class Unauthorized(MannersError, status=401, type="authentication_error", code="
 
 
 class Busy(MannersError, status=429, type="rate_limit_error", code="queue_full"):
-    """Every place is taken, and the queue is full or too slow."""
+    """The concurrency limit is reached, and the queue is full or too slow."""
 
     def __init__(self, message: str, code: str | None = None, *, seconds: int = 1) -> None:
         super().__init__(message, code)
@@ -198,11 +198,11 @@ class KeyLimited(MannersError, status=429, type="rate_limit_error", code="key_rp
 
 
 class TooManyConnections(MannersError, status=503, code="too_many_connections", retry_after=1):
-    """As many connections are open as `gateway.max_connections` allows."""
+    """The limit `gateway.max_connections` is reached."""
 
 
 class Draining(MannersError, status=503, code="draining", retry_after=5):
-    """The gateway is going down and takes nothing new."""
+    """The gateway is shutting down and accepts no new requests."""
 
 
 class NotStarted(MannersError, status=503, code="not_started", retry_after=1):
@@ -210,7 +210,7 @@ class NotStarted(MannersError, status=503, code="not_started", retry_after=1):
 
 
 class StateUnavailable(MannersError, status=503, code="state_unavailable", retry_after=5):
-    """The state folder cannot be used now; only operators meet it."""
+    """The state folder is unusable at present; only operators see this error."""
 
 
 class StateFull(StateUnavailable, status=507, code="state_full"):
@@ -222,7 +222,7 @@ class UpstreamError(MannersError, status=502, type="upstream_error", code="upstr
 
 
 class EngineDown(UpstreamError, status=503, code="no_engine", retry_after=1):
-    """No engine is ready, or it does not take connections."""
+    """No engine is ready, or it does not accept connections."""
 
 
 class EngineTimeout(UpstreamError, status=504, code="first_token_timeout"):
@@ -236,12 +236,12 @@ class EngineBroke(UpstreamError, status=502, code="upstream_truncated"):
 class ReplyFiltered(UpstreamError, status=502, code="reply_fully_filtered"):
     """All of the reply was a thought or an invalid tool call, and nothing is left for the caller.
 
-    Another engine may do better. It says nothing of the engine's health: a caller can provoke it.
+    Another engine may do better. It does not count against the engine's health, because a caller can provoke it.
     """
 
 
 class ChoiceNotKept(UpstreamError, status=502, code="tool_choice_not_kept"):
-    """The model did not call what `tool_choice` asks for; nothing else of its reply is shown.
+    """The model did not make the call that `tool_choice` requires; its reply is withheld.
 
-    It says nothing of the engine's health, as above.
+    It does not count against the engine's health, as above.
     """

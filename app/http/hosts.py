@@ -1,9 +1,9 @@
 """Host and origin checks of a listener without keys: programs on this machine may use it, websites may not.
 
-A browser lets any page send requests to this machine, in two ways. By DNS rebinding the page's own name
-comes to mean 127.0.0.1, and the page may read the reply; then `Host` is that name. Otherwise the page sends what
-needs no permission by CORS (Fetch standard: a "simple" request, whose media type is not JSON) and reads nothing;
-then `Origin` or `Sec-Fetch-Site` says where it is from. Pure.
+A browser lets any page send requests to this machine, in two ways. With DNS rebinding, the page's own name
+resolves to 127.0.0.1, and the page may read the reply; `Host` is then that name. Otherwise the page sends a request that
+needs no permission by CORS (Fetch standard: a "simple" request, whose media type is not JSON) and cannot read the reply;
+`Origin` or `Sec-Fetch-Site` then gives its origin. Pure.
 """
 
 import re

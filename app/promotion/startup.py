@@ -1,4 +1,4 @@
-"""The gateway's start: the configuration is recorded, orphans are removed, and wanted engines come up.
+"""The gateway's start: records the configuration, removes orphans, and starts the wanted engines.
 
 Engines that run already are adopted. On shared memory two engines must not load at once, so containers and
 processes that have to be started are loaded one after the other, live ones first. Embedded engines and those of the url
@@ -32,11 +32,11 @@ from gates.contracts.errors import ManifestError
 HOLDER = "start"
 """The name under which a start holds the loading lease."""
 LOAD_SECONDS = 1800.0
-"""How long to wait for a load that another process has begun."""
+"""Seconds to wait for another process that loads an engine."""
 
 
 class Startup:
-    """One start. `begin` it before the first request; the loading goes on in the background."""
+    """One start. Call `begin` before the first request; loading continues in the background."""
 
     def __init__(self, deps: Dependencies, log: Logger) -> None:
         self._deps = deps
@@ -66,7 +66,7 @@ class Startup:
         self._task = supervise(partial(self._load, waiting), "boot")
 
     async def stop(self) -> None:
-        """Stop loading; what has not been loaded is left."""
+        """Stop loading; engines that were not loaded stay down."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -94,7 +94,7 @@ class Startup:
         return True
 
     async def _load(self, waiting: list[Effect]) -> None:
-        """Load one after the other; one that fails is not loaded again here."""
+        """Load one after the other; a failed one is not retried here."""
         while waiting:
             spec = self._deps.catalogue.spec(waiting.pop(0).engine)
             try:
@@ -106,7 +106,7 @@ class Startup:
                 self._log.error("engine_down", engine=spec.name, error=why)
 
     def _model(self, engine: str) -> str:
-        """A model that is served by it; any model if there is none."""
+        """A model that the engine serves; any model if there is none."""
         models, pool = self._deps.config.models, self._deps.pool
         return next((name for name in models if engine in pool.model_route(name).engines), next(iter(models)))
 
@@ -114,7 +114,7 @@ class Startup:
 # -------------------------------------------------------------------- the configuration
 
 ACTOR = "configuration"
-"""Who the audit names for what the configuration decides."""
+"""The actor in the audit for decisions of the configuration."""
 
 
 def record_configuration(
@@ -161,7 +161,7 @@ def bound_to_reports(
 
 
 def record_engines(registry: Registry, engines: Mapping[str, EngineSpec], at: str) -> None:
-    """Record what is new of these engines and their artefacts. Raises StorageFailed."""
+    """Record these engines and their artefacts, if they are new. Raises StorageFailed."""
     for spec in engines.values():
         _record_engine(registry, spec_digest(spec), spec, at)
 
@@ -234,9 +234,9 @@ def _live_engine(registry: Registry, config: Config, catalogue: SpecCatalogue, m
 
 
 def _is_kept(registry: Registry, config: Config, catalogue: SpecCatalogue, model: str, engine: str) -> bool:
-    """Whether an engine that was promoted, and is no longer configured so, goes on serving as it was promoted.
+    """Whether an engine that was promoted, and whose configuration has changed, continues to serve as promoted.
 
-    If so, it is in the catalogue afterwards. Raises Refused: it should, and its weights are gone.
+    If so, it is in the catalogue afterwards. Raises Refused if its weights are gone.
     """
     required = config.gates.require
     if required is None:
@@ -258,7 +258,7 @@ def _is_kept(registry: Registry, config: Config, catalogue: SpecCatalogue, model
 
 
 def _check_gated(registry: Registry, config: Config, catalogue: SpecCatalogue, model: str) -> None:
-    """Raises Refused for a configured engine that no report let in, though there are reports about the model."""
+    """Raises Refused for a configured engine without a passing report, if there are reports about the model."""
     roots = current_roots(catalogue)
     engines = {catalogue.digest(name) for name in config.models[model].engines}
     artefacts = {root for engine in engines if (root := roots[engine])}

@@ -1,7 +1,7 @@
 """The errors of the registry, as one tree.
 
     RegistryError
-     +- RegistryLocked     another process writes here; there is one gateway to a state folder
+     +- RegistryLocked     another process writes here; a state folder belongs to one gateway
      +- NotARegistry       the file is not a registry, or is damaged
      +- RegistryTooNew     it was written by a later version of this program
      +- StorageFailed      the disk or the file system failed; nothing was changed
@@ -12,10 +12,10 @@
      +- Conflict           it exists already, and differs
      |   +- GenerationMoved  an alias was moved by somebody else since it was read
      |   +- OperationUnderWay  the model has an unfinished operation; `operation` is its id
-     |   +- KeyReused      the idempotency key came with another request before
+     |   +- KeyReused      the idempotency key was used for a different request
      +- ChainBroken        the event table was altered; `seq` is the first bad row
 
-An error leaves everything as it was. The caller translates these into HTTP or exit codes.
+An error changes nothing. The caller translates these into HTTP or exit codes.
 """
 
 
@@ -67,7 +67,7 @@ class UnknownRow(RegistryError):
 
 
 class Conflict(RegistryError):
-    """It exists already, and differs."""
+    """The row exists already and differs."""
 
 
 class GenerationMoved(Conflict):
@@ -83,7 +83,7 @@ class OperationUnderWay(Conflict):
 
 
 class KeyReused(Conflict):
-    """The idempotency key came with another request before."""
+    """The idempotency key was used for a different request."""
 
 
 class ChainBroken(RegistryError):

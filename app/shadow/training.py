@@ -1,7 +1,7 @@
-"""Recorded chats as conversations for training: those that their callers have agreed to, and no others. Pure.
+"""Recorded chats as training conversations, only with the callers' consent. Pure.
 
-A record may be used if the operator had stated the callers' consent when it was made, states the same now, and had the
-reply's text kept. It is redacted again, with today's patterns: one that has something to redact is not used, since a second
+A record may be used if the operator had stated the callers' consent when it was made, states the same now, and had enabled
+recording of the reply's text. It is redacted again, with today's patterns: one that has something to redact is not used, since a second
 placeholder could stand for another value than the first.
 """
 
@@ -13,7 +13,7 @@ from app.shadow.record import ShadowRecord
 from app.telemetry.redact import Redactor, TooManySecrets
 
 _FORCING: Final = ("response_format",)
-"""Fields of a request that dictate the reply's form."""
+"""Request fields that prescribe the reply's form."""
 
 
 def reason_against(record: ShadowRecord, consent: str, own: Sequence[Any]) -> str:
@@ -33,7 +33,7 @@ def reason_against(record: ShadowRecord, consent: str, own: Sequence[Any]) -> st
 
 
 def as_row(record: ShadowRecord) -> dict[str, Any]:
-    """The record as a row: what was asked, and the reply as the caller got it. There is no thought in a record."""
+    """The record as a row: the request, and the reply as the caller got it. Records hold no thoughts."""
     reply: dict[str, Any] = {"role": "assistant", "content": record.reply or ""}
     if record.calls:
         reply["tool_calls"] = [

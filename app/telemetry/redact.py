@@ -1,17 +1,17 @@
-"""What may be kept of a conversation: addresses, numbers and keys are taken out of it. Pure.
+"""Redacts a conversation before it is stored: removes addresses, numbers and keys. Pure.
 
-One `Redactor` a conversation: the same value becomes the same placeholder wherever it stands, so that a
-call's arguments still agree with the prompt. Invisible characters go, for they would hide a value. E-mail addresses, telephone and card numbers (any seven
+One `Redactor` per conversation: equal values get the same placeholder everywhere, so that a
+call's arguments still agree with the prompt. Invisible characters are removed, because they could hide a value. E-mail addresses, telephone and card numbers (any seven
 digits in a row, also with spaces, dots, dashes or brackets between them), IP addresses, addresses of
 the web that hold a key or a password, tokens, keys and passwords are recognized by their form. A name or a
-street is not: patterns of the operator's own take those out. Dates stay.
+street is not: the operator's own patterns remove those. Dates stay.
 
-Placeholders hold no digit and no "@", so none is taken for something to redact, nor makes a number
-with the digits beside it.
+Placeholders contain no digit and no "@", so that they are not redacted again and do not form a number
+with adjacent digits.
 
 Every pattern, the operator's too, is compiled by RE2 (https://github.com/google/re2/wiki/WhyRE2): a
 search takes time linear in the text, whatever the text is, and releases the interpreter's lock. What
-RE2 has no syntax for (lookaround) is asked of the match afterwards (`_Pattern.accepts`). The number of
+RE2 has no syntax for (lookaround) is checked on the match afterwards (`_Pattern.accepts`). The number of
 characters, of different secrets and of nested values is bounded as well (`Limits`).
 """
 
@@ -25,7 +25,7 @@ from typing import Any, Final
 import re2
 
 DROPPED: Final = "TEXT_DROPPED"
-"""Stands for a text or a value beyond the limits; nothing of it is kept."""
+"""Replaces a text or a value beyond the limits."""
 
 _OPTIONS: Final = re2.Options()
 _OPTIONS.log_errors = False  # RE2 would write an operator's pattern to stderr
@@ -46,7 +46,7 @@ class Limits:
 
 
 class TooManySecrets(Exception):
-    """A conversation with more different keys than are looked for; nothing of it may be kept."""
+    """A conversation has more different secrets than the limit; nothing of it may be stored."""
 
 
 _Accepts = Callable[[str], bool]
@@ -54,7 +54,7 @@ _Accepts = Callable[[str], bool]
 
 @dataclass(frozen=True, slots=True)
 class _Pattern:
-    """All that `regex` finds goes, or only its group v if it has one; where `accepts` says so."""
+    """Replaces each match of `regex` (or its group v, if it has one) for which `accepts` is true."""
 
     kind: str
     regex: Any
@@ -81,7 +81,7 @@ def _is_token(text: str) -> bool:
 
 
 def _is_ipv4(text: str) -> bool:
-    """Whether four short numbers stand in a row in a dotted run of numbers."""
+    """Whether a dotted sequence of numbers contains four short ones in a row."""
     sizes = [len(part) <= 3 for part in text.split(".")]
     return any(all(sizes[i : i + 4]) for i in range(len(sizes) - 3))
 
@@ -106,7 +106,7 @@ _DATE: Final = (
 )
 _DIGITS: Final = rf"\+?\(?{_D}(?:[\t\p{{Z}}\p{{Pd}}\p{{Cf}}\x{{fe0f}}\x{{20e3}}()\x{{ff08}}\x{{ff09}}./\x{{ff0e}}\x{{ff0f}}\x{{b7}}\x{{2212}}]{{0,3}}{_D}){{6,}}"
 _AT: Final = r"(?:[@\x{ff20}\x{fe6b}]|%(?:25)*40|\\u0040|&#0{0,4}64;|&#[xX]0{0,4}40;|&commat;| ?[(\[{] ?(?:at|@) ?[)\]}] ?)"
-"""The sign, and how URLs, JSON in a text, HTML and people who hide an address write it."""
+"""The "@" sign as such, and as written in URLs, JSON, HTML and obfuscated addresses."""
 _LABEL: Final = rf"[{_W}\pM\p{{Cf}}-]+"
 _DOT: Final = r"(?:[.\x{ff0e}\x{3002}\x{ff61}]| ?[(\[{] ?dot ?[)\]}] ?)"
 _SECRET_NAMES: Final = (
@@ -116,8 +116,8 @@ _SECRET_NAMES: Final = (
 
 @cache
 def _patterns() -> tuple[_Pattern, ...]:
-    """The order counts: what is part of something longer comes behind it. Compiled, they take some 40 MiB, so
-    not before somebody redacts."""
+    """The patterns in order: a part of something longer comes after it. Compiled, they take some 40 MiB, so that
+    they are compiled on first use."""
     return (
         _pattern("DATA", rf"data:[\w.+-]+/[\w.+-]+(?:;[\w=.+-]+){{0,4}},[^{_S}\"'<>)]*"),
         _pattern("URL", rf"(?i)[a-z][a-z0-9+.-]+://[^{_S}/@]+{_AT}[^{_S}\"'<>]*"),
@@ -173,10 +173,10 @@ _ROLES: Final = ("role", "type")
 
 
 class Redactor:
-    """For one conversation. `own` are RE2 patterns (`compiled`) that are looked for first.
+    """The redactor of one conversation. `own` are RE2 patterns (`compiled`) that are applied first.
 
-    Beyond `limits.characters` a text becomes `DROPPED` as a whole, for half a secret is not known by
-    its looks, and so does a value nested deeper than `limits.depth`; `dropped` counts both.
+    A text longer than `limits.characters` becomes `DROPPED` as a whole, because half a secret cannot be recognized,
+    and so does a value nested deeper than `limits.depth`; `dropped` counts both.
     """
 
     def __init__(self, own: Iterable[Any] = (), limits: Limits = Limits()) -> None:
@@ -191,7 +191,7 @@ class Redactor:
         self.dropped = 0
 
     def text(self, text: str) -> str:
-        """A text without what must not be kept. Raises TooManySecrets."""
+        """The redacted text. Raises TooManySecrets."""
         if len(text) > self._left:
             return self._drop()
         self._left -= len(text)
@@ -201,7 +201,7 @@ class Redactor:
         return self._without_secrets(text)
 
     def value(self, value: Any) -> Any:
-        """A JSON value, keys too. A number of which something was taken becomes the placeholder's text."""
+        """The redacted JSON value, keys included. A number with a match becomes text with the placeholder."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
@@ -216,8 +216,8 @@ class Redactor:
         return value if told == str(value) else told
 
     def schema(self, value: Any) -> Any:
-        """Tools and formats: as `value`, but a number of which something is taken is left out, for a text
-        in its place would be no schema."""
+        """Tools and formats: as `value`, but a number with a match is left out, because a text in its place would
+        not be a valid schema."""
         if isinstance(value, dict):
             return self._deeper(
                 lambda: {
@@ -266,7 +266,7 @@ class Redactor:
         return {**rest, "function": {**about, "arguments": text}}
 
     def _deeper(self, inner: Callable[[], Any]) -> Any:
-        """What `inner` makes of a nested value; `DROPPED` below the deepest level."""
+        """`inner` applied to a nested value; `DROPPED` below the deepest level."""
         if self._depth >= self._limits.depth:
             return self._drop()
         self._depth += 1
@@ -331,7 +331,7 @@ def _well_formed(text: str) -> str:
 
 
 def _normal(kind: str, value: str) -> str:
-    """What two ways of writing one value have in common."""
+    """A normal form, in which two spellings of one value are equal."""
     if kind == "NUMBER":
         return "".join(str(int(char)) for char in value if char.isdecimal())
     return _ANY_AT.sub("@", value).lower() if kind == "EMAIL" else value

@@ -15,13 +15,13 @@ from msgspec import Struct
 from app.stream.clocks import Clocks
 
 KEPT: Final = 2048
-"""Replies kept of each model and engine. A voice of one turn in ten seconds fills it in six hours."""
+"""The number of replies kept per model and engine. One turn in ten seconds fills it in six hours."""
 
 Ended = Literal["ok", "failed", "other"]
-"""Answered to its end; failed by the engine; or neither (the caller left, or was refused)."""
+"""Complete; failed by the engine; or neither (the caller disconnected, or was refused)."""
 
 _ENDED: Final[dict[str, Ended]] = {"ok": "ok", "timeout": "failed", "upstream_error": "failed"}
-"""Outcomes of `app.proxy.accounting` that say something about the engine. `error` is a fault of the gateway's own."""
+"""Outcomes of `app.proxy.accounting` that say something about the engine. `error` is a fault of the gateway."""
 
 NO_FAULT: Final = frozenset({"engine_busy", "total_timeout", "reply_fully_filtered", "tool_choice_not_kept"})
 """Codes that do not count against the engine: it has no room, was asked for more than `total` allows, or was
@@ -44,7 +44,7 @@ class ReplyOutcome(Struct, frozen=True):
 
 
 def ended_as(outcome: str, code: str | None) -> Ended:
-    """What a request's outcome, with the error's code, says of the engine."""
+    """The engine's share in a request's outcome, by that and the error's code."""
     return "other" if code in NO_FAULT else _ENDED.get(outcome, "other")
 
 
@@ -76,7 +76,7 @@ class ReplyWindow:
         ] = {}  # by model: its live engines, and the mark of each then
 
     def add(self, model: str, engine: str, reply: ReplyOutcome) -> None:
-        """A reply is over."""
+        """Add a finished reply."""
         record = self._of(model, engine)
         record.count += 1
         record.lately.append(reply)
@@ -90,23 +90,23 @@ class ReplyWindow:
         return tuple(self._of(model, engine).lately)
 
     def mark(self, model: str, engine: str) -> int:
-        """How many were added so far."""
+        """The number of replies added so far."""
         return self._of(model, engine).count
 
     def switched(self, model: str, *engines: str) -> None:
-        """From now on new requests of the model go to these engines; to say it again of one changes nothing for it."""
+        """Record that new requests of the model go to these engines; no effect for one that was recorded before."""
         before = self._switches.get(model, {})
         self._switches[model] = {
             engine: before[engine] if engine in before else self.mark(model, engine) for engine in engines
         }
 
     def switch(self, model: str, engine: str) -> int:
-        """The mark at which the model was switched to this engine; the present one, if nobody said."""
+        """The mark at which the model was switched to this engine; the present one if unknown."""
         mark = self._switches.get(model, {}).get(engine)
         return self.mark(model, engine) if mark is None else mark
 
     def after(self, model: str, engine: str, mark: int) -> tuple[ReplyOutcome, ...]:
-        """Those that were added after a mark, as far as they are kept."""
+        """The kept replies that were added after a mark."""
         record = self._of(model, engine)
         fresh = min(record.count - mark, len(record.lately))
         return tuple(record.lately)[len(record.lately) - fresh :]

@@ -1,11 +1,11 @@
 """HTTP/1.1 towards an engine: one connection, one reply at a time, on llhttp's parser (httptools).
 
-A client of our own because of what a chunk costs: a streamed chunk comes out of the socket's
-callback straight into a sink, with no task to wake. Measured beside it, paced streams: aiohttp
-+7 us a chunk, httpx2 +45 us (docs/bench.md). It speaks only what engines need.
+It is hand-written because of the cost of a chunk: the socket's callback passes a streamed chunk directly to a
+sink, without waking a task. Measured in comparison, with paced streams: aiohttp +7 us a chunk, httpx2 +45 us
+(docs/bench.md). It implements only what engines need.
 
-Giving up on a reply is one call that cannot be interrupted: `close` aborts the connection, which
-is how an engine learns that its client is gone.
+Aborting a reply is one call that cannot be interrupted: `close` aborts the connection, from which the engine
+notices that its client is gone.
 """
 
 import asyncio
@@ -20,16 +20,16 @@ from app.errors.tree import EngineBroke, EngineDown, MannersError
 from app.upstream.batching import IOBatch
 
 MAX_HEAD_BYTES = 64 << 10
-"""Of what is not body: heads, interim replies (1xx), chunk sizes and extensions, trailers."""
+"""The limit on everything but the body: heads, interim replies (1xx), chunk sizes and extensions, trailers."""
 FRAMING_PER_BODY_BYTE = 8
 """Bytes of framing that each byte of body pays for. One-byte chunks need 5 (`1 CRLF x CRLF`)."""
 MAX_HEADERS = 256
 MAX_EARLY_BYTES = 256 << 10
-"""Of a body that nobody takes yet; then reading pauses until somebody does."""
+"""The limit on a body without a sink; beyond it, reading pauses until there is one."""
 DISCONNECTED = "upstream_disconnected"
-"""Code of the one fault after which asking again is safe: not a byte of an answer had come."""
+"""The code of the one fault after which a retry is safe: no byte of a reply had arrived."""
 MAX_BODY_BYTES = 16 << 20
-"""Of a reply that is not streamed."""
+"""The limit on a reply that is not streamed."""
 
 _UNREACHABLE = "the engine could not be reached"
 _NOT_HTTP = "the engine's reply is not HTTP/1.1"
@@ -44,9 +44,9 @@ _TRANSLATION: tuple[tuple[type[Exception], type[MannersError], str, str], ...] =
 
 
 def translate(error: BaseException) -> MannersError:
-    """Our error for a foreign one; an error that is not in the table is a bug and is raised.
+    """Translate a foreign error; one that is not in the table is a bug and is raised.
 
-    The message names the kind of the error only: what an OSError says holds addresses.
+    The message names only the kind of the error, because the text of an OSError contains addresses.
     """
     for foreign, ours, code, what in _TRANSLATION:
         if isinstance(error, foreign):
@@ -73,14 +73,14 @@ class Sink(Protocol):
     """
 
     def data(self, data: bytes) -> None:
-        """Some of the body."""
+        """A part of the body."""
 
     def end(self, error: MannersError | None) -> None:
-        """The body is over, or broke off."""
+        """The body is complete, or was cut off."""
 
 
 class EngineReply(asyncio.Protocol):
-    """One connection, and the reply that it carries at the moment.
+    """One connection and its current reply.
 
     Whatever a callback of asyncio, the parser or the sink raises ends this connection and this reply, with an
     error.
@@ -147,17 +147,17 @@ class EngineReply(asyncio.Protocol):
             self._read_on()
 
     def pause(self) -> None:
-        """Read no more for now: the caller cannot keep up."""
+        """Pause reading: the caller cannot keep up."""
         self._paused = True
         self._read_no_more()
 
     def resume(self) -> None:
-        """Read again."""
+        """Resume reading."""
         self._paused = False
         self._read_on()
 
     def close(self) -> None:
-        """Give up on whatever is outstanding. Never waits, may be called at any time."""
+        """Abort whatever is outstanding. Never waits; may be called at any time."""
         self._sink = None
         self.abort()
 
@@ -197,7 +197,7 @@ class EngineReply(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self.complete:
-            return self.close()  # bytes that nobody asked for, not to be taken for the next reply
+            return self.close()  # unsolicited bytes must not be taken for the next reply
         self.batch.read(self, data)
 
     def received(self, data: bytes) -> None:
@@ -224,7 +224,7 @@ class EngineReply(asyncio.Protocol):
             self.abort()
 
     def failed(self, error: BaseException) -> None:
-        """The reply cannot be read to its end, or its sink did not take it."""
+        """The reply cannot be read to its end, or its sink failed."""
         self._aborted = True
         if isinstance(error, httptools.HttpParserCallbackError):
             error = error.__context__ or error
@@ -250,7 +250,7 @@ class EngineReply(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.status:
-            return  # a trailer: nobody reads it
+            return  # trailers are ignored
         self._header_count += 1
         if self._header_count > MAX_HEADERS:
             raise _too_large()
@@ -305,7 +305,7 @@ class EngineReply(asyncio.Protocol):
         return new
 
     def _deliver(self) -> None:
-        """Pass on everything that came with one read, in one piece."""
+        """Pass on all of one read in one piece."""
         sink = self._sink
         if sink is None:
             return
@@ -318,7 +318,7 @@ class EngineReply(asyncio.Protocol):
             self._sink = None  # not before: an end that raised is reported again, with the error
 
     def _lose(self, error: Exception | None) -> None:
-        """The connection is gone."""
+        """The connection was lost."""
         if self.complete and self._sink is None:
             return
         framed = b"content-length" in self.headers or b"transfer-encoding" in self.headers

@@ -1,4 +1,4 @@
-"""An HTTP client for questions to an engine, with replies that are bounded in bytes, depth and time.
+"""An HTTP client for requests to an engine, with replies bounded in bytes, depth and time.
 
 An engine is not trusted: its reply to a probe may be endless, nested without end, or compressed a
 thousandfold. Every reader here raises ValueError for such a reply, so that a caller has one thing to catch.
@@ -14,9 +14,9 @@ from typing import Any, Final
 import httpx2
 
 MAX_BYTES: Final = 1 << 20
-"""Of one reply. The largest that is asked for is `/props` with its template, some 30 KiB."""
+"""Maximum bytes of a reply. The largest one in use is `/props` with its template, some 30 KiB."""
 MAX_DEPTH: Final = 64
-"""Of nested arrays and objects."""
+"""Maximum nesting of arrays and objects."""
 HEADERS: Final = {"accept": "*/*", "accept-encoding": "identity", "connection": "close"}
 
 
@@ -24,7 +24,7 @@ def engine_client(headers: Mapping[str, str] | None = None) -> httpx2.AsyncClien
     """A client for one engine: HTTP/1.1, a new connection for each request, no proxy, no redirects, no cookies.
 
     Connections are not reused because a probe must show that the engine still accepts them. The client sets no
-    timeout of its own: callers bound the whole question with `asyncio.timeout`.
+    timeout: callers bound the whole request with `asyncio.timeout`.
     """
     return httpx2.AsyncClient(
         headers=HEADERS | dict(headers or {}),

@@ -1,4 +1,4 @@
-"""One container as a `EngineRun`: watched until it ends, its log kept, and removed if it was told to stop."""
+"""One container as an `EngineRun`: watched until it ends, with its log saved, and removed after a stop."""
 
 import asyncio
 import threading
@@ -47,7 +47,7 @@ class ContainerRun:
             self._up_at = datetime.now(UTC).timestamp()  # wall-clock time, as in Docker's log timestamps
 
     async def start_log(self) -> str:
-        """What it has logged before it served; nothing of one that was adopted. Raises DockerError."""
+        """Its log from before it served; nothing for an adopted container. Raises DockerError."""
         if self._up_at == 0.0:
             return ""
         return (await self._docker.logs(self._id, until=self._up_at)).decode("utf-8", "replace")
@@ -93,7 +93,7 @@ class ContainerRun:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _bury(self, seen: Json) -> RunEnd:
-        """Save the log; remove a container that was told to stop, and keep any other for inspection."""
+        """Save the log; remove a container after a stop, and keep any other for inspection."""
         try:
             await self._keep_log()
             if self._ending_at is not None:

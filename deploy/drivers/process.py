@@ -1,7 +1,7 @@
-"""The `process` driver: an engine's own server, installed in an environment of its own, as a child of this process.
+"""The `process` driver: runs an engine's server from its own virtual environment as a child process.
 
-The configuration says what is executed (`command`); the driver adds model, name and address, starts it under
-`deploy.drivers.keeper`, and takes it for ready only at a loopback port that one of its own processes listens on.
+The configuration gives the `command`; the driver adds model, name and address and starts it under
+`deploy.drivers.keeper`. It is ready only if one of its own processes listens on its loopback port.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _LISTENING: Final = "0A"
 
 
 class ProcessEngine(SupervisedEngine):
-    """An `Engine` whose server lies in another environment; see `SupervisedEngine`.
+    """An `Engine` whose server is installed in another environment; see `SupervisedEngine`.
 
     Raises:
         SpecError: not a spec for this driver.
@@ -82,7 +82,7 @@ def argv(spec: EngineSpec, model: str, port: int) -> tuple[str, ...]:
 
 
 def environment(spec: EngineSpec, environ: Mapping[str, str]) -> dict[str, str]:
-    """What the server sees: paths and compute settings of ours, no secret of ours, and then the spec's `env`."""
+    """The server's environment: our paths and compute settings without our secrets, then the spec's `env`."""
     kept = kept_environment(environ)
     folder = os.path.dirname((spec.command or ("",))[0])
     if folder:  # as in an activated environment: compilers of kernels are found there
@@ -114,10 +114,10 @@ class _ServerRun(ChildRun):
         return f"http://{HOST}:{self._port}"
 
     def _is_settled(self) -> bool:
-        """Whether somebody listens on the port; `_fault` if that is not the server, or not on loopback only."""
+        """Whether the port is listened on; `_fault` if not by the server, or not on loopback only."""
         listening = listeners(self._port)
         if listening is None:
-            return True  # the kernel does not say: the probe has to do
+            return True  # unknown to the kernel: rely on the probe
         if not listening:
             return False
         own = sockets_of(self.pid)
@@ -140,7 +140,7 @@ def _free_port() -> int:
 
 
 def listeners(port: int, proc: Path = Path("/proc")) -> list[tuple[str, str]] | None:
-    """Who listens on a TCP port: addresses as the kernel writes them, and sockets. None: it does not say."""
+    """The listeners on a TCP port: addresses as the kernel writes them, and sockets. None if unknown."""
     try:
         lines = (proc / "net/tcp").read_text().splitlines()[1:]
     except OSError:
@@ -162,7 +162,7 @@ def is_loopback(address: str) -> bool:
 
 
 def is_every(address: str) -> bool:
-    """Whether an address of /proc/net/tcp or tcp6 stands for every address of this host."""
+    """Whether an address of /proc/net/tcp or tcp6 is the wildcard address."""
     return not address.strip("0")
 
 
@@ -175,7 +175,7 @@ def members(group: int) -> Iterable[Path]:
     """The processes of a group, as their folders in /proc."""
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it has ended meanwhile
-            # bytes: the name of a process is whatever it likes
+            # bytes: a process may have any name
             if int((path / "stat").read_bytes().rpartition(b")")[2].split()[2]) == group:
                 yield path
 

@@ -19,7 +19,7 @@ SILENT: Final = {
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",
 }
-"""Environment variables that keep an engine from the network."""
+"""Environment variables that keep an engine off the network."""
 
 
 def server_args(spec: EngineSpec, model: str, host: str, port: int, *, serve: bool = True) -> tuple[str, ...]:
@@ -50,7 +50,7 @@ PLACEHOLDERS: Final = ("{model}", "{name}", "{host}", "{port}")
 
 
 def has_placeholder(word: str) -> bool:
-    """Whether a word of `args` differs from start to start."""
+    """Whether a word of `args` changes with every start."""
     return any(name in word for name in PLACEHOLDERS)
 
 

@@ -1,4 +1,4 @@
-"""What each engine dialect understands: how thinking is switched, and which request fields it takes.
+"""The engine dialects: how thinking is switched, and which request fields are accepted.
 
 Data and small functions; `app.api.engine_request` applies them. Sources are in the table's comments. Four
 dialects: `vllm`, `llama-server`, `sglang`, and `openai` for anything else that speaks the API.
@@ -7,9 +7,9 @@ What they send is parsed in the same way for all dialects (`app.stream.chunks`):
 
     thoughts    vLLM `delta.reasoning` (with a reasoning parser; else in the text), older builds,
                 llama-server and SGLang `delta.reasoning_content`
-    usage       both in a chunk of its own behind the finish, `choices: []`, when asked for
-    errors      before the reply: a status and `{"error": {...}}`. In a stream: one such frame; behind
-                vLLM's comes a `[DONE]` all the same, behind llama-server's nothing
+    usage       both in a separate chunk after the finish, `choices: []`, if requested
+    errors      before the reply: a status and `{"error": {...}}`. In a stream: one such frame; vLLM
+                still sends `[DONE]` after it, llama-server nothing
     end         `[DONE]`; an end without it and without a finish_reason is a broken stream
 """
 
@@ -29,7 +29,7 @@ COMMON_FIELDS = frozenset(
         "max_tokens", "max_completion_tokens", "user", "logprobs", "top_logprobs",
     }
 )  # fmt: skip
-"""Request fields that are passed to every engine unchanged. Others are the gateway's, or are dropped."""
+"""Request fields that every engine gets unchanged. Others are the gateway's, or are dropped."""
 
 _SAMPLING = frozenset({"top_k", "min_p", "repetition_penalty", "min_tokens", "ignore_eos"})
 

@@ -3,7 +3,7 @@
 Before the model is loaded there are no requests, and every line is kept. After that, a line is
 kept whole only if its form shows that it cannot quote a request: llama.cpp prints parts of
 grammars, schemas and unparsable bodies, some of them regardless of its verbosity setting. Of any other
-line only the prefix is kept (time, level, function or file). At its limit a log begins again: the end of a run matters.
+line only the prefix is kept (time, level, function or file). At its size limit a log is restarted, because the end of a run matters most.
 """
 
 import re
@@ -12,7 +12,7 @@ from io import FileIO
 from pathlib import Path
 
 SAFE_BYTES = 1024
-"""Longer lines are not checked for the signs of a crash."""
+"""The longest line that is checked for signs of a crash."""
 
 # Lines that may be kept whole once there are requests: the signs of a crash.
 _SAFE = re.compile(
@@ -64,11 +64,11 @@ class LogFile:
         return self._path.open("wb", buffering=0)
 
     def note(self, text: str) -> None:
-        """Add a line of the gateway's."""
+        """Add a line of the gateway."""
         self._add(b"# " + text.encode())
 
     def write(self, line: bytes) -> None:
-        """Add a line of the engine's; once there are requests, only what cannot quote them."""
+        """Add a line of the engine; once there are requests, only the part that cannot quote them."""
         self._add(withhold(line) if self.requests_flow else line)
 
     def _add(self, line: bytes) -> None:
@@ -94,7 +94,7 @@ def start_of(path: Path, size: int = 1 << 20) -> str:
 
 
 def tail(path: Path, lines: int = 8) -> tuple[str, ...]:
-    """The engine's own last lines, oldest first, without the lines of `note`; () if there is no log."""
+    """The engine's last lines, oldest first, without the lines of `note`; () if there is no log."""
     try:
         text = path.read_bytes()[-16384:].decode("utf-8", "replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""One run of an engine: what its supervisor needs of a process or of a container."""
+"""The interface of one run of an engine, as a process or as a container, for its supervisor."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -6,7 +6,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """How a run ended, in words; `refused`: with this configuration another run would end the same way."""
+    """Why a run ended; `refused`: another run with this configuration would end the same way."""
 
     why: str
     refused: bool = False
@@ -17,24 +17,24 @@ class EngineRun(Protocol):
 
     @property
     def pid(self) -> int | None:
-        """The process that runs now, in this host's numbering; None if it is not known."""
+        """The id of the running process on this host; None if unknown."""
 
     async def address(self) -> str | None:
-        """Wait until it accepts connections; its URL, or None if it will end by itself without that."""
+        """Wait until it accepts connections and return its URL; None if it ends before."""
         ...
 
     def up(self) -> None:
-        """Called when it streams: from now on its output may quote requests."""
+        """Called once it streams: from then on its output may quote requests."""
 
     def terminate(self) -> None:
-        """Ask it to end; no error if it has ended."""
+        """Terminate it gracefully; no error if it has ended."""
 
     def kill(self) -> None:
-        """End it; no error if it has ended. May be called from any thread."""
+        """Kill it; no error if it has ended. Thread-safe."""
 
     async def wait(self) -> RunEnd:
-        """Wait for its end."""
+        """Wait until it has ended."""
         ...
 
     def close(self) -> None:
-        """Release what we hold of it: pipes, log file."""
+        """Close its pipes and log file."""

@@ -1,7 +1,7 @@
 """When and where each shipped profile last ran: `runs.json`, beside the profiles.
 
-A run belongs to the flags that it was made with: a profile that was changed since has not run. Nobody writes a
-run by hand; `python -m deploy.profiles --record RESULT.json` takes it from what `manners bench --matrix` wrote.
+A run is valid for the flags that it was made with: a profile that was changed since has not run. Runs are not written
+by hand; `python -m deploy.profiles --record RESULT.json` takes them from a result of `manners bench --matrix`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def profile_digest(profile: Profile) -> str:
 
 
 def read_runs(path: Path = RUNS) -> dict[str, ProfileRun]:
-    """All runs that are kept, by the profile's name. Raises ProfileError."""
+    """All recorded runs, by the profile's name. Raises ProfileError."""
     try:
         table = json.loads(path.read_text("utf-8"))
         return {
@@ -109,11 +109,11 @@ def record(result: Mapping[str, Any], runs: Mapping[str, ProfileRun]) -> dict[st
 
 
 def _worth(one: Mapping[str, Any]) -> tuple[bool, int]:
-    """The most telling variant of a profile is the last."""
+    """Sorts the most informative variant of a profile last."""
     return one["start_s"] is not None, -len(one["left"]) - len(one["added"])
 
 
 def write_runs(runs: Mapping[str, ProfileRun], path: Path = RUNS) -> None:
-    """Keep them, sorted by name."""
+    """Write the runs, sorted by name."""
     table = {name: asdict(runs[name]) for name in sorted(runs)}
     path.write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

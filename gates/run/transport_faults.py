@@ -14,7 +14,7 @@ from gates.reply.parser import ReplyParser, quote
 
 _BUSY: Final = (408, 429)
 _ABORTED: Final = ("abort", "error")
-"""Finish reasons of an engine that gave up on a request, as vLLM does on shutdown."""
+"""Finish reasons of an aborted request, as vLLM sends them on shutdown."""
 
 
 def transport_fault(status: int | None, reads: Sequence[TimedRead]) -> TransportFault | None:

@@ -1,8 +1,8 @@
 """A model whose matrices stay in their folder until they are needed.
 
-`open_streamed` builds it: the last norm and the rotary embedding are on the device, the embedding reads the rows of the
-tokens that it is asked for, and the output matrix is applied in slices of the vocabulary. Decoder layers are on the
-meta device; whoever runs one fills it first (`quantizer.checkpoint.source.fill`).
+`open_streamed` builds it: the last norm and the rotary embedding are on the device, the embedding reads only the rows of
+the requested tokens, and the output matrix is applied in slices of the vocabulary. Decoder layers are on the meta device
+and have to be filled before they are run (`quantizer.checkpoint.source.fill`).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ HEAD_ROWS: Final = 8192
 
 
 def open_streamed(source: Source, device: str) -> nn.Module:
-    """The text model of a folder, with nothing of its decoder layers. Raises SourceError as `skeleton`."""
+    """The text model of a folder without the weights of its decoder layers. Raises SourceError as `skeleton`."""
     return stream(skeleton(source), source.folder, source.names, device)
 
 
 def stream(model: nn.Module, folder: Folder, names: Mapping[str, str], device: str) -> nn.Module:
-    """Fill a skeleton but for its decoder layers. names: a parameter's name to its name in the folder."""
+    """Fill a skeleton except its decoder layers. names: a parameter's name to its name in the folder."""
     embedding = names[f"{EMBEDDING}.weight"]
     model.set_submodule(EMBEDDING, StreamedRows(model.get_submodule(EMBEDDING), folder, embedding, device))
     head = names.get(f"{HEAD}.weight", embedding)
@@ -58,7 +58,7 @@ class _Streamed(nn.Module):
 
 
 class StreamedRows(_Streamed):
-    """An embedding that reads the rows of the tokens that it is asked for."""
+    """An embedding that reads only the rows of the requested tokens."""
 
     def forward(self, ids: Tensor) -> Tensor:
         """int64 [...] to [..., width]."""
@@ -77,7 +77,7 @@ class StreamedHead(_Streamed):
     """An output matrix that is applied in slices of the vocabulary."""
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """[..., width] to [..., vocabulary]. For few tokens: the result is as wide as the vocabulary."""
+        """[..., width] to [..., vocabulary], for few tokens only: the result is as wide as the vocabulary."""
         return torch.cat([F.linear(hidden, part) for part in head_parts(self)], dim=-1)
 
 

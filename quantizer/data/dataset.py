@@ -1,4 +1,4 @@
-"""A file of conversations as samples for training or calibration, and what was left out of it."""
+"""Turns a file of conversations into samples for training or calibration, and counts what was left out."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Dataset:
         return digest(self.samples)
 
     def facts(self) -> dict[str, Any]:
-        """What an artefact records about its data."""
+        """The facts about the data for an artefact's record."""
         return {
             "conversations": self.conversations,
             "samples": len(self.samples),
@@ -91,7 +91,7 @@ def load_dataset(
 def short_enough(
     samples: Iterable[TrainingSample], max_tokens: int, dropped: Counter[str]
 ) -> list[TrainingSample]:
-    """The samples of at most so many tokens; the others are counted."""
+    """The samples of at most this many tokens; the others are counted."""
     kept = []
     for sample in samples:
         if len(sample.ids) > max_tokens:
@@ -116,7 +116,7 @@ def _unthinking(row: Conversation, opened: bool) -> Conversation:
 
 
 def _checked(sample: TrainingSample, where: str) -> TrainingSample:
-    """Reject a sample without anything to learn, which would otherwise be trained on without an effect."""
+    """Reject a sample without any token to learn; training on it would have no effect."""
     if not sample.learned.any() or sample.learned[0]:
         raise DataError(f"{where}: has no token of the assistant's after a prompt")
     return sample

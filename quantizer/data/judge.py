@@ -21,9 +21,9 @@ CALLED: Final = ("raw_call", "leak", "no_markdown", "loop")
 
 @dataclass(frozen=True, slots=True)
 class ExpectedMessage:
-    """What a message has to be.
+    """The requirements for a message.
 
-    calls: in the form of `gates.suite.expect`; () for none, None for any valid calls. answer: what it has to say,
+    calls: in the form of `gates.suite.expect`; () for none, None for any valid calls. answer: the expected answer,
     or None. script: "" for any. declines: it may say that something cannot be done.
     """
 
@@ -36,7 +36,7 @@ class ExpectedMessage:
 
 
 def find_faults(reply: Reply, expected: ExpectedMessage) -> list[Detection]:
-    """All findings that disqualify a message. A separate thought is not part of it and not judged."""
+    """All findings that disqualify a message. A thought in a separate field is not judged."""
     bare = replace(reply, reasoning="", usage=None)
     case = _case(expected)
     found = [finding for gate in _gates(bare, expected) for finding in _JUDGES[gate](case, bare, ())]

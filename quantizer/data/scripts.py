@@ -1,9 +1,8 @@
-"""Expand a data plan into conversation scripts: what the user says and what the teacher has to answer.
-Deterministic.
+"""Expands a data plan into conversation scripts: the user's turns and the required answers. Deterministic.
 
 A script is a whole conversation without the teacher's part. The script with a given number in a category depends
-only on the plan's seed, so a killed run continues with the same scripts. Nothing is said twice within a category. A
-script that overlaps with a suite keeps its number but is never asked; `blocked` says why.
+only on the plan's seed, so that a killed run continues with the same scripts. No user turn occurs twice within a category.
+A script that overlaps with a suite keeps its number but is never used; `blocked` says why.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from quantizer.core.errors import RecipeError
 from quantizer.data.plan import SLOT, WHOLE, Category, DataPlan, Record, Scenario, TurnPlan
 
 DRAWS: Final = 200
-"""A category is exhausted after so many draws in a row without anything new."""
+"""A category is exhausted after this many consecutive draws without anything new."""
 DECORATED: Final = 0.5
 """The share of conversations that begin with an opener, and of those whose first question ends with a closer."""
 DISTRACTORS: Final = 4
@@ -46,7 +45,7 @@ class ScriptedTurn:
 
 @dataclass(frozen=True, slots=True)
 class ConversationScript:
-    """One conversation to generate. blocked: why it must not be asked, or "". declines: answers may decline."""
+    """One conversation to generate. blocked: why it must not be used, or "". declines: answers may decline."""
 
     id: str
     category: str
@@ -69,7 +68,7 @@ BlockReason = Callable[[Sequence[str]], str]
 def make_scripts(
     plan: DataPlan, category: Category, block_reason: BlockReason
 ) -> Iterator[ConversationScript]:
-    """The scripts of a category, until there is nothing new to say."""
+    """The scripts of a category, until it is exhausted."""
     spoken = [name for name in plan.languages if any(name in s.languages for s in category.scenes)]
     if not spoken:
         return
@@ -146,12 +145,12 @@ def _turn(
 
 
 def _sentence(text: str) -> str:
-    """With capital letters where sentences begin, since a slot may stand there."""
+    """Capitalize the beginning of each sentence, which may be a slot."""
     return BEGINNING.sub(lambda found: found[0].upper(), text)
 
 
 def _also_accepted(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """What is accepted of arguments that the plan only writes: any text, or this value; or none."""
+    """Accepted values of arguments that the plan gives for writing only: any text, this value, or absence."""
     return {
         name: [{"has": [""]} if isinstance(value, str) else value, ABSENT]
         for name, value in arguments.items()
@@ -159,7 +158,7 @@ def _also_accepted(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _typed(tool: Mapping[str, Any], arguments: Mapping[str, str]) -> dict[str, Any]:
-    """Arguments in the types of the tool's schema. Raises RecipeError for a text that is not JSON where it has to be."""
+    """Arguments converted to the types of the tool's schema. Raises RecipeError for a text that has to be JSON and is not."""
     shapes = tool["function"].get("parameters", {}).get("properties", {})
     made: dict[str, Any] = {}
     for name, text in arguments.items():

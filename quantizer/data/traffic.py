@@ -1,10 +1,10 @@
-"""Recorded chats into a training file: which are fit, which are dropped and why, and the file with its manifest.
+"""Turns recorded chats into a training file with a manifest, and drops rows that are unfit for training.
 
-Where records come from, and what callers have agreed to, is known above this floor: whoever calls brings a `Traffic`. Here a
-row is dropped for what makes it unfit to learn from, by the code of the finding:
+The caller, on a higher floor, provides the records and the consent as a `Traffic`. A row is dropped by the code of the
+finding:
 
   thought       an assistant's message holds a thought
-  placeholder   the assistant says a placeholder that nobody said before: it knew the value, and would learn the placeholder
+  placeholder   the assistant uses a placeholder that does not occur before: it knew the value, and would learn the placeholder
   part          the beginning of a longer conversation that is kept
   others        as in `quantizer.data.validate`: leaks, broken calls, near duplicates, a prompt of a suite, …
 """
@@ -35,8 +35,8 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Rows that may be used, oldest first. consent: what callers have agreed to, in the operator's words. records: all
-    that were looked at. dropped: the number of those that may not be used, by reason. facts: for the manifest."""
+    """Rows that may be used, oldest first. consent: the callers' consent, as the operator stated it. records: the number
+    of all records. dropped: the number of those that may not be used, by reason. facts: for the manifest."""
 
     rows: Sequence[Row]
     consent: str
@@ -46,7 +46,7 @@ class Traffic:
 
 
 class ReadTraffic(Protocol):
-    """Reads what a gateway recorded. Raises RecipeError without consent, DataError for a configuration that is not there."""
+    """Reads a gateway's records. Raises RecipeError without consent, DataError for a missing configuration."""
 
     def __call__(self, config: Path | None, model: str | None, days: int | None) -> Traffic: ...
 
@@ -95,7 +95,7 @@ def select(
     beginnings: set[str] = set()
     dropped: Counter[str] = Counter()
     kept: list[tuple[int, Row]] = []
-    # The longest first, so that of a conversation that was recorded turn by turn the whole is kept.
+    # The longest first: of a conversation that was recorded turn by turn, the whole is kept.
     for place, row in sorted(numbered, key=lambda pair: -len(pair[1]["messages"])):
         if reason := _unfit(place, row, checks, beginnings):
             dropped[reason] += 1
@@ -121,7 +121,7 @@ def _unfit(place: int, row: Row, checks: RowValidator, beginnings: set[str]) -> 
 
 
 def _invents_a_placeholder(made: Conversation) -> bool:
-    """Whether the assistant writes a placeholder that is in nothing before it."""
+    """Whether the assistant writes a placeholder that does not occur before."""
     known: set[str] = set()
     for message in made.messages:
         said = f"{message['content']} {json.dumps(message.get('tool_calls', ''), ensure_ascii=False)}"
@@ -140,7 +140,7 @@ def _beginnings(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _key(messages: Sequence[Mapping[str, Any]]) -> str:
-    """What was said and called, without the ids of calls."""
+    """The texts and calls, without the ids of calls."""
     said = [
         (
             message["role"],

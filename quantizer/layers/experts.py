@@ -1,8 +1,8 @@
-"""Experts of a mixture (Qwen3-MoE) as linear layers of their own.
+"""Splits the experts of a mixture (Qwen3-MoE) into separate linear layers.
 
-transformers keeps the experts of a layer as two stacked tensors. `separate_experts` gives each expert layers of its own, named
-as in checkpoints (`quantizer.core.expert_names`): everything that looks for linear layers then finds them, and each has a
-scale of its own, as servers load it.
+transformers keeps the experts of a layer as two stacked tensors. `separate_experts` gives each expert its own layers, named
+as in checkpoints (`quantizer.core.expert_names`): code that looks for linear layers then finds them, and each has its own
+scale, as servers load it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Expert(nn.Module):
         self.act_fn = act
 
     def forward(self, x: Tensor) -> Tensor:
-        """[tokens, width] to the same."""
+        """[tokens, width] to [tokens, width]."""
         out: Tensor = self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
         return out
 
@@ -34,7 +34,7 @@ class SeparateExperts(nn.ModuleList):
 
     def forward(self, hidden: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
         """hidden: [tokens, width]; chosen: int64 [tokens, k], the experts of each token; weights: [tokens, k]. Returns the
-        weighted sum of what the chosen experts make of each token: [tokens, width]."""
+        weighted sum of the chosen experts' outputs: [tokens, width]."""
         out = torch.zeros_like(hidden)
         for index, expert in enumerate(self):
             tokens, place = torch.where(chosen == index)
@@ -45,7 +45,7 @@ class SeparateExperts(nn.ModuleList):
 
 
 def separate_experts(model: nn.Module) -> None:
-    """Replace stacked experts by separate ones, which have no numbers yet: their parameters are on the meta device."""
+    """Replace stacked experts by separate ones without weights: their parameters are on the meta device."""
     for name, module in list(model.named_modules()):
         stacked = getattr(module, "gate_up_proj", None)
         if isinstance(stacked, nn.Parameter) and stacked.ndim == 3:

@@ -1,7 +1,7 @@
 """The machine that a plan is for: its memory, its disk, and how fast its GPU is.
 
-`read_gpu` asks nvidia-smi, so that neither torch nor a CUDA context is needed. The host's memory is read by whoever
-starts the program (`manners` passes the reader of the engines' memory guard).
+`read_gpu` runs nvidia-smi, so that neither torch nor a CUDA context is needed. The reader of the host's memory is passed
+in (`manners` passes that of the engines' memory guard).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MIB: Final = 2**20
 
 
 class HostMemory(NamedTuple):
-    """Bytes of a host's memory. floor: so much of it has to stay available."""
+    """A host's memory in bytes. floor: the amount that has to stay available."""
 
     total: int
     available: int
@@ -43,8 +43,8 @@ class GpuMemory:
 class Machine:
     """What a plan has to fit into.
 
-    gpu: None plans for the CPU. host: None if it is unknown. disk: free bytes where the result goes; None if unknown.
-    processes: how many share the weights of a training, each with a GPU of its own.
+    gpu: None plans for the CPU. host: None if unknown. disk: free bytes at the output; None if unknown.
+    processes: the number that share the weights of a training, each with its own GPU.
     """
 
     gpu: GpuMemory | None = None
@@ -59,7 +59,7 @@ class Machine:
 
     @property
     def idle(self) -> Machine:
-        """The same with nothing else on it."""
+        """The same machine without other load."""
         gpu = self.gpu and replace(self.gpu, free=self.gpu.total)
         host = self.host and self.host._replace(available=self.host.total)
         return replace(self, gpu=gpu, host=host)
@@ -82,7 +82,7 @@ ACCELERATORS: Final[Mapping[str, Accelerator]] = {
     "H100": Accelerator(989e12, 3.35e12),
     "GB10": Accelerator(125e12, 273e9),
 }
-"""By a part of the name. Sources: NVIDIA's data sheets of H100 and H200 (SXM); DGX Spark's says 1 PFLOP of FP4 with
+"""By a part of the product name. Sources: NVIDIA's data sheets of H100 and H200 (SXM); DGX Spark's says 1 PFLOP of FP4 with
 sparsity, of which dense BF16 is an eighth, and 273 GB/s."""
 
 NAMED: Final[Mapping[str, Machine]] = {
@@ -95,18 +95,18 @@ NAMED: Final[Mapping[str, Machine]] = {
         HostMemory(128 * GIB, 120 * GIB, 12 * GIB),
     ),
 }
-"""Machines to plan for from elsewhere, idle: a DGX Spark, and one GPU of a larger host."""
+"""Idle machines to plan for from another one: a DGX Spark, and one GPU of a larger host."""
 
 
 def accelerator(name: str) -> Accelerator | None:
-    """The figures of a GPU by its product name; None if they are not known here."""
+    """The figures of a GPU by its product name; None if unknown."""
     return next((figures for part, figures in ACCELERATORS.items() if part in name), None)
 
 
 def read_machine(
     read_host: ReadHost, out: Path, device: str | None = None, environment: Mapping[str, str] = os.environ
 ) -> Machine:
-    """This machine. out: where the result goes. device: a torch device; None is a GPU if there is one."""
+    """This machine. out: the output path. device: a torch device; None for a GPU if there is one."""
     gpu = None if device == "cpu" else read_gpu(device, environment)
     size = environment.get("WORLD_SIZE", "1")
     return Machine(gpu, read_host(), free_disk(out), int(size) if size.isascii() and size.isdigit() else 1)

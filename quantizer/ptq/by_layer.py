@@ -1,6 +1,6 @@
 """Quantize a model one decoder layer at a time.
 
-All batches go through a layer before the next one is looked at, so that its weights are needed only then. A layer is
+All batches go through a layer before the next one is loaded, so that its weights are needed only then. A layer is
 calibrated on the inputs that the unquantized model gives it, as when the model is run as a whole.
 """
 
@@ -29,10 +29,10 @@ from quantizer.recipes.recipe import Recipe
 
 @dataclass
 class LayerJob:
-    """What is done with each decoder layer.
+    """The work on each decoder layer.
 
-    model: whole, or as `open_streamed` makes it; then its layers come from `source` and are let go again. batches: to
-    calibrate with, on the device. facts: what the artefact will record, as JSON values. base: the model before its
+    model: whole, or from `open_streamed`; its layers are then loaded from `source` and freed again. batches: for
+    calibration, on the device. facts: what the artefact will record, as JSON values. base: the model before its
     fine-tune, if the recipe asks for it.
     """
 

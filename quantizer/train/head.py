@@ -1,15 +1,15 @@
-"""The end of a language model and its loss, in one piece: hidden states in, loss and gradients out.
+"""The output matrix and the loss of a language model, fused: hidden states in, loss and gradients out.
 
-Logits are the largest tensor of all (16,384 tokens times 248,320 words are 16 GB in float32), and nothing but the loss
-is made of them. So they are made for a chunk of positions at a time, turned into the loss and into their own gradient,
-and thrown away; the gradients for hidden states and head are summed on the way. What backward has to do is then a
-multiplication. Three products with the head's matrix a position, as without chunks, and none of them twice.
+Logits are the largest tensor of all (16,384 tokens times 248,320 words are 16 GB in float32), and only the loss
+needs them. They are therefore computed for one chunk of positions at a time, turned into the loss and their own gradient,
+and discarded; the gradients for hidden states and head are summed up meanwhile, so that backward is a mere
+multiplication. This takes three products with the head's matrix per position, as many as without chunks.
 
 The head's own gradient is as large as the head, and in float32, as a sum over chunks wants it, twice as large as a BF16
 head. Where few positions meet a large vocabulary the logits' gradients are smaller; then those are kept, and the head's
 gradient is one product in backward.
 
-Only positions where the assistant's next token is foretold come here.
+Only positions that predict a token of the assistant are passed in.
 
     ce   cross entropy of that token
     kl   T^2 * KL(teacher || student) of the whole next-token distribution at temperature T (arXiv 1503.02531); with
@@ -35,7 +35,7 @@ CHUNK_BYTES: Final = 2**28
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What is to be made small. ce_share: of the cross entropy; the rest is divergence."""
+    """The objective. ce_share: the weight of the cross entropy; the rest is divergence."""
 
     ce_share: float = 1.0
     temperature: float = 1.0
@@ -43,7 +43,7 @@ class Goal:
 
 
 class Taught(NamedTuple):
-    """What the teacher has to say. hidden: float [n, width] at the same positions. head: float [vocabulary, width]."""
+    """The teacher's output. hidden: float [n, width] at the same positions. head: float [vocabulary, width]."""
 
     hidden: Tensor
     head: Tensor
@@ -140,7 +140,9 @@ class _Head(torch.autograd.Function):
 
 def _parts(positions: int, words: int) -> list[slice]:
     most = max(1, CHUNK_BYTES // (4 * words))
-    size = -(-positions // max(1, -(-positions // most)))  # all alike, so that no small one is left
+    size = -(
+        -positions // max(1, -(-positions // most))
+    )  # all of about the same size, so that no small one is left
     return [slice(start, min(start + size, positions)) for start in range(0, positions, max(1, size))]
 
 

@@ -1,6 +1,6 @@
-"""More than one GPU: FSDP2 over the decoder's blocks, started by torchrun; alone, everything here does nothing.
+"""Training on several GPUs: FSDP2 over the decoder's blocks, started by torchrun; a no-op in a single process.
 
-Every process reads all data and knows the whole plan, so nothing but weights and gradients travels. A process holds its
+Every process reads all data and has the whole plan, so that only weights and gradients are exchanged. A process holds its
 rows of every matrix, from loading (`quantizer.train.load`) to the last step; whole weights exist for one block at a time.
 """
 
@@ -20,7 +20,7 @@ from torch.distributed.tensor import DTensor
 from quantizer.core.errors import RecipeError, UnavailableError
 
 PATIENCE: Final = timedelta(days=1)
-"""How long processes wait for one that writes the result: an export and its proof take minutes."""
+"""Timeout for the process that writes the result: an export and its proof take minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class World:
         return values
 
     def agree(self, well: bool = True) -> bool:
-        """Whether all processes are well. Waits for all of them."""
+        """Whether all processes succeeded. Waits for all of them."""
         if self.size == 1:
             return well
         failed = torch.tensor(0.0 if well else 1.0)
@@ -161,7 +161,7 @@ def whole(module: nn.Module) -> Iterator[None]:
 
 
 def reshard(module: nn.Module) -> None:
-    """Let go of the whole weights that a forward pass may have left in a sharded module."""
+    """Free the whole weights that a forward pass may have left in a sharded module."""
     let_go: Any = getattr(module, "reshard", None)
     if let_go:
         let_go()

@@ -1,8 +1,8 @@
-"""Which layers to keep out of NVFP4 first, for a fine-tune: those with the most rounding noise for each byte they cost.
+"""Ranks the layers of a fine-tune to keep out of NVFP4: the most rounding noise per byte first.
 
-The cosine of the change before and after rounding is, nearly, 1 / sqrt(1 + noise / change), with both summed over all
-weights. So of layers that cost the same, the one with the most noise is worth most; layers that a server fuses are kept
-together. BF16 has no noise of its own, and FP8 has FP8_NOISE of NVFP4's.
+The cosine of the change before and after rounding is approximately 1 / sqrt(1 + noise / change), with both summed over all
+weights. Of layers with equal cost, the one with the most noise therefore gains most; layers that a server fuses are kept
+together. BF16 adds no noise, and FP8 adds FP8_NOISE of NVFP4's.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from quantizer.layers.fused import fused_groups
 from quantizer.verify.risk import LayerRisk
 
 FP8_NOISE: Final = 0.08
-"""Squared, of numbers in a bell curve with one scale for the whole matrix; measured by a test."""
+"""The ratio of squared errors for normally distributed numbers with one scale per matrix; a test measures it."""
 NVFP4_BITS, FP8_BITS, BF16_BITS = 4.5, 8.0, 16.0
 SHARES: Final = (0.1, 0.25, 0.5)
-"""Of the weights that may be kept."""
+"""The shares of weights that may be kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class KeptLayers:
 
 
 def keep_first(layers: Sequence[LayerRisk]) -> Iterator[KeptLayers]:
-    """For each of SHARES, what to keep with at most so many of the weights, in BF16 and in FP8."""
+    """For each of SHARES, the layers to keep within that share of the weights, in BF16 and in FP8."""
     order = _groups(layers)
     total = sum(layer.weights for layer in layers)
     for share in SHARES:
@@ -75,7 +75,7 @@ def noise(layer: LayerRisk) -> float:
 
 
 def _groups(layers: Sequence[LayerRisk]) -> list[list[LayerRisk]]:
-    """Layers that are kept together, the noisiest for its size first."""
+    """Groups of layers that are kept together, by noise per byte, largest first."""
     named = {layer.name: layer for layer in layers}
     joined = fused_groups(named)
     together = {name for group in joined for name in group}
