@@ -5,7 +5,7 @@ Used by the gateway, and by commands while no gateway runs: the registry's lock 
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -145,20 +145,12 @@ def _now() -> str:
 
 
 def limits_of(key: KnownKey) -> KeyLimits:
-    found = KeyLimits(
-        rpm=key.rpm,
-        tpm=key.tpm,
-        concurrency=key.concurrency,
-        daily_budget=key.daily_budget,
-        budget=key.budget,
-    )
+    found = KeyLimits(**{limit.name: getattr(key, limit.name) for limit in fields(KeyLimits)})
     return UNLIMITED if found == UNLIMITED else found
 
 
 def meter_of(row: UsageRow) -> Meter:
-    return Meter(
-        requests=row.requests, tokens=row.tokens, at=row.at, day=row.day, today=row.today, total=row.total
-    )
+    return Meter(*(getattr(row, name) for name in Meter._fields))
 
 
 def usage_row(name: str, meter: Meter) -> UsageRow:

@@ -16,7 +16,7 @@ from typing import Final
 from app.promotion.state_machine import EffectError, FailureReason
 from gates.contracts.case import Case, Sampling, Suite
 from gates.contracts.errors import RunError, SuiteError
-from gates.contracts.sample import Mode, Sample, SampleKey
+from gates.contracts.sample import Mode, SampleKey
 from gates.judge.score import failure_reason
 from gates.reply.reply import Reply, read_reply
 from gates.run.http import RequestTimeouts, TimedClient
@@ -173,14 +173,4 @@ async def ask(
     body = build_body(case, sampling, target, variant or Variant(), mode)
     attempt = await wire.ask(target, encode_body(body))
     key = SampleKey("", target.artefact, target.engine, body_digest(body), "canary", case.id, 0, mode)
-    sample = Sample(
-        key=key,
-        request=body,
-        started=attempt.started,
-        status=attempt.status,
-        headers_ns=attempt.headers_ns,
-        reads=tuple(attempt.reads),
-        ended_ns=attempt.ended_ns,
-        fault=attempt.fault,
-    )
-    return read_reply(sample), attempt.ended_ns / 1e9
+    return read_reply(attempt.sample(key, body)), attempt.ended_ns / 1e9

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Collection, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from app.promotion.repository import state_of
@@ -89,28 +90,9 @@ def step_view(event: AuditEvent) -> dict[str, Any]:
 
 def event_view(event: AuditEvent) -> dict[str, Any]:
     """One line of the audit."""
-    return {
-        "seq": event.seq,
-        "at": event.at,
-        "actor": event.actor,
-        "verb": event.verb,
-        "subject": event.subject,
-        "operation": event.operation,
-        "detail": json.loads(event.detail),
-        "prev_hash": event.prev_hash,
-        "hash": event.hash,
-    }
+    return asdict(event) | {"detail": json.loads(event.detail)}
 
 
 def report_view(report: KnownReport) -> dict[str, Any]:
-    """The summary of an uploaded report."""
-    return {
-        "digest": report.digest,
-        "statement": report.statement,
-        "artefact": report.artefact,
-        "suite": report.suite,
-        "policy": report.policy,
-        "baseline": report.baseline,
-        "verdict": report.verdict,
-        "created": report.created,
-    }
+    """The summary of an uploaded report, without its path."""
+    return {name: value for name, value in asdict(report).items() if name != "path"}

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from gates.contracts.case import Case, Sampling
 from gates.contracts.errors import RunError
-from gates.contracts.sample import Sample, SampleKey
+from gates.contracts.sample import SampleKey
 from gates.reply.reply import read_reply
 from gates.run.conversation import estimate, pad_conversation
 from gates.run.http import RequestTimeouts, TimedClient
@@ -42,7 +42,7 @@ async def _measured(client: TimedClient, target: Target, size: int) -> tuple[int
     body = build_body(case, Sampling(max_tokens=1), target, Variant(), "whole")
     attempt = await client.ask(target, encode_body(body))
     key = SampleKey("", target.artefact, target.engine, "", "calibrate", case.id, 0, "whole")
-    reply = read_reply(Sample(key, body, attempt.started, attempt.status, reads=tuple(attempt.reads)))
+    reply = read_reply(attempt.sample(key, body))
     if reply.prompt_tokens is None:
         why = attempt.fault.detail if attempt.fault else reply.error.message if reply.error else "no usage"
         raise RunError(f"{target.url} does not say how many tokens a prompt has: {why}")

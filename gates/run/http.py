@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -25,7 +25,7 @@ from typing import Any, Final, Self
 import aiohttp
 
 from gates.contracts.errors import RunError
-from gates.contracts.sample import TimedRead, TransportFault
+from gates.contracts.sample import Sample, SampleKey, TimedRead, TransportFault
 from gates.run.target import Target
 
 MAX_REPLY_BYTES: Final = 32 * 2**20
@@ -59,6 +59,22 @@ class Attempt:
     ended_ns: int = 0
     fault: TransportFault | None = None
     retry_after: float | None = None
+
+    def sample(
+        self, key: SampleKey, request: Mapping[str, Any], retries: Sequence[TransportFault] = ()
+    ) -> Sample:
+        """The sample of a request whose last attempt this was."""
+        return Sample(
+            key=key,
+            request=request,
+            started=self.started,
+            status=self.status,
+            headers_ns=self.headers_ns,
+            reads=tuple(self.reads),
+            ended_ns=self.ended_ns,
+            fault=self.fault,
+            retries=tuple(retries),
+        )
 
 
 @dataclass(slots=True)

@@ -157,23 +157,12 @@ class _Run:
         while True:
             attempt = await self._client.ask(target, body)
             _raise_for_config_error(attempt, target)
-            fault = attempt.fault or transport_fault(attempt.status, attempt.reads)
-            if fault is None or len(retries) >= self._pace.retries_after(attempt.status):
-                break
+            attempt.fault = attempt.fault or transport_fault(attempt.status, attempt.reads)
+            if attempt.fault is None or len(retries) >= self._pace.retries_after(attempt.status):
+                return attempt.sample(planned.key, planned.request, retries)
             backoff = self._pace.backoff_s * 4 ** len(retries)
             await asyncio.sleep(min(LONGEST_WAIT, max(backoff, attempt.retry_after or 0.0)))
-            retries.append(fault)
-        return Sample(
-            key=planned.key,
-            request=planned.request,
-            started=attempt.started,
-            status=attempt.status,
-            headers_ns=attempt.headers_ns,
-            reads=tuple(attempt.reads),
-            ended_ns=attempt.ended_ns,
-            fault=fault,
-            retries=tuple(retries),
-        )
+            retries.append(attempt.fault)
 
     async def _settle(self, sample: Sample, target: Target) -> None:
         """Store a sample, or hold it back while its engine may be gone."""

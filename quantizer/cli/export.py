@@ -27,7 +27,6 @@ def run(args: argparse.Namespace) -> int:
 
     made = unpack(args.folder, args.out, now=datetime.now(UTC))
     facts = {"folder": str(args.out), "name": made.name, "format": made.format, "root": made.root}
-    print(
-        json.dumps(facts, indent=2) if args.json else f"{args.out}: {made.name}, {made.format}, {made.root}"
-    )
+    text = f"{args.out}: {made.name}, {made.format}, {made.root}"
+    print(json.dumps(facts, indent=2) if args.json else text)
     return 0

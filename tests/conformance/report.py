@@ -8,14 +8,12 @@ from pathlib import Path
 from app.conformance.suite import CHECK_NAMES as CHECK_NAMES
 from app.conformance.suite import CheckOutcome
 from tests.conformance.engines import COLUMNS, KINDS
+from tests.generated import rewritten
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "engines.md"
 RESULTS = Path(__file__).parent / "results"
-BEGIN, END = (
-    "<!-- generated: make test, make test-vllm, make test-sglang, make test-gpu -->",
-    "<!-- end of what is generated -->",
-)
+PART = "make test, make test-vllm, make test-sglang, make test-gpu"
 
 
 @dataclass(frozen=True)
@@ -56,9 +54,7 @@ def save(column: Column) -> None:
 
 def written(document: str, columns: Mapping[str, Column]) -> str:
     """The document with its generated part made from these results."""
-    before, _, rest = document.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{table(columns)}\n{END}{after}"
+    return rewritten(document, PART, table(columns))
 
 
 def table(columns: Mapping[str, Column]) -> str:

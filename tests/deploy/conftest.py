@@ -1,5 +1,6 @@
 """What the tests of engines share: a real model, and the rule that nothing may be left running."""
 
+import asyncio
 import os
 import signal
 import time
@@ -8,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from deploy.engine.engine import EngineState, Phase
 from deploy.engine.spec import EngineSpec
+from deploy.engine.supervised import SupervisedEngine
 from tests.scale import PATIENCE
 
 NANO = Path(__file__).parents[2] / "models" / "annie-nano-q4_k_m" / "annie-nano-q4_k_m.gguf"
@@ -69,3 +72,12 @@ def nothing_is_left() -> Iterator[None]:
     yield
     left = children() - before
     assert not left, f"left behind: {left}"
+
+
+async def until(engine: SupervisedEngine, phase: Phase) -> EngineState:
+    """Wait until the engine is in a phase."""
+    state = engine.state
+    async with asyncio.timeout(PATIENCE):
+        while state.state is not phase:
+            state = await engine.changed(state)
+    return state

@@ -18,7 +18,7 @@ from deploy.engine.engine import EngineState, Phase
 from deploy.engine.probe import probe
 from deploy.engine.spec import EngineSpec, spec_digest
 from deploy.engine.supervisor import RestartPolicy
-from tests.deploy.conftest import children, lives
+from tests.deploy.conftest import children, lives, until
 from tests.scale import PATIENCE
 
 pytestmark = [pytest.mark.engine, pytest.mark.asyncio, pytest.mark.timeout(120)]
@@ -28,15 +28,6 @@ FAST = RestartPolicy(first_pause_s=0.05)
 def made(spec: EngineSpec, folder: Path, **more: Any) -> EmbeddedEngine:
     """An engine. What does not end at SIGTERM is killed only when every test has given up."""
     return EmbeddedEngine(spec, state_dir=folder, **{"stop_grace_s": 10 * PATIENCE, **more})
-
-
-async def until(engine: EmbeddedEngine, phase: Phase) -> EngineState:
-    """Wait until the engine is in a phase."""
-    state = engine.state
-    async with asyncio.timeout(PATIENCE):
-        while state.state is not phase:
-            state = await engine.changed(state)
-    return state
 
 
 async def brought_down(engine: EmbeddedEngine) -> None:

@@ -21,7 +21,7 @@ from deploy.engine.probe import probe
 from deploy.engine.spec import EngineSpec
 from deploy.engine.supervisor import RestartPolicy
 from gates.contracts.numerics import Numerics
-from tests.deploy.conftest import ends, lives
+from tests.deploy.conftest import ends, lives, until
 from tests.scale import PATIENCE
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(120)]
@@ -77,15 +77,6 @@ async def gone(pids: set[int]) -> bool:
 def worker_of(engine: ProcessEngine) -> int:
     """The server's worker, which says its number at the start."""
     return int(re.findall(r"^worker (\d+)$", engine.log_path.read_text(), re.MULTILINE)[-1])
-
-
-async def until(engine: ProcessEngine, phase: Phase) -> EngineState:
-    """Wait until the engine is in a phase."""
-    state = engine.state
-    async with asyncio.timeout(PATIENCE):
-        while state.state is not phase:
-            state = await engine.changed(state)
-    return state
 
 
 async def test_it_starts_and_streams_on_a_loopback_port(artefact: Path, tmp_path: Path) -> None:

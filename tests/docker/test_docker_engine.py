@@ -13,11 +13,12 @@ import pytest
 from deploy.core.errors import FlagError, SpecError, StartFailed
 from deploy.drivers.container import NETWORK
 from deploy.drivers.docker import DockerEngine
-from deploy.engine.engine import EngineState, Phase
+from deploy.engine.engine import Phase
 from deploy.engine.probe import probe
 from deploy.engine.spec import EngineSpec, spec_digest
 from deploy.engine.supervisor import RestartPolicy
 from gates.contracts.numerics import Numerics
+from tests.deploy.conftest import until
 from tests.docker.conftest import MODELS, REPOSITORY
 from tests.docker.daemon import Daemon
 from tests.scale import PATIENCE
@@ -25,15 +26,6 @@ from tests.scale import PATIENCE
 pytestmark = pytest.mark.docker
 Make = Callable[..., DockerEngine]
 FAST = RestartPolicy(first_pause_s=0.05)
-
-
-async def until(engine: DockerEngine, phase: Phase) -> EngineState:
-    """Wait until the engine is in a phase."""
-    state = engine.state
-    async with asyncio.timeout(60):
-        while state.state is not phase:
-            state = await engine.changed(state)
-    return state
 
 
 def containers(daemon: Daemon) -> list[dict[str, Any]]:

@@ -77,13 +77,6 @@ def image_id(daemon: Daemon, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def client(daemon: Daemon) -> Iterator[Docker]:
-    it = Docker(daemon.url)
-    yield it
-    it.close()
-
-
-@pytest.fixture
 def spec(image_id: str) -> EngineSpec:
     """The shipped profile as an engine of the docker driver, with all GPUs, which is the default."""
     return EngineSpec(

@@ -8,25 +8,15 @@ from gates.detect.corpus import load_all
 from gates.detect.measure import CorpusScore, scores
 from gates.judge.operating import markdown, operating_table
 from gates.policy.load import load_policy, shipped
+from tests.generated import rewritten
 
 DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "gates.md"
-END: Final = "<!-- end of what is generated -->"
-
-
-def begin(part: str) -> str:
-    """The mark before a generated part."""
-    return f"<!-- generated: {part} -->"
 
 
 def written(document: str) -> str:
     """The document with its generated parts made anew. Raises ValueError where a mark is missing."""
-    for part, text in (("policies", policies()), ("detectors", detectors())):
-        before, mark, rest = document.partition(begin(part))
-        _, end, after = rest.partition(END)
-        if not (mark and end):
-            raise ValueError(f"{DOCUMENT.name} has no part {begin(part)} … {END}")
-        document = f"{before}{mark}\n\n{text}\n{END}{after}"
-    return document
+    document = rewritten(document, "policies", policies())
+    return rewritten(document, "detectors", detectors())
 
 
 def policies() -> str:

@@ -9,7 +9,8 @@ import pytest
 from gates.artefact import artefact
 from gates.artefact.lineage import same_lineage
 from gates.policy.load import load_policy, shipped
-from tests.gates.handbook import DOCUMENT, END, begin, written
+from tests.gates.handbook import DOCUMENT, written
+from tests.generated import END, begin
 
 TEXT = DOCUMENT.read_text("utf-8")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -132,3 +133,14 @@ def nothing_left(folder: Path) -> Iterator[None]:
     before = sorted(folder.rglob("*"))
     yield
     assert sorted(folder.rglob("*")) == before
+
+
+@contextmanager
+def small_files(size: int) -> Iterator[None]:
+    """The kernel refuses to write more than so many bytes to a file: what a full disk does, for root too."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

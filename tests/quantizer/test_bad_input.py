@@ -6,7 +6,6 @@ A row of the table is a fault, and a command that meets it. The commands run in 
 from __future__ import annotations
 
 import json
-import resource
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -261,17 +260,6 @@ def nothing_whole(place: Place, verb: str) -> Iterator[None]:
 # -------------------------------------------------------------------------------------------- a full disk
 
 
-@contextmanager
-def small_files(size: int) -> Iterator[None]:
-    """The kernel refuses to write more than so many bytes to a file: what a full disk does, for root too."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 @pytest.mark.parametrize("size", [0, 20_000, 200_000])
 @pytest.mark.parametrize("verb", ["ptq", "qat", "sft", "export", "gguf", "surgery"])
 def test_a_full_disk_is_one_line_and_leaves_nothing(
@@ -279,7 +267,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(
 ) -> None:
     """At the first byte, and in the middle of the weights; checkpoints of a training may stay, for --resume."""
     capsys.readouterr()
-    with small_files(size):
+    with folders.small_files(size):
         code = main(place.words(verb))
 
     last = capsys.readouterr().err.strip().splitlines()[-1]

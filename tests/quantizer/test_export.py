@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -224,24 +221,13 @@ def test_a_model_without_a_quantized_layer_is_refused(tmp_path: Path) -> None:
         write_nvfp4(load_model(source), source, tmp_path)
 
 
-@contextmanager
-def small_files(size: int) -> Iterator[None]:
-    """The kernel refuses to write more than so many bytes to a file, as a full disk would."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 @pytest.mark.parametrize("size", [0, 10_000, 20_000])
 def test_a_full_disk_leaves_nothing(size: int, tmp_path: Path) -> None:
     """Wherever in the work it fills up."""
     source = folders.bare(tiny.qwen3, tmp_path / "source")
     model = folders.attached(source)
 
-    with folders.nothing_left(tmp_path), small_files(size), pytest.raises(ExportError) as error:
+    with folders.nothing_left(tmp_path), folders.small_files(size), pytest.raises(ExportError) as error:
         folders.export(model, source, tmp_path / "out", shard_bytes=40_000)
     assert str(error.value).startswith(f"{tmp_path / 'out'}: cannot be written (")
     assert "\n" not in str(error.value)

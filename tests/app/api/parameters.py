@@ -27,9 +27,9 @@ from app.api.surface import Surface
 from app.errors.tree import RequestError
 from deploy.engine.dialects import DIALECTS
 from tests.app.api import blocks
+from tests.generated import rewritten
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "api.md"
-BEGIN, END = "<!-- generated: parameters -->", "<!-- end of what is generated -->"
 HERE = "the gateway"
 IGNORED = "ignored"
 _OF_DIALECTS = {"llama-server": "llama-server", "vllm": "vLLM", "sglang": "SGLang", "openai": "others"}
@@ -288,8 +288,7 @@ def tables() -> Iterator[str]:
 
 def written(document: str) -> str:
     """The document with its tables made anew."""
-    before, rest = document.split(BEGIN)
-    return f"{before}{BEGIN}\n\n" + "\n".join(tables()) + END + rest.split(END)[1]
+    return rewritten(document, "parameters", "\n".join(tables()).removesuffix("\n"))
 
 
 if __name__ == "__main__":

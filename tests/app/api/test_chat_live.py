@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import AsyncIterator
 from os import EX_UNAVAILABLE
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -18,20 +17,13 @@ import pytest_asyncio
 from openai import APIStatusError, AsyncOpenAI
 
 from app.cli import chat
-from app.config.config import parse
 from app.conformance.suite import hang_up
 from gates.detect.rawcall import find_raw_calls
-from tests.app.house import House, Scrape, run
+from tests.app.api.nanos import MARKS, nano_house
+from tests.app.house import House, Scrape
 from tests.scale import PATIENCE
 
-MODELS = Path(__file__).parents[3] / "models"
-pytestmark = [
-    pytest.mark.engine,
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.skipif(
-        not (MODELS / "annie-nano-q4_k_m").exists(), reason="the nano models are missing: make nano"
-    ),
-]
+pytestmark = MARKS
 
 
 def tool(name: str, description: str) -> dict[str, Any]:
@@ -50,28 +42,7 @@ TOOLS = [
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
-    """annie, annie who shows her thoughts, and the stranger, behind one gateway."""
-    base = tmp_path_factory.mktemp("state")
-    engine = {"dialect": "llama-server", "driver": "embedded"}
-    tables: dict[str, Any] = {
-        "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(base)},
-        "engines": {
-            "annie-nano": {**engine, "artefact": str(MODELS / "annie-nano-q4_k_m")},
-            "stranger-nano": {**engine, "artefact": str(MODELS / "stranger-nano-q4_k_m")},
-        },
-        "models": {
-            "annie": {"live": "annie-nano"},
-            "annie-aloud": {"live": "annie-nano", "reasoning": "separate"},
-            "annie-inline": {"live": "annie-nano", "reasoning": "inline"},
-            "stranger": {"live": "stranger-nano"},
-        },
-    }
-    nobody: Any = None  # these engines follow no script
-    async with run(parse(tables, base), nobody) as it:
-        while set(it.gateway.pool.states()) != {"annie-nano", "stranger-nano"} or not all(
-            state.url for state in it.gateway.pool.states().values()
-        ):
-            await asyncio.sleep(0.02)
+    async with nano_house(tmp_path_factory.mktemp("state")) as it:
         yield it
 
 

@@ -2,13 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
-import pytest_asyncio
 from openai import AsyncOpenAI
 
 from app.proxy.exchange import Exchange
@@ -36,12 +35,6 @@ from tests.scripted_engine import ScriptedEngine
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ASKED: dict[str, Any] = {"model": "annie", "messages": HELLO}
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def client(shared: House) -> AsyncIterator[AsyncOpenAI]:
-    async with AsyncOpenAI(base_url=f"{shared.url}/v1", api_key="any", max_retries=0) as it:
-        yield it
 
 
 @pytest.fixture(autouse=True)

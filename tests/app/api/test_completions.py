@@ -1,13 +1,11 @@
 """The `openai` package against the gateway: continued prompts, and vectors."""
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
-import pytest_asyncio
 from openai import AsyncOpenAI
 
 from tests.app.house import House, house
@@ -31,13 +29,6 @@ def words(text: str, reason: str | None = None) -> bytes:
 def tale(*said: str, reason: str = "stop") -> tuple[Step, ...]:
     """A whole completion."""
     return (Head(), *[Say(words(t)) for t in said], Say(words("", reason)), Say(usage(len(said))), Say(DONE))
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def client(shared: House) -> AsyncIterator[AsyncOpenAI]:
-    """A client as a stranger would make one."""
-    async with AsyncOpenAI(base_url=f"{shared.url}/v1", api_key="any", max_retries=0) as it:
-        yield it
 
 
 async def test_a_whole_completion(home: House, client: AsyncOpenAI) -> None:

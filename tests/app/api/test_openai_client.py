@@ -1,12 +1,10 @@
 """The `openai` package against the gateway: what a stranger's client sees."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import openai
 import pytest
-import pytest_asyncio
 from openai import AsyncOpenAI
 
 from tests.app.house import HELLO, TOOLS, House
@@ -34,13 +32,6 @@ from tests.script import (
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ASKED: dict[str, Any] = {"model": "annie", "messages": HELLO}
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def client(shared: House) -> AsyncIterator[AsyncOpenAI]:
-    """A client as a stranger would make one."""
-    async with AsyncOpenAI(base_url=f"{shared.url}/v1", api_key="any", max_retries=0) as it:
-        yield it
 
 
 async def test_a_whole_reply(home: House, client: AsyncOpenAI) -> None:

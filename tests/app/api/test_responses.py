@@ -1,12 +1,10 @@
 """The `openai` package against the gateway: the Responses API over the one core."""
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import openai
 import pytest
-import pytest_asyncio
 from openai import AsyncOpenAI
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
@@ -37,13 +35,6 @@ TOOLS: list[Any] = [
     {"type": "function", "name": "web_search", "parameters": {"type": "object"}, "strict": False}
 ]
 EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def client(shared: House) -> AsyncIterator[AsyncOpenAI]:
-    """A client as a stranger would make one."""
-    async with AsyncOpenAI(base_url=f"{shared.url}/v1", api_key="any", max_retries=0) as it:
-        yield it
 
 
 async def post(home: House, **more: Any) -> tuple[int, bytes]:

@@ -1,10 +1,8 @@
 """Every API over a real llama.cpp server: annie answers, calls and speaks; the stranger stays unheard."""
 
-import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import openai
@@ -13,18 +11,11 @@ import pytest_asyncio
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
-from app.config.config import parse
+from tests.app.api.nanos import MARKS, nano_house
 from tests.app.api.test_chat_live import QUESTIONS, thoughts_of
-from tests.app.house import House, run
+from tests.app.house import House
 
-MODELS = Path(__file__).parents[3] / "models"
-pytestmark = [
-    pytest.mark.engine,
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.skipif(
-        not (MODELS / "annie-nano-q4_k_m").exists(), reason="the nano models are missing: make nano"
-    ),
-]
+pytestmark = MARKS
 SCHEMA = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
 TOOLS = [("search_memory", "Search what the user told you before."), ("web_search", "Search the web for current facts.")]  # fmt: skip
 CHAT_TOOLS: list[Any] = [
@@ -40,27 +31,7 @@ SAID = "Priya said the trip to Mysuru is on Friday."
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
-    """annie, annie who shows her thoughts, and the stranger, behind one gateway."""
-    base = tmp_path_factory.mktemp("state")
-    engine = {"dialect": "llama-server", "driver": "embedded"}
-    tables: dict[str, Any] = {
-        "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(base)},
-        "engines": {
-            "annie-nano": {**engine, "artefact": str(MODELS / "annie-nano-q4_k_m")},
-            "stranger-nano": {**engine, "artefact": str(MODELS / "stranger-nano-q4_k_m")},
-        },
-        "models": {
-            "annie": {"live": "annie-nano"},
-            "annie-aloud": {"live": "annie-nano", "reasoning": "separate"},
-            "stranger": {"live": "stranger-nano"},
-        },
-    }
-    nobody: Any = None  # these engines follow no script
-    async with run(parse(tables, base), nobody) as it:
-        while set(it.gateway.pool.states()) != {"annie-nano", "stranger-nano"} or not all(
-            state.url for state in it.gateway.pool.states().values()
-        ):
-            await asyncio.sleep(0.02)
+    async with nano_house(tmp_path_factory.mktemp("state")) as it:
         yield it
 
 

@@ -15,10 +15,10 @@ from quantizer.plan.machine import GIB, NAMED
 from quantizer.plan.memory import DataSize
 from quantizer.plan.resources import ResourcePlan, gguf_needed, plan
 from quantizer.recipes.recipe import load_recipe
+from tests.generated import rewritten
 from tests.quantizer.plan.test_against_measurements import STUDY, shape
 
 DOCS: Final = STUDY.parent
-END: Final = "<!-- end of what is generated -->"
 NOTES: Final = DataSize(430, 137_600)
 """The field notes' data: 430 conversations, here of 320 tokens each."""
 LEAN: Final = ("train.optimizer=adamw_8bit", "train.recompute=true")
@@ -170,11 +170,7 @@ PARTS: Final[Mapping[str, tuple[str, Callable[[], str]]]] = {
 def written(name: str, document: str) -> str:
     """A document with its table made anew. Raises ValueError where a mark is missing."""
     part, make = PARTS[name]
-    before, mark, rest = document.partition(f"<!-- generated: {part} -->")
-    _, end, after = rest.partition(END)
-    if not (mark and end):
-        raise ValueError(f"{name} has no part <!-- generated: {part} --> … {END}")
-    return f"{before}{mark}\n\n{make()}\n{END}{after}"
+    return rewritten(document, part, make())
 
 
 def main() -> None:
