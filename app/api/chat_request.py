@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import PydanticCustomError
 
 from app.api import strict_json, unserved
+from app.api.history import joined, without_thoughts
 from app.api.media import SOURCES, UNSUPPORTED, AudioFormat, Base64, ImageData
 from app.api.strict_json import Budget
 from app.api.tool_choice import ToolPolicy, read_choice
@@ -316,7 +317,8 @@ def refuse_too_many(body: Mapping[str, Any], field: str, most: int) -> None:
 
 
 def _put_right(request: ChatRequest, body: dict[str, Any]) -> None:
-    """Null is the same as absent, also where llama-server takes it for a wrong type. Raises BadField for an unserved field."""
+    """Null is the same as absent, also where llama-server takes it for a wrong type; an assistant's old turn is what was
+    visible of it. Raises BadField for an unserved field."""
     for tool in body.get("tools") or ():
         tool["function"] = {key: value for key, value in tool["function"].items() if value is not None}
     for i, (message, raw) in enumerate(zip(request.messages, body["messages"], strict=True)):
@@ -325,6 +327,8 @@ def _put_right(request: ChatRequest, body: dict[str, Any]) -> None:
         if message.tool_calls:
             calls = zip(message.tool_calls, raw["tool_calls"], strict=True)
             raw["tool_calls"] = [_call(call, given) for call, given in calls]
+        if message.role == "assistant" and raw.get("content") is not None:
+            raw["content"] = without_thoughts(joined(raw["content"]))
 
 
 def _refuse_turn(raw: Mapping[str, Any], index: int) -> None:

@@ -6,14 +6,12 @@ from typing import Any
 import msgspec
 
 from app.api.chat_request import ChatRequest
+from app.api.history import joined
 from app.api.tool_choice import is_guided, tool_fields
-from app.stream.events import Finish, Text
-from app.stream.holdback import UNBOUNDED, HoldBack, ThinkPolicy
+from app.stream.holdback import UNBOUNDED, ThinkPolicy
 from app.stream.meter import ThoughtMeter
 from app.stream.pipeline import StreamPolicy
 from app.stream.schema import Tools
-from app.stream.segmenter import Segmenter
-from app.stream.tags import ALL_FAMILIES, tag_set
 from deploy.engine.abilities import Abilities
 from deploy.engine.dialects import COMMON_FIELDS, DIALECTS, Thinking
 from deploy.engine.spec import Dialect
@@ -140,7 +138,7 @@ def with_system_line(body: dict[str, Any], line: str) -> dict[str, Any]:
     """A chat's body with a line more in its system message. That stays one and the first: templates want it so."""
     first, *others = body["messages"]
     if first["role"] in ("system", "developer"):
-        said = _joined(first.get("content") or "")
+        said = joined(first.get("content") or "")
         return {**body, "messages": [{**first, "content": f"{said}\n\n{line}"}, *others]}
     return {**body, "messages": [{"role": "system", "content": line}, first, *others]}
 
@@ -158,27 +156,9 @@ def answer_policy(policy: StreamPolicy) -> StreamPolicy:
 
 
 def _message(message: dict[str, Any]) -> dict[str, Any]:
-    """One turn for the engine: known fields, roles that templates know, and no old thoughts."""
+    """One turn for the engine: known fields, and roles that templates know. Old thoughts are out already (`app.api.chat_request`)."""
     kept = {key: value for key, value in message.items() if key in _MESSAGE_FIELDS and value is not None}
     if kept["role"] == "developer":
         kept["role"] = "system"
     kept.setdefault("content", "")
-    if kept["role"] == "assistant":
-        kept["content"] = without_thoughts(_joined(kept["content"]))
     return kept
-
-
-def _joined(content: str | list[dict[str, Any]]) -> str:
-    """One text: a tag may be split between two parts."""
-    return content if isinstance(content, str) else "".join(part["text"] for part in content)
-
-
-def without_thoughts(text: str) -> str:
-    """What was visible of an assistant's old turn: leaked tags in a history breed more of them."""
-    if not any(first in text for first in "<[◁"):
-        return text
-    segmenter = Segmenter(0, tag_set(ALL_FAMILIES, ()), None)
-    holdback = HoldBack(0, ThinkPolicy(guard=UNBOUNDED))
-    segments = [*segmenter.feed(Text(0, text)), *segmenter.feed(Finish(0, "stop"))]
-    events = [event for segment in segments for event in holdback.feed(segment)]
-    return "".join(event.text for event in events if isinstance(event, Text))

@@ -16,7 +16,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, Literal
 
@@ -29,6 +28,7 @@ from app.proxy.deadlines import Deadlines
 from app.proxy.keepalive import KeepAlive
 from app.proxy.reply_writer import ReplyWriter, StreamWriter, WholeWriter
 from app.proxy.response_writer import Send
+from app.proxy.threads import REPLIES, outcome
 from app.stream.audit import unasked_thought
 from app.stream.events import Broken, Event, Usage
 from app.stream.holdback import FILTERED
@@ -50,9 +50,6 @@ CONTROL_PATH = "/v1/chat/completions/control"
 
 PART_BYTES = 64 << 10
 """Of a read that are taken at once: many short lines take ten times their size in memory."""
-_THREADS = ThreadPoolExecutor(2, thread_name_prefix="large-read")
-"""Few: they compete with the event loop for the interpreter's lock."""
-
 CAN_TURN_OFF: Final = frozenset(name for name, spec in DIALECTS.items() if spec.thinking(0))
 """Dialects in which thinking can be switched off."""
 
@@ -312,13 +309,10 @@ class Exchange:
             self._give_up(unreadable(error), error)
 
     async def _in_thread(self, work: Callable[[], list[Event] | None]) -> list[Event] | None:
-        """What this returns. Raises MannersError for whatever it raises.
-
-        As it is, a future takes no StopIteration, and a CancelledError would be taken for the request's own.
-        """
+        """What this returns. Raises MannersError for whatever it raises."""
         self._is_in_thread = True
         try:
-            made, error = await self._loop.run_in_executor(_THREADS, _outcome, work)
+            made, error = await outcome(REPLIES, work)
         finally:
             self._is_in_thread = False
         if error is not None:
@@ -465,13 +459,6 @@ class Exchange:
                 said = BodyReader(MAX_ERROR_BYTES)
                 reply.pour(said)
                 await said.done
-
-
-def _outcome(work: Callable[[], list[Event] | None]) -> tuple[list[Event] | None, BaseException | None]:
-    try:
-        return work(), None
-    except BaseException as error:
-        return None, error
 
 
 async def _finish(reply: EngineReply) -> None:

@@ -10,7 +10,8 @@ import pytest_asyncio
 
 from app.api import unserved
 from app.api.chat_request import ChatRequest
-from app.api.engine_request import AskedEngine, upstream_body, without_thoughts
+from app.api.engine_request import AskedEngine, upstream_body
+from app.api.history import without_thoughts
 from app.api.surface import ParsedRequest
 from deploy.engine import dialects
 from deploy.engine.abilities import QUESTIONS, Abilities
