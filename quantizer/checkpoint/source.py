@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from gates.artefact import artefact
 from gates.artefact.manifest import MANIFEST, Artefact, FileEntry, root_digest
 from gates.contracts.errors import ManifestError
-from quantizer.core.errors import SourceError
+from quantizer.core.errors import SourceError, first_line
 from quantizer.core.expert_names import separate_tensor, unwrapped_name
 from quantizer.layers.experts import separate_experts
 from quantizer.verify.folder import Folder, TensorInfo, open_intact_folder
@@ -175,7 +175,7 @@ def skeleton(source: Source, dtype: torch.dtype = torch.bfloat16) -> nn.Module:
         config = AutoConfig.from_pretrained(source.path, local_files_only=True)
         model = from_config(config, dtype)
     except (OSError, ValueError, RuntimeError, KeyError, TypeError) as error:
-        raise SourceError(f"{source.path}: cannot be loaded ({str(error).splitlines()[0]})") from error
+        raise SourceError(f"{source.path}: cannot be loaded ({first_line(error)})") from error
     wanted = dict(model.named_parameters())
     missing = sorted(wanted.keys() - source.names.keys())
     if missing:

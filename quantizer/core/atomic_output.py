@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from gates.artefact.durable import sync
 from gates.artefact.manifest import MANIFEST
 from gates.contracts.errors import ManifestError
-from quantizer.core.errors import ExportError
+from quantizer.core.errors import ExportError, first_line
 
 
 def check_available(out: Path) -> None:
@@ -53,10 +53,6 @@ def atomic_folder(out: Path) -> Iterator[Path]:
     except ManifestError as error:
         raise ExportError(str(error)) from None
     except (OSError, SafetensorError) as error:
-        raise ExportError(f"{out}: cannot be written ({_reason(error)})") from error
+        raise ExportError(f"{out}: cannot be written ({first_line(error)})") from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
-
-
-def _reason(error: OSError | SafetensorError) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error).splitlines()[0]

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import torch
 
-from quantizer.core.errors import UnavailableError
+from quantizer.core.errors import UnavailableError, first_line
 
 TOOLS: Final = ("torch", "transformers", "tokenizers", "safetensors", "numpy")
 
@@ -59,7 +59,7 @@ def chosen_device(name: str | None) -> str:
     try:
         torch.empty(0, device=name)
     except (AssertionError, RuntimeError) as error:  # without CUDA built in it is an AssertionError
-        raise UnavailableError(f"--device {name}: {str(error).splitlines()[0]}") from None
+        raise UnavailableError(f"--device {name}: {first_line(error)}") from None
     return name
 
 

@@ -67,3 +67,9 @@ class ResourceError(QuantizerError):
     """A job takes more memory or disk than this machine has to give now. The message says what to change."""
 
     exit_code = EX_TEMPFAIL
+
+
+def first_line(error: BaseException) -> str:
+    """Why something failed, in one line: the system's reason, the first line of the message, or the error's class."""
+    message = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return next(iter(message.strip().splitlines()), type(error).__name__)

@@ -21,7 +21,7 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 
 from gates.contracts import strict_json
-from quantizer.core.errors import DataError, SourceError
+from quantizer.core.errors import DataError, SourceError, first_line
 from quantizer.data.conversation import Conversation, Message
 
 Thinking = Literal["as_is", "none"]
@@ -115,8 +115,9 @@ class Renderer:
                 **self.switches(conversation),
             )
         except Exception as error:  # a template is a program, and can fail in any way
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise DataError(f"{conversation.where}: the chat template refuses it ({reason})") from None
+            raise DataError(
+                f"{conversation.where}: the chat template refuses it ({first_line(error)})"
+            ) from None
 
 
 class _SampleBuilder:
@@ -148,8 +149,7 @@ def open_renderer(folder: Path) -> Renderer:
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # a broken tokenizer.json raises bare Exception
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise SourceError(f"{folder}: its tokenizer cannot be loaded ({reason})") from None
+        raise SourceError(f"{folder}: its tokenizer cannot be loaded ({first_line(error)})") from None
     try:
         return Renderer(tokenizer, _ends(folder, tokenizer))
     except SourceError as error:

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from gates.artefact.durable import sync
-from quantizer.core.errors import CheckpointError
+from quantizer.core.errors import CheckpointError, first_line
 from quantizer.train.shard import World, recut
 
 FORMAT: Final = 2
@@ -109,7 +109,7 @@ class Checkpoints:
         if self.world.rank == 0:
             shutil.rmtree(draft, ignore_errors=True)
             (self.folder / f"{_RUN}.unfinished").unlink(missing_ok=True)
-        reason = getattr(failed, "strerror", None) or str(failed or "in another process").splitlines()[0]
+        reason = first_line(failed) if failed else "in another process"
         raise CheckpointError(
             f"{place}: cannot be written ({reason}); make room and go on with --resume"
         ) from failed
@@ -172,9 +172,8 @@ class Checkpoints:
                 path, map_location="cpu", weights_only=True, mmap=True
             )  # a GPU's memory may be the host's
         except Exception as error:  # whatever a damaged file makes of an unpickler
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise CheckpointError(
-                f"{path}: is damaged ({reason:.80}); remove the folder to begin again"
+                f"{path}: is damaged ({first_line(error):.80}); remove the folder to begin again"
             ) from None
         if not isinstance(state, dict) or state.get("run") != self.digest:
             raise CheckpointError(f"{path}: is of another run; remove the folder to begin again")

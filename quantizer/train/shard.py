@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from quantizer.core.errors import RecipeError, UnavailableError
+from quantizer.core.errors import RecipeError, UnavailableError, first_line
 
 PATIENCE: Final = timedelta(days=1)
 """Timeout for the process that writes the result: an export and its proof take minutes."""
@@ -98,7 +98,7 @@ def peers_watched(world: World) -> Iterator[None]:
     except RuntimeError as error:
         if world.size == 1 or not _is_of_a_peer(error):
             raise
-        told = str(error).splitlines()[0]
+        told = first_line(error)
         raise UnavailableError(
             f"another process of this run has ended or cannot be reached ({told:.120}); "
             "start all of them again with --resume"

@@ -35,6 +35,7 @@ from typing import Any, Final, Literal
 import torch
 from torch import nn
 
+from quantizer.core.errors import first_line
 from quantizer.data.batches import collate
 from quantizer.data.render import TrainingSample
 from quantizer.experiments.bench.model import SHAPE, TURN, even_rows, in_bf16, random_qwen3_5
@@ -240,7 +241,7 @@ def _child(names: Sequence[str], tiny: bool) -> int:
         try:
             found = measure(by_name[name], world, tiny)
         except torch.OutOfMemoryError as error:
-            found = {"name": name, "failed": f"out of memory ({str(error).splitlines()[0]:.80})"}
+            found = {"name": name, "failed": f"out of memory ({first_line(error):.80})"}
         if world.rank == 0:
             print(json.dumps(found), flush=True)
     shard.leave()
