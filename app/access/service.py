@@ -1,7 +1,7 @@
-"""Who may call and who may operate, in a running gateway: read from the registry, replaced in one step, metered.
+"""Callers' keys and operators of a running gateway: read from the registry, replaced atomically, metered.
 
-What has been used is written every FLUSH_SECONDS, in one transaction for all keys, off the path of requests; a
-gateway that is killed forgets at most that much.
+Usage is written every FLUSH_SECONDS, in one transaction for all keys, off the path of requests; a
+gateway that is killed loses the usage of that time at most.
 """
 
 import asyncio
@@ -62,19 +62,19 @@ class AccessService:
         self.rings = self._apply()
 
     def on_change(self, changed: Callable[[Config, Rings], None]) -> None:
-        """Call this now and after each change of the configuration or the keys."""
+        """Register a callback, which is called now and after each change of the configuration or the keys."""
         self._changed = changed
         changed(self._config, self.rings)
 
     # ------------------------------------------------------------------------------- start and end
 
     async def start(self) -> None:
-        """Read the registry, and write usage to it from now on. Raises NotStarted, StateUnavailable."""
+        """Read the registry, and start to write usage to it. Raises NotStarted, StateUnavailable."""
         await self.refresh()
         self._flusher = supervise(self._flush_for_ever, "usage")
 
     async def stop(self) -> None:
-        """Write what was used. Idempotent."""
+        """Write the usage. Idempotent."""
         if self._flusher is not None:
             self._flusher.cancel()
             await asyncio.wait([self._flusher])
@@ -86,15 +86,15 @@ class AccessService:
         self.take(self._config, self._admin_token, await self.read())
 
     async def read(self) -> AccessRecords:
-        """What the registry holds now, with usage that is not written yet. Raises NotStarted, StateUnavailable."""
+        """The registry's records with the usage that is not written yet. Raises NotStarted, StateUnavailable."""
         return await self._do(records.read)
 
     def token_for(self, config: Config) -> str:
-        """The admin's token by this configuration; the present one where its file is gone. Reads a file."""
+        """The admin's token by this configuration; the present one if its file is missing. Reads a file."""
         return read_admin_token(config.secrets.admin_token, config.state_dir) or self._admin_token
 
     def take(self, config: Config, admin_token: str, found: AccessRecords) -> None:
-        """Replace keys, operators and the admin's token in one step. Records that were read before those known are not taken."""
+        """Replace keys, operators and the admin's token in one step. Records older than the known ones are ignored."""
         self._config, self._admin_token = config, admin_token
         if found.seq >= self._records.seq:
             self._records = found
@@ -157,9 +157,9 @@ class AccessService:
         return self._operator(name)
 
     async def _change(self, work: Callable[[Registry], T]) -> T:
-        """Change the registry and take what it then holds, also if the operator's client hangs up meanwhile.
+        """Change the registry and apply its new content, even if the operator's client disconnects meanwhile.
 
-        Raises StateUnavailable: it holds less than is known, so that what it then holds would not be taken.
+        Raises StateUnavailable: its content is older than what is known, and would be ignored.
         """
         known = self._records.seq
 
@@ -177,7 +177,7 @@ class AccessService:
     # --------------------------------------------------------------------------------------- usage
 
     async def flush(self) -> None:
-        """Write what has been used since the last time. What cannot be written is kept for the next."""
+        """Write the usage since the last time. What cannot be written is retried the next time."""
         meters = self.accounts.changed()
         if not meters:
             return

@@ -42,7 +42,7 @@ class OperatorBody(AdminBody):
 
 
 def access_router(access: AccessService, reloader: Reloader) -> APIRouter:
-    """Routes that say and change who may call, and who may operate."""
+    """Routes to list and change callers' keys and operators."""
     routes = APIRouter()
 
     @routes.get("/admin/keys", response_model=None)

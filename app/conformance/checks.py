@@ -13,7 +13,7 @@ from app.conformance.reply import ObservedCall, ObservedReply
 
 
 class CheckFailed(Exception):
-    """A reply is not as it must be; the message says how."""
+    """A reply does not meet a requirement; the message names it."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def check_calls(
 
 
 def about_priya(values: dict[str, Any]) -> bool:
-    """The query names her."""
+    """The query contains her name."""
     return "Priya" in str(values.get("query"))
 
 
@@ -178,7 +178,7 @@ LONG = user("hello " * 6000)
 
 
 def judge_usage(replies: Sequence[ObservedReply]) -> None:
-    """Usage is there and adds up if it was requested; otherwise no chunk carries it."""
+    """Usage is present and consistent if it was requested; otherwise no chunk has it."""
     asked, silent, whole = replies
     for reply in replies:
         check_spoken(reply)
@@ -298,7 +298,7 @@ def judge_after_thought(reply: ObservedReply) -> None:
 
 
 TOO_SOON = "it thought to the end, each time"
-"""Why a time limit was not seen to be kept, where the engine may only have been too fast."""
+"""Why the time limit could not be tested, if the engine may have been too fast for it."""
 HURRY = {"thinking": {"type": "enabled", "budget_ms": 1}}
 
 
@@ -366,4 +366,4 @@ ANY_WEIGHTS: tuple[Check, ...] = (
         together=True),
     *(check for check in CHECKS if check.name.startswith("error: ")),
 )  # fmt: skip
-"""What holds of a model with random weights, too: its words mean nothing, and greedy decoding may waver between two of them."""
+"""Checks that hold even for random weights, with meaningless text and unstable greedy decoding."""

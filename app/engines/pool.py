@@ -1,9 +1,8 @@
 """The engine pool: the engines of this gateway, and the routing table from models to engines.
 
-Engines are brought up, drained and taken down one by one (each is an `app.engines.backend.Backend`). The
+Engines are started, drained and stopped individually (each is an `app.engines.backend.Backend`). The
 engines of a model are one immutable value in the table, and `route` swaps it: a request gets its
-`Route` once and keeps it, whatever changes meanwhile. An engine that no model names is started only
-when it is asked for. Among several live engines of one model, `app.engines.balancer` chooses; between them and
+`Route` once and keeps it. An engine that no model names is started only on request. Among several live engines of one model, `app.engines.balancer` chooses; between them and
 a candidate that gets a share of their traffic, `app.engines.split`.
 """
 
@@ -30,7 +29,7 @@ from gates.artefact.artefact import folder_of, load
 from gates.contracts.errors import ManifestError
 
 FRESH_SECONDS = 30.0
-"""How long after its last token an engine counts as ready."""
+"""Seconds after its last token in which an engine counts as ready."""
 LOOK_SECONDS = 0.02
 """How often a drain checks whether requests are left."""
 
@@ -50,7 +49,7 @@ class ModelRoute:
 
     @cached_property
     def engines(self) -> tuple[str, ...]:
-        """In the order in which they are tried; replicas as they come."""
+        """In the order in which they are tried; the order of replicas does not matter."""
         return (*self.live, *self.spare)
 
     @property
@@ -66,7 +65,7 @@ class ModelRoute:
 
 
 class EnginePool:
-    """The engines that serve some model, and those that are about to."""
+    """The engines that serve a model or are about to."""
 
     def __init__(
         self, config: Config, metrics: Metrics, log: Logger, factory: EngineFactory = driver
@@ -89,20 +88,20 @@ class EnginePool:
         return self._config
 
     def apply(self, config: Config) -> None:
-        """Take a configuration with the same models and no engine less; for requests that come from now on."""
+        """Apply a configuration with the same models and at least the same engines, for new requests."""
         self._config = config
 
     # ------------------------------------------------------------------------- engines, one by one
 
     async def start(self) -> None:
-        """Begin to bring up every engine that a model is served by; returns at once."""
+        """Start every engine that serves a model; returns at once."""
         for name, route in self._table.items():
             for engine in route.engines:
                 self.want(self._config.engines[engine], name)
             self.route(name, *route.live)
 
     def want(self, spec: EngineSpec, model: str) -> None:
-        """Bring an engine up for a model, in the background; no effect if it runs."""
+        """Start an engine for a model, in the background; no effect if it runs."""
         self._backend(spec, model).want()
 
     async def bring_up(self, spec: EngineSpec, model: str) -> None:
@@ -126,7 +125,7 @@ class EnginePool:
         return backend
 
     async def take_down(self, name: str) -> None:
-        """Return once the engine has ended; replies that it still streams are cut off."""
+        """Stop the engine and return once it has ended; open streams are cut off."""
         backend = self._backends.get(name)
         if backend is not None:
             await backend.down()
@@ -146,7 +145,7 @@ class EnginePool:
         return backend.upstream.open if backend else 0
 
     def started(self, name: str) -> Engine:
-        """The engine of this name, which has been made."""
+        """The existing engine of this name."""
         return self._backends[name].make()
 
     def is_up(self, name: str) -> bool:
@@ -162,17 +161,17 @@ class EnginePool:
         return backend is not None and backend.takes_as_replica
 
     def siblings(self, name: str) -> frozenset[str]:
-        """The other live engines of the models that this one serves; none: it is no replica."""
+        """The other live engines of the models that this one serves; empty if it is not a replica."""
         live = {one for route in self._table.values() if name in route.live for one in route.live}
         return frozenset(live - {name})
 
     def stays_out(self, name: str) -> str | None:
-        """Why a replica gets no requests, though it may be up; None: nothing keeps it out, or it is no replica."""
+        """Why a replica gets no requests, though it may be up; None if it does, or is not a replica."""
         backend = self._backends.get(name)
         return backend.stays_out if backend is not None and self.siblings(name) else None
 
     def to_identify(self) -> list[str]:
-        """Replicas that are up and about which nothing is known yet."""
+        """Replicas that are up and not identified yet."""
         return sorted(
             name
             for name, backend in self._backends.items()
@@ -180,13 +179,13 @@ class EnginePool:
         )
 
     def identified(self, name: str) -> None:
-        """A replica is what was promoted: it gets requests."""
+        """Admit a replica that is identical to what was promoted."""
         if backend := self._backends.get(name):
             backend.identified, backend.refusal = True, None
             self._metrics.replica_refused(name, False)
 
     def refuse(self, name: str, why: str) -> None:
-        """A replica is something else: it gets no requests until it has been started anew."""
+        """Exclude a replica that differs, until it is restarted."""
         if backend := self._backends.get(name):
             backend.identified, backend.refusal = False, why
             self._metrics.replica_refused(name, True)
@@ -197,9 +196,9 @@ class EnginePool:
         return {name: why for name, why in sorted(found.items()) if why}
 
     def drain_replica(self, name: str, drained: bool) -> int:
-        """Send a replica no new requests, or send it some again; the number that it still has.
+        """Drain a replica, or end its drain; returns the number of its open requests.
 
-        Raises Refused: it is no replica, or no other one would take requests.
+        Raises Refused: it is not a replica, or no other one would take requests.
         """
         others = self.siblings(name)
         if not others:
@@ -225,7 +224,7 @@ class EnginePool:
         return f"{state.state}: {state.last_error or 'no reason is known'}"
 
     def running(self) -> frozenset[str]:
-        """Engines that are up, coming up, or being kept up."""
+        """Engines that are up, starting, or being restarted."""
         return frozenset(self._backends)
 
     def _describe(self, spec: EngineSpec) -> None:
@@ -279,7 +278,7 @@ class EnginePool:
             self._backends[engine].trust()
 
     def distrust(self, engine: str) -> None:
-        """The engine is not what its report was about: its replies are held back, and it counts as ungated."""
+        """Mark the engine as differing from its report: its replies are held back, and it counts as ungated."""
         self._gated.discard(engine)
         if engine in self._backends:
             self._backends[engine].distrust()
@@ -310,7 +309,7 @@ class EnginePool:
         """The route of a new request: a live engine, or the first fallback, that takes requests and these media.
 
         Raises:
-            EngineDown: there is none. BadField: there are some, and none takes the media.
+            EngineDown: there is none. BadField: none of the engines takes the media.
         """
         route = self.next(model, (), body, media)
         if route is not None:
@@ -353,7 +352,7 @@ class EnginePool:
     def _drawn(
         self, model: str, split: TrafficSplit, body: Mapping[str, Any], media: Set[Medium]
     ) -> Route | None:
-        """The route to the candidate, if the request is of its share and it takes it."""
+        """The route to the candidate, if the request belongs to its share and it takes requests."""
         mine = split.choose(conversation(body.get("messages") or ())) == "candidate"
         route = None
         if mine and (not media or self._takes(split.engine, media)):
@@ -369,7 +368,7 @@ class EnginePool:
         asked: Collection[str],
         body: Mapping[str, Any],
     ) -> Route | None:
-        """The route to the replica that the balancer chooses of those that take requests; None: none does."""
+        """The route to the balancer's choice among the replicas that take requests; None if none does."""
         loads = {
             backend.spec.name: backend.upstream.open
             for backend in self._of(table.live)
@@ -393,7 +392,7 @@ class EnginePool:
 
     @property
     def is_ready(self) -> bool:
-        """Whether some model has an engine that lately streamed a real completion (or embedded a text)."""
+        """Whether a model has an engine that recently streamed a real completion (or embedded a text)."""
         return any(
             backend.route() is not None and backend.age < FRESH_SECONDS
             for route in self._table.values()
@@ -419,7 +418,7 @@ class EnginePool:
 
 
 def artefact_digest(artefact: Path | None) -> str:
-    """The root digest that the artefact's own manifest states, or "" without a sound one."""
+    """The root digest in the artefact's manifest, or "" without a valid one."""
     if artefact is None:
         return ""
     try:

@@ -1,6 +1,6 @@
 """Access control of a listener: gives every request an id, and checks its host, origin and key. Pure ASGI.
 
-It never wraps `send`: nothing here costs a streamed chunk anything.
+It never wraps `send`, so that it adds no cost to a streamed chunk.
 """
 
 import random
@@ -23,14 +23,14 @@ _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 class AccessControl:
     """Gives each request an id (the caller's own, if it is well formed) and checks its key.
 
-    `guarded` are the path prefixes that need a key; the rest (health) is open, and so are the very
-    paths in `open_paths`. `straight` are paths whose applications are called without the framework
-    in between. With `takes_api_key` a key may come in `x-api-key`, as Anthropic's clients send it.
-    With `local` only this machine's programs are served, and no website (app.http.hosts); where there is no
-    key either, a POST must declare its body as JSON. `count` is called with the code of each refusal.
+    `guarded` are the path prefixes that need a key; other paths (health) are open, and so are the exact
+    paths in `open_paths`. `straight` are paths whose applications are called without the framework. With
+    `takes_api_key` a key may be sent in `x-api-key`, as Anthropic's clients do. With `local` only programs on
+    this machine are served, and no website (app.http.hosts); if no keys are configured either, a POST must declare
+    its body as JSON. `count` is called with the code of each refusal.
 
-    `replace` gives it other keys; a request is judged by those that hold when its head is here. The name of its
-    key is kept as `caller` in the scope's state, None where none is asked for. Pages of the `origins` may read
+    `replace` sets other keys; a request is checked against the keys at the time its head arrives. The name of its
+    key is stored as `caller` in the scope's state, None if no keys are configured. Pages of the `origins` may read
     the replies (app.http.cors), errors too.
     """
 
@@ -60,7 +60,7 @@ class AccessControl:
     def replace(
         self, keys: KeyRing, local: LocalAccess | None, origins: frozenset[bytes] = frozenset()
     ) -> None:
-        """Judge by these from the next request on."""
+        """Use these keys from the next request on."""
         self._keys, self._local, self._origins = keys, local, origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -87,7 +87,7 @@ class AccessControl:
         await app(scope, receive, send)
 
     def _check(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> str | None:
-        """The name of the key; None where none is needed. Raises Forbidden,
+        """The name of the key; None if none is needed. Raises Forbidden,
         UnsupportedMediaType or Unauthorized."""
         has_keys = bool(self._keys)
         if self._local is not None:

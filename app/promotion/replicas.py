@@ -1,8 +1,8 @@
-"""The watch over replicas: one that runs something else than the others, or than what was promoted, gets no requests.
+"""Watches replicas: one that differs from the others, or from what was promoted, gets no requests.
 
-A replica is identified whenever it has come up, before it gets its first request: by what runs it, as a candidate is
-(`app.promotion.inspection`), and by what it states of itself, which has to be what the others state. Of an engine that
-somebody else runs nothing more can be seen. One that cannot be identified is asked again.
+A replica is identified after every start, before its first request: by its process or container, as a candidate is
+(`app.promotion.inspection`), and by what it reports about itself, which has to equal the others' reports. For an engine
+that is run by somebody else, only the latter is possible. One that cannot be identified is asked again.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ from deploy.engine.engine import Engine
 from deploy.engine.spec import EngineSpec
 
 AGAIN_SECONDS: Final = 5.0
-"""Until a replica that could not be identified is asked again."""
+"""Seconds until a replica that could not be identified is asked again."""
 STATED: Final = ("size", "n_params", "n_vocab", "ftype")
-"""What llama-server states of its weights in `/v1/models`."""
+"""The facts about its weights that llama-server reports in `/v1/models`."""
 
 Facts = Mapping[str, object]
-"""What an engine states of its weights and of what it computes with; what it does not state is not there."""
+"""What an engine reports about its weights and its numerics; facts that it does not report are absent."""
 
 
 class ReplicaWatch:
@@ -41,7 +41,7 @@ class ReplicaWatch:
         self._facts: dict[str, Facts] = {}
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Watch until cancelled."""
         while True:
             self._pool.changed.clear()
             for name in self._pool.to_identify():
@@ -79,7 +79,7 @@ class ReplicaWatch:
 
 
 def difference(found: Facts, others: Facts, sibling: str) -> str | None:
-    """The first thing that a replica states otherwise than a sibling; None: there is none."""
+    """The first difference between the reports of a replica and a sibling; None if there is none."""
     for what in sorted(found.keys() & others.keys()):
         if found[what] != others[what]:
             return f"its {what} is {found[what]!s:.100}, and that of {sibling} {others[what]!s:.100}"

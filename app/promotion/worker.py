@@ -1,8 +1,8 @@
 """The worker that carries out operations, one at a time: commit, run the effect, feed its outcome back.
 
 One task owns every step. Others reach it through its queue of operations, and by a signal (cancel, roll
-back) to the operation that runs. A step is on the disk before its effect begins; wherever the gateway is
-killed, the next start finds what may have been begun.
+back) to the running operation. A step is on disk before its effect begins; wherever the gateway is
+killed, the next start knows what may have been begun.
 """
 
 import asyncio
@@ -45,16 +45,16 @@ from app.telemetry.metrics import Metrics
 from deploy.core.tasks import supervise
 
 ACTOR: Final = "gateway"
-"""Who the audit names for the worker's steps."""
+"""The actor in the audit for the worker's steps."""
 DISK_SECONDS: Final = 2.0
-"""The pause before a step that could not be written is written again."""
+"""The pause before a failed write of a step is retried."""
 
 Signal = Cancel | Breached
 T = TypeVar("T")
 
 
 class RunningOperation:
-    """The operation that runs now, and the signal that was sent to it."""
+    """The running operation, and the signal that was sent to it."""
 
     def __init__(self, operation: str) -> None:
         self.operation = operation
@@ -92,7 +92,7 @@ class PromotionWorker:
         self._task = supervise(partial(self._work, deque(found)), "promotions")
 
     async def stop(self) -> None:
-        """Stop working; the present operation is recovered at the next start."""
+        """Stop; the running operation is recovered at the next start."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -104,7 +104,7 @@ class PromotionWorker:
         self.notify()
 
     def notify(self) -> None:
-        """Wake those who wait for `changed`."""
+        """Wake the waiters for `changed`."""
         self.changed.set()
         self.changed = asyncio.Event()
 
@@ -118,7 +118,7 @@ class PromotionWorker:
             await self._run_isolated(await self._queue.get(), None)
 
     async def _run_isolated(self, operation: str, interrupted: OperationState | None) -> None:
-        """Run one operation; whatever fails in it does not affect the next."""
+        """Run one operation; its failures do not affect the next."""
         self.running = RunningOperation(operation)
         self._entered = time.monotonic()
         task = asyncio.create_task(self._run(operation, interrupted), name=operation)
@@ -236,7 +236,7 @@ class PromotionWorker:
     def _outcome(
         self, state: OperationState, effect: Effect, handling: asyncio.Task[EffectEvidence]
     ) -> tuple[OperationEvent, EffectEvidence]:
-        """The event for how a handler ended; foreign errors are translated here."""
+        """The event for a handler's outcome; foreign errors are translated here."""
         error = handling.exception()
         match error:
             case None:

@@ -1,7 +1,7 @@
 """Instructions that a program can check, by the ids and arguments of IFEval: `broken`. Pure.
 
-What is asked of a reply, and the ids, are those of Zhou et al. (2023), arXiv 2311.07911; this is a program of its own. It
-departs from theirs where theirs needs a library or a pattern from the data: words of the data are taken literally and not
+The instructions and their ids are those of Zhou et al. (2023), arXiv 2311.07911; the implementation is our own. It
+differs from theirs where theirs needs a library or a pattern from the data: words of the data are taken literally and not
 as regular expressions; sentences are split at marks that end them; a language is recognized by its script, or by its
 commonest words (`gates.beside.language`); text in English letters counts as English.
 """
@@ -16,7 +16,7 @@ from typing import Any, Final
 from gates.beside.language import speaks
 
 MAX_CHARACTERS: Final = 100_000
-"""A longer reply follows no instruction: checking it would take long, and nobody asked for it."""
+"""A longer reply counts as following no instruction; checking it would take too long."""
 
 _WORD: Final = re.compile(r"\w+")
 _SENTENCE: Final = re.compile(r"[^.!?।。!?\s][^.!?।。!?]*")
@@ -112,7 +112,7 @@ def _frequency(reply: str, given: Mapping[str, Any]) -> bool:
 
 
 def _forbidden(reply: str, given: Mapping[str, Any]) -> bool:
-    """None of them as a word of its own."""
+    """None of them occurs as a separate word."""
     return not any(
         re.search(rf"(?<!\w){re.escape(word.strip())}(?!\w)", reply, re.IGNORECASE)
         for word in given["forbidden_words"]

@@ -1,8 +1,8 @@
-"""Compiled blocks, and one rounding of inputs for layers that read the same. The numbers stay what eager mode gives.
+"""Compiles blocks, and rounds inputs once for layers that share them. The results equal those of eager mode.
 
-Inductor's habits are switched off where they would change what is served: divisions are rounded as IEEE says (NVFP4's
-ties are common in BF16, and a quotient that is off by one bit falls to the other side), and a sum that eager mode
-rounds to BF16 before it is quantized is rounded here too.
+Optimizations of Inductor that would change what is served are switched off: divisions are rounded as IEEE 754 requires
+(NVFP4's ties are common in BF16, and a quotient that is off by one bit is rounded the other way), and a sum that eager
+mode rounds to BF16 before it is quantized is rounded here too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _EXACT: Final = {
 
 
 def exact_options() -> dict[str, Any]:
-    """Inductor's switches for eager numerics, as far as this torch has them."""
+    """Inductor's options for eager numerics that this version of torch has."""
     from torch._inductor import list_options
 
     known = list_options()
@@ -77,14 +77,13 @@ def recompute(model: Any, kept: int = 0) -> None:
 
 
 def eager() -> Any:
-    """A `with` block in which compiled blocks run as they are written, as for a pass or two that is not worth a graph
-    of its own."""
+    """A `with` block in which compiled blocks run in eager mode, for a pass or two that is not worth compiling."""
     return torch.compiler.set_stance("force_eager")
 
 
 def share_inputs(model: nn.Module) -> None:
-    """Let layers that a server joins have one `input_amax` in common, so that a compiler sees that their inputs are
-    rounded alike, and does it once. Call it when nothing moves the model any more."""
+    """Give layers that a server fuses one common `input_amax`, so that the compiler sees that their inputs are rounded
+    equally, and rounds them once. Call it when the model is on its final device."""
     layers = nvfp4_layers(model)
     for group in fused_groups(layers):
         for name in group[1:]:
