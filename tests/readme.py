@@ -2,7 +2,8 @@
 
 Every fenced block marked `bash` is run line by line, as a stranger would, in the checkout. A
 command that does not return (`make serve`) is marked with `# leave it running` and is waited for
-until it prints `Ready:`; it is stopped at the end.
+until it prints `Ready:`; it is stopped at the end. At small counts the gateway and the gate whose report it takes
+are judged by a policy that asks less; nothing else differs.
 """
 
 import re
@@ -14,11 +15,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from app.config.config import EMBEDDED_DEFAULT
+from tests.scale import scaled
+
 ROOT = Path(__file__).parent.parent
 SKIP = ("make test", "make bench", "git clone")
 """Run elsewhere in CI, in full; a clone of a clone proves nothing."""
 READY_SECONDS = 120
 COMMAND_SECONDS = 3600
+SMALL = ROOT / ".work" / "readme.toml"
+"""The embedded default's configuration, beside `models/` as that is, with a policy of a few prompts."""
+SMALLER = {
+    "make serve ": f"make serve CONFIG={SMALL} ",
+    ".venv/bin/manners gate run --candidate ": f".venv/bin/manners gate run --config {SMALL} --candidate ",
+}
+"""What stands for the beginning of a command at small counts."""
 
 
 def commands(text: str) -> Iterator[str]:
@@ -27,6 +38,21 @@ def commands(text: str) -> Iterator[str]:
         for line in re.sub(r"\\\n\s*", "", block).splitlines():
             if line.strip() and not line.startswith("#"):
                 yield line
+
+
+def smaller(command: str) -> str:
+    """The command with the small policy, if its own is the default's."""
+    before = next(filter(command.startswith, SMALLER), "")
+    return SMALLER.get(before, "") + command.removeprefix(before)
+
+
+def write_small() -> None:
+    """Write the configuration of small counts."""
+    SMALL.parent.mkdir(exist_ok=True)
+    text, own = EMBEDDED_DEFAULT.read_text("utf-8"), 'policy = "annie-nano"\n'
+    if text.count(own) != 1:
+        raise SystemExit(f"{EMBEDDED_DEFAULT} no longer says {own}")
+    SMALL.write_text(text.replace(own, f'policy = "{ROOT / "tests" / "readme.toml"}"\n'), "utf-8")
 
 
 def wait_ready(server: subprocess.Popen[str]) -> None:
@@ -45,9 +71,11 @@ def wait_ready(server: subprocess.Popen[str]) -> None:
 def run_all(log: IO[str]) -> int:
     """Run them; the number of failures."""
     failures, servers = 0, []
+    write_small()
     for command in commands((ROOT / "README.md").read_text("utf-8")):
         if command.startswith(SKIP):
             continue
+        command = scaled(smaller, str)(command)
         print(f"$ {command}", file=log, flush=True)
         if "# leave it running" in command:
             server = subprocess.Popen(

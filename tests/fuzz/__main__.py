@@ -8,9 +8,9 @@ fewest inputs. Needs atheris: `make fuzz` installs it.
 import argparse
 import hashlib
 import importlib.util
+import multiprocessing
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.fuzz.targets import TARGETS
-from tests.fuzz.worker import target_of
+from tests.fuzz.worker import fuzz_forked, target_of
 
 CORPUS = Path(__file__).parent / "corpus"
 FOUND = Path(__file__).parent / "found"
@@ -27,6 +27,8 @@ TIMEOUT = (
     120  # seconds for one input, for what never ends: work is bounded by counting, and a busy machine is slow
 )
 MEMORY = 2048  # MiB
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["tests.fuzz.instrumented"])
 
 
 MOST_FINDINGS = 10
@@ -115,23 +117,24 @@ def minimise(name: str, keep: Path) -> None:
 def _worker(name: str, options: list[str], folders: list[Path], limit: float) -> str:
     """What the worker said."""
     target = target_of(name)
-    with tempfile.NamedTemporaryFile("w", suffix=".dict") as words:
-        words.writelines(f'"{_escaped(word)}"\n' for word in target.words)
-        words.flush()
-        command = [
-            *(sys.executable, "-m", "tests.fuzz.worker", name),
-            *(
-                f"-max_len={target.longest}",
-                f"-timeout={TIMEOUT}",
-                f"-report_slow_units={TIMEOUT}",
-                f"-rss_limit_mb={MEMORY}",
-                *([f"-dict={words.name}"] if target.words else ()),
-            ),
-            *options,
-            *map(str, folders),
+    with tempfile.TemporaryDirectory() as folder:
+        words, log = Path(folder) / "words.dict", Path(folder) / "said"
+        words.write_text("".join(f'"{_escaped(word)}"\n' for word in target.words), "utf-8")
+        own = [
+            f"-max_len={target.longest}",
+            f"-timeout={TIMEOUT}",
+            f"-report_slow_units={TIMEOUT}",
+            f"-rss_limit_mb={MEMORY}",
+            *([f"-dict={words}"] if target.words else ()),
         ]
-        done = subprocess.run(command, capture_output=True, timeout=limit, check=False)
-    return (done.stdout + done.stderr).decode("utf-8", "replace")
+        arguments = (name, [*own, *options, *map(str, folders)], str(log))
+        process = CONTEXT.Process(target=fuzz_forked, args=arguments)
+        process.start()
+        process.join(limit)
+        if process.is_alive():
+            process.kill()
+            raise TimeoutError(f"{name}: still there after {limit:.0f} s")
+        return log.read_text("utf-8", "replace")
 
 
 def _escaped(word: bytes) -> str:

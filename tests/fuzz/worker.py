@@ -4,6 +4,7 @@ A process of its own: libFuzzer takes the process over, and what is measured is 
 """
 
 import importlib
+import os
 import shlex
 import sys
 from typing import Any
@@ -17,11 +18,10 @@ def target_of(name: str) -> Any:
     return module.TARGETS[name]
 
 
-def main() -> None:
+def fuzz(name: str, options: list[str]) -> None:
     """Fuzz until libFuzzer ends the process."""
     import atheris
 
-    name, *options = sys.argv[1:]
     with atheris.instrument_imports(include=SUBJECTS):
         target = target_of(name)
     again = (
@@ -31,5 +31,13 @@ def main() -> None:
     atheris.Fuzz()
 
 
+def fuzz_forked(name: str, options: list[str], log: str) -> None:
+    """The same in a process that was forked from `tests.fuzz.instrumented`; what it says is in a file."""
+    with open(log, "wb") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    fuzz(name, options)
+
+
 if __name__ == "__main__":
-    main()
+    fuzz(sys.argv[1], sys.argv[2:])
