@@ -33,8 +33,8 @@ BAD = {
 }
 """Candidates that must fail, and the gates of which one at least must be why."""
 POLICY = scaled("annie-nano-short", "annie-nano")
-"""The whole suite takes four times as long as a part of it, by which bad candidates fail already. With the README's
-commands CI asks the whole suite, too."""
+"""The whole suite takes four times as long as a part of it, by which bad candidates fail already. At night it is asked
+whole, with the README's commands, too."""
 COMMAND = [sys.executable, "-m", "app", "gate"]
 
 CONFIG = """
