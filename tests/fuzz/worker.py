@@ -3,6 +3,7 @@
 A process of its own: libFuzzer takes the process over, and what is measured is instrumented at its import.
 """
 
+import ctypes
 import importlib
 import os
 import shlex
@@ -36,7 +37,10 @@ def fuzz_forked(name: str, options: list[str], log: str) -> None:
     with open(log, "wb") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
-    fuzz(name, options)
+    try:
+        fuzz(name, options)
+    finally:  # C's, at which libFuzzer keeps the input that raised something
+        ctypes.CDLL(None).exit(1)
 
 
 if __name__ == "__main__":
