@@ -45,7 +45,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "--budget",
         type=_count,
         metavar="SECONDS",
-        help="of --matrix FILE: begin nothing after that, and end what runs",
+        help="for --matrix FILE: stop after this time",
     )
     option(
         "--prompts", type=_count, default=3, metavar="N", help="prompts of the suite (default: %(default)s)"
@@ -56,18 +56,22 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "--length", type=_lengths, default=(500,), metavar="N,N", help="tokens of the prompt (default: 500)"
     )
     option("--regime", choices=("steady", "cold"), default="steady",
-           help="steady: the talk so far is in the prefix cache (default); cold: nothing is")  # fmt: skip
+           help="steady: the conversation so far is in the prefix cache (default); cold: nothing is")  # fmt: skip
     option(
         "--pause", type=float, default=0.5, metavar="SECONDS", help="silence before a request (default: 0.5)"
     )
     option("--max-tokens", type=_count, default=96, metavar="N", help="of an answer (default: %(default)s)")
     option("--suite", metavar="S", help="whose prompts (default: [gates] suite)")
-    option("--apart", action="store_true", help="one engine up at a time, where they do not fit together")
+    option(
+        "--apart",
+        action="store_true",
+        help="run one engine at a time, if they do not fit into memory together",
+    )
     option(
         "--out",
         type=Path,
         metavar="DIR",
-        help="keep every raw reply there; the same command goes on where it was",
+        help="keep every raw reply there; the same command resumes",
     )
     option("--json", action="store_true", help="the table as JSON on stdout")
     bench.set_defaults(run=run)

@@ -29,7 +29,7 @@ DEFAULTS = frozenset(
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     doctor = commands.add_parser(
         "doctor",
-        help="look at the host, the images, the models and the configuration",
+        help="check the host, the images, the models and the configuration",
         description="Exit code 0: nothing worse than a warning. 1: something is wrong. 2: something is not known.",
     )
     option = doctor.add_argument
@@ -40,8 +40,10 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         help="start each image once to see what is inside (by digest, then kept)",
     )
     option("--hashes", action="store_true", help="compare every byte of the models with their artefact.json")
-    option("--save", type=Path, metavar="FILE", help="write the facts, to be judged elsewhere")
-    option("--evidence", type=Path, metavar="FILE", help="judge facts that were saved, and not this machine")
+    option(
+        "--save", type=Path, metavar="FILE", help="write the collected facts to a file, for another machine"
+    )
+    option("--evidence", type=Path, metavar="FILE", help="check saved facts instead of this machine")
     option("--problems", action="store_true", help="show only what is not ok")
     option("--json", action="store_true", help="every finding as JSON on stdout")
     doctor.set_defaults(run=run)

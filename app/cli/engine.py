@@ -34,7 +34,7 @@ REACH_SECONDS = 10.0
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
-    engine = commands.add_parser("engine", help="see which engines there are, and whether one behaves")
+    engine = commands.add_parser("engine", help="list, check, start, stop and pin engines")
     verbs = engine.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=type(engine))
     lists = verbs.add_parser("list", help="the engines of a configuration, and the models that use them")
     check = verbs.add_parser("check", help="run the conformance suite on any engine")
@@ -44,16 +44,18 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     check.add_argument("--model", metavar="NAME", help="what to ask it for (default: the first it names)")
     up = verbs.add_parser("up", help="start an engine, and wait until it streams a real completion")
-    down = verbs.add_parser("down", help="end an engine's container, and keep its log")
-    logs = verbs.add_parser("logs", help="an engine's last lines: its container's, or those that were kept")
+    down = verbs.add_parser("down", help="stop an engine's container, and keep its log")
+    logs = verbs.add_parser("logs", help="the last lines of an engine's log: of its container, or as saved")
     for verb in (up, down, logs):
         verb.add_argument("engine", metavar="ENGINE", help="its name in the configuration")
     logs.add_argument("-n", "--lines", type=int, default=50, metavar="N", help="(default: %(default)s)")
-    pin = verbs.add_parser("pin", help="write down what images' tags mean now: engines.lock, NAME.lock.env")
+    pin = verbs.add_parser(
+        "pin", help="pin images: write the digests of their tags to engines.lock, NAME.lock.env"
+    )
     pin.add_argument("engines", nargs="*", metavar="ENGINE", help="(default: all that run in containers)")
     pin.add_argument("--pull", action="store_true", help="fetch the images first")
     pin.add_argument(
-        "--check", action="store_true", help="with --compose: only say whether the lock still agrees"
+        "--check", action="store_true", help="with --compose: only check whether the lock is up to date"
     )
     source = pin.add_mutually_exclusive_group()
     source.add_argument(
@@ -64,7 +66,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
             "--config", type=Path, metavar="FILE", help="TOML; without it, the embedded default"
         )
     for verb in (lists, check, up, down, pin):
-        verb.add_argument("--json", action="store_true", help="the same as JSON on stdout")
+        verb.add_argument("--json", action="store_true", help="print JSON on stdout")
     engine.set_defaults(run=run)
 
 

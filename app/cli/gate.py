@@ -48,7 +48,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     option("--full", action="store_true",
            help="ask all of stage 1, even if the candidate has failed already")  # fmt: skip
     option("--also", action="append", default=[], metavar="SET[,SET]",
-           help="ask beside the gates, which it changes nothing of: instructions, calls, answers (ours); "
+           help="ask further sets without any effect on the verdict: instructions, calls, answers (ours); "
            "ifeval=DIR, bfcl=DIR (files that you have)")  # fmt: skip
     option("--also-limit", type=_count, default=100, metavar="N",
            help="cases of each of these sets at most; 0: all (default: %(default)s)")  # fmt: skip

@@ -22,25 +22,25 @@ from app.registry.errors import RegistryError
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
-    promote = commands.add_parser("promote", help="let an engine that has proved itself serve a model")
+    promote = commands.add_parser("promote", help="let a gated engine serve a model")
     promote.add_argument("model", metavar="MODEL", help="the public model")
     promote.add_argument(
-        "engine", metavar="ENGINE", nargs="+", help="the engine that is to serve it; several are replicas"
+        "engine", metavar="ENGINE", nargs="+", help="the engine that will serve it; several are replicas"
     )
     promote.add_argument(
         "--report", type=Path, metavar="FILE", help="report.json of its gate run (without it: by an override)"
     )
-    rollback = commands.add_parser("rollback", help="back to what served before, at once")
+    rollback = commands.add_parser("rollback", help="roll back to the previous engine, at once")
     rollback.add_argument("model", metavar="MODEL", help="the public model")
     for command in (promote, rollback):
         command.add_argument("--dry-run", action="store_true", help="only show the plan")
-        command.add_argument("--no-follow", action="store_true", help="begin it, and do not wait for its end")
-    status = commands.add_parser("status", help="which engine serves which model, and what is under way")
-    drain = commands.add_parser("drain", help="send one replica of several no new requests")
-    undrain = commands.add_parser("undrain", help="send it requests again")
+        command.add_argument("--no-follow", action="store_true", help="start it without waiting for its end")
+    status = commands.add_parser("status", help="which engine serves which model, and operations in progress")
+    drain = commands.add_parser("drain", help="drain a replica: send it no new requests")
+    undrain = commands.add_parser("undrain", help="end the drain of a replica")
     for command in (drain, undrain):
         command.add_argument("engine", metavar="ENGINE", help="the replica")
-    audit = commands.add_parser("audit", help="who changed what, and whether the chain of events holds")
+    audit = commands.add_parser("audit", help="who changed what, and whether the event chain is intact")
     audit.add_argument(
         "--last", type=int, default=20, metavar="N", help="the newest events (default: %(default)s)"
     )
@@ -62,9 +62,11 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def add_common_flags(command: argparse.ArgumentParser) -> None:
     """Flags of every client of the admin API."""
-    command.add_argument("--config", type=Path, metavar="FILE", help="whose gateway (default: the embedded)")
+    command.add_argument(
+        "--config", type=Path, metavar="FILE", help="the gateway's TOML (default: the embedded default)"
+    )
     command.add_argument("--admin", metavar="URL", help="the admin listener (default: the configuration's)")
-    command.add_argument("--json", action="store_true", help="the same as JSON on stdout")
+    command.add_argument("--json", action="store_true", help="print JSON on stdout")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
-    shadow = commands.add_parser("shadow", help="ask a candidate what callers asked lately, and compare")
+    shadow = commands.add_parser("shadow", help="replay recent requests through a candidate, and compare")
     verbs = shadow.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=type(shadow))
     replay = verbs.add_parser(
         "replay",
@@ -26,14 +26,16 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     option = replay.add_argument
     option("--candidate", required=True, metavar="ENGINE", help="an engine of the configuration")
-    option("--against", metavar="ENGINE", help="compared with (default: the one that gave the newest record)")
-    option("--model", metavar="NAME", help="only what was asked of this public model")
+    option(
+        "--against", metavar="ENGINE", help="the engine to compare with (default: that of the newest record)"
+    )
+    option("--model", metavar="NAME", help="only requests to this public model")
     option(
         "--days", type=_count, default=1, metavar="N", help="the last N times 24 hours (default: %(default)s)"
     )
     option("--limit", type=_count, metavar="N", help="the newest N records (default: all)")
     option("--config", type=Path, metavar="FILE", help="TOML; without it, the embedded default")
-    option("--json", action="store_true", help="the same as JSON on stdout")
+    option("--json", action="store_true", help="print JSON on stdout")
     shadow.set_defaults(run=run)
 
 

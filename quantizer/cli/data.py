@@ -51,7 +51,7 @@ def _generate(parser: argparse.ArgumentParser) -> None:
            help="anthropic: the Messages API; else chat completions, and how thinking is switched, for which openai has "
                 "nothing (default: %(default)s)")  # fmt: skip
     option("--thinking", type=int, default=0, metavar="TOKENS",
-           help="let the teacher think so long before each answer, and keep its thoughts (default: thinking is off)")  # fmt: skip
+           help="let the teacher think for at most this many tokens before each answer, and keep its thoughts (default: off)")  # fmt: skip
     option("--count", action="append", default=[], metavar="CATEGORY=N",
            help="the number of conversations of a category (default: the plan's); may be repeated")  # fmt: skip
     option("--language", action="append", default=[], metavar="L", help="only these of the plan's languages")
@@ -96,7 +96,7 @@ def _from_shadow(parser: argparse.ArgumentParser) -> None:
     option = parser.add_argument
     option("--out", type=Path, required=True, metavar="DIR", help="for conversations.jsonl and manifest.json")
     option("--config", type=Path, metavar="FILE", help="the gateway's TOML; without it, the embedded default")
-    option("--model", metavar="NAME", help="only what was asked of this public model")
+    option("--model", metavar="NAME", help="only requests to this public model")
     option("--days", type=int, metavar="N", help="the last N times 24 hours (default: all that is kept)")
     option("--suite", action="append", default=[], metavar="S",
            help="drop what overlaps with this suite (default: every shipped one); may be repeated")  # fmt: skip

@@ -128,7 +128,7 @@ def refuse_gguf_if_short(args: argparse.Namespace) -> None:
 def force_argument(parser: argparse.ArgumentParser) -> None:
     """Add the flag that skips the check."""
     parser.add_argument(
-        "--force", action="store_true", help="run although the plan says that memory or disk are too small"
+        "--force", action="store_true", help="run even if the plan says that memory or disk is too small"
     )
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def add(verbs: Any) -> None:
     """Add the command and its flags. verbs: the result of argparse's `add_subparsers`."""
     parser = verbs.add_parser(
-        "risk", help="what rounding to NVFP4 will leave of a fine-tune, by layer, from the weights alone"
+        "risk", help="estimate by layer, from the weights alone, what rounding to NVFP4 leaves of a fine-tune"
     )
     option = parser.add_argument
     option("--base", type=Path, required=True, metavar="DIR", help="the model before its fine-tune, in BF16")

@@ -35,7 +35,7 @@ def add(verbs: Any) -> None:
         parser = verbs.add_parser(name, help=words, description=words)
         job_arguments(parser, recipe=name)
         parser.add_argument(
-            "--resume", action="store_true", help="go on from the checkpoints of the same run, if any"
+            "--resume", action="store_true", help="resume from the checkpoints of the same run, if any"
         )
         parser.add_argument("--mix", metavar="FILE:SHARE",
                             help="reasoning traces for so much of what is learned, as traces.jsonl:0.2")  # fmt: skip

@@ -258,8 +258,6 @@ async def test_a_reader_who_waits_pauses_every_choice_and_then_gets_all(home: Ho
 
 # Lists of prompts.
 
-PROMPTED: dict[str, Any] = {"model": "annie", "prompt": ["a", "b"]}
-
 
 def echoing(seen: Any) -> Any:
     """A completion that repeats its prompt."""

@@ -12,8 +12,6 @@ from scipy import integrate, stats
 from gates.stats.binomial import clopper_pearson, pmf
 from gates.stats.sequential import confidence_sequence, log_wealth
 
-JEFFREYS = (0.5, 0.5)
-
 
 @pytest.mark.parametrize("bad, n, rate", [(0, 30, 0.02), (3, 100, 0.01), (10, 40, 0.5)])
 @pytest.mark.parametrize("prior", [(0.5, 0.5), (1.0, 1.0), (1.0, 20.0)])
