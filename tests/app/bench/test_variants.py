@@ -13,7 +13,7 @@ from app.bench.memory import group_pss
 from app.bench.variants import MatrixRun, _cause
 from deploy.profiles.variants import MatrixTable, load_matrix
 from gates.decode import decoder
-from tests.app.api.test_chat_live import MODELS
+from tests.app.api.nanos import MODELS
 
 DIES = "raise ModuleNotFoundError(\"No module named 'flashinfer'\")"
 HEAD = f"""

@@ -9,7 +9,7 @@ import pytest
 
 from app.__main__ import main
 from deploy.drivers.url import UrlEngine
-from tests.app.api.test_chat_live import MODELS
+from tests.app.api.nanos import MODELS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 QUICK = ("--rounds", "1", "--prompts", "1", "--length", "60", "--pause", "0", "--max-tokens", "24")

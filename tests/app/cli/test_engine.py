@@ -18,7 +18,7 @@ from app.conformance.engine_api import EngineEndpoints
 from app.conformance.suite import CHECK_NAMES, GAPS, CheckOutcome, rated
 from deploy.drivers.embedded import EmbeddedEngine
 from deploy.engine.spec import EngineSpec
-from tests.app.api.test_chat_live import MODELS
+from tests.app.api.nanos import MODELS
 from tests.app.cli.test_command import write
 from tests.script import Hang, Head, Say, reply, text
 from tests.scripted_engine import ScriptedEngine

@@ -10,7 +10,7 @@ import pytest
 
 from app.__main__ import main
 from deploy.memory.lease import Lease, lease_path
-from tests.app.api.test_chat_live import MODELS
+from tests.app.api.nanos import MODELS
 from tests.deploy.test_process import SERVER
 
 NANO = f"""

@@ -13,7 +13,7 @@ from openai import AsyncOpenAI
 import app.engines.backend
 from app.config.config import ConfigError, parse
 from deploy.engine.probe import embedding_body
-from tests.app.api.test_chat_live import MODELS
+from tests.app.api.nanos import MODELS
 from tests.app.house import HELLO, House, config, eventually, run
 from tests.scale import PATIENCE
 from tests.script import Step, status, vectors

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from app.config.config import parse
-from tests.app.api.test_chat_live import MODELS
+from tests.app.api.nanos import MODELS
 from tests.app.house import House, eventually, run
 from tests.scale import scaled
 

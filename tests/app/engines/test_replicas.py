@@ -14,7 +14,7 @@ import pytest
 
 from app.cli.admin_client import AdminClient
 from app.config.config import Config, parse
-from tests.app.api.test_chat_live import MODELS
+from tests.app.api.nanos import MODELS
 from tests.app.engines.test_killed import stream
 from tests.app.house import NEVER, TOKEN, Answer, House, eventually, run
 from tests.scale import scaled

@@ -15,7 +15,7 @@ from app.api.pattern_work import pattern_work
 from app.api.strict_json import MAX_PATTERN_WORK
 from app.config.config import parse
 from app.engines import backend
-from tests.app.api.test_chat_live import MODELS
+from tests.app.api.nanos import MODELS
 from tests.app.house import Answer, House, house, run
 from tests.app.proxy.test_failover import pair
 from tests.scale import PATIENCE
