@@ -21,9 +21,8 @@ from tests.scale import scaled
 pytestmark = [
     pytest.mark.engine, pytest.mark.asyncio, pytest.mark.usefixtures("quick"), pytest.mark.timeout(7200),
 ]  # fmt: skip
-PROMOTIONS = scaled(4, 10)
-"""Each starts a vLLM, which is killed, and the one that comes in its place is killed, too. In four of them each of its
-processes is."""
+PROMOTIONS = 10
+"""Each starts a vLLM, which is killed, and the one that comes in its place is killed, too: 20 kills."""
 AWAITED = scaled(2, PROMOTIONS)
 """In so many of them the second kill waits until that one serves; else it hits it while it starts."""
 ASKED = 4
