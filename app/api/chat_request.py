@@ -5,8 +5,7 @@ those that are dropped, so that none is dropped silently.
 """
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo
 from pydantic_core import PydanticCustomError
@@ -75,6 +74,24 @@ ArgumentSchema = Annotated[dict[str, Any], AfterValidator(_bounded_schema)]
 """The JSON Schema of a tool's arguments."""
 ResponseFormat = Annotated[dict[str, Any], AfterValidator(_bounded_format)]
 """The format of an answer, with its JSON Schema if it has one. All three are charged to the `Budget` in the validation context."""
+
+
+T = TypeVar("T")
+
+
+class _once(Generic[T]):
+    """A property that is worked out once: `cached_property` without the lock that it takes before Python 3.12."""
+
+    def __init__(self, work: Callable[[Any], T]) -> None:
+        self._work = work
+        self.__doc__ = work.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type) -> T:
+        value = instance.__dict__[self._name] = self._work(instance)
+        return value
 
 
 class _Part(BaseModel):
@@ -181,6 +198,8 @@ class ThinkingSwitch(_Part):
 class ChatRequest(_Part):
     """`POST /v1/chat/completions`, checked."""
 
+    model_config = ConfigDict(ignored_types=(_once,))
+
     model: str
     messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
     stream: bool | None = None
@@ -208,13 +227,13 @@ class ChatRequest(_Part):
         """Whether the caller asked for the usage chunk."""
         return self.stream_options is not None and self.stream_options.include_usage
 
-    @cached_property
+    @_once
     def choice(self) -> ToolPolicy:
         """The requirements for tool calls. Raises BadField, but not for a request that was checked."""
         declared = [tool.function.name for tool in self.tools] if self.tools else ()
         return read_choice(self.tool_choice, declared, self.parallel_tool_calls)
 
-    @cached_property
+    @_once
     def media(self) -> Set[Medium]:
         """Its content other than text. Raises BadField, but not for a request that was checked."""
         found: set[Medium] = set()
@@ -321,8 +340,9 @@ def _put_right(request: ChatRequest, body: dict[str, Any]) -> None:
     visible of it. Raises BadField for an unserved field."""
     for tool in body.get("tools") or ():
         tool["function"] = {key: value for key, value in tool["function"].items() if value is not None}
+    says_nothing_unserved = _UNSERVED_IN_TURNS.keys().isdisjoint
     for i, (message, raw) in enumerate(zip(request.messages, body["messages"], strict=True)):
-        if not _UNSERVED_IN_TURNS.keys().isdisjoint(raw):
+        if not says_nothing_unserved(raw):
             _refuse_turn(raw, i)
         if message.tool_calls:
             calls = zip(message.tool_calls, raw["tool_calls"], strict=True)

@@ -19,9 +19,9 @@ It uses internals of uvicorn, so pyproject.toml has an upper bound for it.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import httptools
 import msgspec
@@ -143,7 +143,7 @@ class Connection(HttpToolsProtocol):
         if self.parser.get_http_version() not in ("1.0", "1.1"):
             self._raise(BadHTTP("only versions 1.0 and 1.1 of HTTP are spoken here"))
         headers = dict(self.headers)
-        self._check_host()
+        self._check_host(headers)
         if b"transfer-encoding" in headers:
             self._check_coding()
         self.expect_100_continue = headers.get(b"expect", b"").lower() == b"100-continue"
@@ -180,18 +180,16 @@ class Connection(HttpToolsProtocol):
 
     def _parse(self) -> None:
         """Parse to the end of one request, or of this turn."""
-        turn = self._at + TURN_BYTES
-        while (
-            self._at < min(len(self._unread), turn)
-            and not self._is_serving
-            and not self.transport.is_closing()
-        ):
-            end = self._piece_end()
-            piece = self._unread[self._at : end]
-            self._at = end
-            self._feed(piece)
-        self._hold_back()
-        if not self._within or self._is_serving or self.transport.is_closing():
+        unread = self._unread
+        turn = min(len(unread), self._at + TURN_BYTES)
+        while self._at < turn and not (self._is_serving or self.transport.is_closing()):
+            at, self._at = self._at, self._piece_end()
+            self._feed(unread[at : self._at])
+        if self._at == len(unread) and not self.flow.full:
+            self._unread, self._at = b"", 0
+        else:
+            self._hold_back()
+        if not self._within or self.transport.is_closing():
             self._stop()
         elif self._due is None:
             self._wait()
@@ -222,13 +220,13 @@ class Connection(HttpToolsProtocol):
             return end
         most = MAX_HEAD_BYTES + 1 - self._head_bytes if self._in_head else TURN_BYTES
         end = min(len(unread), at + max(most, 1))
-        seam = self._tail + unread[at : at + 3]
-        if (found := seam.find(_BLANK_LINE)) >= 0:
-            end, self._tail = at + found + 4 - len(self._tail), b""
+        tail = self._tail
+        if tail and (found := (tail + unread[at : at + 3]).find(_BLANK_LINE)) >= 0:
+            end, self._tail = at + found + 4 - len(tail), b""
         elif (found := unread.find(_BLANK_LINE, at, end)) >= 0:
             end, self._tail = found + 4, b""
         else:
-            self._tail = (self._tail + unread[max(at, end - 3) : end])[-3:]
+            self._tail = (tail + unread[max(at, end - 3) : end])[-3:]
         return end
 
     def _feed(self, piece: bytes) -> None:
@@ -268,22 +266,23 @@ class Connection(HttpToolsProtocol):
                 BadHTTP("send the body with a Content-Length, or with Transfer-Encoding: chunked alone")
             )
 
-    def _check_host(self) -> None:
+    def _check_host(self, headers: Mapping[bytes, bytes]) -> None:
         """RFC 9112, 3.2, for HTTP/1.0 too: one Host, well formed, and the one that an absolute target names."""
-        hosts = [value for name, value in self.headers if name == b"host"]
-        if len(hosts) != 1:
+        host = headers.get(b"host")
+        has_twins = len(headers) != len(self.headers)  # some name came twice
+        if host is None or (has_twins and sum(name == b"host" for name, _ in self.headers) != 1):
             self._raise(BadHTTP("send exactly one Host header"))
-        if host_name(hosts[0]) is None:
+        if (name := host_name(host)) is None:
             self._raise(BadHTTP("the Host header must be a host name or address, with or without a port"))
         if not self.url.startswith(b"/"):
             target = httptools.parse_url(self.url)
             asked = target.host
-            if asked and host_name(hosts[0]) != asked.lower().decode("latin-1"):
+            if asked and name != asked.lower().decode("latin-1"):
                 self._raise(BadHTTP("the Host header and the request's target name different hosts"))
 
     # Ends.
 
-    def _raise(self, fault: MannersError) -> None:
+    def _raise(self, fault: MannersError) -> NoReturn:
         """Out of a callback: httptools makes a parser's error of it."""
         self._fault = fault
         raise fault

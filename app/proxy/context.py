@@ -9,7 +9,7 @@ request is over. All times are `time.perf_counter` seconds.
 import random
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 
@@ -98,9 +98,7 @@ class RequestContext:
     # Set by `try_engine`: of the engine that was asked last.
     route: Route
     head: ReplyHead
-    policy: StreamPolicy  # what the stream core may assume of the reply
     limit: ThoughtLimit | None
-    keeper: ChoiceKeeper | GuidedCall | None  # of `tool_choice`
     body: bytes  # what the engine was sent
     clocks: Clocks
     audit: ReplyAudit
@@ -112,27 +110,31 @@ class RequestContext:
     cut: Why | None  # why the thought was ended, or should have been
     broken: MannersError | None  # told to the caller after the first byte
     ended: float | None  # when the reply's last byte went out
+    # Set by `expect_reply`, while the engine works.
+    policy: StreamPolicy  # what the stream core may assume of the reply
+    keeper: ChoiceKeeper | GuidedCall | None  # of `tool_choice`
+
+    admission: Admission | None = None  # None until the key's limits let it in
+    body_bytes = 0  # of the request
+    pieces = 0  # deltas with a generated token in them, of all engines that were asked
+    choice = 0  # which of the request's choices this is about, where there are several
+    public_name: str | None = None  # of the model; None until the request is accepted
+    stream = False  # whether the caller streams
+    engine = NO_ENGINE  # that was asked last
+    ignored: Sequence[str] = ()  # of the request's fields, by the engine's dialect
+    was_tried = False  # there are facts of a reply
+    begun = False  # some of the reply has gone out: no other engine may answer
+    hinted: str | None = None  # the engine that was asked once more, with a hint
+    encoder: Encoder | None = None  # of the stream that goes out
+    error: BaseException | None = None  # what ended it, if not the end of a whole reply
+    judgement: Judgement | None = None  # whether the engine was to blame for that
 
     def __init__(self, surface: Surface, trace: Trace, account: Account | None = None) -> None:
         self.surface = surface
         self.account = account or Account(ANONYMOUS)  # of the caller's key
-        self.admission: Admission | None = None  # None until the key's limits let it in
-        self.body_bytes = 0  # of the request
-        self.pieces = 0  # deltas with a generated token in them, of all engines that were asked
-        self.choice = 0  # which of the request's choices this is about, where there are several
         self.trace = trace
         self.request_id = trace.request_id
-        self.public_name: str | None = None  # of the model; None until the request is accepted
-        self.stream = False  # whether the caller streams
-        self.engine = NO_ENGINE  # that was asked last
         self.engines: list[str] = []  # that were asked, in order
-        self.was_tried = False  # there are facts of a reply
-        self.ignored: list[str] = []  # of the request's fields, by the engine's dialect
-        self.begun = False  # some of the reply has gone out: no other engine may answer
-        self.hinted: str | None = None  # the engine that was asked once more, with a hint
-        self.encoder: Encoder | None = None  # of the stream that goes out
-        self.error: BaseException | None = None  # what ended it, if not the end of a whole reply
-        self.judgement: Judgement | None = None  # whether the engine was to blame for that
         self._asked_again: set[str] = set()  # codes of faults after which the same engine was asked again
 
     def accept(self, parsed: ParsedRequest, model: ModelConfig, start: float, budget: ReplyBudget) -> None:
@@ -256,8 +258,7 @@ class RequestContext:
             guard,
             stops,
         )
-        self.policy, self.limit = self._policy(parsed, plan, reply_id[:12]), plan.limit
-        self.keeper = keeper_for(chat.choice, route.dialect, abilities, f"call_{reply_id[:12]}")
+        self.limit, self._closer, self._id_prefix = plan.limit, plan.closer, reply_id[:12]
         self._engine_parsed = parsed
         self.body = surface.engine_body(parsed, self._asked)
         self.clocks, self.audit = Clocks(self.start), ReplyAudit(thinking != 0)
@@ -265,6 +266,20 @@ class RequestContext:
         self.broken = self.ended = self.encoder = None
         self.queued, self.overhead = time.perf_counter() - self.start, 0.0
         self.was_tried = True
+
+    def expect_reply(self) -> None:
+        """What the reply is read by: made once the request is on its way, when it costs no time to first token."""
+        surface, asked, model, prefix = self.surface, self._asked, self.model, self._id_prefix
+        policy = surface.policy(self.parsed, asked, prefix)
+        self.policy = replace(
+            policy,
+            think=replace(policy.think, families=model.think_tags),
+            closer=self._closer,
+            room=asked.abilities.context,
+            unasked=model.unasked_calls,
+            call_families=model.call_tags,
+        )
+        self.keeper = keeper_for(self.parsed.chat.choice, asked.dialect, asked.abilities, f"call_{prefix}")
 
     def branch(self, index: int) -> "RequestContext":
         """The request for one of its choices, with facts of its own; to be asked of the same engine.
@@ -274,29 +289,15 @@ class RequestContext:
         one = copy(self)
         one.choice, one.parsed, one.admission = index, self.parsed.choice(index), None
         one.trace = self.trace.branch(index)
-        prefix = f"{self.policy.id_prefix}{index}"
-        one.policy = replace(self.policy, id_prefix=prefix)
-        asked = self._asked
-        one.keeper = keeper_for(one.parsed.chat.choice, asked.dialect, asked.abilities, f"call_{prefix}")
-        one._engine_parsed, one.body = one.parsed, self.surface.engine_body(one.parsed, asked)
+        one._id_prefix = f"{self._id_prefix}{index}"
+        one._engine_parsed, one.body = one.parsed, self.surface.engine_body(one.parsed, self._asked)
         start = (
             time.perf_counter() - self.queued
         )  # a choice that waits for the others does not think meanwhile
-        one.clocks, one.audit = Clocks(start), ReplyAudit(self.policy.think.thinking)
+        one.clocks, one.audit = Clocks(start), ReplyAudit(self._asked.thinking != 0)
         one.calls, one.pieces = [], 0
         one.queued = time.perf_counter() - self.start
         return one
-
-    def _policy(self, parsed: ParsedRequest, plan: ThoughtPlan, id_prefix: str) -> StreamPolicy:
-        policy, model = self.surface.policy(parsed, self._asked, id_prefix), self.model
-        return replace(
-            policy,
-            think=replace(policy.think, families=model.think_tags),
-            closer=plan.closer,
-            room=self.route.abilities.context,
-            unasked=model.unasked_calls,
-            call_families=model.call_tags,
-        )
 
     def hinted_body(self) -> bytes | None:
         """The request with a hint, once; None: it has been hinted, or there is no place for a hint."""

@@ -21,6 +21,7 @@ from typing import Final, Literal
 
 from app.api.engine_request import answer_policy
 from app.api.thinking_budget import ThoughtWatch
+from app.api.tool_choice import ChoiceKeeper, GuidedCall
 from app.errors.translate import bug_behind, from_status, from_stream, in_stream, unreadable, unwritten
 from app.errors.tree import MannersError
 from app.proxy.context import RequestContext
@@ -57,6 +58,27 @@ CAN_TURN_OFF: Final = frozenset(name for name, spec in DIALECTS.items() if spec.
 class Exchange:
     """Asks the context's engine and hands its reply on (`run`). It takes that reply (`sent`, `begins`) and is its sink (`data`, `end`)."""
 
+    # Made by `sent` for the first reply.
+    _keeper: ChoiceKeeper | GuidedCall | None
+    _spoken: SpokenTokens | None
+    _takes_short_way: bool
+    _pipeline: Pipeline
+    _writer: ReplyWriter
+    # Made by `_answered`.
+    _reply: EngineReply
+    _over: asyncio.Future[None]  # done when the reply is complete; or holds its fault
+
+    _timer: asyncio.TimerHandle | None = None  # of the thought's time limit
+    _control: asyncio.Task[None] | None = None  # tells the engine to end its thought
+    _again: Literal["answer", "hint"] | None = None  # why the engine is to be asked once more
+    _calls: Sequence[str] = ()  # of a reply of which nothing was left, and how many stood in its text
+    _dropped = 0
+    _spent: Usage | None = None  # what that reply cost
+    _bug: BaseException | None = None  # of ours, that the engine's fault was made of; for the log
+    _is_sent = _has_answered = False
+    _large: asyncio.Task[None] | None = None  # reads what may take long
+    _is_in_thread = False  # the pipeline: nothing else may touch it meanwhile
+
     def __init__(
         self,
         context: RequestContext,
@@ -73,27 +95,8 @@ class Exchange:
         self._loop = asyncio.get_running_loop()
         self._clocks, self._audit, self._budget = context.clocks, context.audit, context.budget
         self._watch = None if context.limit is None else ThoughtWatch(context.limit)
-        self._timer: asyncio.TimerHandle | None = None  # of the thought's time limit
-        self._control: asyncio.Task[None] | None = None  # tells the engine to end its thought
-        self._again: Literal["answer", "hint"] | None = None  # why the engine is to be asked once more
-        self._calls: list[str] = []  # of a reply of which nothing was left, and how many stood in its text
-        self._dropped = 0
-        self._spent: Usage | None = None  # what that reply cost
         self._tokens = 0
         self._bytes = 0  # of the engine's stream
-        self._bug: BaseException | None = None  # of ours, that the engine's fault was made of; for the log
-        self._is_sent = self._has_answered = False
-        self._large: asyncio.Task[None] | None = None  # reads what may take long
-        self._is_in_thread = False  # the pipeline: nothing else may touch it meanwhile
-        self._keeper = context.keeper
-        self._spoken = SpokenTokens() if context.parsed.logprobs else None
-        self._takes_short_way = self._keeper is None and self._spoken is None
-        # Made by `sent` for the first reply.
-        self._pipeline: Pipeline
-        self._writer: ReplyWriter
-        # Made by `_answered`.
-        self._reply: EngineReply
-        self._over: asyncio.Future[None]  # done when the reply is complete; or holds its fault
 
     async def run(self) -> None:
         """Ask the engine and hand its reply on.
@@ -147,6 +150,11 @@ class Exchange:
     def sent(self, reply: EngineReply) -> None:
         """See `Taker`. A reply that takes the place of another one leaves it as it is until the engine answers."""
         if not self._has_answered:
+            context = self._context
+            context.expect_reply()
+            self._keeper = context.keeper
+            self._spoken = SpokenTokens() if context.parsed.logprobs else None
+            self._takes_short_way = self._keeper is None and self._spoken is None
             self._writer = (self._make_writer or self._own_writer)(reply)
             self._pipeline = self._new_pipeline()
             self._is_sent = True
