@@ -46,23 +46,24 @@ class Deadlines:
     `among` while the block runs.
     """
 
+    progress = 0.0  # when the engine last gave a token; perf_counter seconds, 0: not yet
+    _cause: Cause | None = None
+    _failure: MannersError | None = None
+    _over = False
+    _timer: asyncio.TimerHandle | None = None
+    _look_at = 0.0  # when the timer is due; perf_counter seconds
+    _full_since = 0.0  # when the caller stopped to read; 0: it reads
+    _first_by = 0.0
+    _total_by = 0.0
+
     def __init__(self, receive: Receive, timeouts: Timeouts, among: set["Deadlines"] | None = None) -> None:
         self._receive = receive
         self._among = set() if among is None else among
         self._timeouts = timeouts
         self._loop = asyncio.get_running_loop()
-        self._cause: Cause | None = None
-        self._failure: MannersError | None = None
-        self._over = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._look_at = 0.0  # when the timer is due; perf_counter seconds
-        self.progress = 0.0  # when the engine last gave a token; perf_counter seconds, 0: not yet
-        self._full_since = 0.0  # when the caller stopped to read; 0: it reads
-        self._first_by = 0.0
-        self._total_by = 0.0
 
     async def __aenter__(self) -> Self:
-        task = asyncio.current_task()
+        task = asyncio.current_task(self._loop)
         assert task is not None
         self._task = task
         self._among.add(self)

@@ -92,7 +92,6 @@ class Exchange:
         self._deadlines = deadlines
         self._send = send
         self._keepalive = keepalive
-        self._loop = asyncio.get_running_loop()
         self._clocks, self._audit, self._budget = context.clocks, context.audit, context.budget
         self._watch = None if context.limit is None else ThoughtWatch(context.limit)
         self._tokens = 0
@@ -131,7 +130,7 @@ class Exchange:
             if reply.status != 200:
                 raise await status_error(reply, path)
             if not reply.is_stream:  # although it was asked to
-                self._answered(reply, self._loop.create_future())
+                self._answered(reply, asyncio.get_running_loop().create_future())
                 whole = BodyReader(MAX_JSON_FACTOR * self._budget.reply_bytes)
                 reply.pour(whole)
                 await self._read_message(await whole.done)
@@ -296,7 +295,7 @@ class Exchange:
     def _begin_large(self, steps: Iterator[list[Event]], now: float, watch: ThoughtWatch | None) -> None:
         """Take these steps in a thread. The engine's connection keeps what comes meanwhile, up to its own limit."""
         self._reply.hold()
-        self._large = self._loop.create_task(self._read_large(steps, now, watch))
+        self._large = asyncio.create_task(self._read_large(steps, now, watch))
 
     async def _read_large(self, steps: Iterator[list[Event]], now: float, watch: ThoughtWatch | None) -> None:
         me = asyncio.current_task()
@@ -436,7 +435,7 @@ class Exchange:
             self._timer.cancel()
         if self._watch is not None and limit is not None and limit.seconds is not None:
             due = self._clocks.start + limit.seconds - time.perf_counter()
-            self._timer = self._loop.call_later(max(due, 0.0), self._time_is_up, self._watch)
+            self._timer = asyncio.get_running_loop().call_later(max(due, 0.0), self._time_is_up, self._watch)
 
     def _time_is_up(self, watch: ThoughtWatch) -> None:
         try:
@@ -450,7 +449,7 @@ class Exchange:
         if watch.look(events, self._pipeline):
             self._watch, self._context.cut = None, watch.due
             if watch.limit.means == "control":
-                self._control = self._loop.create_task(self._end_thought(watch.meter.reply_id))
+                self._control = asyncio.create_task(self._end_thought(watch.meter.reply_id))
             elif watch.limit.means == "restart":
                 self._take(self._pipeline.cut(), now)
                 self._again = "answer"

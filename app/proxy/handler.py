@@ -281,16 +281,13 @@ async def _body(headers: dict[bytes, bytes], receive: Receive, limit: int) -> by
     """
     promised = headers.get(b"content-length", b"")
     size = int(promised) if promised.isdigit() else 0
-    body, more = bytearray(), size <= limit  # no list: a body may come byte by byte
-    size = size if size > limit else 0
-    while more:
+    body, more = bytearray(), True  # no list: a body may come byte by byte
+    while size <= limit and more:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientGone
-        part = message.get("body", b"")
-        size += len(part)
-        body += part
-        more = message.get("more_body", False) and size <= limit
+        body += message.get("body", b"")
+        size, more = len(body), message.get("more_body", False)
     if size > limit:
         raise BodyTooLarge(f"the body is larger than {limit} bytes: send less")
     return bytes(body)

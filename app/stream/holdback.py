@@ -78,25 +78,26 @@ class HoldBack:
     stood in the text. has_call: a call is held. read_speech: finds the calls in an answer that came as reasoning.
     """
 
+    dropped_raw = 0
+    has_call = False
+    _size = 0  # characters in _held that would be seen
+    _visible = False  # visible text has gone out
+    _called = False  # a call has gone out
+    _told_apart = False  # a thought or a call stood in the text
+    _filtered = False  # something was kept from the caller
+
     def __init__(
         self, choice: int, policy: ThinkPolicy, read_speech: Callable[[str], list[Segment]] | None = None
     ) -> None:
         self.dropped: list[str] = []
-        self.dropped_raw = 0
-        self.has_call = False
         self._choice = choice
         self._policy = policy
         self._read_speech = read_speech
         self._limit = policy.guard  # 0: everything passes
         self._held: list[Event] = []
-        self._size = 0  # characters in _held that would be seen
         self._opened = policy.opened
         self._withheld: list[str] = []  # reasoning that may be the answer
         self._blank: list[Event] = []  # white space before the first word: alone it is nothing
-        self._visible = False  # visible text has gone out
-        self._called = False  # a call has gone out
-        self._told_apart = False  # a thought or a call stood in the text
-        self._filtered = False  # something was kept from the caller
 
     def feed(self, segment: Segment) -> list[Event]:
         """Events that may go out now."""

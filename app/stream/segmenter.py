@@ -86,6 +86,20 @@ class _Doubt(Struct):
 class Segmenter:
     """`feed` and `close` for one choice. `rules` is None when calls are not looked for."""
 
+    _plain_json = 0  # characters of JSON that was no call, which are read again
+    _unasked: CallStart | None = None  # the engine's call that is being left out
+    _held = ""  # a suffix that may become a tag
+    _field = False  # the last text came in the engine's reasoning field
+    _suspect: list[str] | None = None  # the thought since something like a call in it
+    _thought_call: ThoughtCall | None = None  # the call in the thought that is not over
+    _doubt: _Doubt | None = None
+    _block: CallBlock | BareCall | CallFence | ReActCall | None = None
+    _index = RESCUED_INDEX - 1
+    _said = False
+    _final_seen = False
+    _strip = True  # newlines before the first word, and after a thought, are no speech
+    _swallow = False  # white space and stray braces after a call are no speech
+
     def __init__(self, choice: int, tags: TagSet, rules: CallRules | None) -> None:
         self._choice = choice
         self._rules = rules
@@ -96,28 +110,15 @@ class Segmenter:
         self._looks_for_names = rules is not None and rules.bare and not rules.json and bool(rules.tools)
         self._looks_for_actions = self._looks_for_names and not (rules and rules.tools.may_become(ACTION[0]))
         self._line_is_blank = True  # of speech: nothing but white space since the line began
-        self._plain_json = 0  # characters of JSON that was no call, which are read again
-        self._other: Brackets | None = None  # such JSON, while it lasts: what is in its lines is part of it
-        self._unasked: CallStart | None = None  # the engine's call that is being left out
+        self._other: Brackets | None = None  # JSON that was no call, while it lasts: what is in its lines is part of it
         # What reads the text; no bound method, with which this would wait for the garbage collector.
         self._state = Segmenter._in_speech
-        self._held = ""  # a suffix that may become a tag
         self._seam: list[tuple[bool, str]] = []  # (from the reasoning field, text) of a tag split over fields
         self._last = ""  # the character before _held, to know a quoted tag
         self._open = OpenThoughts()  # between think tags
-        self._field = False  # the last text came in the engine's reasoning field
-        self._suspect: list[str] | None = None  # the thought since something like a call in it
-        self._thought_call: ThoughtCall | None = None  # the call in the thought that is not over
-        self._doubt: _Doubt | None = None
-        self._block: CallBlock | BareCall | CallFence | ReActCall | None = None
-        self._index = RESCUED_INDEX - 1
         self._fences = Fences()
         self._fences_of_thought = Fences()
         self._elements: dict[str, int] = {}  # of an answer in XML, by name: those that are open
-        self._said = False
-        self._final_seen = False
-        self._strip = True  # newlines before the first word, and after a thought, are no speech
-        self._swallow = False  # white space and stray braces after a call are no speech
         self._plain = False
 
     def feed(self, event: Event) -> list[Segment]:

@@ -88,6 +88,7 @@ class EngineReply(asyncio.Protocol):
 
     def __init__(self, batch: IOBatch) -> None:
         self.batch = batch
+        self._loop = asyncio.get_running_loop()  # asked for once: before Python 3.12 that is a system call
         self.status = 0
         self.headers: dict[bytes, bytes] = {}
         self.complete = True  # no reply is outstanding: the connection may be used
@@ -118,7 +119,7 @@ class EngineReply(asyncio.Protocol):
         self._sink, self._error, self._ended = None, None, False
         self._parts.clear()
         self.answered, self._framing_bytes, self._early_bytes = False, 0, 0
-        self._head, self._taker = asyncio.get_running_loop().create_future(), taker
+        self._head, self._taker = self._loop.create_future(), taker
         self._transport.write(request)
         self._parser = httptools.HttpResponseParser(self)
         if taker is not None:
@@ -254,8 +255,8 @@ class EngineReply(asyncio.Protocol):
         self._header_count += 1
         if self._header_count > MAX_HEADERS:
             raise _too_large()
-        name = name.lower()
-        self.headers[name] = self.headers[name] + b", " + value if name in self.headers else value
+        name, headers = name.lower(), self.headers
+        headers[name] = headers[name] + b", " + value if name in headers else value
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
