@@ -340,12 +340,12 @@ def _put_right(request: ChatRequest, body: dict[str, Any]) -> None:
     visible of it. Raises BadField for an unserved field."""
     for tool in body.get("tools") or ():
         tool["function"] = {key: value for key, value in tool["function"].items() if value is not None}
-    says_nothing_unserved = _UNSERVED_IN_TURNS.keys().isdisjoint
-    for i, (message, raw) in enumerate(zip(request.messages, body["messages"], strict=True)):
-        if not says_nothing_unserved(raw):
-            _refuse_turn(raw, i)
-        if message.tool_calls:
-            calls = zip(message.tool_calls, raw["tool_calls"], strict=True)
+    for i, raw in enumerate(body["messages"]):
+        if raw.keys() <= _PLAIN_TURN:
+            continue
+        _refuse_turn(raw, i)
+        if made := request.messages[i].tool_calls:
+            calls = zip(made, raw["tool_calls"], strict=True)
             raw["tool_calls"] = [_call(call, given) for call, given in calls]
         if message.role == "assistant" and raw.get("content") is not None:
             raw["content"] = without_thoughts(joined(raw["content"]))
@@ -430,6 +430,8 @@ _UNSERVED_IN_TURNS: Mapping[str, str] = {
     "audio": "send what was said as text",
 }
 """Of an earlier turn: without them the model would not know what it had said."""
+_PLAIN_TURN = frozenset({"role", "content"})
+"""All that most turns have."""
 _SAYS_NOTHING = (["text"], "medium", {"type": "text"})
 """Values that request the default behaviour: text as the only modality or format, and medium verbosity."""
 

@@ -38,9 +38,8 @@ _LONE_SURROGATE = re.compile(rb"%b(?!%b)|(?<!%b)%b" % (_HIGH, _LOW, _HIGH, _LOW)
 class Budget:
     """The remaining budget of one request: `values` and `exponents` of JSON, `nodes` and `patterns` of schemas."""
 
-    def __init__(self) -> None:
-        self.values, self.exponents = MAX_VALUES, MAX_EXPONENTS
-        self.nodes, self.patterns = MAX_NODES, MAX_PATTERN_WORK
+    values, exponents = MAX_VALUES, MAX_EXPONENTS
+    nodes, patterns = MAX_NODES, MAX_PATTERN_WORK
 
 
 def decode(raw: bytes, budget: Budget | None = None) -> Any:

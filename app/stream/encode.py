@@ -149,7 +149,9 @@ class StreamEncoder(EventEncoder):
         return b"".join([self._content + _json(text) + _CONTENT_END for text in texts])
 
     def _encode(self, event: Event, out: list[bytes]) -> None:
-        if type(event) is Text and event.choice == 0 and self._tokens is None and 0 in self._begun:
+        if type(event) is Text and event.choice == 0 and self._tokens is None:
+            if 0 not in self._begun:
+                self._begin(0, out)
             out.append(self._content + _json(event.text) + _CONTENT_END)
         elif type(event) is Usage:
             self._usage = event
@@ -180,10 +182,14 @@ class StreamEncoder(EventEncoder):
         assert isinstance(event, CallArguments)
         return {"tool_calls": [{"index": event.index, "function": {"arguments": event.fragment}}]}
 
+    def _begin(self, choice: int, out: list[bytes]) -> None:
+        """The role comes first."""
+        self._begun.add(choice)
+        out.append(b"%b%d%b" % (self._chunk, choice, _ROLE))
+
     def _emit(self, choice: int, delta: dict[str, Any], out: list[bytes], reason: str | None = None) -> None:
         if choice not in self._begun:
-            self._begun.add(choice)
-            out.append(b"%b%d%b" % (self._chunk, choice, _ROLE))
+            self._begin(choice, out)
         logprobs = b"null" if self._tokens is None else _json(_logprobs(self._tokens))
         self._tokens = None
         out.append(
