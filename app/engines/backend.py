@@ -365,15 +365,16 @@ class Backend:
 
     def route(self) -> Route | None:
         """Where to send a request; None if it takes none now."""
-        if self.engine is None or self.engine.url is None or not self.breaker.passes:
+        engine = self.engine
+        if engine is None or (url := engine.url) is None or not self.breaker.passes:
             return None
-        spec, state = self.spec, self.engine.state
+        spec, state = self.spec, engine.state
         return Route(
             spec.name,
             spec.dialect,
             spec.kind,
             state.abilities,
-            self.engine.url,
+            url,
             state.model or spec.name,
             self.upstream,
             self.vouch,

@@ -110,7 +110,9 @@ class Segmenter:
         self._looks_for_names = rules is not None and rules.bare and not rules.json and bool(rules.tools)
         self._looks_for_actions = self._looks_for_names and not (rules and rules.tools.may_become(ACTION[0]))
         self._line_is_blank = True  # of speech: nothing but white space since the line began
-        self._other: Brackets | None = None  # JSON that was no call, while it lasts: what is in its lines is part of it
+        self._other: Brackets | None = (
+            None  # JSON that was no call, while it lasts: what is in its lines is part of it
+        )
         # What reads the text; no bound method, with which this would wait for the garbage collector.
         self._state = Segmenter._in_speech
         self._seam: list[tuple[bool, str]] = []  # (from the reasoning field, text) of a tag split over fields

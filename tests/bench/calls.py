@@ -47,6 +47,11 @@ class Calls:
         """In which these functions are."""
         return len({file for file, _ in self.made})
 
+    @property
+    def until_asked(self) -> int:
+        """How many were made before the engine was sent its request: they cost time to first token."""
+        return [name for _, name in self.made].index("EngineReply.send")
+
     def __str__(self) -> str:
         return f"{self.functions} Python functions of {self.classes} classes in {self.files} files"
 
@@ -121,7 +126,8 @@ def main() -> None:
     for what, calls in zip(("chunk", "request"), asyncio.run(measure()), strict=True):
         for (file, name), times in Counter(calls.made).items():
             print(f"{file:<34} {name}{f' ({times} times)' if times > 1 else ''}")
-        print(f"\nA {what}: {calls}, {len(calls.made)} calls\n")
+        until = f", {calls.until_asked} of them until the engine is asked" if what == "request" else ""
+        print(f"\nA {what}: {calls}, {len(calls.made)} calls{until}\n")
 
 
 if __name__ == "__main__":
