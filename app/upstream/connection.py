@@ -269,7 +269,8 @@ class EngineReply(asyncio.Protocol):
         self.status = status
         if self._head is None or self._head.done():
             return
-        if self._taker is not None and self._taker.begins(self, self._head):
+        taker, self._taker = self._taker, None  # kept longer, it would be freed on the next request's time
+        if taker is not None and taker.begins(self, self._head):
             self._head = None
         else:
             self._head.set_result(None)
