@@ -61,8 +61,22 @@ async def test_a_request_is_free_without_the_garbage_collector(home: House) -> N
     assert not grown
 
 
+async def test_what_a_request_made_is_freed_at_its_end_and_not_on_the_time_of_the_next_one(
+    home: House,
+) -> None:
+    """The engine's connection, which stays open, keeps nothing of it."""
+    await ask(home)
+    gc.collect()
+    gc.disable()
+    try:
+        await ask(home)
+        await eventually(lambda: not alive())
+    finally:
+        gc.enable()
+
+
 def alive() -> Counter[type]:
-    """How many there are of what each request makes for itself. The connection may still hold its last one."""
+    """How many there are of what each request makes for itself."""
     kinds = (
         RequestContext,
         Exchange,
