@@ -341,13 +341,12 @@ def _put_right(request: ChatRequest, body: dict[str, Any]) -> None:
     for tool in body.get("tools") or ():
         tool["function"] = {key: value for key, value in tool["function"].items() if value is not None}
     for i, raw in enumerate(body["messages"]):
-        if raw.keys() <= _PLAIN_TURN:
-            continue
-        _refuse_turn(raw, i)
-        if made := request.messages[i].tool_calls:
-            calls = zip(made, raw["tool_calls"], strict=True)
-            raw["tool_calls"] = [_call(call, given) for call, given in calls]
-        if message.role == "assistant" and raw.get("content") is not None:
+        if not raw.keys() <= _PLAIN_TURN:
+            _refuse_turn(raw, i)
+            if made := request.messages[i].tool_calls:
+                calls = zip(made, raw["tool_calls"], strict=True)
+                raw["tool_calls"] = [_call(call, given) for call, given in calls]
+        if raw["role"] == "assistant" and raw.get("content") is not None:
             raw["content"] = without_thoughts(joined(raw["content"]))
 
 

@@ -49,8 +49,6 @@ SOME_TOOLS_HINT = (
 )
 """The hint for a model that answered with nothing but calls that could not be passed on."""
 
-_AS_IT_IS = ("user", "system")
-"""Roles of a turn that is sent as it came, where it has nothing but a content."""
 _MESSAGE_FIELDS = frozenset({"role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content"})
 
 
@@ -159,7 +157,7 @@ def answer_policy(policy: StreamPolicy) -> StreamPolicy:
 
 def _message(message: dict[str, Any]) -> dict[str, Any]:
     """One turn for the engine: known fields, and roles that templates know. Old thoughts are out already (`app.api.chat_request`)."""
-    if len(message) == 2 and message["role"] in _AS_IT_IS and message.get("content") is not None:
+    if len(message) == 2 and message["role"] != "developer" and message.get("content") is not None:
         return message
     kept = {key: value for key, value in message.items() if key in _MESSAGE_FIELDS and value is not None}
     if kept["role"] == "developer":
