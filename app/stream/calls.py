@@ -157,6 +157,8 @@ class CallBlock:
         self._value = JSONScanner()  # of an array of calls, or of the arguments behind a name
         self._name = ""
         self._header = ""  # the name with its bracket
+        if self._role == "parameter" and not self._tag.endswith("="):
+            self._header, self._state = ">", self._after_header
         self._quoted = False  # of a dropped block: inside a string
         self._line_start = False  # of a dropped block: only spaces since the line began
 

@@ -652,7 +652,7 @@ class Segmenter:
                 return self._give_back(text[cut:], out)
         if tag is None or self._thought_call is None:
             return None
-        is_argument = self._thought_call.tag(tag.lastgroup or "")
+        is_argument = self._thought_call.tag(tag.lastgroup or "", tag[0].endswith("="))
         if self._is_given_back(out):
             return self._give_back(text[cut:], out)
         if not is_argument:

@@ -25,7 +25,7 @@ that is no speech begins; it does not nest. `final`: what follows is for the use
 begins, which is a thought; `answer_end` ends that alone, and means nothing elsewhere.
 `call`: the wrapper of a tool call begins. `calls`: the same, and it may hold an array of them. `token`: a
 special token behind which calls stand, and which nothing closes. `function`, `parameter`: a part of a call
-in XML begins; its name follows. `call_end`, `function_end`, `parameter_end`: one of these ends."""
+in XML begins; its name follows, but for a parameter whose tag ends with its bracket. `call_end`, `function_end`, `parameter_end`: one of these ends."""
 
 CALL_OPENERS: frozenset[str | None] = frozenset({"call", "calls", "token", "function", "parameter"})
 CALL_ENDERS: frozenset[str | None] = frozenset({"call_end", "function_end", "parameter_end"})
@@ -56,8 +56,8 @@ def _xml(name: str) -> Family:
 
 
 _WORDS = ("think", "thinking", "reasoning")
-_TOKENS_OPEN = ("{}", "{}_start", "{}_begin", "begin_{}", "start_{}", "begin_of_{}", "start_of_{}")
-_TOKENS_CLOSE = ("/{}", "{}_end", "{}_end", "end_{}", "end_{}", "end_of_{}", "end_of_{}")
+_TOKENS_OPEN = ("{}", "{}_start", "{}_begin", "begin_{}", "begin_of_{}")
+_TOKENS_CLOSE = ("/{}", "{}_end", "{}_end", "end_{}", "end_of_{}")
 """Special tokens that are named by what they do, as one model or another has them."""
 
 FAMILIES: dict[str, Family] = {
@@ -226,7 +226,15 @@ CALL_FAMILIES: dict[str, CallFamily] = {
         calls=("<tool_calls:opensource>", "<tool_call:opensource>"),
         call_end=("</tool_calls:opensource>", "</tool_call:opensource>"),
     ),
-    "longcat": _wrapper("longcat_tool_call"),
+    "glm": CallFamily(  # in `<tool_call>`
+        parameter=("<arg_key>", "<arg_value>"), parameter_end=("</arg_key>", "</arg_value>")
+    ),
+    "longcat": CallFamily(
+        calls=("<longcat_tool_call>",),
+        parameter=("<longcat_arg_key>", "<longcat_arg_value>"),
+        call_end=("</longcat_tool_call>",),
+        parameter_end=("</longcat_arg_key>", "</longcat_arg_value>"),
+    ),
     "dots": _wrapper("dots_function_call"),
     "muse": CallFamily(  # Muse Glimmer
         calls=("<atem:function_calls>", "<atem:invoke>"),
@@ -281,6 +289,8 @@ CALL_FAMILIES: dict[str, CallFamily] = {
             "<\uff5cDSML\uff5ctool_calls>",
             "<\uff5cDSML\uff5cinvoke>",
         ),
+        parameter=("<\uff5cDSML\uff5cparameter>",),
+        parameter_end=("</\uff5cDSML\uff5cparameter>",),
         call_end=(
             "<\uff5ctool\u2581calls\u2581end\uff5c>",
             "<\uff5ctool\u2581call\u2581end\uff5c>",
@@ -599,7 +609,7 @@ def _thoughts(families: tuple[str, ...]) -> _Tags:
 
 def _written(tags: Mapping[str, Iterable[str]]) -> dict[str, list[_Atoms]]:
     """Every written form of the tags of each family."""
-    return {family: [a for tag in some for a in _atoms(tag)] for family, some in tags.items()}
+    return {family: [a for tag in dict.fromkeys(some) for a in _atoms(tag)] for family, some in tags.items()}
 
 
 @lru_cache(maxsize=64)

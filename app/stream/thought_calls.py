@@ -114,8 +114,11 @@ class ThoughtCall:
         self.over = self.over or least < end
         return at
 
-    def tag(self, role: str) -> bool:
-        """Take a tag of this role; returns whether it stands inside an argument, and says nothing there."""
+    def tag(self, role: str, is_open: bool) -> bool:
+        """Take a tag of this role; returns whether it stands inside an argument, and says nothing there.
+
+        is_open: the name of what it begins stands behind it.
+        """
         if self._begun_mark:
             self._begun_mark, self._state = "", self._behind
             self._take_mark("")
@@ -125,8 +128,10 @@ class ThoughtCall:
             self._slashes, self._tail, self._empty = 0, "", ""
             return True
         if self._element or self._state is ThoughtCall._in_value:
-            return self._tag_in_value(role)
-        if role == "parameter" and self._state is ThoughtCall._in_body:
+            return self._tag_in_value(role, is_open)
+        if role == "parameter" and not is_open:
+            self._state, self._label, self.over = ThoughtCall._in_value, None, bool(self._brackets)
+        elif role == "parameter" and self._state is ThoughtCall._in_body:
             self._state, self._label, self._begun = ThoughtCall._in_key, None, 0
         elif role in CALL_ENDERS:
             self.went_on = True
@@ -135,7 +140,7 @@ class ThoughtCall:
             self.over = True
         return False
 
-    def _tag_in_value(self, role: str) -> bool:
+    def _tag_in_value(self, role: str, is_open: bool) -> bool:
         if role in CALL_ENDERS or role == "parameter":
             self.went_on = True
             self.over = role == "call_end"
@@ -145,6 +150,8 @@ class ThoughtCall:
             )
             if is_element and role == "parameter_end":
                 self._state = ThoughtCall._in_header
+            elif role == "parameter" and not is_open:
+                self._state = ThoughtCall._in_value
             self._begun = 0
             return False
         self.over = role in CALL_OPENERS  # of another call: this one has broken off

@@ -25,7 +25,10 @@ _TAGS: Final[tuple[tuple[str, re.Pattern[str]], ...]] = (
         ),
     ),
     ("function_tag", re.compile(r"</?function(?:=[^<>\n]{0,64}>?|>)")),
-    ("parameter_tag", re.compile(r"</?parameter(?:=[^<>\n]{0,64}>?|>)")),
+    (
+        "parameter_tag",
+        re.compile(r"</?parameter(?:=[^<>\n]{0,64}>?|>)|</?(?:longcat_)?arg_(?:key|value)>", re.IGNORECASE),
+    ),
 )
 _NAME: Final = r"[\"'](?:name|function|tool|tool_name|function_name|action)[\"']\s*:\s*[\"'][\w.-]{1,64}[\"']"
 _ARGUMENTS: Final = r"[\"'](?:arguments|parameters|args|params|input|action_input|kwargs)[\"']\s*:"

@@ -310,6 +310,16 @@ CALLS = [
     bad("in XML without a name", "<function=>\n<parameter=q>SECRET</parameter></function>"),
     bad("in XML with an odd name", "<function=web search>\n<parameter=q>SECRET</parameter></function>"),
     bad("with its end tag inside a string", '[{"q": "SECRET</tool_call>SECRET"}]'),
+    *(
+        case(f"the rest of a call whose beginning the engine took: {name}", f"Hi. {said} Bye.", content="Hi. Bye.", dropped=said.count("SECRET"))
+        for name, said in {
+            "GLM's": "<arg_key>SECRET</arg_key>\n<arg_value>SECRET</arg_value>\n</tool_call>",
+            "a value of GLM's": "<arg_value>SECRET <b></arg_value></tool_call>",
+            "LongCat's": "<longcat_arg_value>SECRET</longcat_arg_value></longcat_tool_call>",
+            "DSML": '<\uff5cDSML\uff5cparameter name="x" string="true">SECRET</\uff5cDSML\uff5cparameter>\n</\uff5cDSML\uff5cinvoke>\n</\uff5cDSML\uff5cfunction_calls>',
+        }.items()
+    ),
+    case("prose about a tag of a part", "The <arg_value> tag, and `<arg_key>`.", content="The tag, and `<arg_key>`."),
     bad("with a whole number of faults", '{"name": "other", "arguments": {"q": SECRET}}'),
     bad("whose arguments are no object", '{"name": "now", "arguments": ["SECRET"]}'),
     bad("and more in its wrapper", '{"name": "now", "arguments": {}} SECRET', calls=("now",), dropped=0, content="Hi. Bye."),
@@ -659,7 +669,7 @@ def test_a_tag_is_compiled_once_for_all_that_look_for_it(monkeypatch: pytest.Mon
     thoughts, calls = ALL_FAMILIES[::-1], ALL_CALL_FAMILIES[::-1]
     for some in ((thoughts, calls), (thoughts, ()), ((), calls)):
         tag_set(*some)
-    assert 100_000 < written < 300_000
+    assert 100_000 < written < 350_000
 
 
 @pytest.mark.parametrize("tools", [True, False])
