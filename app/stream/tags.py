@@ -56,8 +56,8 @@ def _xml(name: str) -> Family:
 
 
 _WORDS = ("think", "thinking", "reasoning")
-_TOKENS_OPEN = ("{}", "{}_start", "{}_begin", "begin_{}", "begin_of_{}")
-_TOKENS_CLOSE = ("/{}", "{}_end", "{}_end", "end_{}", "end_of_{}")
+_TOKENS_OPEN = ("{}", "{}_start", "{}_begin", "begin_of_{}")
+_TOKENS_CLOSE = ("/{}", "{}_end", "{}_end", "end_of_{}")
 """Special tokens that are named by what they do, as one model or another has them."""
 
 FAMILIES: dict[str, Family] = {

@@ -656,6 +656,16 @@ def test_no_beginning_of_a_tag_goes_the_short_way(before: str) -> None:
             assert not segmenter.passes(before + written), written
 
 
+def test_no_tag_of_a_thought_belongs_to_two_families() -> None:
+    """Its thought would be opened by one of them and closed by the other, and so never end."""
+    owned = [
+        (tag.lower(), name)
+        for name, f in FAMILIES.items()
+        for tag in {*f.opens, *f.closes, *f.answers, *f.answer_ends}
+    ]
+    assert len(dict(owned)) == len(owned), sorted(owned)
+
+
 def test_a_tag_is_compiled_once_for_all_that_look_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A start compiles these three sets, in another order. A million characters are seconds of it."""
     real, written = tags._compiled, 0
