@@ -30,6 +30,8 @@ RESCUED_INDEX = 1 << 16
 
 LONGEST_NAME = 128
 """Characters between `<function=` and the end of the name; more is prose."""
+LONGEST_WORDS = 512
+"""Characters of words directly behind an opening tag before a closing one shows that they are a call's body; more is prose."""
 
 LONGEST_TRAILER = 256
 """Characters behind a whole call that are held until its closing tag comes. Without one they are
@@ -178,6 +180,8 @@ class CallBlock:
             out.append(Dropped())
         elif state == self._in_trailer:
             return self._held
+        elif state == self._in_words:
+            return self._prose("")
         elif state in (self._before_body, self._in_header, self._after_header) and reason not in CUT:
             if not self._has_begun:
                 return self._prose("")
@@ -213,9 +217,22 @@ class CallBlock:
         if kind is None:
             self._held = body
             return ""
-        if kind == "prose" and self._is_special and body[0].isalnum() and not self._apart:
+        if kind == "prose" and body[0].isalnum() and not self._apart:
+            if not self._is_special:
+                self._state = self._in_words
+                return body
             kind = "broken"
         return self._enter(kind, body, out)
+
+    def _in_words(self, text: str, out: list[Segment]) -> str:
+        """Words directly behind the tag: no valid call if a closing tag comes soon, else prose."""
+        tag, at = CALL_SCANNER.scan(text)
+        if at > LONGEST_WORDS or (tag is not None and tag.lastgroup not in CALL_ENDERS):
+            return self._prose(text)
+        if tag is not None:
+            return self._drop(text, out)
+        self._held = text
+        return ""
 
     def _enter(self, kind: Body, body: str, out: list[Segment]) -> str:
         if kind == "prose":
