@@ -568,7 +568,14 @@ MAKERS: tuple[Maker, ...] = (
 def draw_reply(draw: Draw) -> Reply:
     """A reply of up to five parts."""
     words = Words()
-    pieces = [piece for _ in range(1 + draw.below(5)) for piece in draw.pick(MAKERS)(draw, words)]
+    pieces: list[Piece] = []
+    makers: list[Maker] = []
+    for _ in range(1 + draw.below(5)):
+        maker = draw.pick(MAKERS)
+        if maker in (stray, orphan_parameter) and broken_off_thought in makers:
+            continue  # the next parameter of the call: it has gone on, and what ended the thought was in an argument
+        makers.append(maker)
+        pieces += maker(draw, words)
     finish = draw.pick(("stop", "stop", "stop", "stop", "tool_calls", "length", "content_filter", None))
     return Reply(tuple(pieces), finish, usage=draw.below(3) > 0, done=not draw.chance(8))
 
