@@ -69,7 +69,7 @@ WRONG = [
         'train.trained: scales cannot be trained where "quantized" is false',
     ),
     ("[layers]\ninclude = []", 'layers.include: must hold a pattern; "*" is every linear layer'),
-    ("[layers]\nexclude = '*o_proj'", "layers.exclude: must be a list"),
+    ("[layers]\nexclude = '*o_proj'", "layers.exclude: must be a list, not '*o_proj'"),
     ("[layers]\nfirst = -1", "layers.first: must be from 0 to 1000, not -1"),
     ("[auto]\neffective_bits = 4", "auto.effective_bits: must be from 4.5 to 16, not 4"),
     ("[lora]\nrank = 8", 'lora: needs a [train] of "weights"'),
