@@ -193,7 +193,8 @@ class Promotion(ConfigSection):
     Warm-up sends prompts of `warm_tokens` tokens, one at a time and `warm_at_once` in parallel, until the medians
     of three rounds differ by at most the share `settle`. Before the switch, the new engine gets each of `shift_weights`
     (percent of the model's conversations) for `shift_seconds`; none: it gets no live traffic before. After the switch,
-    `bake_seconds` of live traffic pass before the old engine is stopped.
+    `bake_seconds` of live traffic pass before the old engine is stopped; a reply of the new engine counts as slow if its
+    first content comes later than `bake_slow_factor` times the old engine's 90th percentile (and 50 ms).
     """
 
     warm_tokens: Annotated[tuple[Annotated[int, Field(ge=1)], ...], FromList] = (50, 500, 2000, 4000)
@@ -205,6 +206,7 @@ class Promotion(ConfigSection):
     ] = ()
     shift_seconds: Seconds = 60.0
     bake_seconds: float = Field(default=600.0, ge=0, le=86_400)
+    bake_slow_factor: float = Field(default=1.25, ge=1, le=1000)
 
     @model_validator(mode="after")
     def _weights_rise(self) -> Self:

@@ -15,7 +15,7 @@ A model that leaks in 0.1 % of its replies is rolled back for it in 3 of a milli
 Leaks and raw tool calls have an absolute bound: a caller must not get them, whatever the incumbent did.
 For the other kinds the bound is raised to what is usual on this traffic: the upper confidence bound of the
 incumbent's recent rate. Slow replies are counted as well: a reply is slow if its first content came later
-than `slack` times the incumbent's 90th percentile (an order statistic with its confidence, so that no
+than `slow_factor` times the incumbent's 90th percentile (an order statistic with its confidence, so that no
 distribution is assumed), and at most one in ten may be. Replies count as independent.
 """
 
@@ -61,8 +61,8 @@ class BakeLimits:
     markdown: float = 0.02
     loop: float = 0.01
     errors: float = 0.02
-    slack: float = 1.25
-    slack_s: float = 0.05
+    slow_factor: float = 1.25
+    slow_grace_s: float = 0.05
     least: int = 100
     alpha: float = 0.01
     conclusive: float = 0.05
@@ -99,7 +99,7 @@ def begin(limits: BakeLimits, incumbent: Sequence[ReplyOutcome]) -> Bake:
             )
     lately = sorted(waits(incumbent)[-_WAITS:])
     rank = upper_rank(len(lately), _QUANTILE, _confidence(limits)) if len(lately) >= limits.least else None
-    slow_after = None if rank is None else limits.slack * lately[rank - 1] + limits.slack_s
+    slow_after = None if rank is None else limits.slow_factor * lately[rank - 1] + limits.slow_grace_s
     bounds["slow"] = 1.0 - _QUANTILE
     return Bake(limits, bounds, slow_after, median(lately) if lately else None)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from app.config.config import Config
+from app.config.config import Config, Promotion
 from app.engines.pool import EnginePool
 from app.promotion import bake, canary, eligibility, inspection, overrides, warmup
 from app.promotion.bake import BakeLimits
@@ -333,7 +333,7 @@ async def share(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
     window.switched(plan.model, *live, name)
     marks = {one: window.mark(plan.model, one) for one in live}
     # Each weight is a test of its own: together they send a good model back as seldom as one bake does.
-    limits = replace(BAKE_LIMITS, alpha=BAKE_LIMITS.alpha / len(plan.shift_weights))
+    limits = bake_limits(deps.config.promotion, tests=len(plan.shift_weights))
     found = await _watch_one(deps, plan, effect.engine, plan.shift_s, limits)
     beside = [reply for one, mark in marks.items() for reply in window.after(plan.model, one, mark)]
     return {"weight": effect.weight, **found, "incumbent": bake.counted(beside)}
@@ -341,7 +341,10 @@ async def share(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
 
 async def watch(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
     """It has behaved in live traffic for `bake_s`. Raises BreachError."""
-    watches = [asyncio.create_task(_watch_one(deps, plan, engine, plan.bake_s)) for engine in plan.new]
+    limits = bake_limits(deps.config.promotion)
+    watches = [
+        asyncio.create_task(_watch_one(deps, plan, engine, plan.bake_s, limits)) for engine in plan.new
+    ]
     try:
         await asyncio.wait(watches, return_when=asyncio.FIRST_EXCEPTION)
         found = [watch.result() for watch in watches if watch.done()]  # raises what one of them found
@@ -355,7 +358,7 @@ async def watch(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
 
 
 async def _watch_one(
-    deps: Dependencies, plan: OperationPlan, engine: str, seconds: float, limits: BakeLimits | None = None
+    deps: Dependencies, plan: OperationPlan, engine: str, seconds: float, limits: BakeLimits
 ) -> EffectEvidence:
     """One of the candidates has behaved for so long."""
     name, before = deps.catalogue.name(engine), deps.catalogue.name(plan.incumbent)
@@ -372,7 +375,7 @@ async def _watch_one(
         name,
         before,
         seconds,
-        limits=limits or BAKE_LIMITS,
+        limits=limits,
         down=down,
         probe=lambda: probe(deps, plan, Effect("", Action.PROBE, engine)),
     )
@@ -384,6 +387,11 @@ Probe = Callable[[], Awaitable[object]]
 """A synthetic request, for times without traffic. Raises EffectError if the answer was bad."""
 
 BAKE_LIMITS: Final = BakeLimits()
+
+
+def bake_limits(configured: Promotion, *, tests: int = 1) -> BakeLimits:
+    """The shipped limits with what is configured; `alpha` is divided among so many tests of one promotion."""
+    return replace(BAKE_LIMITS, alpha=BAKE_LIMITS.alpha / tests, slow_factor=configured.bake_slow_factor)
 
 
 def _never() -> str | None:

@@ -48,6 +48,7 @@ policy = "{policy}"
 warm_tokens = [50]
 warm_at_once = [2]
 settle = 100.0
+bake_slow_factor = 100.0
 bake_seconds = {bake}
 """
 ENGINE: Final = """

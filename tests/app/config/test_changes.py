@@ -65,6 +65,7 @@ CHANGES: dict[str, tuple[dict[str, Any], list[str], bool]] = {
     "an engine more": ({"engines": {**BASE["engines"], "new": BASE["engines"]["far"]}}, ["engines.new"], False),
     "the policy": ({"gates": {"policy": "strict"}}, ["gates.policy"], False),
     "the bake": ({"promotion": {"bake_seconds": 1.0}}, ["promotion.bake_seconds"], False),
+    "what is slow in the bake": ({"promotion": {"bake_slow_factor": 2.0}}, ["promotion.bake_slow_factor"], False),
     "the log": ({"log": {"level": "debug"}}, ["log.level"], False),
     "the recorder": ({"shadow": {"record": True}}, ["shadow.record"], True),
     "the collector": ({"telemetry": {"otlp_endpoint": "http://127.0.0.1:1"}}, ["telemetry.otlp_endpoint"], True),

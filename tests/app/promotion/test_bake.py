@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from app.config.config import Promotion
 from app.promotion import bake
 from app.promotion.bake import BakeLimits, FaultKind
 from app.promotion.state_machine import BreachError, EffectError, FailureReason
-from app.promotion.steps import watch_replies
+from app.promotion.steps import BAKE_LIMITS, bake_limits, watch_replies
 from app.telemetry.reply_window import ReplyOutcome, ReplyWindow
 from gates.stats.sequential import confidence_sequence
 from tests.scale import PATIENCE
@@ -150,6 +151,15 @@ def test_twice_as_slow_is_noticed_and_a_tenth_slower_is_not() -> None:
 def test_a_few_very_slow_ones_are_no_alarm_for_most_are_not() -> None:
     mixed = [*USUAL[:95], *spoken([30.0] * 5)] * 4
     assert code(baked(mixed, USUAL)) is None
+
+
+def test_how_slow_is_slow_is_configured() -> None:
+    """A vLLM after a llama.cpp begins later, and the operator knows."""
+    late = spoken([5.0] * 40)
+    for factor, found in ((1.25, "bake_slow"), (1000.0, None)):
+        limits = bake_limits(Promotion(bake_slow_factor=factor))
+        assert code(baked(late, USUAL, limits)) == found
+    assert bake_limits(Promotion(), tests=2) == replace(BAKE_LIMITS, alpha=BAKE_LIMITS.alpha / 2)
 
 
 def test_without_times_of_the_incumbent_nothing_is_slow() -> None:
