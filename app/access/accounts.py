@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from math import ceil
 
 from app.access import limits as rules
-from app.access.limits import UNLIMITED, Excess, KeyLimits, Meter
+from app.access.limits import Excess
 from app.errors.tree import KeyLimited
+from app.registry.values import UNLIMITED, KeyLimits, Meter
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -138,8 +139,8 @@ class Accounts:
         for name, term in terms.items():
             account = self._known.get(name)
             if account is None or account.created != term.created:
-                account = Account(name, term.limits, stored.get(name), term.created)
-            account.limits = term.limits
+                account = Account(name, meter=stored.get(name), created=term.created)
+            account.limits = UNLIMITED if term.limits == UNLIMITED else term.limits
             known[name] = account
         self._known = known
 

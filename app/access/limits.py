@@ -10,40 +10,14 @@ such a request passes once nothing else is used, and the next one waits longer.
 
 from dataclasses import dataclass
 from math import ceil
-from typing import Final, NamedTuple
+from typing import Final
+
+from app.registry.values import UNLIMITED, KeyLimits, Meter
 
 MINUTE: Final = 60.0
 DAY: Final = 86_400
 _ROUNDING: Final = 1e-6
 """Of a sum of floats, in requests or tokens."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyLimits:
-    """None: without limit. `rpm`, `tpm`: requests and tokens a minute; `concurrency`: requests at once;
-    `daily_budget`, `budget`: tokens a UTC day, and in all. Tokens are prompt and completion together."""
-
-    rpm: int | None = None
-    tpm: int | None = None
-    concurrency: int | None = None
-    daily_budget: int | None = None
-    budget: int | None = None
-
-
-UNLIMITED: Final = KeyLimits()
-"""Of most keys: for this very value nothing is worked out."""
-
-
-class Meter(NamedTuple):
-    """What a key has used: `requests` and `tokens` of the minute at the time `at`; tokens of the UTC day number
-    `day`, and in all."""
-
-    requests: float = 0.0
-    tokens: float = 0.0
-    at: float = 0.0
-    day: int = 0
-    today: int = 0
-    total: int = 0
 
 
 @dataclass(frozen=True, slots=True)

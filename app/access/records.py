@@ -5,19 +5,19 @@ Used by the gateway, and by commands while no gateway runs: the registry's lock 
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from app.access.accounts import ANONYMOUS
 from app.access.keys import MAX_KEYS, digest, new_key
-from app.access.limits import DAY, UNLIMITED, KeyLimits, Meter
+from app.access.limits import DAY
 from app.access.roles import ROLE_NAMES
 from app.errors.tree import BadField, Refused, UnknownThing
 from app.registry.errors import UnknownRow
 from app.registry.reader import RegistryReader
 from app.registry.registry import Registry
-from app.registry.values import AuditEntry, KnownKey, KnownOperator, UsageRow, timestamp
+from app.registry.values import AuditEntry, KeyLimits, KnownKey, KnownOperator, Meter, timestamp
 
 ADMIN: Final = "admin"
 """The operator whose token is made at the first start, or configured; has the role administer."""
@@ -35,7 +35,7 @@ class AccessRecords:
     """All that the registry holds of keys and operators. `seq` is its last event's: the higher, the newer."""
 
     keys: tuple[KnownKey, ...] = ()
-    usages: tuple[UsageRow, ...] = ()
+    usages: Mapping[str, Meter] = field(default_factory=dict)
     operators: tuple[KnownOperator, ...] = ()
     seq: int = 0
 
@@ -50,7 +50,7 @@ def add_key(registry: Registry, name: str, limits: KeyLimits, actor: str) -> str
     _check_name("key", name)
     _check_room("key", name, [key.name for key in registry.api_keys() if key.revoked is None])
     secret, at = new_key("sk"), _now()
-    known = KnownKey(name=name, digest=digest(secret).hex(), created=at, **asdict(limits))
+    known = KnownKey(name=name, digest=digest(secret).hex(), created=at, limits=limits)
     detail = {limit: value for limit, value in asdict(limits).items() if value is not None}
     registry.add_key(
         known, AuditEntry(at=at, actor=actor, verb="api_key.added", subject=name, detail={"limits": detail})
@@ -66,10 +66,7 @@ def limit_key(registry: Registry, name: str, changes: Mapping[str, int | None], 
     entry = AuditEntry(
         at=_now(), actor=actor, verb="api_key.limited", subject=name, detail={"limits": dict(changes)}
     )
-    limits = replace(limits_of(known), **changes)
-    registry.limit_key(
-        KnownKey(name=name, digest=known.digest, created=known.created, **asdict(limits)), entry
-    )
+    registry.limit_key(name, replace(known.limits, **changes), entry)
 
 
 def _no_key(name: str) -> UnknownThing:
@@ -144,19 +141,6 @@ def _now() -> str:
 # ------------------------------------------------------------------------------------------ views
 
 
-def limits_of(key: KnownKey) -> KeyLimits:
-    found = KeyLimits(**{limit.name: getattr(key, limit.name) for limit in fields(KeyLimits)})
-    return UNLIMITED if found == UNLIMITED else found
-
-
-def meter_of(row: UsageRow) -> Meter:
-    return Meter(*(getattr(row, name) for name in Meter._fields))
-
-
-def usage_row(name: str, meter: Meter) -> UsageRow:
-    return UsageRow(name=name, **meter._asdict())
-
-
 def key_view(key: KnownKey, meter: Meter, in_flight: int, now: float) -> dict[str, Any]:
     """A key as operators see it; never its secret or its digest."""
     used = {
@@ -167,7 +151,7 @@ def key_view(key: KnownKey, meter: Meter, in_flight: int, now: float) -> dict[st
     return {
         "name": key.name,
         "source": "state",
-        "limits": asdict(limits_of(key)),
+        "limits": asdict(key.limits),
         "used": used,
         "created": key.created,
         "revoked": key.revoked,

@@ -13,12 +13,12 @@ from app.access import records
 from app.access.accounts import Accounts, KeyTerms
 from app.access.clock import unix_now
 from app.access.keys import KeyRing, digest, read_admin_token
-from app.access.limits import KeyLimits, Meter
 from app.access.records import ADMIN, AccessRecords
 from app.access.roles import Role
 from app.config.config import Config
 from app.errors.tree import StateUnavailable, Unauthorized
 from app.registry.registry import Registry
+from app.registry.values import KeyLimits, Meter
 from deploy.core.tasks import supervise
 
 FLUSH_SECONDS = 2.0
@@ -105,8 +105,8 @@ class AccessService:
         found, configured = self._records, self._config.secrets.api_keys
         active = [key for key in found.keys if key.revoked is None]
         terms = {f"key-{number}": KeyTerms() for number in range(1, len(configured) + 1)}
-        terms |= {key.name: KeyTerms(records.limits_of(key), key.created) for key in active}
-        self.accounts.take(terms, {row.name: records.meter_of(row) for row in found.usages})
+        terms |= {key.name: KeyTerms(key.limits, key.created) for key in active}
+        self.accounts.take(terms, found.usages)
         operators = [one for one in found.operators if one.revoked is None]
         return Rings(
             public=KeyRing(
@@ -181,9 +181,8 @@ class AccessService:
         meters = self.accounts.changed()
         if not meters:
             return
-        rows = [records.usage_row(name, meter) for name, meter in meters.items()]
         try:
-            await self._do(lambda registry: registry.write_usage(rows))
+            await self._do(lambda registry: registry.write_usage(meters))
         except StateUnavailable:  # counted in the metrics
             self.accounts.mark_changed(meters)
 
@@ -208,8 +207,7 @@ class AccessService:
 
     def _key(self, name: str) -> dict[str, Any]:
         (known,) = (key for key in self._records.keys if key.name == name)
-        stored = {row.name: records.meter_of(row) for row in self._records.usages}
-        before = (stored.get(name, Meter()), 0)
+        before = (self._records.usages.get(name, Meter()), 0)
         meter, in_flight = before if known.revoked else self.accounts.meters().get(name, before)
         return records.key_view(known, meter, in_flight, self._clock())
 

@@ -7,19 +7,19 @@ from pydantic import Field, WithJsonSchema
 from starlette.responses import Response
 
 from app.access import roles
-from app.access.limits import KeyLimits
 from app.access.records import NAME
 from app.access.service import AccessService
 from app.admin.reload import Reloader
 from app.admin.routes import AdminBody, actor, read_body, reply
 from app.http.openapi import takes
+from app.registry.values import KeyLimits
 
 Name = Annotated[str, WithJsonSchema({"type": "string", "pattern": f"^{NAME.pattern}$"})]
 Count = Annotated[int, Field(ge=1, le=10**15)]
 
 
 class LimitsBody(AdminBody):
-    """`PATCH /admin/keys/NAME`: limits as in `app.access.limits.KeyLimits`; null takes one away."""
+    """`PATCH /admin/keys/NAME`: limits as in `app.registry.values.KeyLimits`; null takes one away."""
 
     rpm: Count | None = None
     tpm: Count | None = None

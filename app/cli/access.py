@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 from app.access import records
 from app.access.clock import unix_now
-from app.access.limits import KeyLimits, Meter
 from app.access.roles import ROLE_NAMES, Role
 from app.cli.admin_client import AdminClient
 from app.cli.operate import add_common_flags, client_for, exit_code
@@ -20,6 +19,7 @@ from app.config.config import Config, ConfigError, load
 from app.promotion.repository import FILE
 from app.registry.errors import RegistryLocked
 from app.registry.registry import Registry
+from app.registry.values import KeyLimits, Meter
 
 LIMITS = {
     "rpm": "requests a minute",
@@ -134,11 +134,10 @@ class _StateFolder:
         if kind == "operators":
             admin = {"name": records.ADMIN, "role": str(Role.ADMINISTER), "created": None, "revoked": None}
             return [admin, *map(records.operator_view, found.operators)]
-        meters = {row.name: records.meter_of(row) for row in found.usages}
         configured = [records.configured_key_view(f"key-{n}", 0) for n in range(1, self._configured + 1)]
         now = unix_now()
         return configured + [
-            records.key_view(key, meters.get(key.name, Meter()), 0, now) for key in found.keys
+            records.key_view(key, found.usages.get(key.name, Meter()), 0, now) for key in found.keys
         ]
 
     def add(self, kind: str, body: dict[str, Any]) -> dict[str, Any]:

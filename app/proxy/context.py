@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from app.access.accounts import ANONYMOUS, Account, Admission
 from app.access.clock import unix_now
-from app.access.limits import UNLIMITED, estimate
+from app.access.limits import estimate
 from app.api.engine_request import NO_TOOLS_HINT, SOME_TOOLS_HINT, AskedEngine, answer_body, thinking_for
 from app.api.surface import Counts, Encoder, OverChat, ParsedRequest, PassThroughSurface, Surface
 from app.api.thinking_budget import ThoughtLimit, ThoughtPlan, Why, thought_plan
@@ -25,6 +25,7 @@ from app.api.tool_choice import ChoiceKeeper, GuidedCall, is_guided, keeper_for,
 from app.config.config import ModelConfig
 from app.engines.backend import Judgement, Route
 from app.errors.tree import BadField, ChoiceNotKept, ContextExceeded, EngineBroke, MannersError
+from app.registry.values import UNLIMITED
 from app.stream.audit import ReplyAudit
 from app.stream.clocks import Clocks
 from app.stream.conduct import held_characters

@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -15,15 +16,16 @@ from app.registry.values import (
     AliasName,
     AuditEvent,
     Head,
+    KeyLimits,
     KnownArtefact,
     KnownEngine,
     KnownKey,
     KnownOperator,
     KnownReport,
+    Meter,
     OperationRow,
     Revocation,
     Thing,
-    UsageRow,
 )
 
 
@@ -133,11 +135,16 @@ class RegistryReader:
 
     def api_keys(self) -> tuple[KnownKey, ...]:
         """Callers' keys, the revoked ones too, by name."""
-        return tuple(KnownKey(**row) for row in self._all("SELECT * FROM api_key ORDER BY name"))
+        rows = map(dict, self._all("SELECT * FROM api_key ORDER BY name"))
+        names = [field.name for field in fields(KeyLimits)]
+        return tuple(
+            KnownKey(limits=KeyLimits(**{name: row.pop(name) for name in names}), **row) for row in rows
+        )
 
-    def usages(self) -> tuple[UsageRow, ...]:
-        """What the keys have used, as it was written last."""
-        return tuple(UsageRow(**row) for row in self._all("SELECT * FROM key_usage ORDER BY name"))
+    def usages(self) -> dict[str, Meter]:
+        """What the keys have used, by name, as it was written last."""
+        rows = map(dict, self._all("SELECT * FROM key_usage ORDER BY name"))
+        return {row.pop("name"): Meter(**row) for row in rows}
 
     def operators(self) -> tuple[KnownOperator, ...]:
         """Operators, the revoked ones too, by name."""

@@ -6,8 +6,8 @@ Calls come one at a time, and block for as long as the disk takes.
 """
 
 import os
-from collections.abc import Iterable
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, astuple
 from pathlib import Path
 
 from app.registry import chain
@@ -18,14 +18,15 @@ from app.registry.values import (
     AliasMove,
     AuditEntry,
     AuditEvent,
+    KeyLimits,
     KnownArtefact,
     KnownEngine,
     KnownKey,
     KnownOperator,
     KnownReport,
+    Meter,
     OperationRow,
     Revocation,
-    UsageRow,
 )
 from gates.report.codec import canonical
 
@@ -104,19 +105,20 @@ class Registry(RegistryReader):
                 "DELETE FROM key_usage WHERE name IN (SELECT name FROM api_key WHERE name = ? AND revoked IS NOT NULL)",
                 (key.name,),
             )
-            self._replace_revoked("api_key", asdict(key))
+            row = asdict(key)
+            self._replace_revoked("api_key", {**row.pop("limits"), **row})
             self._note(entry)
 
-    def limit_key(self, key: KnownKey, entry: AuditEntry) -> None:
+    def limit_key(self, name: str, limits: KeyLimits, entry: AuditEntry) -> None:
         """Replace the limits of the key of this name. Raises UnknownRow: there is none."""
         with transaction(self._connection):
             changed = self._connection.execute(
                 "UPDATE api_key SET rpm = ?, tpm = ?, concurrency = ?, daily_budget = ?, budget = ?"
                 " WHERE name = ? AND revoked IS NULL",
-                (key.rpm, key.tpm, key.concurrency, key.daily_budget, key.budget, key.name),
+                (*astuple(limits), name),
             ).rowcount
             if not changed:
-                raise UnknownRow(f"there is no api key {key.name:.64}")
+                raise UnknownRow(f"there is no api key {name:.64}")
             self._note(entry)
 
     def revoke_key(self, name: str, entry: AuditEntry) -> None:
@@ -133,14 +135,14 @@ class Registry(RegistryReader):
         """Revoke an operator. Raises UnknownRow: there is none of this name."""
         self._withdraw("operator", name, entry)
 
-    def write_usage(self, rows: Iterable[UsageRow]) -> None:
-        """Replace what these keys have used, in one transaction. Rows of keys that are not known are left out."""
+    def write_usage(self, meters: Mapping[str, Meter]) -> None:
+        """Replace what these keys have used, in one transaction. Keys that are not known are left out."""
         with transaction(self._connection):
-            for row in rows:
+            for name, meter in meters.items():
                 self._connection.execute(
                     "INSERT OR REPLACE INTO key_usage (name, requests, tokens, at, day, today, total)"
                     " SELECT ?, ?, ?, ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM api_key WHERE name = ?)",
-                    (row.name, row.requests, row.tokens, row.at, row.day, row.today, row.total, row.name),
+                    (name, *meter, name),
                 )
 
     def _replace_revoked(self, table: str, row: dict[str, object]) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Final, Literal, NamedTuple
 
 AliasName = Literal["live", "previous", "baseline"]
 Thing = Literal["artefact", "engine", "report", "key"]
@@ -82,31 +82,42 @@ class Revocation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KnownKey:
-    """A caller's key: its SHA-256 in hex, and its limits (`app.access.limits.KeyLimits`). Revoked ones are kept."""
+class KeyLimits:
+    """Limits of a caller's key. None: without limit. `rpm`, `tpm`: requests and tokens a minute; `concurrency`: requests
+    at once; `daily_budget`, `budget`: tokens a UTC day, and in all. Tokens are prompt and completion together."""
 
-    name: str
-    digest: str
     rpm: int | None = None
     tpm: int | None = None
     concurrency: int | None = None
     daily_budget: int | None = None
     budget: int | None = None
+
+
+UNLIMITED: Final = KeyLimits()
+"""Of most keys: requests compare with it by identity and then compute nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownKey:
+    """A caller's key: its SHA-256 in hex, and its limits. Revoked ones are kept."""
+
+    name: str
+    digest: str
+    limits: KeyLimits = UNLIMITED
     created: str
     revoked: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsageRow:
-    """What a key has used (`app.access.limits.Meter`)."""
+class Meter(NamedTuple):
+    """What a key has used: `requests` and `tokens` of the minute at the time `at`; tokens of the UTC day number
+    `day`, and in all."""
 
-    name: str
-    requests: float
-    tokens: float
-    at: float
-    day: int
-    today: int
-    total: int
+    requests: float = 0.0
+    tokens: float = 0.0
+    at: float = 0.0
+    day: int = 0
+    today: int = 0
+    total: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from app.access import limits as rules
 from app.access.accounts import ANONYMOUS, Account, Accounts, KeyTerms
-from app.access.limits import DAY, MINUTE, Excess, KeyLimits, Meter
+from app.access.limits import DAY, MINUTE, Excess
 from app.errors.tree import KeyLimited
+from app.registry.values import KeyLimits, Meter
 
 NOON = 20_000 * DAY + 43_200.0
 

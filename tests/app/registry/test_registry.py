@@ -32,13 +32,14 @@ from app.registry.values import (
     AliasMove,
     AuditEntry,
     Head,
+    KeyLimits,
     KnownArtefact,
     KnownEngine,
     KnownKey,
     KnownReport,
+    Meter,
     OperationRow,
     Revocation,
-    UsageRow,
 )
 
 NOW = "2026-11-21T06:00:00Z"
@@ -52,7 +53,7 @@ REPORT = KnownReport(
     digest="sha256:r", statement="sha256:s", artefact="sha256:a", suite="sha256:u", policy="sha256:p",
     baseline="sha256:b", verdict="pass", created=NOW, path="reports/r.json",
 )  # fmt: skip
-USAGE = UsageRow(name="kitchen", requests=1.5, tokens=9.0, at=7.0, day=3, today=31, total=62)
+USAGE = Meter(requests=1.5, tokens=9.0, at=7.0, day=3, today=31, total=62)
 OPERATION = OperationRow(
     id="op1", kind="promote", model="annie", phase="queued", state="{}", created=NOW, key="k", request="q"
 )
@@ -406,14 +407,14 @@ def test_a_registry_of_the_first_version_is_migrated_and_keeps_what_it_held(path
     connection.executescript(script(0))
     connection.execute("INSERT INTO revocation VALUES ('key', 'k', 'lost', 't')")
     connection.close()
-    key = KnownKey(name="kitchen", digest="00", rpm=5, created="t1")
+    key = KnownKey(name="kitchen", digest="00", limits=KeyLimits(rpm=5), created="t1")
     entry = AuditEntry(at="t2", actor="admin", verb="api_key.added", subject="kitchen")
     with Registry(path) as registry:
         assert registry.revocation("key", "k") is not None
         registry.add_key(key, entry)
-        registry.write_usage([USAGE, replace(USAGE, name="nobody")])
+        registry.write_usage({"kitchen": USAGE, "nobody": USAGE})
     with RegistryReader.at(path) as reader:
-        assert (reader.api_keys(), reader.usages()) == ((key,), (USAGE,))
+        assert (reader.api_keys(), reader.usages()) == ((key,), {"kitchen": USAGE})
 
 
 def test_a_name_is_free_again_when_its_key_was_revoked_and_nothing_is_inherited(path: Path) -> None:
@@ -421,11 +422,11 @@ def test_a_name_is_free_again_when_its_key_was_revoked_and_nothing_is_inherited(
     entry = AuditEntry(at="t2", actor="admin", verb="api_key", subject="kitchen")
     with Registry(path) as registry:
         registry.add_key(key, entry)
-        registry.write_usage([USAGE])
+        registry.write_usage({"kitchen": USAGE})
         with pytest.raises(Conflict):
             registry.add_key(replace(key, digest="01"), entry)
         registry.revoke_key("kitchen", entry)
         with pytest.raises(UnknownRow):
             registry.revoke_key("kitchen", entry)
         registry.add_key(replace(key, digest="01"), entry)
-        assert (registry.usages(), [known.revoked for known in registry.api_keys()]) == ((), [None])
+        assert (registry.usages(), [known.revoked for known in registry.api_keys()]) == ({}, [None])
