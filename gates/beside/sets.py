@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from gates.beside import calls, instructions
-from gates.contracts import strict_json
 from gates.contracts.case import Case, Sampling
 from gates.contracts.errors import SuiteError
+from gates.decode.jsonl import read_objects
 
 SHIPPED: Final = Path(__file__).parent / "sets"
 MAX_BYTES: Final = 64 * 2**20
@@ -92,26 +92,7 @@ def _made(name: str, source: str, tokens: int, read: Iterator[Case | None]) -> B
 
 
 def _lines(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Each line's place and object. Raises SuiteError for a file that cannot be read, or is no JSON Lines."""
-    try:
-        if file.stat().st_size > MAX_BYTES:
-            raise SuiteError(f"{file}: larger than {MAX_BYTES >> 20} MiB")
-        text = file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise SuiteError(f"{file}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise SuiteError(f"{file}: is no UTF-8 text") from None
-    lines = [(n, line) for n, line in enumerate(text.split("\n"), start=1) if line.strip()]
-    if len(lines) > MAX_CASES:
-        raise SuiteError(f"{file}: more than {MAX_CASES:,} lines")
-    for number, line in lines:
-        try:
-            value = strict_json.loads(line)
-        except ValueError as error:
-            raise SuiteError(f"{file}:{number}: no JSON ({error})") from None
-        if not isinstance(value, dict):
-            raise SuiteError(f"{file}:{number}: must be a JSON object")
-        yield f"{file}:{number}", value
+    return read_objects(file, max_bytes=MAX_BYTES, max_lines=MAX_CASES)
 
 
 def _case(name: str, kind: str, messages: Sequence[Any], **more: Any) -> Case | None:

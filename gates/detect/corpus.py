@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from gates.contracts.errors import SuiteError
+from gates.decode.jsonl import read_objects
 from gates.detect.answers import find_wrong_answer
 from gates.detect.detection import Detection, decide
 from gates.detect.duration import find_too_long
@@ -94,18 +95,11 @@ DETECTORS: Final[Mapping[str, Callable[[dict[str, Any]], list[Detection]]]] = {
 """Each detector, called with the fields of a line."""
 
 
-def parse(text: str, corpus: str, number: int) -> LabelledCase:
+def parse(table: Mapping[str, Any], corpus: str, where: str) -> LabelledCase:
     """One line of a corpus. Raises SuiteError that names the line."""
-    where = f"{corpus}.jsonl:{number}"
-    try:
-        table = json.loads(text)
-        label, why = table["label"], table["why"]
-        if label not in ("hit", "clean") or not why:
-            raise SuiteError(f"{where}: label must be hit or clean, and why must say something")
-    except (ValueError, KeyError, TypeError) as error:
-        raise (
-            error if isinstance(error, SuiteError) else SuiteError(f"{where}: no labelled case ({error})")
-        ) from None
+    label, why = table.get("label"), table.get("why")
+    if label not in ("hit", "clean") or not why:
+        raise SuiteError(f"{where}: label must be hit or clean, and why must say something")
     fields = {key: value for key, value in table.items() if key not in _LABEL_KEYS}
     return LabelledCase(corpus, where, label, why, table.get("group", ""), table.get("counts", True), fields)
 
@@ -115,8 +109,7 @@ def load(path: Path) -> list[LabelledCase]:
     corpus = path.name.removesuffix(".jsonl")
     if corpus.partition("-")[0] not in DETECTORS:
         raise SuiteError(f"{path}: is named after no detector ({', '.join(sorted(DETECTORS))})")
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return [parse(line, corpus, i) for i, line in enumerate(lines, 1) if line.strip()]
+    return [parse(table, corpus, where) for where, table in read_objects(path)]
 
 
 def load_all(folder: Path = FOLDER) -> list[LabelledCase]:

@@ -18,7 +18,6 @@ Pure except for the command: `python -m gates.suite.contamination SUITE FILE.jso
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,6 +27,7 @@ from typing import Any, Final, Literal, TypeVar
 
 from gates.contracts.case import Case, Suite
 from gates.contracts.errors import GatesError, SuiteError
+from gates.decode.jsonl import read_objects
 from gates.suite.load import load_suite
 from gates.suite.normalize import normalize
 
@@ -186,23 +186,10 @@ def _near_duplicates(index: _Index, number: int, words: Sequence[str]) -> Iterat
 
 def read_conversations(path: Path) -> Iterator[dict[str, Any]]:
     """The conversations of a JSONL file. Raises SuiteError that names file and line."""
-    try:
-        with path.open(encoding="utf-8") as file:
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    yield _parse_conversation(line, f"{path}:{number}")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SuiteError(f"{path}: cannot be read ({error})") from None
-
-
-def _parse_conversation(line: str, where: str) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise SuiteError(f"{where}: not JSON ({error})") from None
-    if not isinstance(row, dict) or not isinstance(row.get("messages"), list):
-        raise SuiteError(f"{where}: is no conversation; a line is an object with messages")
-    return row
+    for where, row in read_objects(path):
+        if not isinstance(row.get("messages"), list):
+            raise SuiteError(f"{where}: is no conversation; a line is an object with messages")
+        yield row
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

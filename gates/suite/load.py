@@ -40,6 +40,7 @@ from gates.contracts import strict_json
 from gates.contracts.case import Case, Sampling, Suite
 from gates.contracts.errors import SuiteError
 from gates.decode.decoder import DecodeError, decode, read, require_between
+from gates.decode.jsonl import read_objects
 from gates.decode.toml_file import TomlFiles
 from gates.suite.expect import REQUIRED_FIELDS, problems
 from gates.suite.normalize import normalize
@@ -179,9 +180,11 @@ def _cases(path: Path, files: Iterable[str], definitions: SuiteDefinitions) -> t
 
 
 def _file(path: Path, definitions: SuiteDefinitions) -> Iterator[Case]:
-    for number, line in enumerate(FILES.text(path).split("\n"), start=1):
-        if line.strip():
-            yield parse_case(line, definitions, f"{path}:{number}")
+    for where, document in read_objects(path, unique_keys=True):
+        try:
+            yield _case(document, definitions)
+        except SuiteError as error:
+            raise SuiteError(f"{where}: {error}") from None
 
 
 def _check_distinct(cases: Iterable[Case], where: str) -> None:
@@ -209,28 +212,7 @@ def _spoken_text(case: Case) -> str:
 # ------------------------------------------------------------------------------------- one case
 
 
-def parse_case(line: str, definitions: SuiteDefinitions, where: str) -> Case:
-    """The case on a line. Raises SuiteError with `where` (file:line) and the field."""
-    try:
-        document = strict_json.loads(line, _reject_duplicate_keys)
-    except ValueError as error:
-        raise SuiteError(f"{where}: not JSON ({error})") from None
-    try:
-        return _case(document, definitions)
-    except SuiteError as error:
-        raise SuiteError(f"{where}: {error}") from None
-
-
-def _reject_duplicate_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """An object's members. A duplicate key is an error, since one of the values would be lost silently."""
-    if len(dict(pairs)) != len(pairs):
-        raise ValueError(f"a key is there twice: {', '.join(key for key, _ in pairs)}")
-    return dict(pairs)
-
-
-def _case(document: Any, definitions: SuiteDefinitions) -> Case:
-    if not isinstance(document, dict):
-        raise SuiteError("a case must be an object")
+def _case(document: Mapping[str, Any], definitions: SuiteDefinitions) -> Case:
     if odd := document.keys() - _CASE_KEYS:
         raise SuiteError(f"unknown key {', '.join(sorted(odd))}")
     gates, named = _gates(document, "gates"), _gates(document, "named")

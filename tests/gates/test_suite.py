@@ -169,7 +169,7 @@ BAD_TOOL = {"type": "function", "function": {"name": "x", "parameters": {"type":
 REFUSED = [
     ("{", "not JSON"),
     ('{"id": "a", "id": "b"}', "a key is there twice"),
-    ("[]", "must be an object"),
+    ("[]", "must be a JSON object"),
     (case(colour="red"), "unknown key colour"),
     (case(id="Rain!"), "id is 'Rain!'"),
     (case(id=...), "id is None"),

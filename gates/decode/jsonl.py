@@ -1,0 +1,53 @@
+"""Files of JSON Lines: suites' cases, labelled corpora, conversations, and the sets that are asked beside the gates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from gates.contracts import strict_json
+from gates.contracts.errors import SuiteError
+
+
+def read_objects(
+    path: Path, *, max_bytes: int | None = None, max_lines: int | None = None, unique_keys: bool = False
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each line's place (FILE:LINE) and object; blank lines are skipped. `unique_keys`: a repeated key is an error.
+
+    Raises SuiteError, one line that names the place: the file cannot be read, exceeds a limit, or has a line that is no object.
+    """
+    count = 0
+    try:
+        if max_bytes is not None and path.stat().st_size > max_bytes:
+            raise SuiteError(f"{path}: larger than {max_bytes >> 20} MiB")
+        with path.open(encoding="utf-8", newline="\n") as file:
+            for number, line in enumerate(file, start=1):
+                if not line.strip():
+                    continue
+                count += 1
+                if max_lines is not None and count > max_lines:
+                    raise SuiteError(f"{path}: more than {max_lines:,} lines")
+                where = f"{path}:{number}"
+                yield where, _object(line, where, unique_keys)
+    except OSError as error:
+        raise SuiteError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise SuiteError(f"{path}: is not UTF-8 text") from None
+
+
+def _object(line: str, where: str, unique_keys: bool) -> dict[str, Any]:
+    try:
+        value = strict_json.loads(line, _without_duplicates if unique_keys else None)
+    except ValueError as error:
+        raise SuiteError(f"{where}: not JSON ({error})") from None
+    if not isinstance(value, dict):
+        raise SuiteError(f"{where}: must be a JSON object")
+    return value
+
+
+def _without_duplicates(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """An object's members. A duplicate key is an error, since one of the values would be lost silently."""
+    if len(dict(pairs)) != len(pairs):
+        raise ValueError(f"a key is there twice: {', '.join(key for key, _ in pairs)}")
+    return dict(pairs)
