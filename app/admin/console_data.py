@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from gates.judge.formatting import title
 from gates.report import labels
 from gates.report.statement import ComparedArm, Statement
 
@@ -33,7 +34,7 @@ def _gate(statement: Statement, name: str) -> dict[str, Any]:
     verdict, decides = labels.gate_verdict(statement, name)
     candidate, baseline, required = labels.overview_cells(statement, name)
     return {
-        "title": labels.title(name),
+        "title": title(name),
         "verdict": str(verdict.value),
         "decides": decides,
         "candidate": candidate,

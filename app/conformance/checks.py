@@ -121,11 +121,9 @@ def check_same(replies: Sequence[ObservedReply]) -> None:
         require(other == first, f"not the same twice: {first} and {other}")
 
 
-def check_calls(
-    reply: ObservedReply, *wanted: tuple[str, Callable[[Any], bool]], finish: str = "tool_calls"
-) -> None:
+def check_calls(reply: ObservedReply, *wanted: tuple[str, Callable[[Any], bool]]) -> None:
     """Exactly these calls, whose arguments are JSON, and no text."""
-    check_clean(reply, finish)
+    check_clean(reply, "tool_calls")
     require(not reply.content, f"text beside the calls: {reply.content!r}")
     require([c.name for c in reply.calls] == [name for name, _ in wanted], f"the calls are {reply.calls}")
     for call, (_, right) in zip(reply.calls, wanted, strict=True):

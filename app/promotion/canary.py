@@ -52,21 +52,21 @@ class CanaryAnswer:
     first_s: float | None
 
 
-def canary_for(suite: Suite, questions: Path = QUESTIONS) -> Canary:
+def canary_for(suite: Suite) -> Canary:
     """The canary of a suite: the cases that are listed for it, or else its named cases.
 
     Raises:
         SuiteError: a listed case is not in the suite, or there is none to ask.
     """
-    listed = tomllib.loads(questions.read_text("utf-8"))
+    listed = tomllib.loads(QUESTIONS.read_text("utf-8"))
     known = {case.id: case for case in suite.cases}
     names = listed["cases"].get(suite.name)
     if names is None:
         names = [case.id for case in suite.cases if case.named]
     if missing := [name for name in names if name not in known]:
-        raise SuiteError(f"{questions.name}: suite {suite.name} has no case {missing[0]!r}")
+        raise SuiteError(f"{QUESTIONS.name}: suite {suite.name} has no case {missing[0]!r}")
     if not names:
-        raise SuiteError(f"{questions.name}: no case of suite {suite.name} is listed, and none is named")
+        raise SuiteError(f"{QUESTIONS.name}: no case of suite {suite.name} is listed, and none is named")
     return Canary(tuple(known[name] for name in names), suite.sampling, listed["least"])
 
 

@@ -23,15 +23,11 @@ def make_engine(
     *,
     state_dir: Path,
     on_change: OnChange | None = None,
-    operation: str | None = None,
-    docker: Docker | None = None,
     retry_s: float | None = None,
 ) -> Engine:
     """Create the engine for a spec; it is not started. Logs go to `state_dir/engines/`.
 
-    `operation` is what it is made for; a container bears it as a label. `docker` is the Docker Engine to
-    use, by default the one of the environment. An engine whose start failed is started again after
-    `retry_s` seconds; None: only when `start()` is called again.
+    An engine whose start failed is started again after `retry_s` seconds; None: only when `start()` is called again.
 
     Raises:
         SpecError: no driver of that name is built in.
@@ -43,9 +39,7 @@ def make_engine(
     if spec.driver == "process":
         return ProcessEngine(spec, state_dir=state_dir, on_change=on_change, policy=policy)
     if spec.driver == "docker":
-        return DockerEngine(
-            spec, state_dir=state_dir, on_change=on_change, policy=policy, operation=operation, docker=docker
-        )
+        return DockerEngine(spec, state_dir=state_dir, on_change=on_change, policy=policy)
     return UrlEngine(spec, on_change=on_change, retry_s=retry_s)
 
 

@@ -15,7 +15,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import httpx2
@@ -120,8 +119,8 @@ class LabelPrompts:
             yield body | ({"tools": list(self.tools)} if i >= len(self.plain) else {})
 
 
-def read_prompts(path: Path = FOLDER / "prompts.json") -> LabelPrompts:
-    table = json.loads(path.read_text(encoding="utf-8"))
+def read_prompts() -> LabelPrompts:
+    table = json.loads((FOLDER / "prompts.json").read_text(encoding="utf-8"))
     sent = tuple(tools()[name] for name in table["tools"])
     return LabelPrompts(table["system"], sent, tuple(table["prompts"]), tuple(table["tool_prompts"]))
 

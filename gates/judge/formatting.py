@@ -1,4 +1,4 @@
-"""Formats numbers and gate outcomes for reports. A bound is rounded away from the value that it bounds."""
+"""Words and numbers of reports: gates' titles and outcomes, formatted numbers. Pure. A bound is rounded away from the value that it bounds."""
 
 from __future__ import annotations
 
@@ -11,6 +11,25 @@ from gates.contracts.verdict import Tier
 
 Rounding = Literal["near", "up", "down"]
 _NOISE: Final = 1e-9  # floating-point error: 5.000000000000001 must not be rounded up to 5.1
+
+
+TITLES: Final = {
+    "leak": "No leaked thoughts",
+    "raw_call": "No spoken tool calls",
+    "empty": "No empty replies",
+    "tools": "Tool calls",
+    "no_markdown": "No markdown",
+    "factual": "Facts",
+    "reasoning": "Reasoning",
+    "loop": "No loops",
+    "verbosity": "Length",
+    "speakable": "Speakable text",
+    "script": "Writing system",
+    "everyday": "Everyday requests",
+    "ttft": "Time to first token",
+    "first_sentence": "Time to first sentence",
+    "decode": "Decode speed",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +61,12 @@ OUTCOME_WORDING: Final = {
     "everyday": OutcomeWording("were wrong", "fails everyday requests", "were right", "meets everyday requests"),
 }  # fmt: skip
 _ANY: Final = OutcomeWording("failed", "fails", "passed", "passes")
+
+
+def title(gate: str) -> str:
+    """A gate's title, or its name if it has none. `ttft[2k]` is of one prompt length."""
+    name, _, bucket = gate.partition("[")
+    return TITLES.get(name, name) + (f", prompts of {bucket.rstrip(']')}" if bucket else "")
 
 
 def outcome_wording(gate: str) -> OutcomeWording:

@@ -29,11 +29,11 @@ def linear_scale(low: float, high: float, start: float, end: float) -> Scale:
     return lambda value: start + (end - start) * min(1.0, max(0.0, (value - low) / span))
 
 
-def axis_ticks(most: float, parts: int = 4) -> list[float]:
-    """Round numbers from 0 to about `most`, in about `parts` steps of 1, 2 or 5 times a power of ten."""
+def axis_ticks(most: float) -> list[float]:
+    """Round numbers from 0 to about `most`, in about four steps of 1, 2 or 5 times a power of ten."""
     if most <= 0 or not math.isfinite(most):
         return [0.0, 1.0]
-    rough = most / parts
+    rough = most / 4
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(m * power for m in (1, 2, 5, 10) if m * power >= rough)
     return [i * step for i in range(math.ceil(most / step) + 1)]

@@ -10,26 +10,8 @@ from typing import Final
 
 from gates.contracts.sample import BASELINE, CANDIDATE
 from gates.contracts.verdict import GateResult, Verdict
-from gates.judge.formatting import Rounding, format_number, percent, plural, points
+from gates.judge.formatting import Rounding, format_number, percent, plural, points, title
 from gates.report.statement import BesideResult, BesideTally, GateTally, Statement
-
-TITLES: Final = {
-    "leak": "No leaked thoughts",
-    "raw_call": "No spoken tool calls",
-    "empty": "No empty replies",
-    "tools": "Tool calls",
-    "no_markdown": "No markdown",
-    "factual": "Facts",
-    "reasoning": "Reasoning",
-    "loop": "No loops",
-    "verbosity": "Length",
-    "speakable": "Speakable text",
-    "script": "Writing system",
-    "everyday": "Everyday requests",
-    "ttft": "Time to first token",
-    "first_sentence": "Time to first sentence",
-    "decode": "Decode speed",
-}
 
 RULES: Final = {
     "floor": "named prompts",
@@ -41,12 +23,6 @@ RULES: Final = {
 }
 
 MARKS: Final = {Verdict.PASS: "✓", Verdict.FAIL: "✗", Verdict.INCONCLUSIVE: "?"}
-
-
-def title(gate: str) -> str:
-    """A gate's title, or its name if it has none. `ttft[2k]` is of one prompt length."""
-    name, _, bucket = gate.partition("[")
-    return TITLES.get(name, name) + (f", prompts of {bucket.rstrip(']')}" if bucket else "")
 
 
 def sentence(words: str) -> str:

@@ -11,6 +11,7 @@ import re
 from typing import Final
 
 from gates.contracts.sample import CANDIDATE
+from gates.judge.formatting import title
 from gates.report import replies
 from gates.report.labels import (
     BESIDE,
@@ -24,7 +25,6 @@ from gates.report.labels import (
     overview_cells,
     reasons,
     sentence,
-    title,
 )
 from gates.report.replies import ReplyEntry
 from gates.report.statement import Statement

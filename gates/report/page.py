@@ -10,6 +10,7 @@ from typing import Final
 
 from gates.contracts.sample import BASELINE, CANDIDATE
 from gates.contracts.verdict import GateResult, Outcome, Verdict
+from gates.judge.formatting import title
 from gates.report import replies
 from gates.report.charts import limit_curves, operating_curve, summary, verdict_bar
 from gates.report.document import SAMPLES_FILE
@@ -31,7 +32,6 @@ from gates.report.labels import (
     required,
     sentence,
     side_by_side,
-    title,
 )
 from gates.report.replies import ReplyEntry
 from gates.report.statement import (

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from gates.artefact.manifest import Artefact
 from gates.contracts.verdict import GateResult, Verdict
-from gates.judge.formatting import plural
+from gates.judge.formatting import plural, title
 from gates.report.checks import artefact as must_be_about
-from gates.report.labels import MARKS, amount, headline, measured, reasons, required, title
+from gates.report.labels import MARKS, amount, headline, measured, reasons, required
 from gates.report.markdown import code, escape, fence
 from gates.report.statement import Statement
 

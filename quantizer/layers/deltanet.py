@@ -48,10 +48,10 @@ def deltanets(model: nn.Module) -> list[nn.Module]:
     return [layer for layer in model.modules() if all(hasattr(layer, part) for part in _PARTS)]
 
 
-def use_chunks(model: nn.Module, *, compiled: bool = False, rule: Rule | None = None) -> None:
+def use_chunks(model: nn.Module, *, compiled: bool = False) -> None:
     """Compute the DeltaNet layers of this model by chunks from now on.
 
-    compiled: the elementwise work of the recurrence by torch.compile. rule: instead of `best_rule`'s. A layer of a block
+    compiled: the elementwise work of the recurrence by torch.compile. A layer of a block
     that is checkpointed keeps the states of its chunks between the second forward and the backward pass, so call
     this after checkpointing is switched on.
     """
@@ -62,7 +62,7 @@ def use_chunks(model: nn.Module, *, compiled: bool = False, rule: Rule | None = 
         for layer in block.children()
     }
     for layer in deltanets(model):
-        chosen = rule or best_rule(next(layer.parameters()).device)
+        chosen = best_rule(next(layer.parameters()).device)
         if chosen is chunk_gated_delta_rule:
             chosen = partial(chosen, keep=id(layer) in checkpointed, compiled=compiled)
         methods: dict[str, Any] = {"forward": _forward, "front": _front, "back": _back}

@@ -103,12 +103,10 @@ def accelerator(name: str) -> Accelerator | None:
     return next((figures for part, figures in ACCELERATORS.items() if part in name), None)
 
 
-def read_machine(
-    read_host: ReadHost, out: Path, device: str | None = None, environment: Mapping[str, str] = os.environ
-) -> Machine:
+def read_machine(read_host: ReadHost, out: Path, device: str | None) -> Machine:
     """This machine. out: the output path. device: a torch device; None for a GPU if there is one."""
-    gpu = None if device == "cpu" else read_gpu(device, environment)
-    size = environment.get("WORLD_SIZE", "1")
+    gpu = None if device == "cpu" else read_gpu(device)
+    size = os.environ.get("WORLD_SIZE", "1")
     return Machine(gpu, read_host(), free_disk(out), int(size) if size.isascii() and size.isdigit() else 1)
 
 

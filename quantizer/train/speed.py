@@ -39,13 +39,13 @@ KEPT: Final = 0.7
 tensors. Measured in quantizer/LOG.md."""
 
 
-def compile_blocks(model: nn.Module, kept: float = KEPT) -> None:
+def compile_blocks(model: nn.Module) -> None:
     """Compile every decoder layer; the first forward then takes longer, once for all of them."""
     import torch._dynamo
     import torch._functorch.config
 
     torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)
-    torch._functorch.config.activation_memory_budget = kept
+    torch._functorch.config.activation_memory_budget = KEPT
     for block in blocks_of(model):
         for part in _compilable(block):
             part.compile(options=exact_options())

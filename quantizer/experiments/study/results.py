@@ -159,9 +159,7 @@ class Recovered:
     back: tuple[float, float, float] | None
 
 
-def recovered(
-    before: MethodResult, rounded: MethodResult, trained: MethodResult, seed: int = 1
-) -> Recovered | None:
+def recovered(before: MethodResult, rounded: MethodResult, trained: MethodResult) -> Recovered | None:
     """The recovery from cells with the same runs. The same cases are drawn for all runs and all three cells, as
     they are paired."""
     runs = sorted(before.kept.keys() & rounded.kept.keys() & trained.kept.keys())
@@ -171,7 +169,7 @@ def recovered(
     sums = [
         [sum(cell.kept[run][i] for run in runs) for cell in (before, rounded, trained)] for i in range(count)
     ]
-    rng, draws = random.Random(seed), []
+    rng, draws = random.Random(1), []
     for _ in range(DRAWS):
         draws.append(_parts([sums[rng.randrange(count)] for _ in range(count)], count * len(runs)))
     lost, back = _parts(sums, count * len(runs))

@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 
 from gates.contracts.verdict import GateResult, Interval, Verdict
+from gates.judge.formatting import title
 from gates.report.charts import axis_ticks, limit_curves, linear_scale, summary, verdict_bar
-from gates.report.labels import amount, headline, interval_bound, measured, reasons, required, sentence, title
+from gates.report.labels import amount, headline, interval_bound, measured, reasons, required, sentence
 from gates.report.statement import Distribution
 from tests.gates.report import examples
 from tests.gates.report.examples import F, P, U
