@@ -41,15 +41,15 @@ TOOLS = [
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
     async with nano_house(tmp_path_factory.mktemp("state")) as it:
         yield it
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def client(house: House) -> AsyncIterator[AsyncOpenAI]:
+async def client(running: House) -> AsyncIterator[AsyncOpenAI]:
     """The stranger's client."""
-    async with AsyncOpenAI(base_url=house.url + "/v1", api_key="none", max_retries=0) as client:
+    async with AsyncOpenAI(base_url=running.url + "/v1", api_key="none", max_retries=0) as client:
         yield client
 
 
@@ -154,30 +154,30 @@ QUESTIONS = (
 
 @both
 async def test_of_the_strangers_thoughts_not_one_byte_is_heard(
-    house: House, client: AsyncOpenAI, stream: bool
+    running: House, client: AsyncOpenAI, stream: bool
 ) -> None:
     heard, thought = [], []
     for question in QUESTIONS:
         tools = {"tools": TOOLS} if "Priya" in question else {}
         heard.append(await ask(client, question, model="stranger", stream=stream, **tools))
-        thought += await thoughts_of(house, question, tools)
+        thought += await thoughts_of(running, question, tools)
     spoken = "\n".join(reply["content"] or "" for reply in heard)
     assert not re.search(r"</?think", spoken)
     assert len(thought) >= len(QUESTIONS) - 1, "the stranger is a stranger: it thinks"
     for sentence in thought:
         assert sentence not in spoken
     labels = {"model": "stranger", "engine": "stranger-nano"}
-    assert house.gateway.metrics.registry.get_sample_value(
+    assert running.gateway.metrics.registry.get_sample_value(
         "manners_breach_total", {**labels, "detector": "leak"}
     )
-    assert house.gateway.metrics.registry.get_sample_value(
+    assert running.gateway.metrics.registry.get_sample_value(
         "manners_thinking_stripped_total", {**labels, "kind": "tag"}
     )
 
 
-async def thoughts_of(house: House, question: str, tools: dict[str, Any]) -> list[str]:
+async def thoughts_of(running: House, question: str, tools: dict[str, Any]) -> list[str]:
     """Sentences that the bare engine thinks at this question, sent straight to it."""
-    url = house.gateway.pool.states()["stranger-nano"].url
+    url = running.gateway.pool.states()["stranger-nano"].url
     body = {
         "messages": [{"role": "user", "content": question}],
         "temperature": 0,
@@ -185,7 +185,7 @@ async def thoughts_of(house: House, question: str, tools: dict[str, Any]) -> lis
         "chat_template_kwargs": {"enable_thinking": False},
         **tools,
     }
-    async with house.client.post(f"{url}/v1/chat/completions", json=body) as reply:
+    async with running.client.post(f"{url}/v1/chat/completions", json=body) as reply:
         text = (await reply.json())["choices"][0]["message"]["content"] or ""
     inside = re.findall(r"<think>(.*?)</think>", text, re.S)
     return [s for part in inside for s in re.split(r"(?<=[.?!])\s+", part.strip()) if len(s) > 12][:1]
@@ -196,7 +196,7 @@ EVERYDAY = ("What day is it today?", "What time is it?", "What's the date tomorr
 
 @both
 async def test_an_everyday_question_without_tools_is_never_answered_with_a_call(
-    house: House, client: AsyncOpenAI, stream: bool
+    running: House, client: AsyncOpenAI, stream: bool
 ) -> None:
     """In words, or with an honest error: a model that only wants to call has nothing to say, even with a hint."""
     for question in EVERYDAY:
@@ -210,24 +210,24 @@ async def test_an_everyday_question_without_tools_is_never_answered_with_a_call(
         assert not find_raw_calls(reply["content"])
 
 
-async def test_the_chat_command_speaks_no_call(house: House, capsys: pytest.CaptureFixture[str]) -> None:
-    code = await asyncio.to_thread(chat.run, house.url, "annie", "What day is it today?", False)
+async def test_the_chat_command_speaks_no_call(running: House, capsys: pytest.CaptureFixture[str]) -> None:
+    code = await asyncio.to_thread(chat.run, running.url, "annie", "What day is it today?", False)
     shown = capsys.readouterr()
     assert "tool_call" not in shown.out and "get_date" not in shown.out
     assert code == 0 or (code == EX_UNAVAILABLE and "filtered" in shown.err)
 
 
-async def busy_slots(house: House) -> int:
+async def busy_slots(running: House) -> int:
     """How many of the engine's slots are computing, by its own word."""
-    url = house.gateway.pool.states()["annie-nano"].url
-    async with house.client.get(f"{url}/slots") as reply:
+    url = running.gateway.pool.states()["annie-nano"].url
+    async with running.client.get(f"{url}/slots") as reply:
         return sum(slot["is_processing"] for slot in await reply.json())
 
 
-async def tokens_generated(house: House) -> float:
+async def tokens_generated(running: House) -> float:
     """How many tokens the engine has generated, by its own word."""
-    url = house.gateway.pool.states()["annie-nano"].url
-    async with house.client.get(f"{url}/metrics") as reply:
+    url = running.gateway.pool.states()["annie-nano"].url
+    async with running.client.get(f"{url}/metrics") as reply:
         return Scrape.of(await reply.text())("llamacpp:tokens_predicted_total")
 
 
@@ -238,7 +238,7 @@ MOST = 4000  # tokens of a reply that nothing ends: 4 s of a quiet machine
 @pytest.mark.parametrize(
     "phase", ["before headers", "before the first token", "in mid-stream", "not streaming"]
 )
-async def test_a_caller_who_leaves_frees_the_engines_slot(house: House, phase: str) -> None:
+async def test_a_caller_who_leaves_frees_the_engines_slot(running: House, phase: str) -> None:
     """It is freed long before the reply is whole: the engine counts what it generated."""
     body: dict[str, Any] = {
         "model": "annie",
@@ -251,9 +251,9 @@ async def test_a_caller_who_leaves_frees_the_engines_slot(house: House, phase: s
         "stop": ["\u0000"],
         "ignore_eos": True,
     }
-    before = await tokens_generated(house)
+    before = await tokens_generated(running)
     async with httpx2.AsyncClient(timeout=None) as client:
-        sent = client.build_request("POST", f"{house.url}/v1/chat/completions", json=body)
+        sent = client.build_request("POST", f"{running.url}/v1/chat/completions", json=body)
         request = asyncio.create_task(client.send(sent, stream=True))
         if phase == "in mid-stream":
             reply = await request
@@ -261,12 +261,12 @@ async def test_a_caller_who_leaves_frees_the_engines_slot(house: House, phase: s
             await reply.aclose()
         else:
             if phase != "before headers":
-                while not await busy_slots(house):
+                while not await busy_slots(running):
                     await asyncio.sleep(0.002)
             else:
                 await asyncio.sleep(0)
             await hang_up(request)
     async with asyncio.timeout(PATIENCE):
-        while await busy_slots(house) or house.gateway.proxy.in_flight:
+        while await busy_slots(running) or running.gateway.proxy.in_flight:
             await asyncio.sleep(0.002)
-    assert await tokens_generated(house) - before < MOST, "the engine went on for nobody"
+    assert await tokens_generated(running) - before < MOST, "the engine went on for nobody"

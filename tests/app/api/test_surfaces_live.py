@@ -30,20 +30,20 @@ SAID = "Priya said the trip to Mysuru is on Friday."
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
     async with nano_house(tmp_path_factory.mktemp("state")) as it:
         yield it
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def client(house: House) -> AsyncIterator[AsyncOpenAI]:
-    async with AsyncOpenAI(base_url=house.url + "/v1", api_key="none", max_retries=0) as client:
+async def client(running: House) -> AsyncIterator[AsyncOpenAI]:
+    async with AsyncOpenAI(base_url=running.url + "/v1", api_key="none", max_retries=0) as client:
         yield client
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def claude(house: House) -> AsyncIterator[AsyncAnthropic]:
-    async with AsyncAnthropic(base_url=house.url, api_key="none", max_retries=0) as client:
+async def claude(running: House) -> AsyncIterator[AsyncAnthropic]:
+    async with AsyncAnthropic(base_url=running.url, api_key="none", max_retries=0) as client:
         yield client
 
 
@@ -175,14 +175,14 @@ async def test_an_engine_without_embeddings_says_so_and_goes_on(client: AsyncOpe
 
 @both
 async def test_of_the_strangers_thoughts_not_one_byte_is_heard(
-    house: House, client: AsyncOpenAI, claude: AsyncAnthropic, stream: bool
+    running: House, client: AsyncOpenAI, claude: AsyncAnthropic, stream: bool
 ) -> None:
     heard, thought = [], []
     for question in QUESTIONS:
         heard.append((await message(claude, question, stream, model="stranger")).model_dump_json())
         heard.append((await response(client, question, stream, model="stranger")).model_dump_json())
         heard.append(await completion(client, prompt_of(question), stream, model="stranger", max_tokens=300))
-        thought += await thoughts_of(house, question, {})
+        thought += await thoughts_of(running, question, {})
     spoken = "\n".join(heard)
     assert not re.search(r"</?think", spoken)
     assert len(thought) >= len(QUESTIONS) - 1, "the stranger is a stranger: it thinks"

@@ -36,7 +36,7 @@ live = "nano"
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def it(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
     """One gateway for the tests that leave it as it was: `small` is live."""
     async with stage(tmp_path_factory.mktemp("state")) as found:
         yield found
@@ -58,16 +58,16 @@ def settings(state: Path, port: int, token: str | None = TOKEN) -> list[str]:
     return ["--config", str(state / "manners.toml")]
 
 
-async def command(it: Stage, tmp_path: Path, *words: str, token: str | None = TOKEN) -> int:
+async def command(running: Stage, tmp_path: Path, *words: str, token: str | None = TOKEN) -> int:
     """Its exit code. The command blocks, and the gateway is in this very loop."""
-    port = int(it.house.admin.rpartition(":")[2])
+    port = int(running.house.admin.rpartition(":")[2])
     return await asyncio.to_thread(main, [*words, *settings(tmp_path / "own", port, token)])
 
 
-def report(it: Stage, tmp_path: Path, candidate: str = "large") -> list[str]:
+def report(running: Stage, tmp_path: Path, candidate: str = "large") -> list[str]:
     """Flags that name a sound report of `candidate`."""
     path = tmp_path / "report.json"
-    path.write_bytes(signed(it.config, statement(it.config, candidate, "small")))
+    path.write_bytes(signed(running.config, statement(running.config, candidate, "small")))
     return ["--report", str(path)]
 
 
@@ -85,41 +85,43 @@ def live(test: Any) -> Any:
 
 
 @live
-async def test_the_status_names_who_serves_what(it: Stage, tmp_path: Path, capsys: Any) -> None:
-    assert await command(it, tmp_path, "status") == 0
+async def test_the_status_names_who_serves_what(running: Stage, tmp_path: Path, capsys: Any) -> None:
+    assert await command(running, tmp_path, "status") == 0
     assert re.search(r"^ready, 0 in flight$.*annie +small", capsys.readouterr().out, re.M | re.S)
 
 
 @live
-async def test_the_status_as_json_is_the_apis(it: Stage, tmp_path: Path, capsys: Any) -> None:
-    assert await command(it, tmp_path, "status", "--json") == 0
+async def test_the_status_as_json_is_the_apis(running: Stage, tmp_path: Path, capsys: Any) -> None:
+    assert await command(running, tmp_path, "status", "--json") == 0
     assert json.loads(capsys.readouterr().out)["models"]["annie"]["live"] == "small"
 
 
 @live
-async def test_the_audit_says_that_its_chain_holds(it: Stage, tmp_path: Path, capsys: Any) -> None:
-    assert await command(it, tmp_path, "audit") == 0
+async def test_the_audit_says_that_its_chain_holds(running: Stage, tmp_path: Path, capsys: Any) -> None:
+    assert await command(running, tmp_path, "audit") == 0
     shown = capsys.readouterr().out
     assert "live.founded" in shown and "the chain holds" in shown
 
 
 @live
 async def test_an_audit_whose_chain_is_broken_ends_with_1(
-    it: Stage, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+    running: Stage, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = {"events": [], "head": {"seq": 9, "hash": "0"}, "chain": {"ok": False, "seq": 7, "why": "forged"}}
     monkeypatch.setattr(AdminClient, "audit", lambda *_, **__: said)
-    assert await command(it, tmp_path, "audit") == 1
+    assert await command(running, tmp_path, "audit") == 1
     assert "THE CHAIN IS BROKEN at 7: forged" in capsys.readouterr().out
 
 
 @live
-async def test_a_dry_run_shows_the_plan_and_changes_nothing(it: Stage, tmp_path: Path, capsys: Any) -> None:
-    wish = ("promote", "annie", "large", *report(it, tmp_path), "--dry-run")
-    assert await command(it, tmp_path, *wish) == 0
+async def test_a_dry_run_shows_the_plan_and_changes_nothing(
+    running: Stage, tmp_path: Path, capsys: Any
+) -> None:
+    wish = ("promote", "annie", "large", *report(running, tmp_path), "--dry-run")
+    assert await command(running, tmp_path, *wish) == 0
     shown = capsys.readouterr().out
     assert "small → large, blue/green; nothing is changed yet" in shown and "GiB available" in shown
-    assert (await it.get("/admin/operations"))["operations"] == []
+    assert (await running.get("/admin/operations"))["operations"] == []
 
 
 @live
@@ -132,31 +134,31 @@ async def test_a_dry_run_shows_the_plan_and_changes_nothing(it: Stage, tmp_path:
     ],
 )
 async def test_a_refusal_is_one_line_with_its_code_and_ends_with_1(
-    it: Stage, tmp_path: Path, capsys: Any, words: tuple[str, ...], code: str
+    running: Stage, tmp_path: Path, capsys: Any, words: tuple[str, ...], code: str
 ) -> None:
-    assert await command(it, tmp_path, *words) == 1
+    assert await command(running, tmp_path, *words) == 1
     shown = capsys.readouterr()
     assert shown.out == "" and shown.err.startswith(f"manners: {code}: ") and shown.err.count("\n") == 1
 
 
 @live
-async def test_a_report_about_other_weights_is_refused(it: Stage, tmp_path: Path, capsys: Any) -> None:
-    wish = ("promote", "annie", "large", *report(it, tmp_path, "stranger"), "--json")
-    assert await command(it, tmp_path, *wish) == 1
+async def test_a_report_about_other_weights_is_refused(running: Stage, tmp_path: Path, capsys: Any) -> None:
+    wish = ("promote", "annie", "large", *report(running, tmp_path, "stranger"), "--json")
+    assert await command(running, tmp_path, *wish) == 1
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "mismatch_artefact"
-    assert await command(it, tmp_path, "audit", "--last", "1") == 0
+    assert await command(running, tmp_path, "audit", "--last", "1") == 0
     assert re.search(r"admin +promote.refused +annie +mismatch_artefact", capsys.readouterr().out)
 
 
 @live
-async def test_a_wrong_token_ends_with_77(it: Stage, tmp_path: Path, capsys: Any) -> None:
-    assert await command(it, tmp_path, "status", token="somebody-else's") == 77
+async def test_a_wrong_token_ends_with_77(running: Stage, tmp_path: Path, capsys: Any) -> None:
+    assert await command(running, tmp_path, "status", token="somebody-else's") == 77
 
 
 @live
-async def test_a_report_that_is_not_there_ends_with_66(it: Stage, tmp_path: Path, capsys: Any) -> None:
+async def test_a_report_that_is_not_there_ends_with_66(running: Stage, tmp_path: Path, capsys: Any) -> None:
     wish = ("promote", "annie", "large", "--report", str(tmp_path / "nowhere.json"))
-    assert await command(it, tmp_path, *wish) == 66
+    assert await command(running, tmp_path, *wish) == 66
     assert "nowhere.json: No such file" in capsys.readouterr().err
 
 
@@ -166,15 +168,15 @@ async def test_a_report_that_is_not_there_ends_with_66(it: Stage, tmp_path: Path
 @live
 @pytest.mark.usefixtures("quick")
 async def test_a_promotion_is_followed_to_its_end_and_rolled_back(tmp_path: Path, capsys: Any) -> None:
-    async with stage(tmp_path / "state") as it:
-        assert await command(it, tmp_path, "promote", "annie", "large", *report(it, tmp_path)) == 0
+    async with stage(tmp_path / "state") as running:
+        assert await command(running, tmp_path, "promote", "annie", "large", *report(running, tmp_path)) == 0
         shown = capsys.readouterr().out
         phases = re.findall(r"^  ✓ (\w+) +\d+\.\d\d s$", shown, re.M)
         assert phases == list(PATHS[OperationKind.PROMOTE][1:-1])
         assert re.search(r"^✓ succeeded in [\d.]+ s: annie is served by large$", shown, re.M)
-        assert await command(it, tmp_path, "rollback", "annie", "--json") == 0
+        assert await command(running, tmp_path, "rollback", "annie", "--json") == 0
         assert json.loads(capsys.readouterr().out)["result"] == {"live": "small"}
-        assert await command(it, tmp_path, "status") == 0
+        assert await command(running, tmp_path, "status") == 0
         assert re.search(r"annie +small *$", told := capsys.readouterr().out, re.M)
         assert "annie: small serves ungated" in told
 
@@ -191,13 +193,13 @@ async def test_a_promotion_that_goes_wrong_ends_with_1_and_says_why(
         raise BreachError(FailureReason("bake_leak", "leak in 5 of 6 replies"))
 
     monkeypatch.setitem(HANDLERS, Action.WATCH, heard)
-    async with stage(tmp_path / "state") as it:
-        assert await command(it, tmp_path, "promote", "annie", "large", *report(it, tmp_path)) == 1
+    async with stage(tmp_path / "state") as running:
+        assert await command(running, tmp_path, "promote", "annie", "large", *report(running, tmp_path)) == 1
         shown = capsys.readouterr().out
         assert "✗ bake_leak: leak in 5 of 6 replies" in shown
         assert re.search(r"^  ✗ baking +[\d.]+ s$", shown, re.M)
         assert re.search(r"^  ↶ rolling back +[\d.]+ s$", shown, re.M)
-        assert await command(it, tmp_path, "audit") == 0
+        assert await command(running, tmp_path, "audit") == 0
         told = capsys.readouterr().out
         assert told.count("bake_leak: leak in 5 of 6 replies") == 1 and "route done" in told
         assert re.search(r"^✗ rolled back after [\d.]+ s: bake_leak: ", shown, re.M)

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.asyncio(loop_scope="module")]
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def it(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
     """One gateway for the tests that leave it as it was: `small` live, nothing before it."""
     async with stage(tmp_path_factory.mktemp("state")) as found:
         yield found
@@ -31,62 +31,66 @@ async def it(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
 # ----------------------------------------------------------------------------------- refusals
 
 
-async def old(it: Stage) -> str:
-    return await it.report("large", "small", created=format_time(datetime.now(UTC) - timedelta(days=8)))
+async def old(running: Stage) -> str:
+    return await running.report("large", "small", created=format_time(datetime.now(UTC) - timedelta(days=8)))
 
 
-async def failed(it: Stage) -> str:
-    return await it.report(
+async def failed(running: Stage) -> str:
+    return await running.report(
         "large", "small", decision=replace(examples.passing().decision, verdict=Verdict.FAIL)
     )
 
 
-async def by_a_stranger(it: Stage) -> str:
-    envelope = dsse.parse(signed(it.config, statement(it.config, "large", "small")))
+async def by_a_stranger(running: Stage) -> str:
+    envelope = dsse.parse(signed(running.config, statement(running.config, "large", "small")))
     data = dsse.render(dsse.sign(envelope.payload, OTHER_KEY))
-    status, body = await it.post("/admin/reports", data)
+    status, body = await running.post("/admin/reports", data)
     assert (status, body["trusted"]) == (201, False)
     return str(body["digest"])
 
 
-async def of_other_weights(it: Stage) -> str:
-    return await it.report("stranger", "small")
+async def of_other_weights(running: Stage) -> str:
+    return await running.report("stranger", "small")
 
 
-async def of_another_engine(it: Stage) -> str:
-    made = statement(it.config, "large", "small")
+async def of_another_engine(running: Stage) -> str:
+    made = statement(running.config, "large", "small")
     engine: EngineIdentity = replace(made.candidate.engine, argv=("--ctx-size", "1024"))
-    return await it.report("large", "small", candidate=replace(made.candidate, engine=engine))
+    return await running.report("large", "small", candidate=replace(made.candidate, engine=engine))
 
 
-async def computed_otherwise(it: Stage) -> str:
-    made = statement(it.config, "large", "small").candidate
+async def computed_otherwise(running: Stage) -> str:
+    made = statement(running.config, "large", "small").candidate
     cache = Numerics(kv_cache="K q8_0, V q8_0")
-    return await it.report("large", "small", candidate=replace(made, numerics=cache))
+    return await running.report("large", "small", candidate=replace(made, numerics=cache))
 
 
-async def of_another_suite(it: Stage) -> str:
-    return await it.report("large", "small", suite=Pinned("easy", None, sha("easy")))
+async def of_another_suite(running: Stage) -> str:
+    return await running.report("large", "small", suite=Pinned("easy", None, sha("easy")))
 
 
-async def under_another_policy(it: Stage) -> str:
-    return await it.report("large", "small", policy=Pinned("lax", None, sha("lax")))
+async def under_another_policy(running: Stage) -> str:
+    return await running.report("large", "small", policy=Pinned("lax", None, sha("lax")))
 
 
-async def beside_another_model(it: Stage) -> str:
-    made = statement(it.config, "large", "small")
+async def beside_another_model(running: Stage) -> str:
+    made = statement(running.config, "large", "small")
     other = ModelIdentity("other", "hf-bf16", sha("other"), "somebody/else", {})
-    return await it.report("large", "small", baseline=replace(made.baseline, model=other))
+    return await running.report("large", "small", baseline=replace(made.baseline, model=other))
 
 
-async def revoked(it: Stage) -> str:
-    report = await it.report("large", "small", created=format_time(datetime.now(UTC) - timedelta(hours=1)))
-    status, _ = await it.post("/admin/revoke", {"thing": "report", "id": report, "reason": "made by mistake"})
+async def revoked(running: Stage) -> str:
+    report = await running.report(
+        "large", "small", created=format_time(datetime.now(UTC) - timedelta(hours=1))
+    )
+    status, _ = await running.post(
+        "/admin/revoke", {"thing": "report", "id": report, "reason": "made by mistake"}
+    )
     assert status == 201
     return report
 
 
-async def nowhere(it: Stage) -> str:
+async def nowhere(running: Stage) -> str:
     return sha("nowhere")
 
 
@@ -106,13 +110,13 @@ REFUSALS: dict[str, Callable[[Stage], Awaitable[str]]] = {
 
 
 @pytest.mark.parametrize("code", REFUSALS)
-async def test_a_promotion_is_refused_with_409_and_its_code(it: Stage, code: str) -> None:
-    status, body = await it.wish("large", await REFUSALS[code](it))
+async def test_a_promotion_is_refused_with_409_and_its_code(running: Stage, code: str) -> None:
+    status, body = await running.wish("large", await REFUSALS[code](running))
     assert (status, body["error"]["code"]) == (409, code)
     assert body["error"]["message"]
-    last = (await it.get("/admin/audit?newest=1&limit=1"))["events"][0]
+    last = (await running.get("/admin/audit?newest=1&limit=1"))["events"][0]
     assert (last["verb"], last["detail"]["code"]) == ("promote.refused", code)
-    assert (await it.get("/admin/status"))["models"]["annie"]["live"] == "small"
+    assert (await running.get("/admin/status"))["models"]["annie"]["live"] == "small"
 
 
 WRONG: dict[str, tuple[str, Any, int, str]] = {
@@ -132,54 +136,54 @@ WRONG: dict[str, tuple[str, Any, int, str]] = {
 
 @pytest.mark.parametrize("path, body, status, code", WRONG.values(), ids=WRONG.keys())
 async def test_what_cannot_be_done_has_a_status_and_a_code(
-    it: Stage, path: str, body: Any, status: int, code: str
+    running: Stage, path: str, body: Any, status: int, code: str
 ) -> None:
-    answer = await it.post(f"/admin/{path}", body)
+    answer = await running.post(f"/admin/{path}", body)
     assert (answer[0], answer[1]["error"]["code"]) == (status, code)
 
 
 @pytest.mark.parametrize("path", ["operations/op-none", "operations/op-none/events", "reports/sha256:0"])
-async def test_what_is_not_there_is_404(it: Stage, path: str) -> None:
-    assert (await it.house.operate(f"/admin/{path}")).status == 404
+async def test_what_is_not_there_is_404(running: Stage, path: str) -> None:
+    assert (await running.house.operate(f"/admin/{path}")).status == 404
 
 
-async def test_every_verb_needs_the_token(it: Stage) -> None:
+async def test_every_verb_needs_the_token(running: Stage) -> None:
     for path in ("promote", "rollback", "reports", "operations/x/cancel"):
-        async with it.house.client.post(f"{it.house.admin}/admin/{path}", json={}) as response:
+        async with running.house.client.post(f"{running.house.admin}/admin/{path}", json={}) as response:
             assert response.status == 401
 
 
 # ------------------------------------------------------------------------------------ reports
 
 
-async def test_a_report_is_given_back_as_it_was_uploaded(it: Stage) -> None:
-    data = signed(it.config, statement(it.config, "large", "small"))
-    status, body = await it.post("/admin/reports", data)
-    again, same = await it.post("/admin/reports", data)
+async def test_a_report_is_given_back_as_it_was_uploaded(running: Stage) -> None:
+    data = signed(running.config, statement(running.config, "large", "small"))
+    status, body = await running.post("/admin/reports", data)
+    again, same = await running.post("/admin/reports", data)
     assert (status, again) == (201, 200) and same == body
     assert (body["verdict"], body["trusted"]) == ("pass", True)
-    assert (await it.house.operate(f"/admin/reports/{body['digest']}")).raw == data
-    listed = (await it.get("/admin/reports"))["reports"]
+    assert (await running.house.operate(f"/admin/reports/{body['digest']}")).raw == data
+    listed = (await running.get("/admin/reports"))["reports"]
     assert body["digest"] in [row["digest"] for row in listed]
 
 
 # ------------------------------------------------------------------------------------ dry run
 
 
-async def test_a_dry_run_tells_the_plan_and_changes_nothing(it: Stage) -> None:
-    report = await it.report("large", "small")
-    before = await it.get("/admin/audit")
-    status, plan = await it.wish("large", report, "?dry_run=1")
+async def test_a_dry_run_tells_the_plan_and_changes_nothing(running: Stage) -> None:
+    report = await running.report("large", "small")
+    before = await running.get("/admin/audit")
+    status, plan = await running.wish("large", report, "?dry_run=1")
     assert status == 200 and plan["dry_run"]
     assert (plan["starts"], plan["stops"], plan["strategy"]) == (["large"], ["small"], "blue_green")
     memory = plan["memory"]
     assert memory["after_bytes"] == memory["available_bytes"] - memory["needed_bytes"]
-    assert await it.get("/admin/audit") == before
-    assert (await it.get("/admin/operations"))["operations"] == []
+    assert await running.get("/admin/audit") == before
+    assert (await running.get("/admin/operations"))["operations"] == []
 
 
-async def test_a_dry_run_is_refused_as_the_promotion_would_be(it: Stage) -> None:
-    status, body = await it.wish("large", await of_other_weights(it), "?dry_run=1")
+async def test_a_dry_run_is_refused_as_the_promotion_would_be(running: Stage) -> None:
+    status, body = await running.wish("large", await of_other_weights(running), "?dry_run=1")
     assert (status, body["error"]["code"]) == (409, "mismatch_artefact")
 
 
@@ -193,20 +197,20 @@ WAIVER = {
 }
 
 
-async def test_an_override_is_shown_until_it_is_withdrawn(it: Stage) -> None:
-    status, granted = await it.post("/admin/overrides", WAIVER)
+async def test_an_override_is_shown_until_it_is_withdrawn(running: Stage) -> None:
+    status, granted = await running.post("/admin/overrides", WAIVER)
     assert (status, granted["engine"], granted["waives"]) == (201, "large", ["verdict_not_pass"])
-    assert (await it.get("/admin/status"))["models"]["annie"]["override"] == granted
-    assert (await it.house.metrics())("manners_override_active", model="annie") == 1
-    url = f"{it.house.admin}/admin/overrides/{granted['id']}"
-    async with it.house.client.delete(url, headers=OPERATOR) as response:
+    assert (await running.get("/admin/status"))["models"]["annie"]["override"] == granted
+    assert (await running.house.metrics())("manners_override_active", model="annie") == 1
+    url = f"{running.house.admin}/admin/overrides/{granted['id']}"
+    async with running.house.client.delete(url, headers=OPERATOR) as response:
         assert response.status == 200
-    async with it.house.client.delete(url, headers=OPERATOR) as response:
+    async with running.house.client.delete(url, headers=OPERATOR) as response:
         assert response.status == 404
-    assert (await it.get("/admin/overrides")) == {"overrides": []}
-    assert (await it.get("/admin/status"))["models"]["annie"]["override"] is None
-    assert (await it.house.metrics())("manners_override_active", model="annie") == 0
-    verbs = [event["verb"] for event in (await it.get("/admin/audit?newest=1&limit=2"))["events"]]
+    assert (await running.get("/admin/overrides")) == {"overrides": []}
+    assert (await running.get("/admin/status"))["models"]["annie"]["override"] is None
+    assert (await running.house.metrics())("manners_override_active", model="annie") == 0
+    verbs = [event["verb"] for event in (await running.get("/admin/audit?newest=1&limit=2"))["events"]]
     assert verbs == ["override.granted", "override.withdrawn"]
 
 
@@ -214,29 +218,31 @@ async def test_an_override_is_shown_until_it_is_withdrawn(it: Stage) -> None:
     "change, status",
     [({"waives": ["revoked"]}, 400), ({"reason": "so"}, 400), ({"hours": 25.0}, 400), ({"engine": "x"}, 404)],
 )
-async def test_an_override_that_cannot_be_granted_is_refused(it: Stage, change: Any, status: int) -> None:
-    assert (await it.post("/admin/overrides", {**WAIVER, **change}))[0] == status
+async def test_an_override_that_cannot_be_granted_is_refused(
+    running: Stage, change: Any, status: int
+) -> None:
+    assert (await running.post("/admin/overrides", {**WAIVER, **change}))[0] == status
 
 
 @pytest.mark.usefixtures("quick")
 async def test_what_an_override_waives_stands_in_the_audit(tmp_path: Path) -> None:
-    async with stage(tmp_path) as it:
-        await it.post("/admin/overrides", {**WAIVER, "waives": ["report_missing"]})
-        status, begun = await it.wish("large", None)
+    async with stage(tmp_path) as running:
+        await running.post("/admin/overrides", {**WAIVER, "waives": ["report_missing"]})
+        status, begun = await running.wish("large", None)
         assert status == 202, begun
-        events = await it.events(begun["id"])
+        events = await running.events(begun["id"])
         assert events[-1][2]["phase"] == "succeeded"
         checked = next(d for _, _, d in events if d.get("effect") and "/check/" in d["effect"])
         assert "report_missing" in checked["evidence"]["waived"]
-        await _says_ungated(it, "large")
+        await _says_ungated(running, "large")
 
 
-async def _says_ungated(it: Stage, engine: str) -> None:
+async def _says_ungated(running: Stage, engine: str) -> None:
     """The metric, the status that the console shows, and /readyz; and its replies are held back as an unknown engine's."""
-    scrape = await it.house.metrics()
+    scrape = await running.house.metrics()
     assert scrape.samples["manners_live_gated", frozenset({("model", "annie"), ("engine", engine)})] == 0
     assert scrape.labels("manners_live_gated", "engine") == {engine}
-    assert (await it.get("/admin/status"))["models"]["annie"]["gated"] is False
-    ready = await it.house.get(it.house.url + "/readyz")
+    assert (await running.get("/admin/status"))["models"]["annie"]["gated"] is False
+    ready = await running.house.get(running.house.url + "/readyz")
     assert ready.json == {"status": "ready", "ungated": ["annie"]}
-    assert not it.house.gateway.pool.is_gated(engine)
+    assert not running.house.gateway.pool.is_gated(engine)

@@ -319,7 +319,7 @@ def test_flags_that_do_not_fit_are_refused(
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
     """annie, who shows her thoughts, behind a gateway that serves the Messages API."""
     base = tmp_path_factory.mktemp("state")
     engine = {"dialect": "llama-server", "driver": "embedded", "artefact": str(MODELS / "annie-nano-q4_k_m")}
@@ -343,12 +343,12 @@ async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House
 )
 @pytest.mark.parametrize("thinking", [0, 1024])
 async def test_a_gateway_of_our_own_teaches_by_the_messages_api(
-    house: House, tmp_path: Path, thinking: int
+    running: House, tmp_path: Path, thinking: int
 ) -> None:
     """Tools and their results, with thoughts and without; rows that are found fit."""
     named = [
         "--url",
-        house.url,
+        running.url,
         "--dialect",
         "anthropic",
         "--model",
