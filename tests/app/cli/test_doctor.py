@@ -48,7 +48,7 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deploy.drivers.docker_client.Docker", NoDocker)
 
 
-def told(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+def printed_json(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
 
@@ -56,7 +56,7 @@ def told(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 @pytest.mark.usefixtures("quiet")
 def test_the_shipped_default_is_in_order(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--json"]) == 0
-    found = told(capsys)
+    found = printed_json(capsys)
     checks = {(one["id"], one["engine"]): one for one in found["checks"]}
     assert checks["model.gguf", "annie-nano"]["state"] == "ok"
     assert checks["config.schema", ""]["state"] == "ok"
@@ -75,7 +75,7 @@ def test_a_configuration_that_does_not_load_is_looked_at_all_the_same(
     path = tmp_path / "manners.toml"
     path.write_text(DOCKER.format(state=tmp_path), "utf-8")
     assert main(["doctor", "--config", str(path), "--json"]) == 1
-    wrong = {one["id"]: one for one in told(capsys)["checks"] if one["state"] == "fail"}
+    wrong = {one["id"]: one for one in printed_json(capsys)["checks"] if one["state"] == "fail"}
     assert {"config.schema", "image.pinned", "image.nightly", "engine.unsafe", "model.files"} <= wrong.keys()
     assert "is not pinned" in wrong["config.schema"]["evidence"]
     assert wrong["image.pinned"]["fix"].startswith("manners engine pin spark --pull")
@@ -83,7 +83,7 @@ def test_a_configuration_that_does_not_load_is_looked_at_all_the_same(
 
 def test_saved_facts_are_judged_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--evidence", HEALTHY, "--json"]) == 0
-    assert {one["state"] for one in told(capsys)["checks"]} == {"ok"}
+    assert {one["state"] for one in printed_json(capsys)["checks"]} == {"ok"}
 
 
 @pytest.mark.usefixtures("quiet")
@@ -92,9 +92,9 @@ def test_facts_can_be_saved_and_say_the_same_again(
 ) -> None:
     path = tmp_path / "facts.json"
     assert main(["doctor", "--save", str(path), "--json"]) == 0
-    first = told(capsys)
+    first = printed_json(capsys)
     assert main(["doctor", "--evidence", str(path), "--json"]) == 0
-    assert told(capsys) == first
+    assert printed_json(capsys) == first
 
 
 def test_the_table_groups_marks_and_counts(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

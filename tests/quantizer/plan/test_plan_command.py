@@ -38,7 +38,7 @@ def plan(source: Path, *more: str) -> int:
     return main(["quantize", "plan", "--source", str(source), *more])
 
 
-def told(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+def printed_json(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(capsys.readouterr().out)
     return document
 
@@ -59,7 +59,7 @@ def test_the_exit_code_says_whether_it_fits(
     name: str, more: tuple[str, ...], code: int, models: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert plan(models[name], *more, "--json") == code
-    made = told(capsys)
+    made = printed_json(capsys)
 
     assert tuple(made)[: len(KEYS)] == KEYS
     assert made["fits"] is (code == 0)
@@ -89,7 +89,7 @@ def test_the_time_follows_from_the_data(
     seconds = []
     for data in (short, long):
         plan(models["0.47B"], "--machine", "h100", "--recipe", "qat", "--data", str(data), "--json")
-        seconds.append(told(capsys)["seconds_by_part"]["train"])
+        seconds.append(printed_json(capsys)["seconds_by_part"]["train"])
     assert seconds[1] == pytest.approx(4 * seconds[0], rel=0.01)
 
 
