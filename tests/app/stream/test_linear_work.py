@@ -368,11 +368,33 @@ def test_what_goes_out_is_written_once(counted: Counted, target: Target) -> None
 @pytest.mark.slow  # every step of the whole core is counted: 2 s a target
 @pytest.mark.parametrize("target", PIPELINES, ids=lambda target: target.name)
 def test_the_whole_core_does_linear_work(counted: Counted, target: Target) -> None:
+    """One character at a time; in the quick run a longer text is fed in as many pieces as the others.
+
+    What is read again is then read again as often, and is longer: quadratic work grows no less.
+    """
+    cut = scaled(target.least // SMALL, 1)
     assert not {
         unit: figures
         for unit in [*'=<>\n `{}"a[\\', *WORDS]
-        if (figures := grows(counted, target.make, until_the_end(target.prefix, unit, 1), target.least))
+        if (figures := grows(counted, target.make, until_the_end(target.prefix, unit, cut), target.least))
     }
+
+
+def test_a_look_back_in_pieces_is_found_as_well() -> None:
+    """By what each target of the whole core is fed: a reader that looks at all it was given again."""
+
+    def rereader(counted: Counted) -> Feed:
+        said: list[str] = []
+
+        def feed(text: str) -> None:
+            said.append(text)
+            counted.counter.steps += 100 + sum(map(len, said))
+
+        return feed
+
+    for least in {target.least for target in PIPELINES}:
+        text = until_the_end("", "a", scaled(least // SMALL, 1))
+        assert grows(Counted(), rereader, text, least)
 
 
 LONG = 1200
@@ -579,9 +601,11 @@ def patterns() -> Iterator[tuple[str, str, re.Pattern[Any]]]:
         ):
             continue
         for variable, value in vars(import_module(name)).items():
-            methods = re.findall(rf"\b{variable}\.(match|fullmatch|search|sub)\(", source)
-            for found in _patterns_in(value, 3) if f"{variable}" in source else ():
-                yield from ((f"{name}.{variable}", method, found) for method in sorted({*methods}) or ["sub"])
+            if variable in source and (kept := [*_patterns_in(value, 3)]):
+                methods = {*re.findall(rf"\b{variable}\.(match|fullmatch|search|sub)\(", source)}
+                yield from (
+                    (f"{name}.{variable}", how, it) for it in kept for how in sorted(methods) or ["sub"]
+                )
 
 
 def _patterns_in(value: Any, depth: int) -> Iterator[re.Pattern[Any]]:
