@@ -19,7 +19,7 @@ from app.stream.events import Dropped, Segment
 from app.stream.hermes import MAX_CALL_CHARS, HermesCall, NotACall
 from app.stream.jsonscan import JSONScanner, NotJSON
 from app.stream.schema import CallRules, Tools
-from app.stream.tags import CALL_ENDERS, beginning, call_scanner
+from app.stream.tags import CALL_ENDERS, beginning, call_scanner, family_of
 from app.stream.xmlcall import XMLCall
 
 CUT = ("length", "")
@@ -31,7 +31,7 @@ RESCUED_INDEX = 1 << 16
 LONGEST_NAME = 128
 """Characters between `<function=` and the end of the name; more is prose."""
 LONGEST_WORDS = 512
-"""Characters of words directly behind an opening tag before a closing one shows that they are a call's body; more is prose."""
+"""Characters of words behind an opening tag before a closing one shows that they are a call's body; more is prose."""
 
 LONGEST_TRAILER = 256
 """Characters behind a whole call that are held until its closing tag comes. Without one they are
@@ -127,29 +127,43 @@ def _word_in_body(text: str, apart: bool, tools: Tools) -> Body | None:
     return "broken" if arguments[1] else None
 
 
+def key_of(tag: re.Match[str]) -> str:
+    """What a wrapper's tag has in common with its end, and with no element of XML."""
+    return f"<{family_of(tag)}"
+
+
 class CallBlock:
     """`feed` it the text behind an opening tag until it is `done`; what it gives back is not its own.
 
     literal: the opening tag, when it was prose: then it is text, and so is all that was given back.
-    index: of the last call. fenced: the block stands in a code fence, where no call is made.
+    index: of the last call. fenced: the block stands in a code fence, where no call is made. of_line: the tag begins its line.
     """
 
     plain = 0
     is_json = False
 
     def __init__(
-        self, choice: int, rules: CallRules, tag: re.Match[str], before: str, fenced: bool, index: int
+        self,
+        choice: int,
+        rules: CallRules,
+        tag: re.Match[str],
+        before: str,
+        fenced: bool,
+        index: int,
+        of_line: bool = False,
     ) -> None:
         self.done = False
         self.literal = ""
         self.index = index
         self._choice = choice
         self._rules = rules
+        self._match = tag
         self._tag = tag[0]
         self._role = tag.lastgroup
         self._before = before  # the character before the tag
         self._wrapped = self._role not in ("function", "parameter")
         self._fenced = fenced
+        self._of_line = of_line
         self._state: Callable[[str, list[Segment]], str]
         self._state = self._before_body if self._wrapped else self._in_header
         self._held = ""
@@ -189,6 +203,16 @@ class CallBlock:
         return ""
 
     @property
+    def is_wrapper(self) -> bool:
+        """Whether its tag is a whole call's, and no part's."""
+        return self._wrapped
+
+    @property
+    def key(self) -> str:
+        """Its tag's (`key_of`)."""
+        return key_of(self._match)
+
+    @property
     def _has_begun(self) -> bool:
         """Whether a reply that ends before the body says that a call was meant: a tag at its very end is only mentioned.
 
@@ -222,10 +246,13 @@ class CallBlock:
                 self._state = self._in_words
                 return body
             kind = "broken"
+        if kind == "prose" and self._apart and self._of_line and self._wrapped:
+            self._state = self._in_words
+            return body
         return self._enter(kind, body, out)
 
     def _in_words(self, text: str, out: list[Segment]) -> str:
-        """Words directly behind the tag: no valid call if a closing tag comes soon, else prose."""
+        """Words directly behind the tag, or behind one that begins its line: no valid call if a closing tag comes soon, else prose."""
         tag, at = CALL_SCANNER.scan(text)
         if at > LONGEST_WORDS or (tag is not None and tag.lastgroup not in CALL_ENDERS):
             return self._prose(text)

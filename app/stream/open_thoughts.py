@@ -25,6 +25,11 @@ class OpenThoughts:
     def __bool__(self) -> bool:
         return bool(self._runs)
 
+    @property
+    def innermost(self) -> str:
+        """The family of the thought that is open and in which none is; "" for none."""
+        return self._runs[-1][0] if self._runs else ""
+
     def open(self, family: str) -> None:
         """An opening tag of this family."""
         innermost, count = self._runs[-1] if self._runs else (_ENDLESS, 0)

@@ -21,7 +21,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.stream.bare_calls import BRACKET, BareCall
-from app.stream.calls import CUT, RESCUED_INDEX, CallBlock
+from app.stream.calls import CUT, RESCUED_INDEX, CallBlock, key_of
+from app.stream.element_calls import MAY_BEGIN, ElementCall, may_be_call
 from app.stream.events import (
     CallArguments,
     CallStart,
@@ -38,6 +39,7 @@ from app.stream.events import (
 from app.stream.fences import CALL_FENCE, CallFence, Fences
 from app.stream.jsonscan import NotJSON
 from app.stream.loose_calls import Brackets
+from app.stream.lost_headers import CALL, HARMONY, OF_TEXT, is_meant
 from app.stream.named_calls import MAY_CALL, NamedCall
 from app.stream.open_thoughts import ANY, OpenThoughts
 from app.stream.react_calls import ACTION, ReActCall
@@ -45,7 +47,9 @@ from app.stream.schema import CallRules
 from app.stream.tags import ALL_CALL_FAMILIES, CALL_ENDERS, CALL_OPENERS, TagSet, family_of, tag_set
 from app.stream.thought_calls import ThoughtCall, begin_of_call
 
-_CLOSERS = ("close", "end", "final", "answer_end")
+_CLOSERS = ("close", "end", "final", "answer_end", "element_end")
+_ELEMENTS = ("element", "element_end")
+"""Tags that mean something in a thought of their family alone."""
 _OPENERS = ("open", "start", "answer")
 
 _BEHIND_CALL = " \t\r\n\f\v},;"
@@ -93,7 +97,7 @@ class Segmenter:
     _suspect: list[str] | None = None  # the thought since something like a call in it
     _thought_call: ThoughtCall | None = None  # the call in the thought that is not over
     _doubt: _Doubt | None = None
-    _block: CallBlock | BareCall | CallFence | ReActCall | None = None
+    _block: CallBlock | BareCall | CallFence | ReActCall | ElementCall | None = None
     _index = RESCUED_INDEX - 1
     _said = False
     _final_seen = False
@@ -169,6 +173,8 @@ class Segmenter:
         if self._rules is not None:
             if "`" in text or "~" in text or "\n" in text:
                 return False
+            if self._looks_for_names and "<" in text and self._tool_element(text, len(text)) < len(text):
+                return False
             if (
                 self._looks_for_json
                 and (self._other or "{" in text or "[" in text)
@@ -177,6 +183,8 @@ class Segmenter:
                 return False
             if self._line_is_blank:
                 if self._looks_for_names and self._tool_name(text, len(text)) < len(text):
+                    return False
+                if not self._rules.json and OF_TEXT.match(text):
                     return False
                 self._line_is_blank = text.isspace()
             if self._fences.line_may_open:
@@ -334,6 +342,8 @@ class Segmenter:
             self._retract(out)
         elif not self._field and role in _OPENERS:
             self._open_thought(match, out)
+        elif not self._field and role in _ELEMENTS:
+            self._say(match[0], out)
 
     def _interrupt(self) -> list[Segment]:
         """Something that is no text: what is held goes before it."""
@@ -356,7 +366,12 @@ class Segmenter:
         if not held:
             return
         match = self._tags.match(held)
-        if match is None or match.end() != len(held) or match.lastgroup in CALL_OPENERS:
+        if (
+            match is None
+            or match.end() != len(held)
+            or match.lastgroup in CALL_OPENERS
+            or match.lastgroup in _ELEMENTS
+        ):
             self._say(held, out)
         else:
             self._tag(match, out)
@@ -364,7 +379,12 @@ class Segmenter:
     def _end_half_tag(self, *, cut: bool, out: list[Segment]) -> None:
         """The text ends in the middle of a tag: that is no speech. A closing tag does its work without its end."""
         held = self._held
-        if not held or (self._last in _QUOTES and self._last) or not self._tags.is_half(held, cut):
+        if not held or (self._last in _QUOTES and self._last):
+            return
+        if not self._tags.is_half(held, cut):
+            if self._rules is not None and not self._rules.json and is_meant(held):
+                self._held = ""
+                out.append(Dropped(""))
             return
         self._held = ""
         match = self._tags.match(held + ">")
@@ -384,6 +404,10 @@ class Segmenter:
         line = self._tool_name(text, cut) if self._looks_for_names else cut
         if self._looks_for_fences and ("`" in text or "~" in text):
             line = self._call_fence(text, line)
+        if self._rules is not None and not self._rules.json:
+            line = self._lost_header(text, line)
+        if self._looks_for_names and "<" in text:
+            line = self._tool_element(text, line)
         bracket = self._bracket(text, line) if self._looks_for_json else line
         read = bracket if bracket < cut else cut if match is None else match.end()
         self._plain_json = max(self._plain_json - read, 0)
@@ -397,7 +421,7 @@ class Segmenter:
             return ""
         if match.lastgroup in CALL_OPENERS or match.lastgroup in CALL_ENDERS:
             self._call_tag(match, before, out)
-        elif self._is_code(match, before):
+        elif match.lastgroup in _ELEMENTS or self._is_code(match, before):
             self._say(match[0], out)
         else:
             self._tag(match, out)
@@ -463,6 +487,30 @@ class Segmenter:
                 return at
         return cut
 
+    def _lost_header(self, text: str, cut: int) -> int:
+        """Where a line begins with a header that lost its opening token, or with what may become one; `cut` if none does."""
+        for found in OF_TEXT.finditer(text):
+            at = found.start("head")
+            if at > cut:
+                break
+            is_known = found[HARMONY] is None or HARMONY in self._tag_set.families
+            if found[CALL] is not None:  # the token behind it is looked for, too
+                is_known = self._tags.match(text, found.end()) is not None
+            if is_known and at >= self._plain_json and self._begins_line(text, at):
+                return at
+        return cut
+
+    def _tool_element(self, text: str, cut: int) -> int:
+        """Where an element of XML begins that has a tool's name, or may get one; `cut` if none does."""
+        assert self._rules is not None
+        for found in MAY_BEGIN.finditer(text, self._plain_json, cut):
+            at = found.start()
+            before = text[at - 1] if at else self._last
+            is_quoted = before != "" and before in _QUOTES
+            if not is_quoted and may_be_call(found["name"], found.end() < len(text), self._rules):
+                return at
+        return cut
+
     def _call_fence(self, text: str, cut: int) -> int:
         """Where a line begins with a code fence of calls, or with what may become one; `cut` if none does."""
         for found in CALL_FENCE.finditer(text, 0, cut):
@@ -503,6 +551,18 @@ class Segmenter:
         elif self._fences.inside:
             self._say(text[0], out)
             return text[1:]
+        elif of_line and not self._lost_header(text, len(text)) and (header := OF_TEXT.match(text)):
+            if header["part"] is not None:
+                self._held = text
+                return ""
+            if header[HARMONY] is not None:
+                self._start_thought(HARMONY, out)
+            else:
+                out.append(Dropped(""))
+            return text[header.end() :]
+        elif text[0] == "<":
+            self._block = ElementCall(self._rules, self._index, self._line_is_blank)
+            self._state = Segmenter._in_block
         elif of_line and text[0] in "`~":
             self._block = CallFence(self._index)
             self._state = Segmenter._in_block
@@ -524,7 +584,7 @@ class Segmenter:
         assert self._rules is not None
         ends = match.lastgroup if match.lastgroup in CALL_ENDERS else None
         is_example = self._fences.inside and (ends or not self._rules.tools)
-        if is_example or (ends and self._ends_element(ends)):
+        if is_example or (ends and self._ends_element(ends, match)):
             self._say(match[0], out)
         elif match.lastgroup in CALL_OPENERS:
             self._open_block(match, before)
@@ -532,9 +592,9 @@ class Segmenter:
             out.append(Dropped(""))
             self._last = ">"
 
-    def _ends_element(self, role: str) -> bool:
-        """Whether this end tag belongs to an element of XML that is an answer: its opening tag was no call's."""
-        name = role.removesuffix("_end")
+    def _ends_element(self, role: str, tag: re.Match[str]) -> bool:
+        """Whether this end tag belongs to an element of XML that is an answer, or to a tag that was said: half of a pair is never heard."""
+        name = role.removesuffix("_end") if role != "call_end" else key_of(tag)
         is_open = self._elements.get(name, 0) > 0
         if is_open:
             self._elements[name] -= 1
@@ -551,8 +611,11 @@ class Segmenter:
         self._last = ">"
 
     def _open_thought(self, tag: re.Match[str], out: list[Segment]) -> None:
+        self._start_thought(family_of(tag), out)
+
+    def _start_thought(self, family: str, out: list[Segment]) -> None:
         out.append(ThoughtStart())
-        self._open.open(family_of(tag))
+        self._open.open(family)
         self._fences_of_thought = Fences()
         self._state = Segmenter._in_thought
         self._plain_json = 0
@@ -610,6 +673,11 @@ class Segmenter:
                 self._suspect = [match[0]]
         elif role == "open" or role == "answer" or (role == "start" and not self._open):
             self._open.open(family_of(match))
+        elif role in _ELEMENTS:
+            if role == "element" and self._open.innermost == family_of(match):
+                self._open.open(self._open.innermost)
+            if self._suspect is None:
+                self._ponder(match[0], out)
         return text[match.end() :]
 
     def _close_tag(self, tag: re.Match[str], out: list[Segment]) -> bool:
@@ -617,6 +685,8 @@ class Segmenter:
         is_final, family = tag.lastgroup == "final", family_of(tag)
         of_field = self._field and not self._open
         if of_field and tag.lastgroup == "answer_end":
+            return False
+        if tag.lastgroup == "element_end" and self._open.innermost != family:
             return False
         if not of_field and not (self._open.close_all(family) if is_final else self._open.close(family)):
             return False
@@ -779,7 +849,8 @@ class Segmenter:
     def _open_block(self, match: re.Match[str], before: str) -> None:
         assert self._rules is not None
         inside = self._fences.inside
-        self._block = CallBlock(self._choice, self._rules, match, before, inside, self._index)
+        of_line = self._line_is_blank
+        self._block = CallBlock(self._choice, self._rules, match, before, inside, self._index, of_line)
         self._state = Segmenter._in_block
         self._plain_json = 0
 
@@ -799,7 +870,9 @@ class Segmenter:
         if self._block is not None:
             self._close_block(reason, out)
 
-    def _leave_block(self, block: CallBlock | BareCall | CallFence | ReActCall, out: list[Segment]) -> None:
+    def _leave_block(
+        self, block: CallBlock | BareCall | CallFence | ReActCall | ElementCall, out: list[Segment]
+    ) -> None:
         self._block, self._state = None, Segmenter._in_speech
         self._index = block.index
         if block.plain:
@@ -809,8 +882,12 @@ class Segmenter:
         self._last = ""
         if block.literal:
             self._say(block.literal, out)
+            if type(block) is CallBlock and block.is_wrapper:
+                self._elements[block.key] = self._elements.get(block.key, 0) + 1
         else:
             self._strip, self._swallow = False, True
+            if type(block) is CallBlock:
+                self._elements.pop(block.key, None)
             self._begin_line()
 
 

@@ -16,13 +16,14 @@ from typing import Literal
 from msgspec import Struct
 
 Role = Literal[
-    "open", "close", "start", "final", "end", "empty", "answer", "answer_end",
+    "open", "close", "start", "final", "end", "empty", "answer", "answer_end", "element", "element_end",
     "call", "calls", "token", "function", "parameter", "call_end", "function_end", "parameter_end",
 ]  # fmt: skip
 """What a tag does. `open`/`close`: a thought begins or ends; they nest by family (`app.stream.open_thoughts`). `start`: a header or channel
 that is no speech begins; it does not nest. `final`: what follows is for the user, whatever came before.
 `end`: ends a thought, and means nothing in speech. `empty`: an empty thought in one tag. `answer`: what a tool answered
-begins, which is a thought; `answer_end` ends that alone, and means nothing elsewhere.
+begins, which is a thought; `answer_end` ends that alone, and means nothing elsewhere. `element`, `element_end`: an element of HTML of the
+name of one that is a thought by its attribute. In such a thought they nest; everywhere else they are text.
 `call`: the wrapper of a tool call begins. `calls`: the same, and it may hold an array of them. `token`: a
 special token behind which calls stand, and which nothing closes. `function`, `parameter`: a part of a call
 in XML begins; its name follows, but for a parameter whose tag ends with its bracket. `call_end`, `function_end`, `parameter_end`: one of these ends."""
@@ -32,7 +33,7 @@ CALL_ENDERS: frozenset[str | None] = frozenset({"call_end", "function_end", "par
 
 
 class Family(Struct, frozen=True):
-    """The tags of one kind of model, by role. `*` stands for up to 80 characters without `<` and `|`."""
+    """The tags of one kind of model, by role. In special tokens `*` stands for up to 80 characters without `<` and `|`, and a space for up to two of white space."""
 
     opens: tuple[str, ...] = ()
     closes: tuple[str, ...] = ()
@@ -41,6 +42,8 @@ class Family(Struct, frozen=True):
     ends: tuple[str, ...] = ()
     answers: tuple[str, ...] = ()
     answer_ends: tuple[str, ...] = ()
+    elements: tuple[str, ...] = ()
+    element_ends: tuple[str, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -130,6 +133,16 @@ FAMILIES: dict[str, Family] = {
         opens=("<ifm|think>", "<ifm|think_fast>", "<ifm|think_faster>"),
         closes=("</ifm|think>", "</ifm|think_fast>", "</ifm|think_faster>"),
     ),
+    "details": Family(  # Open WebUI's form, which models learn from conversations that were kept
+        opens=('<details type="reasoning">', '<details type="tool_calls">'),
+        elements=("<details>",),
+        element_ends=("</details>",),
+    ),
+    "chatml": Family(  # s1 and others: a role of its own for the thought
+        starts=("<|im_start|> think", "<|im_start|> thought", "<|im_start|> reason", "<|im_start|> analysis"),
+        finals=("<|im_start|> answer",),
+        ends=("<|im_end|>", "<|im_start|> assistant"),
+    ),
     "mistral": Family(opens=("[THINK]",), closes=("[/THINK]",)),  # Magistral
     "thinking_brackets": Family(opens=("[THINKING]",), closes=("[/THINKING]",)),
     "think_token": Family(
@@ -169,7 +182,12 @@ FAMILIES: dict[str, Family] = {
         ends=("<|END_RESPONSE|>",),
     ),
     "harmony": Family(  # gpt-oss: everything but the channel `final` is kept from the user
-        starts=("<|start|>", "<|channel|>*<|message|>", "<|channel|>*<|constrain|>*<|message|>"),
+        starts=(
+            "<|start|>",
+            "<|channel|>*<|message|>",
+            "<|channel|>*<|constrain|>*<|message|>",
+            "<|constrain|>*<|message|>",
+        ),
         finals=(
             "<|channel|>final*<|message|>",
             "<|channel|>final*<|constrain|>*<|message|>",
@@ -269,6 +287,7 @@ CALL_FAMILIES: dict[str, CallFamily] = {
     "granite": CallFamily(calls=("<|tool_call|>",), call_end=("<|/tool_call|>",)),  # and Phi-4
     "kimi": CallFamily(  # Kimi K2
         calls=("<|tool_calls_section_begin|>", "<|tool_call_section_begin|>", "<|tool_call_begin|>"),
+        parameter=("<|tool_call_argument_begin|>",),
         call_end=("<|tool_calls_section_end|>", "<|tool_call_section_end|>", "<|tool_call_end|>"),
     ),
     "kimi_k3": CallFamily(
@@ -289,7 +308,7 @@ CALL_FAMILIES: dict[str, CallFamily] = {
             "<\uff5cDSML\uff5ctool_calls>",
             "<\uff5cDSML\uff5cinvoke>",
         ),
-        parameter=("<\uff5cDSML\uff5cparameter>",),
+        parameter=("<\uff5cDSML\uff5cparameter>", "<\uff5ctool\u2581sep\uff5c>"),
         parameter_end=("</\uff5cDSML\uff5cparameter>",),
         call_end=(
             "<\uff5ctool\u2581calls\u2581end\uff5c>",
@@ -327,7 +346,7 @@ none of them. Sources: the chat templates and vLLM's tool parsers for these mode
 
 ALL_CALL_FAMILIES = tuple(CALL_FAMILIES)
 
-LONGEST = 256
+LONGEST = 320
 """Characters of the longest tag, with every tolerated space: more is never held for one."""
 
 _INVISIBLE = "\x00-\x08\x0e-\x1b\x7f\xad\u034f\u061c\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff"
@@ -335,14 +354,19 @@ _TOKENS = ("<|", "<\uff5c", "&", "\uff1c")
 _INNER = 2
 """Brackets that may follow the first one in a row of special tokens; in any other tag there is none."""
 _SPACE = rf"[\s{_INVISIBLE}]{{0,4}}"
+_SPACE_INSIDE = rf"[\s{_INVISIBLE}]{{0,64}}"
+"""Before a tag's last bracket."""
 _UNSEEN = rf"[{_INVISIBLE}]{{0,2}}"
 """Invisible characters between the letters of a name."""
 _DASHES, _BLOCKS = "[_-]", "[\u2581_ ]"
 _SLASH = r"[/\uff0f]"
 _BAR = "[|\uff5c]"
 """The bar of a special token: DeepSeek's is wide, and engines and other models write either."""
-_WILD = r"[^<|\uff5c]{0,80}"
-_ATTRIBUTES = (r"\s{1,4}", r"[\w:.-]{1,16}", r"\s{0,2}", "=", r"[^<>\uff1e&]{0,128}")
+_IN_TOKEN = {"*": r"[^<|\uff5c]{0,80}", " ": r"\s{0,2}"}
+_ATTRIBUTES = (r"\s{1,64}", r"[\w:.-]{1,16}", r"\s{0,2}", "=", r"[^<>\uff1e&]{0,128}")
+_OTHERS = r"[^<>\uff1e&]{0,64}"
+"""Attributes around the one that makes a thought of an element."""
+_WITH_ATTRIBUTE = re.compile(r'<(\w+) (\w+)="(\w+)">')
 _TOKEN = re.compile(r"<\|")
 _MEANT = 2
 """Characters behind its bracket that make a half tag out of what ends a reply; `a <b` has one."""
@@ -380,15 +404,25 @@ def _bracket(char: str) -> str:
 def _atoms(tag: str) -> Iterator[_Atoms]:
     """The written forms of a tag. Special tokens (`<|…|>`) have one; the others tolerate spaces."""
     if _TOKEN.match(tag):
-        yield tuple(_WILD if c == "*" else _bracket(c) for c in tag)
+        yield tuple(_IN_TOKEN.get(c) or _bracket(c) for c in tag)
+        return
+    if found := _WITH_ATTRIBUTE.match(tag):
+        yield _with_attribute(*found.groups())
         return
     first, body, last = tag[0], tag[1:-1], tag[-1]
     slash = (_SLASH, _SPACE) if body.startswith("/") else ()
     name = _name(body.lstrip("/"))
     head = (_bracket(first), _SPACE, *slash, *name)
-    yield (*head, _SPACE, _bracket(last))
+    yield (*head, _SPACE_INSIDE, _bracket(last))
     if first == "<" and last == ">" and not slash:
         yield (*head, *_ATTRIBUTES, _MORE)
+
+
+def _with_attribute(name: str, key: str, value: str) -> _Atoms:
+    """An element with this attribute, in either quotes or none, and others around it in any order."""
+    begin, end = f"(?<=[\\s\"'/]){key[0]}", f"{value[-1]}(?![\\w-])"
+    said = (begin, *key[1:], r"\s{0,2}", "=", r"\s{0,2}", "[\"']{0,1}", *value[:-1], end)
+    return (_LESS, _SPACE, *_name(name), r"\s{1,4}", _OTHERS, *said, _OTHERS, _MORE)
 
 
 def _name(name: str) -> _Atoms:
@@ -399,6 +433,12 @@ def _name(name: str) -> _Atoms:
 def _empty(tag: str) -> _Atoms:
     """`<think/>`: the opening tag of an XML-like family, closed in itself."""
     return (_LESS, _SPACE, *_name(tag[1:-1]), _SPACE, _SLASH, _SPACE, _MORE)
+
+
+def _element(tag: str) -> _Atoms:
+    """An opening tag of HTML, whatever its attributes are."""
+    *name, last = _name(tag[1:-1])
+    return (_LESS, _SPACE, *name, rf"{last}(?![\w:-])", r"[^<>\uff1e&]{0,128}", _MORE)
 
 
 def beginning(*tags: Sequence[str]) -> str:
@@ -569,7 +609,7 @@ class Scanner:
 
 
 _ORDER: tuple[Role, ...] = (
-    "open", "close", "empty", "final", "start", "end", "answer", "answer_end",
+    "open", "close", "empty", "final", "start", "end", "answer", "answer_end", "element", "element_end",
     "call", "calls", "token", "function", "parameter", "call_end", "function_end", "parameter_end",
 )  # fmt: skip
 """Roles in the order in which they are tried: `final` is the more exact of two channel headers."""
@@ -595,7 +635,11 @@ def _thoughts(families: tuple[str, ...]) -> _Tags:
             "open": _written({name: f.opens for name, f in chosen.items()}),
             "close": _written({name: f.closes for name, f in chosen.items()}),
             "empty": {
-                name: [_empty(tag) for tag in (*f.opens, *f.answers) if tag.endswith(">") and "|" not in tag]
+                name: [
+                    _empty(tag)
+                    for tag in (*f.opens, *f.answers)
+                    if tag.endswith(">") and "|" not in tag and " " not in tag
+                ]
                 for name, f in chosen.items()
             },
             "final": _written({name: f.finals for name, f in chosen.items()}),
@@ -603,6 +647,8 @@ def _thoughts(families: tuple[str, ...]) -> _Tags:
             "end": _written({name: f.ends for name, f in chosen.items()}),
             "answer": _written({name: f.answers for name, f in chosen.items()}),
             "answer_end": _written({name: f.answer_ends for name, f in chosen.items()}),
+            "element": {name: [_element(tag) for tag in f.elements] for name, f in chosen.items()},
+            "element_end": _written({name: f.element_ends for name, f in chosen.items()}),
         }
     )
 

@@ -27,6 +27,7 @@ _TURN: Final = "start_of_turn|end_of_turn|eos|bos|pad|unk|answer|final|start|end
 _TAGS: Final = re.compile(
     rf"""
       (?:<|&lt;)\s?/?\s?(?:{_THOUGHT}|{_CALL})\b[^<>\n]{{0,40}}(?:>|&gt;)?  # <think>, </thinking>, <tool_call
+    | <details\b[^<>\n]{{0,80}}\btype\s?=\s?["']?(?:reasoning|tool_calls)\b   # Open WebUI's
     | </?(?:{_TURN})>
     | </?(?:function|parameter)(?:=[^<>\n]{{0,64}}>?|>)                      # Qwen's XML calls
     | <\|[^|<>\n]{{1,40}}\|?>                                                # <|im_end|>, <|channel|>, <|channel>

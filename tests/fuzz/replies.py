@@ -109,6 +109,15 @@ FAMILIES: tuple[tuple[str, str], ...] = (
 )
 """Opening and closing tags of thoughts as models write them; a closing one alone makes a thought of what stands before it.
 Sources: issue 13, part 4, and the models' templates."""
+WHOLE = (
+    *FAMILIES,
+    ('<details type="reasoning" done="true">\n', "</details>"),
+    ("<details open type='reasoning'>", "</ details >"),
+    ("<|im_start|>think\n", "<|im_end|>"),
+    ("<|im_start|>thinking", "<|im_start|>answer"),
+    ("<think" + " " * 30 + ">", "</think" + "\n" * 9 + ">"),
+)
+"""The same with those whose end alone says nothing."""
 
 PROSE = (
     "Hi. ", "Sure, ", "a < b", "x<y ", "one\ntwo\n", "  \n", "\n\n", " ", "[1] and [T", "né 🙂 ನ ", "◁ or ▷ ",
@@ -156,10 +165,12 @@ def prose(draw: Draw, words: Words) -> tuple[Piece, ...]:
 
 
 def closed_thought(draw: Draw, words: Words) -> tuple[Piece, ...]:
-    opener, closer = draw.pick(FAMILIES)
+    opener, closer = draw.pick(WHOLE)
     word = words.secret()
     body = draw.pick(PROSE) + word + draw.pick(PROSE)
-    plain = "final" not in closer  # gpt-oss: what stands before the header of the answer is none
+    plain = (
+        "final" not in closer and "answer" not in closer
+    )  # gpt-oss: what stands before the header of the answer is none
     return (Piece("content", opener + body + closer, secrets=(Secret(word),), plain=plain),)
 
 
@@ -190,7 +201,7 @@ def knotted_thought(draw: Draw, words: Words) -> tuple[Piece, ...]:
 
 
 def open_thought(draw: Draw, words: Words) -> tuple[Piece, ...]:
-    opener, _ = draw.pick(FAMILIES)
+    opener, _ = draw.pick(WHOLE)
     word = words.secret()
     return (Piece("content", opener + word, secrets=(Secret(word),), plain=False),)
 

@@ -70,6 +70,7 @@ FORMS = [
     Form("Llama's words", "<|python_tag|>import SECRET", ()),
     Form("Granite's", f"<|tool_call|>[{OBJECT}]<|/tool_call|>"),
     Form("Kimi's", f"<|tool_calls_section_begin|><|tool_call_begin|>functions.web_search:0<|tool_call_argument_begin|>{QUERY}<|tool_call_end|><|tool_calls_section_end|>", ()),
+    Form("Kimi's without its outer tokens", f"functions.web_search:0<|tool_call_argument_begin|>{QUERY}<|tool_call_end|>", ()),
     Form("DeepSeek's", f"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>web_search\n{QUERY}<｜tool▁call▁end｜><｜tool▁calls▁end｜>", ()),
     Form("Kimi's, the section spelled otherwise", f"<|tool_call_section_begin|><|tool_call_begin|>functions.web_search:0<|tool_call_argument_begin|>{QUERY}<|tool_call_end|><|tool_call_section_end|>", ()),
     Form("DeepSeek's with narrow bars", f"<|tool▁calls▁begin|><|tool▁call▁begin|>web_search<|tool▁sep|>{QUERY}<|tool▁call▁end|><|tool▁calls▁end|>", ()),
@@ -642,7 +643,7 @@ def first_shown(rules: StreamPolicy, text: str) -> int:
 
 @pytest.mark.parametrize(
     "text, most",
-    [("Hello there.", 1), ("1. One", 1), ('"Hi', 1), ("(a)", 1), ("a [1]", 1), ("[1] is", 2), ("[a]", 3), ("is {a}", 1), ("is [a]", 1),
+    [("Hello there.", 1), ("1. One", 1), ('"Hi', 1), ("(a)", 1), ("a [1]", 1), ("to you", 3), ("tea", 2), ("It is", 1), ("Commentary", 1), ("[1] is", 2), ("[a]", 3), ("is {a}", 1), ("is [a]", 1),
      ('{"answer": 42, "more": 1}', 9), ('[{"answer": 42}]', 10), ("{b}", 2), ("{a}", 3), ("is {b}", 1), ("& so", 2)],
 )  # fmt: skip
 @pytest.mark.parametrize("tools", [True, False])

@@ -31,7 +31,7 @@ SLACK = 3000
 
 CHARACTERS = [*"=<>\n `~\"'\\{}[]:,.-!1eu&a\t\0"]
 WORDS = [
-    "<think>", "</think>", "<think", "</", "<tool_call>", "</tool_call>", "<tool_call>{", "<tool_call>\n<function=",
+    "<think>", "</think>", "<think", "</", "<think   ", "<details ", ' type="reasoning"', "<details>", "</details>", "<now>", "<now", "</now>", "\nto=functions.f", "\nto=f ", "commentary", "<|constrain|>", "<tool_call>", "</tool_call>", "<tool_call>{", "<tool_call>\n<function=",
     "<function=", "<function=now>", "<parameter=", "<parameter=q>", "</parameter>", "</function>", "```\n", "~~~ ", "\n```tool_code\n", "\n```tool_c", "\n``", "\nAction: now\nAction Input: ",
     "[TOOL_CALLS]", "[ARGS]", "&lt;", "&lt;think&gt;", "\n{", "\n[", "<tool_calls>[", '{"name":', "[f(x=", "{name: ", '{"arguments":"', "> ", "\n>", "\\u", "\\u0061", '{"a":', '"a":1,', "[1,", '""', ",1", "1.5e", "Hi. ", ".\n", "`<think>`",
     '<tool_call>{"name":"now","arguments":{}}</tool_call>', '<tool_call>{"name":"x","arguments":{"a":"',

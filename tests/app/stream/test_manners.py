@@ -19,9 +19,10 @@ from app.stream.hermes import MAX_CALL_CHARS
 from app.stream.holdback import FILTERED, UNBOUNDED
 from app.stream.open_thoughts import DEEPEST
 from app.stream.pipeline import Pipeline
+from app.stream.schema import Tools
 from app.stream.segmenter import Segmenter
 from app.stream.tags import _ORDER, ALL_CALL_FAMILIES, ALL_FAMILIES, CALL_FAMILIES, FAMILIES, Role, tag_set
-from tests.app.stream.wire import Heard, chunk, event, heard_streaming, policy, run, stream
+from tests.app.stream.wire import TOOLS, Heard, chunk, event, heard_streaming, policy, run, stream
 from tests.looped import looped
 from tests.scale import scaled
 
@@ -113,6 +114,66 @@ THOUGHTS = [
     case("only a thought, cut", "<think>SECRET", finish="length"),
 ]  # fmt: skip
 
+DETAILS = '<details type="reasoning" done="true" duration="3">'
+THOUGHTS += [
+    case("a thought in details", f"{DETAILS}\n<summary>Thought for 3 seconds</summary>\n> SECRET\n</details>\nHi.", content="Hi."),
+    case("details with its attributes in another order", "<details done='true' type='reasoning'>SECRET</details >Hi.", content="Hi."),
+    case("details with an attribute without a value", "<details open type = reasoning>SECRET</DETAILS>Hi.", content="Hi."),
+    case("details of calls", '<details type="tool_calls" done="true" name="f">SECRET</details>Hi.', content="Hi."),
+    case("details escaped", "&lt;details type='reasoning'&gt;SECRET&lt;/details&gt;Hi.", content="Hi."),
+    case("other details in a thought in details", f"{DETAILS}SECRET<details open><summary>SECRET</summary>SECRET</details>SECRET</details>Hi.", content="Hi."),
+    case("a thought in details in details", f"<details>a{DETAILS}SECRET</details>b</details>c", content="<details>ab</details>c"),
+    case("details in a thought of another family", "<think>SECRET<details>SECRET</details>SECRET</think>Hi.", content="Hi."),
+    case("details split over both fields", field("SECRET <det"), "ails>a</details>", content="<details>a</details>"),
+    case("details in the engine's field", field("<details>SECRET</details>SECRET"), "Hi.", content="Hi."),
+    case("details that are text", "<details>\n<summary>More</summary>\na\n</details>\nHi.", content="<details>\n<summary>More</summary>\na\n</details>\nHi."),
+    case("details of another type", '<details type="reasonings">a</details><details data-type="reasoning">b</details>', content='<details type="reasonings">a</details><details data-type="reasoning">b</details>'),
+    case("the end of details at the end", "a</details>", content="a</details>"),
+    case("details at the end", "a<details>", content="a<details>"),
+    case("a role for the thought", "<|im_start|>think\nSECRET<|im_end|>\n<|im_start|>assistant\nHi.<|im_end|>", content="Hi."),
+    case("roles for the thought and for the answer", "<|im_start|>thinking\nSECRET<|im_start|>answer\nHi.", content="Hi."),
+    case("a role for the thought behind speech", "One <|im_start|>reasoning\nSECRET<|im_end|>two.", content="One two."),
+    case("roles in a thought of another family", "<think>SECRET<|im_start|>answer\nSECRET<|im_end|>SECRET</think>Hi.", content="Hi."),
+    case("many spaces before the last bracket", f"<think{' ' * 64}>SECRET</think{chr(10) * 64}>Hi.", content="Hi."),
+    case("many spaces before an attribute", f"<think{' ' * 64}type='x'>SECRET</think>Hi.", content="Hi."),
+]  # fmt: skip
+
+LOST = '<|constrain|>json<|message|>{"query": "SECRET"}<|call|>'
+THOUGHTS += [
+    case("a header in its order", f"Hi.<|channel|>commentary to=functions.now {LOST}", content="Hi."),
+    case("a header that lost its opening token", f"commentary to=functions.now {LOST}Hi.", content="Hi."),
+    case("one that lost its channel", f"to=functions.now {LOST}Hi.", content="Hi."),
+    case("one that lost its channel, in a second line", f"Hi.\nto=functions.now {LOST}", content="Hi.\n"),
+    case("one whose channel comes behind the recipient", f"to=functions.now<|channel|>commentary {LOST}Hi.", content="Hi."),
+    case("one without a constraint", "to=functions.now json<|message|>{SECRET}<|call|>Hi.", content="Hi."),
+    case("one of which the recipient is lost, too", "commentary json<|message|>SECRET<|call|>Hi.", content="Hi."),
+    case("a header that is followed by spaces", "<|im_start|> think\nSECRET<|im_end|><|im_start|>\nassistant\nHi.", content="Hi."),
+    case("one of a call that nobody declared", f"commentary to=browser.search {LOST}Hi.", content="Hi."),
+    case("one of which a constraint is left", f"Hi. {LOST}", content="Hi. "),
+    case("one behind a thought", f"<think>SECRET</think>to=functions.now {LOST}Hi.", content="Hi."),
+    case("one that is cut off", "Hi.\ncommentary to=functions.now <|constr", content="Hi.\n", finish="length"),
+    case("Kimi's without its outer tokens and its number", 'functions.now<|tool_call_argument_begin|>{"query": "SECRET"}<|tool_call_end|>Hi.', content="Hi.", dropped=1),
+    case("DeepSeek's without its outer tokens", 'function<｜tool▁sep｜>now\n```json\n{"query": "SECRET"}\n```<｜tool▁call▁end｜>Hi.', content="Hi.", dropped=1),
+    case("lines that begin as a header does", "to\ncommentary to=you\nanalysis to follow\nassistant\nto=5 <b\nfunctions.now", content="to\ncommentary to=you\nanalysis to follow\nassistant\nto=5 <b\nfunctions.now"),
+    case("words between a tag and its end, in a line of their own", "Hi.\n<tool_call> SECRET words </tool_call>", content="Hi.\n", dropped=1),
+    case("words between special tokens", "<|tool_call|> SECRET words <|/tool_call|>Hi.", content="Hi.", dropped=1),
+    case("prose about both tags", "Use <tool_call> and then </tool_call>, so.", content="Use <tool_call> and then </tool_call>, so."),
+    case("prose about two pairs", "First <tool_call> or <tool_calls>, last </tool_calls> or </tool_call>.", content="First <tool_call> or <tool_calls>, last </tool_calls> or </tool_call>."),
+    case("an end that belongs to no mention", "Use <tool_calls> so.</tool_call>", content="Use <tool_calls> so."),
+    case("a mention, a call and an end", f"Use <tool_call> so.\n{GOOD}</tool_call>", content="Use <tool_call> so.\n", calls=("now",), finish="tool_calls"),
+    case("an element with the name of a tool", "Hi.<web_search><query>SECRET</query></web_search>", content="Hi.", dropped=1),
+    case("the same with spaces and attributes", "Hi.\n<web_search id='1'>\n  <query>SECRET</query>\n</ web_search >", content="Hi.\n", dropped=1),
+    case("an object in an element with the name of a tool", 'Hi. <web_search>{"query": "SECRET"}</web_search>', content="Hi. ", dropped=1),
+    case("words in one", "<web_search>SECRET words</web_search>Hi.", content="Hi.", dropped=1),
+    case("words apart in one that begins its line", "<web_search> SECRET words </web_search>Hi.", content="Hi.", dropped=1),
+    case("an empty one", "Hi.<now/>", content="Hi.", dropped=1),
+    case("one that never ends", "Hi.<web_search><query>SECRET", content="Hi.", dropped=1),
+    case("half of one", "Hi.<web_sea", content="Hi."),
+    case("elements of other names", "<weather><city>a</city></weather> <nowhere> <n", content="<weather><city>a</city></weather> <nowhere> <n"),
+    case("prose about one", "Use `<web_search>` or <web_search> and </web_search>.", content="Use `<web_search>` or <web_search> and </web_search>."),
+    case("one in a fence", "```\n<web_search><query>a</query></web_search>\n```\n", content="```\n<web_search><query>a</query></web_search>\n```\n"),
+]  # fmt: skip
+
 SPELLINGS = ("<Think>", "<think >", "< think>", "<think\n>", "<THINK>", '<think type="x">')
 CLOSINGS = ("</Think>", "</think >", "</ think>", "< / think >", "</think\n>", "</THINK>")
 THOUGHTS += [
@@ -121,12 +182,12 @@ THOUGHTS += [
 THOUGHTS += [
     case(f"the tags of {name}", f"{family.opens[0]}SECRET{family.closes[0]}Hi.", content="Hi.")
     for name, family in FAMILIES.items()
-    if family.opens
+    if family.closes
 ]
 OF_EACH_FAMILY = [
     one
     for name, family in FAMILIES.items()
-    for o, c in zip(family.opens, family.closes, strict=True)
+    for o, c in zip(family.opens, family.closes, strict=not family.elements)
     for one in (
         case(f"{o} nested in itself, of {name}", f"{o}SECRET{o}SECRET{c}SECRET{c}Hi.", content="Hi."),
         case(f"{o} in a common thought", f"<think>SECRET{o}SECRET{c}SECRET</think>Hi.", content="Hi."),
@@ -143,7 +204,7 @@ OF_EACH_FAMILY = [
 OF_EACH_FAMILY += [
     case(f"{o} with wide bars", f"{o}SECRET{c}Hi.".replace("|", "\uff5c"), content="Hi.")
     for family in FAMILIES.values()
-    for o, c in zip(family.opens, family.closes, strict=True)
+    for o, c in zip(family.opens, family.closes, strict=not family.elements)
     if "|" in o
 ]
 OF_EACH_FAMILY += [
@@ -203,7 +264,7 @@ IN_ARGUMENTS = [
         case(f"{c} in an argument in {how}", f"{o}SECRET {IN_A_THOUGHT[how] % c} SECRET{c}Hi.", content="Hi.")
         for how in ("hermes", "XML")
         for family in FAMILIES.values()
-        for o, c in zip(family.opens + family.answers, family.closes + family.answer_ends, strict=True)
+        for o, c in zip(family.opens + family.answers, family.closes + family.answer_ends, strict=not family.elements)
     ),
     *(
         case(f"{said!r} in an argument", f"<think>SECRET {IN_A_THOUGHT['hermes'] % said} SECRET</think>Hi.", content="Hi.")
@@ -311,7 +372,7 @@ CALLS = [
     bad("of words, ended by a part's tag", "the SECRET</parameter></tool_call>", ""),
     bad("of words in the function's own tag", "the SECRET", "</function_call>"),
     bad("of words and no end, then a good one", f"the words {GOOD}", "", calls=("now",), content="Hi. <tool_call>the words Bye.", dropped=0),
-    case("prose behind a tag, and its end far away", f"A <tool_call>tag {'word ' * 110}and </tool_call>.", content=f"A <tool_call>tag {'word ' * 110}and ."),
+    case("prose behind a tag, and its end far away", f"A <tool_call>tag {'word ' * 110}and </tool_call>.", content=f"A <tool_call>tag {'word ' * 110}and </tool_call>."),
     case("prose behind a tag", "A <tool_call>tag is no call.", content="A <tool_call>tag is no call."),
     case("prose about both tags", "It is <tool_call>, then JSON, then a closing tag.", content="It is <tool_call>, then JSON, then a closing tag."),
     bad("as an invoke tag", '<invoke name="now"><parameter name="q">SECRET</parameter></invoke>'),
@@ -450,7 +511,7 @@ def test_what_is_held_of_an_argument_that_may_hold_a_closing_tag_is_bounded() ->
     assert "".join(made.text for made in out if isinstance(made, Text)).startswith("Hi Hi ")
 
 
-THINKING = tuple(name for name, family in FAMILIES.items() if family.opens or family.answers)
+THINKING = tuple(name for name, family in FAMILIES.items() if family.closes or family.answers)
 Step = tuple[str, str]
 """A family, and its tag to write: `open` or `close`; `word` for a word."""
 
@@ -567,6 +628,14 @@ def test_a_family_that_is_switched_off_is_text() -> None:
     think = type(rules.think)(families=("think",))
     heard = heard_streaming(stream("[THINK]a[/THINK]Hi."), type(rules)(think, None, "t"))
     assert heard.content == "[THINK]a[/THINK]Hi."
+    said = "to=functions.now {}<details type='reasoning'>a</details>Hi."
+    for text in (said, said.replace("{}", "<|message|>")):
+        assert heard_streaming(stream(text), type(rules)(think, None, "t")).content == text
+    said = "functions.now:0<|tool_call_argument_begin|>"
+    assert (
+        heard_streaming(stream(said), type(rules)(tools=Tools(TOOLS), call_families=("qwen", "json"))).content
+        == said
+    )
 
 
 HALVES = (

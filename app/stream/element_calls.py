@@ -1,0 +1,129 @@
+"""Calls in an element of XML that has the name of a tool: `<web_search><query>…</query></web_search>`.
+
+Only the request's own tools are looked for, and none that is named like an element of HTML. What stands in such an
+element was meant as a call and is none: it is dropped up to the closing tag. Words that stand apart from a tag inside a
+line are about the tag, and stay text.
+"""
+
+import re
+
+from app.stream.events import Dropped, Segment
+from app.stream.schema import CallRules
+
+HTML = frozenset((
+    "a", "abbr", "address", "area", "article", "aside", "audio", "b", "base", "body", "br", "button", "canvas",
+    "caption", "cite", "code", "col", "data", "datalist", "del", "details", "dfn", "dialog", "div", "dl", "dt",
+    "em", "embed", "fieldset", "figure", "font", "footer", "form", "h1", "h2", "h3", "h4", "h5", "h6", "head",
+    "header", "hr", "html", "i", "iframe", "image", "img", "input", "ins", "kbd", "label", "legend", "li",
+    "link", "main", "map", "mark", "menu", "meta", "meter", "nav", "object", "ol", "option", "output", "p",
+    "param", "path", "picture", "pre", "progress", "q", "s", "samp", "script", "section", "select",
+    "slot", "small", "source", "span", "strong", "style", "sub", "summary", "sup", "svg", "table", "tbody",
+    "td", "template", "text", "textarea", "tfoot", "th", "thead", "time", "title", "tr", "track", "u", "ul",
+    "var", "video", "wbr",
+))  # fmt: skip
+"""Elements of HTML and SVG: an answer may hold them, whatever a tool is called."""
+
+MAY_BEGIN = re.compile(r"<(?P<name>[A-Za-z_][\w.-]{0,127}+)")
+"""What may be the opening tag of such an element."""
+_HEAD = re.compile(r"<(?P<name>[A-Za-z_][\w.-]{0,127}+)(?:[\s/][^<>]{0,256}+)?(?P<end>>)?")
+_LONGEST_HEAD = 384
+LONGEST_WORDS = 512
+"""Characters of words behind the tag before its closing one shows that they are a call's body; more is prose."""
+_END = r"</\s{{0,4}}{}\s{{0,4}}>"
+_LONGEST_END = 16
+"""Characters of a closing tag beside the name."""
+
+
+def may_be_call(name: str, is_whole: bool, rules: CallRules) -> bool:
+    """Whether an element of this name, or one that begins so, may be a call."""
+    return (name in rules.tools and name.lower() not in HTML) if is_whole else rules.tools.may_become(name)
+
+
+class ElementCall:
+    """`feed` it text from the element's bracket on until it is `done`; what it gives back is not its own.
+
+    of_line: only white space stands before it in its line. plain: of what was given back, this is not to be asked again.
+    """
+
+    literal = ""
+    is_json = False
+
+    def __init__(self, rules: CallRules, index: int, of_line: bool) -> None:
+        self.done = False
+        self.plain = 0
+        self.index = index
+        self._rules = rules
+        self._of_line = of_line
+        self._raw = ""  # as long as it may be text
+        self._body: int | None = None  # where it begins in `_raw`, once the opening tag is whole
+        self._looked = 0  # characters of `_raw` in which no closing tag begins
+        self._end: re.Pattern[str] = MAY_BEGIN
+        self._is_dropped = False
+        self._most = 0
+
+    def feed(self, text: str, out: list[Segment]) -> str:
+        """Take text; what is given back when the element is done stands behind it, or is text."""
+        self._raw += text
+        if self._body is None:
+            head = _HEAD.match(self._raw)
+            if head is None or not self._may_go_on(head):
+                return self._as_text()
+            if head["end"] is None:
+                return ""
+            self._body = self._looked = head.end()
+            self._end = re.compile(_END.format(re.escape(head["name"])))
+            self._most = len(head["name"]) + _LONGEST_END
+            if self._raw[head.end() - 2] == "/":
+                return self._drop(head.end(), out)
+        return self._in_body(out)
+
+    def _may_go_on(self, head: re.Match[str]) -> bool:
+        is_all = head.end() == len(self._raw)
+        if head.end() == head.end("name") and is_all:
+            return may_be_call(head["name"], False, self._rules)
+        may_end = head["end"] is not None or (is_all and head.end() <= _LONGEST_HEAD)
+        return may_end and may_be_call(head["name"], True, self._rules)
+
+    def _in_body(self, out: list[Segment]) -> str:
+        assert self._body is not None
+        end = self._end.search(self._raw, self._looked)
+        if self._is_dropped:
+            if end is not None:
+                self.done = True
+                return self._raw[end.end() :]
+            self._raw = self._raw[-self._most :]
+            self._looked = 0
+            return ""
+        said = self._raw[self._body : self._body + LONGEST_WORDS].lstrip()
+        if said[:1] in ("<", "{", "[") and said:
+            self._is_dropped = True
+            out.append(Dropped())
+            return self._in_body(out)
+        is_apart = self._raw[self._body : self._body + 1] in (" ", "\t")
+        if said and is_apart and not self._of_line:
+            return self._as_text()
+        if end is not None and end.start() <= self._body + LONGEST_WORDS:
+            return self._drop(end.end(), out)
+        if len(self._raw) > self._body + LONGEST_WORDS + self._most:
+            return self._as_text()
+        self._looked = max(self._body, len(self._raw) - self._most)
+        return ""
+
+    def _drop(self, end: int, out: list[Segment]) -> str:
+        out.append(Dropped())
+        self.done = True
+        return self._raw[end:]
+
+    def _as_text(self) -> str:
+        self.done, self.plain = True, 1
+        return self._raw
+
+    def close(self, reason: str, out: list[Segment]) -> str:
+        """The reply ended here, or something else interrupted it. Text to look at again."""
+        self.done = True
+        if self._is_dropped:
+            return ""
+        if self._body is None and len(self._raw) > 2:
+            out.append(Dropped(""))
+            return ""
+        return self._as_text()
