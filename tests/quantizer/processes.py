@@ -31,7 +31,7 @@ def start(
     return made
 
 
-def finish(processes: list[BaseProcess], seconds: float = 120) -> list[int | None]:
+def finish(processes: list[BaseProcess], seconds: float = 600) -> list[int | None]:
     """Wait for all of them; their exit codes. What is late is killed."""
     until = time.monotonic() + seconds
     for process in processes:

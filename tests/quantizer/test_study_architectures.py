@@ -45,6 +45,7 @@ REPLY = scaled(8, 160)
 """Tokens of a reply: a model that has learned nothing never ends one."""
 
 
+@pytest.mark.timeout(1200)  # a busy machine took more than 300 s for the mixture of experts
 @pytest.mark.slow  # a model is trained, rounded three times and asked
 @pytest.mark.parametrize("name", KINDS)
 def test_every_step_is_done_or_refused_by_name(
