@@ -51,7 +51,7 @@ MUTANTS = [
     Mutant("an orphan end tag lets its thought out", "test_manners.py::test_held_to_its_end_nothing_leaks_on_any_cut", "holdback.py", "self._take_back(out, always=True)", "self._release(out)"),
     Mutant("a call within a thought is made", "test_manners.py::test_held_to_its_end_nothing_leaks_on_any_cut", "holdback.py", "elif type(event) is Thought or self._is_native(event):", "else:"),
     Mutant("a reply of which nothing is left is clean", "test_manners.py::test_held_to_its_end_nothing_leaks_on_any_cut", "holdback.py", "if self._filtered and not self._visible and", "if False and"),
-    Mutant("an opening tag opens nothing", "test_manners.py::test_held_to_its_end_nothing_leaks_on_any_cut", "segmenter.py", "        if role in _OPENERS:\n            self._open_thought(match, out)\n        elif", "        if"),
+    Mutant("an opening tag opens nothing", "test_manners.py::test_held_to_its_end_nothing_leaks_on_any_cut", "segmenter.py", "        if role in _OPENERS:\n            self._open_thought(family_of(match), out)\n        elif", "        if"),
     Mutant("details in a thought end it", "test_manners.py::test_held_to_its_end_nothing_leaks_on_any_cut", "segmenter.py", 'if role == "element" and self._open.innermost == family_of(match):', "if False:"),
     Mutant("any details end a thought", "test_manners.py::test_whole_tags_need_no_hold_back", "segmenter.py", 'if tag.lastgroup == "element_end" and self._open.innermost != family:', "if False:"),
     Mutant("a header without its first token is spoken", "test_manners.py::test_held_to_its_end_nothing_leaks_on_any_cut", "segmenter.py", "            line = self._lost_header(text, line)", "            pass"),

@@ -7,6 +7,7 @@ line are about the tag, and stay text.
 
 import re
 
+from app.stream.calls import LONGEST_WORDS
 from app.stream.events import Dropped, Segment
 from app.stream.schema import CallRules
 
@@ -27,8 +28,6 @@ MAY_BEGIN = re.compile(r"<(?P<name>[A-Za-z_][\w.-]{0,127}+)")
 """What may be the opening tag of such an element."""
 _HEAD = re.compile(r"<(?P<name>[A-Za-z_][\w.-]{0,127}+)(?:[\s/][^<>]{0,256}+)?(?P<end>>)?")
 _LONGEST_HEAD = 384
-LONGEST_WORDS = 512
-"""Characters of words behind the tag before its closing one shows that they are a call's body; more is prose."""
 _END = r"</\s{{0,4}}{}\s{{0,4}}>"
 _LONGEST_END = 16
 """Characters of a closing tag beside the name."""
@@ -55,16 +54,16 @@ class ElementCall:
         self._rules = rules
         self._of_line = of_line
         self._raw = ""  # as long as it may be text
-        self._body: int | None = None  # where it begins in `_raw`, once the opening tag is whole
+        self._body = 0  # where it begins in `_raw`, once the opening tag is whole
         self._looked = 0  # characters of `_raw` in which no closing tag begins
-        self._end: re.Pattern[str] = MAY_BEGIN
+        self._end: re.Pattern[str] | None = None  # of the closing tag, once the opening one is whole
+        self._most = 0  # characters of a closing tag
         self._is_dropped = False
-        self._most = 0
 
     def feed(self, text: str, out: list[Segment]) -> str:
         """Take text; what is given back when the element is done stands behind it, or is text."""
         self._raw += text
-        if self._body is None:
+        if self._end is None:
             head = _HEAD.match(self._raw)
             if head is None or not self._may_go_on(head):
                 return self._as_text()
@@ -75,7 +74,7 @@ class ElementCall:
             self._most = len(head["name"]) + _LONGEST_END
             if self._raw[head.end() - 2] == "/":
                 return self._drop(head.end(), out)
-        return self._in_body(out)
+        return self._in_body(self._end, out)
 
     def _may_go_on(self, head: re.Match[str]) -> bool:
         is_all = head.end() == len(self._raw)
@@ -84,9 +83,8 @@ class ElementCall:
         may_end = head["end"] is not None or (is_all and head.end() <= _LONGEST_HEAD)
         return may_end and may_be_call(head["name"], True, self._rules)
 
-    def _in_body(self, out: list[Segment]) -> str:
-        assert self._body is not None
-        end = self._end.search(self._raw, self._looked)
+    def _in_body(self, closing: re.Pattern[str], out: list[Segment]) -> str:
+        end = closing.search(self._raw, self._looked)
         if self._is_dropped:
             if end is not None:
                 self.done = True
@@ -95,10 +93,10 @@ class ElementCall:
             self._looked = 0
             return ""
         said = self._raw[self._body : self._body + LONGEST_WORDS].lstrip()
-        if said[:1] in ("<", "{", "[") and said:
+        if said.startswith(("<", "{", "[")):
             self._is_dropped = True
             out.append(Dropped())
-            return self._in_body(out)
+            return self._in_body(closing, out)
         is_apart = self._raw[self._body : self._body + 1] in (" ", "\t")
         if said and is_apart and not self._of_line:
             return self._as_text()
@@ -123,7 +121,7 @@ class ElementCall:
         self.done = True
         if self._is_dropped:
             return ""
-        if self._body is None and len(self._raw) > 2:
+        if self._end is None and len(self._raw) > 2:
             out.append(Dropped(""))
             return ""
         return self._as_text()

@@ -341,7 +341,7 @@ class Segmenter:
         elif self._field and role in ("close", "final"):
             self._retract(out)
         elif not self._field and role in _OPENERS:
-            self._open_thought(match, out)
+            self._open_thought(family_of(match), out)
         elif not self._field and role in _ELEMENTS:
             self._say(match[0], out)
 
@@ -556,7 +556,7 @@ class Segmenter:
                 self._held = text
                 return ""
             if header[HARMONY] is not None:
-                self._start_thought(HARMONY, out)
+                self._open_thought(HARMONY, out)
             else:
                 out.append(Dropped(""))
             return text[header.end() :]
@@ -604,16 +604,13 @@ class Segmenter:
         """A think tag in speech."""
         role = match.lastgroup
         if role in _OPENERS:
-            self._open_thought(match, out)
+            self._open_thought(family_of(match), out)
         elif role == "close" or (role == "final" and self._said and not self._final_seen):
             self._retract(out)
         self._final_seen = self._final_seen or role == "final"
         self._last = ">"
 
-    def _open_thought(self, tag: re.Match[str], out: list[Segment]) -> None:
-        self._start_thought(family_of(tag), out)
-
-    def _start_thought(self, family: str, out: list[Segment]) -> None:
+    def _open_thought(self, family: str, out: list[Segment]) -> None:
         out.append(ThoughtStart())
         self._open.open(family)
         self._fences_of_thought = Fences()
