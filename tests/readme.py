@@ -3,13 +3,16 @@
 Every fenced block marked `bash` is run line by line, as a stranger would, in the checkout. A
 command that does not return (`make serve`) is marked with `# leave it running` and is waited for
 until it prints `Ready:`; it is stopped at the end. At small counts the gate whose report the gateway takes asks less,
-by a policy of its own, and what is promoted is watched for 15 seconds; nothing else differs.
+by a policy of its own, and what is promoted is watched for 15 seconds; nothing else differs. The commands have an
+empty home folder of their own: the gateway's state lies in it, and whoever has served here before has a history there.
 """
 
+import os
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -73,9 +76,9 @@ def wait_ready(server: subprocess.Popen[str]) -> None:
     raise SystemExit(f"not ready within {READY_SECONDS} s")
 
 
-def run_all(log: IO[str]) -> int:
-    """Run them; the number of failures."""
-    failures, servers = 0, []
+def run_all(log: IO[str], home: str) -> int:
+    """Run them in a home folder; the number of failures."""
+    failures, servers, environ = 0, [], {**os.environ, "HOME": home}
     write_small()
     for command in commands((ROOT / "README.md").read_text("utf-8")):
         if command.startswith(SKIP):
@@ -84,13 +87,15 @@ def run_all(log: IO[str]) -> int:
         print(f"$ {command}", file=log, flush=True)
         if "# leave it running" in command:
             server = subprocess.Popen(
-                ["bash", "-c", f"exec {command}"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+                ["bash", "-c", f"exec {command}"], cwd=ROOT, env=environ, stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT, text=True,
             )  # fmt: skip
             servers.append(server)
             wait_ready(server)
             continue
         code = subprocess.run(
-            ["bash", "-o", "pipefail", "-c", command], cwd=ROOT, timeout=COMMAND_SECONDS, check=False, stdin=subprocess.DEVNULL
+            ["bash", "-o", "pipefail", "-c", command], cwd=ROOT, env=environ, timeout=COMMAND_SECONDS, check=False,
+            stdin=subprocess.DEVNULL,
         ).returncode  # fmt: skip
         failures += code != 0
         print(f"  exit {code}", file=log, flush=True)
@@ -101,4 +106,5 @@ def run_all(log: IO[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run_all(sys.stdout))
+    with tempfile.TemporaryDirectory() as home:
+        sys.exit(run_all(sys.stdout, home))

@@ -250,7 +250,8 @@ def _is_kept(registry: Registry, config: Config, catalogue: SpecCatalogue, model
     if spec.artefact is not None and not spec.artefact.exists():
         raise Refused(
             f"{model} was promoted to {spec.name}, and its weights are gone from {spec.artefact}: put them back; or "
-            f"start with [gates] require = false, then: {_mend(config, model)}",
+            f"start with [gates] require = false, then: {_mend(config, model)}; or move {config.state_dir} away, "
+            "to start without any history",
             "live_not_gated",
         )
     catalogue.add(known)

@@ -228,6 +228,7 @@ def test_a_promoted_engine_whose_weights_are_gone_is_refused_with_the_cure(
     with pytest.raises(Refused, match="manners promote annie small --report FILE") as caught:
         start(registry, without(config, "large"))
     assert caught.value.code == "live_not_gated"
+    assert f"move {config.state_dir} away" in caught.value.message
 
 
 def test_require_refuses_an_engine_that_no_report_let_in_where_there_are_reports(
