@@ -1,7 +1,8 @@
-"""What holds for every test: how many examples Hypothesis draws, and no bound on the wall clock for any of them."""
+"""What holds for every test: at which scale it runs, how many examples Hypothesis draws, and no bound on the wall clock."""
 
 import gc
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.scale import SCALE
@@ -11,6 +12,16 @@ BUSY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], pri
 settings.register_profile("quick", BUSY, max_examples=40)
 settings.register_profile("full", BUSY, max_examples=200)
 settings.load_profile(SCALE)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave tests marked `nightly` out at the quick scale: deselected, which the last line of the run counts."""
+    if SCALE == "full":
+        return
+    nightly = [item for item in items if item.get_closest_marker("nightly")]
+    if nightly:
+        config.hook.pytest_deselected(items=nightly)
+        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
 
 
 def pytest_collection_finish() -> None:
