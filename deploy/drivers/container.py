@@ -43,9 +43,8 @@ _ENVIRONMENT: Final = {
 class Placement:
     """What a spec does not contain: paths on this host, and the container's owner.
 
-    `instance` names the gateway's state folder, `artefact` the weights' digest, `operation` what it was
-    started for. `model` is the folder or the `.gguf` on the host, `inside` its path in the container;
-    `cache` a folder on the host that `user` (UID:GID) may write to.
+    `instance` names the gateway's state folder, `artefact` the weights' digest. `model` is the folder or the `.gguf`
+    on the host, `inside` its path in the container; `cache` a folder on the host that `user` (UID:GID) may write to.
     """
 
     instance: str
@@ -54,7 +53,6 @@ class Placement:
     inside: str
     cache: str
     user: str
-    operation: str | None = None
 
 
 def container_name(spec: EngineSpec, instance: str) -> str:
@@ -69,9 +67,8 @@ def labels(spec: EngineSpec, placement: Placement) -> dict[str, str]:
         "engine": spec.name,
         "spec": spec_digest(spec),
         "artefact": placement.artefact,
-        "operation": placement.operation,
     }
-    return {PREFIX + key: value for key, value in found.items() if value is not None}
+    return {PREFIX + key: value for key, value in found.items()}
 
 
 def argv(spec: EngineSpec, model: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

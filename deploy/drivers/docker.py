@@ -56,7 +56,7 @@ def weights_digest(artefact: Path) -> str:
 
 
 class DockerEngine(SupervisedEngine):
-    """An `Engine` in a container; see `SupervisedEngine`. `operation` is written on it, for whoever looks.
+    """An `Engine` in a container; see `SupervisedEngine`.
 
     Raises:
         SpecError: not a spec for this driver, or a dialect that cannot be started here.
@@ -72,7 +72,6 @@ class DockerEngine(SupervisedEngine):
         *,
         state_dir: Path,
         docker: Docker | None = None,
-        operation: str | None = None,
         **how: Unpack[Supervision],
     ) -> None:
         if spec.driver != "docker" or spec.image is None or not PINNED_IMAGE.fullmatch(spec.image):
@@ -84,7 +83,6 @@ class DockerEngine(SupervisedEngine):
         self._artefact, self._image = spec.artefact, spec.image
         self._state_dir = state_dir
         self._docker = docker or shared()
-        self._operation = operation
         self._instance = instance_of(state_dir)
         self._container = container_name(spec, self._instance)
 
@@ -136,7 +134,7 @@ class DockerEngine(SupervisedEngine):
             raise StartRefused(
                 self.name, f"there is a container {self._container} that is not this gateway's"
             )
-        differs = any(theirs.get(key) != value for key, value in ours.items() if key != f"{PREFIX}operation")
+        differs = any(theirs.get(key) != value for key, value in ours.items())
         if seen["State"]["Running"] and not differs:
             return seen
         await self._docker.remove(seen["Id"])
@@ -174,7 +172,6 @@ class DockerEngine(SupervisedEngine):
             inside=inside,
             cache=str(self._state_dir.resolve() / "caches" / digest[:16]),
             user=f"{uid}:{gid}",
-            operation=self._operation,
         )
 
     def _make_cache(self, path: Path, user: str) -> None:

@@ -49,7 +49,6 @@ class FoundContainer:
 
     engine: str
     spec: str
-    operation: str | None
     container: str
     running: bool
 
@@ -71,7 +70,6 @@ async def running(
         FoundContainer(
             engine=one["Labels"][f"{PREFIX}engine"],
             spec=one["Labels"][f"{PREFIX}spec"],
-            operation=one["Labels"].get(f"{PREFIX}operation"),
             container=one["Id"],
             running=one["State"] == "running",
         )

@@ -22,7 +22,6 @@ OLDEST: Final = (1, 41)
 """The oldest allowed version of Docker's API. Before 1.24, a start request could contain a HostConfig."""
 _VERSION: Final = re.compile(r"/v(\d+)\.(\d+)(?=/)")
 _ARTEFACT: Final = re.compile(r"sha256:[0-9a-f]{64}|file:\d+:\d+")
-_OPERATION: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _CONTAINER: Final = r"[a-zA-Z0-9][a-zA-Z0-9_.-]+"
 
 
@@ -144,7 +143,7 @@ def _placing(body: Json, spec: EngineSpec, catalogue: EngineCatalogue) -> Placem
     try:
         labels, (model, cache) = body["Labels"], body["HostConfig"]["Mounts"]
         source, inside = model["Source"], model["Target"]
-        artefact, operation = labels[f"{PREFIX}artefact"], labels.get(f"{PREFIX}operation")
+        artefact = labels[f"{PREFIX}artefact"]
     except (KeyError, TypeError, ValueError):
         return None
     digest = (spec.image or "").partition("sha256:")[2]
@@ -154,13 +153,12 @@ def _placing(body: Json, spec: EngineSpec, catalogue: EngineCatalogue) -> Placem
         and (cache.get("Source"), cache.get("Target")) == (home, CACHE)
         and body.get("User") == catalogue.user
         and _ARTEFACT.fullmatch(str(artefact))
-        and (operation is None or _OPERATION.fullmatch(str(operation)))
     )
     if not well:
         return None
     return Placement(
         instance=catalogue.instance, artefact=artefact, model=source, inside=inside, cache=home,
-        user=catalogue.user, operation=operation,
+        user=catalogue.user,
     )  # fmt: skip
 
 

@@ -34,7 +34,7 @@ VLLM = EngineSpec(
 LLAMA = replace(VLLM, name="q4", dialect="llama-server", args=("--ctx-size", "8192"))
 PLACING = Placement(
     instance="0123456789ab", artefact="sha256:aa", model="/models/annie-9b-nvfp4", inside=MODEL,
-    cache="/state/caches/0a0a", user="1000:1000", operation="op-1",
+    cache="/state/caches/0a0a", user="1000:1000",
 )  # fmt: skip
 
 
@@ -109,12 +109,11 @@ def test_a_container_is_found_by_labels_and_by_one_name() -> None:
     found = labels(VLLM, PLACING)
     assert found == {
         "manners.instance": "0123456789ab", "manners.engine": "spark", "manners.spec": spec_digest(VLLM),
-        "manners.artefact": "sha256:aa", "manners.operation": "op-1",
+        "manners.artefact": "sha256:aa",
     }  # fmt: skip
     name = container_name(VLLM, PLACING.instance)
     assert name.startswith("manners-01234567-spark-")
     assert container_name(replace(VLLM, args=()), PLACING.instance) != name
-    assert "manners.operation" not in labels(VLLM, replace(PLACING, operation=None))
     assert create_body(VLLM, PLACING)["HostConfig"]["NetworkMode"] == NETWORK
 
 

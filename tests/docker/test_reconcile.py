@@ -43,7 +43,7 @@ async def test_what_an_earlier_gateway_left_is_found_after_the_daemon_came_back(
     engine: Make, spec: EngineSpec, other: EngineSpec, daemon: Daemon, client: Docker, tmp_path: Path
 ) -> None:
     """By instance, engine and digest: one is adopted, the orphan is put away, a strangers' is not seen."""
-    kept, orphan = engine(spec, operation="op-1"), engine(other, operation="op-2")
+    kept, orphan = engine(spec), engine(other)
     before = await kept.start()
     await orphan.start()
     await kept.leave()
@@ -51,9 +51,9 @@ async def test_what_an_earlier_gateway_left_is_found_after_the_daemon_came_back(
     await asyncio.to_thread(daemon.stop)
     await asyncio.to_thread(daemon.start)
     found = {one.engine: one for one in await running((spec,), state_dir=tmp_path, docker=client)}
-    assert {name: (one.spec, one.operation, one.running) for name, one in found.items()} == {
-        "nano": (spec_digest(spec), "op-1", True),
-        "nano-f16": (spec_digest(other), "op-2", True),
+    assert {name: (one.spec, one.running) for name, one in found.items()} == {
+        "nano": (spec_digest(spec), True),
+        "nano-f16": (spec_digest(other), True),
     }
     assert await running((spec,), state_dir=tmp_path / "another", docker=client) == ()
     await remove(found["nano-f16"], docker=client)

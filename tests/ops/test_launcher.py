@@ -43,7 +43,7 @@ LLAMA = EngineSpec(
 CATALOGUE = EngineCatalogue((VLLM, LLAMA), INSTANCE, STATE, "10001:10001")
 PLACING = Placement(
     instance=INSTANCE, artefact=DIGEST, model="/srv/manners/models/annie", inside="/model",
-    cache=f"{STATE}/caches/{'ab' * 8}", user="10001:10001", operation="op-1",
+    cache=f"{STATE}/caches/{'ab' * 8}", user="10001:10001",
 )  # fmt: skip
 BESIDE = replace(PLACING, model="/srv/manners/models/q4/annie.gguf", inside="/model/annie.gguf")
 
@@ -63,9 +63,7 @@ def refused(request: DockerRequest, catalogue: EngineCatalogue = CATALOGUE) -> s
     return str(error.value)
 
 
-@pytest.mark.parametrize(
-    "spec, placing", [(VLLM, PLACING), (VLLM, replace(PLACING, operation=None)), (LLAMA, BESIDE)]
-)
+@pytest.mark.parametrize("spec, placing", [(VLLM, PLACING), (LLAMA, BESIDE)])
 def test_what_the_driver_makes_passes(spec: EngineSpec, placing: Placement) -> None:
     assert check_request(making(spec, placing), CATALOGUE) is None
 
@@ -98,7 +96,7 @@ def test_another_program_is_refused(key: str, value: Any) -> None:
 @pytest.mark.parametrize(
     "changed",
     [{"model": "/etc"}, {"model": "/srv/manners/models/annie/../.."}, {"inside": "/usr"}, {"cache": "/etc"}, {"user": "0:0"},
-     {"user": "10001:0"}, {"artefact": "anything"}, {"operation": "a b"}],
+     {"user": "10001:0"}, {"artefact": "anything"}],
 )  # fmt: skip
 def test_other_places_and_other_users_are_refused(changed: dict[str, str]) -> None:
     assert "mounts, labels or user" in refused(making(VLLM, replace(PLACING, **changed)))
