@@ -15,9 +15,11 @@ import aiohttp
 
 INSTALL = "needs Chromium: as root, apt-get install -y --no-install-recommends chromium"
 BINARY = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+WIDTH, HEIGHT = 1180, 1000
 FLAGS = (
     "--headless=new", "--remote-debugging-port=0", "--no-first-run", "--disable-gpu", "--disable-dev-shm-usage",
-    "--disable-background-networking", "--disable-extensions", "--hide-scrollbars", "--lang=en-GB", "--window-size=1180,1000",
+    "--disable-background-networking", "--disable-extensions", "--hide-scrollbars", "--lang=en-GB",
+    f"--window-size={WIDTH},{HEIGHT}",
 )  # fmt: skip
 SECONDS = 60.0
 
@@ -34,36 +36,23 @@ UNTIL = """(seconds) => new Promise((done, failed) => {
 class Page:
     """A tab: what it asked for, what went wrong in it, and hands to use it."""
 
-    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
-        self._socket = socket
-        self._numbers = itertools.count(1)
-        self._waiting: dict[int, asyncio.Future[Any]] = {}
-        self.session: str | None = None
+    def __init__(self, browser: "Browser", session: str, context: str) -> None:
+        self._browser = browser
+        self._session = session
+        self.context = context
         self.requests: list[dict[str, Any]] = []
         self.wrong: list[str] = []
 
-    async def listen(self) -> None:
-        """Hand out replies and note events, until the browser is gone."""
-        async for message in self._socket:
-            said = message.json()
-            if waits := self._waiting.pop(said.get("id", 0), None):
-                waits.set_result(said)
-            elif said.get("method") == "Network.requestWillBeSent":
-                self.requests.append(said["params"]["request"])
-            elif said.get("method") == "Runtime.exceptionThrown" or _is_mishap(said):
-                self.wrong.append(str(said["params"]))
+    def note(self, said: dict[str, Any]) -> None:
+        """An event of this tab."""
+        if said["method"] == "Network.requestWillBeSent":
+            self.requests.append(said["params"]["request"])
+        elif said["method"] == "Runtime.exceptionThrown" or _is_mishap(said):
+            self.wrong.append(str(said["params"]))
 
     async def do(self, method: str, **params: Any) -> Any:
         """A command of the protocol; its result."""
-        number = next(self._numbers)
-        waits = self._waiting[number] = asyncio.get_running_loop().create_future()
-        sent = {"id": number, "method": method, "params": params}
-        await self._socket.send_json({**sent, "sessionId": self.session} if self.session else sent)
-        async with asyncio.timeout(2 * SECONDS):
-            said = await waits
-        assert "error" not in said, (method, said["error"])
-        assert "exceptionDetails" not in said["result"], (params, said["result"]["exceptionDetails"])
-        return said["result"]
+        return await self._browser.do(method, session=self._session, **params)
 
     async def run(self, script: str) -> Any:
         """The value of an expression in the page."""
@@ -115,14 +104,61 @@ class Page:
         path.write_bytes(base64.b64decode((await self.do("Page.captureScreenshot"))["data"]))
 
 
+class Browser:
+    """A running Chromium."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self._socket = socket
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._pages: dict[str, Page] = {}
+
+    async def listen(self) -> None:
+        """Hand out replies and events, until the browser is gone."""
+        async for message in self._socket:
+            said = message.json()
+            if waits := self._waiting.pop(said.get("id", 0), None):
+                waits.set_result(said)
+            elif page := self._pages.get(said.get("sessionId", "")):
+                page.note(said)
+
+    async def do(self, method: str, session: str | None = None, **params: Any) -> Any:
+        """A command of the protocol, to the browser or to a tab; its result."""
+        number = next(self._numbers)
+        waits = self._waiting[number] = asyncio.get_running_loop().create_future()
+        sent = {"id": number, "method": method, "params": params}
+        await self._socket.send_json({**sent, "sessionId": session} if session else sent)
+        async with asyncio.timeout(2 * SECONDS):
+            said = await waits
+        assert "error" not in said, (method, said["error"])
+        assert "exceptionDetails" not in said["result"], (params, said["result"]["exceptionDetails"])
+        return said["result"]
+
+    @asynccontextmanager
+    async def page(self) -> AsyncIterator[Page]:
+        """A tab that shares nothing with any other: as with a new profile, there are no cookies, storage or cache."""
+        context = (await self.do("Target.createBrowserContext"))["browserContextId"]
+        asked = {"browserContextId": context, "newWindow": True, "width": WIDTH, "height": HEIGHT}
+        target = await self.do("Target.createTarget", url="about:blank", **asked)
+        attached = await self.do("Target.attachToTarget", targetId=target["targetId"], flatten=True)
+        page = self._pages[attached["sessionId"]] = Page(self, attached["sessionId"], context)
+        for domain in ("Page", "Runtime", "Network", "Log", "DOM", "Accessibility"):
+            await page.do(f"{domain}.enable")
+        try:
+            yield page
+        finally:
+            del self._pages[attached["sessionId"]]
+            await self.do("Target.disposeBrowserContext", browserContextId=context)
+
+
 def _is_mishap(said: dict[str, Any]) -> bool:
     """The browser's own complaint, of its Content-Security-Policy say; a reply of 401 is none."""
     return said.get("method") == "Log.entryAdded" and said["params"]["entry"]["source"] != "network"
 
 
 @asynccontextmanager
-async def chromium(profile: Path) -> AsyncIterator[Page]:
-    """A tab of a browser of its own, until the block ends."""
+async def chromium(profile: Path) -> AsyncIterator[Browser]:
+    """A browser of its own, until the block ends."""
     assert BINARY is not None
     root = ("--no-sandbox",) if os.getuid() == 0 else ()
     argv = (BINARY, *FLAGS, *root, f"--user-data-dir={profile}", "about:blank")
@@ -136,16 +172,10 @@ async def chromium(profile: Path) -> AsyncIterator[Page]:
         drain = asyncio.create_task(process.stderr.read())  # a full pipe would stop it
         async with aiohttp.ClientSession() as client:
             async with client.ws_connect(found[1].decode(), max_msg_size=1 << 26) as socket:
-                page = Page(socket)
-                listens = asyncio.create_task(page.listen())
-                target = await page.do("Target.createTarget", url="about:blank")
-                attached = await page.do("Target.attachToTarget", targetId=target["targetId"], flatten=True)
-                page.session = attached["sessionId"]
-                for domain in ("Page", "Runtime", "Network", "Log", "DOM", "Accessibility"):
-                    await page.do(f"{domain}.enable")
-                yield page
-                page.session = None
-                await page.do("Browser.close")
+                browser = Browser(socket)
+                listens = asyncio.create_task(browser.listen())
+                yield browser
+                await browser.do("Browser.close")
             await listens
         await process.wait()
         await drain

@@ -16,7 +16,7 @@ from gates.contracts.verdict import Verdict
 from tests.app.house import TOKEN, eventually
 from tests.app.promotion.stage import Stage, callers, stage, tables
 from tests.app.promotion.stage import quick as quick
-from tests.browser.chromium import BINARY, INSTALL, Page, chromium
+from tests.browser.chromium import BINARY, INSTALL, Browser, Page, chromium
 from tests.gates.report import examples
 
 pytestmark = [
@@ -42,10 +42,17 @@ async def it(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
         yield found
 
 
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def browser(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Browser]:
+    """One for all: to start it takes longer than most tests."""
+    async with chromium(tmp_path_factory.mktemp("browser") / "profile") as found:
+        yield found
+
+
 @pytest_asyncio.fixture(loop_scope="module")
-async def page(it: Stage, tmp_path: Path) -> AsyncIterator[Page]:
+async def page(it: Stage, browser: Browser) -> AsyncIterator[Page]:
     """The console, before anybody has signed in. It asks nobody else, shows no token and has no mishap."""
-    async with chromium(tmp_path / "profile") as found:
+    async with browser.page() as found:
         await found.do("Page.navigate", url=f"{it.house.admin}/admin/ui")
         await found.until("!document.getElementById('enter').hidden")
         yield found
@@ -235,7 +242,8 @@ async def test_a_report_is_opened_in_the_words_of_its_judge(it: Stage, page: Pag
 
 async def test_a_report_is_saved_as_the_page_that_people_read(it: Stage, page: Page, tmp_path: Path) -> None:
     report = await failed(it)
-    await page.do("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    allowed = {"behavior": "allow", "downloadPath": str(tmp_path), "browserContextId": page.context}
+    await page.do("Browser.setDownloadBehavior", **allowed)
     await enter(page)
     await page.until(says(report[:15], "#reports"))
     await page.click("button", f"{report[:15]}…")

@@ -171,7 +171,11 @@ def check_log(lines: list[dict[str, Any]]) -> None:
 
 
 async def test_keys_and_operators_hold_through_load_reload_and_restart(tmp_path: Path) -> None:
-    async with ScriptedEngine() as engine, chromium(tmp_path / "profile") as page:
+    async with (
+        ScriptedEngine() as engine,
+        chromium(tmp_path / "profile") as browser,
+        browser.page() as page,
+    ):
         site = Site(write(tmp_path, engine.url))
         for name, limits in LIMITS.items():
             await site.add("key", name, *limits)
