@@ -33,15 +33,19 @@ def configured(folder: Path, rule: str) -> Config:
     return parse(wanted, folder)
 
 
+_SEEN: dict[str, Numerics] = {}
+
+
 async def seen(it: Stage, name: str) -> Numerics:
-    """What an engine computes with, as a gate run asks it: it is started and ended."""
-    engine = EmbeddedEngine(it.config.engines[name], state_dir=it.config.state_dir / "gate")
-    await engine.start()
-    try:
-        found: Numerics = (await engine.describe())["numerics"]
-    finally:
-        await engine.stop()
-    return found
+    """What an engine computes with, as a gate run asks it: it is started and ended, once for all tests."""
+    if name not in _SEEN:
+        engine = EmbeddedEngine(it.config.engines[name], state_dir=it.config.state_dir / "gate")
+        await engine.start()
+        try:
+            _SEEN[name] = (await engine.describe())["numerics"]
+        finally:
+            await engine.stop()
+    return _SEEN[name]
 
 
 async def report(it: Stage, numerics: Numerics) -> str:
