@@ -22,7 +22,7 @@ import pytest_asyncio
 
 from app.stream.pipeline import LARGE_BYTES
 from tests.app.house import TOOLS, House, config, eventually, frames, run, said
-from tests.scale import PATIENCE
+from tests.scale import PATIENCE, scaled
 from tests.script import DONE, Head, Say, Step, Wait, finish, role, text, thought, usage
 from tests.scripted_engine import ScriptedEngine, Seen
 
@@ -43,6 +43,8 @@ NOT_RAISING = {"app.upstream.batching._run"}
 """What the event loop calls to have a round worked off, for everybody: four lines that call one function."""
 RAISED = (ValueError, RecursionError, MemoryError, StopIteration, AssertionError, asyncio.CancelledError)
 PLACES = (0.0, 0.5, 0.9)  # of the calls that a whole run makes
+EACH = scaled(1, len(PLACES))
+"""In how many of these places a function raises: at small counts in one, and the next function in the next place."""
 STREAMED, WHOLE = 20, 4
 
 
@@ -206,7 +208,8 @@ async def test_what_one_callback_raises_reaches_no_other_reply(home: House, modu
     """Each method at the beginning, in the middle and late in the run, with another error each time."""
     targets = await called(home, module)
     assert targets
-    for number, (target, place) in enumerate(product(targets, PLACES)):
+    for number, (target, nth) in enumerate(product(targets, range(EACH))):
+        place = PLACES[(number if EACH == 1 else nth) % len(PLACES)]
         fault = Fault(int(targets[target] * place), RAISED[number % len(RAISED)])
         with target.injected(fault):
             found = [code for code in await all_at_once(home) if code]
