@@ -62,7 +62,7 @@ def engine(verb: str, *args: str, config: Path) -> int:
     return main(["engine", verb, *args, "--config", str(config)])
 
 
-@pytest.mark.parametrize("name", ["nano", "other"])
+@pytest.mark.parametrize("name", ["nano", pytest.param("other", marks=pytest.mark.slow)])
 async def test_an_engine_of_ours_streams_until_the_command_is_interrupted(config: Path, name: str) -> None:
     """It is the command's child, and is gone after it."""
     command = [sys.executable, "-m", "app", "engine", "up", name, "--json", "--config", str(config)]

@@ -134,9 +134,8 @@ async def test_a_sigterm_lets_running_streams_end(tmp_path: Path) -> None:
         assert len(engine.requests) == 1
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
-)  # a gateway's start: 1 s
+@pytest.mark.slow  # a gateway's start, twice: 2 s each
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_an_idle_gateway_ends_at_once(tmp_path: Path, number: signal.Signals) -> None:
     """Both signals mean the same."""
     async with ScriptedEngine() as engine, serving(write(tmp_path, engine.url)) as running:
@@ -178,6 +177,7 @@ async def test_it_says_where_it_listens_and_how_to_try_it(tmp_path: Path) -> Non
             assert said(frames(await response.read())) == "Hello there."
 
 
+@pytest.mark.slow  # a gateway's start: 2 s; keys are tried without one in tests/app/access
 async def test_a_configured_key_is_asked_for(tmp_path: Path) -> None:
     """By environment; the secret is on no output."""
     async with ScriptedEngine() as engine:

@@ -17,8 +17,9 @@ from app.stream.pipeline import Pipeline, StreamPolicy
 from app.stream.tags import CALL_FAMILIES
 from tests.app.stream.wire import Heard, chunk, heard_streaming, heard_whole, policy, stream
 from tests.looped import looped
+from tests.scale import scaled
 
-CUTS = (0, 1, 2, 3, 7, 20)
+CUTS = scaled((0, 1, 3, 20), (0, 1, 2, 3, 7, 20))
 QUERY = '{"query": "SECRET"}'
 OBJECT = f'{{"name": "web_search", "arguments": {QUERY}}}'
 OTHER = '{"name": "now", "parameters": {}}'

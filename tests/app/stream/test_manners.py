@@ -29,7 +29,7 @@ from tests.scale import scaled
 Part = str | tuple[str, str]
 """Content, or (reasoning, content) of the fields in turn."""
 
-CUTS = (None, 1, 2, 3, 7, 20, 40)
+CUTS = scaled((None, 1, 3, 20), (None, 1, 2, 3, 7, 20, 40))
 
 
 @dataclass
