@@ -6,7 +6,9 @@ No registry is asked: the base is made by debootstrap. pip and apt reach theirs 
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,19 @@ def codename() -> str:
     return next(line.partition("=")[2] for line in lines if line.startswith("VERSION_CODENAME="))
 
 
+@contextmanager
+def in_memory() -> Iterator[Path]:
+    """A folder in memory: on a disk dpkg would wait for it after every file. On the disk where none can be mounted."""
+    with tempfile.TemporaryDirectory() as name:
+        mount = ["mount", "-t", "tmpfs", "-o", "size=2g", "tmpfs", name]
+        mounted = subprocess.run(mount, check=False, timeout=60).returncode == 0
+        try:
+            yield Path(name)
+        finally:
+            if mounted:
+                subprocess.run(["umount", "--lazy", name], check=True, timeout=60)
+
+
 @pytest.fixture(scope="session")
 def daemon() -> Iterator[Daemon]:
     """A Docker Engine of these tests' own."""
@@ -44,16 +59,15 @@ def daemon() -> Iterator[Daemon]:
 
 
 @pytest.fixture(scope="session")
-def image(daemon: Daemon, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def image(daemon: Daemon) -> dict[str, Any]:
     """What the daemon says of the image that it built from this tree."""
-    folder = tmp_path_factory.mktemp("base") / "root"
-    run("debootstrap", "--variant=minbase", f"--include={PACKAGES}", codename(), str(folder))
-    # Machines that reach PyPI by a proxy of their own trust its certificate; so must pip in there.
-    shutil.copy("/etc/ssl/certs/ca-certificates.crt", folder / "etc/ssl/certs")
-    run("tar", "-C", str(folder), "-cf", f"{folder}.tar", ".")
-    shutil.rmtree(folder)
     where = {"DOCKER_HOST": daemon.url, "DOCKER_BUILDKIT": "0"}
-    run("docker", "import", f"{folder}.tar", BASE, **where)
+    with in_memory() as memory:
+        folder = memory / "root"
+        run("debootstrap", "--variant=minbase", f"--include={PACKAGES}", codename(), str(folder))
+        # Machines that reach PyPI by a proxy of their own trust its certificate; so must pip in there.
+        shutil.copy("/etc/ssl/certs/ca-certificates.crt", folder / "etc/ssl/certs")
+        run("bash", "-o", "pipefail", "-c", f"tar -C {folder} -c . | docker import - {BASE}", **where)
     run("docker", "build", "--network", "host", "--build-arg", f"BASE={BASE}", "-t", IMAGE, ".", **where)
     with daemon.api() as api:
         added = api.inspect_image(IMAGE)["Size"] - api.inspect_image(BASE)["Size"]

@@ -125,16 +125,18 @@ def test_what_is_not_pinned_is_refused_and_the_command_is_named(name: str) -> No
 
 
 @pytest.mark.ops
-@pytest.mark.parametrize("name", PROFILES)
-def test_an_image_without_its_line_in_the_lock_is_refused(name: str, tmp_path: Path) -> None:
-    """Each of them by itself: none has a tag to fall back on."""
-    pins = dict.fromkeys(tags(COMPOSE / f"{name}.env"), f"sha256:{'1' * 64}")
-    mine = Path(shutil.copy(COMPOSE / f"{name}.env", tmp_path))
-    assert asked(write_compose_lock(mine, pins)).returncode == 0
-    for missing in pins:
-        done = asked(write_compose_lock(mine, {key: pin for key, pin in pins.items() if key != missing}))
-        assert done.returncode != 0 and missing in done.stderr, missing
-        assert "manners engine pin --pull --compose" in done.stderr
+def test_an_image_without_its_line_in_the_lock_is_refused(tmp_path: Path) -> None:
+    """Each of them by itself, in the first profile that has it: none has a tag to fall back on."""
+    tried = set[str]()
+    for name in PROFILES:
+        pins = dict.fromkeys(tags(COMPOSE / f"{name}.env"), f"sha256:{'1' * 64}")
+        mine = Path(shutil.copy(COMPOSE / f"{name}.env", tmp_path))
+        assert asked(write_compose_lock(mine, pins)).returncode == 0
+        for missing in pins.keys() - tried:
+            done = asked(write_compose_lock(mine, {key: pin for key, pin in pins.items() if key != missing}))
+            assert done.returncode != 0 and missing in done.stderr, missing
+            assert "manners engine pin --pull --compose" in done.stderr
+        tried |= pins.keys()
 
 
 @pytest.mark.ops

@@ -54,7 +54,8 @@ def container(daemon: Daemon, image: dict[str, Any], weights: Path) -> Iterator[
     with daemon.api() as api:
         api.create_network("ops", driver="bridge")
         host = {**HARDENED, "NetworkMode": "ops", "Binds": [f"{weights}:/opt/manners/{MODEL}:ro"]}
-        body = {"Image": IMAGE, "Env": [f"MANNERS_API_KEYS={KEY}"], "HostConfig": host}
+        often = {"Interval": 10**9, "StartPeriod": 10**6, "Retries": 100}  # its own check, each second
+        body = {"Image": IMAGE, "Env": [f"MANNERS_API_KEYS={KEY}"], "HostConfig": host, "Healthcheck": often}
         made = api.create_container_from_config(body, "gateway")["Id"]
         api.start(made)
         yield api, made
