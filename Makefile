@@ -20,7 +20,7 @@ SPARK  := $(BIN)/uv pip install --dry-run --python-platform aarch64-manylinux_2_
 
 # One worker more than there are cores, as many tests wait; OMP would start as many threads in each.
 WORKERS ?= $(shell n=$$(env -u OMP_NUM_THREADS nproc 2>/dev/null || echo 2); echo $$((n < 7 ? n + 1 : 8)))
-PARALLEL := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope
+PARALLEL  = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope
 # The files of slow tests: to collect all the others takes each worker most of a minute.
 SLOW      = $(shell grep -rl 'mark\.slow' --include='test_*.py' tests | sort)
 TIERS    := gate or promptfoo or clients or docker or ops or promotion or browser or reliability
@@ -45,6 +45,8 @@ coverage: $(VENV)/.dev  ## the fast tests again, and what they run of each floor
 	$(PARALLEL) -q --cov --cov-branch --cov-report=json:$(COVERAGE)/coverage.json $(PYTEST_ARGS) --timeout 900
 	@$(BIN)/python -m tests.coverage_report $(COVERAGE)/coverage.json
 
+# These compute, and each worker imports torch first: no worker more than cores.
+test-slow test-quantizer: WORKERS := $(shell n=$$(env -u OMP_NUM_THREADS nproc 2>/dev/null || echo 2); echo $$((n < 8 ? n : 8)))
 test-slow: $(VENV)/.dev  ## those that `make test` leaves out because they take seconds each
 	$(PARALLEL) -m 'slow and not ($(TIERS))' $(SLOW) $(PYTEST_ARGS)
 

@@ -5,7 +5,7 @@ import pytest
 from tests.fuzz.differential import search
 from tests.scale import scaled
 
-REPLIES = scaled(300, 20_000)
+REPLIES = scaled(100, 20_000)
 SECONDS = scaled(60, 1800)
 """Whichever is reached first."""
 

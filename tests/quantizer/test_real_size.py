@@ -140,6 +140,7 @@ def test_error_feedback_is_measured_by_stages(tmp_path: Path) -> None:
     assert set(found["kernels"].values()) == {default_device() == "cuda"}
 
 
+@pytest.mark.nightly  # each step has quicker tests: of PTQ, verify, surgery and GGUF in a real llama.cpp
 @pytest.mark.slow  # six processes, each with its imports
 @pytest.mark.timeout(300)
 def test_the_tiny_model_goes_through_the_whole_quantizer(tmp_path: Path) -> None:

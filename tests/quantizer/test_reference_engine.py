@@ -35,7 +35,12 @@ pytestmark = [
     pytest.mark.timeout(1200),
 ]  # torch's start
 FORMS = pytest.mark.parametrize(
-    "words", [(), ("--weight-only", "--one-by-one")], ids=["W4A4", "W4A16, one by one"]
+    "words",
+    [
+        pytest.param((), id="W4A4"),
+        # The hybrid is served one by one and, at every scale, without rounded inputs.
+        pytest.param(("--weight-only", "--one-by-one"), id="W4A16, one by one", marks=pytest.mark.nightly),
+    ],
 )
 
 
@@ -93,7 +98,15 @@ def hybrid(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.mark.parametrize("words", [(), ("--weight-only",)], ids=["W4A4", "W4A16"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(
+            (), id="W4A4", marks=pytest.mark.nightly
+        ),  # test_it_is_started_asked_and_stated rounds inputs
+        pytest.param(("--weight-only",), id="W4A16"),
+    ],
+)
 async def test_a_hybrid_of_linear_and_full_attention_is_served(
     hybrid: Path, tmp_path: Path, words: tuple[str, ...]
 ) -> None:

@@ -15,8 +15,9 @@ torch = pytest.importorskip("torch", reason="needs the quantizer extra: pip inst
 pytest.importorskip("transformers", reason="needs the quantizer extra: pip install -e '.[quantizer]'")
 
 from gates.stats.binomial import wilson  # noqa: E402
-from quantizer.experiments.nano.cases import ModelReply  # noqa: E402
+from quantizer.experiments.nano.cases import HeldOutCase, ModelReply  # noqa: E402
 from quantizer.experiments.nano.score_hf import replies  # noqa: E402
+from quantizer.experiments.nano.template import render  # noqa: E402
 from quantizer.experiments.study import architectures, architectures_page  # noqa: E402
 from quantizer.experiments.study.architectures import GGUFS, KINDS, PTQ, SMALL, TINY, Nano  # noqa: E402
 from tests.scale import scaled  # noqa: E402
@@ -43,11 +44,22 @@ def checked(record: dict[str, Any]) -> None:
 
 REPLY = scaled(8, 160)
 """Tokens of a reply: a model that has learned nothing never ends one."""
+PROMPT = scaled(275, 4096)
+"""Tokens of a case's prompt: all are padded to the longest, and two of 18 are three times as long as the others."""
+
+
+def length(nano: Nano, case: HeldOutCase) -> int:
+    text = render(case.messages, case.tools, style=case.style, thinking=case.thinking)
+    return len(nano.tokenizer.encode(text).ids)
 
 
 @pytest.mark.timeout(1200)  # a busy machine took more than 300 s for the mixture of experts
 @pytest.mark.slow  # a model is trained, rounded three times and asked
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(
+    "name",
+    # The mixture of experts has the most that can fail; tests/quantizer/test_architectures.py takes the others as far.
+    [name if name == "qwen3_moe" else pytest.param(name, marks=pytest.mark.nightly) for name in KINDS],
+)
 def test_every_step_is_done_or_refused_by_name(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -55,7 +67,9 @@ def test_every_step_is_done_or_refused_by_name(
     monkeypatch.setattr(architectures, "replies", partial(replies, max_new=REPLY))
     (tmp_path / name).mkdir()
     saved: list[dict[str, Any]] = []
-    Nano(name, tmp_path, TOKENIZER, TINY).run(saved.append)
+    nano = Nano(name, tmp_path, TOKENIZER, TINY)
+    nano.asked = [case for case in nano.asked if length(nano, case) <= PROMPT]
+    nano.run(saved.append)
     checked(saved[-1])
 
 

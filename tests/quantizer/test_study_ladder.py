@@ -23,6 +23,7 @@ from quantizer.layers.attach import attach, make_plan  # noqa: E402
 from quantizer.layers.linear import nvfp4_layers  # noqa: E402
 from quantizer.recipes.recipe import Layers, shipped_recipes  # noqa: E402
 from tests.quantizer import tiny  # noqa: E402
+from tests.scale import scaled  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 TOKENIZER = Path("models/annie-nano-hf/tokenizer.json")
@@ -81,6 +82,7 @@ def test_the_name_of_a_setting_says_all_of_it() -> None:
     assert len({one.name, *(other.name for other in others)}) == 5
 
 
+@pytest.mark.nightly  # test_the_whole_way_in_small trains and measures cells of the same study
 @pytest.mark.slow
 def test_settings_are_compared_on_one_fine_tune(tmp_path: Path) -> None:
     """Each is trained as it says, with a teacher that listens once."""
@@ -99,7 +101,8 @@ def test_settings_are_compared_on_one_fine_tune(tmp_path: Path) -> None:
 def test_the_whole_way_in_small(tmp_path: Path) -> None:
     """Base, a full fine-tune and adapters, and each kind of method; what is there already is not made again."""
     tokenizer = Tokenizer.from_file(str(TOKENIZER))
-    grid = replace(TINY_LADDER, first=("bf16", "default", "default-w", "delta"), rest=("qad", "delta*1.5"))
+    first = scaled(("bf16", "default-w"), ("bf16", "default", "default-w", "delta"))
+    grid = replace(TINY_LADDER, first=first, rest=("qad", "delta*1.5"))
     material.write(tmp_path, grid, tokenizer, 1)
     Study(grid, "1.3M", 1, tmp_path, tokenizer, lambda: 1.0).run()
     record = json.loads((tmp_path / "1.3M-seed1.json").read_text())

@@ -103,6 +103,7 @@ def test_the_trained_weights_can_be_had_before_their_rounding(place: Path, tmp_p
     assert report.fit is not None and report.fit.sqnr_db > 15
 
 
+@pytest.mark.nightly  # test_two_processes.py kills two that train, which save and go on by the same code
 @pytest.mark.slow  # trains three times, two of them in processes of their own: 10 s
 def test_a_run_that_was_killed_goes_on_to_the_same_model(place: Path, tmp_path: Path) -> None:
     """kill -9 in the middle, --resume: the same curve and the same bytes as without."""

@@ -76,6 +76,7 @@ def test_a_part_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert json.loads(out.read_text())["results"] == [{"name": "rule", "failed": "exit code 1"}]
 
 
+@pytest.mark.nightly  # a bench on a GPU; what it trains, test_training_run.py trains
 @pytest.mark.slow
 def test_a_small_shape_goes_all_the_way() -> None:
     """QAT, with and without recomputation, and all learned."""

@@ -67,7 +67,7 @@ def rows(
     """Rows 0 to count-1, made by several processes; the number of processes does not change the result."""
     text, step = tokenizer.to_str(), 500
     work = [(make, text, seed, range(i, min(i + step, count))) for i in range(0, count, step)]
-    if workers <= 1:
+    if min(workers, len(work)) <= 1:  # a process of its own would import torch for one piece of work
         return [r for item in work for r in _rows_of(item)]
     with Pool(workers) as pool:
         return [r for chunk in pool.imap(_rows_of, work) for r in chunk]
