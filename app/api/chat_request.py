@@ -15,7 +15,7 @@ from app.api.history import joined, without_thoughts
 from app.api.media import SOURCES, UNSUPPORTED, AudioFormat, Base64, ImageData
 from app.api.strict_json import Budget
 from app.api.tool_choice import ToolPolicy, read_choice
-from app.api.tool_schema import SchemaError, SchemaTooLarge, check_schema, check_size
+from app.api.tool_schema import SchemaError, SchemaTooLarge, check_format, check_schema
 from app.errors.tree import BadField, BadJSON
 from deploy.engine.dialects import COMMON_FIELDS, DIALECTS, Thinking
 from deploy.engine.spec import Dialect, Medium
@@ -55,7 +55,7 @@ def _bounded_schema(schema: dict[str, Any], info: ValidationInfo) -> dict[str, A
 
 
 def _bounded_format(form: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-    return _checked(check_size, form, info)
+    return _checked(check_format, form, info)
 
 
 def _checked(

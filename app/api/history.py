@@ -7,7 +7,7 @@ from app.stream.holdback import UNBOUNDED, HoldBack, ThinkPolicy
 from app.stream.segmenter import Segmenter
 from app.stream.tags import ALL_FAMILIES, tag_set
 
-_BEGIN = "<[&\uff1c\u25c1"
+BEGIN = "<[&\uff1c\u25c1"
 """What a tag may begin with."""
 
 
@@ -18,7 +18,7 @@ def joined(content: str | list[dict[str, Any]]) -> str:
 
 def without_thoughts(text: str) -> str:
     """What was visible of a turn. Takes long for long texts full of tags, so each is read once a request."""
-    if not any(first in text for first in _BEGIN):
+    if not any(first in text for first in BEGIN):
         return text
     segmenter = Segmenter(0, tag_set(ALL_FAMILIES, ()), None)
     holdback = HoldBack(0, ThinkPolicy(guard=UNBOUNDED))

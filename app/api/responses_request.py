@@ -6,13 +6,15 @@ This gateway keeps no state between requests: what would need a stored response 
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema
+from pydantic_core import PydanticCustomError
 
 from app.api import unserved
 from app.api.chat_request import MAX_INT, MAX_TOOLS, ArgumentSchema, JSONObjectText, refuse_unserved
 from app.api.media import AudioFormat, Base64, ImageData, audio_part, content, image_part
 from app.api.reading import Read, present, unsupported
 
+_TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
 _NAME = r"^[a-zA-Z0-9_.:-]{1,128}$"
 
 
@@ -139,6 +141,17 @@ class Reasoning(Read):
     effort: str | None = None
 
 
+def _texts(values: dict[str, Any]) -> dict[str, str]:
+    """Pydantic would tell of each value that is none."""
+    if not all(isinstance(value, str) for value in values.values()):
+        raise PydanticCustomError("string_type", "every value must be a string")
+    return values
+
+
+Texts = Annotated[dict[str, Any], AfterValidator(_texts), WithJsonSchema(_TEXTS)]
+"""Names and texts."""
+
+
 class Format(Read):
     """The form of the answer."""
 
@@ -183,7 +196,7 @@ class ResponsesRequest(Read):
     reasoning: Reasoning | None = None
     text: Text | None = None
     stream: bool | None = None
-    metadata: dict[str, str] | None = None
+    metadata: Texts | None = None
     user: str | None = None
     truncation: Literal["disabled"] | None = None
     store: bool | None = None

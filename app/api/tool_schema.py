@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from app.api.pattern_work import pattern_work
+from app.api.schema_ways import has_many_ways
 from app.api.strict_json import MAX_NODES, Budget
 
 _SCHEMAS_BY_NAME = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
@@ -45,6 +46,24 @@ def check_schema(schema: Any, budget: Budget) -> None:
             waiting.extend(_subschemas(node))
         elif not isinstance(node, bool):
             raise SchemaError("every schema in it must be an object")
+    check_ways(schema)
+
+
+def check_format(form: dict[str, Any], budget: Budget) -> None:
+    """Of the format of an answer: the schema itself, or an object that holds it. Raises SchemaError."""
+    check_size(form, budget)
+    named = form.get("json_schema")
+    for schema in (form, form.get("schema"), named.get("schema") if isinstance(named, dict) else None):
+        check_ways(schema)
+
+
+def check_ways(schema: Any) -> None:
+    """Raises SchemaTooLarge."""
+    if has_many_ways(schema):
+        raise SchemaTooLarge(
+            "the schema has too many alternatives that begin alike: list fewer values and types, give each alternative "
+            "a first required property with a value of its own, and refer to a schema once in a union"
+        )
 
 
 def check_size(schema: Any, budget: Budget) -> None:

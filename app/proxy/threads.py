@@ -5,6 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from app.api.history import BEGIN
 from app.stream.pipeline import LARGE_BYTES
 
 REPLIES = ThreadPoolExecutor(2, thread_name_prefix="large-read")
@@ -12,7 +13,7 @@ REPLIES = ThreadPoolExecutor(2, thread_name_prefix="large-read")
 REQUESTS = ThreadPoolExecutor(2, thread_name_prefix="large-request")
 """Threads of their own: what one caller asks delays no other's reply."""
 
-_MARKS = (b"<", b"[", b"{", b"&", b"\\")
+_MARKS = tuple(mark.encode() for mark in dict.fromkeys(f"{BEGIN}[{{\\"))
 """What makes a request costly: what tags may begin with, also where JSON escapes it, and objects, each checked by itself."""
 _MOST_MARKS = 1024
 

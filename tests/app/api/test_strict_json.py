@@ -12,6 +12,7 @@ from app.api.embeddings import Embeddings
 from app.api.engine_request import AskedEngine
 from app.api.messages import Messages
 from app.api.responses import Responses
+from app.api.schema_ways import MAX_WAYS
 from app.api.strict_json import (
     MAX_DEPTH,
     MAX_DIGITS,
@@ -263,6 +264,71 @@ def optional(count: int, required: int = 0) -> dict[str, Any]:
     return {"type": "object", "properties": dict.fromkeys(names, {}), "required": names[:required]}
 
 
+def chain(length: int, alternatives: list[Any]) -> dict[str, Any]:
+    """Each definition is one of these alternatives, in which NEXT is the next one."""
+    text = json.dumps({"anyOf": alternatives})
+    definitions = {f"d{i}": json.loads(text.replace("NEXT", f"#/$defs/d{i + 1}")) for i in range(length)}
+    return {"$ref": "#/$defs/d0", "$defs": {**definitions, f"d{length}": {"type": "string"}}}
+
+
+def union(*alternatives: Any) -> dict[str, Any]:
+    """A union to which its alternatives refer as to THERE."""
+    whole: dict[str, Any] = {"$ref": "THERE", "$defs": {"a": {"anyOf": alternatives}}}
+    return dict(json.loads(json.dumps(whole).replace("THERE", "#/$defs/a")))
+
+
+def tagged(kind: Any, *, first: bool = False) -> dict[str, Any]:
+    """An object with a value of its own that goes on in itself, before or behind that value."""
+    inner, own = ("a", {"$ref": "THERE"}), ("kind", {"const": kind})
+    order = (own, inner) if first else (inner, own)
+    return {"type": "object", "properties": dict(order), "required": ["a", "kind"]}
+
+
+NEXT, THERE = {"$ref": "NEXT"}, {"$ref": "THERE"}
+MANY_WAYS: dict[str, Any] = {
+    "many references to the next": chain(12, [NEXT] * 2),
+    "in a property": {**chain(8, [NEXT] * 9), "$ref": "#/$defs/d8", "properties": {"a": {"$ref": "#/$defs/d0"}}},
+    "unions in unions": chain(5, [{"oneOf": [NEXT] * 4}, {"anyOf": [NEXT] * 5}]),
+    "objects in objects": chain(12, [{**tagged(k), "properties": {"a": NEXT, "kind": {"const": k}}} for k in range(6)]),
+    "tuples that go on in themselves": union(*[{"prefixItems": [THERE, {"const": i}]} for i in range(8)]),
+    "lists that go on in themselves": union(*[{"type": "array", "items": THERE, "maxItems": i} for i in (2, 3)]),
+    "objects that go on in themselves": union(tagged("x"), tagged("y")),
+    "over a detour": union(tagged("x"), {"anyOf": [{"type": "string"}, {"allOf": [{"$ref": "#/$defs/a/anyOf/0"}]}, tagged("y")]}),
+    "any properties, and one of them": union({"type": "object", "additionalProperties": THERE}, tagged("x", first=True)),
+    "a first property with any value, and with one": union(tagged("x", first=True), {"properties": {"kind": {}, "a": THERE}, "required": ["kind"]}),
+    "two types of one kind": {"type": ["object", "object"], "properties": {"a": {"$ref": "#"}}},
+    "many values": {"items": {"enum": [1] * (MAX_WAYS + 1)}},
+    "many types": {"properties": {"a": {"type": ["string", "null"] * 513}}},
+}  # fmt: skip
+"""By each of these a llama-server answers nobody for seconds, or never again."""
+FEW_WAYS: dict[str, Any] = {
+    "1,000 values": {"enum": [f"v{i}" for i in range(1000)]},
+    "expressions": union(*[tagged(k, first=True) for k in ("add", "mul", "neg")], {"type": "number"}),
+    "any JSON": union({"type": ["string", "null"]}, {"type": "array", "items": THERE}, {"type": "object", "additionalProperties": THERE}),
+    "a linked list": union(tagged("x"), {"type": "null"}),
+    "a tree": {"properties": {"type": {"enum": ["div", "p"]}, "children": {"type": "array", "items": {"$ref": "#"}}}},
+    "many of a kind": {"items": {"anyOf": [{"properties": {"a": {"type": "string"}}, "required": ["a"]}] * 100}},
+    "either is required": {"properties": {"a": {"$ref": "#"}, "b": {}}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
+    "a base": {"$defs": {"b": {"properties": {"a": {"$ref": "#"}}}}, "allOf": [{"$ref": "#/$defs/b"}], "properties": {"c": {"$ref": "#"}}},
+    "nothing is there": {"anyOf": [{"$ref": "#/$defs/none"}, {"$ref": "#/anyOf/7"}, {"$ref": "http://a/b"}]},
+    "a long chain": chain(900, [NEXT, {"type": "null"}]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MANY_WAYS)
+def test_a_schema_is_read_in_so_many_ways_at_once_and_no_more(name: str) -> None:
+    for surface, body, param in declaring(MANY_WAYS[name]):
+        assert refusal(surface, {"model": "annie", **body}) == ("schema_too_large", param)
+    for surface, body in formatted(MANY_WAYS[name]):
+        assert refusal(surface, {"model": "annie", **body})[0] == "schema_too_large"
+
+
+@pytest.mark.parametrize("name", FEW_WAYS)
+def test_a_schema_whose_alternatives_are_told_apart_is_served(name: str) -> None:
+    for surface, body in [*((s, b) for s, b, _ in declaring(FEW_WAYS[name])), *formatted(FEW_WAYS[name])]:
+        surface.parse(json.dumps({"model": "annie", **body}).encode(), 512)
+
+
 HEAVY: dict[str, Any] = {
     "many ways to match": {"properties": {"a": {"type": "string", "pattern": "^(a{0,2000}){0,2000}$"}}},
     "a long pattern": {"items": {"pattern": "a" * (MAX_PATTERN_WORK + 1)}},
@@ -299,9 +365,9 @@ def test_what_a_schema_means_is_the_engines_affair(name: str) -> None:
 
 def test_the_schemas_of_one_request_share_a_budget() -> None:
     budget = Budget()
-    check_schema({"enum": [1] * (MAX_NODES // 2)}, budget)
+    check_schema({"const": [1] * (MAX_NODES // 2)}, budget)
     with pytest.raises(SchemaError):
-        check_schema({"enum": [1] * (MAX_NODES // 2)}, budget)
+        check_schema({"const": [1] * (MAX_NODES // 2)}, budget)
 
 
 LISTS: dict[str, tuple[Surface, str]] = {
@@ -313,6 +379,7 @@ LISTS: dict[str, tuple[Surface, str]] = {
     "turns": (MESSAGES, '{"model":"a","max_tokens":1,"messages":[%s]}'),
     "blocks": (MESSAGES, '{"model":"a","max_tokens":1,"messages":[{"role":"user","content":[%s]}]}'),
     "items": (RESPONSES, '{"model":"a","input":[%s]}'),
+    "metadata": (RESPONSES, '{"model":"a","input":"","metadata":{%s}}'),
     "inputs": (Embeddings(), '{"model":"a","input":[%s]}'),
     "prompts": (Completions(), '{"model":"a","prompt":[%s]}'),
 }
@@ -331,7 +398,8 @@ def test_one_fault_of_a_list_is_enough(name: str, monkeypatch: pytest.MonkeyPatc
     real = chat_request.field_error
     monkeypatch.setattr(chat_request, "field_error", counted)
     monkeypatch.setattr(reading, "field_error", counted)
-    refusal(surface, (frame % ",".join(["1.5"] * (MIB // 4))).encode())
+    items = [f'"{i}":1.5' for i in range(40_000)] if frame.endswith("{%s}}") else ["1.5"] * (MIB // 4)
+    refusal(surface, (frame % ",".join(items)).encode())
     assert sum(seen) <= 8
 
 
