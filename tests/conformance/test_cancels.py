@@ -27,6 +27,8 @@ CANCELS = scaled(60, 500)
 WARM_UP = scaled(30, 100)
 CALLERS = 6  # at a time; more than an engine of four slots computes at once
 PLACES = 5  # so that some wait in the gateway's queue
+PHASES = ("in the request", "at once", "at a moment", "at a moment", "at the first bytes")
+SHORT = 40  # tokens of a reply that is not streamed, for callers who leave at its first bytes: they wait for all of it
 LONGEST_WAIT = 0.25  # seconds; the random moment lies between nothing and this
 NOISE_MIB = 12
 
@@ -69,10 +71,12 @@ async def ask_and_leave(it: ConformanceSession, draw: random.Random) -> str:
     """One caller: asks something, waits for a random moment or the first bytes, and is gone."""
     address = urlsplit(it.front.url)
     body = {"model": "annie", "stream": draw.random() < 0.7, **draw.choice(BODIES)}
+    phase = draw.choice(PHASES)
+    if phase == "at the first bytes" and not body["stream"]:
+        body["max_tokens"] = SHORT
     data = msgspec.json.encode(body)
     head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {len(data)}\r\n\r\n".encode()
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
-    phase = draw.choice(("in the request", "at once", "at a moment", "at a moment", "at the first bytes"))
     writer.write(head + (data[: draw.randrange(len(data))] if phase == "in the request" else data))
     if phase == "at the first bytes":
         await reader.read(draw.choice((1, 300, 4000)))

@@ -21,9 +21,9 @@ from tests.scale import scaled
 pytestmark = [
     pytest.mark.engine, pytest.mark.asyncio, pytest.mark.usefixtures("quick"), pytest.mark.timeout(7200),
 ]  # fmt: skip
-PROMOTIONS = 10
-"""Each starts a vLLM, which is killed, and the one that comes in its place is killed, too: 20 kills."""
-AWAITED = scaled(2, PROMOTIONS)
+PROMOTIONS = scaled(2, 10)
+"""Each starts a vLLM, which is killed, and the one that comes in its place is killed, too: 4 kills, and at night 20."""
+AWAITED = scaled(1, PROMOTIONS)
 """In so many of them the second kill waits until that one serves; else it hits it while it starts."""
 ASKED = 4
 """Callers at the moment of a kill."""
@@ -81,9 +81,10 @@ class Server:
             }
             self.parts.insert(1, core)
 
-    async def kill(self, it: Stage, turn: int) -> None:
-        """End its server, what computes, or their keeper: nothing of it stays, and another engine answers."""
-        os.kill(self.parts[turn % len(self.parts)], signal.SIGKILL)
+    async def kill(self, it: Stage, count: int) -> None:
+        """End its server, what computes, or their keeper, by how many were killed before: nothing of it stays, and
+        another engine answers. Three kills of one that serves hit each."""
+        os.kill(self.parts[count % len(self.parts)], signal.SIGKILL)
         await in_time(lambda: not it.house.gateway.pool.is_up("own"))
         assert await asked(it) == {"spare"}
         assert await gone(self.all)
@@ -113,13 +114,13 @@ async def test_a_vllm_of_ours_is_promoted_killed_and_rolled_back(tmp_path: Path,
             assert (await it.promote("own", "small"))["phase"] == "succeeded"
             assert await asked(it) == {"own"}
             first = Server(it, serves=True)
-            await first.kill(it, turn)
+            await first.kill(it, 2 * turn)
             second = await next_of(it, first)
             if turn < AWAITED:
                 await in_time(lambda: pool.is_up("own"))
                 assert await asked(it) == {"own"}
                 second = Server(it, serves=True)
-            await second.kill(it, turn + 1)
+            await second.kill(it, 2 * turn + 1)
             third = pool.states()["own"].pid
             members = group_of(third) if third is not None else set()
             back = await it.rollback()
