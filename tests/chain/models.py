@@ -41,12 +41,19 @@ def make_models(place: Place, record: Record) -> None:
 
 
 def gate_steps(place: Place) -> dict[str, Work]:
-    """The gates: what is refused, what passes, and two of the questions."""
+    """The gates that the chain needs: what is refused, and what passes."""
     place.configure()
     return {
         "gate: PTQ": lambda: _gate(place, PTQ),
-        "gate: PTQ, hardened prompt": lambda: _gate(place, PTQ, place.hardened()),
         "gate: QAT on vLLM": lambda: _gate(place, TRAINED),
+    }
+
+
+def question_steps(place: Place) -> dict[str, Work]:
+    """The gates that answer two of the field notes' questions: nothing else of the chain needs them."""
+    place.configure()
+    return {
+        "gate: PTQ, hardened prompt": lambda: _gate(place, PTQ, place.hardened()),
         "gate: QAT, Q4_K_M": lambda: _gate(place, SPARE),
         "gate: fine-tune, Q4_K_M": lambda: _gate(place, TUNED_Q4),
     }

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.conformance.vllm_server import CPU, GPU, TOLD
+from tests.scale import scaled
 
 ROOT: Final = Path(__file__).parents[2]
 MODELS: Final = ROOT / "models"
@@ -96,6 +97,7 @@ ON_CPU: Final = replace(
     calibrated=2,
     questions=8,
     quiet=2.0,
+    bake=scaled(20, 45),
 )
 """Every phase, and nothing learned."""
 ON_GPU: Final = replace(

@@ -16,10 +16,12 @@ pytest.importorskip("torch", reason="needs the quantizer extra: make quantizer")
 
 from app.config.config import load
 from gates.policy.load import load_policy
+from tests.chain.__main__ import part, steps_of
 from tests.chain.page import checks, section, write_page
 from tests.chain.place import BAD, FOLDERS, SPARE, TRAINED, TUNED, ChainError, Place
 from tests.chain.record import Record
 from tests.chain.settings import ROOT, SETTINGS, Dose
+from tests.scale import scaled
 
 RUNS = ROOT / "docs" / "chain"
 """What ran, and what the page is made of."""
@@ -145,6 +147,30 @@ def test_its_configuration_is_one(tmp_path: Path, name: str) -> None:
     assert config.models["annie"].fallback == (SPARE,)
     assert load_policy(config.gates.policy).run.system == ""
     assert "NEVER" in load_policy(str(place.hardened())).run.system
+
+
+CHAIN = ["gate: PTQ", "gate: QAT on vLLM"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "only", "gates", "doses"),
+    [
+        ("cpu", None, scaled(2, 5), scaled(0, 1)),
+        ("cpu", "all", 5, 1),
+        ("cpu", "chain", 2, 0),
+        ("cpu", "live", 5, 0),
+        ("cpu", "models", 0, 0),
+        ("cuda", None, 5, 2),
+    ],
+)
+def test_what_only_the_questions_need_is_left_out_on_a_cpu_and_never_on_a_gpu(
+    tmp_path: Path, setting: str, only: str | None, gates: int, doses: int
+) -> None:
+    place = configured(tmp_path, setting)
+    steps = list(steps_of(place, part(only, place.setting)))
+    assert len([name for name in steps if name.startswith("gate: ")]) == gates
+    assert len([name for name in steps if name.startswith("no-think dose, ")]) == doses
+    assert not gates or set(CHAIN) <= set(steps)
 
 
 def test_a_dose_is_the_flags_of_a_training() -> None:
