@@ -3,7 +3,7 @@
 Every fenced block marked `bash` is run line by line, as a stranger would, in the checkout. A
 command that does not return (`make serve`) is marked with `# leave it running` and is waited for
 until it prints `Ready:`; it is stopped at the end. At small counts the gate whose report the gateway takes asks less,
-by a policy of its own, and what is promoted is watched for 15 seconds; nothing else differs. The commands have an
+by a policy of its own, and what is promoted is watched for 5 seconds; nothing else differs. The commands have an
 empty home folder of their own: the gateway's state lies in it, and whoever has served here before has a history there.
 """
 
@@ -55,7 +55,7 @@ def write_small() -> None:
     text = EMBEDDED_DEFAULT.read_text("utf-8")
     for own, small in (
         ('policy = "annie-nano"\n', f'policy = "{ROOT / "tests" / "readme.toml"}"\n'),
-        ("bake_seconds = 60 ", "bake_seconds = 15 "),
+        ("bake_seconds = 60 ", "bake_seconds = 5 "),
     ):
         if text.count(own) != 1:
             raise SystemExit(f"{EMBEDDED_DEFAULT} no longer says {own}")

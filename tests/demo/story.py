@@ -21,9 +21,10 @@ from tests.demo import leak
 from tests.demo.crowd import CALLERS, Crowd
 from tests.demo.place import BAKE_SECONDS, CANDIDATE, FOLDERS, LIVE, MODELS, Place
 from tests.demo.screen import Screen
+from tests.scale import scaled
 
 ROOT: Final = Path(__file__).parents[2]
-QUIET: Final = 8.0
+QUIET: Final = scaled(3.0, 8.0)
 """Seconds of callers alone, at the beginning and at the end: what the figures are compared with."""
 SOUND: Final = 4.0
 """Seconds that the candidate serves well before she is spoiled."""

@@ -33,47 +33,59 @@ pytestmark = [pytest.mark.promotion, pytest.mark.engine, pytest.mark.timeout(600
 PHASES = [*(phase for phase in PATHS[OperationKind.PROMOTE] if phase not in FINAL), OperationPhase.SHIFTING]
 
 
-async def begun(gateway: Gateway, config: Config, engine: str | list[str] = "large") -> str:
-    """A promotion of `large`, or of its replicas, that will go well if it is let."""
-    _, report = await gateway.post("/admin/reports", signed(config, statement(config, "large", "small")))
+REPLICAS = (OperationPhase.SHIFTING, OperationPhase.SWITCHING, OperationPhase.ROLLING, OperationPhase.BAKING)
+
+
+async def killed_in(
+    phase: OperationPhase, gateway: Gateway, config: Config, live: list[str], candidates: list[str]
+) -> str:
+    """A promotion that would go well, whose gateway is killed once it is in this phase; nothing of it is left."""
+    stated = statement(config, candidates[0], live[0])
+    _, report = await gateway.post("/admin/reports", signed(config, stated))
+    engine: str | list[str] = candidates if len(candidates) > 1 else candidates[0]
     body = {"model": "annie", "engine": engine, "report": report["digest"]}
     status, operation = await gateway.post("/admin/promote", body)
-    assert status == 202, operation
+    assert status == 202, (phase, operation)
+    reached = await gateway.until(operation["id"], phase)
+    assert "id" not in reached, (phase, reached)
+    engines = pids_of(gateway.process.pid)
+    await gateway.kill()
+    async with asyncio.timeout(PATIENCE):
+        while any(is_there(pid) for pid in engines):
+            await asyncio.sleep(0.01)
     return str(operation["id"])
 
 
-@pytest.mark.parametrize("phase", PHASES)
-async def test_a_gateway_that_is_killed_comes_up_with_one_engine_that_serves(
-    tmp_path: Path, phase: OperationPhase
-) -> None:
+async def test_a_gateway_that_is_killed_comes_up_with_one_engine_that_serves(tmp_path: Path) -> None:
+    """In one phase after the other: the gateway that came up whole is the next that is killed."""
     wanted = tables(tmp_path / "state")
     wanted["gates"]["suite"] = short_suite(tmp_path)  # a whole canary is asked in test_load.py
     wanted["promotion"] |= {"bake_seconds": 1.0, "shift_weights": [20, 50], "shift_seconds": 0.5}
     path = written(tmp_path, wanted)
     config = load(path)
-    async with serving(path, start_forked) as first:
-        operation = await begun(first, config)
-        reached = await first.until(operation, phase)
-        assert "id" not in reached, reached
-        engines = pids_of(first.process.pid)
-        await first.kill()
-    async with asyncio.timeout(PATIENCE):
-        while any(is_there(pid) for pid in engines):
-            await asyncio.sleep(0.01)
-    async with serving(path, start_forked) as second:
-        ended = await second.until(operation, "")  # no step has that name: up to the end
-        assert ended["done"] and ended["phase"] in ("failed", "succeeded"), ended
-        live = (await second.get("/admin/status"))["models"]["annie"]["live"]
-        assert live == ("large" if ended["phase"] == "succeeded" else "small")
-        status, engine, said = await second.ask()
-        assert (status, engine) == (200, live) and said.endswith(b"data: [DONE]\n\n")
-        listed = (await second.get("/admin/engines"))["engines"]
-        assert [one["name"] for one in listed if one["state"] == "ready"] == [live]
-        assert len(pids_of(second.process.pid)) == 1
-        assert (await second.get("/admin/audit"))["chain"] == {"ok": True}
-    with RegistryReader.at(tmp_path / "state" / FILE) as registry:
-        registry.verify_chain()
-        assert registry.operations(unfinished_only=True) == ()
+    live, other, ends = "small", "large", set[str]()
+    async with serving(path, start_forked) as gateway:
+        operation = await killed_in(PHASES[0], gateway, config, [live], [other])
+    for phase, following in zip(PHASES, [*PHASES[1:], None], strict=True):
+        async with serving(path, start_forked) as gateway:
+            ended = await gateway.until(operation, "")  # no step has that name: up to the end
+            assert ended["done"] and ended["phase"] in ("failed", "succeeded"), (phase, ended)
+            ends.add(ended["phase"])
+            if ended["phase"] == "succeeded":
+                live, other = other, live
+            assert (await gateway.get("/admin/status"))["models"]["annie"]["live"] == live, phase
+            status, engine, said = await gateway.ask()
+            assert (status, engine) == (200, live) and said.endswith(b"data: [DONE]\n\n"), phase
+            listed = (await gateway.get("/admin/engines"))["engines"]
+            assert [one["name"] for one in listed if one["state"] == "ready"] == [live], phase
+            assert len(pids_of(gateway.process.pid)) == 1, phase
+            assert (await gateway.get("/admin/audit"))["chain"] == {"ok": True}, phase
+            with RegistryReader.at(tmp_path / "state" / FILE) as registry:
+                registry.verify_chain()
+                assert registry.operations(unfinished_only=True) == (), phase
+            if following is not None:
+                operation = await killed_in(following, gateway, config, [live], [other])
+    assert ends == {"failed", "succeeded"}
 
 
 async def test_a_server_of_another_environment_goes_with_the_gateway_and_comes_back_with_the_next(
@@ -104,40 +116,34 @@ async def test_a_server_of_another_environment_goes_with_the_gateway_and_comes_b
     assert processes_of(tmp_path) == set()
 
 
-@pytest.mark.parametrize(
-    "phase",
-    [OperationPhase.SHIFTING, OperationPhase.SWITCHING, OperationPhase.ROLLING, OperationPhase.BAKING],
-)
 async def test_a_gateway_that_is_killed_while_replicas_take_over_comes_up_with_one_whole_set(
-    tmp_path: Path, phase: OperationPhase
+    tmp_path: Path,
 ) -> None:
-    """Until all serve it goes back to the old set; after that it goes on."""
-    old, new = ["small", "small-2"], ["large", "large-2"]
-    wanted = tables(tmp_path / "state", live=old)
+    """Until all serve it goes back to the old set; after that it goes on. And so does the gateway that follows a kill
+    after that, by what the registry knows of the set."""
+    live, other = ["small", "small-2"], ["large", "large-2"]
+    wanted = tables(tmp_path / "state", live=live)
     wanted["gates"]["suite"] = short_suite(tmp_path)
     wanted["promotion"] |= {"bake_seconds": 1.0, "shift_weights": [50], "shift_seconds": 0.5}
-    for name in (*old, *new):
+    for name in (*live, *other):
         wanted["engines"][name] = wanted["engines"][name.partition("-")[0]]
     path = written(tmp_path, wanted)
-    async with serving(path, start_forked) as first:
-        operation = await begun(first, load(path), new)
-        reached = await first.until(operation, phase)
-        assert "id" not in reached, reached
-        engines = pids_of(first.process.pid)
-        await first.kill()
-    async with asyncio.timeout(PATIENCE):
-        while any(is_there(pid) for pid in engines):
-            await asyncio.sleep(0.01)
-    async with serving(path, start_forked) as second:
-        ended = await second.until(operation, "")
-        ends = {OperationPhase.BAKING: "succeeded", OperationPhase.SHIFTING: "failed"}
-        assert ended["phase"] == ends.get(phase, "rolled_back"), ended
-        live = new if ended["phase"] == "succeeded" else old
-        assert (await second.get("/admin/status"))["models"]["annie"]["replicas"] == live
-        status, engine, said = await second.ask()
-        assert status == 200 and engine in live and said.endswith(b"data: [DONE]\n\n")
-        listed = (await second.get("/admin/engines"))["engines"]
-        assert sorted(one["name"] for one in listed if one["state"] == "ready") == live
-        await second.kill()
-    async with serving(path, start_forked) as third:  # by what the registry knows of the set
-        assert (await third.get("/admin/status"))["models"]["annie"]["replicas"] == live
+    config = load(path)
+    for phase in REPLICAS:
+        async with serving(path, start_forked) as gateway:
+            assert (await gateway.get("/admin/status"))["models"]["annie"]["replicas"] == live, phase
+            operation = await killed_in(phase, gateway, config, live, other)
+        async with serving(path, start_forked) as gateway:
+            ended = await gateway.until(operation, "")
+            ends = {OperationPhase.BAKING: "succeeded", OperationPhase.SHIFTING: "failed"}
+            assert ended["phase"] == ends.get(phase, "rolled_back"), (phase, ended)
+            if ended["phase"] == "succeeded":
+                live, other = other, live
+            assert (await gateway.get("/admin/status"))["models"]["annie"]["replicas"] == live, phase
+            status, engine, said = await gateway.ask()
+            assert status == 200 and engine in live and said.endswith(b"data: [DONE]\n\n"), phase
+            listed = (await gateway.get("/admin/engines"))["engines"]
+            assert sorted(one["name"] for one in listed if one["state"] == "ready") == live, phase
+            await gateway.kill()
+    async with serving(path, start_forked) as gateway:
+        assert (await gateway.get("/admin/status"))["models"]["annie"]["replicas"] == live

@@ -33,7 +33,7 @@ from tests.promotion.process import (
 from tests.scale import PATIENCE, scaled
 
 pytestmark = [pytest.mark.promotion, pytest.mark.engine, pytest.mark.timeout(1800)]
-KILLS = scaled(12, 100)
+KILLS = scaled(8, 100)
 RECOVERIES = 0.2
 """How often it is the start after a kill that is killed."""
 BACK = 0.4
