@@ -98,6 +98,7 @@ ON_CPU: Final = replace(
     questions=8,
     quiet=2.0,
     bake=scaled(20, 45),
+    callers=scaled(2, 4),
 )
 """Every phase, and nothing learned."""
 ON_GPU: Final = replace(
