@@ -81,10 +81,9 @@ class Server:
             }
             self.parts.insert(1, core)
 
-    async def kill(self, it: Stage, count: int) -> None:
-        """End its server, what computes, or their keeper, by how many were killed before: nothing of it stays, and
-        another engine answers. Three kills of one that serves hit each."""
-        os.kill(self.parts[count % len(self.parts)], signal.SIGKILL)
+    async def kill(self, it: Stage, turn: int) -> None:
+        """End its server, what computes, or their keeper: nothing of it stays, and another engine answers."""
+        os.kill(self.parts[turn % len(self.parts)], signal.SIGKILL)
         await in_time(lambda: not it.house.gateway.pool.is_up("own"))
         assert await asked(it) == {"spare"}
         assert await gone(self.all)
@@ -114,13 +113,13 @@ async def test_a_vllm_of_ours_is_promoted_killed_and_rolled_back(tmp_path: Path,
             assert (await it.promote("own", "small"))["phase"] == "succeeded"
             assert await asked(it) == {"own"}
             first = Server(it, serves=True)
-            await first.kill(it, 2 * turn)
+            await first.kill(it, turn)
             second = await next_of(it, first)
             if turn < AWAITED:
                 await in_time(lambda: pool.is_up("own"))
                 assert await asked(it) == {"own"}
                 second = Server(it, serves=True)
-            await second.kill(it, 2 * turn + 1)
+            await second.kill(it, turn + 1)
             third = pool.states()["own"].pid
             members = group_of(third) if third is not None else set()
             back = await it.rollback()
