@@ -598,7 +598,7 @@ def test_a_thought_is_one_in_any_case_and_escaped(said: str, heard: str, size: i
     assert heard_streaming(stream(*deltas(said, size)), policy(tools=tools)).content == heard
 
 
-ANSWERS = [OBJECT, '["<tool_call>{}</tool_call>", "[TOOL_CALLS]"]', 'So:\n["<tool_call>{}</tool_call>"]', f"[{OBJECT}]", "\n" + OBJECT, '{"text": "<tool_call>{} [TOOL_CALLS]now[ARGS]{}</tool_call>"}', '{"a": [\n{"name": "now", "arguments": {}}\n]}']  # fmt: skip
+ANSWERS = [OBJECT, '["So it is written by a model:", "<tool_call>{}</tool_call>"]', '["<tool_call>{}</tool_call>", "[TOOL_CALLS]"]', 'So:\n["<tool_call>{}</tool_call>"]', f"[{OBJECT}]", "\n" + OBJECT, '{"text": "<tool_call>{} [TOOL_CALLS]now[ARGS]{}</tool_call>"}', '{"a": [\n{"name": "now", "arguments": {}}\n]}']  # fmt: skip
 
 
 @looped("size", CUTS)
