@@ -18,8 +18,9 @@ PTXAS  := 13.0.88
 # A DGX Spark: aarch64, Python 3.12. Resolves and asks for wheels only; nothing is downloaded or installed.
 SPARK  := $(BIN)/uv pip install --dry-run --python-platform aarch64-manylinux_2_28 --python-version 3.12 --only-binary :all: --target $(VENV)/nowhere
 
+CORES    := $(shell env -u OMP_NUM_THREADS nproc 2>/dev/null || echo 2)
 # One worker more than there are cores, as many tests wait; OMP would start as many threads in each.
-WORKERS ?= $(shell n=$$(env -u OMP_NUM_THREADS nproc 2>/dev/null || echo 2); echo $$((n < 7 ? n + 1 : 8)))
+WORKERS  ?= $(shell echo $$(($(CORES) < 7 ? $(CORES) + 1 : 8)))
 PARALLEL  = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope
 # The files of slow tests: to collect all the others takes each worker most of a minute.
 SLOW      = $(shell grep -rl 'mark\.slow' --include='test_*.py' tests | sort)
@@ -46,7 +47,7 @@ coverage: $(VENV)/.dev  ## the fast tests again, and what they run of each floor
 	@$(BIN)/python -m tests.coverage_report $(COVERAGE)/coverage.json
 
 # These compute, and each worker imports torch first: no worker more than cores.
-test-slow test-quantizer: WORKERS := $(shell n=$$(env -u OMP_NUM_THREADS nproc 2>/dev/null || echo 2); echo $$((n < 8 ? n : 8)))
+test-slow test-quantizer: WORKERS := $(shell echo $$(($(CORES) < 8 ? $(CORES) : 8)))
 test-slow: $(VENV)/.dev  ## those that `make test` leaves out because they take seconds each
 	$(PARALLEL) -m 'slow and not ($(TIERS))' $(SLOW) $(PYTEST_ARGS)
 

@@ -16,12 +16,9 @@ settings.load_profile(SCALE)
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave tests marked `nightly` out at the quick scale: deselected, which the last line of the run counts."""
-    if SCALE == "full":
-        return
-    nightly = [item for item in items if item.get_closest_marker("nightly")]
-    if nightly:
-        config.hook.pytest_deselected(items=nightly)
-        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
+    left_out = {item for item in items if SCALE == "quick" and item.get_closest_marker("nightly")}
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
 
 
 def pytest_collection_finish() -> None:

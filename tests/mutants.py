@@ -142,7 +142,8 @@ run of one test takes."""
 
 
 def outcome(mutant: Mutant | None) -> Outcome:
-    """What the tests make of a fault, in a fresh process; without one, those that lines name must pass: "SURVIVED"."""
+    """What the tests make of a fault, in a fresh process. Without a fault it is "SURVIVED" if the tests that the mutants
+    name pass."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder)
         for part in ("app", TESTS):
@@ -182,7 +183,7 @@ def main() -> int:
     with CONTEXT.Pool(2, maxtasksperchild=1) as pool:
         outcomes = pool.imap(outcome, [None, *MUTANTS])
         if next(outcomes) != "SURVIVED":
-            raise SystemExit("a test that a line names fails without a fault: mend that first")
+            raise SystemExit("a test that a mutant names fails without a fault: mend that first")
         for mutant, came in zip(MUTANTS, outcomes, strict=True):
             found[came] += 1
             print(f"{came:16}  {mutant.file:18} {mutant.name}", flush=True)

@@ -142,7 +142,7 @@ class Reasoning(Read):
 
 
 def _texts(values: dict[str, Any]) -> dict[str, str]:
-    """Pydantic would tell of each value that is none."""
+    """Raises one error, however many values are no strings: pydantic's own check would collect one for each."""
     if not all(isinstance(value, str) for value in values.values()):
         raise PydanticCustomError("string_type", "every value must be a string")
     return values

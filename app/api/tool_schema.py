@@ -31,7 +31,7 @@ class SchemaError(ValueError):
 
 
 class SchemaTooLarge(SchemaError):
-    """The schema, with the others of its request, has more values or levels than are looked at."""
+    """The schema, with the others of its request, has more values, levels or alternatives than an engine is given."""
 
     code = "schema_too_large"
 
@@ -50,7 +50,10 @@ def check_schema(schema: Any, budget: Budget) -> None:
 
 
 def check_format(form: dict[str, Any], budget: Budget) -> None:
-    """Of the format of an answer: the schema itself, or an object that holds it. Raises SchemaError."""
+    """Check `response_format` (chat) or `text.format` (Responses): a schema, or an object that holds one.
+
+    Raises SchemaTooLarge.
+    """
     check_size(form, budget)
     named = form.get("json_schema")
     for schema in (form, form.get("schema"), named.get("schema") if isinstance(named, dict) else None):
@@ -58,7 +61,7 @@ def check_format(form: dict[str, Any], budget: Budget) -> None:
 
 
 def check_ways(schema: Any) -> None:
-    """Raises SchemaTooLarge."""
+    """Raises SchemaTooLarge: an engine may have to follow too many of the schema's alternatives at once."""
     if has_many_ways(schema):
         raise SchemaTooLarge(
             "the schema has too many alternatives that begin alike: list fewer values and types, give each alternative "

@@ -1,9 +1,9 @@
-"""vLLM's server on a CPU, with processes that it forks and that sleep while they wait: a start takes half of the time.
+"""vLLM's server on a CPU, in less work: its processes are forked, and they sleep while they wait for each other.
 
-vLLM forks its engine and its worker, and so it does on a GPU; on a CPU it spawns them, for the sake of thread pinning
-that is switched off here (`VLLM_CPU_OMP_THREADS_BIND=nobind`), and each of the three processes imports vLLM anew. And
-one that waits for another looks at shared memory for a second without a pause, which on two cores takes the time of
-what it waits for. Run by the interpreter of `.venv-vllm`; it takes the arguments of
+On a GPU vLLM forks its engine and its worker. On a CPU it spawns them, for the sake of thread pinning that is switched
+off here (`VLLM_CPU_OMP_THREADS_BIND=nobind`), and each of the three processes imports vLLM anew: a start takes twice as
+long. A process that waits for another polls shared memory for a second without a pause; on two cores that takes CPU time
+from the process it waits for. Run by the interpreter of `.venv-vllm`; it takes the arguments of
 `vllm.entrypoints.openai.api_server`.
 """
 
@@ -13,7 +13,7 @@ import time
 from typing import Any
 
 NAP = 0.0005
-"""Seconds."""
+"""Seconds between two looks at shared memory."""
 
 
 def fork(platform: Any) -> None:
@@ -28,7 +28,7 @@ def fork(platform: Any) -> None:
 
 
 def nap() -> None:
-    """What a process does between two looks at shared memory, where vLLM's own only lets another one run."""
+    """Stands in for vLLM's `sched_yield`, which lets others run but comes back at once if there are none."""
     time.sleep(NAP)
 
 

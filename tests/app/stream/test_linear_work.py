@@ -370,8 +370,8 @@ def test_what_goes_out_is_written_once(counted: Counted, target: Target) -> None
 def test_the_whole_core_does_linear_work(counted: Counted, target: Target) -> None:
     """One character at a time; in the quick run a longer text is fed in as many pieces as the others.
 
-    What is read again is then read again as often, and is longer: quadratic work grows no less. And every third target
-    has the same third of the units, so that each is said in a third of the states.
+    What is read again is then read again as often, and is longer: quadratic work grows no less. There each target tries
+    a third of the units as well, the next target the next third: over all targets every unit is tried.
     """
     cut, share = scaled(target.least // SMALL, 1), scaled(3, 1)
     units = [*'=<>\n `{}"a[\\', *WORDS]
