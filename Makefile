@@ -12,7 +12,12 @@ PROMPT := .work/promptfoo
 CLIENTS := .venv-clients
 CLIENTS_JS := .work/clients
 COVERAGE := .work/coverage
-PIP    := $(BIN)/pip install --quiet --disable-pip-version-check
+# Nothing is compiled in advance: most of what is installed is never imported.
+PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
+# $(call install,ENVIRONMENT,WHAT): without what that needs, as a lock names every package: a release of tomorrow changes nothing.
+# uv takes seconds where pip takes a minute and a half; pip is for hosts whose index only pip's own settings name.
+install = $(BIN)/uv pip install --quiet --python $(1)/bin/python --no-deps $(2) || \
+	$(1)/bin/pip install --quiet --disable-pip-version-check --no-compile --no-deps $(2)
 TORCH  := 2.13.0
 PTXAS  := 13.0.88
 # A DGX Spark: aarch64, Python 3.12. Resolves and asks for wheels only; nothing is downloaded or installed.
@@ -137,7 +142,7 @@ bench: $(VENV)/.dev  ## measure against a bare pass-through, LiteLLM, smg and ng
 	$(BIN)/python -m tests.bench
 
 demo: $(VENV)/.dev  ## the whole story in a terminal: refused, promoted, made to leak, rolled back (DEMO_ARGS="--cast FILE --still FILE")
-	@$(PIP) --no-deps --require-hashes -r tests/demo/requirements.txt
+	@$(call install,$(VENV),--require-hashes -r tests/demo/requirements.txt)
 	@$(BIN)/python -m tests.demo $(DEMO_ARGS)
 
 chain: $(VENV)/.quantizer $(VLLM)/.installed  ## fine-tune to a vLLM that was killed and is back, as one run, on a CPU: minutes (CHAIN_ARGS="--out DIR")
@@ -151,6 +156,7 @@ quantizer: $(VENV)/.quantizer  ## install what model builders need, into the sam
 lock: $(VENV)/.dev  ## resolve the pinned requirements again
 	$(BIN)/uv pip compile -q --universal --generate-hashes --python-version 3.11 --extra embedded --extra docker pyproject.toml -o requirements/gateway.txt
 	$(BIN)/uv pip compile -q --universal --generate-hashes --python-version 3.11 --extra embedded --extra docker --extra otel --group dev pyproject.toml -c requirements/gateway.txt -o requirements/dev.txt
+	echo uv | $(BIN)/uv pip compile -q --universal --generate-hashes --python-version 3.11 - -c requirements/dev.txt -o requirements/uv.txt
 	$(BIN)/uv pip compile -q --universal --generate-hashes --python-version 3.11 requirements/quantizer.in -c requirements/dev.txt --excludes requirements/quantizer-excluded.txt -o requirements/quantizer.txt
 	$(BIN)/uv pip compile -q --universal --generate-hashes --python-version 3.11 requirements/vllm.in --excludes requirements/vllm-excluded.txt -o requirements/vllm.txt
 	$(BIN)/uv pip compile -q --universal --generate-hashes --python-version 3.11 requirements/vllm-gpu.in -o requirements/vllm-gpu.txt
@@ -164,33 +170,37 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-# Locks name every package, so pip need not resolve: with --no-deps a release of tomorrow changes nothing.
-$(VENV)/.gateway: $(BIN)/python requirements/gateway.txt pyproject.toml
-	$(PIP) --no-deps --require-hashes -r requirements/gateway.txt
-	$(PIP) --no-deps --editable .
+$(BIN)/uv: $(BIN)/python requirements/uv.txt
+	$(PIP) --no-deps --require-hashes -r requirements/uv.txt
+	@touch $@
+
+$(VENV)/.gateway: $(BIN)/uv requirements/gateway.txt pyproject.toml
+	$(call install,$(VENV),--require-hashes -r requirements/gateway.txt)
+	$(call install,$(VENV),--editable .)
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.gateway requirements/dev.txt
-	$(PIP) --no-deps --require-hashes -r requirements/dev.txt
+	$(call install,$(VENV),--require-hashes -r requirements/dev.txt)
 	@touch $@
 
+# torch by pip: which build is right, pip's settings say.
 $(VENV)/.quantizer: $(VENV)/.dev requirements/quantizer.txt
 	$(PIP) torch==$(TORCH)
-	$(PIP) --no-deps --require-hashes -r requirements/quantizer.txt
+	$(call install,$(VENV),--require-hashes -r requirements/quantizer.txt)
 	@touch $@
 
 $(VENV)/.fuzz: $(VENV)/.dev requirements/fuzz.txt
-	$(PIP) --no-deps --require-hashes -r requirements/fuzz.txt
+	$(call install,$(VENV),--require-hashes -r requirements/fuzz.txt)
 	@touch $@
 
 $(VENV)/.triton: $(VENV)/.dev requirements/triton.txt
-	$(PIP) --no-deps --require-hashes -r requirements/triton.txt
+	$(call install,$(VENV),--require-hashes -r requirements/triton.txt)
 	@touch $@
 
-$(VLLM)/.installed: $(BIN)/python requirements/vllm.txt
+$(VLLM)/.installed: $(BIN)/uv requirements/vllm.txt
 	$(BIN)/python -m venv --clear $(VLLM)
-	$(VLLM)/bin/pip install --quiet --disable-pip-version-check torch==$(TORCH)
-	$(VLLM)/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/vllm.txt
+	$(VLLM)/bin/pip install --quiet --disable-pip-version-check --no-compile torch==$(TORCH)
+	$(call install,$(VLLM),--require-hashes -r requirements/vllm.txt)
 	@touch $@
 
 # SGLang's wheels for torch 2.11 name Python's version; this one has been run.
@@ -199,9 +209,9 @@ $(SGLANG)/.installed: requirements/sglang.txt
 	$(SGLANG)/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/sglang.txt
 	@touch $@
 
-$(CLIENTS)/.installed: $(BIN)/python requirements/clients.txt
+$(CLIENTS)/.installed: $(BIN)/uv requirements/clients.txt
 	$(BIN)/python -m venv --clear $(CLIENTS)
-	$(CLIENTS)/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/clients.txt
+	$(call install,$(CLIENTS),--require-hashes -r requirements/clients.txt)
 	@touch $@
 
 gpu:
