@@ -1,13 +1,13 @@
 """The `manners` command."""
 
 import argparse
+import gc
 import sys
 from functools import partial
 from os import EX_CONFIG, EX_USAGE
 from pathlib import Path
 
 from app.cli import access, bench, doctor, engine, gate, operate, quantize, shadow
-from app.config.config import ConfigError, load
 from app.config.version import VERSION
 
 
@@ -43,14 +43,24 @@ def main(argv: list[str] | None = None) -> int:
         from app.cli import chat
 
         return chat.run(args.url, args.model, args.message, args.think)
-    from app import server
+    return _serve(args.config)
 
+
+def _serve(path: Path | None) -> int:
+    """Run the gateway; its exit code. What it makes until it listens stays, so that nothing is collected meanwhile: it took a sixth of a start."""
+    gc.disable()
     try:
-        server.run(load(args.config), partial(load, args.config))
-    except ConfigError as error:
-        print(f"manners: {error}", file=sys.stderr)
-        return EX_CONFIG
-    return 0
+        from app import server
+        from app.config.config import ConfigError, load
+
+        try:
+            server.run(load(path), partial(load, path))
+        except ConfigError as error:
+            print(f"manners: {error}", file=sys.stderr)
+            return EX_CONFIG
+        return 0
+    finally:
+        gc.enable()
 
 
 if __name__ == "__main__":

@@ -176,6 +176,7 @@ async def _run(
     gc.collect()
     gc.freeze()  # long-lived objects need not be collected again
     gc.set_threshold(10_000)
+    gc.enable()  # it was off since the process began (`app.__main__`)
     try:
         await _until_signal(running)
         await _drain(gateway)

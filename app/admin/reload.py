@@ -90,6 +90,7 @@ class Reloader:
 
     def _read_files(self) -> tuple[Config, str]:
         config = self._read()
+        config.compile_tags()
         try:
             return config, self._access.token_for(config)
         except (OSError, UnicodeDecodeError):

@@ -1,24 +1,11 @@
-"""`manners promote`, `rollback`, `status` and `audit`: thin clients of the admin API."""
+"""`manners promote`, `rollback`, `status` and `audit`: their flags. What they do is in `app.cli.operating`.
+
+This module is imported whenever `manners` starts, and the other one, with its HTTP client, only for these commands.
+"""
 
 import argparse
-import json
-import sys
-import uuid
-from collections.abc import Callable
-from datetime import datetime
-from os import EX_CONFIG, EX_NOINPUT, EX_NOPERM, EX_UNAVAILABLE
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console
-from rich.markup import escape
-
-from app.access.keys import read_admin_token
-from app.cli.admin_client import AdminClient, AdminClientError, GatewayUnreachable, RequestRejected
-from app.cli.terminal import show_rows
-from app.config.config import ConfigError, load
-from app.errors.tree import MannersError
-from app.registry.errors import RegistryError
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -48,13 +35,13 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         "reload", help="read configuration, keys and operators again, without a restart"
     )
     for command, verb in (
-        (promote, _promote),
-        (rollback, _rollback),
-        (status, _status),
-        (drain, _drain),
-        (undrain, _undrain),
-        (audit, _audit),
-        (reload, _reload),
+        (promote, "promote"),
+        (rollback, "rollback"),
+        (status, "status"),
+        (drain, "drain"),
+        (undrain, "undrain"),
+        (audit, "audit"),
+        (reload, "reload"),
     ):
         add_common_flags(command)
         command.set_defaults(run=run, verb=verb)
@@ -71,264 +58,6 @@ def add_common_flags(command: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run one command with a client of the admin API; its exit code."""
-    verb: Callable[[AdminClient, argparse.Namespace], int] = args.verb
-    return exit_code(lambda: verb(client_for(args), args), args)
+    from app.cli import operating
 
-
-def exit_code(work: Callable[[], int], args: argparse.Namespace) -> int:
-    """What the work returns; or the code of its error, which is told in one line."""
-    try:
-        return work()
-    except ConfigError as error:
-        return _fail(error, EX_CONFIG)
-    except GatewayUnreachable as error:
-        return _fail(error, EX_UNAVAILABLE)
-    except RequestRejected as error:
-        if args.json:
-            print(json.dumps({"error": {"code": error.code, "message": error.message}}))
-        return _fail(error, EX_NOPERM if error.status in (401, 403) else 1)
-    except AdminClientError as error:
-        return _fail(error, EX_UNAVAILABLE)
-    except RegistryError as error:
-        return _fail(error, EX_UNAVAILABLE)
-    except MannersError as error:
-        return _fail(f"{error.code}: {error.message}", 1)
-    except OSError as error:
-        return _fail(f"{error.filename}: {error.strerror}", EX_NOINPUT)
-    except KeyboardInterrupt:
-        return 130
-
-
-def _fail(why: object, code: int) -> int:
-    print(f"manners: {why}", file=sys.stderr)
-    return code
-
-
-def client_for(args: argparse.Namespace) -> AdminClient:
-    """A client of the configured gateway. Raises ConfigError: no token is known."""
-    config = load(args.config)
-    token = read_admin_token(config.secrets.admin_token, config.state_dir)
-    if token is None:
-        raise ConfigError(
-            "no admin token: set MANNERS_ADMIN_TOKEN, or run this where the gateway has made one"
-        )
-    host = f"[{config.admin.host}]" if ":" in config.admin.host else config.admin.host
-    return AdminClient(args.admin or f"http://{host}:{config.admin.port}", token)
-
-
-def _promote(client: AdminClient, args: argparse.Namespace) -> int:
-    report = client.upload(args.report.read_bytes())["digest"] if args.report else None
-    key = str(uuid.uuid4())
-    engine = args.engine if len(args.engine) > 1 else args.engine[0]
-    begun = client.promote(args.model, engine, report, key=key, dry_run=args.dry_run)
-    return _follow(client, begun, args)
-
-
-def _rollback(client: AdminClient, args: argparse.Namespace) -> int:
-    return _follow(client, client.rollback(args.model, key=str(uuid.uuid4()), dry_run=args.dry_run), args)
-
-
-def _follow(client: AdminClient, begun: dict[str, Any], args: argparse.Namespace) -> int:
-    """Show a plan, a started operation, or its progress until the end; the exit code."""
-    if args.dry_run:
-        print(json.dumps(begun, indent=1)) if args.json else show_plan(begun)
-        return 0
-    if args.no_follow:
-        print(json.dumps(begun, indent=1) if args.json else begun["id"])
-        return 0
-    shown = None if args.json else OperationProgress(begun)
-    ended = begun
-    for name, data in client.follow(begun["id"]):
-        if name == "done":
-            ended = data
-        elif shown:
-            shown.step(data)
-    if shown:
-        shown.end(ended)
-    else:
-        print(json.dumps(ended, indent=1))
-    return 0 if ended["phase"] == "succeeded" else 1
-
-
-def _status(client: AdminClient, args: argparse.Namespace) -> int:
-    said = client.status()
-    print(json.dumps(said, indent=1)) if args.json else show_status(said)
-    return 0
-
-
-def _drain(client: AdminClient, args: argparse.Namespace) -> int:
-    return _tell_drained(client.drain(args.engine), args)
-
-
-def _undrain(client: AdminClient, args: argparse.Namespace) -> int:
-    return _tell_drained(client.undrain(args.engine), args)
-
-
-def _tell_drained(said: dict[str, Any], args: argparse.Namespace) -> int:
-    what = f"gets no new requests; {said['open']} are open" if said["drained"] else "gets requests again"
-    print(json.dumps(said, indent=1) if args.json else f"{said['engine']} {what}")
-    return 0
-
-
-def _reload(client: AdminClient, args: argparse.Namespace) -> int:
-    said = client.reload()
-    changed = ", ".join(said["changed"]) or "nothing in the configuration"
-    print(json.dumps(said, indent=1) if args.json else f"reloaded; changed: {changed}")
-    return 0
-
-
-def _audit(client: AdminClient, args: argparse.Namespace) -> int:
-    said = client.audit(limit=args.last, newest=True)
-    print(json.dumps(said, indent=1)) if args.json else show_audit(said)
-    return 0 if said["chain"]["ok"] else 1
-
-
-# ---------------------------------------------------------------------------------------------- show
-
-GOOD, BAD = "[green]✓[/]", "[red]✗[/]"
-FAULT_EVENTS = ("failed", "refused", "breached")
-"""Events that introduce a fault; later events of the operation repeat it."""
-GIB = 1024**3
-
-
-class OperationProgress:
-    """Prints one line for each phase with its duration, when the next phase begins."""
-
-    def __init__(self, begun: dict[str, Any]) -> None:
-        self._console = Console(highlight=False)
-        self._phase, self._mark = "", GOOD
-        self._since = self._start = _time(begun["created"])
-        where = f"{_names(begun['incumbents'])} → [bold]{_names(begun['engines'])}[/]"
-        self._console.print(
-            f"{begun['kind']} [bold]{escape(begun['model'])}[/]: {where}, {begun['strategy'].replace('_', '/')}"
-            f"  [dim]{begun['id']}[/]"
-        )
-
-    def step(self, event: dict[str, Any]) -> None:
-        """Handle one event of the stream."""
-        at, fault = _time(event["at"]), event.get("fault")
-        if event["event"] not in FAULT_EVENTS:
-            fault = None
-        if fault:  # shown with the phase that it ended
-            self._mark = BAD
-        if event["phase"] != self._phase:
-            self._close(at)
-            self._phase, self._since = event["phase"], at
-            self._mark = "[yellow]↶[/]" if self._phase == "rolling_back" else GOOD
-        if fault:
-            self._console.print(f"  {BAD} [red]{escape(fault['code'])}[/]: {escape(fault['message'])}")
-
-    def _close(self, at: datetime) -> None:
-        if self._phase not in ("", "queued"):
-            seconds = (at - self._since).total_seconds()
-            self._console.print(f"  {self._mark} {self._phase.replace('_', ' '):<13}{seconds:8.2f} s")
-
-    def end(self, operation: dict[str, Any]) -> None:
-        """Show the operation's result."""
-        seconds = (self._since - self._start).total_seconds()
-        phase, error = operation["phase"], operation.get("error")
-        if error is None:
-            self._console.print(f"{GOOD} [bold green]{phase}[/] in {seconds:.1f} s: "
-                                f"{escape(operation['model'])} is served by {_names(operation['engines'])}")  # fmt: skip
-            return
-        self._console.print(
-            f"{BAD} [bold red]{phase.replace('_', ' ')}[/] after {seconds:.1f} s: "
-            f"{escape(error['code'])}: {escape(error['message'])}"
-        )
-
-
-def show_plan(plan: dict[str, Any]) -> None:
-    """Show which engines would start and stop, and how much memory would be left."""
-    console = Console(highlight=False)
-    console.print(f"{plan['kind']} [bold]{escape(plan['model'])}[/]: {_names(plan['incumbents'])} → "
-                  f"[bold]{_names(plan['engines'])}[/], {plan['strategy'].replace('_', '/')}; nothing is changed yet")  # fmt: skip
-    memory = plan["memory"]
-    for title, value in (
-        ("starts", ", ".join(plan["starts"])),
-        ("stops", ", ".join(plan["stops"])),
-        ("stays", ", ".join(plan["stays"])),
-        ("shifted", _shift(plan)),
-        ("watched for", f"{plan['bake_seconds']:.0f} s after the switch"),
-        ("memory", f"{_gib(memory['available_bytes'])} available, {_gib(memory['needed_bytes'])} needed, "
-                   f"{_gib(memory['after_bytes'])} left after, {_gib(memory['floor_bytes'])} is the floor"),
-        ("phases", " → ".join(plan["phases"])),
-    ):  # fmt: skip
-        console.print(f"  [dim]{title:<12}[/]{escape(value or 'nothing')}")
-
-
-def _shift(plan: dict[str, Any]) -> str:
-    weights = ", ".join(f"{weight} %" for weight in plan["shift_weights"])
-    return (
-        f"{weights} of the conversations before the switch, {plan['shift_seconds']:g} s each"
-        if weights
-        else ""
-    )
-
-
-def _phase(operation: dict[str, Any]) -> str:
-    weight = operation.get("weight")
-    return str(operation["phase"]) + (f", {weight} % of the conversations" if weight else "")
-
-
-def show_status(said: dict[str, Any]) -> None:
-    """Show one line for each model."""
-    rows = []
-    for name, model in said["models"].items():
-        operation, override = model.get("operation"), model.get("override")
-        going = f"{operation['kind']} of {operation['engine']}: {_phase(operation)}" if operation else ""
-        rows.append([name, ", ".join(model["replicas"]), ", ".join(model["fallback"]), model.get("previous") or "",
-                     "until " + str(override.get("expires")) if override else "", going])  # fmt: skip
-    state = "draining" if said["draining"] else "ready" if said["ready"] else "not ready"
-    print(f"{state}, {said['in_flight']} in flight")
-    show_rows(("model", "live", "fallback", "previous", "override", "under way"), rows)
-    for name, model in said["models"].items():
-        if not model.get("gated"):
-            print(f"{name}: {', '.join(model['replicas'])} serves ungated: no passing report has let it in")
-
-
-def show_audit(said: dict[str, Any]) -> None:
-    """Show one line for each event, the newest last, and whether the chain verifies."""
-    rows = [
-        [
-            str(e["seq"]),
-            e["at"][:19].replace("T", " "),
-            e["actor"],
-            e["verb"],
-            _subject(e["subject"]),
-            _why(e["detail"]),
-        ]
-        for e in said["events"]
-    ]
-    show_rows(("seq", "at (UTC)", "who", "what", "of", "why"), rows)
-    chain = said["chain"]
-    if chain["ok"]:
-        print(f"the chain holds: {said['head']['seq']} events, head {said['head']['hash'][:23]}…")
-    else:
-        print(f"THE CHAIN IS BROKEN at {chain.get('seq')}: {chain.get('why')}")
-
-
-def _why(detail: dict[str, Any]) -> str:
-    """The event's refusal or fault, else its reason, else the effect that was completed."""
-    fault = (
-        detail.get("fault") if detail.get("event") in FAULT_EVENTS else detail if "code" in detail else None
-    )
-    if fault:
-        return ": ".join(str(fault[part]) for part in ("code", "message") if fault.get(part))
-    effect = str(detail.get("effect") or "").split("/")
-    return str(detail.get("reason") or "") or (f"{effect[2]} done" if len(effect) > 2 else "")
-
-
-def _subject(name: str) -> str:
-    return f"{name[:19]}…" if name.startswith("sha256:") else name
-
-
-def _names(engines: list[str]) -> str:
-    return escape(", ".join(engines))
-
-
-def _gib(value: float | None) -> str:
-    return "unknown" if value is None else f"{value / GIB:.1f} GiB"
-
-
-def _time(text: str) -> datetime:
-    return datetime.fromisoformat(text.replace("Z", "+00:00"))
+    return operating.run(args)

@@ -152,6 +152,12 @@ class ModelConfig(ConfigSection):
             for name in names:
                 if name not in known:
                     raise ValueError(f"{key}: there is no family {name!r}{nearest(name, known)}")
+        if self.thought_guard != "auto" and not 0 <= self.thought_guard <= 1 << 20:
+            raise ValueError('thought_guard: must be "auto", or 0 to 1048576 characters')
+        return self
+
+    def compile_tags(self) -> None:
+        """Compile what replies are searched for, which takes seconds: no request is to wait for it."""
         for thoughts, calls in (
             (self.think_tags, self.call_tags),
             (self.think_tags, ()),
@@ -161,10 +167,7 @@ class ModelConfig(ConfigSection):
             (ALL_FAMILIES, ()),
             ((), ALL_CALL_FAMILIES),
         ):
-            tag_set(thoughts, calls)  # compiled at load, not during the first request
-        if self.thought_guard != "auto" and not 0 <= self.thought_guard <= 1 << 20:
-            raise ValueError('thought_guard: must be "auto", or 0 to 1048576 characters')
-        return self
+            tag_set(thoughts, calls)
 
     @property
     def engines(self) -> tuple[str, ...]:
@@ -306,6 +309,11 @@ class Config(ConfigSection):
             if fault := replicas_fault([self.engines[engine] for engine in model.live]):
                 raise ValueError(f"models.{name}.live: {fault}")
         return self
+
+    def compile_tags(self) -> None:
+        """Do it for every model. Only what will serve this configuration does: most commands only read it."""
+        for model in self.models.values():
+            model.compile_tags()
 
     @property
     def listen(self) -> Address:

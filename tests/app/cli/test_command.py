@@ -3,6 +3,8 @@
 import json
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -107,3 +109,11 @@ def test_chat_without_a_gateway_is_one_line_and_code_69(
     assert main(["chat", "Hi", "--url", "http://127.0.0.1:9"]) == 69
     err = capfd.readouterr().err
     assert "start one with `manners serve`" in err and err.count("\n") == 1
+
+
+def test_a_command_imports_what_it_needs_alone() -> None:
+    """Every `manners` reads the flags of all commands. What a command works with is imported when it runs."""
+    heavy = ("aiohttp", "app.registry", "fastapi", "httpx2", "pydantic", "rich", "sqlite3", "structlog")
+    script = f"import sys; from app.__main__ import _parser; _parser(); print(sorted(sys.modules.keys() & set({heavy})))"
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True)
+    assert told.stdout.strip() == "[]"
