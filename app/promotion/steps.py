@@ -14,9 +14,8 @@ from typing import Final
 
 from app.config.config import Config, Promotion
 from app.engines.pool import EnginePool
-from app.promotion import bake, canary, eligibility, inspection, overrides, warmup
+from app.promotion import bake, eligibility, inspection, overrides
 from app.promotion.bake import BakeLimits
-from app.promotion.canary import Canary
 from app.promotion.facts import collect, records, reported, suite_in_force
 from app.promotion.memory_admission import MemoryAdmission
 from app.promotion.repository import RegistryExecutor, rests_on_report
@@ -278,6 +277,9 @@ async def _numerics(deps: Dependencies, stated: Statement, engine: Engine) -> Ef
 
 async def warm(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
     """It answers every request shape in settled times; killed if the host runs short of memory meanwhile."""
+    await asyncio.to_thread(_import_asking)
+    from app.promotion import warmup
+
     spec, settings = deps.catalogue.spec(effect.engine), deps.config.promotion
     state = _ready_state(deps, effect)
     workload = warmup.Workload(
@@ -294,16 +296,23 @@ async def warm(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effec
 
 async def probe(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
     """It answers the canary's questions."""
+    await asyncio.to_thread(_import_asking)
+    from app.promotion import canary
+
     spec = deps.catalogue.spec(effect.engine)
-    return await canary.probe(*_address(_ready_state(deps, effect), spec), await _canary(deps))
-
-
-async def _canary(deps: Dependencies) -> Canary:
-    """The canary of the suite in force. Raises EffectError."""
     try:
-        return await asyncio.to_thread(lambda: canary.canary_for(suite_in_force(deps.config.gates.suite)))
+        questions = await asyncio.to_thread(
+            lambda: canary.canary_for(suite_in_force(deps.config.gates.suite))
+        )
     except (SuiteError, OSError) as error:
         raise EffectError(FailureReason("gates_unreadable", str(error))) from None
+    return await canary.probe(*_address(_ready_state(deps, effect), spec), questions)
+
+
+def _import_asking() -> None:
+    """Import what engines are asked with and judged by: the gates' own client and detectors. A start would wait for them,
+    and most gateways are stopped without a promotion. In a thread, as callers are served meanwhile."""
+    from app.promotion import canary, warmup  # noqa: F401
 
 
 def _ready_state(deps: Dependencies, effect: Effect) -> EngineState:

@@ -429,15 +429,16 @@ async def test_a_gateway_of_its_own_exports_what_its_file_says(tmp_path: Path) -
 # Off, and wrong.
 
 
-async def test_off_nothing_of_it_is_imported() -> None:
-    """Neither the SDK nor the exporter, in a process that has a whole gateway."""
+async def test_what_is_off_is_not_imported() -> None:
+    """Neither the SDK and the exporter, nor the gates' client, which only a promotion needs, in a process that has a whole gateway."""
     code = """
 import json, sys
-from app.config.config import load
+from app.config.config import Config, load
 from app.wiring import create_gateway
 from app.telemetry import log
+Config.compile_tags = lambda config: None
 create_gateway(load(None, {}), "token", log.configure())
-print(json.dumps([m for m in sys.modules if m.startswith(("opentelemetry.sdk", "opentelemetry.exporter", "app.proxy.otel"))]))
+print(json.dumps([m for m in sys.modules if m.startswith(("opentelemetry.sdk", "opentelemetry.exporter", "app.proxy.otel", "aiohttp"))]))
 """
     ran = await asyncio.to_thread(
         subprocess.run, [sys.executable, "-c", code], capture_output=True, check=True, text=True,
