@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final, Literal
 
 from gates.contracts import strict_json
@@ -29,8 +29,15 @@ LATENCY_PREFIX: Final = "latency:"
 Mode = Literal["stream", "whole"]
 
 
+class _Digested:
+    """Where a key keeps its digest: it is asked for several times, and a job judges thousands of samples more than once."""
+
+    __slots__ = ("_digest",)
+    _digest: str
+
+
 @dataclass(frozen=True, slots=True)
-class SampleKey:
+class SampleKey(_Digested):
     """What identifies a sample. A key that is already on file is never asked again.
 
     `arm` is "candidate", "baseline", "again" (the baseline asked a second time, for A/A) or
@@ -49,9 +56,16 @@ class SampleKey:
     @property
     def digest(self) -> str:
         """SHA-256 over all fields, as 64 hex digits."""
-        fields = {name: getattr(self, name) for name in sorted(self.__slots__)}
-        text = json.dumps(fields, separators=(",", ":"), ensure_ascii=False)
-        return hashlib.sha256(text.encode()).hexdigest()
+        try:
+            return self._digest
+        except AttributeError:
+            named = {name: getattr(self, name) for name in _KEY_FIELDS}
+            text = json.dumps(named, separators=(",", ":"), ensure_ascii=False)
+            object.__setattr__(self, "_digest", hashlib.sha256(text.encode()).hexdigest())
+            return self._digest
+
+
+_KEY_FIELDS: Final = tuple(sorted(field.name for field in fields(SampleKey)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +104,17 @@ class Sample:
     retries: tuple[TransportFault, ...] = field(default=())
 
 
+_SAMPLE_FIELDS: Final = tuple(field.name for field in fields(Sample))
+
+
 def render(sample: Sample) -> str:
     """The sample as one line of JSON with its line break. Bytes that are not UTF-8 are escaped."""
-    document = {"schema": SCHEMA, "id": sample.key.digest, **asdict(sample)}
+    document: dict[str, Any] = {"schema": SCHEMA, "id": sample.key.digest}
+    document |= {name: getattr(sample, name) for name in _SAMPLE_FIELDS}  # `asdict` would copy the request
+    document["key"] = asdict(sample.key)
     document["reads"] = [[r.at_ns, r.data.decode("utf-8", "surrogateescape")] for r in sample.reads]
+    document["fault"] = sample.fault and asdict(sample.fault)
+    document["retries"] = [asdict(fault) for fault in sample.retries]
     return json.dumps(document, separators=(",", ":"), ensure_ascii=True, allow_nan=False) + "\n"
 
 

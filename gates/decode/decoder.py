@@ -23,6 +23,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 T = TypeVar("T")
 
 _KINDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", list: "a list"}
+_LEAVES = frozenset((str, int, float, bool))
 _INFINITE = {"inf": inf, "-inf": -inf}
 
 
@@ -61,8 +62,14 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(names)}"
 
 
+@cache
 def is_named_tuple(hint: Any) -> bool:
     return isinstance(hint, type) and issubclass(hint, tuple) and hasattr(hint, "_fields")
+
+
+@cache
+def _origin_and_args(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    return get_origin(hint), get_args(hint)
 
 
 @cache
@@ -91,7 +98,9 @@ class _Decoder:
     complete: bool
 
     def value(self, hint: Any, value: Any, where: str) -> Any:
-        origin, args = get_origin(hint), get_args(hint)
+        if type(value) is hint and hint in _LEAVES:
+            return value
+        origin, args = _origin_and_args(hint)
         if hint is Any or (value is None and types.NoneType in args):
             return value
         if origin in (Union, types.UnionType):  # only X | None is used
@@ -122,7 +131,14 @@ class _Decoder:
         if len(items) != len(hints):
             raise DecodeError(where, f"must hold {len(hints)} values, not {len(items)}")
         named = zip(hints.items(), items, strict=True)
-        return kind(*(self.value(hint, item, _path(where, name)) for (name, hint), item in named))
+        return kind(
+            *(
+                item  # without its place, which is for an error: most of a report are such values
+                if type(item) is hint and hint in _LEAVES
+                else self.value(hint, item, _path(where, name))
+                for (name, hint), item in named
+            )
+        )
 
     def _record(self, kind: Any, table: dict[str, Any], where: str) -> Any:
         hints = field_hints(kind)

@@ -7,6 +7,7 @@ never instead of it: a broken model is often a fast one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from math import exp, inf, isinf, log, log1p
 
 from gates.contracts.verdict import GateResult, Interval, Verdict
@@ -18,6 +19,8 @@ from gates.judge.tally import SettledVerdict
 from gates.policy.policy import UNITS, LatencyRule, RatioRule
 from gates.stats.bootstrap import Median, Pair, median_log_ratio
 from gates.stats.quantile import QuantilePlan, lower_rank, upper_rank
+
+_median = lru_cache(maxsize=8)(median_log_ratio)  # a job judges the same timings several times
 
 _NAMES = {"ttft": "TTFT", "decode": "decode rate", "first_sentence": "time to the first sentence"}
 
@@ -176,8 +179,8 @@ def judge_ratio(context: JudgingContext, metric: str, rule: RatioRule) -> GateRe
     blocks = len({pair.block for pair in found})
     median = None
     if found:
-        median = median_log_ratio(
-            found, seed=rule.seed, confidence=context.policy.confidence, resamples=rule.resamples
+        median = _median(
+            tuple(found), seed=rule.seed, confidence=context.policy.confidence, resamples=rule.resamples
         )
     settled = _settle_ratio(context, rule, median, (len(found), blocks, lost))
     interval = None

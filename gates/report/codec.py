@@ -13,10 +13,14 @@ import json
 import math
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import cache
 from typing import Any, get_args, get_origin
 
 from gates.decode import decoder
 from gates.decode.decoder import DecodeError, field_hints, is_named_tuple
+
+_AS_THEY_ARE = frozenset((str, int, bool, type(None)))
+_is_record = cache(dataclasses.is_dataclass)  # of a type: a report has many thousand values of few types
 
 
 class CodecError(ValueError):
@@ -41,7 +45,9 @@ def canonical(value: Any) -> bytes:
 def encode(value: Any) -> Any:
     """The plain JSON value of a dataclass or NamedTuple, or of what they contain."""
     kind: Any = type(value)
-    if dataclasses.is_dataclass(value):
+    if kind in _AS_THEY_ARE:
+        return value
+    if _is_record(kind):
         return {name: _encode_as(getattr(value, name), hint) for name, hint in field_hints(kind).items()}
     if is_named_tuple(kind):
         return [_encode_as(getattr(value, name), hint) for name, hint in field_hints(kind).items()]
@@ -58,12 +64,21 @@ def encode(value: Any) -> Any:
 
 def _encode_as(value: Any, hint: Any) -> Any:
     """As `encode`, but an int where a float is expected is written as a float: same value, same text."""
-    arms = get_args(hint)
-    if type(value) is int and float in (hint, *arms):
+    if type(value) is hint and hint in _AS_THEY_ARE:
+        return value
+    may_be_float, items = _arms(hint)
+    if type(value) is int and may_be_float:
         return float(value)
-    if get_origin(hint) is tuple:
-        return [_encode_as(item, arms[0]) for item in value]
+    if items is not None:
+        return [_encode_as(item, items) for item in value]
     return encode(value)
+
+
+@cache
+def _arms(hint: Any) -> tuple[bool, Any]:
+    """Whether a float fits the hint, and the hint of a tuple's items, or None."""
+    arms = get_args(hint)
+    return float in (hint, *arms), arms[0] if get_origin(hint) is tuple else None
 
 
 def _no_number(value: float) -> str:

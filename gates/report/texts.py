@@ -39,6 +39,8 @@ def visible(text: str) -> str:
 
     Line breaks and tabs are kept; CR LF becomes LF. The result can be encoded as UTF-8.
     """
+    if text.isascii() and text.isprintable():
+        return text
     text = text.replace("\r\n", "\n")
     return "".join(c if _harmless(c) else f"\\u{{{ord(c):x}}}" for c in text)
 

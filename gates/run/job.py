@@ -88,6 +88,7 @@ class _JobRunner:
         self._job = job
         self._store = store
         self._track = track
+        self._judged: tuple[int, JobResult] | None = None
 
     async def ask(self, title: str, requests: Sequence[PlannedRequest], pace: Pace | None = None) -> None:
         """Ask these requests and store their samples."""
@@ -118,8 +119,10 @@ class _JobRunner:
         return self.judged().decision.verdict is Verdict.FAIL
 
     def judged(self) -> JobResult:
-        """The result of the samples so far."""
-        return judge(self._job, self._store)
+        """The result of the samples so far. Nothing but a new sample changes it."""
+        if self._judged is None or self._judged[0] != len(self._store):
+            self._judged = len(self._store), judge(self._job, self._store)
+        return self._judged[1]
 
 
 def judge(job: GateJob, store: SampleStore) -> JobResult:

@@ -102,8 +102,15 @@ class SuiteDefinitions:
 
 
 def load_suite(name_or_path: str | Path) -> Suite:
-    """A shipped suite by name, or any suite by the path of its .toml file. Raises SuiteError."""
+    """A shipped suite by name, or any suite by the path of its .toml file. Raises SuiteError.
+
+    A shipped one is read once in a process: it changes with the code only.
+    """
     path = FILES.path(name_or_path)
+    return _read_once(path) if path.parent == FILES.folder else _read(path)
+
+
+def _read(path: Path) -> Suite:
     try:
         head = read(_Head, FILES.table(FILES.text(path), str(path)))
         sampling = _sampling(head.sampling)
@@ -113,6 +120,9 @@ def load_suite(name_or_path: str | Path) -> Suite:
     _check_distinct(cases, str(path))
     digest = digest_of(sampling, cases)
     return Suite(head.name, head.version, head.description.strip(), sampling, cases, digest)
+
+
+_read_once: Final = lru_cache(maxsize=4)(_read)
 
 
 def digest_of(sampling: Sampling, cases: Iterable[Case]) -> str:

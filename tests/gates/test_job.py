@@ -218,6 +218,19 @@ async def _run(
     return judged, titles
 
 
+async def test_the_same_samples_are_judged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job asks for its verdict after every part, whether or not that part asked anything."""
+    sizes: list[int] = []
+
+    def counted(job: GateJob, store: SampleStore) -> JobResult:
+        sizes.append(len(store))
+        return judge(job, store)
+
+    monkeypatch.setattr("gates.run.job.judge", counted)
+    await _run(tmp_path, monkeypatch, mannered)
+    assert len(sizes) > 1 and sizes == sorted(set(sizes))
+
+
 async def test_a_mannered_candidate_is_asked_everything_but_the_extension(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
