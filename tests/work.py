@@ -12,12 +12,13 @@ import ast
 import builtins
 import operator
 import re
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable
 from functools import cache, lru_cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
+from types import BuiltinMethodType, ModuleType
 from typing import Any
 
 sre: Any = import_module("re._constants")  # private, and typeshed knows neither
@@ -29,6 +30,7 @@ _NOT_COUNTED = ("app.api.messages_request", "app.api.responses_request", "app.ap
 """Requests are read by pydantic, once, and pydantic looks for the modules of its models."""
 
 _SIZED = (str, bytes, bytearray, list, tuple, dict, set, frozenset)
+_SETS = (dict, set, frozenset)
 _COPIES = (str, bytes, bytearray, list, tuple, dict, set, frozenset)
 _CONSTANT = frozenset({
     "append", "pop", "popleft", "get", "add", "discard", "items", "values", "keys", "isinstance", "len", "type",
@@ -36,6 +38,9 @@ _CONSTANT = frozenset({
     "bisect_right", "bisect_left", "setdefault", "issubclass", "hash", "ord", "chr", "abs", "any", "all",
 })  # fmt: skip
 """What takes no longer for a larger argument, or only as long as the counted iterator that it is given."""
+_OF_NO_COST = _CONSTANT & {*vars(builtins)}
+_BUILT_IN = (BuiltinMethodType, type(re.compile("").match))
+"""Two types: some methods that are written in C are of the second."""
 
 
 _MULTILINE, _IGNORECASE, _DOTALL = (int(flag) for flag in (re.MULTILINE, re.IGNORECASE, re.DOTALL))
@@ -45,9 +50,18 @@ _GLANCE = 64
 """Steps after which a failing match is taken to read all there is."""
 
 
+class _HaveSizes(dict[type, bool]):
+    def __missing__(self, kind: type) -> bool:
+        found = self[kind] = issubclass(kind, _SIZED)
+        return found
+
+
+_HAS_SIZE = _HaveSizes()
+
+
 def size(value: Any) -> int:
     """How many characters or entries an operation on this may touch."""
-    return len(value) if isinstance(value, _SIZED) else 0
+    return len(value) if _HAS_SIZE[type(value)] else 0
 
 
 class Counter:
@@ -57,7 +71,7 @@ class Counter:
         self.steps = 0
 
     def tick(self) -> bool:
-        """One turn of a loop, or one function entered."""
+        """What costs nothing more: one turn of a comprehension, say. Loops and functions count theirs in place."""
         self.steps += 1
         return True
 
@@ -78,16 +92,30 @@ class Counter:
         self.steps += 1 + size(right if result is left else result)
         return result
 
-    def compare(self, left: Any, right: Any, name: str) -> bool:
-        """`==` and `in`, and their opposites."""
-        if name in ("In", "NotIn"):
-            self.steps += 1 + (0 if isinstance(right, dict | set | frozenset) else size(right))
-            return (left in right) is (name == "In")
-        self.steps += 1 + (size(left) if size(left) == size(right) else 0)
-        return bool(left == right) is (name == "Eq")
+    def equal(self, left: Any, right: Any) -> bool:
+        """`==`."""
+        length = size(left)
+        self.steps += 1 + (length if length and length == size(right) else 0)
+        return bool(left == right)
 
-    def call(self, function: Any, *args: Any, **named: Any) -> Any:
+    def contained(self, left: Any, right: Any) -> bool:
+        """`in`."""
+        self.steps += 1 + (0 if isinstance(right, _SETS) else size(right))
+        return left in right
+
+    def call(self, function: Any, *args: Any) -> Any:
         """A call: our own code counts itself, anything else what it may touch."""
+        self.steps += 1
+        result = function(*args)
+        if type(function) in _BUILT_IN:  # most
+            if function.__name__ not in _CONSTANT:
+                self.steps += _cost(function, args, result)
+        elif "__work__" not in getattr(function, "__globals__", ()):
+            self.steps += _cost(function, args, result)
+        return result
+
+    def call_by_name(self, function: Any, *args: Any, **named: Any) -> Any:
+        """One with arguments by name."""
         self.steps += 1
         result = function(*args, **named)
         if "__work__" not in getattr(function, "__globals__", ()):
@@ -106,7 +134,7 @@ def _cost(function: Any, args: tuple[Any, ...], result: Any) -> int:
         start = args[1] if len(args) > 1 else 0
         end = min(args[2], len(args[0])) if len(args) > 2 else len(args[0])
         if result is None and name == "match":  # most fail within a few characters
-            steps = _glanced(owner, args[0][start : start + _GLANCE])
+            steps = _glanced(_matcher(owner), args[0][start : start + _GLANCE])
             return steps if steps < _GLANCE else int(end) - start
         return int(end if result is None else result.end()) - start
     if name in ("find", "index") and isinstance(owner, str | bytes | bytearray):
@@ -126,7 +154,7 @@ class _Instrument(ast.NodeTransformer):
     """Puts the counter into functions; module and class bodies run once and stay as they are."""
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        node.body = [ast.Expr(_work("tick")), *(self._inside(line) for line in node.body)]
+        node.body = [_tick(), *(self._inside(line) for line in node.body)]
         return node
 
     def _inside(self, node: ast.stmt) -> ast.stmt:
@@ -140,12 +168,12 @@ class _Body(_Instrument):
 
     def visit_For(self, node: ast.For) -> ast.AST:
         self.generic_visit(node)
-        node.body.insert(0, ast.Expr(_work("tick")))
+        node.body.insert(0, _tick())
         return node
 
     def visit_While(self, node: ast.While) -> ast.AST:
         self.generic_visit(node)
-        node.body.insert(0, ast.Expr(_work("tick")))
+        node.body.insert(0, _tick())
         return node
 
     def visit_comprehension(self, node: ast.comprehension) -> ast.AST:
@@ -157,7 +185,11 @@ class _Body(_Instrument):
         self.generic_visit(node)
         if isinstance(node.func, ast.Name) and node.func.id == "super":
             return node
-        return ast.Call(_work("call").func, [node.func, *node.args], node.keywords)
+        if isinstance(node.func, ast.Name) and node.func.id in _OF_NO_COST:
+            return ast.BoolOp(ast.And(), [_work("tick"), node])
+        call = _work("call_by_name" if node.keywords else "call", node.func, *node.args)
+        call.keywords = node.keywords
+        return call
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         return (
@@ -196,7 +228,8 @@ class _Body(_Instrument):
         name = type(node.ops[0]).__name__
         if len(node.ops) > 1 or name not in ("In", "NotIn", "Eq", "NotEq"):
             return node
-        return _work("compare", node.left, node.comparators[0], ast.Constant(name))
+        made = _work("contained" if name in ("In", "NotIn") else "equal", node.left, node.comparators[0])
+        return ast.UnaryOp(ast.Not(), made) if name.startswith("Not") else made
 
     def _made(self, node: ast.expr) -> ast.AST:
         self.generic_visit(node)
@@ -205,6 +238,11 @@ class _Body(_Instrument):
 
 def _work(method: str, *args: ast.expr) -> ast.Call:
     return ast.Call(ast.Attribute(ast.Name("__work__", ast.Load()), method, ast.Load()), list(args), [])
+
+
+def _tick() -> ast.stmt:
+    steps = ast.Attribute(ast.Name("__work__", ast.Load()), "steps", ast.Store())
+    return ast.AugAssign(steps, ast.Add(), ast.Constant(1))
 
 
 class Counted:
@@ -247,128 +285,227 @@ def _compiled(path: str) -> Any:
 
 
 @lru_cache(1 << 17)
-def _glanced(pattern: re.Pattern[Any], text: str) -> int:
+def _glanced(matcher: "_Matcher", text: str) -> int:
     """Steps of a match at a place; the texts of a test look alike at most of their places."""
-    return pattern_steps(pattern, "match", text, _GLANCE)
+    return matcher.steps_of("match", text, _GLANCE)
 
 
 def pattern_steps(pattern: re.Pattern[Any], method: str, text: str, limit: int) -> int:
     """Steps that a backtracking matcher takes for `pattern.method(text)`; `limit` if they are more."""
-    nodes = _parsed(pattern)
-    machine = _Machine(text, limit, pattern.flags)
-    try:
-        at = 0
-        while at <= len(text):
-            ends = machine.run(nodes, 0, at, lambda end: iter([end]))
-            end = next((e for e in ends if method != "fullmatch" or e == len(text)), None)
-            if method in ("match", "fullmatch") or (end is not None and method == "search"):
-                break
-            at = max(end or 0, at + 1)
-    except _Limit:
-        return limit
-    return machine.steps
+    return _matcher(pattern).steps_of(method, text, limit)
 
 
-@cache
-def _parsed(pattern: re.Pattern[Any]) -> list[Any]:
-    return list(sre_parser.parse(pattern.pattern, pattern.flags & ~re.UNICODE))
+_MATCHERS: dict[int, "_Matcher"] = {}
+
+
+def _matcher(pattern: re.Pattern[Any]) -> "_Matcher":
+    """By identity: a pattern's own hash is computed anew each time, from all of its code."""
+    if id(pattern) not in _MATCHERS:
+        _MATCHERS[id(pattern)] = _Matcher(pattern)
+    return _MATCHERS[id(pattern)]
 
 
 class _Limit(Exception):
     pass
 
 
-class _Machine:
-    """`re`'s algorithm on its own parse tree: depth first, one alternative after the other."""
+Then = Callable[[int], int]
+"""What follows a match that ended here: the end of all of it, or NO."""
+Step = Callable[[int, Then], int]
+"""A part of a pattern, tried at a place."""
+NO = -1
 
-    def __init__(self, text: str, limit: int, flags: int) -> None:
-        self.text, self.limit, self.flags, self.steps = text, limit, flags, 0
 
-    def run(
-        self, nodes: list[Any], index: int, at: int, then: Callable[[int], Iterator[int]]
-    ) -> Iterator[int]:
-        """Ends of matches of the nodes from `index` on, followed by `then`."""
+class _Matcher:
+    """`re`'s algorithm on its own parse tree: depth first, one alternative after the other.
+
+    Each node becomes a function that is given its place and what follows. One step is counted for each node that is
+    tried, for each end of a sequence, and for each turn of a repeat.
+    """
+
+    def __init__(self, pattern: re.Pattern[Any]) -> None:
+        self.pattern = pattern  # kept, as its identity is a key
+        self.flags = pattern.flags
+        self.text, self.chars, self.size, self.limit, self.steps = "", [""], 0, 0, 0
+        self._start = self._sequence(list(sre_parser.parse(pattern.pattern, pattern.flags & ~re.UNICODE)))
+
+    def steps_of(self, method: str, text: str, limit: int) -> int:
+        """Steps of one call of the pattern's method; at most the limit."""
+        self.text, self.size, self.limit, self.steps = text, len(text), limit, 0
+        self.chars = [*text, ""]  # behind the text stands what no node takes
+        then = self._at_the_end if method == "fullmatch" else _anywhere
+        at, depth = 0, sys.getrecursionlimit()
+        sys.setrecursionlimit(max(depth, _DEEPEST))
+        try:
+            while at <= self.size:
+                end = self._start(at, then)
+                if method in ("match", "fullmatch") or (end != NO and method == "search"):
+                    break
+                at = max(end, at + 1)
+        except _Limit:
+            pass
+        finally:
+            sys.setrecursionlimit(depth)
+        return min(self.steps, limit)
+
+    def _at_the_end(self, end: int) -> int:
+        return end if end == self.size else NO
+
+    def _count(self) -> None:
+        """One step, where work may multiply."""
         self.steps += 1
         if self.steps > self.limit:
             raise _Limit
-        if index == len(nodes):
-            yield from then(at)
-            return
-        op, argument = nodes[index]
+
+    def _sequence(self, nodes: list[Any]) -> Step:
+        def end(at: int, then: Then) -> int:
+            self.steps += 1
+            return then(at)
+
+        step: Step = end
+        for op, argument in reversed(nodes):
+            step = self._node(op, argument, step)
+        return step
+
+    def _node(self, op: Any, argument: Any, follow: Step) -> Step:
         if op in (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT):
-            yield from self._repeat(op, argument, at, lambda end: self.run(nodes, index + 1, end, then))
-        else:
-            for end in self._one(op, argument, at):
-                yield from self.run(nodes, index + 1, end, then)
-
-    def _one(self, op: Any, argument: Any, at: int) -> Iterator[int]:
+            low, high, nodes = argument
+            return self._repeat(op, low, high, nodes, follow)
         if op is sre.BRANCH:
-            for branch in argument[1]:
-                yield from self.run(list(branch), 0, at, lambda end: iter([end]))
-        elif op is sre.SUBPATTERN:
-            yield from self.run(list(argument[3]), 0, at, lambda end: iter([end]))
-        elif op is sre.ATOMIC_GROUP:
-            yield from [*self.run(list(argument), 0, at, lambda end: iter([end]))][:1]
-        elif op in (sre.ASSERT, sre.ASSERT_NOT):
-            yield from self._look(op, argument, at)
-        elif op is sre.AT:
-            if self._holds(argument, at):
-                yield at
-        elif op is sre.GROUPREF:
-            yield at  # an empty group: no pattern of ours refers to a long one
-        elif at < len(self.text) and self._takes(op, argument, self.text[at]):
-            yield at + 1
+            return self._branch(argument[1], follow)
+        if op is sre.SUBPATTERN:
+            return self._group(self._sequence(list(argument[3])), follow)
+        if op is sre.ATOMIC_GROUP:
+            return self._atomic(self._sequence(list(argument)), follow)
+        if op in (sre.ASSERT, sre.ASSERT_NOT):
+            return self._look(op, argument, follow)
+        if op in (sre.AT, sre.GROUPREF):
+            return self._place(op, argument, follow)
+        takes = _Takes(op, argument, self.flags)
 
-    def _look(self, op: Any, argument: Any, at: int) -> Iterator[int]:
+        def one(at: int, then: Then) -> int:
+            self.steps += 1
+            return follow(at + 1, then) if takes[self.chars[at]] else NO
+
+        return one
+
+    def _place(self, op: Any, argument: Any, follow: Step) -> Step:
+        def place(at: int, then: Then) -> int:
+            self.steps += 1
+            # an empty group: no pattern of ours refers to a long one
+            return follow(at, then) if op is sre.GROUPREF or self._holds(argument, at) else NO
+
+        return place
+
+    def _group(self, inner: Step, follow: Step) -> Step:
+        def group(at: int, then: Then) -> int:
+            self.steps += 1
+            return inner(at, lambda end: follow(end, then))
+
+        return group
+
+    def _branch(self, branches: list[Any], follow: Step) -> Step:
+        """Of the alternatives that begin with a character, those that fail at it are counted and not called."""
+        tried = [(_first(nodes, self.flags), self._sequence(list(nodes))) for nodes in branches]
+        plans: dict[str, list[tuple[int, Step]]] = {}
+
+        def plan(char: str) -> list[tuple[int, Step]]:
+            made: list[tuple[int, Step]] = []
+            failed = 0
+            for takes, step in tried:
+                if takes is None or takes[char]:
+                    made.append((failed, step))
+                    failed = 0
+                else:
+                    failed += 1
+            return [*made, (failed, lambda at, then: NO)]
+
+        def branch(at: int, then: Then) -> int:
+            self._count()
+
+            def behind(end: int) -> int:
+                return follow(end, then)
+
+            char = self.chars[at]
+            if char not in plans:
+                plans[char] = plan(char)
+            for failed, step in plans[char]:
+                self.steps += failed
+                if (end := step(at, behind)) != NO:
+                    return end
+            return NO
+
+        return branch
+
+    def _atomic(self, inner: Step, follow: Step) -> Step:
+        def atomic(at: int, then: Then) -> int:
+            self._count()
+            ends: list[int] = []
+
+            def every(end: int) -> int:
+                ends.append(end)
+                return NO
+
+            inner(at, every)
+            return follow(ends[0], then) if ends else NO
+
+        return atomic
+
+    def _look(self, op: Any, argument: Any, follow: Step) -> Step:
         direction, nodes = argument
-        low, _ = nodes.getwidth()
-        start = at if direction > 0 else at - low
-        ends = self.run(list(nodes), 0, start, lambda end: iter([end])) if start >= 0 else iter(())
-        if (next(ends, None) is not None) is (op is sre.ASSERT):
-            yield at
+        back = 0 if direction > 0 else nodes.getwidth()[0]
+        inner, wanted = self._sequence(list(nodes)), op is sre.ASSERT
 
-    def _repeat(self, op: Any, argument: Any, at: int, then: Callable[[int], Iterator[int]]) -> Iterator[int]:
-        low, high, nodes = argument
-        inner = list(nodes)
-        if len(inner) == 1 and inner[0][0] in (sre.LITERAL, sre.NOT_LITERAL, sre.ANY, sre.IN):
-            yield from self._repeat_one(op, low, high, inner[0], at, then)
-        else:
-            yield from self._repeat_group(op, low, high, inner, at, then)
+        def look(at: int, then: Then) -> int:
+            self._count()
+            found = at >= back and inner(at - back, _anywhere) != NO
+            return follow(at, then) if found is wanted else NO
 
-    def _repeat_one(
-        self, op: Any, low: int, high: int, node: Any, at: int, then: Callable[[int], Iterator[int]]
-    ) -> Iterator[int]:
-        most = at
-        while most < len(self.text) and most - at < high and self._takes(node[0], node[1], self.text[most]):
-            most += 1
-            self.steps += 1
-        ends = range(at + low, most + 1) if op is sre.MIN_REPEAT else range(most, at + low - 1, -1)
-        for end in [*ends][: 1 if op is sre.POSSESSIVE_REPEAT else None]:
-            self.steps += 1
-            if self.steps > self.limit:
-                raise _Limit
-            yield from then(end)
+        return look
 
-    def _repeat_group(
-        self, op: Any, low: int, high: int, nodes: list[Any], at: int, then: Callable[[int], Iterator[int]]
-    ) -> Iterator[int]:
-        """Without recursion into Python's own stack for each turn: a stack of iterators."""
-        turns: list[tuple[int, Iterator[int]]] = [(at, self.run(nodes, 0, at, lambda end: iter([end])))]
-        if op is sre.MIN_REPEAT and low == 0:
-            yield from then(at)
-        while turns:
-            start, ends = turns[-1]
-            end = next(ends, None)
-            if end is not None and end > start and len(turns) <= high:
-                turns.append((end, self.run(nodes, 0, end, lambda e: iter([e]))))
-                continue
-            if end is None:
-                turns.pop()
-                if len(turns) >= low:
-                    yield from then(start)
+    def _repeat(self, op: Any, low: int, high: int, nodes: Any, follow: Step) -> Step:
+        if len(nodes) == 1 and nodes[0][0] in (sre.LITERAL, sre.NOT_LITERAL, sre.ANY, sre.IN):
+            return self._repeat_one(op, low, high, _Takes(nodes[0][0], nodes[0][1], self.flags), follow)
+        return self._repeat_group(op, low, high, self._sequence(list(nodes)), follow)
+
+    def _repeat_one(self, op: Any, low: int, high: int, takes: "_Takes", follow: Step) -> Step:
+        def repeat(at: int, then: Then) -> int:
+            self._count()
+            most, last, chars = at, min(self.size, at + high), self.chars
+            while most < last and takes[chars[most]]:
+                most += 1
+            self.steps += most - at
+            ends = range(at + low, most + 1) if op is sre.MIN_REPEAT else range(most, at + low - 1, -1)
+            for end in ends[:1] if op is sre.POSSESSIVE_REPEAT else ends:
+                self._count()
+                if (found := follow(end, then)) != NO:
+                    return found
+            return NO
+
+        return repeat
+
+    def _repeat_group(self, op: Any, low: int, high: int, inner: Step, follow: Step) -> Step:
+        def repeat(at: int, then: Then) -> int:
+            self._count()
+
+            def turn(start: int, count: int) -> int:
+                """The turn of this number, and what follows if it comes to nothing."""
+
+                def again(end: int) -> int:
+                    return turn(end, count + 1) if end > start and count <= high else NO
+
+                if (end := inner(start, again)) != NO:
+                    return end
+                return follow(start, then) if count > low else NO
+
+            if op is sre.MIN_REPEAT and low == 0 and (end := follow(at, then)) != NO:
+                return end
+            return turn(at, 1)
+
+        return repeat
 
     def _holds(self, where: Any, at: int) -> bool:
-        text, size = self.text, len(self.text)
+        text, size = self.text, self.size
         if where in (sre.AT_BEGINNING, sre.AT_BEGINNING_STRING):
             return at == 0 or (bool(self.flags & _MULTILINE) and text[at - 1] == "\n")
         if where is sre.AT_END_STRING:
@@ -379,14 +516,40 @@ class _Machine:
         word = [0 <= i < size and (text[i].isalnum() or text[i] == "_") for i in (at - 1, at)]
         return (word[0] != word[1]) is (where is sre.AT_BOUNDARY)
 
+
+_DEEPEST = 50_000
+"""Calls in one another; each turn of a repeated group takes a few."""
+
+
+def _anywhere(end: int) -> int:
+    return end
+
+
+def _first(nodes: Any, flags: int) -> "_Takes | None":
+    """What the first character of these nodes must be; None if they may begin in another way."""
+    op, argument = nodes[0] if len(nodes) else (None, None)
+    return _Takes(op, argument, flags) if op in (sre.LITERAL, sre.NOT_LITERAL, sre.ANY, sre.IN) else None
+
+
+class _Takes(dict[str, bool]):
+    """Whether a node takes a character. It takes none behind the text."""
+
+    def __init__(self, op: Any, argument: Any, flags: int) -> None:
+        super().__init__({"": False})
+        self._op, self._argument, self._flags = op, argument, flags
+
+    def __missing__(self, char: str) -> bool:
+        found = self[char] = self._takes(self._op, self._argument, char)
+        return found
+
     def _takes(self, op: Any, argument: Any, char: str) -> bool:
         if op is sre.LITERAL:
             same = bool(ord(char) == argument)
-            return same or (bool(self.flags & _IGNORECASE) and char.lower() == chr(argument).lower())
+            return same or (bool(self._flags & _IGNORECASE) and char.lower() == chr(argument).lower())
         if op is sre.NOT_LITERAL:
             return bool(ord(char) != argument)
         if op is sre.ANY:
-            return char != "\n" or bool(self.flags & _DOTALL)
+            return char != "\n" or bool(self._flags & _DOTALL)
         negated = argument[0][0] is sre.NEGATE
         return any(self._in(item, char) for item in argument[negated:]) is not negated
 
@@ -394,7 +557,7 @@ class _Machine:
         op, argument = item
         if op is sre.RANGE:
             low, high = argument
-            folded = {char, *(char.swapcase() if self.flags & _IGNORECASE else "")}
+            folded = {char, *(char.swapcase() if self._flags & _IGNORECASE else "")}
             return any(low <= ord(c) <= high for c in folded)
         if op is sre.CATEGORY:
             kind = str(argument)
