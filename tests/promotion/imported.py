@@ -3,10 +3,12 @@
 import gc
 
 import app.__main__
+import app.promotion.canary
+import app.promotion.warmup
 import app.server  # noqa: F401
 import tests.promotion.forked  # noqa: F401
-from app.stream.tags import ALL_CALL_FAMILIES, ALL_FAMILIES, tag_set
+from app.config.config import ModelConfig
 
-tag_set(ALL_FAMILIES, ALL_CALL_FAMILIES)
+ModelConfig(live=("any",)).compile_tags()
 gc.collect()
 gc.freeze()

@@ -8,7 +8,7 @@ import signal
 import socket
 import stat
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import pytest
 from app.config.config import Address
 from app.server import bind
 from tests.app.house import HELLO, NEVER, frames, said
+from tests.promotion.forked import Forked, fork
 from tests.scale import PATIENCE
 from tests.script import DONE, Hang, Head, Say, Until, finish, text
 from tests.scripted_engine import ScriptedEngine
@@ -42,16 +43,20 @@ def write(folder: Path, url: str, **gateway: Any) -> Path:
     return path
 
 
+def environment(**more: str) -> dict[str, str]:
+    """Of the command: no settings from outside."""
+    return {k: v for k, v in os.environ.items() if not k.startswith("MANNERS_")} | more
+
+
 async def manners(*args: str, **environ: str) -> asyncio.subprocess.Process:
     """The command, with an environment of its own."""
-    clean = {k: v for k, v in os.environ.items() if not k.startswith("MANNERS_")}
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "app",
         *args,
         cwd=ROOT,
-        env={**clean, **environ},
+        env=environment(**environ),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -61,7 +66,7 @@ class Running:
     """A gateway in a process of its own, ready."""
 
     def __init__(
-        self, process: asyncio.subprocess.Process, client: aiohttp.ClientSession, printed: str
+        self, process: asyncio.subprocess.Process | Forked, client: aiohttp.ClientSession, printed: str
     ) -> None:
         self.process = process
         self.client = client
@@ -86,9 +91,15 @@ class Running:
 
 
 @asynccontextmanager
-async def serving(config: Path, **environ: str) -> AsyncIterator[Running]:
-    """Start it and wait until it says that it is ready."""
-    process = await manners("serve", "--config", str(config), **environ)
+async def serving(
+    config: Path, environ: Mapping[str, str] | None = None, is_command: bool = False
+) -> AsyncIterator[Running]:
+    """Start it and wait until it says that it is ready: the command itself, or forked, which costs a quarter."""
+    process: asyncio.subprocess.Process | Forked
+    if is_command:
+        process = await manners("serve", "--config", str(config), **environ or {})
+    else:
+        process = await fork(config, environment(**environ or {}))
     assert process.stdout is not None
     printed = b""
     try:
@@ -108,7 +119,7 @@ async def serving(config: Path, **environ: str) -> AsyncIterator[Running]:
 async def test_a_sigterm_lets_running_streams_end(tmp_path: Path) -> None:
     """Not ready any more, nothing new is taken, what runs comes to its end, and the code is 0."""
     go = asyncio.Event()
-    async with ScriptedEngine() as engine, serving(write(tmp_path, engine.url)) as running:
+    async with ScriptedEngine() as engine, serving(write(tmp_path, engine.url), is_command=True) as running:
         assert await running.get("/readyz") == (200, {"status": "ready", "ungated": ["annie"]})
         engine.play(Head(), Say(text("One")), Until(go), Say(text(" two")), Say(finish()), Say(DONE))
         async with running.ask() as response:
@@ -183,7 +194,7 @@ async def test_a_configured_key_is_asked_for(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine:
         config = write(tmp_path, engine.url)
         secrets = {"MANNERS_API_KEYS": "key-1,key-2", "MANNERS_ADMIN_TOKEN": "operator-1"}
-        async with serving(config, **secrets) as running:
+        async with serving(config, secrets) as running:
             assert (await running.get("/v1/models"))[0] == 401
             async with running.client.get(
                 running.url + "/v1/models", headers={"authorization": "Bearer key-2"}
