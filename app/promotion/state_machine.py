@@ -47,6 +47,7 @@ must still be read.
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 ATTEMPTS: Final = 3
@@ -315,6 +316,7 @@ _CANDIDATE_ONLY: Final[Mapping[OperationPhase, tuple[Action, ...]]] = {
 """The phases that concern the candidate alone."""
 
 
+@lru_cache(maxsize=256)  # every step asks for its phase's twice
 def effects(plan: OperationPlan, phase: OperationPhase, outcome: OperationPhase | None) -> tuple[Effect, ...]:
     """The effects of a phase, in order; `outcome` is how an operation that is rolling back will end."""
     if phase is _P.SHIFTING:

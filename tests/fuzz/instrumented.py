@@ -8,4 +8,6 @@ import atheris
 from tests.fuzz.worker import SUBJECTS
 
 with redirect_stderr(StringIO()), atheris.instrument_imports(include=SUBJECTS):  # it names each
-    import tests.fuzz.targets  # noqa: F401
+    from tests.fuzz.targets import compile_tags
+
+    compile_tags()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import pytest
@@ -19,8 +20,13 @@ from quantizer.ptq import modelopt_cpu  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 NVFP4 = gguf.GGMLQuantizationType.NVFP4
-with modelopt_cpu.installed() as mtq:
-    NVFP4QTensor = mtq.qtensor.NVFP4QTensor  # ModelOpt's own class; it needs torch only
+
+
+@cache
+def modelopts() -> Any:
+    """ModelOpt's own class; it needs torch only. Not at import: ModelOpt takes seconds, and every worker collects this file."""
+    with modelopt_cpu.installed() as mtq:
+        return mtq.qtensor.NVFP4QTensor
 
 
 def bell(seed: int, size: float, dtype: Any = torch.bfloat16) -> Any:
@@ -40,7 +46,7 @@ def bell(seed: int, size: float, dtype: Any = torch.bfloat16) -> Any:
 def test_modelopt_writes_the_same_bytes(seed: int, size: float, dtype: Any) -> None:
     """Packed weights, block scales and tensor scale, to the last bit."""
     weight = bell(seed, size, dtype)
-    packed, scale, second = NVFP4QTensor.quantize(weight.clone(), 16)
+    packed, scale, second = modelopts().quantize(weight.clone(), 16)
     ours = blocks.quantize(weight)
 
     assert torch.equal(packed._quantized_data, ours.packed)
@@ -54,14 +60,14 @@ def test_modelopt_rounds_ties_alike() -> None:
     beside = [torch.nextafter(ties, torch.full_like(ties, to)) for to in (0.0, 9.0)]
     x = torch.cat([sign * part for part in (ties, *beside) for sign in (1, -1)])
 
-    assert torch.equal(NVFP4QTensor._cast_fp4(x.clone()), grid.encode(x))
+    assert torch.equal(modelopts()._cast_fp4(x.clone()), grid.encode(x))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_modelopt_reads_the_same_numbers(dtype: Any) -> None:
     """Dequantizing, with its parentheses."""
     ours = blocks.quantize(bell(3, 0.05))
-    theirs = NVFP4QTensor(torch.Size((32, 128)), dtype, ours.packed).dequantize(
+    theirs = modelopts()(torch.Size((32, 128)), dtype, ours.packed).dequantize(
         dtype, scale=ours.scale, double_scale=ours.tensor_scale, block_sizes={-1: 16}
     )
 
@@ -70,7 +76,7 @@ def test_modelopt_reads_the_same_numbers(dtype: Any) -> None:
 
 def test_modelopt_has_nan_where_all_is_zero() -> None:
     """The one departure of the reference, pinned: when this fails, ModelOpt has changed."""
-    _, scale, second = NVFP4QTensor.quantize(torch.zeros(1, 16), 16)
+    _, scale, second = modelopts().quantize(torch.zeros(1, 16), 16)
 
     assert second.item() == 0
     assert torch.isnan(scale.float()).all()
