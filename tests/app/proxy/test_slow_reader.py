@@ -64,13 +64,12 @@ async def read_all(sock: socket.socket) -> bytes:
 
 def body_of(raw: bytes) -> bytes:
     """The body of a chunked HTTP reply."""
-    _, _, rest = raw.partition(b"\r\n\r\n")
-    out = bytearray()
-    while rest:
-        size, _, rest = rest.partition(b"\r\n")
-        length = int(size, 16)
-        out += rest[:length]
-        rest = rest[length + 2 :]
+    at, out = raw.index(b"\r\n\r\n") + 4, bytearray()
+    while at < len(raw):
+        start = raw.index(b"\r\n", at) + 2
+        end = start + int(raw[at:start], 16)
+        out += raw[start:end]
+        at = end + 2
     return bytes(out)
 
 
