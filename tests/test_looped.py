@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.looped import looped
+from tests.looped import ENOUGH, looped
 
 
 @looped("size", (1, 2, 3))
@@ -45,6 +45,41 @@ async def test_several_failures_are_all_shown() -> None:
     with pytest.raises(ExceptionGroup) as caught:
         await odd()
     assert [error.__notes__ for error in caught.value.exceptions] == [["size = 1"], ["size = 3"]]
+
+
+@looped("row", range(5), in_groups_of=2)
+@looped("word", "ab")
+def test_a_group_holds_at_most_as_many_rows(row: int, word: str) -> None:
+    assert row in range(5) and word in "ab"
+
+
+def test_the_groups_hold_every_row_once() -> None:
+    seen: list[tuple[int, str]] = []
+
+    @looped("row", range(5), in_groups_of=2)
+    @looped("word", "ab")
+    def run(row: int, word: str) -> None:
+        seen.append((row, word))
+
+    (mark,) = vars(run)["pytestmark"]
+    assert [(group.values, group.id) for group in mark.args[1]] == [
+        (((0, 1),), "row 0"),
+        (((2, 3),), "row 2"),
+        (((4,),), "row 4"),
+    ]
+    for group in mark.args[1]:
+        run(group=group.values[0])
+    assert seen == [(row, word) for row in range(5) for word in "ab"]
+
+
+def test_after_enough_failures_the_rest_is_left_out() -> None:
+    @looped("size", range(3 * ENOUGH))
+    def odd(size: int) -> None:
+        assert size % 2
+
+    with pytest.raises(ExceptionGroup) as caught:
+        odd()
+    assert len(caught.value.exceptions) == ENOUGH
 
 
 def test_no_rows_and_a_name_that_is_no_parameter_are_mistakes() -> None:

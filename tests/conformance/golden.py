@@ -7,7 +7,8 @@ tests.conformance.record` makes them; nothing here touches a network.
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -128,13 +129,22 @@ class Golden:
     """A recorded reply."""
 
     name: str
-    sidecar: dict[str, Any]
-    raw: bytes
+    sidecar: dict[str, Any] = field(repr=False)
+    raw: bytes = field(repr=False)
 
     @property
     def status(self) -> int:
         """The HTTP status that it came with."""
         return int(self.sidecar["status"])
+
+    @cached_property
+    def whole(self) -> dict[str, Any]:
+        """What callers hear when the bytes arrive in one piece."""
+        return self.heard()
+
+    @cached_property
+    def _policies(self) -> dict[bool, StreamPolicy]:
+        return {stream: self.policy(stream) for stream in (True, False)}
 
     def policy(self, stream: bool) -> StreamPolicy:
         """What the gateway assumes of the reply to this request."""
@@ -154,10 +164,10 @@ class Golden:
             told = {"status": error.status, "type": error.type, "error": error.code}
             return {"streaming": told, "whole": told}
         sizes = list(sizes)
-        streaming = heard_streaming(self.raw, self.policy(True), sizes)
+        streaming = heard_streaming(self.raw, self._policies[True], sizes)
         return {
             "streaming": _plain(streaming),
-            "whole": _plain(heard_whole(self.raw, self.policy(False), sizes)),
+            "whole": _plain(heard_whole(self.raw, self._policies[False], sizes)),
         }
 
 

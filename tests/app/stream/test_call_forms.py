@@ -15,7 +15,7 @@ from app.stream.holdback import FILTERED, UNBOUNDED
 from app.stream.loose_calls import python_calls
 from app.stream.pipeline import Pipeline, StreamPolicy
 from app.stream.tags import CALL_FAMILIES
-from tests.app.stream.wire import Heard, chunk, heard_streaming, heard_whole, policy, stream
+from tests.app.stream.wire import Heard, chunk, heard_streaming, heard_through, heard_whole, policy, stream
 from tests.looped import looped
 from tests.scale import scaled
 
@@ -163,8 +163,8 @@ def names(heard: Heard) -> tuple[str, ...]:
     return tuple(name for name, _ in heard.calls)
 
 
+@looped("form", FORMS, in_groups_of=40)
 @looped("size", CUTS)
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
 def test_with_tools_a_call_is_a_call_in_every_form(form: Form, size: int) -> None:
     for before, after in (("", ""), ("Hi.\n", ""), ("Hi.\n", "\n\nBye."), ("<think>a</think>", "")):
         data = stream(*deltas(before + form.text + after, size))
@@ -179,35 +179,33 @@ def test_with_tools_a_call_is_a_call_in_every_form(form: Form, size: int) -> Non
             assert all(json.loads(arguments) in ({"query": "SECRET"}, {}) for _, arguments in heard.calls)
 
 
+@looped("form", FORMS, in_groups_of=40)
 @looped("size", CUTS)
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
 def test_without_tools_it_is_neither_heard_nor_handed_on(form: Form, size: int) -> None:
     for rules in (policy(tools=False), policy(tools=False, guard=UNBOUNDED)):
-        data = stream(*deltas("Hi.\n" + form.text, size))
         pipeline = Pipeline(rules)
-        pipeline.feed(data)
+        heard = heard_through(pipeline, stream(*deltas("Hi.\n" + form.text, size)))
         assert pipeline.dropped and {*pipeline.call_sources} <= {"unasked", "invalid"}
         assert not form.calls or pipeline.call_sources[0] == "unasked"
-        heard = heard_streaming(data, rules)
         assert (heard.content.strip(), heard.calls, heard.finish) == ("Hi.", [], "stop")
         assert heard_streaming(stream(*deltas(form.text, size)), rules).error == FILTERED
 
 
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+@looped("form", FORMS)
 def test_one_of_a_tool_that_is_not_there_is_not_handed_on(form: Form) -> None:
     text = form.text.replace("web_search", "get_moon").replace("now", "get_sun")
     heard = heard_streaming(stream("Hi.\n" + text), policy())
     assert (heard.content.strip(), heard.calls) == ("Hi.", [])
 
 
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+@looped("form", FORMS)
 def test_where_calls_are_to_stay_text_not_a_letter_is_missing(form: Form) -> None:
     said = "Hi.\n" + form.text
     assert heard_streaming(stream(said), policy(tools=False, unasked="text")).content == said
 
 
+@looped("form", FORMS, in_groups_of=40)
 @looped("size", CUTS)
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
 def test_behind_a_thought_in_its_own_field_it_is_found(form: Form, size: int) -> None:
     """The last word of a thought does not stand before what is said behind it."""
     for first in ("", "Hi.\n"):
@@ -219,15 +217,15 @@ def test_behind_a_thought_in_its_own_field_it_is_found(form: Form, size: int) ->
             )
 
 
+@looped("form", FORMS, in_groups_of=40)
 @looped("size", CUTS)
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
 def test_in_a_fence_and_without_tools_it_is_an_example(form: Form, size: int) -> None:
     said = f"Like so:\n```\n{form.text}\n```\nDone."
     assert heard_streaming(stream(*deltas(said, size)), policy(tools=False)).content == said
 
 
+@looped("form", FORMS, in_groups_of=40)
 @looped("size", CUTS)
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
 @pytest.mark.parametrize("tools", [True, False])
 def test_an_answer_that_came_as_reasoning_is_speech_too(form: Form, size: int, tools: bool) -> None:
     """With thinking off some builds put the answer there (vLLM #53284)."""
@@ -287,8 +285,8 @@ PROSE = [
 ]  # fmt: skip
 
 
+@looped("said", PROSE)
 @looped("size", CUTS)
-@pytest.mark.parametrize("said", PROSE)
 @pytest.mark.parametrize("tools", [True, False])
 def test_prose_code_and_other_json_stay_text_to_the_letter(said: str, size: int, tools: bool) -> None:
     for before in ("", "Hi.\n"):
@@ -331,7 +329,7 @@ INLINE = [
 ]
 
 
-@pytest.mark.parametrize("size", CUTS)
+@looped("size", CUTS)
 @pytest.mark.parametrize("said, heard, calls", INLINE)
 def test_a_call_behind_words_in_its_line_is_one(
     said: str, heard: str, calls: tuple[str, ...], size: int
@@ -342,13 +340,13 @@ def test_a_call_behind_words_in_its_line_is_one(
         assert got.error == (None if heard or calls else FILTERED)
 
 
-@pytest.mark.parametrize("size", CUTS)
+@looped("size", CUTS)
 @pytest.mark.parametrize("said", ["Sure: " + OBJECT, f"Sure: [{OBJECT}, {OTHER}]", f"Sure:{OBJECT}\n"])
 def test_without_tools_json_behind_words_is_taken_out_too(said: str, size: int) -> None:
     assert heard_streaming(stream(*deltas(said, size)), policy(tools=False)).content.strip() == "Sure:"
 
 
-@pytest.mark.parametrize("size", CUTS)
+@looped("size", CUTS)
 @pytest.mark.parametrize(
     "said",
     [
@@ -364,7 +362,7 @@ def test_pythons_form_of_no_tool_is_code_inside_a_line_or_without_names(said: st
     assert heard_streaming(stream(*deltas(said, size)), policy(tools=False)).content == said
 
 
-@pytest.mark.parametrize("size", CUTS)
+@looped("size", CUTS)
 @pytest.mark.parametrize("gap", ["", "\n", "\n\n", " ", "\r\n"])
 @pytest.mark.parametrize("before", ["", "Hi.", "Hi.\n"])
 @pytest.mark.parametrize("form", [OBJECT, "[web_search(query='SECRET')]", f"<tool_call>{OBJECT}</tool_call>"])
@@ -422,7 +420,7 @@ def test_of_reacts_form_that_was_cut_nothing_is_heard(size: int) -> None:
         assert (got.content, names(got)) == ("Hi.\n", ())
 
 
-@pytest.mark.parametrize("size", CUTS)
+@looped("size", CUTS)
 @pytest.mark.parametrize("tools", [True, False])
 @pytest.mark.parametrize(
     "said, heard",
@@ -443,7 +441,7 @@ def test_a_fence_that_calls_itself_a_call_is_taken_out(
     assert heard_streaming(stream(*deltas(said, size)), policy(tools=tools)).content == (heard or said)
 
 
-@pytest.mark.parametrize("size", CUTS)
+@looped("size", CUTS)
 @pytest.mark.parametrize(
     "before", ["<function=now>\n</function>", OTHER, "<think>x</think>", f"<tool_call>{OTHER}</tool_call>"]
 )
@@ -454,7 +452,7 @@ def test_behind_what_is_no_speech_a_fence_begins_its_line(before: str, size: int
     assert heard.content.endswith("\nBye.")
 
 
-@pytest.mark.parametrize("size", CUTS)
+@looped("size", CUTS)
 def test_behind_an_engines_own_call_a_line_begins(size: int) -> None:
     """So what stands there is a call, whatever follows it in its line."""
     own = {
@@ -492,8 +490,8 @@ BEYOND_A_LINE = ("two in two lines", "a tag in an argument", "a name and a whole
 """Forms of which a part is no text, wherever the rest of it stands."""
 
 
+@looped("form", NAMED, in_groups_of=40)
 @looped("size", CUTS)
-@pytest.mark.parametrize("form", NAMED, ids=lambda form: form.name)
 def test_the_name_of_a_tool_that_begins_its_line_makes_a_call(form: Form, size: int) -> None:
     for before, after in (("", ""), ("Hi.\n", ""), ("Hi.\n", "\n\nBye."), ("<think>a</think>", "\n")):
         data = stream(*deltas(before + form.text + after, size))
@@ -510,10 +508,8 @@ def test_the_name_of_a_tool_that_begins_its_line_makes_a_call(form: Form, size: 
                 assert name == "now" or "SECRET" in json.loads(arguments)["query"]
 
 
+@looped("form", [f for f in NAMED if f.name not in BEYOND_A_LINE], in_groups_of=40)
 @looped("size", CUTS)
-@pytest.mark.parametrize(
-    "form", [f for f in NAMED if f.name not in BEYOND_A_LINE], ids=lambda form: form.name
-)
 def test_without_that_tool_or_with_more_words_in_its_line_it_is_text(form: Form, size: int) -> None:
     other = form.text.replace("web_search", "get_moon").replace("now", "get_sun")
     fence = f"```\n{form.text}\n```\n"
@@ -535,8 +531,8 @@ NAMED_PROSE = [
 ]  # fmt: skip
 
 
+@looped("said", NAMED_PROSE)
 @looped("size", CUTS)
-@pytest.mark.parametrize("said", NAMED_PROSE)
 @pytest.mark.parametrize("finish", ["stop", "length"])
 def test_prose_that_begins_with_a_tools_name_stays_text_to_the_letter(
     said: str, finish: str, size: int

@@ -22,7 +22,17 @@ from app.stream.pipeline import Pipeline
 from app.stream.schema import Tools
 from app.stream.segmenter import Segmenter
 from app.stream.tags import _ORDER, ALL_CALL_FAMILIES, ALL_FAMILIES, CALL_FAMILIES, FAMILIES, Role, tag_set
-from tests.app.stream.wire import TOOLS, Heard, chunk, event, heard_streaming, policy, run, stream
+from tests.app.stream.wire import (
+    TOOLS,
+    Heard,
+    chunk,
+    event,
+    heard_streaming,
+    heard_through,
+    policy,
+    run,
+    stream,
+)
 from tests.looped import looped
 from tests.scale import scaled
 
@@ -440,10 +450,9 @@ def wire(said: tuple[Any, ...], size: int | None, finish: str) -> bytes:
 
 def hear(one: Case, size: int | None, **rules: Any) -> tuple[Heard, int]:
     """What a caller hears, and how many blocks were dropped."""
-    data, held = wire(one.said, size, one.finish), policy(**rules)
-    pipeline = Pipeline(held)
-    pipeline.feed(data)
-    return heard_streaming(data, held), pipeline.dropped
+    pipeline = Pipeline(policy(**rules))
+    heard = heard_through(pipeline, wire(one.said, size, one.finish))
+    return heard, pipeline.dropped
 
 
 def check(one: Case, heard: Heard, dropped: int) -> None:
@@ -456,8 +465,8 @@ def check(one: Case, heard: Heard, dropped: int) -> None:
         assert heard.finish == ("tool_calls" if one.calls else one.finish)
 
 
+@looped("one", THOUGHTS + CALLS, in_groups_of=50)
 @looped("size", CUTS)
-@pytest.mark.parametrize("one", THOUGHTS + CALLS, ids=lambda c: c.name)
 def test_held_to_its_end_nothing_leaks_on_any_cut(one: Case, size: int | None) -> None:
     held = {"guard": UNBOUNDED, "after": UNBOUNDED}
     heard, dropped = hear(one, size, **held)
@@ -467,24 +476,27 @@ def test_held_to_its_end_nothing_leaks_on_any_cut(one: Case, size: int | None) -
         check(one, heard, dropped)
 
 
+@looped("one", OF_EACH_FAMILY, in_groups_of=50)
 @looped("size", CUTS)
-@pytest.mark.parametrize("one", OF_EACH_FAMILY, ids=lambda c: c.name)
 def test_every_family_is_known_without_tools_too(one: Case, size: int | None) -> None:
     check(one, *hear(one, size, guard=160, tools=False))
 
 
+@looped("one", [c for c in IN_ARGUMENTS if not (c.calls or c.dropped)], in_groups_of=50)
 @looped("size", CUTS)
-@pytest.mark.parametrize("one", [c for c in IN_ARGUMENTS if not (c.calls or c.dropped)], ids=lambda c: c.name)
 def test_a_closing_tag_in_an_argument_is_one_without_tools_too(one: Case, size: int | None) -> None:
     check(one, *hear(one, size, tools=False))
 
 
-@pytest.mark.parametrize("one", IN_ARGUMENTS + BROKEN_OFF, ids=lambda c: c.name)
+@looped("one", IN_ARGUMENTS + BROKEN_OFF, in_groups_of=50)
 def test_wherever_it_is_cut(one: Case) -> None:
+    """By day each case is cut at every other place: of the cases in a row, which have much in common, at all places."""
     said = one.said[0] if len(one.said) == 1 else None
     if isinstance(said, str):
         heard = heard_of(said)
-        assert {heard_of(said[:at], said[at:]) for at in range(1, len(said))} == {heard}
+        apart = scaled(2, 1)
+        places = range(1 + (IN_ARGUMENTS + BROKEN_OFF).index(one) % apart, len(said), apart)
+        assert {heard_of(said[:at], said[at:]) for at in places} == {heard}
         assert heard == one.content
 
 
@@ -603,22 +615,20 @@ def test_thoughts_that_nest_without_end_are_never_said() -> None:
 ORPHANS = ("orphan closer", "orphan closers", "takes back", "the prompt wrote", "both fields", "over three")
 
 
+@looped("one", [c for c in CALLS if "SECRET " not in str(c.said[0])], in_groups_of=50)
 @looped("size", CUTS)
-@pytest.mark.parametrize("one", [c for c in CALLS if "SECRET " not in str(c.said[0])], ids=lambda c: c.name)
 def test_a_broken_call_is_silent_on_any_cut_without_a_hold_back(one: Case, size: int | None) -> None:
     check(one, *hear(one, size, guard=0, after=0))
 
 
+@looped("one", THOUGHTS, in_groups_of=50)
 @looped("size", CUTS)
-@pytest.mark.parametrize("one", THOUGHTS, ids=lambda c: c.name)
 def test_a_hold_back_of_a_sentence_catches_a_lost_tag(one: Case, size: int | None) -> None:
     check(one, *hear(one, size, guard=160))
 
 
+@looped("one", [c for c in THOUGHTS if not any(word in c.name for word in ORPHANS)], in_groups_of=50)
 @looped("size", CUTS)
-@pytest.mark.parametrize(
-    "one", [c for c in THOUGHTS if not any(word in c.name for word in ORPHANS)], ids=lambda c: c.name
-)
 def test_whole_tags_need_no_hold_back(one: Case, size: int | None) -> None:
     check(one, *hear(one, size, guard=0, after=0))
 
@@ -645,8 +655,8 @@ HALVES = (
 )  # fmt: skip
 
 
+@looped("half", HALVES)
 @looped("size", CUTS)
-@pytest.mark.parametrize("half", HALVES)
 def test_half_a_tag_at_the_end_of_a_reply_is_no_speech(half: str, size: int | None) -> None:
     for finish in ("stop", "length"):
         for tools in (True, False):
@@ -686,8 +696,8 @@ XML_AND_CODE = (
 )
 
 
+@looped("answer", XML_AND_CODE)
 @looped("size", CUTS)
-@pytest.mark.parametrize("answer", XML_AND_CODE)
 def test_an_answer_in_xml_or_code_is_left_as_it_is(answer: str, size: int | None) -> None:
     for rules in (policy(), policy(tools=False), policy(guard=UNBOUNDED)):
         assert heard_streaming(wire((answer,), size, "stop"), rules).content == answer
@@ -709,10 +719,8 @@ def test_half_a_tag_over_both_fields_at_the_end_is_no_speech() -> None:
     assert heard.content == "Hi."
 
 
+@looped("char", "\x00\x08\x1b\x7f\xad\u034f\u061c\u180e\u200b\u200e\u202e\u2060\u2064\u2069\ufe0f\ufeff")
 @looped("size", CUTS)
-@pytest.mark.parametrize(
-    "char", "\x00\x08\x1b\x7f\xad\u034f\u061c\u180e\u200b\u200e\u202e\u2060\u2064\u2069\ufe0f\ufeff"
-)
 def test_an_invisible_character_hides_no_tag(char: str, size: int | None) -> None:
     for said in (f"<th{char}ink>SECRET</think{char}>Hi.", f"<{char}think>SECRET<{char}/think>Hi."):
         assert heard_streaming(wire((said,), size, "stop"), policy()).content == "Hi."

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from app.stream.encode import MessageCollector, ReplyHead, StreamEncoder
@@ -30,6 +31,7 @@ TOOLS: list[dict[str, Any]] = [
     }.items()
 ]
 
+DECLARED = Tools(TOOLS)
 HEAD = ReplyHead("chatcmpl-test", 1_790_000_000, "annie", "separate", True)
 
 Delta = dict[str, Any] | str
@@ -37,6 +39,20 @@ Delta = dict[str, Any] | str
 
 def chunk(delta: Delta, finish: str | None = None, **more: Any) -> bytes:
     """One chat.completion.chunk as an SSE event; a str is its content."""
+    if finish is None and not more:
+        name, text = ("content", delta) if isinstance(delta, str) else next(iter(delta.items()), ("", None))
+        if isinstance(text, str) and (isinstance(delta, str) or len(delta) == 1):
+            return _piece(name, text)
+    return _chunk(delta, finish, **more)
+
+
+@lru_cache(1 << 14)
+def _piece(name: str, text: str) -> bytes:
+    """Most chunks of the tests are the same few."""
+    return _chunk({name: text})
+
+
+def _chunk(delta: Delta, finish: str | None = None, **more: Any) -> bytes:
     body = {"content": delta} if isinstance(delta, str) else delta
     choice = {"index": 0, "delta": body, "logprobs": None, "finish_reason": finish}
     return event(
@@ -77,7 +93,7 @@ def policy(
     """What a request lets the core assume."""
     opened = thinking and guard > 0
     think = ThinkPolicy(thinking, guard, reasoning_is_answer, after, opened)
-    return StreamPolicy(think, Tools(TOOLS) if tools else None, "t", unasked=unasked, json=json_asked)
+    return StreamPolicy(think, DECLARED if tools else None, "t", unasked=unasked, json=json_asked)
 
 
 def pieces(data: bytes, sizes: Iterable[int]) -> Iterator[bytes]:
@@ -114,7 +130,12 @@ class Heard:
 
 def heard_streaming(data: bytes, policy: StreamPolicy, sizes: Iterable[int] = ()) -> Heard:
     """What a streaming caller got, read as an OpenAI client reads it, with its rules checked."""
-    pipeline, encoder = Pipeline(policy), StreamEncoder(HEAD)
+    return heard_through(Pipeline(policy), data, sizes)
+
+
+def heard_through(pipeline: Pipeline, data: bytes, sizes: Iterable[int] = ()) -> Heard:
+    """The same, through a pipeline that can be asked about it afterwards."""
+    encoder = StreamEncoder(HEAD)
     wire = b"".join(encoder.feed(e) for p in pieces(data, sizes) if (e := pipeline.feed(p)))
     wire += encoder.feed(pipeline.close())
     return read_wire(wire)
