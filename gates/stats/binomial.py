@@ -149,6 +149,7 @@ def _check(k: int, n: int) -> None:
 # --------------------------------------------------------------------------------------- two looks
 
 
+@lru_cache(maxsize=1 << 10)
 def two_looks(n: int, need: float, drop: float, more: int, need_in_all: float, p: float) -> float:
     """The exact probability to pass a plan of one look and at most one extension.
 
