@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from gates.artefact.lineage import same_lineage
-from gates.contracts.sample import AGAIN, BASELINE, CANDIDATE, CONTROL_PREFIX
+from gates.contracts.sample import AGAIN, BASELINE, CANDIDATE, CONTROL_PREFIX, Sample
 from gates.contracts.verdict import ControlResult, Decision, Verdict
 from gates.judge.decide import decide, extensions, judge_control
 from gates.judge.measurements import Measurements, Timing
@@ -126,10 +126,17 @@ class _JobRunner:
 
 
 def judge(job: GateJob, store: SampleStore) -> JobResult:
-    """Score and decide from the samples alone."""
+    """Score and decide from the samples alone, which are read once."""
     tokens = {arm: side.tokens for arm, side in job.served_models.items()}
-    scored = score(job.policy, job.suite, store.samples(), tokens)
-    readings = latency_readings(store.samples(), cache_unsaid=job.policy.speed.cache_unsaid)
+    found: list[LatencyReading] = []
+
+    def samples() -> Iterator[Sample]:
+        for sample in store.samples():
+            found.extend(latency_readings((sample,), cache_unsaid=job.policy.speed.cache_unsaid))
+            yield sample
+
+    scored = score(job.policy, job.suite, samples(), tokens)
+    readings = tuple(found)
     lineage = same_lineage(job.candidate.artefact, job.baseline.artefact, job.known)
     measurements = Measurements(
         suite=job.suite,
