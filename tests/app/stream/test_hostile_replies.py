@@ -32,6 +32,7 @@ from app.stream.schema import Tools
 from app.stream.sse import EventTooLong, SSEDecoder
 from app.stream.xmlcall import MAX_KEY_CHARS, XMLCall
 from tests.app.stream.wire import HEAD, TOOLS, chunk, event, policy, run, stream
+from tests.looped import looped
 
 
 def payload(choice: dict[str, Any] | str, **more: Any) -> bytes:
@@ -69,7 +70,7 @@ MALFORMED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("data", MALFORMED.values(), ids=MALFORMED.keys())
+@looped("data", MALFORMED.values())
 def test_a_malformed_chunk_is_that_error_and_no_other(data: bytes) -> None:
     with pytest.raises(MalformedChunk) as told:
         parse_payload(data)
@@ -90,7 +91,7 @@ IGNORED = {
 }
 
 
-@pytest.mark.parametrize("data", IGNORED.values(), ids=IGNORED.keys())
+@looped("data", IGNORED.values())
 def test_what_says_nothing_is_nothing(data: bytes) -> None:
     assert parse_payload(data) == []
 
@@ -189,7 +190,7 @@ ENCODERS: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("fragments", EMPTY, ids=repr)
+@looped("fragments", EMPTY)
 @pytest.mark.parametrize("after", ["", "\n", "Done."], ids=repr)
 def test_no_arguments_are_an_empty_object_before_anything_else(fragments: list[Any], after: str) -> None:
     said = [
@@ -204,7 +205,7 @@ def test_no_arguments_are_an_empty_object_before_anything_else(fragments: list[A
 
 
 @pytest.mark.parametrize("make", ENCODERS)
-@pytest.mark.parametrize("fragments", EMPTY, ids=repr)
+@looped("fragments", EMPTY)
 def test_arguments_are_never_spoken_on_any_surface(make: Any, fragments: list[Any]) -> None:
     writer = make()
     wire = writer.feed(run(stream(*native(*fragments), "Done."), policy()))
@@ -227,7 +228,7 @@ ARGUMENTS = {
 }
 
 
-@pytest.mark.parametrize("arguments", ARGUMENTS.values(), ids=ARGUMENTS.keys())
+@looped("arguments", ARGUMENTS.values())
 @pytest.mark.parametrize("form", ["hermes", "native", "xml"])
 @pytest.mark.parametrize("make", ENCODERS)
 def test_valid_arguments_go_through_to_the_letter(make: Any, form: str, arguments: str) -> None:
@@ -269,7 +270,7 @@ UNREADABLE = {
 }
 
 
-@pytest.mark.parametrize("arguments", UNREADABLE.values(), ids=UNREADABLE.keys())
+@looped("arguments", UNREADABLE.values())
 @pytest.mark.parametrize("form", ["hermes", "native", "xml"])
 def test_what_nobody_could_read_makes_no_valid_call(form: str, arguments: str) -> None:
     """The gateway would refuse it in a history."""
@@ -411,7 +412,7 @@ ODD = [
 
 
 @pytest.mark.parametrize("key", ["anyOf", "oneOf", "allOf", "enum", "const", "type", "$ref", "properties"])
-@pytest.mark.parametrize("value", ODD, ids=repr)
+@looped("value", ODD)
 def test_a_malformed_schema_says_nothing(key: str, value: Any) -> None:
     tools = Tools([{"function": {"name": "f", "parameters": {"properties": {"a": {key: value}}}}}])
     assert tools.types("f", "a")

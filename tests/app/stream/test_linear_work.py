@@ -337,7 +337,7 @@ def counted() -> Counted:
 
 
 @pytest.mark.parametrize("cut", [1, None], ids=["by character", "at once"])
-@pytest.mark.parametrize("target", LEAVES, ids=lambda target: target.name)
+@looped("target", LEAVES, in_groups_of=10)
 def test_a_parser_reads_every_character_once(counted: Counted, target: Target, cut: int | None) -> None:
     slow = {
         unit: figures

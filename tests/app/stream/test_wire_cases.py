@@ -190,7 +190,7 @@ def check(case: Case, heard: Heard) -> None:
             assert json.loads(arguments) == value
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@looped("case", CASES, in_groups_of=40)
 @pytest.mark.parametrize("hear", [heard_streaming, heard_whole], ids=["streaming", "whole reply"])
 @looped("size", [None, 1, 2, 7])
 def test_a_caller_gets_what_is_right_on_any_split(case: Case, hear: Any, size: int | None) -> None:
@@ -198,7 +198,7 @@ def test_a_caller_gets_what_is_right_on_any_split(case: Case, hear: Any, size: i
     check(case, hear(case.data, case.policy, sizes))
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@looped("case", CASES, in_groups_of=40)
 @looped("end", [b"\r\n", b"\r"])
 def test_line_ends_make_no_difference(case: Case, end: bytes) -> None:
     data = case.data.replace(b"\n", end)
@@ -220,11 +220,11 @@ def by_character(data: bytes) -> bytes:
     return b"".join(out)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@looped("case", CASES, in_groups_of=40)
 def test_one_character_a_delta_makes_no_difference(case: Case) -> None:
     check(case, heard_streaming(by_character(case.data), case.policy))
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c.finish and not c.error], ids=lambda c: c.name)
+@looped("case", [c for c in CASES if c.finish and not c.error], in_groups_of=40)
 def test_a_clean_reply_ends_with_done_and_a_broken_one_does_not(case: Case) -> None:
     assert heard_streaming(case.data, case.policy).done
