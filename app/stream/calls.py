@@ -6,7 +6,8 @@ the engine cut its text. Only a reply that `max_tokens` cut ends with a part of 
 
 What follows an opening tag is one of three things. A valid call becomes events. Prose that only
 mentions the tag is text again. Everything else was meant as a call and is none: it is dropped up to
-its closing tag, or to the end of the reply, and none of it is ever text.
+its closing tag, to the next call, or to the end of the reply, and none of it is ever text. A call in a thought
+in it is a thought, and is dropped with it.
 """
 
 import re
@@ -18,8 +19,9 @@ from app.stream.bare_calls import Call, calls_in, hand_on
 from app.stream.events import Dropped, Segment
 from app.stream.hermes import MAX_CALL_CHARS, HermesCall, NotACall
 from app.stream.jsonscan import JSONScanner, NotJSON
+from app.stream.open_thoughts import OpenThoughts
 from app.stream.schema import CallRules, Tools
-from app.stream.tags import CALL_ENDERS, beginning, call_scanner, family_of
+from app.stream.tags import CALL_ENDERS, Scanner, beginning, call_scanner, family_of
 from app.stream.xmlcall import XMLCall
 
 CUT = ("length", "")
@@ -67,7 +69,7 @@ _HEADER = re.compile(rf"([^<>\n]{{0,{LONGEST_NAME}}}?)(?:[>\uff1e\n]|&gt;|&#62;|
 _ARGUMENT = "<param"
 """What stands behind `<function name="NAME">`, where it is a call."""
 _FENCE_END = re.compile(r"(?P<marks>`+|~+)[ \t\r]*(?P<line>\n)?")
-_TOKEN = re.compile(r'(?P<escape>\\.)|(?P<quote>")|(?P<line>\n)|(?P<space>[^\S\n]+)|(?P<tag>[<\uff1c&[`~])|(?P<other>[^\\"\n\s<\uff1c&[`~]+|\\)', re.DOTALL)  # fmt: skip
+_TOKEN = re.compile(r'(?P<escape>\\.)|(?P<quote>")|(?P<line>\n)|(?P<space>[^\S\n]+)|(?P<tag>[<\uff1c\u25c1&[`~])|(?P<other>[^\\"\n\s<\uff1c\u25c1&[`~]+|\\)', re.DOTALL)  # fmt: skip
 
 
 def body_of(text: str, apart: bool, tools: Tools, role: str | None, before: str = "") -> Body | None:
@@ -136,7 +138,8 @@ class CallBlock:
     """`feed` it the text behind an opening tag until it is `done`; what it gives back is not its own.
 
     literal: the opening tag, when it was prose: then it is text, and so is all that was given back.
-    index: of the last call. fenced: the block stands in a code fence, where no call is made. of_line: the tag begins its line.
+    index: of the last call. thoughts: finds think tags. fenced: the block stands in a code fence, where no call is made. of_line: the tag
+    begins its line.
     """
 
     plain = 0
@@ -146,6 +149,7 @@ class CallBlock:
         self,
         choice: int,
         rules: CallRules,
+        thoughts: Scanner,
         tag: re.Match[str],
         before: str,
         fenced: bool,
@@ -157,6 +161,7 @@ class CallBlock:
         self.index = index
         self._choice = choice
         self._rules = rules
+        self._thoughts = thoughts
         self._match = tag
         self._tag = tag[0]
         self._role = tag.lastgroup
@@ -177,6 +182,8 @@ class CallBlock:
             self._header, self._state = ">", self._after_header
         self._quoted = False  # of a dropped block: inside a string
         self._line_start = False  # of a dropped block: only spaces since the line began
+        self._open = OpenThoughts()  # in a dropped block
+        self._thought_calls = 0  # those that are open in a thought in it
 
     def feed(self, text: str, out: list[Segment]) -> str:
         """Take text; what is given back when the block is done stands behind it."""
@@ -473,14 +480,41 @@ class CallBlock:
         match = CALL_SCANNER.match(text, at)
         if match is not None:
             opens = match.lastgroup in ("call", "calls", "token")
-            self.done = opens or self._closes(match)
+            self.done = not self._is_thought(match, opens) and (opens or self._closes(match))
             if not self.done:
                 return None
             return at if opens else match.end()
-        if CALL_SCANNER.may_become(text, at):
+        if CALL_SCANNER.may_become(text, at) or self._thoughts.may_become(text, at):
             self._held = text[at:]
             return len(text)
+        if (tag := self._thoughts.match(text, at)) is not None:
+            self._think(tag)
         return None
+
+    def _is_thought(self, tag: re.Match[str], opens: bool) -> bool:
+        """Whether this tag belongs to a call in a thought in the dropped block: that call is none either."""
+        if not self._open:
+            return False
+        if opens:
+            self._thought_calls += 1
+        elif self._thought_calls and tag.lastgroup == "call_end":
+            self._thought_calls -= 1
+            return True
+        return opens
+
+    def _think(self, tag: re.Match[str]) -> None:
+        """A think tag in the dropped block."""
+        role, family = tag.lastgroup, family_of(tag)
+        if role in ("open", "answer") or (role == "start" and not self._open):
+            self._open.open(family)
+        elif role == "final":
+            self._open.close_all(family)
+        elif role == "element" and self._open.innermost == family:
+            self._open.open(family)
+        elif role != "element" and (role != "element_end" or self._open.innermost == family):
+            self._open.close(family)
+        if not self._open:
+            self._thought_calls = 0
 
     def _end_of_fence(self, text: str, at: int) -> int | None:
         """The fence around a block ends the block: its line holds nothing else."""

@@ -11,7 +11,7 @@ from app.stream.events import Dropped, Segment
 from app.stream.hermes import MAX_CALL_CHARS
 from app.stream.jsonscan import JSONScanner, NotJSON
 from app.stream.schema import CallRules
-from app.stream.tags import beginning
+from app.stream.tags import Scanner, beginning
 
 ACTION = "Action"
 _NAME = r"(?P<name>[A-Za-z_][\w.-]{0,127}+)"
@@ -26,13 +26,13 @@ _PART = re.compile(beginning(_HEAD))
 class ReActCall:
     """`feed` it a line from `Action` on until it is `done`; what it gives back is not its own.
 
-    plain: of what was given back, this is not to be asked again. index: of the last call.
+    plain: of what was given back, this is not to be asked again. index: of the last call. thoughts: finds think tags.
     """
 
     literal = ""
     is_json = False
 
-    def __init__(self, choice: int, rules: CallRules, index: int) -> None:
+    def __init__(self, choice: int, rules: CallRules, index: int, thoughts: Scanner) -> None:
         self.done = False
         self.plain = 0
         self.index = index
@@ -42,6 +42,8 @@ class ReActCall:
         self._name = ""  # once the head is whole
         self._scan: JSONScanner | None = None
         self._is_dropped = False
+        self._thoughts = thoughts
+        self._held = ""  # of a dropped line: what may become a think tag
 
     def feed(self, text: str, out: list[Segment]) -> str:
         """Take text; what is given back when the block is done stands behind it."""
@@ -103,7 +105,12 @@ class ReActCall:
         return self._in_dropped(text)
 
     def _in_dropped(self, text: str) -> str:
-        """Up to the end of the line."""
-        end = text.find("\n")
-        self.done = end >= 0
-        return text[end:] if self.done else ""
+        """Up to the end of the line, or to a think tag: what is thought behind it is no part of the call."""
+        text, self._held = self._held + text, ""
+        tag, end = self._thoughts.scan(text)
+        line_end = text.find("\n", 0, end)
+        self.done = line_end >= 0 or tag is not None
+        if not self.done:
+            self._held = text[end:]
+            return ""
+        return text[end if line_end < 0 else line_end :]

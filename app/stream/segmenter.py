@@ -567,7 +567,7 @@ class Segmenter:
             self._block = CallFence(self._index)
             self._state = Segmenter._in_block
         elif of_line and self._looks_for_actions and text[0] == ACTION[0]:
-            self._block = ReActCall(self._choice, self._rules, self._index)
+            self._block = ReActCall(self._choice, self._rules, self._index, self._tag_set.think)
             self._state = Segmenter._in_block
         elif of_line:
             self._block = NamedCall(self._choice, self._rules, self._index, self._tags)
@@ -847,7 +847,9 @@ class Segmenter:
         assert self._rules is not None
         inside = self._fences.inside
         of_line = self._line_is_blank
-        self._block = CallBlock(self._choice, self._rules, match, before, inside, self._index, of_line)
+        self._block = CallBlock(
+            self._choice, self._rules, self._tag_set.think, match, before, inside, self._index, of_line
+        )
         self._state = Segmenter._in_block
         self._plain_json = 0
 
@@ -859,13 +861,12 @@ class Segmenter:
         return rest
 
     def _close_block(self, reason: str, out: list[Segment]) -> None:
-        assert self._block is not None
-        block = self._block
-        rest = block.close(reason, out)
-        self._leave_block(block, out)
-        self._read(rest, out)
-        if self._block is not None:
-            self._close_block(reason, out)
+        """The block is over, and every one, and every doubt, that reading the rest of it again begins."""
+        while (block := self._block) is not None:
+            rest = block.close(reason, out)
+            self._leave_block(block, out)
+            self._read(rest, out)
+            self._end_doubt(out)
 
     def _leave_block(
         self, block: CallBlock | BareCall | CallFence | ReActCall | ElementCall, out: list[Segment]

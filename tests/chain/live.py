@@ -124,8 +124,9 @@ class Live:
 
     async def _killed(self) -> Figures:
         """SIGKILL for vLLM's server; the fallback answers until another one is there."""
-        line = " ".join(self.place.setting.vllm_command)
-        server = [pid for pid in tree(self.process.pid) if _line_of(pid).startswith(line)]
+        # The interpreter may be a script that starts another one, so it is known by what that runs.
+        program = " ".join(self.place.setting.vllm_program)
+        server = [pid for pid in tree(self.process.pid) if f" {program} " in _line_of(pid)]
         if not server:
             raise ChainError("no vLLM runs below the gateway")
         while self.crowd.open < min(2, self.place.setting.callers):  # not between two questions

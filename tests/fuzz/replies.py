@@ -558,6 +558,30 @@ def bare_tag(draw: Draw, words: Words) -> tuple[Piece, ...]:
     return (Piece("content", f"Use the {said}. ", words=(said,), mentions=True),)
 
 
+def call_in_thought_behind_a_broken_one(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    """A call that is none, a thought while it is not over, and a call in that: it is thought."""
+    word = words.secret()
+    opener, closer = draw.pick(FAMILIES)
+    broken = draw.pick(
+        (
+            '[TOOL_CALLS]now[ARGS]{}\n{"a": 1}\n',
+            '<tool_call>{"name": 5, x\n',
+            "<function=now>{\n",
+            "Action: now\nAction Input: {\n",
+            "<now>\n",
+        )
+    )
+    call = draw.pick(
+        (
+            '<tool_call>{"name": "now", "arguments": {"x": "%s"}}</tool_call>',
+            "<tool_call>\n<function=now>\n<parameter=x>\n%s",
+            '[TOOL_CALLS]now[ARGS]{"x": "%s"}',
+        )
+    )
+    text = f"{broken}{opener}hm {call.replace('%s', word)}{closer}"
+    return (Piece("content", text, secrets=(Secret(word),), plain=False, opens=True),)
+
+
 def stray(draw: Draw, words: Words) -> tuple[Piece, ...]:
     """Anything that a tag can be made of."""
     tags = [tag for pair in FAMILIES for tag in pair]
@@ -573,6 +597,7 @@ MAKERS: tuple[Maker, ...] = (
     native_call_and_tags, broken_call, broken_arguments, unclosed_call, fenced_call, fenced_code, mentioned_tag,
     stray, call_in_thought, call_in_lost_thought, bare_tag, call_of_any_form, call_of_any_form, named_call, python_call, line_of_a_call, named_prose, broken_bare_call,
     orphan_parameter, other_json, call_in_reasoning, closer_in_an_argument, broken_off_thought,
+    call_in_thought_behind_a_broken_one,
 )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from app.stream.calls import LONGEST_NAME
+from app.stream.segmenter import _BLOCK
 from tests.app.stream.wire import TOOLS, chunk
 from tests.looped import looped
 from tests.scale import scaled
@@ -108,10 +109,19 @@ def named(counted: Counted) -> Feed:
 
 
 def react(counted: Counted) -> Feed:
-    """A line that begins with `Action`."""
+    """A line that begins with `Action`, in blocks as the segmenter reads it."""
     schema = counted("app.stream.schema")
-    call = counted("app.stream.react_calls").ReActCall(0, schema.CallRules(schema.Tools(TOOLS)), 0)
-    return lambda text: None if call.done else call.feed(text, [])
+    tags = counted("app.stream.tags").tag_set(("think",), ())
+    call = counted("app.stream.react_calls").ReActCall(
+        0, schema.CallRules(schema.Tools(TOOLS)), 0, tags.think
+    )
+
+    def feed(text: str) -> None:
+        for at in range(0, len(text), _BLOCK):
+            if not call.done:
+                call.feed(text[at : at + _BLOCK], [])
+
+    return feed
 
 
 def thought_call(counted: Counted) -> Feed:

@@ -833,6 +833,36 @@ def test_reasoning_may_begin_in_the_middle_of_a_call_in_a_thought(
         assert (heard.content, heard.error) == (content, error)
 
 
+NO_CALLS = (
+    '[TOOL_CALLS]now[ARGS]{"x": "a"}\n{"a": 1}\n', '<tool_call>{"name": 5, x\n', "<tool_call>\n<function=now>\nbroken\n", "<function=now>{\n",
+    "```tool_call\n{bad\n", "now({\n", "[now(\n", "<now>\n", "<now>\n<x>a\n", "Action: now\nAction Input: {\n", '{"name": "now", "arguments": {\n',
+    "<|python_tag|>{x\n", "<tool_calls>[{x\n", "<parameter=x>\n",
+)  # fmt: skip
+"""Calls that are none, and what was said of one."""
+IN_THOUGHT = (
+    '<tool_call>{"name": "now", "arguments": {"x": "SECRET"}}</tool_call>',
+    '<tool_call>{"name": "now", "arguments": {"x": "SECRET"}}',
+    "<tool_call>\n<function=now>\n<parameter=x>\nSECRET",
+    '[TOOL_CALLS]now[ARGS]{"x": "SECRET"}',
+    'now({"x": "SECRET"})',
+)
+
+
+@looped(
+    "said",
+    [f"{broken}%shm {call}%s\nHi." for broken, call in product(NO_CALLS, IN_THOUGHT)],
+    in_groups_of=10,
+)
+def test_a_call_in_a_thought_behind_a_broken_one_is_none(said: str) -> None:
+    for pair in (("<think>", "</think>"), ("◁think▷", "◁/think▷"), ("[THINK]", "[/THINK]")):
+        sent, rules = (said % pair,), policy()
+        whole = heard_streaming(wire(sent, None, "stop"), policy(guard=UNBOUNDED))
+        heard = [heard_streaming(wire(sent, size, "stop"), rules) for size in CUTS]
+        found = [(one.content, one.calls, one.error) for one in (whole, *heard)]
+        assert "SECRET" not in str(found)
+        assert found[1:] == [found[1]] * len(CUTS)
+
+
 def test_work_is_linear_in_a_reply_of_blanks_and_of_brackets() -> None:
     """Counted in characters that are scanned or joined, not in seconds: what is held stays short."""
     for text in (" ", "\n", "<", "[", "`", "<tool_call>", "<think", "</", "<function=", "a<"):

@@ -120,6 +120,8 @@ def test_what_was_said_is_what_is_heard_on_any_split(
     assume(
         not (got and got[-1][0] == "text" and got[-1][1].endswith("</a"))
     )  # half of </analysis>, taken out at the end
+    words = "".join(rest[0] for kind, *rest in got if kind == "text")
+    assume(words.strip() or not words)  # a blank alone may come behind the thought that followed it
     data = wire(write(said), deltas)
     events = run(data, policy(), reads * 20)
     assert merged(events) == got
