@@ -461,7 +461,7 @@ class CallBlock:
             assert token is not None
             kind = token.lastgroup
             if kind == "tag" and (end := self._end_of_dropped(text, at)) is not None:
-                return text[end:] if self.done else ""
+                return text[end:]
             if text[at] == "\\" and at + 1 == len(text):
                 self._held = "\\"
                 return ""
@@ -472,7 +472,7 @@ class CallBlock:
         return ""
 
     def _end_of_dropped(self, text: str, at: int) -> int | None:
-        """Where the text behind the block begins; None: the block goes on. Holds what may be a tag."""
+        """Where the text behind the block, or behind a tag in it, begins; None: here is no tag. Holds what may be one."""
         if self._quoted and not self._line_start:
             return None
         if text[at] in "`~":
@@ -487,9 +487,12 @@ class CallBlock:
         if CALL_SCANNER.may_become(text, at) or self._thoughts.may_become(text, at):
             self._held = text[at:]
             return len(text)
-        if (tag := self._thoughts.match(text, at)) is not None:
-            self._think(tag)
-        return None
+        tag = self._thoughts.match(text, at)
+        if tag is None:
+            return None
+        self._think(tag)
+        self._line_start = False
+        return tag.end()
 
     def _is_thought(self, tag: re.Match[str], opens: bool) -> bool:
         """Whether this tag belongs to a call in a thought in the dropped block: that call is none either."""

@@ -608,7 +608,10 @@ def draw_reply(draw: Draw) -> Reply:
     makers: list[Maker] = []
     for _ in range(1 + draw.below(5)):
         maker = draw.pick(MAKERS)
-        if maker in (stray, orphan_parameter) and broken_off_thought in makers:
+        if maker in (stray, orphan_parameter) and not {
+            broken_off_thought,
+            call_in_thought_behind_a_broken_one,
+        }.isdisjoint(makers):
             continue  # the next parameter of the call: it has gone on, and what ended the thought was in an argument
         makers.append(maker)
         pieces += maker(draw, words)

@@ -854,7 +854,12 @@ IN_THOUGHT = (
     in_groups_of=10,
 )
 def test_a_call_in_a_thought_behind_a_broken_one_is_none(said: str) -> None:
-    for pair in (("<think>", "</think>"), ("◁think▷", "◁/think▷"), ("[THINK]", "[/THINK]")):
+    for pair in (
+        ("<think>", "</think>"),
+        ("◁think▷", "◁/think▷"),
+        ("[THINK]", "[/THINK]"),
+        ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
+    ):
         sent, rules = (said % pair,), policy()
         whole = heard_streaming(wire(sent, None, "stop"), policy(guard=UNBOUNDED))
         heard = [heard_streaming(wire(sent, size, "stop"), rules) for size in CUTS]
