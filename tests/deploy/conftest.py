@@ -66,10 +66,10 @@ def ends(pid: int) -> bool:
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left() -> Iterator[None]:
-    """Every test leaves the children it found: no process, no zombie."""
+def children_before() -> Iterator[set[int]]:
+    """Every test leaves the children it found (another test's fork server is one): no process, no zombie."""
     before = children()
-    yield
+    yield before
     left = children() - before
     assert not left, f"left behind: {left}"
 

@@ -129,9 +129,9 @@ def test_the_first_run_can_be_read_too() -> None:
 
 
 def committed(rates: str) -> list[dict[str, Any]]:
-    """The raw results of some rates; those of low-bit optimizers are packed."""
-    packed = STUDY / "low-bit" / "recovery.tar.xz"
-    if not rates.endswith("bit"):
+    """The raw results of some rates; those of low-bit optimizers and of settings are packed."""
+    packed = STUDY / ("settings.tar.xz" if rates == "settings" else "low-bit/recovery.tar.xz")
+    if not rates.endswith(("bit", "settings")):
         return [json.loads(path.read_text()) for path in results_folder(STUDY, rates).glob("*-seed*.json")]
     with tarfile.open(packed) as tar:
         files = [
@@ -140,11 +140,11 @@ def committed(rates: str) -> list[dict[str, Any]]:
         return [json.loads(file.read()) for file in files if file]
 
 
-@pytest.mark.parametrize(
-    "rates", sorted(RATES.keys() - {"settings"})
-)  # the settings have not been compared yet
+@pytest.mark.parametrize("rates", sorted(RATES))
 def test_the_rates_and_their_patience_are_those_of_the_committed_results(rates: str) -> None:
-    grid = command._chosen(command._parser().parse_args(["all", "--out", "x", "--rates", rates]), GRID)
+    words = ["all", "--out", "x", "--rates", rates, *(["--settings"] if rates == "settings" else [])]
+    given = command._parser().parse_args(words)
+    grid = command._chosen(given, command._grid(given))
     runs = committed(rates)
     assert runs
     for told in runs:
