@@ -14,9 +14,9 @@ CLIENTS_JS := .work/clients
 COVERAGE := .work/coverage
 # Nothing is compiled in advance: most of what is installed is never imported.
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
-# $(call install,ENVIRONMENT,WHAT): without what that needs, as a lock names every package: a release of tomorrow changes nothing.
+# $(call install,ENVIRONMENT,WHAT,OPTIONS OF UV): without what that needs, as a lock names every package: a release of tomorrow changes nothing.
 # uv takes seconds where pip takes a minute and a half; pip is for hosts whose index only pip's own settings name.
-install = $(BIN)/uv pip install --quiet --python $(1)/bin/python --no-deps $(2) || \
+install = $(BIN)/uv pip install --quiet $(3) --python $(1)/bin/python --no-deps $(2) || \
 	$(1)/bin/pip install --quiet --disable-pip-version-check --no-compile --no-deps $(2)
 TORCH  := 2.13.0
 PTXAS  := 13.0.88
@@ -183,10 +183,10 @@ $(VENV)/.dev: $(VENV)/.gateway requirements/dev.txt
 	$(call install,$(VENV),--require-hashes -r requirements/dev.txt)
 	@touch $@
 
-# torch by pip: which build is right, pip's settings say.
+# torch by pip: which build is right, pip's settings say. Compiled, or torchao's first import prints warnings of its syntax.
 $(VENV)/.quantizer: $(VENV)/.dev requirements/quantizer.txt
 	$(PIP) torch==$(TORCH)
-	$(call install,$(VENV),--require-hashes -r requirements/quantizer.txt)
+	$(call install,$(VENV),--require-hashes -r requirements/quantizer.txt,--compile-bytecode)
 	@touch $@
 
 $(VENV)/.fuzz: $(VENV)/.dev requirements/fuzz.txt

@@ -68,6 +68,8 @@ _NAMED_PART = re.compile(
 _HEADER = re.compile(rf"([^<>\n]{{0,{LONGEST_NAME}}}?)(?:[>\uff1e\n]|&gt;|&#62;|&#x3e;)", re.IGNORECASE)
 _ARGUMENT = "<param"
 """What stands behind `<function name="NAME">`, where it is a call."""
+_BEHIND_NO_TAG = ("[", "{", "<", '"')
+"""What stands behind the first character of no tag."""
 _FENCE_END = re.compile(r"(?P<marks>`+|~+)[ \t\r]*(?P<line>\n)?")
 _TOKEN = re.compile(r'(?P<escape>\\.)|(?P<quote>")|(?P<line>\n)|(?P<space>[^\S\n]+)|(?P<tag>[<\uff1c\u25c1&[`~])|(?P<other>[^\\"\n\s<\uff1c\u25c1&[`~]+|\\)', re.DOTALL)  # fmt: skip
 
@@ -477,6 +479,8 @@ class CallBlock:
             return None
         if text[at] in "`~":
             return self._end_of_fence(text, at) if self._fenced and self._line_start else None
+        if text.startswith(_BEHIND_NO_TAG, at + 1):
+            return None
         match = CALL_SCANNER.match(text, at)
         if match is not None:
             opens = match.lastgroup in ("call", "calls", "token")
