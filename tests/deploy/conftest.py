@@ -70,7 +70,9 @@ def children_before() -> Iterator[set[int]]:
     """Every test leaves the children it found (another test's fork server is one): no process, no zombie."""
     before = children()
     yield before
-    left = children() - before
+    limit = time.monotonic() + PATIENCE
+    while (left := children() - before) and time.monotonic() < limit:
+        time.sleep(0.01)
     assert not left, f"left behind: {left}"
 
 
