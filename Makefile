@@ -14,9 +14,9 @@ CLIENTS_JS := .work/clients
 COVERAGE := .work/coverage
 # Nothing is compiled in advance: most of what is installed is never imported.
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
-# $(call install,ENVIRONMENT,WHAT,OPTIONS OF UV): without what that needs, as a lock names every package: a release of tomorrow changes nothing.
+# $(call install,ENVIRONMENT,WHAT): without what that needs, as a lock names every package: a release of tomorrow changes nothing.
 # uv takes seconds where pip takes a minute and a half; pip is for hosts whose index only pip's own settings name.
-install = $(BIN)/uv pip install --quiet $(3) --python $(1)/bin/python --no-deps $(2) || \
+install = $(BIN)/uv pip install --quiet --python $(1)/bin/python --no-deps $(2) || \
 	$(1)/bin/pip install --quiet --disable-pip-version-check --no-compile --no-deps $(2)
 TORCH  := 2.13.0
 PTXAS  := 13.0.88
@@ -183,10 +183,11 @@ $(VENV)/.dev: $(VENV)/.gateway requirements/dev.txt
 	$(call install,$(VENV),--require-hashes -r requirements/dev.txt)
 	@touch $@
 
-# torch by pip: which build is right, pip's settings say. Compiled, or torchao's first import prints warnings of its syntax.
+# torch by pip: which build is right, pip's settings say. torchao is compiled, or its first import would print a warning of its syntax.
 $(VENV)/.quantizer: $(VENV)/.dev requirements/quantizer.txt
 	$(PIP) torch==$(TORCH)
-	$(call install,$(VENV),--require-hashes -r requirements/quantizer.txt,--compile-bytecode)
+	$(call install,$(VENV),--require-hashes -r requirements/quantizer.txt)
+	$(BIN)/python -W ignore -m compileall -qq $(VENV)/lib/python3*/site-packages/torchao
 	@touch $@
 
 $(VENV)/.fuzz: $(VENV)/.dev requirements/fuzz.txt
@@ -204,9 +205,9 @@ $(VLLM)/.installed: $(BIN)/uv requirements/vllm.txt
 	@touch $@
 
 # SGLang's wheels for torch 2.11 name Python's version; this one has been run.
-$(SGLANG)/.installed: requirements/sglang.txt
+$(SGLANG)/.installed: $(BIN)/uv requirements/sglang.txt
 	python3.12 -m venv --clear $(SGLANG)
-	$(SGLANG)/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/sglang.txt
+	$(call install,$(SGLANG),--require-hashes -r requirements/sglang.txt)
 	@touch $@
 
 $(CLIENTS)/.installed: $(BIN)/uv requirements/clients.txt
@@ -232,9 +233,9 @@ $(CLIENTS_JS)/.installed: tests/clients/package.json tests/clients/package-lock.
 	npm ci --prefix $(CLIENTS_JS) --ignore-scripts --omit=optional --no-audit --no-fund --loglevel=error
 	@touch $@
 
-$(GPU)/.installed: $(BIN)/python requirements/vllm-gpu.txt | gpu
+$(GPU)/.installed: $(BIN)/uv requirements/vllm-gpu.txt | gpu
 	$(BIN)/python -m venv --clear $(GPU)
-	$(GPU)/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/vllm-gpu.txt
+	$(call install,$(GPU),--require-hashes -r requirements/vllm-gpu.txt)
 	@touch $@
 
 $(NVFP4)/artefact.json: models/annie-nano-hf/artefact.json tests/conformance/nvfp4.py | $(GPU)/.installed

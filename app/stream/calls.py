@@ -484,7 +484,7 @@ class CallBlock:
         match = CALL_SCANNER.match(text, at)
         if match is not None:
             opens = match.lastgroup in ("call", "calls", "token")
-            self.done = not self._is_thought(match, opens) and (opens or self._closes(match))
+            self.done = not self._is_in_thought(match, opens) and (opens or self._closes(match))
             if not self.done:
                 return None
             return at if opens else match.end()
@@ -494,11 +494,13 @@ class CallBlock:
         tag = self._thoughts.match(text, at)
         if tag is None:
             return None
-        self._think(tag)
+        self._open.follow(tag.lastgroup, family_of(tag))
+        if not self._open:
+            self._thought_calls = 0
         self._line_start = False
         return tag.end()
 
-    def _is_thought(self, tag: re.Match[str], opens: bool) -> bool:
+    def _is_in_thought(self, tag: re.Match[str], opens: bool) -> bool:
         """Whether this tag belongs to a call in a thought in the dropped block: that call is none either."""
         if not self._open:
             return False
@@ -508,20 +510,6 @@ class CallBlock:
             self._thought_calls -= 1
             return True
         return opens
-
-    def _think(self, tag: re.Match[str]) -> None:
-        """A think tag in the dropped block."""
-        role, family = tag.lastgroup, family_of(tag)
-        if role in ("open", "answer") or (role == "start" and not self._open):
-            self._open.open(family)
-        elif role == "final":
-            self._open.close_all(family)
-        elif role == "element" and self._open.innermost == family:
-            self._open.open(family)
-        elif role != "element" and (role != "element_end" or self._open.innermost == family):
-            self._open.close(family)
-        if not self._open:
-            self._thought_calls = 0
 
     def _end_of_fence(self, text: str, at: int) -> int | None:
         """The fence around a block ends the block: its line holds nothing else."""

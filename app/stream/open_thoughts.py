@@ -55,6 +55,17 @@ class OpenThoughts:
             self._runs.pop()
         return True
 
+    def follow(self, role: str | None, family: str) -> bool:
+        """A think tag of this role (`app.stream.tags.Role`), in a thought or beside one. Returns whether it ended the innermost thought."""
+        begins = role in ("open", "answer") or (role == "start" and not self)
+        if begins or (role == "element" and family == self.innermost):
+            self.open(family)
+        elif role == "final":
+            return self.close_all(family)
+        elif role in ("close", "end", "answer_end") or (role == "element_end" and family == self.innermost):
+            return self.close(family)
+        return False
+
     def close_all(self, family: str) -> bool:
         """What follows this tag is the answer, whatever of its kind was open. Returns whether that ended them all."""
         kind = kind_of_family(family)

@@ -668,12 +668,9 @@ class Segmenter:
                 self._ponder(match[0], out)
             elif self._suspect is None:
                 self._suspect = [match[0]]
-        elif role == "open" or role == "answer" or (role == "start" and not self._open):
-            self._open.open(family_of(match))
-        elif role in _ELEMENTS:
-            if role == "element" and self._open.innermost == family_of(match):
-                self._open.open(self._open.innermost)
-            if self._suspect is None:
+        elif role in _OPENERS or role in _ELEMENTS:
+            self._open.follow(role, family_of(match))
+            if role in _ELEMENTS and self._suspect is None:
                 self._ponder(match[0], out)
         return text[match.end() :]
 
@@ -681,11 +678,9 @@ class Segmenter:
         """A closing tag in a thought; returns whether it ended one. In the engine's own field it ends nothing but what it belongs to."""
         is_final, family = tag.lastgroup == "final", family_of(tag)
         of_field = self._field and not self._open
-        if of_field and tag.lastgroup == "answer_end":
+        if of_field and tag.lastgroup in ("answer_end", "element_end"):
             return False
-        if tag.lastgroup == "element_end" and self._open.innermost != family:
-            return False
-        if not of_field and not (self._open.close_all(family) if is_final else self._open.close(family)):
+        if not of_field and not self._open.follow(tag.lastgroup, family):
             return False
         is_first, self._final_seen = is_final and not self._final_seen, self._final_seen or is_final
         if of_field or (self._field and is_final):
