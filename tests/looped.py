@@ -13,7 +13,7 @@ ENOUGH = 20
 
 
 def looped(name: str, values: Iterable[Any], in_groups_of: int | None = None) -> Callable[[Test], Test]:
-    """Like `pytest.mark.parametrize` with one name, in one test. Every row runs; each that fails is shown with its value.
+    """Like `pytest.mark.parametrize` with one name, in one test. Every row runs, until twenty have failed; each that fails is shown with its value.
 
     in_groups_of: as several tests, of so many rows each; their parameter has `group` for its name.
     """

@@ -71,22 +71,25 @@ print(json.dumps([steps(16384, 4), steps(131072, 12)]))
 """
 
 
-@pytest.mark.slow  # three models are made and taken through everything
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux, to measure a peak")
-def test_no_step_takes_more_for_a_larger_model(tmp_path: Path) -> None:
-    (tmp_path / "child.py").write_text(CHILD)
+def above(folder: Path) -> dict[str, str]:
+    """The steps that take too much more for the larger model, and what they took for each."""
+    folder.mkdir()
+    (folder / "child.py").write_text(CHILD)
     alone = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
     done = subprocess.run(
-        [sys.executable, tmp_path / "child.py", tmp_path],
-        env=alone,
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, folder / "child.py", folder], env=alone, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     small, large = json.loads(done.stdout.splitlines()[-1])
-    more = {name: large[name] - small[name] for name in small}
-    assert all(bytes_ < ALLOWED for bytes_ in more.values()), {
-        name: f"{small[name] >> 20} and {large[name] >> 20} MiB" for name in more
-    }
-    print({name: f"{small[name] >> 20} and {large[name] >> 20} MiB" for name in more})
+    told = {name: f"{small[name] >> 20} and {large[name] >> 20} MiB" for name in small}
+    print(told)
+    return {name: said for name, said in told.items() if large[name] - small[name] >= ALLOWED}
+
+
+@pytest.mark.slow  # three models are made and taken through everything
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux, to measure a peak")
+def test_no_step_takes_more_for_a_larger_model(tmp_path: Path) -> None:
+    """What is above the bound is measured again: parts of mapped files count, and when the kernel drops them is its affair."""
+    once = above(tmp_path / "once")
+    again = above(tmp_path / "again") if once else {}
+    assert not once.keys() & again.keys(), (once, again)
