@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -185,13 +186,26 @@ class Lora:
 
 
 @dataclass(frozen=True, slots=True)
+class RateUpTo:
+    """A peak learning rate for small models. parameters: of the largest model that it is for."""
+
+    parameters: int
+    lr: float
+
+    def __post_init__(self) -> None:
+        require_between("parameters", self.parameters, 1, 10**15)
+        require_between("lr", self.lr, 0.0, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
 class Train:
     """Training, with the quantization in place unless `quantized` is false.
 
     loss: "ce" on what the assistant wrote, "kl" from the model's own BF16 (forward, at the same tokens), or "mix" of
     both, `ce_share` of the first. trained: "weights", or "scales" for block scales alone (LSQ). thinking: "as_is", or
     "none" to put an empty thought before every answer. epochs may be a fraction; max_steps ends sooner. lr: peak,
-    after `warmup` (a share of all steps), then by `schedule` to `floor` of it. batch_tokens: padded tokens of one
+    after `warmup` (a share of all steps), then by `schedule` to `floor` of it. lr_up_to: other peaks for smaller models, in
+    rising order; the first one that is for the model's size counts, and a `--set train.lr` replaces them all. batch_tokens: padded tokens of one
     optimizer step, in micro-batches of micro_tokens at most. refresh: after so many steps the weights' amax is taken
     again; 0 only at the end. save: a checkpoint after so many steps. top_k: the divergence over the teacher's so many
     likeliest tokens and all the others as one; 0 is over the whole vocabulary.
@@ -234,10 +248,14 @@ class Train:
     kept_layers: int = 0
     compile: bool = True
     optimizer: Literal["adamw", "adamw_8bit", "adamw_4bit"] = "adamw"
+    lr_up_to: tuple[RateUpTo, ...] | None = None
 
     def __post_init__(self) -> None:
         for key, low, high in _RANGES:
             require_between(key, getattr(self, key), low, high)
+        sizes = [rate.parameters for rate in self.lr_up_to or ()]
+        if any(size >= larger for size, larger in pairwise(sizes)):
+            raise DecodeError("lr_up_to", "must be in rising order of parameters")
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
             raise DecodeError("betas", "must be two numbers below 1")
         if self.micro_tokens > self.batch_tokens:
@@ -314,6 +332,14 @@ class Recipe:
         if self.backend != "manners" and ours:
             raise DecodeError("backend", f"{self.backend} takes no [{ours[0]}]")
 
+    def for_size(self, parameters: int) -> Recipe:
+        """The recipe for a model of so many parameters: its own peak learning rate stands in `train.lr`."""
+        train = self.train
+        if train is None or train.lr_up_to is None:
+            return self
+        lr = next((rate.lr for rate in train.lr_up_to if parameters <= rate.parameters), train.lr)
+        return replace(self, train=replace(train, lr=lr, lr_up_to=None))
+
     @property
     def kind(self) -> Literal["ptq", "train", "report"]:
         """What runs the recipe: `quantizer.ptq.quantize`, `quantizer.train`, or a report without an artefact."""
@@ -348,12 +374,13 @@ def parse_recipe(text: str, name: str, where: str = "recipe", changes: Iterable[
 
 
 def recipe_as_json(recipe: Recipe) -> dict[str, Any]:
-    """The recipe as JSON values, with every default filled in and without the steps that are skipped."""
-    return {key: value for key, value in _listed(asdict(recipe)).items() if value is not None}
+    """The recipe as JSON values, with every default filled in and without what is None, as a step that is skipped."""
+    found: dict[str, Any] = _listed(asdict(recipe))
+    return found
 
 
 def _change(table: dict[str, Any], change: str) -> None:
-    """Set one value of a table; create sections that are missing."""
+    """Set one value of a table; create sections that are missing. A learning rate that is set is for every size."""
     key, sign, value = (part.strip() for part in change.partition("="))
     if not sign or not key:
         raise DecodeError("", f"{change!r} is not an assignment, as train.lr=1e-6 is")
@@ -363,6 +390,8 @@ def _change(table: dict[str, Any], change: str) -> None:
         if not isinstance(table, dict):
             raise DecodeError(key, f"{section} is not a table")
     table[last] = _value(value)
+    if last == "lr":
+        table.pop("lr_up_to", None)
 
 
 def _value(text: str) -> Any:
@@ -375,5 +404,5 @@ def _value(text: str) -> Any:
 
 def _listed(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _listed(inner) for key, inner in value.items()}
+        return {key: _listed(inner) for key, inner in value.items() if inner is not None}
     return [_listed(inner) for inner in value] if isinstance(value, tuple) else value

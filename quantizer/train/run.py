@@ -77,6 +77,7 @@ def run(
         raise RecipeError("lora: adapters train on one GPU; leave [lora] out to shard the weights")
     log = log if world.rank == 0 else _nothing
     opened = open_source(source)
+    recipe = _for_size_of(opened, recipe, log)
     samples = _data(data, mix, source, settings)
     job = QuantizationJob(recipe, opened, samples, device)
     log(_summary(samples))
@@ -92,6 +93,17 @@ def run(
             _write(job, finished, trainer.records, out, bf16, now)
         saved.remove()
     return artefact.load(out)
+
+
+def _for_size_of(source: Source, recipe: Recipe, log: Log) -> Recipe:
+    """The recipe with the learning rate for this model, which is logged where the size decides."""
+    if not (recipe.train and recipe.train.lr_up_to):
+        return recipe
+    parameters = sum(parameter.numel() for parameter in skeleton(source).parameters())
+    chosen = recipe.for_size(parameters)
+    assert chosen.train is not None
+    log(f"learning rate {chosen.train.lr:g}, which {recipe.name} takes for {parameters:,} parameters")
+    return chosen
 
 
 def _data(data: Path, mix: Mix | None, source: Path, settings: Train) -> Dataset:

@@ -55,12 +55,59 @@ def test_a_recipe_knows_what_runs_it(name: str, kind: str) -> None:
     assert load_recipe(name).kind == kind
 
 
+@pytest.mark.parametrize(
+    "name, parameters, lr",
+    [
+        ("qad", 1_300_000, 1e-4),
+        ("qad", 3_000_000, 1e-4),
+        ("qad", 3_000_001, 1e-5),
+        ("qad", 6_800_000, 1e-5),
+        ("qad", 9_000_000_000, 1e-5),
+        ("lsq", 1_300_000, 3e-4),
+        ("lsq", 6_800_000, 3e-4),
+        ("lsq", 9_000_000_000, 1e-4),
+        ("qat", 1_300_000, 1e-5),
+        ("qat", 9_000_000_000, 1e-5),
+    ],
+)
+def test_the_peak_learning_rate_is_that_of_the_models_size(name: str, parameters: int, lr: float) -> None:
+    """As docs/study/settings.md has it at 1.3M and 6.8M."""
+    train = load_recipe(name).for_size(parameters).train
+
+    assert train is not None
+    assert (train.lr, train.lr_up_to) == (lr, None)
+
+
+def test_a_learning_rate_that_is_set_is_for_every_size() -> None:
+    train = load_recipe("qad", ["train.lr=3e-6"]).for_size(1_300_000).train
+
+    assert train is not None and train.lr == 3e-6
+
+
+def test_the_record_of_a_run_has_one_learning_rate() -> None:
+    """So a training that an earlier version began can be gone on with, where the rate is the same."""
+    recipe = load_recipe("qad")
+    record = recipe_as_json(recipe.for_size(9_000_000_000))
+
+    assert recipe_as_json(recipe)["train"]["lr_up_to"] == [{"parameters": 3_000_000, "lr": 1e-4}]
+    assert record["train"]["lr"] == 1e-5 and "lr_up_to" not in record["train"]
+
+
 WRONG = [
     ("weigths = 1", "weigths: unknown key; did you mean 'weights'?"),
     ("[weights]\nscale = 'mse'", "weights.scale: unknown key; did you mean 'scales'?"),
     ("[weights]\nscales = 'best'", "weights.scales: must be one of max, mse, four_over_six, not 'best'"),
     ("[train]\nlr = '1e-5'", "train.lr: must be a number, not '1e-5'"),
     ("[train]\nlr = 2.0", "train.lr: must be from 0 to 1, not 2"),
+    (
+        "[train]\nlr_up_to = [{ parameters = 2, lr = 0.1 }, { parameters = 2, lr = 0.2 }]",
+        "train.lr_up_to: must be in rising order of parameters",
+    ),
+    (
+        "[train]\nlr_up_to = [{ parameters = 0, lr = 0.1 }]",
+        "train.lr_up_to[0].parameters: must be from 1 to 1e+15, not 0",
+    ),
+    ("[train]\nlr_up_to = [{ parameters = 2, lr = 3 }]", "train.lr_up_to[0].lr: must be from 0 to 1, not 3"),
     ("[train]\nepochs = true", "train.epochs: must be a number, not True"),
     ("[train]\nbetas = [0.9]", "train.betas: must be two numbers below 1"),
     ("[train]\nmicro_tokens = 9999", "train.micro_tokens: must not be more than batch_tokens"),

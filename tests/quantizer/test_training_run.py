@@ -78,6 +78,19 @@ def test_every_recipe_ends_in_a_folder_that_computes_what_was_trained(
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+def test_a_recipe_trains_a_small_model_at_the_rate_of_its_size(place: Path, tmp_path: Path) -> None:
+    """And says so, in the log and in the record."""
+    said: list[str] = []
+    recipe = load_recipe("lsq", [change for change in SHORT if not change.startswith("train.lr")])
+    data = place / "data.jsonl"
+    made = run(
+        recipe, place / "qwen3", data, tmp_path / "out", now=folders.NOW, device="cpu", log=said.append
+    )
+
+    assert made.provenance.recipe["train"]["lr"] == 3e-4
+    assert any(line.startswith("learning rate 0.0003, which lsq takes for ") for line in said)
+
+
 def test_fine_tuning_ends_in_bf16_with_other_weights(place: Path, tmp_path: Path) -> None:
     """And is not quantized by accident."""
     made = train(place, tmp_path / "out", "sft")
