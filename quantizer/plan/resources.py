@@ -8,7 +8,7 @@ Pure: the model comes from `read_model`, the machine from `read_machine`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from typing import Any, Final
 
@@ -270,7 +270,7 @@ def _train_with(recipe: Recipe, **values: Any) -> Recipe:
     """The recipe with other values in [train], and with those that follow from them: a step of few bytes is one
     micro-batch, and a row that is longer than a micro-batch would be one by itself."""
     assert recipe.train is not None
-    settings = asdict(recipe.train) | values
+    settings = {f.name: getattr(recipe.train, f.name) for f in fields(recipe.train)} | values
     settings["max_tokens"] = min(settings["max_tokens"], settings["micro_tokens"])
     if settings["optimizer"] != "adamw":
         settings["batch_tokens"] = settings["micro_tokens"]
