@@ -13,6 +13,7 @@ from tests.deploy.cgroup import MISSING, own_cgroup
 LIMIT = 1 << 30
 
 
+@pytest.mark.slow  # an engine fills the memory it may have: 3 s
 @pytest.mark.engine
 def test_a_candidate_that_fills_the_memory_is_ended_before_the_kernel_ends_anybody(
     gguf: Path, tmp_path: Path

@@ -117,6 +117,7 @@ def test_a_killed_gateway_leaves_no_engine(gguf: Path, tmp_path: Path) -> None:
     assert ends(child)
 
 
+@pytest.mark.slow  # gateways and engines are started and killed: 1 s
 def test_a_killed_gateway_leaves_no_frozen_engine(gguf: Path, tmp_path: Path) -> None:
     """A stopped process takes no signal but SIGKILL, and that is the one it gets."""
     parent, child = pid_of_child(SERVING, gguf, tmp_path)
@@ -135,6 +136,7 @@ def test_a_gateway_killed_during_a_load_leaves_no_engine(endless: Path, tmp_path
     assert ends(child)
 
 
+@pytest.mark.slow  # gateways and engines are started and killed: 1 s
 @pytest.mark.parametrize("frozen", [False, True], ids=["running", "frozen"])
 def test_a_killed_gateway_leaves_no_server_of_another_environment_and_no_worker(
     artefact: Path, tmp_path: Path, frozen: bool
@@ -193,6 +195,7 @@ def test_closing_our_end_ends_the_child(endless: Path, tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow  # gateways and engines are started and killed: 1 s
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 def test_a_life_in_either_loop(
     spec: EngineSpec, tmp_path: Path, loop: Callable[[], asyncio.AbstractEventLoop]
@@ -215,6 +218,7 @@ def test_a_life_in_either_loop(
         runner.run(main())
 
 
+@pytest.mark.slow  # gateways and engines are started and killed: 2 s
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_a_gateway_that_ends_without_a_stop_leaves_no_engine(gguf: Path, tmp_path: Path, loop: str) -> None:
     """It crashes out of its main function, so to speak, and its loop is closed."""

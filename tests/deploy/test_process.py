@@ -106,6 +106,7 @@ async def test_it_says_which_kernel_its_log_names(artefact: Path, tmp_path: Path
     assert told == Numerics(kernel="MarlinNvFp4LinearKernel", scheme="W4A16")
 
 
+@pytest.mark.slow  # processes are started and killed: 1 s
 @pytest.mark.parametrize("who", ["group", "server", "worker"])
 async def test_whoever_of_it_is_killed_the_rest_ends_and_another_comes(
     artefact: Path, tmp_path: Path, who: str
@@ -157,6 +158,7 @@ async def test_a_missing_program_is_one_clear_error(artefact: Path, tmp_path: Pa
     assert engine.state.restarts == 0
 
 
+@pytest.mark.slow  # processes are started and killed: 1 s
 async def test_a_port_that_another_process_took_is_no_engine(
     artefact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,6 +174,7 @@ async def test_a_port_that_another_process_took_is_no_engine(
             assert state.url != theirs.url and state.restarts == 1
 
 
+@pytest.mark.slow  # processes are started and killed: 1 s
 async def test_a_stranger_who_streams_at_its_port_is_not_taken_for_it(
     artefact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,6 +29,7 @@ async def fail() -> None:
     raise RecursionError("deep")
 
 
+@pytest.mark.slow  # a process is started: 2 s
 async def test_a_task_that_fails_is_reported_at_once_and_only_then() -> None:
     async with reports() as seen:
         task = spawn(fail(), "engine_run", "annie")

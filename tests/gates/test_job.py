@@ -218,6 +218,7 @@ async def _run(
     return judged, titles
 
 
+@pytest.mark.slow  # a whole gate runs: 2 s
 async def test_the_same_samples_are_judged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job asks for its verdict after every part, whether or not that part asked anything."""
     sizes: list[int] = []
@@ -281,6 +282,7 @@ async def test_one_leak_elsewhere_asks_for_the_extension_and_a_clean_one_passes(
     assert leak.verdict == "pass" and leak.bad == 1
 
 
+@pytest.mark.slow  # a whole gate runs: 2 s
 async def test_a_second_leak_in_the_extension_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = next(case.id for case in SMALL.of("leak", 1) if "leak" not in case.named)
     late = SMALL.of("leak", 2)[0].id
@@ -288,6 +290,7 @@ async def test_a_second_leak_in_the_extension_fails(tmp_path: Path, monkeypatch:
     assert judged.decision.verdict == "fail"
 
 
+@pytest.mark.slow  # a whole gate runs: 2 s
 async def test_a_control_that_does_not_fail_leaves_no_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,6 +302,7 @@ async def test_a_control_that_does_not_fail_leaves_no_verdict(
     assert "stranger" in judged.decision.reasons[0]
 
 
+@pytest.mark.slow  # a whole gate runs: 3 s
 async def test_without_its_clocks_a_policy_that_times_never_passes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

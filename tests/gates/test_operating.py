@@ -72,6 +72,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow  # the power of every shipped rule: 2 s
 def test_the_command_prints_the_table() -> None:
     """Of annie, if nothing else is asked."""
     done = run()

@@ -69,6 +69,7 @@ def test_the_file_is_made_again_to_the_byte(tmp_path: Path) -> None:
     assert again.root == artefact.load(FILE).root
 
 
+@pytest.mark.slow  # a real engine is asked everything: 2 s
 @pytest.mark.engine
 def test_annie_keeps_her_manners_in_nvfp4() -> None:
     """Over a real llama.cpp: a plain answer, and a call in the API's field."""

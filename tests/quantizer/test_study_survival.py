@@ -150,6 +150,7 @@ def test_where_nothing_is_lost_the_fit_is_finite() -> None:
     assert fit(counts_of(cells, "manners"))(0.01, 10**7) > 0.99
 
 
+@pytest.mark.slow  # the fit over all committed cells: 4 s
 def test_what_is_shipped_is_the_fit_of_the_committed_cells() -> None:
     folder = Path(__file__).parents[2] / "docs" / "study"
     cells = read_cells(folder / "ladder.tar.xz", folder)

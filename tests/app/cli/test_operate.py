@@ -113,6 +113,7 @@ async def test_an_audit_whose_chain_is_broken_ends_with_1(
     assert "THE CHAIN IS BROKEN at 7: forged" in capsys.readouterr().out
 
 
+@pytest.mark.slow  # engines are started and promoted: 1 s
 @live
 async def test_a_dry_run_shows_the_plan_and_changes_nothing(
     running: Stage, tmp_path: Path, capsys: Any
@@ -141,6 +142,7 @@ async def test_a_refusal_is_one_line_with_its_code_and_ends_with_1(
     assert shown.out == "" and shown.err.startswith(f"manners: {code}: ") and shown.err.count("\n") == 1
 
 
+@pytest.mark.slow  # engines are started and promoted: 2 s
 @live
 async def test_a_report_about_other_weights_is_refused(running: Stage, tmp_path: Path, capsys: Any) -> None:
     wish = ("promote", "annie", "large", *report(running, tmp_path, "stranger"), "--json")
@@ -181,6 +183,7 @@ async def test_a_promotion_is_followed_to_its_end_and_rolled_back(tmp_path: Path
         assert "annie: small serves ungated" in told
 
 
+@pytest.mark.slow  # engines are started and promoted: 4 s
 @live
 @pytest.mark.usefixtures("quick")
 async def test_a_promotion_that_goes_wrong_ends_with_1_and_says_why(

@@ -17,6 +17,7 @@ def verify(report: Path, *more: str) -> int:
     return main(["gate", "verify", str(report), "--trust", str(REPORT / "report.pub"), *more])
 
 
+@pytest.mark.slow  # a whole shipped report is read: 2 s
 def test_the_report_of_nvfp4_on_vllm_is_genuine_and_whole(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

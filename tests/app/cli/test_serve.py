@@ -304,6 +304,7 @@ async def refused(*args: str, **environ: str) -> tuple[int, str]:
     return process.returncode or 0, err.decode()
 
 
+@pytest.mark.slow  # the gateway is started again and again: 7 s
 async def test_a_no_is_one_line_and_a_code_that_scripts_can_read(tmp_path: Path) -> None:
     """A port in use is 78, a wrong flag is 64; nothing is on stdout."""
     with socket.socket() as taken:

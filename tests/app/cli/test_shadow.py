@@ -43,6 +43,7 @@ def keep(base: Path, words: str = "Hello!", model: str = "annie") -> None:
     Store(base).append(at.date(), render(redacted(chat)))
 
 
+@pytest.mark.slow  # two engines are asked: 2 s
 @pytest.mark.engine
 @needs_models
 def test_two_engines_are_compared_and_the_code_is_0(

@@ -164,6 +164,7 @@ async def test_there_is_no_third_kind(tmp_path: Path) -> None:
         parse(tables(a={"live": "one", "kind": "speech"}), tmp_path)
 
 
+@pytest.mark.slow  # an engine is started: 1 s
 @pytest.mark.engine
 async def test_a_real_engine_embeds_for_a_real_client(tmp_path: Path) -> None:
     """llama.cpp in its embedding mode, up through the gateway, by OpenAI's client (which asks for base64)."""

@@ -71,6 +71,7 @@ async def stream(
     return heard
 
 
+@pytest.mark.slow  # engines are killed and started again: 5 s
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_no_caller_sees_a_false_finish_when_the_live_engine_is_killed(
     tmp_path: Path, seed: int

@@ -89,6 +89,7 @@ async def test_a_conversation_stays_where_it_began_and_new_ones_are_spread(tmp_p
         assert serving == {"one": ["annie"], "two": ["annie"]}
 
 
+@pytest.mark.slow  # engines are started: 2 s
 async def test_a_request_that_fails_goes_to_another_replica_and_then_to_the_fallback(tmp_path: Path) -> None:
     async with replicas(tmp_path, ("one", "two", "spare"), live=["one", "two"], fallback=["spare"]) as (
         house,

@@ -23,6 +23,7 @@ def events_of(shown: list[tuple[int, str, Any]]) -> list[str]:
     return list(dict.fromkeys(data["phase"] for _, kind, data in shown if kind == "step"))
 
 
+@pytest.mark.slow  # engines are started and promoted: 3 s
 async def test_a_report_is_expected_of_a_model_once_there_is_one(tmp_path: Path) -> None:
     """A fresh gateway is ungated without an alert; from the first report on, whoever serves without one is told of."""
     async with stage(tmp_path) as it:
@@ -66,6 +67,7 @@ async def test_a_promotion_from_its_wish_to_its_end(tmp_path: Path) -> None:
         assert audit["chain"] == {"ok": True} and audit["head"]["seq"] == len(audit["events"])
 
 
+@pytest.mark.slow  # engines are started and promoted: 2 s
 @pytest.mark.usefixtures("quick")
 async def test_while_one_runs_the_model_is_busy_and_it_can_be_cancelled_before_the_switch(
     tmp_path: Path,
@@ -85,6 +87,7 @@ async def test_while_one_runs_the_model_is_busy_and_it_can_be_cancelled_before_t
         assert (await it.house.ask()).headers["x-manners-engine"] == "small"
 
 
+@pytest.mark.slow  # engines are started and promoted: 3 s
 @pytest.mark.usefixtures("quick")
 async def test_a_rollback_in_the_bake_turns_the_promotion_back(tmp_path: Path) -> None:
     config = settings(tmp_path)
@@ -100,6 +103,7 @@ async def test_a_rollback_in_the_bake_turns_the_promotion_back(tmp_path: Path) -
         assert it.house.gateway.pool.running() == {"small"}
 
 
+@pytest.mark.slow  # engines are started and promoted: 3 s
 async def test_an_engine_that_does_not_come_up_leaves_everything_as_it_was(tmp_path: Path) -> None:
     config = settings(tmp_path)
     spec = replace(config.engines["large"], args=("--ctx-size", "4096", "--chat-template-file", "/none"))
@@ -112,6 +116,7 @@ async def test_an_engine_that_does_not_come_up_leaves_everything_as_it_was(tmp_p
         assert (await it.house.metrics())("manners_promotions_total", result="failed") == 1
 
 
+@pytest.mark.slow  # engines are started and promoted: 4 s
 @pytest.mark.usefixtures("quick")
 async def test_who_is_live_outlives_the_gateway(tmp_path: Path) -> None:
     async with stage(tmp_path) as it:
@@ -128,6 +133,7 @@ async def test_who_is_live_outlives_the_gateway(tmp_path: Path) -> None:
         assert (await it.house.ask()).headers["x-manners-engine"] == "small"
 
 
+@pytest.mark.slow  # engines are started and promoted: 4 s
 @pytest.mark.usefixtures("quick")
 async def test_what_was_promoted_serves_on_when_the_file_names_another(tmp_path: Path) -> None:
     """A restart with the promoted engine edited, and an ungated one as `live`: the log, the status and /readyz agree."""
@@ -152,6 +158,7 @@ async def test_what_was_promoted_serves_on_when_the_file_names_another(tmp_path:
         assert line["engine"] == kept
 
 
+@pytest.mark.slow  # engines are started and promoted: 5 s
 @pytest.mark.usefixtures("quick")
 async def test_weights_that_were_replaced_while_the_gateway_was_down_are_noticed(tmp_path: Path) -> None:
     """Though their manifest still says what was promoted: the engine serves, as one that nothing vouches for."""
@@ -172,6 +179,7 @@ async def test_weights_that_were_replaced_while_the_gateway_was_down_are_noticed
         assert (event["verb"], event["subject"]) == ("engine.weights_changed", "large")
 
 
+@pytest.mark.slow  # engines are started and promoted: 4 s
 @pytest.mark.usefixtures("quick")
 async def test_an_engine_that_a_reload_has_added_can_be_promoted(tmp_path: Path) -> None:
     """The gateway goes on meanwhile; an engine of a name that is still in use has to wait for a restart."""
@@ -193,6 +201,7 @@ async def test_an_engine_that_a_reload_has_added_can_be_promoted(tmp_path: Path)
         assert "engines.late" in refused["error"]["message"]
 
 
+@pytest.mark.slow  # engines are started and promoted: 3 s
 @pytest.mark.usefixtures("quick")
 async def test_who_follows_an_operation_hears_of_it_as_it_happens(tmp_path: Path) -> None:
     async with stage(tmp_path) as it:
@@ -204,6 +213,7 @@ async def test_who_follows_an_operation_hears_of_it_as_it_happens(tmp_path: Path
         await it.ended(begun["id"])
 
 
+@pytest.mark.slow  # engines are started and promoted: 5 s
 @pytest.mark.usefixtures("quick")
 async def test_two_models_take_turns_and_neither_takes_the_others_engine(tmp_path: Path) -> None:
     found = tables(tmp_path)

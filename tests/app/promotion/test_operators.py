@@ -109,6 +109,7 @@ REFUSALS: dict[str, Callable[[Stage], Awaitable[str]]] = {
 }
 
 
+@pytest.mark.slow  # engines are started and promoted: 1 s
 @pytest.mark.parametrize("code", REFUSALS)
 async def test_a_promotion_is_refused_with_409_and_its_code(running: Stage, code: str) -> None:
     status, body = await running.wish("large", await REFUSALS[code](running))
@@ -156,6 +157,7 @@ async def test_every_verb_needs_the_token(running: Stage) -> None:
 # ------------------------------------------------------------------------------------ reports
 
 
+@pytest.mark.slow  # engines are started and promoted: 1 s
 async def test_a_report_is_given_back_as_it_was_uploaded(running: Stage) -> None:
     data = signed(running.config, statement(running.config, "large", "small"))
     status, body = await running.post("/admin/reports", data)
@@ -224,6 +226,7 @@ async def test_an_override_that_cannot_be_granted_is_refused(
     assert (await running.post("/admin/overrides", {**WAIVER, **change}))[0] == status
 
 
+@pytest.mark.slow  # engines are started and promoted: 2 s
 @pytest.mark.usefixtures("quick")
 async def test_what_an_override_waives_stands_in_the_audit(tmp_path: Path) -> None:
     async with stage(tmp_path) as running:

@@ -64,6 +64,7 @@ async def test_it_is_promoted_killed_stood_in_for_and_rolled_back(tmp_path: Path
         assert await gone(members)
 
 
+@pytest.mark.slow  # engines are started as processes of their own: 4 s
 @pytest.mark.parametrize(
     ("changes", "build", "code", "why"),
     [
@@ -96,6 +97,7 @@ async def test_another_server_than_the_judged_one_is_not_promoted(
 MARLIN, CUTLASS = "MarlinNvFp4LinearKernel", "FlashInferCutlassNvFp4LinearKernel"
 
 
+@pytest.mark.slow  # engines are started as processes of their own: 7 s
 async def test_a_report_of_weight_only_does_not_open_the_door_to_four_bit_inputs(tmp_path: Path) -> None:
     """The same folder, flags and build on another GPU: what the log names is known once it runs."""
     env = {"VLLM_CPU_KVCACHE_SPACE": "0", "VERSION": "1", "KERNEL": CUTLASS}

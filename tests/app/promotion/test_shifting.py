@@ -80,6 +80,7 @@ async def test_a_good_candidate_gets_its_share_and_then_all_and_no_reply_is_lost
     print(f"{new + old:.0f} requests at 20 and 50 %: {new:.0f} to the candidate, none lost")
 
 
+@pytest.mark.slow  # live traffic at each weight: 5 s
 async def test_of_single_requests_the_candidate_gets_its_share_to_within_one(tmp_path: Path) -> None:
     async with stage(tmp_path, shifting(tmp_path, (25,), LONG)) as it:
         _, begun = await it.wish("large", await it.report("large", "small"))
@@ -96,6 +97,7 @@ async def test_of_single_requests_the_candidate_gets_its_share_to_within_one(tmp
         assert metrics("manners_requests_total", engine="large", outcome="ok") == 3
 
 
+@pytest.mark.slow  # live traffic at each weight: 6 s
 @pytest.mark.parametrize("how", ["cancel", "rollback"])
 async def test_an_operator_takes_the_share_back_and_what_the_candidate_had_is_answered(
     tmp_path: Path, how: str
@@ -146,6 +148,7 @@ async def test_a_bad_candidate_goes_back_to_nothing_by_itself(tmp_path: Path) ->
     print(f"{ended['error']['code']} after {new:.0f} of {new + old:.0f} requests")
 
 
+@pytest.mark.slow  # live traffic at each weight: 3 s
 async def test_nothing_is_shifted_where_the_incumbent_had_to_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

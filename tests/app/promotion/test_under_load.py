@@ -30,6 +30,7 @@ async def test_no_reply_is_lost_or_cut_while_engines_change(tmp_path: Path) -> N
     print(sum(caller.replies for caller in crowd), "replies")
 
 
+@pytest.mark.slow  # engines are started under load: 6 s
 async def test_where_both_do_not_fit_the_fallback_serves_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

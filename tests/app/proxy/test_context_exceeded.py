@@ -115,6 +115,7 @@ async def test_nobody_else_is_asked_and_the_engine_stays(
         assert not [line for line in home.log.lines if line["event"] == "breaker"]
 
 
+@pytest.mark.slow  # a real engine fills its context: 1 s
 async def test_in_mid_stream_the_fault_is_told_and_nobody_blamed(tmp_path: Path) -> None:
     heard = asyncio.Event()
     async with house(tmp_path) as home:
@@ -197,6 +198,7 @@ async def test_a_probe_that_finds_the_context_full_says_nothing_against_the_engi
         assert not [line for line in home.log.lines if line["event"] == "breaker"]
 
 
+@pytest.mark.slow  # a real engine fills its context: 2 s
 @pytest.mark.engine
 async def test_three_greedy_callers_of_a_real_engine_do_not_starve_a_polite_one(tmp_path: Path) -> None:
     """As reported: JSON without `max_tokens`, which a small model goes on writing until its context is full."""
@@ -214,6 +216,7 @@ async def test_three_greedy_callers_of_a_real_engine_do_not_starve_a_polite_one(
         assert not [line for line in home.log.lines if line["event"] == "breaker"]
 
 
+@pytest.mark.slow  # a real engine fills its context: 3 s
 @pytest.mark.engine
 async def test_a_shared_context_that_is_filled_ends_the_requests_and_not_the_engine(tmp_path: Path) -> None:
     """The pool of `--ctx-size` alone, too small for three at once: whoever fails is told so, and the next is served."""

@@ -47,6 +47,7 @@ async def test_a_request_makes_no_more_calls_than_the_page_says(home: House) -> 
     assert within, f"{found}; what to do: docs/architecture.md, `python -m tests.bench.calls`"
 
 
+@pytest.mark.slow  # hundreds of requests are traced: 6 s
 async def test_a_request_is_free_without_the_garbage_collector(home: House) -> None:
     """What refers to itself stays in memory until the collector looks for it, which costs every other stream its time."""
     gc.collect()
@@ -61,6 +62,7 @@ async def test_a_request_is_free_without_the_garbage_collector(home: House) -> N
     assert not grown
 
 
+@pytest.mark.slow  # hundreds of requests are traced: 5 s
 async def test_what_a_request_made_is_freed_at_its_end_and_not_on_the_time_of_the_next_one(
     home: House,
 ) -> None:

@@ -161,6 +161,7 @@ async def test_what_is_too_large_is_refused(tmp_path: Path, steps: tuple[Step, .
         assert heard(await home.ask(stream=True))[1] == "upstream_too_large"
 
 
+@pytest.mark.slow  # megabytes go to a slow caller: 4 s
 async def test_meanwhile_no_more_is_read_than_waits_for_a_slow_caller(home: House, gate: Gate) -> None:
     more = [Say(text(LONG))] * 200
     home.engine.play(Head(), *more, END)

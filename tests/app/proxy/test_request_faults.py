@@ -88,6 +88,7 @@ async def test_a_polite_caller_is_served_while_another_sends_poison(
         assert not [line for line in home.log.lines if line["event"] == "breaker"]
 
 
+@pytest.mark.slow  # a hundred requests to a real engine: 2 s
 async def test_alone_it_is_a_probe_that_clears_the_engine(tmp_path: Path) -> None:
     async with house(tmp_path) as home:
         chokes(home.engine, status(500))
@@ -223,6 +224,7 @@ REFUSED: list[dict[str, Any]] = [
 """What llama-server answers 500 to. Some of it the gateway would refuse; there will always be more."""
 
 
+@pytest.mark.slow  # a hundred requests to a real engine: 3 s
 @pytest.mark.engine
 async def test_a_real_engine_serves_99_of_99_while_another_caller_makes_it_fail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

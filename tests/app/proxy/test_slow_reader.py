@@ -78,6 +78,7 @@ def memory() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
+@pytest.mark.slow  # megabytes go to a slow caller: 4 s
 async def test_a_slow_reader_stops_the_engine_and_nobody_else(tmp_path: Path) -> None:
     """Its engine is paused, others stream on, and when it reads again nothing is missing."""
     async with house(tmp_path, gateway={"max_reply_bytes": 64 << 20}) as home, AsyncExitStack() as stack:

@@ -429,6 +429,7 @@ async def test_a_gateway_of_its_own_exports_what_its_file_says(tmp_path: Path) -
 # Off, and wrong.
 
 
+@pytest.mark.slow  # a gateway is started by itself: 4 s
 async def test_what_is_off_is_not_imported() -> None:
     """Neither the SDK and the exporter, nor the gates' client, which only a promotion needs, in a process that has a whole gateway."""
     code = """

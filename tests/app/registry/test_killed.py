@@ -7,6 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from app.registry.registry import Registry
 
 KILLS = 8
@@ -41,6 +43,7 @@ def check(path: Path, promised: int) -> None:
         assert (alias.generation if alias else 0) == switched
 
 
+@pytest.mark.slow  # a process is killed while it writes: 2 s
 def test_a_killed_writer_leaves_whole_transactions_and_the_next_goes_on(tmp_path: Path) -> None:
     path, chance = tmp_path / "registry.sqlite", random.Random(6)
     for _ in range(KILLS):

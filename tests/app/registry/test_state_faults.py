@@ -123,6 +123,7 @@ def shortened(file: Path) -> None:
     os.truncate(file, 0)
 
 
+@pytest.mark.slow  # gateways are started: 1 s
 @pytest.mark.parametrize("harm", [shortened, Path.unlink])
 async def test_what_lies_beside_the_database_may_be_shortened_or_deleted(
     tmp_path: Path, harm: Callable[[Path], None]

@@ -91,6 +91,7 @@ async def recorded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Co
     yield config
 
 
+@pytest.mark.slow  # a real engine is asked what was recorded: 1 s
 async def test_what_was_recorded_holds_no_address_and_the_calls(recorded: Config) -> None:
     records = list(Store(recorded.state_dir).records(datetime.fromtimestamp(0, UTC)))
     read_reply = [record.request["messages"][0]["content"] for record in records]
@@ -102,6 +103,7 @@ async def test_what_was_recorded_holds_no_address_and_the_calls(recorded: Config
     ]
 
 
+@pytest.mark.slow  # a real engine is asked what was recorded: 3 s
 async def test_her_own_weights_in_fp4_call_the_same(recorded: Config) -> None:
     found = await replay(recorded, ReplayRequest(candidate="annie-nano-nvfp4"), datetime.now(UTC))
     assert (found.baseline, found.records, found.unusable, found.lost) == ("annie-nano", 6, 0, 0)
@@ -110,6 +112,7 @@ async def test_her_own_weights_in_fp4_call_the_same(recorded: Config) -> None:
     assert found.wait.candidate is not None and found.characters.candidate is not None
 
 
+@pytest.mark.slow  # a real engine is asked what was recorded: 3 s
 async def test_the_stranger_calls_otherwise_and_is_heard_to(recorded: Config) -> None:
     found = await replay(recorded, ReplayRequest(candidate="stranger-nano"), datetime.now(UTC))
     assert found.breaches.only_candidate > found.breaches.only_baseline
@@ -117,6 +120,7 @@ async def test_the_stranger_calls_otherwise_and_is_heard_to(recorded: Config) ->
     assert found.word in ("worse", "differs")
 
 
+@pytest.mark.slow  # a real engine is asked what was recorded: 3 s
 async def test_nothing_is_asked_twice(recorded: Config) -> None:
     wish = ReplayRequest(candidate="annie-nano-nvfp4", limit=2)
     first = await replay(recorded, wish, datetime.now(UTC))
@@ -137,6 +141,7 @@ async def test_what_cannot_run_says_why(recorded: Config, tmp_path: Path) -> Non
         await replay(parse(tables(tmp_path), tmp_path), ReplayRequest(candidate="stranger-nano"), now)
 
 
+@pytest.mark.slow  # a real engine is asked what was recorded: 2 s
 async def test_it_is_told_in_a_table_and_in_json(
     recorded: Config, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -77,6 +77,7 @@ def manifest(base: Path) -> dict[str, Any]:
     return made
 
 
+@pytest.mark.slow  # a real engine is asked: 1 s
 @pytest.mark.asyncio
 async def test_what_callers_agreed_to_becomes_rows_that_are_found_fit(tmp_path: Path) -> None:
     """Text, calls with their results, and values that stand for each other; through the whole gateway."""

@@ -113,6 +113,7 @@ def engine() -> Iterator[str]:
     server.server_close()
 
 
+@pytest.mark.slow  # an engine is asked every prompt: 2 s
 def test_an_engine_is_asked_every_prompt_with_thinking_on_and_off(engine: str, tmp_path: Path) -> None:
     out = tmp_path / "leak-nano.jsonl"
     assert main(["label", engine, "--source", "nano", "--out", str(out)]) == 0

@@ -57,6 +57,7 @@ def spoken(reply: Reply) -> tuple[object, ...]:
     return (reply.content, reply.reasoning, calls, reply.finish_reason, reply.completion_tokens)
 
 
+@pytest.mark.slow  # gates are killed and go on: 8 s
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_a_killed_run_is_completed_without_a_loss_or_a_second_asking(tmp_path: Path, seed: int) -> None:
     """Exactly the planned keys, each once, with the very bytes of a run in one go."""
@@ -79,6 +80,7 @@ async def test_a_killed_run_is_completed_without_a_loss_or_a_second_asking(tmp_p
     assert sum(asked.values()) <= len(killed) + 3
 
 
+@pytest.mark.slow  # gates are killed and go on: 7 s
 @pytest.mark.engine
 async def test_a_killed_run_over_a_real_engine_says_the_same_as_one_in_one_go(tmp_path: Path) -> None:
     """At temperature 0, whatever was in the engine's cache when it was killed; streamed and whole."""

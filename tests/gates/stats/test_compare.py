@@ -135,6 +135,7 @@ def test_the_curve_is_what_a_simulation_shows() -> None:
     assert passed / runs == pytest.approx(plan.chance(loss, churn), abs=4 * (0.25 / runs) ** 0.5)
 
 
+@pytest.mark.slow  # thousands of simulated gates: 2 s
 def test_two_looks_at_95_percent_are_more_than_5_percent_wrong_and_at_97_not() -> None:
     """A candidate on the margin gets a second chance; the stricter looks take it back."""
     churns = (0.0, 0.02, 0.05, 0.1)

@@ -55,6 +55,7 @@ def test_it_ever_misses_in_5_percent_of_lives_at_most(rate: float) -> None:
     assert 0.001 < missed <= 0.05
 
 
+@pytest.mark.slow  # thousands of simulated gates: 2 s
 def test_an_interval_of_fixed_size_would_miss_far_more_often() -> None:
     """Why the live monitor has no Clopper-Pearson: read six times, it misses in more than 1 of 10 lives."""
     rate, alive, missed = 0.1, {0: 1.0}, 0.0

@@ -155,6 +155,7 @@ def test_what_a_suite_asks_is_never_asked_of_the_teacher(
     assert not teacher.requests
 
 
+@pytest.mark.slow  # hundreds of conversations are made: 3 s
 def test_conversations_that_are_nearly_the_same_are_kept_once(
     teacher: Teacher, plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -171,6 +172,7 @@ def test_conversations_that_are_nearly_the_same_are_kept_once(
     assert "duplicate: near" in line and "factual: " in line and "of 7" in line
 
 
+@pytest.mark.slow  # hundreds of conversations are made: 5 s
 def test_a_teacher_without_manners_is_given_up_and_nothing_is_written(
     teacher: Teacher, plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -218,6 +218,7 @@ def test_thoughts_are_kept_where_they_were_asked_for(
         }
 
 
+@pytest.mark.slow  # a teacher is asked again and again: 1 s
 def test_a_row_without_any_thought_is_no_trace(
     teacher: MessagesTeacher,
     tmp_path: Path,
@@ -273,6 +274,7 @@ def test_an_overloaded_teacher_is_given_up_at_last(
     assert "Overloaded" in capsys.readouterr().err
 
 
+@pytest.mark.slow  # a teacher is asked again and again: 1 s
 @pytest.mark.parametrize(
     ("played", "code", "told"),
     [
