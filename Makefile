@@ -29,6 +29,7 @@ WORKERS  ?= $(shell echo $$(($(CORES) < 7 ? $(CORES) + 1 : 8)))
 PARALLEL  = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope
 # The files of slow tests: to collect all the others takes each worker most of a minute.
 SLOW      = $(shell grep -rl 'mark\.slow' --include='test_*.py' tests | sort)
+QUANTIZER ?= tests/quantizer
 TIERS    := gate or promptfoo or clients or docker or ops or promotion or browser or reliability
 # Tests start hundreds of Python processes; without bytecode each of them would compile the whole program.
 unexport PYTHONDONTWRITEBYTECODE
@@ -64,7 +65,7 @@ test-all: quantizer  ## everything that needs no GPU, at full counts: hours; as 
 	$(MAKE) soak
 
 test-quantizer: $(VENV)/.dev  ## the quantizer's part of `make test` (all of it after `make quantizer`)
-	$(PARALLEL) tests/quantizer $(PYTEST_ARGS)
+	$(PARALLEL) $(QUANTIZER) $(PYTEST_ARGS)
 
 test-vllm: $(VENV)/.dev $(VLLM)/.installed  ## the conformance suite over a real vLLM on the CPU (installs it: 2.4 GB)
 	CONFORMANCE=vllm $(BIN)/python -m pytest -s -m '' tests/conformance $(PYTEST_ARGS)
