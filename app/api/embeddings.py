@@ -34,15 +34,30 @@ class EmbeddingRequest(Read):
     user: str | None = None
 
 
+_MAX_USAGE_BYTES = 16 << 10
+"""Of the reply's `usage`. All else is only carried; this is built, while everybody waits."""
+
+
 class _Reply(msgspec.Struct):
-    """What must be there; vectors are not built, only carried."""
+    """What must be there. Nothing is built, only carried: a reply of 16 MiB could hold five million lists."""
 
     data: msgspec.Raw
-    usage: dict[str, Any] | None = None
-    object: str = "list"
+    usage: msgspec.Raw = msgspec.Raw(b"null")
 
 
-_decode = msgspec.json.Decoder(_Reply, float_hook=float).decode  # `app.stream.chunks` says why
+_decode = msgspec.json.Decoder(_Reply).decode
+_decode_usage = msgspec.json.Decoder(
+    dict[str, Any] | None, float_hook=float
+).decode  # `app.stream.chunks` says why
+
+
+def _bounded(usage: msgspec.Raw) -> msgspec.Raw:
+    """Raises EngineBroke."""
+    if len(usage) > _MAX_USAGE_BYTES:
+        raise EngineBroke(
+            f"the engine's usage is too large: over {_MAX_USAGE_BYTES} bytes", "upstream_too_large"
+        )
+    return usage
 
 
 class Embeddings(PassThroughSurface):
@@ -65,10 +80,11 @@ class Embeddings(PassThroughSurface):
         try:
             reply = _decode(raw)
             bytes(reply.data).decode()  # it is handed on, so it must be what JSON is written in
+            usage = _decode_usage(_bounded(reply.usage))
         except UNREADABLE as error:
             message = f"the engine sent no embeddings: {why_unreadable(error)}"
             raise EngineBroke(message, "upstream_malformed") from None
-        counts = None if reply.usage is None else read_counts(reply.usage)
+        counts = None if usage is None else read_counts(usage)
         body = {"object": "list", "data": reply.data, "model": public_name, "usage": counts}
         return _json(body), None if counts is None else Usage(counts)
 

@@ -2,10 +2,10 @@
 
 An engine's error text reaches a caller only with a 4xx that the caller can correct, cleaned by `engine_words`.
 For every other fault the caller gets a message of the gateway, the status, and the code
-if it is a plain word. The engine's text is not passed on, because it may hold prompts, paths and addresses.
+if it is a plain word and none of the gateway's own. The engine's text is not passed on, because it may hold prompts, paths and addresses.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -13,6 +13,7 @@ import msgspec
 
 from app.errors.engine_words import MAX_WORDS, fit_for_callers
 from app.errors.tree import (
+    UPSTREAM_CODES,
     ChoiceNotKept,
     ContextExceeded,
     EngineBroke,
@@ -25,8 +26,9 @@ from app.errors.tree import (
 from app.stream.chunks import decode_any, read_error
 from app.stream.events import Broken
 
-_NOT_THE_CALLERS = (401, 403, 404, 407)
-"""Statuses that mean a wrong key or address of the engine, which the caller cannot correct."""
+_THE_CALLERS = (400, 409, 413, 415, 422, 451)
+"""Statuses that a caller can correct by another request. Any other 4xx is about the engine's key, account, address or
+connection (401, 402, 404, 405, 407, 408, ...): another engine may do better, and what it says is for its operator."""
 _NO_SUCH_API = (404, 405, 501)
 _OF_CONTEXT = ("context_length_exceeded", "exceed_context_size_error")
 _CONTEXT_WORDS = (
@@ -49,6 +51,17 @@ _NO_REASON = "the engine refused the request and gave no reason that can be pass
 _OUR_VERDICTS: Mapping[str, type[UpstreamError]] = {e.code: e for e in (ReplyFiltered, ChoiceNotKept)}
 _EVERY_ENGINE_HAS = "/v1/chat/completions"
 _OUR_BUG = MannersError.code
+
+
+def _codes(kind: type[MannersError]) -> Iterator[str]:
+    yield kind.code
+    for below in kind.__subclasses__():
+        yield from _codes(below)
+
+
+_OURS = frozenset(_codes(MannersError)) | UPSTREAM_CODES | {"total_timeout"}
+"""Codes by which the gateway judges its engines, and callers the gateway: an engine that gave one to a fault of its own
+would not be blamed for it."""
 
 
 def from_status(status: int, body: bytes, path: str = _EVERY_ENGINE_HAS) -> MannersError:
@@ -76,7 +89,8 @@ def in_stream(broken: Broken) -> MannersError:
     if is_context_exceeded(broken.message, broken.code):
         return ContextExceeded(_TOO_LONG)
     status = f" {broken.status}" if broken.status else ""
-    return EngineBroke(f"the engine reported an error{status} in its stream", _word(broken.code))
+    word = "engine_error" if broken.code in _OURS else broken.code
+    return EngineBroke(f"the engine reported an error{status} in its stream", word)
 
 
 def is_context_exceeded(message: str, code: str = "") -> bool:
@@ -146,13 +160,10 @@ def _read(body: bytes) -> Broken:
 def _meaning(status: int, message: str, code: str) -> MannersError:
     if status in (429, 503):
         return EngineDown("the engine takes no requests now: try again", "engine_busy")
-    if status not in _NOT_THE_CALLERS and is_context_exceeded(message, code):
+    is_the_callers = status in _THE_CALLERS
+    if (is_the_callers or status >= 500) and is_context_exceeded(message, code):
         return ContextExceeded(_TOO_LONG, shared=status >= 500)
-    if 400 <= status < 500 and status not in _NOT_THE_CALLERS:
-        return EngineRefused(fit_for_callers(message) or _NO_REASON, _word(code), status=status)
+    if is_the_callers:
+        word = "engine_error" if code == _OUR_BUG else code
+        return EngineRefused(fit_for_callers(message) or _NO_REASON, word, status=status)
     return EngineBroke(f"the engine answered {status}", "upstream_status")
-
-
-def _word(code: str) -> str:
-    """The engine's code, unless it is the one that we use for our own bugs."""
-    return "engine_error" if code == _OUR_BUG else code

@@ -42,7 +42,7 @@
 `app.errors.render` renders it.
 """
 
-from typing import Any
+from typing import Any, Final
 
 
 class MannersError(Exception):
@@ -245,3 +245,14 @@ class ChoiceNotKept(UpstreamError, status=502, code="tool_choice_not_kept"):
 
     It does not count against the engine's health, as above.
     """
+
+
+UPSTREAM_CODES: Final = frozenset(
+    {
+        "connect_failed", "connect_timeout", "engine_busy", "first_token_timeout", "idle_timeout", "reply_fully_filtered",
+        "tool_choice_not_kept",
+        "upstream_call_too_long", "upstream_disconnected", "upstream_event_too_long",
+        "upstream_malformed", "upstream_status", "upstream_too_large", "upstream_too_many_calls", "upstream_truncated",
+    }
+)  # fmt: skip
+"""Codes of what an engine did wrong, as the gateway names it."""

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from app.api.surface import Counts
 from app.engines.backend import Judgement
 from app.errors.tree import (
+    UPSTREAM_CODES,
     Busy,
     Draining,
     EngineTimeout,
@@ -77,7 +78,7 @@ class RequestAccounting:
     ) -> None:
         """An engine failed a request that another one may still answer: nothing else will report it."""
         model, engine = context.parsed.chat.model, context.engine
-        self._metrics.failover(model, engine, error.code)
+        self._metrics.failover(model, engine, error.code if error.code in UPSTREAM_CODES else "engine_error")
         self._metrics.manners(model, engine, set(), context.audit.breaches(), context.calls)
         self._record(model, engine, ReplyOutcome(ended_as(outcome_of(error), error.code)), judgement)
 

@@ -30,6 +30,7 @@ from app.proxy.keepalive import KeepAlive
 from app.proxy.reply_writer import ReplyWriter, StreamWriter, WholeWriter
 from app.proxy.response_writer import Send
 from app.proxy.threads import REPLIES, outcome
+from app.proxy.whole_reply import check_outline
 from app.stream.audit import unasked_thought
 from app.stream.events import Broken, Event, Usage
 from app.stream.holdback import FILTERED
@@ -337,6 +338,7 @@ class Exchange:
         self._take(events or (), time.perf_counter())
 
     def _events_of(self, message: bytes) -> list[Event]:
+        check_outline(message)
         if self._spoken is not None:
             self._spoken.payload(message)
         events = self._pipeline.feed_message(message)
@@ -381,7 +383,7 @@ class Exchange:
         if type(last) is Broken:
             is_last = True
             if not context.begun:
-                if last.code == FILTERED and self._ask_with_hint():
+                if last.code == FILTERED and not last.by_engine and self._ask_with_hint():
                     return
                 return self._fail(self._known(from_stream(last)))
             broken = context.broken = self._known(in_stream(last))

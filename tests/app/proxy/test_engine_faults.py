@@ -4,7 +4,9 @@ import asyncio
 
 import pytest
 
+from app.engines.backend import NO_FAULT
 from tests.app.house import House, frames, said
+from tests.scale import PATIENCE
 from tests.script import (
     DONE,
     CloseNow,
@@ -30,6 +32,7 @@ OPENAI_ERROR = {
     "error": {"message": "no, because", "type": "invalid_request_error", "code": "context_too_long"}
 }
 VLLM_ERROR = {"error": {"message": "no, because", "type": "BadRequestError", "param": None, "code": 400}}
+LENT = {"error": {"message": "no, because", "code": "engine_busy"}}
 SENTENCE_CODE = {"error": {"message": "no", "type": "the prompt was: secret", "code": "secret words"}}
 
 BEFORE: dict[str, tuple[tuple[Step, ...], int, str, str]] = {
@@ -43,6 +46,10 @@ BEFORE: dict[str, tuple[tuple[Step, ...], int, str, str]] = {
     "401": (status(401, OPENAI_ERROR), 502, "upstream_status", "upstream_error"),
     "403": (status(403), 502, "upstream_status", "upstream_error"),
     "404": (status(404, OPENAI_ERROR), 502, "upstream_status", "upstream_error"),
+    **{
+        str(number): (status(number, OPENAI_ERROR), 502, "upstream_status", "upstream_error")
+        for number in (402, 405, 406, 407, 408, 410, 411, 418, 421, 425, 426, 428, 431, 498, 499)
+    },
     "429": (status(429, OPENAI_ERROR), 503, "engine_busy", "upstream_error"),
     "500": (status(500, b"Internal Server Error", "text/plain"), 502, "upstream_status", "upstream_error"),
     "500 with bytes that are no text": (status(500, b"\xff\xfe"), 502, "upstream_status", "upstream_error"),
@@ -73,6 +80,7 @@ BEFORE: dict[str, tuple[tuple[Step, ...], int, str, str]] = {
         "BadRequestError",
         "invalid_request_error",
     ),
+    "an error first, by a name of ours": ((Head(), Say(event(LENT)), Say(DONE)), 502, "engine_error", "upstream_error"),
     "a bare error first": ((Head(), Say(event({"error": "boom"})), Say(DONE)), 502, "engine_error", "upstream_error"),
     "a named error first": ((Head(), Say(b'error: {"code":500,"message":"boom"}\n\n')), 502, "upstream_status", "upstream_error"),
     "bad JSON first": ((Head(), Say(b"data: {nope\n\n"), Say(DONE)), 502, "upstream_malformed", "upstream_error"),
@@ -121,9 +129,44 @@ async def test_what_the_engine_says_of_a_bad_request_reaches_the_caller(home: Ho
     assert (await home.ask()).error["message"] == "no, because"
 
 
+@pytest.mark.parametrize("code", sorted(NO_FAULT))
+async def test_an_engine_is_blamed_whatever_it_calls_its_fault(home: House, code: str) -> None:
+    """By these names the gateway calls what is no fault of an engine: no breaker opens for them, and no bake ends."""
+
+    async def faults() -> float:
+        metrics = await home.metrics()
+        return metrics("manners_engine_faults_total", cause="request") + metrics(
+            "manners_engine_faults_total", cause="engine"
+        )
+
+    before = await faults()
+    home.engine.play(Head(), Say(event({"error": {"message": "no", "code": code}})), Say(DONE))
+    assert (await home.ask(stream=True)).error["code"] == "engine_error"
+    async with asyncio.timeout(PATIENCE):
+        while await faults() == before:
+            await asyncio.sleep(0.01)
+
+
 MIDDLE: dict[str, tuple[tuple[Step, ...], str]] = {
     "an error": ((Say(event(OPENAI_ERROR)), Say(DONE)), "context_too_long"),
     "an error of vLLM": ((Say(event(VLLM_ERROR)), Say(DONE)), "BadRequestError"),
+    **{
+        f"an error by the name of {code}": (
+            (Say(event({"error": {"message": "no", "code": code}})),),
+            "engine_error",
+        )
+        for code in (
+            "engine_busy",
+            "reply_fully_filtered",
+            "tool_choice_not_kept",
+            "connect_failed",
+            "total_timeout",
+            "draining",
+            "internal_error",
+            "invalid_api_key",
+            "upstream_status",
+        )
+    },
     "a bare error": ((Say(event({"error": "boom"})),), "engine_error"),
     "a named error": ((Say(b'error: {"code":500,"message":"boom"}\n\n'),), "engine_error"),
     "bad JSON": ((Say(b"data: {nope\n\n"), Say(text("more")), Say(DONE)), "upstream_malformed"),
