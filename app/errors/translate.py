@@ -140,6 +140,21 @@ class contained:
         return True
 
 
+def forget_frames(error: BaseException | None) -> None:
+    """Let go of the frames of an error that has been told, and of those behind it.
+
+    They hold all of a request and its reply, and lead back to the error: only the garbage collector would free them, after hundreds
+    of requests.
+    """
+    left, seen = [error], set[int]()
+    while left:
+        one = left.pop()
+        if one is not None and id(one) not in seen:
+            seen.add(id(one))
+            one.__traceback__ = None
+            left += (one.__cause__, one.__context__)
+
+
 def bug_behind(error: BaseException | None) -> BaseException | None:
     """The error that `unreadable` or `unwritten` was made of; None for any other fault."""
     if isinstance(error, MannersError) and error.code in ("upstream_malformed", _OUR_BUG):

@@ -324,7 +324,10 @@ class Exchange:
         finally:
             self._is_in_thread = False
         if error is not None:
-            raise unreadable(error)
+            try:
+                raise unreadable(error)
+            finally:
+                del error  # its frames hold this one
         return made
 
     async def _read_message(self, body: bytes) -> None:

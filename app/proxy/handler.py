@@ -22,7 +22,7 @@ from app.config.config import Config
 from app.engines.backend import Route
 from app.engines.pool import EnginePool
 from app.errors.render import error_response
-from app.errors.translate import bug_behind, unwritten
+from app.errors.translate import bug_behind, forget_frames, unwritten
 from app.errors.tree import (
     BodyTooLarge,
     ChoiceNotKept,
@@ -105,6 +105,8 @@ class ProxyHandler:
             await self._serve_admitted(context, scope, receive, send)
         finally:
             context.leave()
+            forget_frames(context.error)
+            forget_frames(context.broken if context.was_tried else None)
 
     async def _serve_admitted(
         self, context: RequestContext, scope: Scope, receive: Receive, send: Send
@@ -148,7 +150,10 @@ class ProxyHandler:
             return surface.parse(raw, self._max_messages)
         parsed, error = await outcome(REQUESTS, partial(surface.parse, raw, self._max_messages))
         if error is not None:
-            raise unwritten(error)
+            try:
+                raise unwritten(error)
+            finally:
+                del error  # its frames hold this one
         assert parsed is not None
         return parsed
 
@@ -229,6 +234,7 @@ class ProxyHandler:
                 self._log.warning(
                     "failover", request_id=context.request_id, engine=route.engine, code=fault.code
                 )
+                forget_frames(fault)
             finally:
                 route.streams.discard(deadlines)
             route = other
@@ -245,6 +251,7 @@ class ProxyHandler:
         self._log.info(
             "asked_again", request_id=context.request_id, engine=context.route.engine, code=fault.code
         )
+        forget_frames(fault)
 
     async def _fail(
         self, context: RequestContext, error: MannersError, send: Send, keepalive: KeepAlive | None
