@@ -17,11 +17,12 @@ from typing import Literal
 
 from app.stream.bare_calls import Call, calls_in, hand_on
 from app.stream.events import Dropped, Segment
+from app.stream.fences import Fences
 from app.stream.hermes import MAX_CALL_CHARS, HermesCall, NotACall
 from app.stream.jsonscan import JSONScanner, NotJSON
 from app.stream.open_thoughts import OpenThoughts
 from app.stream.schema import CallRules, Tools
-from app.stream.tags import CALL_ENDERS, Scanner, beginning, call_scanner, family_of
+from app.stream.tags import CALL_ENDERS, INVISIBLE, Scanner, beginning, call_scanner, family_of
 from app.stream.xmlcall import XMLCall
 
 CUT = ("length", "")
@@ -48,6 +49,9 @@ CALL_SCANNER = call_scanner()
 
 Body = Literal["json", "array", "named", "xml", "empty", "again", "broken", "prose"]
 _ANY_TAG = re.compile(r"(?:[<\uff1c]|&lt;|&#60;|&#x3c;)(?:[^\W\d_]|[|\uff5c])", re.IGNORECASE)
+_BLANKS = re.compile(rf"[\s{INVISIBLE}]*")
+_MENTION_END = re.compile(r"[).,;:!?\u2026]+(?:\s|\Z)")
+"""What follows a tag that is only mentioned."""
 _WORD = re.compile(r"[A-Za-z_][\w./-]{0,63}")
 _ARGUMENTS = re.compile(r"[ \t]{0,8}([{(\[<=:\r\n]|\Z)")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:/-]{0,127}")
@@ -185,7 +189,8 @@ class CallBlock:
         self._quoted = False  # of a dropped block: inside a string
         self._line_start = False  # of a dropped block: only spaces since the line began
         self._open = OpenThoughts()  # in a dropped block
-        self._thought_calls = 0  # those that are open in a thought in it
+        self._fences = Fences()  # in a dropped block that stands in none
+        self._inner_calls = 0  # those that are open in a thought or a fence in it
 
     def feed(self, text: str, out: list[Segment]) -> str:
         """Take text; what is given back when the block is done stands behind it."""
@@ -203,6 +208,8 @@ class CallBlock:
             out.append(Dropped())
         elif state == self._in_trailer:
             return self._held
+        elif state == self._in_rest:
+            return "" if self._is_rest(self._held) else self._held
         elif state == self._in_words:
             return self._prose("")
         elif state in (self._before_body, self._in_header, self._after_header) and reason not in CUT:
@@ -210,6 +217,18 @@ class CallBlock:
                 return self._prose("")
             out.append(Dropped())
         return ""
+
+    def interrupt(self, out: list[Segment]) -> bool:
+        """The engine does something else in the middle of a call; returns whether the block goes on behind it.
+
+        An engine whose parser took a part of the call leaves the rest in the text.
+        """
+        if self._wrapped and self._state in (self._in_call, self._in_value, self._in_dropped):
+            if self._state != self._in_dropped:
+                out.append(Dropped())
+            self._raw.clear()
+            self._state = self._in_rest
+        return self._state == self._in_rest
 
     @property
     def is_wrapper(self) -> bool:
@@ -228,7 +247,8 @@ class CallBlock:
         No prose has a special token, a name behind its tag, or a line end and half of the next tag.
         """
         if self._state == self._before_body:
-            return (self._is_special or self._line_end or self._held.startswith("<")) and not self._apart
+            is_meant = self._is_special or self._line_end or self._held.startswith("<")
+            return is_meant and not self._apart and not _MENTION_END.match(self._held)
         name = (self._header or self._held).rstrip(">\n")
         return bool(name) and not any(c.isspace() for c in name)
 
@@ -238,8 +258,9 @@ class CallBlock:
         return self._role == "token" or self._tag.startswith(("<|", "<\uff5c"))
 
     def _before_body(self, text: str, out: list[Segment]) -> str:
-        body = text.lstrip()
-        space = text[: len(text) - len(body)]
+        blanks = _BLANKS.match(text)
+        assert blanks is not None
+        space, body = blanks[0], text[blanks.end() :]
         self._line_end = self._line_end or "\n" in space
         self._apart = (self._apart or bool(space)) and not self._line_end
         if space:
@@ -250,11 +271,17 @@ class CallBlock:
         if kind is None:
             self._held = body
             return ""
-        if kind == "prose" and body[0].isalnum() and not self._apart:
-            if not self._is_special:
-                self._state = self._in_words
-                return body
-            kind = "broken"
+        if kind == "prose" and not self._apart:
+            mention = _MENTION_END.match(body)
+            if body[0] == self._before or (mention is not None and mention.end() < len(body)):
+                return self._prose(body)
+            if mention is not None:
+                self._held = body
+                return ""
+            if self._is_special:
+                return self._drop(body, out)
+            self._state = self._in_words
+            return body
         if kind == "prose" and self._apart and self._of_line and self._wrapped:
             self._state = self._in_words
             return body
@@ -441,6 +468,27 @@ class CallBlock:
         self._held = text
         return ""
 
+    def _in_rest(self, text: str, out: list[Segment]) -> str:
+        """Behind an interruption: the rest of the call if its closing tag follows soon, else text."""
+        match, _ = CALL_SCANNER.scan(text)
+        if match is not None:
+            self.done = True
+            return text[match.end() :] if match.lastgroup in CALL_ENDERS else text
+        if len(text) > LONGEST_TRAILER:
+            self.done = True
+            return text
+        self._held = text
+        return ""
+
+    def _is_rest(self, text: str) -> bool:
+        """Whether this completes the call that was interrupted."""
+        call = self._call
+        if call is None:
+            return False
+        with suppress(NotACall):
+            call.feed(text)
+        return call.done
+
     def _prose(self, rest: str) -> str:
         """No call: the tag is text, and what follows it is looked at again."""
         self.literal, self.done = self._tag, True
@@ -452,6 +500,7 @@ class CallBlock:
         self._call = None
         self._raw.clear()
         self._line_start = self._line_end
+        self._fences.feed("\n" if self._line_end else self._tag)
         self._state = self._in_dropped
         return body
 
@@ -470,6 +519,7 @@ class CallBlock:
             if kind == "quote":
                 self._quoted = not self._quoted
             self._line_start = kind == "line" or (kind == "space" and self._line_start)
+            self._fences.feed(token[0])
             at = token.end()
         return ""
 
@@ -484,7 +534,7 @@ class CallBlock:
         match = CALL_SCANNER.match(text, at)
         if match is not None:
             opens = match.lastgroup in ("call", "calls", "token")
-            self.done = not self._is_in_thought(match, opens) and (opens or self._closes(match))
+            self.done = not self._is_inner(match, opens) and (opens or self._closes(match))
             if not self.done:
                 return None
             return at if opens else match.end()
@@ -496,18 +546,19 @@ class CallBlock:
             return None
         self._open.follow(tag.lastgroup, family_of(tag))
         if not self._open:
-            self._thought_calls = 0
+            self._inner_calls = 0
         self._line_start = False
+        self._fences.feed(tag[0])
         return tag.end()
 
-    def _is_in_thought(self, tag: re.Match[str], opens: bool) -> bool:
-        """Whether this tag belongs to a call in a thought in the dropped block: that call is none either."""
-        if not self._open:
+    def _is_inner(self, tag: re.Match[str], opens: bool) -> bool:
+        """Whether this tag belongs to a call in a thought, or in a fence, in the dropped block: that call is none either."""
+        if not (self._open or self._fences.inside):
             return False
         if opens:
-            self._thought_calls += 1
-        elif self._thought_calls and tag.lastgroup == "call_end":
-            self._thought_calls -= 1
+            self._inner_calls += 1
+        elif self._inner_calls and tag.lastgroup == "call_end":
+            self._inner_calls -= 1
             return True
         return opens
 

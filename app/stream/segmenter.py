@@ -93,6 +93,7 @@ class Segmenter:
     _plain_json = 0  # characters of JSON that was no call, which are read again
     _unasked: CallStart | None = None  # the engine's call that is being left out
     _held = ""  # a suffix that may become a tag
+    _parted = ""  # half a tag, before something that is no text
     _field = False  # the last text came in the engine's reasoning field
     _suspect: list[str] | None = None  # the thought since something like a call in it
     _thought_call: ThoughtCall | None = None  # the call in the thought that is not over
@@ -154,7 +155,8 @@ class Segmenter:
     @property
     def _is_bare(self) -> bool:
         """Whether we are in speech, and nothing is held or left out."""
-        return self._state is Segmenter._in_speech and not (self._held or self._seam or self._swallow)
+        held = self._held or self._seam or self._parted
+        return self._state is Segmenter._in_speech and not (held or self._swallow)
 
     def passes(self, text: str) -> bool:
         """Whether this text goes through unchanged; the short way for most of a reply.
@@ -237,6 +239,8 @@ class Segmenter:
         out: list[Segment] = []
         self._end_doubt(out)
         self._end_seam(out, reason in CUT)
+        if self._parted:
+            self._held, self._parted = self._parted, ""
         if self._block is not None:
             self._close_block(reason, out)
         if self.is_thinking:
@@ -249,6 +253,8 @@ class Segmenter:
     # ------------------------------------------------------------------ which field, and its seam
 
     def _take(self, field: bool, text: str, out: list[Segment]) -> None:
+        if self._parted:
+            text = self._joined(text, out)
         for at in range(0, len(text), _BLOCK):
             block = text[at : at + _BLOCK]
             if field != self._field or self._seam:
@@ -317,12 +323,12 @@ class Segmenter:
 
     def _turn(self, field: bool, out: list[Segment]) -> None:
         """The engine goes on in the other field, which ends whatever was open in this one."""
-        if self._block is not None:
-            self._close_block("interrupted", out)
+        self._interrupt_block(out)
         self._end_suspect(out)
         self._open.clear()
         self._field, self._fences_of_thought = field, Fences()
-        self._state = Segmenter._in_thought if field else Segmenter._in_speech
+        speech = Segmenter._in_speech if self._block is None else Segmenter._in_block
+        self._state = Segmenter._in_thought if field else speech
         self._last, self._plain_json = "", 0
         self._begin_line()
         if not field:
@@ -350,15 +356,38 @@ class Segmenter:
         out: list[Segment] = []
         self._end_doubt(out)
         self._end_seam(out)
-        if self._block is not None:
-            self._close_block("interrupted", out)
+        self._interrupt_block(out)
         if self.is_thinking:
             self._ponder(self._take_held(), out)
             self._end_suspect(out)
         else:
-            self._end_half_tag(cut=False, out=out)
+            self._part_tag(out)
             self._settle(out)
         return out
+
+    def _interrupt_block(self, out: list[Segment]) -> None:
+        """The engine does something else: the block is over, unless it is a call of which the rest may follow."""
+        if self._block is not None and not (type(self._block) is CallBlock and self._block.interrupt(out)):
+            self._close_block("interrupted", out)
+
+    def _part_tag(self, out: list[Segment]) -> None:
+        """Half a tag stands before something that is no text: the other half may stand behind it."""
+        held = self._held
+        quoted = self._last in _QUOTES and self._last
+        if held and not quoted and self._tags.is_half(held, cut=True):
+            self._parted, self._held = held, ""
+        else:
+            self._end_half_tag(cut=False, out=out)
+
+    def _joined(self, text: str, out: list[Segment]) -> str:
+        """Text behind something that stood in the middle of a tag, or behind half of one that never was."""
+        parted, self._parted = self._parted, ""
+        joined = parted + text
+        is_tag = self._tags.match(joined) or self._tags.may_become(joined)
+        if is_tag or not self._tags.is_half(parted, cut=False):
+            return joined
+        out.append(Dropped(""))
+        return text
 
     def _settle(self, out: list[Segment]) -> None:
         """What is held in speech has come to its end: a quoted tag whose second quote never came, or text."""
@@ -658,7 +687,7 @@ class Segmenter:
             return text[match.end() :]
         if self._suspect is not None:
             self._suspect.append(match[0])
-            if role == "close":
+            if role in ("close", "final"):
                 # Of another family: it ends nothing, but says that the call before it was thought.
                 self._end_suspect(out)
         if role in CALL_OPENERS or role in CALL_ENDERS:

@@ -349,14 +349,14 @@ ALL_CALL_FAMILIES = tuple(CALL_FAMILIES)
 LONGEST = 320
 """Characters of the longest tag, with every tolerated space: more is never held for one."""
 
-_INVISIBLE = "\x00-\x08\x0e-\x1b\x7f\xad\u034f\u061c\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff"
+INVISIBLE = "\x00-\x08\x0e-\x1b\x7f\xad\u034f\u061c\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff"
 _TOKENS = ("<|", "<\uff5c", "&", "\uff1c")
 _INNER = 2
 """Brackets that may follow the first one in a row of special tokens; in any other tag there is none."""
-_SPACE = rf"[\s{_INVISIBLE}]{{0,4}}"
-_SPACE_INSIDE = rf"[\s{_INVISIBLE}]{{0,64}}"
+_SPACE = rf"[\s{INVISIBLE}]{{0,4}}"
+_SPACE_INSIDE = rf"[\s{INVISIBLE}]{{0,64}}"
 """Before a tag's last bracket."""
-_UNSEEN = rf"[{_INVISIBLE}]{{0,2}}"
+_UNSEEN = rf"[{INVISIBLE}]{{0,2}}"
 """Invisible characters between the letters of a name."""
 _DASHES, _BLOCKS = "[_-]", "[\u2581_ ]"
 _SLASH = r"[/\uff0f]"

@@ -582,6 +582,68 @@ def call_in_thought_behind_a_broken_one(draw: Draw, words: Words) -> tuple[Piece
     return (Piece("content", text, secrets=(Secret(word),), plain=False, opens=True),)
 
 
+def interrupted_call(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    """The engine makes a call of its own, or reasons, in the middle of one in the text; the rest of that stands behind it."""
+    word = words.secret()
+    begun, rest = draw.pick(
+        (
+            ('<tool_call>{"name": "now", "arguments": {', '"x": "%s"}}</tool_call>'),
+            ('<tool_call>{"name": "now", "arg', 'uments": {"x": "%s"}}\n</tool_call>'),
+            ('<tool_calls>[{"name": "now", "x": "', '%s"}]</tool_calls>'),
+            ("<tool_call>\n<function=now>\n<parameter=x>\n", "%s\n</parameter>\n</function>\n</tool_call>"),
+            ('<tool_call>{"name": 5, x', "%s}</tool_call>"),
+        )
+    )
+    between = draw.pick((Piece("call", "{}", name="now"), Piece("reasoning", "hm")))
+    secret = Secret(word, calls=False)
+    return (
+        Piece("content", begun, plain=False, joined=True),
+        replace(between, plain=False, joined=True),
+        Piece("content", rest.replace("%s", word), secrets=(secret,), plain=False),
+    )
+
+
+def interrupted_tag(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    """The engine makes a call of its own in the middle of a think tag."""
+    opener, closer = FAMILIES[draw.below(4)]
+    word, cut = words.secret(), 2 + draw.below(len(opener) - 2)  # a bracket alone is speech
+    return (
+        Piece("content", opener[:cut], plain=False, joined=True),
+        Piece("call", "{}", name="now", plain=False, joined=True),
+        Piece("content", opener[cut:] + word + closer, secrets=(Secret(word),), plain=False),
+    )
+
+
+def odd_body(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    """Something behind the tag of a call that begins no call."""
+    word = words.secret()
+    odd = draw.pick(
+        (
+            "\ufeff",
+            "\u200b",
+            "- ",
+            "*",
+            "\u2026",
+            "\uff1a",
+            "<![CDATA[",
+            "\n# no\n",
+            "// no\n",
+            "<!-- no -->",
+            "%",
+            "@",
+        )
+    )
+    begin, end = draw.pick(
+        (
+            ("<tool_call>", "</tool_call>"),
+            ("<|tool_call|>", "<|/tool_call|>"),
+            ("<|python_tag|>", "<|eom_id|>"),
+        )
+    )
+    text = f'{begin}{odd}{{"name": "now", "arguments": {{"x": "{word}"}}}}{end}'
+    return (Piece("content", text, secrets=(Secret(word, calls=False),), plain=False),)
+
+
 def stray(draw: Draw, words: Words) -> tuple[Piece, ...]:
     """Anything that a tag can be made of."""
     tags = [tag for pair in FAMILIES for tag in pair]
@@ -597,7 +659,7 @@ MAKERS: tuple[Maker, ...] = (
     native_call_and_tags, broken_call, broken_arguments, unclosed_call, fenced_call, fenced_code, mentioned_tag,
     stray, call_in_thought, call_in_lost_thought, bare_tag, call_of_any_form, call_of_any_form, named_call, python_call, line_of_a_call, named_prose, broken_bare_call,
     orphan_parameter, other_json, call_in_reasoning, closer_in_an_argument, broken_off_thought,
-    call_in_thought_behind_a_broken_one,
+    call_in_thought_behind_a_broken_one, interrupted_call, interrupted_tag, odd_body,
 )  # fmt: skip
 
 

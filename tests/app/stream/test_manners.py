@@ -431,6 +431,39 @@ CALLS = [
     case("text behind a call that forgot its end", '<tool_call>{"name": "now", "arguments": {}} Bye.', content="Bye.", calls=("now",)),
     case("a call that breaks after it began", 'Hi. <tool_call>{"name": "web_search", "arguments": {"query": "a"}, <think>SECRET</think>}</tool_call>', content="Hi. ", dropped=1),
     case("a call that breaks, and nothing else", '<tool_call>{"name": "web_search", "arguments": {"query": "a"}, <think>SECRET</think>}</tool_call>', dropped=1, error="reply_fully_filtered"),
+    case("the rest of a call behind a native one", '<tool_call>{"name": "now", "arguments": {', NATIVE, '"x": "SECRET"}}</tool_call> Hi.', content="Hi.", calls=("now",), dropped=1),
+    case("the rest of a call behind a native one, without its end", '<tool_call>{"name": "now", "arguments": {', NATIVE, '"x": "SECRET"}}', calls=("now",), dropped=1),
+    case("the rest of an array behind a native call", '<tool_calls>[{"name": "now", ', NATIVE, '"x": "SECRET"}]</tool_calls>Hi.', content="Hi.", calls=("now",), dropped=1),
+    case("the rest of a broken call behind a native one", '<tool_call>{"name": 5, x', NATIVE, 'SECRET}</tool_call>Hi.', content="Hi.", calls=("now",), dropped=1),
+    case("the rest of a call behind two native ones", '<tool_call>{"name": "now", "arguments": {', NATIVE, '"x": ', NATIVE, '"SECRET"}}</tool_call>Hi.', content="Hi.", calls=("now", "now"), dropped=1),
+    case("the rest of a call behind reasoning", '<tool_call>{"name": "now", "arguments": {', field("hm"), '"x": "SECRET"}}</tool_call>Hi.', content="Hi.", dropped=1),
+    case("speech behind a call that a native one interrupts", '<tool_call>{"name": "now", "arguments": {', NATIVE, "Hi there.", content="Hi there.", calls=("now",), dropped=1),
+    case("a tag with a native call in it", "<thi", NATIVE, "nk>SECRET</think>Hi.", content="Hi.", calls=("now",)),
+    case("a call's tag with a native call in it", "Hi. <tool_", NATIVE, 'call>{"name": "", "x": "SECRET"}</tool_call>', content="Hi. ", calls=("now",), dropped=1),
+    case("half a tag before a native call, and words", "Hi <tool_", NATIVE, "Done.", content="Hi Done.", calls=("now",)),
+    case("half a tag before a native call, and nothing", "Hi <tool_", NATIVE, content="Hi ", calls=("now",)),
+    case("a bracket before a native call", "a <", NATIVE, " b", content="a <b", calls=("now",)),
+    case("a word before a native call that may begin a tag", "a <t", NATIVE, " c", content="a <t c", calls=("now",)),
+    case("code behind a special token", '<|python_tag|># look it up\nnow.call(q="SECRET")<|eom_id|>Hi.', content="Hi.", dropped=1),
+    case("a magic of a notebook behind a special token", "Hi. <|python_tag|>%pip SECRET", content="Hi. ", dropped=1),
+    case("a special token in brackets", "The token (<|python_tag|>) is one, <|python_tag|>, too.", content="The token (<|python_tag|>) is one, <|python_tag|>, too."),
+    *(
+        case(f"a call behind {ascii(odd)}", f'<tool_call>{odd}{{"name": "now", "arguments": {{}}}}</tool_call>Hi.', content="Hi.", calls=("now",))
+        for odd in ("\ufeff", "\u200b", " \u2060\n")
+    ),
+    case("a name behind a blank that is not seen", '[TOOL_CALLS]\u200bnow[ARGS]{"x": "SECRET"}', calls=("now",)),
+    *(
+        case(f"a call behind {odd!r}", f'<tool_call>{odd}{{"name": "now", "arguments": {{"x": "SECRET"}}}}</tool_call>Hi.', content="Hi.", dropped=1)
+        for odd in ("- ", "*", "\u2026", "\uff1a", "<![CDATA[", "\n# SECRET\n", "// SECRET\n", "<!-- SECRET -->")
+    ),
+    *(
+        case(f"a call in a thought before {end[:9]}", f'<think>SECRET <tool_call>{{"name": "now", "arguments": {{"x": "SECRET"}}}}</tool_call>{end}', error=FILTERED)
+        for end in ("<|start|>assistant<|channel|>final<|message|>", "<|im_start|>answer", "<|content|>")
+    ),
+    case(
+        "a call in a fence in what is dropped", f'[TOOL_CALLS]now[ARGS]{{}}\n{{"a": 1}}\n\n```json\n<tool_call>\n{{"name": "now", "arguments": {{"x": "SECRET"}}}}\n</tool_call>\n```\n{GOOD}Hi.',
+        content="Hi.", calls=("now", "now"), dropped=1,
+    ),
     case("a lone newline in the reasoning", field("\n"), "Hi.", content="Hi."),
     case("newlines everywhere", "\n", field("\n\n"), "\n", field("\n"), "\nHi.", content="Hi."),
 ]  # fmt: skip
