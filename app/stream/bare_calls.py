@@ -15,6 +15,7 @@ from collections.abc import Iterator
 import msgspec
 from msgspec import Raw, Struct
 
+from app.stream.dropped_text import DroppedText
 from app.stream.events import CallArguments, CallStart, Dropped, Segment
 from app.stream.hermes import ARGUMENT_KEYS, MAX_NAME_CHARS
 from app.stream.jsonscan import JSONScanner, NotJSON, OtherKey, kind_of
@@ -153,8 +154,8 @@ class BareCall:
         choice: int,
         rules: CallRules,
         index: int,
+        tags: Scanner,
         inline: bool = False,
-        tags: Scanner | None = None,
     ) -> None:
         self.done = False
         self.plain = 0
@@ -174,14 +175,14 @@ class BareCall:
         )
         self._blank = ""  # behind the whole value
         self._ahead = ""  # behind that: what may become a tag
-        self._is_dropped = False
+        self._dropped: DroppedText | None = None
         self._nesting = 0  # of a dropped value: brackets that are open, wherever they stand
         self._is_blank = False  # of a dropped value: only white space since the line began
 
     def feed(self, text: str, out: list[Segment]) -> str:
         """Take text; what is given back stands behind the value, or is the value, or is to be fed again."""
-        if self._is_dropped:
-            return self._in_dropped(text)
+        if self._dropped is not None:
+            return self._in_dropped(self._dropped, text)
         if self._whole is not None:
             return self._behind(text, out)
         if self._head is not None and not self._is_strict:
@@ -212,7 +213,7 @@ class BareCall:
             return self._ahead
         is_cut, raw = reason in ("length", ""), "".join(self._raw)
         has_begun = _SAID_KEY.search(raw) is not None if self._is_strict else self._names_a_tool(raw)
-        if self._is_dropped or (is_cut and has_begun):
+        if self._dropped is not None or (is_cut and has_begun):
             return (
                 ""  # the reply was cut off before this could be distinguished from a call: it is not spoken
             )
@@ -303,10 +304,10 @@ class BareCall:
         rest = text[blank.end() :]
         if not rest and len(self._blank) <= _LONGEST_BLANK:
             return ""
-        if not rest or rest[0] in _LINE_ENDS or (self._tags and self._tags.match(rest)):
+        if not rest or rest[0] in _LINE_ENDS or self._tags.match(rest):
             self._hand_on(out)
             return rest
-        if self._tags and self._tags.may_become(rest):
+        if self._tags.may_become(rest):
             self._ahead = rest
             return ""
         self.done = True
@@ -317,7 +318,7 @@ class BareCall:
         for call in self._whole or ():
             self.index = hand_on(self._choice, self.index, call, self._rules, out)
         if not self._whole:
-            out.append(Dropped())
+            self.done = not self._drop(out).is_thinking
 
     @property
     def _is_meant(self) -> bool:
@@ -341,13 +342,18 @@ class BareCall:
     def _fault(self, rest: str, out: list[Segment]) -> str:
         """With `rest` it is no JSON, or no call. What was meant as one is dropped with the rest of it."""
         if self._is_meant:
-            out.append(Dropped())
-            raw = "".join(self._raw)
-            self._is_dropped, self._nesting = True, _open_brackets(raw)
-            self._is_blank = not raw[raw.rfind("\n") + 1 :].strip()
-            return self._in_dropped(rest)
+            self._drop(out)
+            return rest
         self.done = True
         return self._as_text() + rest
+
+    def _drop(self, out: list[Segment]) -> DroppedText:
+        out.append(Dropped())
+        raw = "".join(self._raw)
+        self._dropped = dropped = DroppedText(self._tags)
+        self._nesting = _open_brackets(dropped.begin(raw))
+        self._is_blank = not raw[raw.rfind("\n") + 1 :].strip()
+        return dropped
 
     def _as_text(self) -> str:
         raw = "".join(self._raw)
@@ -355,20 +361,27 @@ class BareCall:
         self.is_json = '"' in raw and (self._is_strict or self._head is None)
         return raw
 
-    def _in_dropped(self, text: str) -> str:
-        """Up to a line end where no bracket is open, or to an empty line."""
-        at = 0
-        while True:
-            end = text.find("\n", at)
-            line = text[at:] if end < 0 else text[at:end]
-            self._nesting += _open_brackets(line)
-            self._is_blank = self._is_blank and not line.strip()
-            if end < 0:
-                return ""
-            if self._is_blank or self._nesting <= 0:
-                self.done = True
-                return text[end:]
-            self._is_blank, at = True, end + 1
+    def _in_dropped(self, dropped: DroppedText, text: str) -> str:
+        """Up to the end of a line, or of a thought, where no bracket is open, or to an empty line."""
+        for own, behind in dropped.read(text):
+            if not own:
+                self.done, self._is_blank = self._nesting <= 0, False
+            if self.done:
+                return behind
+            at = 0
+            while (end := own.find("\n", at)) >= 0:
+                self._take(own[at:end])
+                if self._is_blank or self._nesting <= 0:
+                    self.done = True
+                    return own[end:] + behind
+                self._is_blank, at = True, end + 1
+            self._take(own[at:])
+        return ""
+
+    def _take(self, line: str) -> None:
+        """Of a dropped value, a line or a part of one."""
+        self._nesting += _open_brackets(line)
+        self._is_blank = self._is_blank and not line.strip()
 
 
 def _open_brackets(text: str) -> int:

@@ -190,7 +190,7 @@ class CallBlock:
         self._line_start = False  # of a dropped block: only spaces since the line began
         self._open = OpenThoughts()  # in a dropped block
         self._fences = Fences()  # in a dropped block that stands in none
-        self._inner_calls = 0  # those that are open in a thought or a fence in it
+        self._inner_calls = 0  # those that are open in a fence in it
 
     def feed(self, text: str, out: list[Segment]) -> str:
         """Take text; what is given back when the block is done stands behind it."""
@@ -371,7 +371,7 @@ class CallBlock:
         """
         if self._role == "parameter":
             if text[0] not in " \t":
-                return self._drop(text, out)
+                return self._drop(self._header + text, out)
             out.append(Dropped(""))
             self.done = True
             return text
@@ -391,7 +391,7 @@ class CallBlock:
             self._begin(call)
             return body
         if body[0] in "<&{[" or self._wrapped:
-            return self._drop(body, out)
+            return self._drop(self._header + body, out)
         return self._prose(body)
 
     def _begin(self, call: HermesCall | XMLCall) -> None:
@@ -505,7 +505,7 @@ class CallBlock:
         return body
 
     def _in_dropped(self, text: str, out: list[Segment]) -> str:
-        """Up to the closing tag. Inside a string that tag closes nothing unless it begins its line."""
+        """Up to the closing tag. Inside a string that tag closes nothing unless it begins its line; in a thought none does (`app.stream.dropped_text`)."""
         at = 0
         while at < len(text):
             token = _TOKEN.match(text, at)
@@ -516,25 +516,29 @@ class CallBlock:
             if text[at] == "\\" and at + 1 == len(text):
                 self._held = "\\"
                 return ""
-            if kind == "quote":
+            if kind == "quote" and not self._open:
                 self._quoted = not self._quoted
             self._line_start = kind == "line" or (kind == "space" and self._line_start)
-            self._fences.feed(token[0])
+            if not self._open:
+                self._fences.feed(token[0])
             at = token.end()
         return ""
 
     def _end_of_dropped(self, text: str, at: int) -> int | None:
         """Where the text behind the block, or behind a tag in it, begins; None: here is no tag. Holds what may be one."""
-        if self._quoted and not self._line_start:
+        if self._quoted and not (self._line_start or self._open):
             return None
         if text[at] in "`~":
-            return self._end_of_fence(text, at) if self._fenced and self._line_start else None
+            return (
+                self._end_of_fence(text, at) if self._fenced and self._line_start and not self._open else None
+            )
         if text.startswith(_BEHIND_NO_TAG, at + 1):
             return None
         match = CALL_SCANNER.match(text, at)
         if match is not None:
             opens = match.lastgroup in ("call", "calls", "token")
-            self.done = not self._is_inner(match, opens) and (opens or self._closes(match))
+            is_inner = bool(self._open) or self._is_inner(match, opens)
+            self.done = not is_inner and (opens or self._closes(match))
             if not self.done:
                 return None
             return at if opens else match.end()
@@ -545,15 +549,13 @@ class CallBlock:
         if tag is None:
             return None
         self._open.follow(tag.lastgroup, family_of(tag))
-        if not self._open:
-            self._inner_calls = 0
         self._line_start = False
         self._fences.feed(tag[0])
         return tag.end()
 
     def _is_inner(self, tag: re.Match[str], opens: bool) -> bool:
-        """Whether this tag belongs to a call in a thought, or in a fence, in the dropped block: that call is none either."""
-        if not (self._open or self._fences.inside):
+        """Whether this tag belongs to a call in a fence in the dropped block: that call is none either."""
+        if not self._fences.inside:
             return False
         if opens:
             self._inner_calls += 1

@@ -8,8 +8,10 @@ line are about the tag, and stay text.
 import re
 
 from app.stream.calls import LONGEST_WORDS
+from app.stream.dropped_text import DroppedText
 from app.stream.events import Dropped, Segment
 from app.stream.schema import CallRules
+from app.stream.tags import Scanner
 
 HTML = frozenset((
     "a", "abbr", "address", "area", "article", "aside", "audio", "b", "base", "body", "br", "button", "canvas",
@@ -41,13 +43,13 @@ def may_be_call(name: str, is_whole: bool, rules: CallRules) -> bool:
 class ElementCall:
     """`feed` it text from the element's bracket on until it is `done`; what it gives back is not its own.
 
-    of_line: only white space stands before it in its line. plain: of what was given back, this is not to be asked again.
+    thoughts: finds think tags. of_line: only white space stands before it in its line. plain: of what was given back, this is not to be asked again.
     """
 
     literal = ""
     is_json = False
 
-    def __init__(self, rules: CallRules, index: int, of_line: bool) -> None:
+    def __init__(self, rules: CallRules, index: int, thoughts: Scanner, of_line: bool) -> None:
         self.done = False
         self.plain = 0
         self.index = index
@@ -58,10 +60,14 @@ class ElementCall:
         self._looked = 0  # characters of `_raw` in which no closing tag begins
         self._end: re.Pattern[str] | None = None  # of the closing tag, once the opening one is whole
         self._most = 0  # characters of a closing tag
+        self._dropped = DroppedText(thoughts)
         self._is_dropped = False
+        self._tail = ""  # of a dropped element: in which its closing tag may have begun
 
     def feed(self, text: str, out: list[Segment]) -> str:
         """Take text; what is given back when the element is done stands behind it, or is text."""
+        if self._is_dropped and self._end is not None:
+            return self._in_dropped(self._end, text)
         self._raw += text
         if self._end is None:
             head = _HEAD.match(self._raw)
@@ -73,7 +79,9 @@ class ElementCall:
             self._end = re.compile(_END.format(re.escape(head["name"])))
             self._most = len(head["name"]) + _LONGEST_END
             if self._raw[head.end() - 2] == "/":
-                return self._drop(head.end(), out)
+                out.append(Dropped())
+                self.done = True
+                return self._raw[head.end() :]
         return self._in_body(self._end, out)
 
     def _may_go_on(self, head: re.Match[str]) -> bool:
@@ -85,32 +93,34 @@ class ElementCall:
 
     def _in_body(self, closing: re.Pattern[str], out: list[Segment]) -> str:
         end = closing.search(self._raw, self._looked)
-        if self._is_dropped:
-            if end is not None:
-                self.done = True
-                return self._raw[end.end() :]
-            self._raw = self._raw[-self._most :]
-            self._looked = 0
-            return ""
         said = self._raw[self._body : self._body + LONGEST_WORDS].lstrip()
         if said.startswith(("<", "{", "[")):
-            self._is_dropped = True
-            out.append(Dropped())
-            return self._in_body(closing, out)
+            return self._drop(out)
         is_apart = self._raw[self._body : self._body + 1] in (" ", "\t")
         if said and is_apart and not self._of_line:
             return self._as_text()
         if end is not None and end.start() <= self._body + LONGEST_WORDS:
-            return self._drop(end.end(), out)
+            return self._drop(out)
         if len(self._raw) > self._body + LONGEST_WORDS + self._most:
             return self._as_text()
         self._looked = max(self._body, len(self._raw) - self._most)
         return ""
 
-    def _drop(self, end: int, out: list[Segment]) -> str:
+    def _drop(self, out: list[Segment]) -> str:
+        """Meant as a call, and none: what stands in it is to be fed again."""
         out.append(Dropped())
-        self.done = True
-        return self._raw[end:]
+        self._is_dropped = True
+        return self._raw[self._body :]
+
+    def _in_dropped(self, closing: re.Pattern[str], text: str) -> str:
+        for own, behind in self._dropped.read(text):
+            said = self._tail + own if own else ""
+            end = closing.search(said)
+            if end is not None:
+                self.done = True
+                return said[end.end() :] + behind
+            self._tail = said[-self._most :]
+        return ""
 
     def _as_text(self) -> str:
         self.done, self.plain = True, 1

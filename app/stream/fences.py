@@ -2,7 +2,9 @@
 
 import re
 
+from app.stream.dropped_text import DroppedText
 from app.stream.events import Dropped, Segment
+from app.stream.tags import Scanner
 
 _MAX_INDENT = 3
 _MIN_MARKER = 3
@@ -108,17 +110,18 @@ class Fences:
 class CallFence:
     """`feed` it a line from its fence on until it is `done`; what it gives back is not its own.
 
-    plain: of what was given back, this is not to be asked again. No call is made of a fence: it is dropped to its end.
+    thoughts: finds think tags. plain: of what was given back, this is not to be asked again. No call is made of a fence: it is dropped to its end.
     """
 
     literal = ""
     is_json = False
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int, thoughts: Scanner) -> None:
         self.done = False
         self.plain = 0
         self.index = index
         self._head = ""
+        self._dropped = DroppedText(thoughts)
         self._fences: Fences | None = None  # once it is known that it holds a call
 
     def feed(self, text: str, out: list[Segment]) -> str:
@@ -151,14 +154,15 @@ class CallFence:
         self._fences = Fences()
 
     def _in_fence(self, fences: Fences, text: str) -> str:
-        at = 0
-        while end := text.find("\n", at) + 1:
-            fences.feed(text[at:end])
-            if not fences.inside:
-                self.done = True
-                return text[end:]
-            at = end
-        fences.feed(text[at:])
+        for own, behind in self._dropped.read(text):
+            line, at = own or "\n", 0
+            while end := line.find("\n", at) + 1:
+                fences.feed(line[at:end])
+                if not fences.inside:
+                    self.done = True
+                    return line[end:] + behind
+                at = end
+            fences.feed(line[at:])
         return ""
 
 

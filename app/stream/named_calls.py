@@ -29,8 +29,8 @@ MAY_CALL = re.compile(r"\(|[ \t]{0,2}+:?[ \t]{0,2}+(?:\{|\Z)")
 class NamedCall(BareCall):
     """`feed` it a line from a tool's name on until it is `done`; what it gives back is not its own."""
 
-    def __init__(self, choice: int, rules: CallRules, index: int, tags: Scanner | None = None) -> None:
-        super().__init__(choice, rules, index, tags=tags)
+    def __init__(self, choice: int, rules: CallRules, index: int, tags: Scanner) -> None:
+        super().__init__(choice, rules, index, tags)
         self._scan = Brackets()
         self._is_python = True
 

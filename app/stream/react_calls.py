@@ -7,6 +7,7 @@ any other input was meant as one, and is dropped with its line.
 import re
 
 from app.stream.bare_calls import Call, hand_on
+from app.stream.dropped_text import DroppedText
 from app.stream.events import Dropped, Segment
 from app.stream.hermes import MAX_CALL_CHARS
 from app.stream.jsonscan import JSONScanner, NotJSON
@@ -42,8 +43,7 @@ class ReActCall:
         self._name = ""  # once the head is whole
         self._scan: JSONScanner | None = None
         self._is_dropped = False
-        self._thoughts = thoughts
-        self._held = ""  # of a dropped line: what may become a think tag
+        self._dropped = DroppedText(thoughts)
 
     def feed(self, text: str, out: list[Segment]) -> str:
         """Take text; what is given back when the block is done stands behind it."""
@@ -91,13 +91,17 @@ class ReActCall:
         try:
             at = scan.feed(text)
         except NotJSON:
+            self._dropped.begin(scan.text(0, scan.size))
             return self._drop(text[scan.size - before :], out)
         if scan.done:
             self.done = True
             value = scan.text(0, scan.size)
             self.index = hand_on(self._choice, self.index, Call(self._name, value), self._rules, out)
             return text[at:]
-        return self._drop("", out) if scan.size > MAX_CALL_CHARS else ""
+        if scan.size <= MAX_CALL_CHARS:
+            return ""
+        self._dropped.begin(scan.text(0, scan.size))
+        return self._drop("", out)
 
     def _drop(self, text: str, out: list[Segment]) -> str:
         out.append(Dropped())
@@ -105,12 +109,10 @@ class ReActCall:
         return self._in_dropped(text)
 
     def _in_dropped(self, text: str) -> str:
-        """Up to the end of the line, or to a think tag: what is thought behind it is no part of the call."""
-        text, self._held = self._held + text, ""
-        tag, end = self._thoughts.scan(text)
-        line_end = text.find("\n", 0, end)
-        self.done = line_end >= 0 or tag is not None
-        if not self.done:
-            self._held = text[end:]
-            return ""
-        return text[end if line_end < 0 else line_end :]
+        """Up to the end of the line, or of a thought that begins in it."""
+        for own, behind in self._dropped.read(text):
+            end = own.find("\n")
+            self.done = end >= 0 or not own
+            if self.done:
+                return own[end:] + behind
+        return ""

@@ -590,10 +590,10 @@ class Segmenter:
                 out.append(Dropped(""))
             return text[header.end() :]
         elif text[0] == "<":
-            self._block = ElementCall(self._rules, self._index, self._line_is_blank)
+            self._block = ElementCall(self._rules, self._index, self._tag_set.think, self._line_is_blank)
             self._state = Segmenter._in_block
         elif of_line and text[0] in "`~":
-            self._block = CallFence(self._index)
+            self._block = CallFence(self._index, self._tag_set.think)
             self._state = Segmenter._in_block
         elif of_line and self._looks_for_actions and text[0] == ACTION[0]:
             self._block = ReActCall(self._choice, self._rules, self._index, self._tag_set.think)
@@ -603,7 +603,7 @@ class Segmenter:
             self._state = Segmenter._in_block
         else:
             inline = not self._line_is_blank
-            self._block = BareCall(self._choice, self._rules, self._index, inline, self._tags)
+            self._block = BareCall(self._choice, self._rules, self._index, self._tags, inline)
             self._block.may_be_python = _BEFORE_NO_LIST.match(self._last) is None
             self._state = Segmenter._in_block
         return text

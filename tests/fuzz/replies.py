@@ -644,6 +644,38 @@ def odd_body(draw: Draw, words: Words) -> tuple[Piece, ...]:
     return (Piece("content", text, secrets=(Secret(word, calls=False),), plain=False),)
 
 
+def thought_in_a_broken_call(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    """A call that is none, and a thought in it, in which nothing ends it: neither its own end nor a call; the thought may end or not."""
+    word, more = words.secret(), words.secret()
+    opener, closer = draw.pick(FAMILIES)
+    head, end = draw.pick(
+        (
+            ('{"name": "now", "arguments": {"x": 1} oops} ', "\n"),
+            ('{"name": "now", "arguments": {"x": [', "\n\n"),
+            ("now(x= ", "\n\n"),
+            ("now {'x': 1 ", "\n\n"),
+            ("[now(1), ", "\n\n"),
+            ("so {'name': 'now', 'arguments': {'x': 1} ", "\n\n"),
+            ('Action: now\nAction Input: {"x": [', "\n"),
+            ("<now>", "</now>\n"),
+            ("```tool_code\nnow(", "\n```\n"),
+            ('<tool_call>{"name": 5, x ', "</tool_call>\n"),
+        )
+    )
+    call = '<tool_call>{"name": "now", "arguments": {"x": "%s"}}</tool_call>'
+    hidden = f"hm {word}\n{draw.pick(('', call)).replace('%s', more)}{end}"
+    text = f"\n{head}{opener}{hidden}{more}{draw.pick((closer, ''))}"
+    return (
+        Piece(
+            "content",
+            text,
+            secrets=(Secret(word), Secret(more)),
+            plain=False,
+            opens=True,
+        ),
+    )
+
+
 def stray(draw: Draw, words: Words) -> tuple[Piece, ...]:
     """Anything that a tag can be made of."""
     tags = [tag for pair in FAMILIES for tag in pair]
@@ -659,7 +691,7 @@ MAKERS: tuple[Maker, ...] = (
     native_call_and_tags, broken_call, broken_arguments, unclosed_call, fenced_call, fenced_code, mentioned_tag,
     stray, call_in_thought, call_in_lost_thought, bare_tag, call_of_any_form, call_of_any_form, named_call, python_call, line_of_a_call, named_prose, broken_bare_call,
     orphan_parameter, other_json, call_in_reasoning, closer_in_an_argument, broken_off_thought,
-    call_in_thought_behind_a_broken_one, interrupted_call, interrupted_tag, odd_body,
+    call_in_thought_behind_a_broken_one, interrupted_call, interrupted_tag, odd_body, thought_in_a_broken_call,
 )  # fmt: skip
 
 
@@ -673,6 +705,7 @@ def draw_reply(draw: Draw) -> Reply:
         if maker in (stray, orphan_parameter) and not {
             broken_off_thought,
             call_in_thought_behind_a_broken_one,
+            thought_in_a_broken_call,
         }.isdisjoint(makers):
             continue  # the next parameter of the call: it has gone on, and what ended the thought was in an argument
         makers.append(maker)

@@ -26,6 +26,9 @@ from tests.work import Counted, pattern_steps
 
 SMALL = scaled(60, 100)
 """Characters of the smaller text; the larger has four times as many."""
+UNTIL_DROPPED = 48 * SMALL
+"""Where a bound decides that a text without an end is no call, it is read in another way from there on: dropped, where tags are
+looked for, which costs several times as much. What grows too much over that place is looked at again from so many characters on."""
 GROWTH = 4.5
 """How much more steps four times the text may take. Quadratic work takes sixteen times."""
 SLACK = 3000
@@ -45,13 +48,14 @@ Feed = Callable[[str], object]
 class Target(NamedTuple):
     """Something to feed. `make` gives its feed function; `prefix` brings it into one of its states.
 
-    `least`: characters of the smaller text, which must be enough to leave a bounded buffer.
+    `least`: characters of the smaller text, which must be enough to leave a bounded buffer. `later`: see UNTIL_DROPPED.
     """
 
     name: str
     make: Callable[[Counted], Feed]
     prefix: str = ""
     least: int = SMALL
+    later: int = 0
 
 
 def sse(counted: Counted) -> Feed:
@@ -81,47 +85,68 @@ def xml(counted: Counted) -> Feed:
 
 def bare(counted: Counted) -> Feed:
     """JSON that may be a call; what was none is given back, and read no more here."""
-    call = counted("app.stream.bare_calls").BareCall(0, counted("app.stream.schema").CallRules(), 0)
-    return lambda text: None if call.done else call.feed(text, [])
+    call = counted("app.stream.bare_calls").BareCall(
+        0, counted("app.stream.schema").CallRules(), 0, _tags(counted)
+    )
+    return _in_blocks(lambda text: None if call.done else call.feed(text, []))
 
 
 def loose(counted: Counted) -> Feed:
     """The same, and what is to be fed again is."""
-    call = counted("app.stream.bare_calls").BareCall(0, counted("app.stream.schema").CallRules(), 0)
-
-    def feed(text: str) -> None:
-        while text and not call.done:
-            text = call.feed(text, [])
-
-    return feed
+    return _fed(
+        counted("app.stream.bare_calls").BareCall(
+            0, counted("app.stream.schema").CallRules(), 0, _tags(counted)
+        )
+    )
 
 
 def named(counted: Counted) -> Feed:
     """A line that begins with a tool's name."""
     schema = counted("app.stream.schema")
-    call = counted("app.stream.named_calls").NamedCall(0, schema.CallRules(schema.Tools(TOOLS)), 0)
-
-    def feed(text: str) -> None:
-        while text and not call.done:
-            text = call.feed(text, [])
-
-    return feed
+    rules = schema.CallRules(schema.Tools(TOOLS))
+    return _fed(counted("app.stream.named_calls").NamedCall(0, rules, 0, _tags(counted)))
 
 
 def react(counted: Counted) -> Feed:
-    """A line that begins with `Action`, in blocks as the segmenter reads it."""
+    """A line that begins with `Action`."""
     schema = counted("app.stream.schema")
-    tags = counted("app.stream.tags").tag_set(("think",), ())
-    call = counted("app.stream.react_calls").ReActCall(
-        0, schema.CallRules(schema.Tools(TOOLS)), 0, tags.think
-    )
+    rules = schema.CallRules(schema.Tools(TOOLS))
+    return _fed(counted("app.stream.react_calls").ReActCall(0, rules, 0, _thoughts(counted)))
+
+
+def element(counted: Counted) -> Feed:
+    """An element of XML with a tool's name."""
+    schema = counted("app.stream.schema")
+    rules = schema.CallRules(schema.Tools(TOOLS))
+    return _fed(counted("app.stream.element_calls").ElementCall(rules, 0, _thoughts(counted), True))
+
+
+def call_fence(counted: Counted) -> Feed:
+    """A code fence of calls."""
+    return _fed(counted("app.stream.fences").CallFence(0, _thoughts(counted)))
+
+
+def _tags(counted: Counted) -> Any:
+    return counted("app.stream.tags").tag_set(("think",), ("qwen",)).text
+
+
+def _thoughts(counted: Counted) -> Any:
+    return counted("app.stream.tags").tag_set(("think",), ()).think
+
+
+def _fed(block: Any) -> Feed:
+    """A block that is fed until it is done, as the segmenter does."""
 
     def feed(text: str) -> None:
-        for at in range(0, len(text), _BLOCK):
-            if not call.done:
-                call.feed(text[at : at + _BLOCK], [])
+        while text and not block.done:
+            text = block.feed(text, [])
 
-    return feed
+    return _in_blocks(feed)
+
+
+def _in_blocks(feed: Feed) -> Feed:
+    """As the segmenter reads a text."""
+    return lambda text: [feed(text[at : at + _BLOCK]) for at in range(0, len(text), _BLOCK)]
 
 
 def thought_call(counted: Counted) -> Feed:
@@ -196,10 +221,15 @@ LEAVES = [
     *(Target(f"json {prefix!r}", scanner, prefix) for prefix in ("", '{"', '{"a":', '{"a":"', '{"a":[', '{"a":{', "[[", "[1")),
     *(Target(f"hermes {prefix!r}", hermes, prefix) for prefix in ("", '{"', '{"name":"', '{"name":', '{"name":"now",', '{"name":"now","arguments":', '{"name":"now","arguments":"', '{"name":"now","arguments":{"q":"', '{"name":"now","arguments":{"q":[')),
     *(Target(f"xml {prefix!r}", xml, prefix) for prefix in ("", "run>", "run>\n<parameter=", "run><parameter=command>", "run><parameter=env>", "run><parameter=command></parameter>")),
-    *(Target(f"named {prefix!r}", named, prefix) for prefix in ("", "now(", "now(x=", "now: {")),
-    *(Target(f"react {prefix!r}", react, prefix) for prefix in ("", "Action: ", "Action: now\n", "Action: now\nAction Input: {")),
+    *(Target(f"named {prefix!r}", named, prefix) for prefix in ("", "now(", "now: {", "now(x=1 oops and so on\n{")),
+    Target("named 'now(x='", named, "now(x=", later=UNTIL_DROPPED),
+    *(Target(f"react {prefix!r}", react, prefix) for prefix in ("", "Action: ", "Action: now\n", "Action: now\nAction Input: {", "Action: now\nAction Input: x")),
+    *(Target(f"element {prefix!r}", element, prefix) for prefix in ("<now><x>", "<now><think>")),
+    Target("element '<now>'", element, "<now>", later=UNTIL_DROPPED),
+    *(Target(f"fence of a call {prefix!r}", call_fence, prefix) for prefix in ("```tool_code\n", "```tool_code\n<think>")),
     *(Target(f"bare {prefix!r}", bare, prefix) for prefix in ("", "{", "[", '{"name":', '{"name":"now","arguments":{"q":"', '[{"name":"now","arguments":{}},', "{'name':'", '{"name":"now","arguments":x', '{"arguments":["')),
-    *(Target(f"loose {prefix!r}", loose, prefix) for prefix in ("{ ", "[ ", "{'name':'", "{name:", "[f(x=1,")),
+    *(Target(f"loose {prefix!r}", loose, prefix) for prefix in ("{ ", "[ ", "{'name':'", "[f(x=1,")),
+    Target("loose '{name:'", loose, "{name:", later=UNTIL_DROPPED),
     *(Target(f"call in a thought {prefix!r}", thought_call, prefix) for prefix in ("", "{", '{"', "{'", "[f(", '{"a":', '{"a":1,', '{\\"')),
     *(Target(f"brackets {prefix!r}", brackets, prefix) for prefix in ("{", "[f(", "{a:'")),
     *(Target(f"fences {prefix!r}", fences, prefix) for prefix in ("", "  ", "```", "~~~x", "```\n", "a")),
@@ -349,11 +379,14 @@ def counted() -> Counted:
 @pytest.mark.parametrize("cut", [1, None], ids=["by character", "at once"])
 @looped("target", LEAVES, in_groups_of=10)
 def test_a_parser_reads_every_character_once(counted: Counted, target: Target, cut: int | None) -> None:
-    slow = {
-        unit: figures
-        for unit in [*CHARACTERS, *WORDS]
-        if (figures := grows(counted, target.make, pieces(target.prefix, unit, cut)))
-    }
+    slow = {}
+    for unit in [*CHARACTERS, *WORDS]:
+        text = pieces(target.prefix, unit, cut)
+        figures = grows(counted, target.make, text)
+        if figures and target.later:
+            figures = grows(counted, target.make, text, target.later)
+        if figures:
+            slow[unit] = figures
     assert not slow
 
 

@@ -901,6 +901,68 @@ def test_a_call_in_a_thought_behind_a_broken_one_is_none(said: str) -> None:
         assert found[1:] == [found[1]] * len(CUTS)
 
 
+UNTAGGED = (
+    '{"name": "now", "arguments": {"x": 1} oops} %s', '{"name": "now", "arguments": {"x": [%s', "now(x= %s", "now {'x': 1 %s", "[now(1), %s",
+    "so {'name': 'now', 'arguments': {'x': 1} %s", "now('a', %s)\n", "now({\n%s", "Action: now\nAction Input: {\"x\": [%s", "Action: now\nAction Input: a %s",
+    "<now>%s</now>\n", "<now>so %s</now>\n", "<now>{%s</now>\n", "```tool_code\nnow(%s\n```\n", "~~~tool_call\n{%s\n~~~\n",
+    '<tool_call>{"name": 5, x %s</tool_call>\n', '[TOOL_CALLS]now[ARGS]{"x": [%s[TOOL_CALLS]', "<function=now>{%s</function>\n",
+    "<tool_call>\n<function=%s\n</function></tool_call>\n",
+)  # fmt: skip
+"""Calls that are none, each with what ends it; at `%s` a thought begins, in which nothing does."""
+HIDDEN = (
+    "hm\nSECRET", "hm\n\nSECRET", 'hm\n<tool_call>{"name": "now", "arguments": {"x": "SECRET"}}</tool_call>', "hm\n```\nSECRET", "hm }]) SECRET", 'he said "hm\nSECRET',
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("guard", [0, 160])
+@looped("row", product(UNTAGGED, HIDDEN, [True, False]), in_groups_of=40)
+def test_in_a_thought_in_a_call_that_is_none_nothing_ends_that_call(
+    row: tuple[str, str, bool], guard: int
+) -> None:
+    broken, hidden, is_closed = row
+    for opener, closer in (
+        ("<think>", "</think>"),
+        ("◁think▷", "◁/think▷"),
+        ("[THINK]", "[/THINK]"),
+        ("<tool_response>", "</tool_response>"),
+        ("<|channel|>analysis<|message|>", "<|end|>"),
+    ):
+        head, _, end = broken.partition("%s")
+        said = f"{head}{opener}{hidden}{end}SECRET" + (closer if is_closed else "")
+        whole = heard_streaming(wire((said,), None, "stop"), policy(guard=UNBOUNDED))
+        heard = [heard_streaming(wire((said,), size, "stop"), policy(guard=guard)) for size in CUTS]
+        found = [(one.content, one.calls, one.error) for one in (whole, *heard)]
+        assert "SECRET" not in str(found), (said, found)
+        assert found == [found[0]] * len(found)
+
+
+@pytest.mark.parametrize("guard", [0, 160])
+@looped("size", CUTS)
+def test_behind_a_thought_in_a_call_that_is_none_that_call_goes_on_or_ends(
+    size: int | None, guard: int
+) -> None:
+    thought = "<think>hm\n\nSECRET</now>\n```\n</tool_call></think>"
+    for said, content in (
+        ('{"name": "now", "arguments": {"x": 1} oops} %sHi.', "Hi."),
+        ("now(x=1 oops and so on %sHi.", "Hi."),
+        ("Action: now\nAction Input: a %sHi.", "Hi."),
+        ("now('a', <think>SECRET</think>)\nHi.", "Hi."),
+        ("now('a <think> b')\nHi.", "Hi."),
+        ("now {'x': oops %s SECRET\n'y': SECRET}\nHi.", "Hi."),
+        ("<now>%s SECRET</now>Hi.", "Hi."),
+        ("```tool_code\nnow(%s SECRET)\n```\nHi.", "Hi."),
+        ("```tool_code\n%s```\nHi.", "Hi."),
+        ('<tool_call>{"name": 5, x %s SECRET</tool_call>Hi.', "Hi."),
+        ("<tool_call>so %s SECRET</tool_call>Hi.", "Hi."),
+        ('{"name": "now", "arguments": {"x": 1} oops} <|channel|>final<|message|>Hi.', "Hi."),
+        ('SECRET {"name": "now", "arguments": {"x": 1} oops} SECRET</think>Hi.', "Hi."),
+    ):
+        if not guard and said.startswith("SECRET"):
+            continue  # it had gone out
+        said = said.replace("%s", thought)
+        assert heard_streaming(wire((said,), size, "stop"), policy(guard=guard)).content == content, said
+
+
 def test_work_is_linear_in_a_reply_of_blanks_and_of_brackets() -> None:
     """Counted in characters that are scanned or joined, not in seconds: what is held stays short."""
     for text in (" ", "\n", "<", "[", "`", "<tool_call>", "<think", "</", "<function=", "a<"):
