@@ -241,6 +241,7 @@ class EngineReply(asyncio.Protocol):
             self.lost = True
             with contained(self.failed):
                 self._lose(error)
+            self._taker = None  # the parser and this one keep each other, and with them the request
 
     # What the parser calls.
 

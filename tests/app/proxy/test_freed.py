@@ -88,3 +88,12 @@ async def test_of_a_reply_that_failed(home: House, name: str, stream: bool) -> N
     assert b'"error"' in answer.raw
     del answer
     await nothing_is_held(home)
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+async def test_of_a_request_that_an_engine_closed_before_its_reply(home: House, stream: bool) -> None:
+    home.engine.play(CloseNow())
+    answer: Any = await home.ask(stream=stream)
+    assert answer.status == 502
+    del answer
+    await nothing_is_held(home)
