@@ -223,6 +223,11 @@ class BareCall:
         return self._as_text()
 
     @property
+    def is_thinking(self) -> bool:
+        """Whether a thought is open in what it drops."""
+        return self._dropped is not None and self._dropped.is_thinking
+
+    @property
     def _is_strict(self) -> bool:
         return isinstance(self._scan, JSONScanner)
 

@@ -231,6 +231,11 @@ class CallBlock:
         return self._state == self._in_rest
 
     @property
+    def is_thinking(self) -> bool:
+        """Whether a thought is open in what it drops."""
+        return bool(self._open)
+
+    @property
     def is_wrapper(self) -> bool:
         """Whether its tag is a whole call's, and no part's."""
         return self._wrapped

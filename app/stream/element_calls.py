@@ -84,6 +84,11 @@ class ElementCall:
                 return self._raw[head.end() :]
         return self._in_body(self._end, out)
 
+    @property
+    def is_thinking(self) -> bool:
+        """Whether a thought is open in what it drops."""
+        return self._dropped.is_thinking
+
     def _may_go_on(self, head: re.Match[str]) -> bool:
         is_all = head.end() == len(self._raw)
         if head.end() == head.end("name") and is_all:

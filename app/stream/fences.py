@@ -149,6 +149,11 @@ class CallFence:
         self.plain = 1
         return self._head
 
+    @property
+    def is_thinking(self) -> bool:
+        """Whether a thought is open in what it drops."""
+        return self._dropped.is_thinking
+
     def _begin(self, out: list[Segment]) -> None:
         out.append(Dropped())
         self._fences = Fences()

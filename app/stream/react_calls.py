@@ -69,6 +69,11 @@ class ReActCall:
             out.append(Dropped())
         return ""
 
+    @property
+    def is_thinking(self) -> bool:
+        """Whether a thought is open in what it drops."""
+        return self._dropped.is_thinking
+
     def _in_head(self, head: str) -> str:
         tools = self._rules.tools
         whole = _WHOLE.match(head)

@@ -144,7 +144,8 @@ class Segmenter:
         elif type(event) is Finish:
             out = [*self.close(event.reason), event]
         else:
-            out = self._interrupt()
+            is_thought = self._block is not None and self._block.is_thinking
+            out = [] if is_thought else self._interrupt()
             if type(event) is CallStart:
                 self._swallow = True
                 self._begin_line()

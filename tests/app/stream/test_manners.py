@@ -936,6 +936,17 @@ def test_in_a_thought_in_a_call_that_is_none_nothing_ends_that_call(
         assert found == [found[0]] * len(found)
 
 
+@looped("broken", UNTAGGED)
+def test_a_native_call_in_a_thought_in_a_call_that_is_none_does_not_end_that_thought(broken: str) -> None:
+    head, _, end = broken.partition("%s")
+    if head.startswith(("now", "[now", "so ")):
+        return  # what these have begun is known to be no call only behind the thought's beginning
+    for guard, closer in product((0, 160), ("</think>", "")):
+        said = (f"{head}<think>hm", NATIVE, f" SECRET{end}SECRET{closer}")
+        heard = heard_streaming(wire(said, None, "stop"), policy(guard=guard))
+        assert ("SECRET" in heard.content, len(heard.calls)) == (False, 1), (said, heard)
+
+
 @pytest.mark.parametrize("guard", [0, 160])
 @looped("size", CUTS)
 def test_behind_a_thought_in_a_call_that_is_none_that_call_goes_on_or_ends(
