@@ -50,7 +50,7 @@ CALL_SCANNER = call_scanner()
 Body = Literal["json", "array", "named", "xml", "empty", "again", "broken", "prose"]
 _ANY_TAG = re.compile(r"(?:[<\uff1c]|&lt;|&#60;|&#x3c;)(?:[^\W\d_]|[|\uff5c])", re.IGNORECASE)
 _BLANKS = re.compile(rf"[\s{INVISIBLE}]*")
-_MENTION_END = re.compile(r"[).,;:!?\u2026]+(?:\s|\Z)")
+_MENTION_END = re.compile(r"[).,;:!?\u2026]{1,8}(?:\s|\Z)")
 """What follows a tag that is only mentioned."""
 _WORD = re.compile(r"[A-Za-z_][\w./-]{0,63}")
 _ARGUMENTS = re.compile(r"[ \t]{0,8}([{(\[<=:\r\n]|\Z)")
@@ -179,6 +179,9 @@ class CallBlock:
         self._state = self._before_body if self._wrapped else self._in_header
         self._held = ""
         self._raw: list[str] = []  # behind the tag, as long as it may be no call
+        self._words: list[str] = []  # behind the tag, where no tag is, until it is known what they are
+        self._words_size = 0
+        self._last_word = ""  # the last character of them
         self._apart = self._line_end = False
         self._call: HermesCall | XMLCall | None = None
         self._value = JSONScanner()  # of an array of calls, or of the arguments behind a name
@@ -209,7 +212,8 @@ class CallBlock:
         elif state == self._in_trailer:
             return self._held
         elif state == self._in_rest:
-            return "" if self._is_rest(self._held) else self._held
+            rest = self._take_words() + self._held
+            return "" if self._is_rest(rest) else rest
         elif state == self._in_words:
             return self._prose("")
         elif state in (self._before_body, self._in_header, self._after_header) and reason not in CUT:
@@ -294,13 +298,27 @@ class CallBlock:
 
     def _in_words(self, text: str, out: list[Segment]) -> str:
         """Words directly behind the tag, or behind one that begins its line: no valid call if a closing tag comes soon, else prose."""
-        tag, at = CALL_SCANNER.scan(text)
-        if at > LONGEST_WORDS or (tag is not None and tag.lastgroup not in CALL_ENDERS):
+        tag, at = CALL_SCANNER.scan(text, self._last_word)
+        is_long = self._words_size + at > LONGEST_WORDS
+        if is_long or (tag is not None and tag.lastgroup not in CALL_ENDERS):
             return self._prose(text)
         if tag is not None:
-            return self._drop(text, out)
-        self._held = text
+            return self._drop(self._take_words() + text, out)
+        self._hold_words(text, at)
         return ""
+
+    def _hold_words(self, text: str, at: int) -> None:
+        """Keep text in which up to `at` there is certainly no tag: that is scanned no more."""
+        if at:
+            self._words.append(text[:at])
+            self._words_size += at
+            self._last_word = text[at - 1]
+        self._held = text[at:]
+
+    def _take_words(self) -> str:
+        words = "".join(self._words)
+        self._words.clear()
+        return words
 
     def _enter(self, kind: Body, body: str, out: list[Segment]) -> str:
         if kind == "prose":
@@ -475,14 +493,13 @@ class CallBlock:
 
     def _in_rest(self, text: str, out: list[Segment]) -> str:
         """Behind an interruption: the rest of the call if its closing tag follows soon, else text."""
-        match, _ = CALL_SCANNER.scan(text)
-        if match is not None:
-            self.done = True
-            return text[match.end() :] if match.lastgroup in CALL_ENDERS else text
-        if len(text) > LONGEST_TRAILER:
-            self.done = True
-            return text
-        self._held = text
+        match, at = CALL_SCANNER.scan(text, self._last_word)
+        self.done = match is not None or self._words_size + at > LONGEST_TRAILER
+        if match is not None and match.lastgroup in CALL_ENDERS:
+            return text[match.end() :]
+        if self.done:
+            return self._take_words() + text
+        self._hold_words(text, at)
         return ""
 
     def _is_rest(self, text: str) -> bool:
@@ -497,7 +514,7 @@ class CallBlock:
     def _prose(self, rest: str) -> str:
         """No call: the tag is text, and what follows it is looked at again."""
         self.literal, self.done = self._tag, True
-        return "".join(self._raw) + self._held + rest
+        return "".join(self._raw) + self._take_words() + self._held + rest
 
     def _drop(self, body: str, out: list[Segment]) -> str:
         """Meant as a call, and none."""
