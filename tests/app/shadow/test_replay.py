@@ -84,7 +84,7 @@ async def recorded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Co
     nobody: Any = None  # the engine follows no script
     async with run(config, nobody) as it:
         for words, tools in TALK:
-            more: dict[str, Any] = {"tools": tools} if tools else {}
+            more: dict[str, Any] = {"temperature": 0, **({"tools": tools} if tools else {})}
             reply = await it.ask(messages=[{"role": "user", "content": words}], stream=True, **more)
             assert reply.status == 200
             await it.booked()
