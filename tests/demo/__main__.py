@@ -75,8 +75,11 @@ def _cells(found: Figures) -> list[str]:
 def _judged(screen: Screen, story: Story, told: Told, seconds: float) -> bool:
     """Whether all came out as told; shown line by line."""
     heard, crowd = story.crowd.heard, story.crowd
-    broken = [one for one in heard if one.end != "whole"]
     hers = spoken_since(heard, CANDIDATE, told.spoiled)
+    # A spoiled engine may say nothing but thoughts and broken calls: then the caller is told that nothing was left.
+    spoiled = told.spoiled or float("inf")
+    filtered = [one for one in heard if one.ended > spoiled and "reply_fully_filtered" in one.why]
+    broken = [one for one in heard if one.end != "whole" and one not in filtered]
     thoughts = sum("leak" in one.faults for one in heard if one not in hers)
     told.check(f"{crowd.opened} streams opened, {len(heard) - len(broken)} heard whole, none lost",
                not broken and crowd.opened == len(heard))  # fmt: skip
