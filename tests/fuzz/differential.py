@@ -21,7 +21,7 @@ from functools import partial
 
 from app.stream.pipeline import Pipeline, StreamPolicy
 from deploy.engine.spec import Dialect
-from tests.fuzz.draw import Draw, RandomSource
+from tests.fuzz.draw import ByteSource, Draw, RandomSource
 from tests.fuzz.hearing import (
     CHATS,
     COMPLETIONS,
@@ -71,6 +71,9 @@ class Fault:
     detail: str
 
 
+Check = Callable[[Reply, Setting], Iterator[Fault]]
+
+
 def by_size(size: int) -> Cut:
     """Deltas of so many characters."""
     return lambda text: [text[at : at + size] for at in range(0, len(text), size)]
@@ -113,11 +116,16 @@ def cuts_of(reply: Reply, quick: bool) -> Iterator[tuple[str, Cut]]:
 def faults_of(reply: Reply, setting: Setting, *, quick: bool = False) -> Iterator[Fault]:
     """Everything that is wrong with how this reply is heard."""
     for check in (partial(_cut_faults, quick=quick), *CHECKS):
-        try:
-            yield from check(reply, setting)
-        except Exception as error:  # whatever is raised is the fault that is looked for
-            frame = traceback.extract_tb(error.__traceback__)[-1]
-            yield Fault(type(error).__name__, f"{error} ({frame.filename}:{frame.lineno})")
+        yield from faults_by(check, reply, setting)
+
+
+def faults_by(check: Check, reply: Reply, setting: Setting) -> Iterator[Fault]:
+    """What one check finds. Whatever it raises is a fault, too."""
+    try:
+        yield from check(reply, setting)
+    except Exception as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        yield Fault(type(error).__name__, f"{error} ({frame.filename}:{frame.lineno})")
 
 
 def _stream(reply: Reply, setting: Setting, cut: Cut = uncut) -> Heard:
@@ -179,17 +187,21 @@ def _message_faults(reply: Reply, setting: Setting) -> Iterator[Fault]:
 
 
 def _secret_faults(reply: Reply, setting: Setting) -> Iterator[Fault]:
-    base, whole = _stream(reply, setting), _whole(reply, setting)
+    yield from secrets_in(_stream(reply, setting), reply, setting, "streamed")
+    yield from secrets_in(_whole(reply, setting), reply, setting, "whole")
+
+
+def secrets_in(heard: Heard, reply: Reply, setting: Setting, name: str) -> Iterator[Fault]:
+    """The secrets of the reply that were heard and must not be. `name` says how: "whole", or a way of streaming."""
     for secret in reply.secrets():
         if secret.tools and not setting.tools:
             continue
         if secret.reasoning and not setting.thinking:
             continue  # an engine may put its answer there when it was told not to think
-        for name, heard in (("streamed", base), ("whole", whole)):
-            if name == "streamed" and secret.whole:
-                continue
-            if heard.holds(secret.word, secret.calls):
-                yield Fault("secret", f"{secret.word!r} is heard {name}: {heard}")
+        if secret.whole and name != "whole":
+            continue
+        if heard.holds(secret.word, secret.calls):
+            yield Fault("secret", f"{secret.word!r} is heard {name}: {heard}")
 
 
 def _silence_faults(reply: Reply, setting: Setting) -> Iterator[Fault]:
@@ -298,14 +310,14 @@ def _is_wrapped(value: object) -> bool:
 # ------------------------------------------------------------------------------------------ search
 
 
-def smallest(reply: Reply, setting: Setting, fault: Fault) -> tuple[Reply, Fault]:
-    """The reply made as small as it can be with a fault of the same kind."""
+def smallest(reply: Reply, setting: Setting, fault: Fault, find: Check = faults_of) -> tuple[Reply, Fault]:
+    """The reply made as small as it can be with a fault of the same kind that `find` finds."""
 
     shrinking = True
     while shrinking:
         shrinking = False
         for candidate in _smaller(reply, fault.kind):
-            found = next((f for f in faults_of(candidate, setting) if f.kind == fault.kind), None)
+            found = next((f for f in find(candidate, setting) if f.kind == fault.kind), None)
             if found is not None:
                 reply, fault, shrinking = candidate, found, True
                 break
@@ -314,9 +326,10 @@ def smallest(reply: Reply, setting: Setting, fault: Fault) -> tuple[Reply, Fault
 
 def _smaller(reply: Reply, kind: str) -> Iterator[Reply]:
     pieces = reply.pieces
-    for at, piece in enumerate(pieces):
+    for at in range(len(pieces)):
         if not (at and pieces[at - 1].joined):
-            yield replace(reply, pieces=pieces[:at] + pieces[at + 1 + piece.joined :])
+            last = next((n for n in range(at, len(pieces)) if not pieces[n].joined), at)
+            yield replace(reply, pieces=pieces[:at] + pieces[last + 1 :])
     if kind in ("word", "secret"):
         return  # these know only whole pieces
     if (reply.finish, reply.usage) != ("stop", False) and reply.finish is not None:
@@ -333,6 +346,14 @@ def draw_setting(draw: Draw) -> Setting:
     return Setting(
         draw.pick(DIALECTS), draw.below(4) > 0, draw.chance(3), draw.pick((0, 0, 5, 160, 1024, UNBOUNDED))
     )
+
+
+def read_input(data: bytes) -> tuple[Reply, Setting]:
+    """What an input of the target `reply` says. A corpus depends on each choice in it."""
+    draw = Draw(ByteSource(data))
+    guards = (0, 5, 160, 1024, UNBOUNDED)
+    setting = Setting(draw.pick(DIALECTS), draw.below(4) > 0, draw.chance(3), draw.pick(guards))
+    return draw_reply(draw), setting
 
 
 def show(reply: Reply) -> str:

@@ -46,10 +46,9 @@ from gates.contracts.errors import SamplesError
 from gates.report import document, dsse
 from gates.report.codec import CodecError
 from tests.app.stream.wire import TOOLS
-from tests.fuzz.differential import Setting, faults_of
-from tests.fuzz.draw import ByteSource, Draw
+from tests.fuzz.differential import Setting, faults_of, read_input
 from tests.fuzz.hearing import CHATS, COMPLETIONS, HEAD, asked
-from tests.fuzz.replies import DIALECTS, draw_reply
+from tests.fuzz.replies import DIALECTS
 from tests.fuzz.steps import Steps
 
 UNBOUNDED = 1 << 62
@@ -301,11 +300,8 @@ def _run(reads: Sequence[bytes], policy: StreamPolicy) -> list[Event]:
 
 def reply(data: bytes) -> None:
     """A reply made of thoughts, calls and prose, as the differential fuzz draws it."""
-    draw = Draw(ByteSource(data))
-    setting = Setting(
-        draw.pick(DIALECTS), draw.below(4) > 0, draw.chance(3), draw.pick((0, 5, 160, 1024, UNBOUNDED))
-    )
-    for fault in faults_of(draw_reply(draw), setting, quick=True):
+    drawn, setting = read_input(data)
+    for fault in faults_of(drawn, setting, quick=True):
         raise AssertionError(f"{fault.kind}: {fault.detail}")
 
 
