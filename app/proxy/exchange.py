@@ -30,7 +30,7 @@ from app.proxy.keepalive import KeepAlive
 from app.proxy.reply_writer import ReplyWriter, StreamWriter, WholeWriter
 from app.proxy.response_writer import Send
 from app.proxy.threads import REPLIES, outcome
-from app.proxy.whole_reply import check_outline
+from app.proxy.whole_reply import check_outline, logprob_pieces
 from app.stream.audit import unasked_thought
 from app.stream.events import Broken, Event, Usage
 from app.stream.holdback import FILTERED
@@ -343,7 +343,8 @@ class Exchange:
     def _events_of(self, message: bytes) -> list[Event]:
         check_outline(message)
         if self._spoken is not None:
-            self._spoken.payload(message)
+            for piece in logprob_pieces(message):
+                self._spoken.payload(piece)
         events = self._pipeline.feed_message(message)
         if self._pipeline.size > self._budget.reply_bytes:
             raise self._budget.exceeded()
