@@ -614,6 +614,76 @@ def interrupted_tag(draw: Draw, words: Words) -> tuple[Piece, ...]:
     )
 
 
+CALL_BETWEEN = Piece("call", "{}", name="now", plain=False, joined=True)
+THOUGHT_BETWEEN = Piece("reasoning", "hm", plain=False, joined=True)
+
+
+def tag_over_calls(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    """A think tag of any family in two or three parts, and calls of the engine's own between them."""
+    opener, closer = draw.pick(FAMILIES[:-1])
+    least = 1 + (opener.index(";") + 1 if opener[0] == "&" else 1)  # a bracket alone is speech
+    word, cut = words.secret(), least + draw.below(len(opener) - least - 1)
+    parts = [opener[:cut], opener[cut:]]
+    if len(parts[1]) > 1 and draw.chance(3):
+        parts = [parts[0], parts[1][:1], parts[1][1:]]
+    begun = [
+        piece
+        for part in parts[:-1]
+        for piece in (Piece("content", part, plain=False, joined=True), CALL_BETWEEN)
+    ]
+    return *begun, Piece("content", parts[-1] + word + closer, secrets=(Secret(word),), plain=False)
+
+
+def thought_over_calls(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    """The engine makes calls of its own in a thought in the text, perhaps in its closing tag."""
+    opener, closer = draw.pick(FAMILIES)
+    one, two = words.secret(), words.secret()
+    half = draw.pick(("", "", closer[:1], closer[:3]))
+    call = replace(CALL_BETWEEN, text=draw.pick(("{}", "", '{"x": 1}')))
+    return (
+        Piece("content", f"{opener}{one}{half}", secrets=(Secret(one),), plain=False, joined=True),
+        *(call,) * (1 + draw.below(2)),
+        Piece("content", two + closer, secrets=(Secret(two),), plain=False),
+    )
+
+
+def thought_over_fields(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    """The engine's reasoning field goes on in the middle of a thought in the text."""
+    opener, closer = draw.pick(FAMILIES)
+    one, two = words.secret(), words.secret()
+    begun = Piece("content", opener + one, secrets=(Secret(one),), plain=False, joined=True)
+    rest = Piece("content", two + closer, secrets=(Secret(two, whole=True),), plain=False)
+    return begun, THOUGHT_BETWEEN, rest
+
+
+INTERRUPTIONS: tuple[Maker, ...] = (interrupted_tag, tag_over_calls, thought_over_calls, thought_over_fields)
+
+
+def interruption(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    return draw.pick(INTERRUPTIONS)(draw, words)
+
+
+ODD_OPENERS = (
+    '<think a="b" c>', "<think a='b'>", "<think a=b>", '<think disabled="">', '<think class="a>b">', "<THINK effort=high>",
+    "<think\t>", "<think\r\n>", "<think\u00a0>", "<think\u3000>", "< think>", "< think >", "<\u200bthink>", "<think\u200b>", "<think\ufeff>", "<th\u00adink>",
+    "\uff1cthink\uff1e", "\uff1c think \uff1e", "\uff1cthink>", "<think\uff1e", "&lt;think>", "<think&gt;", "&lt; think &gt;", "&LT;think&GT;",
+    "&#0060;think&#0062;", "&#X3C;think&#X3E;",
+)  # fmt: skip
+ODD_CLOSERS = (
+    "</think>", "</ think>", "< /think>", "</think\t>", "</think\u00a0>", "\uff1c/think\uff1e", "\uff1c\uff0fthink\uff1e", "&lt;/think&gt;",
+    "&lt;/ think &gt;", "&#60;/think&#62;", "</think&gt;",
+)  # fmt: skip
+"""Spellings of one tag that models, and what stands between them and us, have made of it or may."""
+
+
+def odd_thought(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    """A thought between tags in odd spellings."""
+    word, heard = words.secret(), words.heard()
+    opener, closer = draw.pick(ODD_OPENERS), draw.pick(ODD_CLOSERS)
+    text = f"{opener}{word}{closer}{heard} so. "
+    return (Piece("content", text, secrets=(Secret(word),), words=(heard,)),)
+
+
 def odd_body(draw: Draw, words: Words) -> tuple[Piece, ...]:
     """Something behind the tag of a call that begins no call."""
     word = words.secret()
@@ -686,12 +756,12 @@ def stray(draw: Draw, words: Words) -> tuple[Piece, ...]:
 
 
 MAKERS: tuple[Maker, ...] = (
-    prose, prose, closed_thought, nested_thought, knotted_thought, open_thought, orphan_closer, reasoning, blank_reasoning,
+    prose, odd_thought, closed_thought, nested_thought, knotted_thought, open_thought, orphan_closer, reasoning, blank_reasoning,
     reasoning_with_tags, closer_over_fields, opener_over_fields, hermes_call, xml_call, native_call,
     native_call_and_tags, broken_call, broken_arguments, unclosed_call, fenced_call, fenced_code, mentioned_tag,
     stray, call_in_thought, call_in_lost_thought, bare_tag, call_of_any_form, call_of_any_form, named_call, python_call, line_of_a_call, named_prose, broken_bare_call,
     orphan_parameter, other_json, call_in_reasoning, closer_in_an_argument, broken_off_thought,
-    call_in_thought_behind_a_broken_one, interrupted_call, interrupted_tag, odd_body, thought_in_a_broken_call,
+    call_in_thought_behind_a_broken_one, interrupted_call, interruption, odd_body, thought_in_a_broken_call,
 )  # fmt: skip
 
 
@@ -708,6 +778,11 @@ def draw_reply(draw: Draw) -> Reply:
             thought_in_a_broken_call,
         }.isdisjoint(makers):
             continue  # the next parameter of the call: it has gone on, and what ended the thought was in an argument
+        if (
+            maker in (call_in_thought_behind_a_broken_one, thought_in_a_broken_call)
+            and open_thought in makers
+        ):
+            continue  # all of it is in that thought, which never ends: then a call in it counts
         makers.append(maker)
         pieces += maker(draw, words)
     finish = draw.pick(("stop", "stop", "stop", "stop", "tool_calls", "length", "content_filter", None))
