@@ -84,9 +84,12 @@ class Upstream:
                     transport, reply = await loop.create_connection(
                         lambda: EngineReply(self._batch), host, port, ssl=tls
                     )
-                if not reply.is_reusable:  # not tried again: with some engines that would never end
+                # With TLS the socket may hold what is no reply. Not tried again: with some engines that would never end.
+                if not (reply.is_reusable and (tls is not None or reply.is_silent)):
                     transport.abort()
-                    raise EngineBroke("the engine closed the connection before it was asked", DISCONNECTED)
+                    raise EngineBroke(
+                        "the engine closed the connection, or spoke, before it was asked", DISCONNECTED
+                    )
                 return reply
             except OSError as error:
                 if not (isinstance(error, TimeoutError) and tries_left and loop.time() > late):

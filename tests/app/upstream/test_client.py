@@ -2,9 +2,11 @@
 
 import asyncio
 import socket
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from typing import Any
 
 import httptools
 import pytest
@@ -14,7 +16,7 @@ from app.errors.tree import EngineBroke, EngineDown, MannersError
 from app.upstream.batching import IOBatch
 from app.upstream.client import Upstream
 from app.upstream.connection import BodyReader, translate
-from tests.app.house import House
+from tests.app.house import House, eventually
 from tests.scale import PATIENCE
 from tests.script import CloseNow, Hang, Head, Raw, Reset, Until, reply, status
 from tests.scripted_engine import ScriptedEngine
@@ -147,6 +149,79 @@ async def test_what_an_idle_connection_said_and_nobody_read_yet_is_no_reply_to_t
             assert await ask(upstream, url) == number  # the loop reads nothing before the request is sent
             await serving
         upstream.close()
+        for wire in accepted:
+            wire.close()
+
+
+FIRST = {
+    "of stated length": b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n1",
+    "in chunks": b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\n1\r\n0\r\n\r\n",
+    "with trailers": b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\n1\r\n0\r\nx: y\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("first", FIRST)
+@pytest.mark.parametrize("cut", [0, 1, 9, len(OTHER)], ids=["nothing", "a letter", "half a head", "a reply"])
+@pytest.mark.parametrize("apart", [False, True], ids=["in the same read", "in the next read"])
+async def test_what_comes_behind_a_reply_ends_the_connection(first: str, cut: int, apart: bool) -> None:
+    """Whether its rest comes then or on the next caller's time."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.settimeout(PATIENCE)
+    asked, read = 0, threading.Event()
+
+    def serve(replies: tuple[bytes, ...]) -> None:
+        nonlocal asked
+        with listener.accept()[0] as wire:
+            for reply in replies:
+                if not wire.recv(65_536):
+                    return
+                asked += 1
+                wire.sendall(FIRST[first])
+                if apart:
+                    read.wait(PATIENCE)
+                wire.sendall(reply)
+
+    with listener, closing(Upstream(PATIENCE, IOBatch())) as upstream:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        serving = asyncio.get_running_loop().run_in_executor(None, serve, (OTHER[:cut], OTHER[cut:]))
+        assert await ask(upstream, url) == b"1"
+        read.set()
+        if apart and cut:
+            await eventually(lambda: not (upstream._idle and upstream._idle[-1].is_reusable))
+        if not cut:
+            assert await ask(upstream, url) == b"1"
+        else:
+            again = asyncio.get_running_loop().run_in_executor(None, serve, (b"",))
+            assert await ask(upstream, url) == b"1"
+            await again
+        upstream.close()
+        await serving
+    assert asked == 2
+
+
+async def test_an_engine_that_speaks_before_it_is_asked_is_not_asked() -> None:
+    """What lies in the socket of a new connection is no reply to a request, either."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.settimeout(PATIENCE)
+    accepted: list[socket.socket] = []
+
+    async def connect(*args: Any, **more: Any) -> Any:
+        made = await create(*args, **more)
+        accepted.append(listener.accept()[0])
+        accepted[-1].sendall(OTHER)
+        return made
+
+    loop = asyncio.get_running_loop()
+    create: Any = loop.create_connection
+    with (
+        listener,
+        closing(Upstream(PATIENCE, IOBatch())) as upstream,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(loop, "create_connection", connect)
+        with pytest.raises(EngineBroke):
+            await ask(upstream, f"http://127.0.0.1:{listener.getsockname()[1]}")
+        assert not upstream._idle and len(accepted) == 1
         for wire in accepted:
             wire.close()
 
