@@ -3,14 +3,15 @@
 import gc
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
-from tests.scale import SCALE
+from tests.scale import SCALE, UNSHRUNK
 
 BUSY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 """A deadline and the check of slow data look at the clock: on a busy machine they fail where nothing is wrong."""
 settings.register_profile("quick", BUSY, max_examples=40)
 settings.register_profile("full", BUSY, max_examples=200)
+settings.register_profile(UNSHRUNK, settings.get_profile(SCALE), phases=[Phase.explicit, Phase.generate])
 settings.load_profile(SCALE)
 
 gc.disable()  # until all is collected: imports and tests make objects that stay, and going through them again took a fifth of the time

@@ -10,6 +10,9 @@ SCALE = os.environ.get("TEST_SCALE") or "quick"
 PATIENCE = 60.0
 """Seconds after which a wait for something that must happen has failed, however busy the machine is."""
 
+UNSHRUNK = "unshrunk"
+"""Hypothesis' profile for who only wants to know whether a test fails: it looks for no simpler example that fails."""
+
 if SCALE not in SCALES:
     raise SystemExit(f"TEST_SCALE={SCALE}: it must be one of {', '.join(SCALES)}")
 

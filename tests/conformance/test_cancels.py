@@ -17,11 +17,14 @@ import pytest
 
 from app.conformance.checks import MEMORY, ON, PRIYA, SUM, WEB, user
 from app.conformance.suite import ENDLESS, ConformanceSession, open_session
-from tests.conformance.conftest import FULL
+from tests.conformance.conftest import FULL, installs
 from tests.conformance.engines import Engine
 from tests.scale import PATIENCE, scaled
 
-pytestmark = [pytest.mark.engine, pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(480)]
+pytestmark = [
+    pytest.mark.engine, pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(480),
+    *([] if installs() else [pytest.mark.nightly]),  # over llama.cpp: `make test-vllm` has the same over vLLM
+]  # fmt: skip
 
 CANCELS = scaled(60, 500)
 WARM_UP = scaled(30, 100)

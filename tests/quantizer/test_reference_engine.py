@@ -160,6 +160,7 @@ def replies(folder: Path, weight_only: bool) -> list[str]:
     return found
 
 
+@pytest.mark.nightly  # test_it_is_started_asked_and_stated starts and asks the same engine
 def test_its_speed_is_measured_by_a_command(tmp_path: Path) -> None:
     out = tmp_path / "speed.json"
     words = [sys.executable, "-m", "quantizer.experiments.bench.reference_speed", str(NVFP4), "--out", str(out),
@@ -171,6 +172,7 @@ def test_its_speed_is_measured_by_a_command(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.nightly  # the same command
 def test_an_engine_that_does_not_start_has_no_speed(tmp_path: Path) -> None:
     words = [
         sys.executable,

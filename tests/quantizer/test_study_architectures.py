@@ -54,12 +54,9 @@ def length(nano: Nano, case: HeldOutCase) -> int:
 
 
 @pytest.mark.timeout(1200)  # a busy machine took more than 300 s for the mixture of experts
+@pytest.mark.nightly  # tests/quantizer/test_architectures.py takes each as far, test_study_ladder.py the study's own steps
 @pytest.mark.slow  # a model is trained, rounded three times and asked
-@pytest.mark.parametrize(
-    "name",
-    # The mixture of experts has the most that can fail; tests/quantizer/test_architectures.py takes the others as far.
-    [name if name == "qwen3_moe" else pytest.param(name, marks=pytest.mark.nightly) for name in KINDS],
-)
+@pytest.mark.parametrize("name", KINDS)
 def test_every_step_is_done_or_refused_by_name(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -186,6 +186,7 @@ async def test_a_caller_who_leaves_does_not_read_the_reply_first(monkeypatch: py
             assert await suite.run_cancel(it) == CheckOutcome(CANCEL, True)
 
 
+@pytest.mark.nightly  # tests/conformance/test_conformance.py has every row over the same engine
 @pytest.mark.slow  # every row over a real engine: 6 s
 @pytest.mark.engine
 async def test_a_real_engine_is_right_in_every_row(

@@ -72,7 +72,9 @@ async def stream(
 
 
 @pytest.mark.slow  # engines are killed and started again: 5 s
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(
+    "seed", [1, pytest.param(2, marks=pytest.mark.nightly)]
+)  # the same at another moment
 async def test_no_caller_sees_a_false_finish_when_the_live_engine_is_killed(
     tmp_path: Path, seed: int
 ) -> None:

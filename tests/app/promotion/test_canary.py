@@ -39,6 +39,7 @@ async def test_it_sings_for_annie(tmp_path: Path) -> None:
     assert told["asked"] == 20 and isinstance(told["first_content_s"], float)
 
 
+@pytest.mark.nightly  # tests/promotion/test_load.py has her turned away by the same canary
 @pytest.mark.slow  # a real engine is asked everything: 6 s
 @needs_models
 async def test_the_stranger_is_refused_for_what_she_is(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ def settings(state: Path, version: str = "1", **changes: Any) -> Config:
     return parse({**found, "engines": {**kept, "other": {**other, **changes}}}, state)
 
 
+@pytest.mark.nightly  # tests/conformance/test_process.py does the same with a real vLLM
 @pytest.mark.slow  # three engines are started, and one of them again
 async def test_it_is_promoted_killed_stood_in_for_and_rolled_back(tmp_path: Path) -> None:
     config = settings(tmp_path)

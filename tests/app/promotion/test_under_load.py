@@ -15,7 +15,8 @@ pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("quick")]
 TURNS = scaled(2, 5)
 
 
-@pytest.mark.slow  # one real engine after another is started and warmed
+@pytest.mark.nightly  # tests/promotion/test_load.py promotes and rolls back under the same callers
+@pytest.mark.slow  # one real engine after another is started
 async def test_no_reply_is_lost_or_cut_while_engines_change(tmp_path: Path) -> None:
     async with stage(tmp_path) as it, callers(it.house, 4) as crowd:
         for turn in range(TURNS):

@@ -21,6 +21,7 @@ ROOMY = WarmupLimits(floor_s=5.0)
 """Times within five seconds of each other agree: three rounds, on any machine."""
 
 
+@pytest.mark.nightly  # tests/promotion/test_load.py warms a real candidate before it is questioned
 @pytest.mark.slow  # a real engine is warmed: 6 s
 @needs_models
 async def test_a_real_engine_is_warm_after_rounds_of_every_shape(tmp_path: Path) -> None:
