@@ -86,6 +86,7 @@ def above(folder: Path) -> dict[str, str]:
     return {name: said for name, said in told.items() if large[name] - small[name] >= ALLOWED}
 
 
+@pytest.mark.nightly  # test_no_process_holds_the_whole_model_while_it_loads measures a load, tests/quantizer/plan what is planned
 @pytest.mark.slow  # three models are made and taken through everything
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux, to measure a peak")
 def test_no_step_takes_more_for_a_larger_model(tmp_path: Path) -> None:

@@ -78,6 +78,7 @@ def test_parts_tokenize_as_the_whole(shipped: Any) -> None:
         assert parts == shipped.encode(sample.text).ids
 
 
+@pytest.mark.nightly  # the others try the shipped tokenizer
 @pytest.mark.slow  # trains the whole tokenizer: 10 s of CPU
 def test_training_from_the_recipe_gives_the_shipped_tokenizer() -> None:
     """The tokenizer is rebuilt bit for bit from seed and generator."""

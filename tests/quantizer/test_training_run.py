@@ -224,6 +224,7 @@ def test_a_row_that_nobody_answers_is_told_with_its_line(place: Path, tmp_path: 
         train(place, tmp_path / "out", data=data)
 
 
+@pytest.mark.nightly  # test_two_processes.py compares what two have trained with what one has
 @pytest.mark.slow  # torchrun: two more processes that import torch and train
 def test_two_processes_make_the_steps_of_one(place: Path, tmp_path: Path) -> None:
     """Sharded by FSDP2, killed in between or not: the same losses, and one sealed folder that computes what was trained."""

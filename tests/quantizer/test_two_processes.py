@@ -35,9 +35,11 @@ STEPS = ("train.max_steps=9", "train.save=1", "train.epochs=20", "train.refresh=
          "train.batch_tokens=2048", "train.micro_tokens=1024")  # fmt: skip
 LOW = (*STEPS, "train.batch_tokens=1024", "train.optimizer=adamw_8bit")
 CASES = [
-    # The nightly ones: the two others are exact and of 8 bits too, and there one and both are killed.
+    # The nightly ones: in the other both are killed too, and test_one_process_goes_on_where_two_were_killed is exact.
     pytest.param("qat", tiny.qwen3, STEPS, (0, 1), id="qat, exact, both killed", marks=pytest.mark.nightly),
-    pytest.param("qad", tiny.qwen3_5, STEPS, (1,), id="qad of the hybrid, exact, one killed"),
+    pytest.param(
+        "qad", tiny.qwen3_5, STEPS, (1,), id="qad of the hybrid, exact, one killed", marks=pytest.mark.nightly
+    ),
     pytest.param(
         "qat", tiny.qwen3, LOW, (0,), id="qat, 8 bits, the writer killed", marks=pytest.mark.nightly
     ),
