@@ -13,7 +13,7 @@
     │   ├── Refused                   409  the codes of a promotion: report_missing, busy, …
     │   ├── KeyTaken                  422  idempotency_key_reused
     │   ├── WrongMethod               405  method_not_allowed
-    │   ├── BadHTTP                        invalid_http
+    │   ├── BadHTTP                        invalid_http, duplicate_header
     │   ├── TooSlow                   408  request_timeout
     │   ├── HeadTooLarge              431  headers_too_large
     │   ├── Forbidden                 403  host_not_allowed, origin_not_allowed

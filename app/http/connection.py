@@ -41,6 +41,13 @@ TURN_BYTES = 64 << 10
 CHUNK_OVERHEAD = 16
 """Bytes that a chunk's size line and line ends may take; extensions beyond that count as head."""
 
+ONCE = frozenset({
+    b"authorization", b"x-api-key", b"origin", b"sec-fetch-site", b"sec-fetch-mode", b"content-type", b"content-encoding",
+    b"idempotency-key",
+})  # fmt: skip
+"""Headers that decide whether and how a request is served: of two, this gateway and a proxy before it might each
+believe another. Host, Content-Length and Transfer-Encoding are checked where they are read."""
+
 _BLANK_LINE = b"\r\n\r\n"
 
 
@@ -144,6 +151,8 @@ class Connection(HttpToolsProtocol):
             self._raise(BadHTTP("only versions 1.0 and 1.1 of HTTP are spoken here"))
         headers = dict(self.headers)
         self._check_host(headers)
+        if len(headers) != len(self.headers):
+            self._check_twins()
         if b"transfer-encoding" in headers:
             self._check_coding()
         self.expect_100_continue = headers.get(b"expect", b"").lower() == b"100-continue"
@@ -257,6 +266,13 @@ class Connection(HttpToolsProtocol):
         lines += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
         self.parser = httptools.HttpRequestParser(self)
         self.parser.feed_data(b"\r\n".join(lines) + b"\r\n\r\n")
+
+    def _check_twins(self) -> None:
+        """Some name came twice."""
+        names = [name for name, _ in self.headers if name in ONCE]
+        for name in set(names):
+            if names.count(name) > 1:
+                self._raise(BadHTTP(f"send {name.decode()} once", "duplicate_header"))
 
     def _check_coding(self) -> None:
         """RFC 9112, 6.1: any other coding would be taken for the body itself, and HTTP/1.0 has none."""

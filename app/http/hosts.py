@@ -14,6 +14,7 @@ from app.config.config import is_loopback
 from app.errors.tree import Forbidden, UnsupportedMediaType
 
 _HOST = re.compile(rb"(?:\[([0-9A-Fa-f:.]{2,45})\]|([A-Za-z0-9_.-]{1,253}))(?::[0-9]{1,5})?")
+_NEAR = (None, b"none", b"same-origin", b"same-site")
 _ORIGIN = re.compile(rb"https?://(.+)")
 
 
@@ -52,7 +53,7 @@ class LocalAccess:
             return
         links = may_follow_links and headers.get(b"sec-fetch-mode") == b"navigate"
         if not self._is_own_origin(headers.get(b"origin"), host) or (
-            headers.get(b"sec-fetch-site") == b"cross-site" and not links
+            headers.get(b"sec-fetch-site") not in _NEAR and not links
         ):
             raise Forbidden(
                 "another site's page has sent this request, and this listener has no key: "

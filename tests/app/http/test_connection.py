@@ -16,6 +16,7 @@ from app.http.connection import (
     DEFAULT_LIMITS,
     MAX_HEAD_BYTES,
     MAX_HEADERS,
+    ONCE,
     READ_AHEAD,
     TURN_BYTES,
     Connection,
@@ -390,6 +391,35 @@ async def test_a_request_has_one_host(name: str) -> None:
     assert len(server.asked) == is_good
     if not is_good:
         assert transport.closed and code(transport) == "invalid_http"
+
+
+@pytest.mark.parametrize("values", [(b"a", b"b"), (b"a", b"a"), (b"a", b""), (b"a", b"a", b"a")])
+@pytest.mark.parametrize("upgrade", [b"", b"Connection: upgrade\r\nUpgrade: websocket\r\n"])
+@pytest.mark.parametrize("name", sorted(ONCE))
+async def test_a_header_that_decides_comes_once(
+    name: bytes, upgrade: bytes, values: tuple[bytes, ...]
+) -> None:
+    """Neither the first nor the last one is believed."""
+    head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n%b" % upgrade
+    for value, spelled in zip(values, (name, name.title(), name.upper()), strict=False):
+        head += b"%b: %b\r\nx-other: 1\r\n" % (spelled, value)
+    server = Server()
+    made, transport = server.connect()
+    made.data_received(head + b"\r\n")
+    await settle()
+    assert not server.asked and transport.closed and code(transport) == "duplicate_header"
+
+
+async def test_other_headers_may_come_twice() -> None:
+    """As RFC 9110, 5.3, lets them; and names in trailers count for nothing."""
+    server = Server()
+    made, _ = server.connect()
+    made.data_received(
+        b"POST / HTTP/1.1\r\nHost: a\r\nOrigin: b\r\nAccept: c\r\nAccept: d\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b"0\r\norigin: x\r\norigin: y\r\n\r\n"
+    )
+    await settle()
+    assert len(server.asked) == 1
 
 
 async def test_no_request_is_parsed_ahead_of_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,6 +79,8 @@ FOREIGN: list[tuple[dict[str, str], str]] = [
     ({"host": "localhost:8080", "origin": "http://localhost:3000"}, "origin_not_allowed"),
     ({"host": "localhost:8080", "origin": "http://localhost:8080.evil.example"}, "origin_not_allowed"),
     ({"sec-fetch-site": "cross-site"}, "origin_not_allowed"),
+    ({"sec-fetch-site": "same-origin, cross-site"}, "origin_not_allowed"),
+    ({"sec-fetch-site": "Cross-Site"}, "origin_not_allowed"),
     ({"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}, "origin_not_allowed"),
 ]
 PUBLIC = [("POST", "/v1/chat/completions"), ("GET", "/v1/models"), ("GET", "/healthz"), ("GET", "/readyz")]
