@@ -801,6 +801,7 @@ class Writer:
     completion: bool = False  # /v1/completions: `text`, and no other field
     merged: bool = False  # a delta may say several fields at once, as vLLM's do
     noisy: bool = False  # pings, empty deltas and counts stand between what is said
+    token: int = 0  # characters of a token; log-probabilities are told of each. 0: they are not told
     _calls: int = field(default=0, init=False)
 
     def write(self, reply: Reply) -> bytes:
@@ -851,10 +852,17 @@ class Writer:
         if self.completion:
             choice = {"index": 0, "text": delta.get("content") or "", "finish_reason": finish}
         else:
-            choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+            told = self._logprobs(delta) if self.token else None
+            choice = {"index": 0, "delta": delta, "logprobs": told, "finish_reason": finish}
         if self.dialect == "vllm" and finish:
             choice["stop_reason"] = None
         return _event({**_SHARED, "choices": [choice], **more})
+
+    def _logprobs(self, delta: dict[str, Any]) -> dict[str, Any]:
+        """Of the tokens of every field, as vLLM tells them."""
+        said = "".join(delta.get(name) or "" for name in _ORDER[:3])
+        tokens = [said[at : at + self.token] for at in range(0, len(said), self.token)]
+        return {"content": [{"token": token, "logprob": -1.0, "top_logprobs": []} for token in tokens]}
 
 
 _ORDER = ("reasoning", "reasoning_content", "content", "tool_calls")

@@ -18,6 +18,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from app.stream.events import Event, Logprobs
+from app.stream.pipeline import Pipeline, StreamPolicy
+from app.stream.spoken_tokens import SpokenTokens
 from tests.fuzz.differential import (
     Fault,
     Setting,
@@ -32,7 +35,7 @@ from tests.fuzz.differential import (
     uncut,
 )
 from tests.fuzz.draw import Draw, RandomSource
-from tests.fuzz.hearing import events_of, heard_of
+from tests.fuzz.hearing import Heard, events_of, heard_of
 from tests.fuzz.replies import Reply, Writer, draw_reply
 from tests.fuzz.targets import compile_tags
 
@@ -51,17 +54,32 @@ class Way:
     delta: int = 0
     read: int = 0
     stream: bool = True
+    token: int = 0  # characters; the tokens with their log-probabilities are heard, not the text
 
     def __str__(self) -> str:
         sizes = f"{self.delta or 'uncut'} deltas, {self.read or 'whole'} reads"
+        if self.token:
+            return f"tokens of {self.token} ({sizes})"
         return f"streamed ({sizes})" if self.stream else "whole"
 
     def faults(self, reply: Reply, setting: Setting) -> Iterator[Fault]:
         """The secrets that are heard."""
-        wire = Writer(setting.dialect, by_size(self.delta) if self.delta else uncut).write(reply)
-        reads = sliced(wire, self.read) if self.read else [wire]
-        heard = heard_of(events_of(reads, setting.policy(self.stream)))
+        cut = by_size(self.delta) if self.delta else uncut
+        wire = Writer(setting.dialect, cut, token=self.token).write(reply)
+        reads, policy = sliced(wire, self.read) if self.read else [wire], setting.policy(self.stream)
+        heard = heard_of(events_of(reads, policy)) if not self.token else Heard(tokens_of(reads, policy))
         yield from secrets_in(heard, reply, setting, str(self))
+
+
+def tokens_of(reads: Iterable[bytes], policy: StreamPolicy) -> str:
+    """The tokens whose log-probabilities a caller is told, one behind the other."""
+    pipeline, spoken = Pipeline(policy), SpokenTokens()
+    events: list[Event] = []
+    for read in reads:
+        spoken.data(read)
+        events += spoken.align(pipeline.feed(read), pipeline.is_settled)
+    events += spoken.align(pipeline.close(), pipeline.is_settled)
+    return "".join(told.token for event in events if isinstance(event, Logprobs) for told in event.tokens)
 
 
 WAYS = (
@@ -69,6 +87,8 @@ WAYS = (
     *(Way(delta=size) for size in (1, 2, 3, 7)),
     *(Way(read=size) for size in (1, 3, 7, 64)),
     Way(delta=3, read=7),
+    Way(token=4),
+    Way(delta=7, read=64, token=2),
     *(Way(stream=False),) * 2,
 )
 """Uncut is the cheapest by far; the differential fuzz says whether the others differ from it."""

@@ -1,10 +1,12 @@
 """The search for secrets that are heard: it finds a fault that is planted, and in a few replies none that is not."""
 
 import random
+import re
 
 import pytest
 
 from app.stream.open_thoughts import OpenThoughts
+from tests.fuzz import replies
 from tests.fuzz.differential import Setting, _smaller
 from tests.fuzz.replies import Piece, Reply, Secret
 from tests.fuzz.secrets import FOLDERS, LONGEST, WAYS, Way, inputs, mutated, search, shape
@@ -25,8 +27,10 @@ def test_a_planted_fault_is_found_and_its_reply_made_small(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(OpenThoughts, "close", _close_any)
-    found = search(CORPUS, seconds=60, seed=1, limit=50)
-    assert "[content '<think>SECRET<think>SECRET</think>SECRET</think>'] finish=stop" in found.findings
+    monkeypatch.setattr(replies, "MAKERS", (replies.prose, replies.hermes_call, replies.nested_thought))
+    found = search(CORPUS, seconds=60, seed=1, limit=30)
+    one_thought = re.compile(r"\[content '<(\w+)>SECRET<\1>SECRET</\1>SECRET</\1>'\] finish=stop")
+    assert found.findings and all(one_thought.fullmatch(key) for key in found.findings)
     printed = capsys.readouterr().out.splitlines()
     assert printed == list(found.findings.values()), "each finding is told once, when it is made"
 
