@@ -1,6 +1,7 @@
 """The house keeps its shape: arrows point down, no cycles, cores are pure, pieces are small."""
 
 import ast
+import gc
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -37,6 +38,16 @@ PURE = (
 """Modules that take values and return values."""
 IMPURE = {"asyncio", "time", "random", "os", "io", "socket", "subprocess", "threading", "logging", "structlog",
           "aiohttp", "httpx2", "fastapi", "starlette", "uvicorn", "uuid", "secrets", "tempfile", "shutil"}  # fmt: skip
+
+
+@pytest.fixture(autouse=True, scope="module")
+def without_collections() -> Iterator[None]:
+    """No collection of garbage goes through the nodes of all modules again and again: that took most of the time."""
+    gc.disable()
+    yield
+    _looked_at.cache_clear()
+    tree.cache_clear()
+    gc.enable()
 
 
 @cache

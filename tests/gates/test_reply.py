@@ -15,6 +15,7 @@ from gates.contracts.sample import Sample, SampleKey, TimedRead, TransportFault
 from gates.reply.calls import ReplyCall
 from gates.reply.parser import ReportedError
 from gates.reply.reply import Reply, read_reply
+from tests.looped import looped
 from tests.script import DONE, call, chunk, event, finish, role, text, thought, usage
 
 STREAMS = Path(__file__).parents[1] / "data" / "streams"
@@ -65,7 +66,7 @@ def whole(message: dict[str, Any], reason: str | None = "stop", **more: Any) -> 
 # ---------------------------------------------------------------------------------- recorded streams
 
 
-@pytest.mark.parametrize("name", PARSED)
+@looped("name", PARSED)
 def test_a_recorded_stream_says_what_the_gateway_hears(name: str) -> None:
     """The gate reads what engines send as the gateway does, but for newlines that it strips."""
     raw, sidecar, caller = golden(name)
@@ -87,7 +88,7 @@ def test_of_an_engine_without_a_parser_the_raw_text_is_judged(name: str) -> None
         assert "<tool_call>" in heard(raw).content and heard(raw).calls == ()
 
 
-@pytest.mark.parametrize("name", GOLDENS)
+@looped("name", GOLDENS, in_groups_of=50)
 def test_a_recorded_stream_reads_the_same_byte_by_byte(name: str) -> None:
     """Nothing but the clocks depends on how a stream was cut."""
     raw, sidecar, _ = golden(name)

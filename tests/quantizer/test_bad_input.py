@@ -260,7 +260,9 @@ def nothing_whole(place: Place, verb: str) -> Iterator[None]:
 # -------------------------------------------------------------------------------------------- a full disk
 
 
-@pytest.mark.parametrize("size", [0, 20_000, 200_000])
+@pytest.mark.parametrize(
+    "size", [0, pytest.param(20_000, marks=pytest.mark.nightly), 200_000]
+)  # a second middle
 @pytest.mark.parametrize("verb", ["ptq", "qat", "sft", "export", "gguf", "surgery"])
 def test_a_full_disk_is_one_line_and_leaves_nothing(
     verb: str, size: int, place: Place, capsys: pytest.CaptureFixture[str]

@@ -38,6 +38,9 @@ CASES = [
     *((tiny.qwen3, name) for name in ("qat", "lsq", "qat_lora", "qad_mix")),
     *((tiny.qwen3_5, name) for name in ("qat_no_think", "qad")),
 ]
+RARER = ("qad_mix", "qat_no_think")
+"""At night: the one adds the losses of `qad` and `qat`, the other is `qat` with an empty thought in its rows, and
+tests/quantizer/test_every_recipe.py runs each in small."""
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +63,18 @@ def curve(folder: Path) -> list[tuple[float, ...]]:
     return [tuple(value for key, value in line.items() if key != "seconds") for line in lines]
 
 
-@pytest.mark.parametrize("build, name", CASES, ids=[f"{build.__name__}-{name}" for build, name in CASES])
+@pytest.mark.parametrize(
+    "build, name",
+    [
+        pytest.param(
+            build,
+            name,
+            id=f"{build.__name__}-{name}",
+            marks=[pytest.mark.nightly] if name in RARER else [],
+        )
+        for build, name in CASES
+    ],
+)
 def test_every_recipe_ends_in_a_folder_that_computes_what_was_trained(
     place: Path, tmp_path: Path, build: Any, name: str
 ) -> None:
