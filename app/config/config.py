@@ -331,6 +331,14 @@ class Config(ConfigSection):
         return Path(self.gateway.state)
 
 
+def _at_once(path: str, flags: int) -> int:
+    """Opens a named pipe that nobody writes to, too, which then is empty; `<(command)` is read to its end."""
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    if hasattr(os, "O_NONBLOCK"):
+        os.set_blocking(descriptor, True)
+    return descriptor
+
+
 def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> Config:
     """Read and check a configuration file; without one, the embedded default.
 
@@ -339,7 +347,7 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> C
     """
     source = path or EMBEDDED_DEFAULT
     try:
-        with source.open("rb") as file:
+        with open(source, "rb", opener=_at_once) as file:
             text = file.read(MAX_BYTES + 1)
         if len(text) > MAX_BYTES:
             raise ConfigError(f"{source}: larger than {MAX_BYTES} bytes; a configuration is a few thousand")
@@ -474,7 +482,8 @@ def secrets_for(
 
 def _read_secret(path: str, base: Path, key: str) -> str:
     try:
-        return absolute(path, base, key).read_text("utf-8")
+        with open(absolute(path, base, key), encoding="utf-8", opener=_at_once) as file:
+            return file.read()
     except OSError as error:
         raise ConfigError(f"{key}: {path}: {error.strerror}") from None
     except UnicodeDecodeError:
