@@ -1,11 +1,12 @@
 """The HTTP edge towards engines: one pool an engine, one table of foreign errors.
 
 `app.upstream.connection` carries one request on one connection; here are the pool, the request, and the rules:
-a connection goes back only when its reply came to its end, and a request is sent a second time
+a connection goes back only when its reply came to its end and nothing else, and a request is sent a second time
 only when an idle connection was closed under it before the engine answered a byte.
 """
 
 import asyncio
+import math
 import ssl
 import time
 from collections import deque
@@ -19,6 +20,9 @@ from app.upstream.connection import DISCONNECTED, EngineReply, Taker, translate
 
 KEEP_ALIVE_SECONDS = 4.0
 """Idle connections are dropped before uvicorn-based engines close theirs (after 5 s)."""
+DISTRUST_SECONDS = 600.0
+"""An engine that said what nobody asked for is given a connection of its own for each request, for so long: of two
+replies to one request, the second may come when the next request is under way, and cannot be told from its reply."""
 LATE_SECONDS = 0.1
 CONNECT_TRIES = 3
 """A connect that is given up so late was waited for by a process that got no time itself: the engine may have
@@ -34,6 +38,7 @@ class Upstream:
         self._idle: deque[EngineReply] = deque()
         self._expiry: asyncio.TimerHandle | None = None  # of the oldest idle connection, or sooner
         self._tls: ssl.SSLContext | None = None
+        self._distrusted_until = -math.inf
         self.open = 0  # replies outstanding
 
     def close(self) -> None:
@@ -49,10 +54,15 @@ class Upstream:
         """
         return _Asking(self, url, _request(url, body, headers), taker)
 
+    def _distrust(self) -> None:
+        self._distrusted_until = time.monotonic() + DISTRUST_SECONDS
+        self.close()
+
     def _give_back(self, reply: EngineReply) -> None:
-        if not reply.is_reusable:
+        now = time.monotonic()
+        if not reply.is_reusable or now < self._distrusted_until:
             return reply.close()
-        reply.idle_since = time.monotonic()
+        reply.idle_since = now
         self._idle.append(reply)
         if self._expiry is None:  # one timer for all: a busy pool would set hundreds a second
             self._expire_in(KEEP_ALIVE_SECONDS)
@@ -82,7 +92,7 @@ class Upstream:
             try:
                 async with asyncio.timeout(self._connect_timeout):
                     transport, reply = await loop.create_connection(
-                        lambda: EngineReply(self._batch), host, port, ssl=tls
+                        lambda: EngineReply(self._batch, self._distrust), host, port, ssl=tls
                     )
                 # With TLS the socket may hold what is no reply. Not tried again: with some engines that would never end.
                 if not (reply.is_reusable and (tls is not None or reply.is_silent)):

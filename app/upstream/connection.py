@@ -11,6 +11,7 @@ notices that its client is gone.
 import asyncio
 import select
 import ssl
+from collections.abc import Callable
 from typing import Protocol, cast
 
 import httptools
@@ -86,8 +87,9 @@ class EngineReply(asyncio.Protocol):
     error.
     """
 
-    def __init__(self, batch: IOBatch) -> None:
+    def __init__(self, batch: IOBatch, unasked: Callable[[], None] = lambda: None) -> None:
         self.batch = batch
+        self._unasked = unasked  # called if the engine says what nobody asked for
         self._loop = asyncio.get_running_loop()  # asked for once: before Python 3.12 that is a system call
         self.status = 0
         self.headers: dict[bytes, bytes] = {}
@@ -198,7 +200,7 @@ class EngineReply(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self.complete:
-            return self.close()  # unsolicited bytes must not be taken for the next reply
+            return self._end_unasked()  # such bytes must not be taken for the next reply
         self.batch.read(self, data)
 
     def received(self, data: bytes) -> None:
@@ -206,7 +208,7 @@ class EngineReply(asyncio.Protocol):
         if self._aborted:
             return
         if self.complete:
-            return self.close()
+            return self._end_unasked()
         self.answered = True
         try:
             self._parser.feed_data(data)
@@ -214,6 +216,7 @@ class EngineReply(asyncio.Protocol):
             if not self._ended:
                 return self.failed(error)
             self._aborted = True  # the reply is whole; what follows it is nobody's
+            self._unasked()
         parts = self._parts
         body = len(parts[0]) if len(parts) == 1 and self._sink is not None else self._new_body()
         unpaid = len(data) - (FRAMING_PER_BODY_BYTE + 1) * body
@@ -284,6 +287,10 @@ class EngineReply(asyncio.Protocol):
                 self._transport.close()
 
     # Inside.
+
+    def _end_unasked(self) -> None:
+        self._unasked()
+        self.close()
 
     def _is_readable(self) -> bool:
         """Whether the body will be the bytes that the engine meant: nothing here unpacks them, and none asks for it."""

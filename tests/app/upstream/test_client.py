@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from app.errors.tree import EngineBroke, EngineDown, MannersError
 from app.upstream.batching import IOBatch
-from app.upstream.client import Upstream
+from app.upstream.client import DISTRUST_SECONDS, Upstream
 from app.upstream.connection import BodyReader, translate
 from tests.app.house import House, eventually
 from tests.scale import PATIENCE
@@ -197,6 +197,35 @@ async def test_what_comes_behind_a_reply_ends_the_connection(first: str, cut: in
         upstream.close()
         await serving
     assert asked == 2
+
+
+@pytest.mark.parametrize("when", ["in the same read", "idle"])
+async def test_an_engine_that_once_said_too_much_gets_a_connection_for_each_request(
+    engine: ScriptedEngine, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its next second reply may come when the next request is on its way. After a while it is trusted again."""
+    clock = [1000.0]
+    monkeypatch.setattr("app.upstream.client.time.monotonic", lambda: clock[0])
+    said = asyncio.Event()
+    whole = status(200, b"{}")
+    with closing(Upstream(PATIENCE, IOBatch())) as upstream:
+        engine.always(*whole)
+        for _ in range(3):
+            await ask(upstream, engine.url)
+        assert len({seen.connection for seen in engine.requests}) == 1
+        first = FIRST["of stated length"]
+        engine.play(*((Raw(first), Until(said), Raw(OTHER)) if when == "idle" else (Raw(first + OTHER),)))
+        assert await ask(upstream, engine.url) == b"1"
+        said.set()
+        await eventually(lambda: not upstream._idle)
+        before = engine.accepted
+        for _ in range(3):
+            await ask(upstream, engine.url)
+        assert engine.accepted - before == 3
+        clock[0] += DISTRUST_SECONDS
+        for _ in range(3):
+            await ask(upstream, engine.url)
+        assert engine.accepted - before == 4
 
 
 async def test_an_engine_that_speaks_before_it_is_asked_is_not_asked() -> None:
