@@ -10,7 +10,7 @@ from tests.app.promotion.stage import Caller, Stage, callers, settings, stage
 from tests.scale import scaled
 
 pytestmark = [pytest.mark.promotion, pytest.mark.engine, pytest.mark.timeout(1800)]
-PROMOTIONS = scaled(4, 50)
+PROMOTIONS = scaled(2, 50)
 
 
 async def followed(it: Stage, crowd: list[Caller], begun: tuple[int, Any]) -> tuple[int, int]:

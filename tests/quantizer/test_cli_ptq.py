@@ -51,6 +51,7 @@ def test_a_device_that_is_not_there_is_one_line(
     assert told.startswith(f"manners quantize {verb}: --device {device}: ") and told.count("\n") == 1
 
 
+@pytest.mark.nightly  # the next one runs the command on a tiny model, and test_every_recipe.py proves what each recipe writes
 def test_a_nano_model_goes_from_bf16_to_a_proven_folder(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
