@@ -222,6 +222,13 @@ class BareCall:
             return ""
         return self._as_text()
 
+    def interrupt(self, out: list[Segment]) -> bool:
+        """The engine does something else; returns whether the block goes on behind it, for a thought that is open in it."""
+        if self._dropped is None and self._whole is None and self._is_meant:
+            self._drop(out)
+        self._nesting = 0
+        return self._dropped is not None and self._dropped.goes_on
+
     @property
     def is_thinking(self) -> bool:
         """Whether a thought is open in what it drops."""

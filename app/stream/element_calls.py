@@ -84,6 +84,10 @@ class ElementCall:
                 return self._raw[head.end() :]
         return self._in_body(self._end, out)
 
+    def interrupt(self, out: list[Segment]) -> bool:
+        """The engine does something else; returns whether the block goes on behind it, for a thought that is open in it."""
+        return self._dropped.goes_on
+
     @property
     def is_thinking(self) -> bool:
         """Whether a thought is open in what it drops."""

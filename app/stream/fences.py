@@ -149,6 +149,10 @@ class CallFence:
         self.plain = 1
         return self._head
 
+    def interrupt(self, out: list[Segment]) -> bool:
+        """The engine does something else; returns whether the block goes on behind it, for a thought that is open in it."""
+        return self._dropped.goes_on
+
     @property
     def is_thinking(self) -> bool:
         """Whether a thought is open in what it drops."""

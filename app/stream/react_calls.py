@@ -69,6 +69,13 @@ class ReActCall:
             out.append(Dropped())
         return ""
 
+    def interrupt(self, out: list[Segment]) -> bool:
+        """The engine does something else; returns whether the block goes on behind it, for a thought that is open in it."""
+        if self._scan is not None and not self._is_dropped:
+            self._dropped.begin(self._scan.text(0, self._scan.size))
+            self._drop("", out)
+        return self._dropped.goes_on
+
     @property
     def is_thinking(self) -> bool:
         """Whether a thought is open in what it drops."""

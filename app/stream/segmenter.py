@@ -367,15 +367,15 @@ class Segmenter:
         return out
 
     def _interrupt_block(self, out: list[Segment]) -> None:
-        """The engine does something else: the block is over, unless it is a call of which the rest may follow."""
-        if self._block is not None and not (type(self._block) is CallBlock and self._block.interrupt(out)):
+        """The engine does something else: the block is over, unless it is a call of which the rest may follow, or the rest of a thought in it."""
+        if self._block is not None and not self._block.interrupt(out):
             self._close_block("interrupted", out)
 
     def _part_tag(self, out: list[Segment]) -> None:
-        """Half a tag stands before something that is no text: the other half may stand behind it."""
+        """Half a tag, or a bracket alone, stands before something that is no text: the rest of it may stand behind it."""
         held = self._held
         quoted = self._last in _QUOTES and self._last
-        if held and not quoted and self._tags.is_half(held, cut=True):
+        if held and not quoted and self._tags.may_become(held):
             self._parted, self._held = held, ""
         else:
             self._end_half_tag(cut=False, out=out)

@@ -346,7 +346,7 @@ none of them. Sources: the chat templates and vLLM's tool parsers for these mode
 
 ALL_CALL_FAMILIES = tuple(CALL_FAMILIES)
 
-LONGEST = 320
+LONGEST = 512
 """Characters of the longest tag, with every tolerated space: more is never held for one."""
 
 INVISIBLE = "\x00-\x08\x0e-\x1b\x7f\xad\u034f\u061c\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff"
@@ -363,7 +363,10 @@ _SLASH = r"[/\uff0f]"
 _BAR = "[|\uff5c]"
 """The bar of a special token: DeepSeek's is wide, and engines and other models write either."""
 _IN_TOKEN = {"*": r"[^<|\uff5c]{0,80}", " ": r"\s{0,2}"}
-_ATTRIBUTES = (r"\s{1,64}", r"[\w:.-]{1,16}", r"\s{0,2}", "=", r"[^<>\uff1e&]{0,128}")
+_ATTRIBUTES = (r"\s{1,64}", r"[\w:.-]", r"[\w\s:.-]{0,63}", "=", r"[^<>\uff1e&]{0,192}")
+_WORD = (r"\s{1,64}", r"\w", r"[\w:.-]{0,63}", _SPACE_INSIDE)
+_NEVER_SAID = ("think", "thinking")
+"""Names whose tag may have a word alone for its attribute; `<analysis here>` may be a placeholder, and `<think about it>` is prose."""
 _OTHERS = r"[^<>\uff1e&]{0,64}"
 """Attributes around the one that makes a thought of an element."""
 _WITH_ATTRIBUTE = re.compile(r'<(\w+) (\w+)="(\w+)">')
@@ -402,9 +405,11 @@ def _bracket(char: str) -> str:
 
 
 def _atoms(tag: str) -> Iterator[_Atoms]:
-    """The written forms of a tag. Special tokens (`<|…|>`) have one; the others tolerate spaces."""
+    """The written forms of a tag. Special tokens (`<|…|>`) have one, with spaces inside their bars; the others tolerate more."""
     if _TOKEN.match(tag):
-        yield tuple(_IN_TOKEN.get(c) or _bracket(c) for c in tag)
+        less, bar, *others, last_bar, more = (_IN_TOKEN.get(c) or _bracket(c) for c in tag)
+        blank = (_IN_TOKEN[" "],) if tag.count("|") == tag.count("<|") + 1 == 2 else ()
+        yield (less, bar, *blank, *others, *blank, last_bar, more)
         return
     if found := _WITH_ATTRIBUTE.match(tag):
         yield _with_attribute(*found.groups())
@@ -416,6 +421,8 @@ def _atoms(tag: str) -> Iterator[_Atoms]:
     yield (*head, _SPACE_INSIDE, _bracket(last))
     if first == "<" and last == ">" and not slash:
         yield (*head, *_ATTRIBUTES, _MORE)
+        if body in _NEVER_SAID:
+            yield (*head, *_WORD, _MORE)
 
 
 def _with_attribute(name: str, key: str, value: str) -> _Atoms:

@@ -73,6 +73,11 @@ CARD = (
     '<tool_call>{"name": "web_search", "arguments": {"query": "SECRET 4111 <think>1111 SECRET"}}</tool_call>'
 )
 
+UNFINISHED_CALLS = (
+    "now(x= ", "now({", "now {'x': 1", "[now(1), ", "Action: now\nAction Input: ", 'Action: now\nAction Input: {"x": 1', 'Action: now\nAction Input: {"x": "',
+    "<tool_call><function=now><parameter=x>", '<tool_call>{"name": "now", "arguments": {"x": "', '[TOOL_CALLS]now{"x": "', '{"name": "now", "arguments": {"x": "',
+)  # fmt: skip
+
 THOUGHTS = [
     case("nested", "<think>SECRET<think>SECRET</think>SECRET</think>Hi.", content="Hi."),
     case("nested in three families", "<think>SECRET[THINK]SECRET<seed:think>SECRET</seed:think>SECRET[/THINK]SECRET</think>Hi.", content="Hi."),
@@ -439,14 +444,31 @@ CALLS = [
     case("the rest of a call behind reasoning", '<tool_call>{"name": "now", "arguments": {', field("hm"), '"x": "SECRET"}}</tool_call>Hi.', content="Hi.", dropped=1),
     case("speech behind a call that a native one interrupts", '<tool_call>{"name": "now", "arguments": {', NATIVE, "Hi there.", content="Hi there.", calls=("now",), dropped=1),
     case("a tag with a native call in it", "<thi", NATIVE, "nk>SECRET</think>Hi.", content="Hi.", calls=("now",)),
+    case("a tag with a native call behind its bracket", "<", NATIVE, "think>SECRET</think>Hi.", content="Hi.", calls=("now",)),
+    *(
+        case(f"a native call in {said} of a call", begun + said, NATIVE, "<think>"[len(said):] + "SECRET</think>Hi.", content="Hi.", calls=("now",), dropped=1)
+        for begun, said in product(UNFINISHED_CALLS, ("<thi", "<think>"))
+    ),
+    *(
+        case(f"a native call in a thought of a call that is broken: {begun}", begun + "<think>SECRET", NATIVE, "SECRET</think>Hi.", calls=("now",), dropped=1)
+        for begun in ("<tool_call><function=now>", "<now><x>", "```tool_code\n")
+    ),
+    case("a thought in the rest of a call", '<tool_call>{"name": "now", "arguments": {', NATIVE, '"x": 1}} <think>SECRET</tool_call>SECRET</think></tool_call>Hi.', content="Hi.", calls=("now",), dropped=1),
+    case("a thought behind a call that was interrupted", '<tool_call>{"name": "now", "arguments": {', NATIVE, "Hi. <think>SECRET</think>Bye.", content="Hi. Bye.", calls=("now",), dropped=1),
+    case("a call's end behind half a tag in its rest", '<tool_call>{"name": "now", "arguments": {', NATIVE, '"SECRET<th', NATIVE, '"}}</tool_', NATIVE, "call>Hi.", content="Hi.", calls=("now",) * 3, dropped=1),
+    case("an orphan closer in the rest of a call", '<tool_call>{"name": "now", "arguments": {', NATIVE, "SECRET</think>Hi.", content="Hi.", calls=("now",), dropped=1),
     case("a call's tag with a native call in it", "Hi. <tool_", NATIVE, 'call>{"name": "", "x": "SECRET"}</tool_call>', content="Hi. ", calls=("now",), dropped=1),
     case("half a tag before a native call, and words", "Hi <tool_", NATIVE, "Done.", content="Hi Done.", calls=("now",)),
     case("half a tag before a native call, and nothing", "Hi <tool_", NATIVE, content="Hi ", calls=("now",)),
-    case("a bracket before a native call", "a <", NATIVE, " b", content="a <b", calls=("now",)),
+    case("a bracket before a native call", "a <", NATIVE, " b", content="a < b", calls=("now",)),
     case("a word before a native call that may begin a tag", "a <t", NATIVE, " c", content="a <t c", calls=("now",)),
     case("code behind a special token", '<|python_tag|># look it up\nnow.call(q="SECRET")<|eom_id|>Hi.', content="Hi.", dropped=1),
     case("a magic of a notebook behind a special token", "Hi. <|python_tag|>%pip SECRET", content="Hi. ", dropped=1),
     case("a special token in brackets", "The token (<|python_tag|>) is one, <|python_tag|>, too.", content="The token (<|python_tag|>) is one, <|python_tag|>, too."),
+    *(
+        case(f"a thought in {tag}", f"{tag}SECRET</think>Hi.", content="Hi.")
+        for tag in ("<think budget>", '<think hidden effort="high">', f"<think note='{'x' * 150}'>", f"<think {chr(97) * 40}=1>", "<thinking loudly >")
+    ),
     *(
         case(f"a call behind {ascii(odd)}", f'<tool_call>{odd}{{"name": "now", "arguments": {{}}}}</tool_call>Hi.', content="Hi.", calls=("now",))
         for odd in ("\ufeff", "\u200b", " \u2060\n")
@@ -1003,9 +1025,9 @@ def test_text_that_is_held_when_the_stream_breaks_is_not_heard() -> None:
     assert (heard.content, heard.error) == ("", "upstream_truncated")
 
 
-def test_a_native_call_does_not_overtake_what_may_have_been_a_tag() -> None:
+def test_a_bracket_before_a_native_call_waits_for_what_stands_behind_it() -> None:
     events = run(stream("Is 3 <", NATIVE, finish="tool_calls"), policy())
-    assert [type(e) for e in events] == [Text, Text, CallStart, CallArguments, Finish, Done]
+    assert [type(e) for e in events] == [Text, CallStart, CallArguments, Text, Finish, Done]
     assert "".join(e.text for e in events if isinstance(e, Text)) == "Is 3 <"
 
 
