@@ -222,12 +222,15 @@ class BareCall:
             return ""
         return self._as_text()
 
-    def interrupt(self, out: list[Segment]) -> bool:
-        """The engine does something else; returns whether the block goes on behind it, for a thought that is open in it."""
-        if self._dropped is None and self._whole is None and self._is_meant:
-            self._drop(out)
-        self._nesting = 0
-        return self._dropped is not None and self._dropped.goes_on
+    @property
+    def raw(self) -> str:
+        """What was taken, and may be a call."""
+        return "" if self._dropped is not None else "".join(self._raw)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a whole call was read."""
+        return self._whole is not None and self._dropped is None
 
     @property
     def is_thinking(self) -> bool:

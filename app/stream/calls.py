@@ -16,10 +16,10 @@ from contextlib import suppress
 from typing import Literal
 
 from app.stream.bare_calls import Call, calls_in, hand_on
-from app.stream.dropped_text import DroppedText
 from app.stream.events import Dropped, Segment
 from app.stream.fences import Fences
 from app.stream.hermes import MAX_CALL_CHARS, HermesCall, NotACall
+from app.stream.interrupted_call import INTERRUPTED
 from app.stream.jsonscan import JSONScanner, NotJSON
 from app.stream.open_thoughts import OpenThoughts
 from app.stream.schema import CallRules, Tools
@@ -193,8 +193,6 @@ class CallBlock:
         self._quoted = False  # of a dropped block: inside a string
         self._line_start = False  # of a dropped block: only spaces since the line began
         self._open = OpenThoughts()  # in a dropped block
-        self._rest = DroppedText(thoughts)  # behind an interruption
-        self._rest_held = ""  # of it, in no thought: what may become a tag of a call
         self._fences = Fences()  # in a dropped block that stands in none
         self._inner_calls = 0  # those that are open in a fence in it
 
@@ -212,11 +210,8 @@ class CallBlock:
             self._close_call(reason, out)
         elif state == self._in_value and reason not in CUT:
             out.append(Dropped())
-        elif state == self._in_trailer:
+        elif state == self._in_trailer or (state == self._after_call and reason == INTERRUPTED):
             return self._held
-        elif state == self._in_rest:
-            rest = self._take_words() + self._rest_held + self._held + self._rest.held
-            return "" if self._rest.is_thinking or self._is_rest(rest) else rest
         elif state == self._in_words:
             return self._prose("")
         elif state in (self._before_body, self._in_header, self._after_header) and reason not in CUT:
@@ -225,27 +220,23 @@ class CallBlock:
             out.append(Dropped())
         return ""
 
-    def interrupt(self, out: list[Segment]) -> bool:
-        """The engine does something else in the middle of a call; returns whether the block goes on behind it.
+    @property
+    def raw(self) -> str:
+        """What was taken behind the tag, and may be a call."""
+        if self._state == self._in_dropped:
+            return ""
+        value = self._value.text(0, self._value.size) if self._state == self._in_value else ""
+        return self._tag + "".join(self._raw) + value + "".join(self._words) + self._held
 
-        An engine whose parser took a part of the call leaves the rest in the text.
-        """
-        if self._wrapped and self._state in (self._in_call, self._in_value, self._in_dropped):
-            if self._state == self._in_value:
-                self._raw.append(self._value.text(0, self._value.size))
-            if self._state != self._in_dropped:
-                out.append(Dropped())
-                self._rest.begin("".join(self._raw))
-            elif self._open:
-                return True
-            self._raw.clear()
-            self._state = self._in_rest
-        return self._state == self._in_rest
+    @property
+    def is_over(self) -> bool:
+        """Whether a whole call was read."""
+        return self._state in (self._after_call, self._in_trailer)
 
     @property
     def is_thinking(self) -> bool:
         """Whether a thought is open in what it drops."""
-        return bool(self._open) or self._rest.is_thinking
+        return bool(self._open)
 
     @property
     def is_wrapper(self) -> bool:
@@ -312,16 +303,16 @@ class CallBlock:
             return self._prose(text)
         if tag is not None:
             return self._drop(self._take_words() + text, out)
-        self._keep_words(text[:at])
-        self._held = text[at:]
+        self._hold_words(text, at)
         return ""
 
-    def _keep_words(self, text: str) -> None:
-        """Keep text in which there is certainly no tag: it is scanned no more."""
-        if text:
-            self._words.append(text)
-            self._words_size += len(text)
-            self._last_word = text[-1]
+    def _hold_words(self, text: str, at: int) -> None:
+        """Keep text in which up to `at` there is certainly no tag: that is scanned no more."""
+        if at:
+            self._words.append(text[:at])
+            self._words_size += at
+            self._last_word = text[at - 1]
+        self._held = text[at:]
 
     def _take_words(self) -> str:
         words = "".join(self._words)
@@ -498,36 +489,6 @@ class CallBlock:
             return text
         self._held = text
         return ""
-
-    def _in_rest(self, text: str, out: list[Segment]) -> str:
-        """Behind an interruption: the rest of the call if its closing tag follows soon, else text. Thoughts in it are neither."""
-        for own, behind in self._rest.read(text):
-            if not own:
-                closer = self._thoughts.match(behind)
-                if (
-                    closer is not None and closer.lastgroup == "close"
-                ):  # an orphan: what stands before it is thought
-                    self._words.clear()
-                continue
-            said, self._rest_held = self._rest_held + own, ""
-            match, at = CALL_SCANNER.scan(said, self._last_word)
-            self.done = match is not None or self._words_size + at > LONGEST_TRAILER
-            if match is not None and match.lastgroup in CALL_ENDERS:
-                return said[match.end() :] + behind
-            if self.done:
-                return self._take_words() + said + behind
-            self._keep_words(said[:at])
-            self._rest_held = said[at:]
-        return ""
-
-    def _is_rest(self, text: str) -> bool:
-        """Whether this completes the call that was interrupted."""
-        call = self._call
-        if call is None:
-            return False
-        with suppress(NotACall):
-            call.feed(text)
-        return call.done
 
     def _prose(self, rest: str) -> str:
         """No call: the tag is text, and what follows it is looked at again."""

@@ -12,8 +12,6 @@ from app.stream.tags import Scanner, family_of
 
 _BLOCK = 128
 """Characters that are read at once: behind each tag the rest of them is copied."""
-_MEANT = 2
-"""Characters that make half a tag out of a bracket."""
 _STRING = re.compile(r"\"(?:[^\"\\\n]|\\[^\n])*+\"|(?<![^\W_])'(?:[^'\\\n]|\\[^\n])*+'")
 
 
@@ -38,15 +36,10 @@ class DroppedText:
         """Whether a thought is open."""
         return bool(self._open)
 
-    @property
-    def held(self) -> str:
-        """The end of what was read, which may become a tag."""
-        return self._held
-
-    @property
-    def goes_on(self) -> bool:
-        """Whether what follows an interruption is dropped, too: a thought is open, or half a tag has come."""
-        return self.is_thinking or len(self._held) >= _MEANT
+    def take_held(self) -> str:
+        """The end of what was read, which may become a tag: it is not to be read here."""
+        held, self._held = self._held, ""
+        return held
 
     def read(self, text: str) -> Iterator[tuple[str, str]]:
         """The parts of a text that stand in no thought, each with all that stands behind it.

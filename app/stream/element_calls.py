@@ -84,9 +84,15 @@ class ElementCall:
                 return self._raw[head.end() :]
         return self._in_body(self._end, out)
 
-    def interrupt(self, out: list[Segment]) -> bool:
-        """The engine does something else; returns whether the block goes on behind it, for a thought that is open in it."""
-        return self._dropped.goes_on
+    @property
+    def raw(self) -> str:
+        """What was taken, and may be a call."""
+        return "" if self._is_dropped else self._raw
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a whole call was read."""
+        return False
 
     @property
     def is_thinking(self) -> bool:

@@ -149,9 +149,15 @@ class CallFence:
         self.plain = 1
         return self._head
 
-    def interrupt(self, out: list[Segment]) -> bool:
-        """The engine does something else; returns whether the block goes on behind it, for a thought that is open in it."""
-        return self._dropped.goes_on
+    @property
+    def raw(self) -> str:
+        """What was taken, and may be a call."""
+        return self._head if self._fences is None else ""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a whole call was read."""
+        return False
 
     @property
     def is_thinking(self) -> bool:

@@ -69,12 +69,21 @@ class ReActCall:
             out.append(Dropped())
         return ""
 
-    def interrupt(self, out: list[Segment]) -> bool:
-        """The engine does something else; returns whether the block goes on behind it, for a thought that is open in it."""
-        if self._scan is not None and not self._is_dropped:
-            self._dropped.begin(self._scan.text(0, self._scan.size))
-            self._drop("", out)
-        return self._dropped.goes_on
+    @property
+    def raw(self) -> str:
+        """What was taken, and may be a call."""
+        return (
+            ""
+            if self._is_dropped
+            else self._head
+            if self._scan is None
+            else self._scan.text(0, self._scan.size)
+        )
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a whole call was read."""
+        return False
 
     @property
     def is_thinking(self) -> bool:

@@ -37,6 +37,7 @@ from app.stream.events import (
     ThoughtStart,
 )
 from app.stream.fences import CALL_FENCE, CallFence, Fences
+from app.stream.interrupted_call import INTERRUPTED, Block, InterruptedCall
 from app.stream.jsonscan import NotJSON
 from app.stream.loose_calls import Brackets
 from app.stream.lost_headers import CALL, HARMONY, OF_TEXT, is_meant
@@ -98,7 +99,7 @@ class Segmenter:
     _suspect: list[str] | None = None  # the thought since something like a call in it
     _thought_call: ThoughtCall | None = None  # the call in the thought that is not over
     _doubt: _Doubt | None = None
-    _block: CallBlock | BareCall | CallFence | ReActCall | ElementCall | None = None
+    _block: Block | InterruptedCall | None = None
     _index = RESCUED_INDEX - 1
     _said = False
     _final_seen = False
@@ -239,14 +240,14 @@ class Segmenter:
         """Gives back everything held; `reason` is the finish reason, "" for a broken stream."""
         out: list[Segment] = []
         self._end_doubt(out)
-        self._end_seam(out, reason in CUT)
-        if self._parted:
-            self._held, self._parted = self._parted, ""
+        self._end_seam(out, goes_on=False, cut=reason in CUT)
         if self._block is not None:
             self._close_block(reason, out)
         if self.is_thinking:
             self._ponder(self._take_held(), out)
             self._end_unclosed_thought(reason, out)
+        if self._parted:
+            self._held, self._parted = self._parted, ""
         self._end_half_tag(cut=reason in CUT, out=out)
         self._settle(out)
         return out
@@ -254,7 +255,7 @@ class Segmenter:
     # ------------------------------------------------------------------ which field, and its seam
 
     def _take(self, field: bool, text: str, out: list[Segment]) -> None:
-        if self._parted:
+        if self._parted and not field:
             text = self._joined(text, out)
         for at in range(0, len(text), _BLOCK):
             block = text[at : at + _BLOCK]
@@ -288,6 +289,7 @@ class Segmenter:
                 self._open.open(ANY)
                 out.append(ThoughtStart())
                 return text
+            self._interrupt_block(out)
             held = self._take_held()
             self._turn(field, out)
             if held:
@@ -308,14 +310,16 @@ class Segmenter:
         self._end_seam(out)
         return text
 
-    def _end_seam(self, out: list[Segment], cut: bool = False) -> None:
-        """What stood at the seam is no tag, or half of one: then only its thoughts are left."""
+    def _end_seam(self, out: list[Segment], goes_on: bool = True, cut: bool = False) -> None:
+        """What stood at the seam is no tag, or half of one: then only its thoughts are left. The rest may follow in its own field."""
         if not self._seam:
             return
         is_half = self._tags.is_half("".join(part for _, part in self._seam), cut)
         for field, part in self._seam:
             if field:
                 out.append(Thought(self._choice, part, "field"))
+            elif goes_on and self._field and self._may_be_parted(part):
+                self._parted = part
             elif is_half or self._tags.is_half(part, cut=False):
                 out.append(Dropped(""))
             else:
@@ -325,7 +329,10 @@ class Segmenter:
     def _turn(self, field: bool, out: list[Segment]) -> None:
         """The engine goes on in the other field, which ends whatever was open in this one."""
         self._interrupt_block(out)
+        self._block = self._block or self._rest_of_suspect()
         self._end_suspect(out)
+        if self._open and not self._field:
+            self._parted = ""
         self._open.clear()
         self._field, self._fences_of_thought = field, Fences()
         speech = Segmenter._in_speech if self._block is None else Segmenter._in_block
@@ -359,6 +366,8 @@ class Segmenter:
         self._end_seam(out)
         self._interrupt_block(out)
         if self.is_thinking:
+            if not self._field and self._tags.may_become(self._held):
+                self._parted = self._take_held()
             self._ponder(self._take_held(), out)
             self._end_suspect(out)
         else:
@@ -367,25 +376,37 @@ class Segmenter:
         return out
 
     def _interrupt_block(self, out: list[Segment]) -> None:
-        """The engine does something else: the block is over, unless it is a call of which the rest may follow, or the rest of a thought in it."""
-        if self._block is not None and not self._block.interrupt(out):
-            self._close_block("interrupted", out)
+        """The engine does something else: a whole call is over, and of any other the rest may follow."""
+        block = self._block
+        if block is None or isinstance(block, InterruptedCall) or block.is_thinking:
+            return
+        if block.is_over:
+            self._close_block(INTERRUPTED, out)
+        else:
+            self._block = InterruptedCall(block, self._tag_set.think)
 
     def _part_tag(self, out: list[Segment]) -> None:
         """Half a tag, or a bracket alone, stands before something that is no text: the rest of it may stand behind it."""
         held = self._held
-        quoted = self._last in _QUOTES and self._last
-        if held and not quoted and self._tags.may_become(held):
+        if self._may_be_parted(held):
             self._parted, self._held = held, ""
         else:
             self._end_half_tag(cut=False, out=out)
+
+    def _may_be_parted(self, held: str) -> bool:
+        """Whether this may be half of a tag, or of a header that lost its token."""
+        finds_headers = self._rules is not None and not self._rules.json
+        return self._tags.may_become(held) or (finds_headers and OF_TEXT.match(held) is not None)
 
     def _joined(self, text: str, out: list[Segment]) -> str:
         """Text behind something that stood in the middle of a tag, or behind half of one that never was."""
         parted, self._parted = self._parted, ""
         joined = parted + text
+        if self._open and not self._field:
+            return joined
+        is_quoted = self._last in _QUOTES and self._last
         is_tag = self._tags.match(joined) or self._tags.may_become(joined)
-        if is_tag or not self._tags.is_half(parted, cut=False):
+        if is_tag or is_quoted or not self._tags.is_half(parted, cut=False):
             return joined
         out.append(Dropped(""))
         return text
@@ -828,10 +849,19 @@ class Segmenter:
             out.append(Thought(self._choice, "".join(self._suspect), self._kind))
             self._suspect = None
 
+    def _rest_of_suspect(self) -> InterruptedCall | None:
+        """The call in a thought between tags, of which the rest may follow what interrupts both."""
+        if self._suspect is None or self._rules is None or self._field:
+            return None
+        inner = Segmenter(self._choice, self._tag_set, replace(self._rules, bare=False, json=False))
+        inner.feed(Text(self._choice, "".join(self._suspect)))
+        inner._interrupt_block([])
+        return inner._block if isinstance(inner._block, InterruptedCall) else None
+
     def _end_thought(self, out: list[Segment]) -> None:
         self._end_suspect(out)
         self._open.clear()
-        self._state, self._strip = Segmenter._in_speech, True
+        self._state, self._strip, self._parted = Segmenter._in_speech, True, ""
         out.append(ThoughtEnd())
 
     def _end_unclosed_thought(self, reason: str, out: list[Segment]) -> None:
@@ -893,9 +923,9 @@ class Segmenter:
             self._read(rest, out)
             self._end_doubt(out)
 
-    def _leave_block(
-        self, block: CallBlock | BareCall | CallFence | ReActCall | ElementCall, out: list[Segment]
-    ) -> None:
+    def _leave_block(self, block: Block | InterruptedCall, out: list[Segment]) -> None:
+        if isinstance(block, InterruptedCall):
+            block = block.block
         self._block, self._state = None, Segmenter._in_speech
         self._index = block.index
         if block.plain:

@@ -365,7 +365,7 @@ _BAR = "[|\uff5c]"
 _IN_TOKEN = {"*": r"[^<|\uff5c]{0,80}", " ": r"\s{0,2}"}
 _ATTRIBUTES = (r"\s{1,64}", r"[\w:.-]", r"[\w\s:.-]{0,63}", "=", r"[^<>\uff1e&]{0,192}")
 _WORD = (r"\s{1,64}", r"\w", r"[\w:.-]{0,63}", _SPACE_INSIDE)
-_NEVER_SAID = ("think", "thinking")
+_NEVER_SAID = ("think", "thinking", "reasoning")
 """Names whose tag may have a word alone for its attribute; `<analysis here>` may be a placeholder, and `<think about it>` is prose."""
 _OTHERS = r"[^<>\uff1e&]{0,64}"
 """Attributes around the one that makes a thought of an element."""

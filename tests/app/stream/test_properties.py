@@ -6,7 +6,9 @@ that cuts fall everywhere.
 """
 
 import json
+import re
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 from hypothesis import assume, example, given
@@ -56,6 +58,9 @@ def write(said: list[Any]) -> list[tuple[str, str]]:
         else:
             out.append(("content", rest[0] if kind == "text" else write_call(kind, *rest)))
     return out
+
+
+MAY_END_IN_A_TAG = re.compile(r"(?:<|\[|&|\uff1c|\u25c1)[^>\]]*\Z")
 
 
 def expected(said: list[Any]) -> list[Any]:
@@ -120,6 +125,8 @@ def test_what_was_said_is_what_is_heard_on_any_split(
     assume(
         not (got and got[-1][0] == "text" and got[-1][1].endswith("</a"))
     )  # half of </analysis>, taken out at the end
+    ends = [one[1] for one, other in pairwise(got) if one[0] == "text" and other[0] != "text"]
+    assume(not any(MAY_END_IN_A_TAG.search(end) for end in ends))  # that waits for the text behind the other
     words = "".join(rest[0] for kind, *rest in got if kind == "text")
     assume(words.strip() or not words)  # a blank alone may come behind the thought that followed it
     data = wire(write(said), deltas)
@@ -190,6 +197,7 @@ def test_where_calls_are_left_as_text_no_letter_is_lost(parts: list[str], sizes:
     Space before a thought is held until it is known whether text follows, so it may come behind the thought.
     """
     said = "".join(parts)
+    assume(not said.endswith("</a"))  # half of </analysis>, taken out at the end
     events = run(wire([("content", said)], sizes), policy(tools=False, unasked="text"))
     kept = "".join(e.text for e in events if isinstance(e, Text | Thought))
     for tag in ("<think>", "</think>"):
