@@ -225,7 +225,17 @@ class BareCall:
     @property
     def raw(self) -> str:
         """What was taken, and may be a call."""
-        return "" if self._dropped is not None else "".join(self._raw)
+        return "".join(self._raw)
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether it is known to be no call, and is dropped to its end."""
+        return self._dropped is not None
+
+    @property
+    def half_tag(self) -> str:
+        """The end of what it drops, which may become a think tag."""
+        return "" if self._dropped is None else self._dropped.held
 
     @property
     def is_over(self) -> bool:

@@ -223,10 +223,18 @@ class CallBlock:
     @property
     def raw(self) -> str:
         """What was taken behind the tag, and may be a call."""
-        if self._state == self._in_dropped:
-            return ""
         value = self._value.text(0, self._value.size) if self._state == self._in_value else ""
         return self._tag + "".join(self._raw) + value + "".join(self._words) + self._held
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether it is known to be no call, and is dropped to its end."""
+        return self._state == self._in_dropped
+
+    @property
+    def half_tag(self) -> str:
+        """The end of what it drops, which may become a think tag."""
+        return self._held if self._state == self._in_dropped else ""
 
     @property
     def is_over(self) -> bool:
@@ -480,7 +488,11 @@ class CallBlock:
 
     def _in_trailer(self, text: str, out: list[Segment]) -> str:
         """Text behind a whole call: part of the block if its closing tag follows soon."""
-        match, _ = CALL_SCANNER.scan(text)
+        match, at = CALL_SCANNER.scan(text)
+        thought, begin = self._thoughts.scan(text)
+        if thought is not None and begin < at:
+            self.done = True
+            return text
         if match is not None:
             self.done = True
             return text[match.end() :] if match.lastgroup in CALL_ENDERS else text

@@ -36,6 +36,11 @@ class DroppedText:
         """Whether a thought is open."""
         return bool(self._open)
 
+    @property
+    def held(self) -> str:
+        """The end of what was read, which may become a tag."""
+        return self._held
+
     def take_held(self) -> str:
         """The end of what was read, which may become a tag: it is not to be read here."""
         held, self._held = self._held, ""

@@ -87,7 +87,17 @@ class ElementCall:
     @property
     def raw(self) -> str:
         """What was taken, and may be a call."""
-        return "" if self._is_dropped else self._raw
+        return self._raw
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether it is known to be no call, and is dropped to its end."""
+        return self._is_dropped
+
+    @property
+    def half_tag(self) -> str:
+        """The end of what it drops, which may become a think tag."""
+        return self._dropped.held
 
     @property
     def is_over(self) -> bool:

@@ -152,7 +152,17 @@ class CallFence:
     @property
     def raw(self) -> str:
         """What was taken, and may be a call."""
-        return self._head if self._fences is None else ""
+        return self._head
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether it is known to be no call, and is dropped to its end."""
+        return self._fences is not None
+
+    @property
+    def half_tag(self) -> str:
+        """The end of what it drops, which may become a think tag."""
+        return self._dropped.held
 
     @property
     def is_over(self) -> bool:

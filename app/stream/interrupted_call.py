@@ -5,14 +5,21 @@ the text. So the call is read on as if nothing had come between, but it is never
 interruption is no rest of it, that text is speech: the call's end must come soon.
 """
 
+import re
 from typing import Protocol
 
 from app.stream.dropped_text import DroppedText
-from app.stream.events import CallStart, Dropped, Segment
-from app.stream.tags import Scanner
+from app.stream.events import Dropped, Segment
+from app.stream.tags import CALL_OPENERS, Scanner
 
 LONGEST_REST = 256
 """Characters behind the interruption in which the call must end; where it does not, they are text."""
+_MARK = re.compile(r"(?<=[:,}\]])")
+_BEHIND_STRING = re.compile(r"\"\s{0,8}[:,}\]]\Z")
+"""The end of a string in JSON. Where it stands in what follows, and the call goes on, that was the call's rest."""
+_LONGEST_TAIL = 16
+_NO_PROSE = tuple("{}[]:,")
+"""What begins no words."""
 INTERRUPTED = "interrupted"
 """The reason why a block is closed where the engine does something else."""
 
@@ -34,7 +41,15 @@ class Block(Protocol):
     def is_json(self) -> bool: ...
     @property
     def raw(self) -> str:
-        """What was taken, and may be a call: "" once it is known to be none."""
+        """What was taken, as long as it may be a call."""
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether it is known to be no call, and is dropped to its end."""
+
+    @property
+    def half_tag(self) -> str:
+        """The end of what it drops, which may become a think tag."""
 
     @property
     def is_over(self) -> bool:
@@ -52,21 +67,24 @@ class Block(Protocol):
 
 
 class InterruptedCall:
-    """`feed` and `close` as a block's. block: what was interrupted. thoughts: finds think tags; those in the rest are followed."""
+    """`feed` and `close` as a block's. block: what was interrupted. thoughts: finds think tags; tags: those of calls, too."""
 
-    def __init__(self, block: Block, thoughts: Scanner) -> None:
+    def __init__(self, block: Block, thoughts: Scanner, tags: Scanner) -> None:
         self.block = block
         self._thoughts = thoughts
-        self._is_broken = not block.raw
+        self._tags = tags
+        self._was_broken = block.is_broken
         self._found: list[Segment] = []  # what the block makes of itself
-        self._rest = DroppedText(thoughts)
-        self._rest.begin(block.raw)
-        self._half = (
-            self._rest.take_held()
-        )  # a tag that the interruption parts; the block has taken this half of it
-        self._joined = self._half  # with what came of it since
+        self._rest = DroppedText(thoughts)  # of it, with the thoughts in it
+        self._rest.begin(block.half_tag if block.is_broken else block.raw)
+        self._before = len(self._rest.held)  # characters that it holds, and that came before the interruption
         self._words: list[str] = []  # behind the interruption, in no thought
         self._size = 0
+        raw = block.raw
+        self._tail = ""  # the last of what followed
+        half = raw[max(raw.rfind("<"), 0) :]
+        self._half = half if tags.may_become(half) else ""  # a tag that the interruption parts
+        self._fits = False  # what followed was a part of the call
 
     @property
     def done(self) -> bool:
@@ -80,44 +98,59 @@ class InterruptedCall:
 
     def feed(self, text: str, out: list[Segment]) -> str:
         """Take text; what is given back when it is done stands behind it, or is text."""
-        if self._joined:
-            text, self._joined = self._joined + text, ""
-            if self._thoughts.match(text) is None:
-                if self._thoughts.may_become(text):
-                    self._joined = text
-                    return ""
-                text = text[len(self._half) :]
-        for own, behind in self._rest.read(text):
-            if not own:
-                tag = self._thoughts.match(behind)
-                if (
-                    tag is not None and tag.lastgroup == "close"
-                ):  # nothing opened it: what stands before it is thought
-                    self._words.clear()
-                continue
-            rest = own
+        at = 0
+        for part in _MARK.split(text):
+            rest, at = part, at + len(part)
             while rest and not self.block.done:
                 rest = self.block.feed(rest, self._found)
             if self.block.done:
-                return self._end(rest + behind, out)
-            self._words.append(own)
-            self._size += len(own)
-            if self._size > LONGEST_REST:
-                self.block.done = True
-                self._drop(out)
-                return "".join(self._words) + behind
-        return ""
+                return self._end(rest + text[at:], out)
+            self._keep(part)
+        if self._size <= LONGEST_REST or self._fits:
+            return ""
+        self.block.done = True
+        self._drop(out)
+        return self._take_words()
+
+    def _keep(self, part: str) -> None:
+        """This may be text, but for the thoughts in it."""
+        for own, behind in self._rest.read(part):
+            if own:
+                self._words.append(own[self._before :])
+                self._size += len(own)
+            elif (tag := self._thoughts.match(behind)) is not None and tag.lastgroup == "close":
+                self._words.clear()  # an orphan: before it stands thought
+            self._before = 0
+        if not self.block.is_broken and not self._fits and self._goes_on(part):
+            self._fits = True
+            self._words.clear()
+
+    def _goes_on(self, part: str) -> bool:
+        """Whether this, with what came before it, is something that only a call has."""
+        if self._half:
+            self._half += part
+            tag = self._tags.match(self._half)
+            if tag is not None:
+                return tag.lastgroup in CALL_OPENERS
+            self._half = self._half if self._tags.may_become(self._half) else ""
+        is_first = not self._tail.strip()
+        self._tail = (self._tail + part)[-_LONGEST_TAIL:]
+        begins = is_first and self._tail.lstrip().startswith(_NO_PROSE)
+        return begins or _BEHIND_STRING.search(self._tail) is not None
 
     def close(self, reason: str, out: list[Segment]) -> str:
         """The reply ended here. Text to look at again."""
-        is_cut = reason in ("length", "") and bool(self.block.raw)
-        is_call = is_cut or self._rest.is_thinking or any(type(found) is CallStart for found in self._found)
+        is_cut = reason in ("length", "") and not self.block.is_broken
+        is_call = is_cut or self.block.is_over or self._fits
         rest = self.block.close(reason, self._found)
         self.block.done = True
         if self.block.literal or self.block.plain:
             return rest
         self._drop(out)
-        return rest or ("" if is_call else "".join(self._words) + self._rest.take_held())
+        return rest or ("" if is_call else self._take_words())
+
+    def _take_words(self) -> str:
+        return "".join(self._words) + self._rest.take_held()[self._before :]
 
     def _end(self, rest: str, out: list[Segment]) -> str:
         if not (self.block.literal or self.block.plain):
@@ -125,5 +158,5 @@ class InterruptedCall:
         return rest
 
     def _drop(self, out: list[Segment]) -> None:
-        if not self._is_broken:
+        if not self._was_broken:
             out.append(Dropped())

@@ -72,13 +72,17 @@ class ReActCall:
     @property
     def raw(self) -> str:
         """What was taken, and may be a call."""
-        return (
-            ""
-            if self._is_dropped
-            else self._head
-            if self._scan is None
-            else self._scan.text(0, self._scan.size)
-        )
+        return self._head if self._scan is None else self._scan.text(0, self._scan.size)
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether it is known to be no call, and is dropped to its end."""
+        return self._is_dropped
+
+    @property
+    def half_tag(self) -> str:
+        """The end of what it drops, which may become a think tag."""
+        return self._dropped.held
 
     @property
     def is_over(self) -> bool:

@@ -99,6 +99,7 @@ class Segmenter:
     _suspect: list[str] | None = None  # the thought since something like a call in it
     _thought_call: ThoughtCall | None = None  # the call in the thought that is not over
     _doubt: _Doubt | None = None
+    _has_words = False  # the thought between tags is more than white space
     _block: Block | InterruptedCall | None = None
     _index = RESCUED_INDEX - 1
     _said = False
@@ -124,6 +125,7 @@ class Segmenter:
         self._seam: list[tuple[bool, str]] = []  # (from the reasoning field, text) of a tag split over fields
         self._last = ""  # the character before _held, to know a quoted tag
         self._open = OpenThoughts()  # between think tags
+        self._suspended = OpenThoughts()  # those in the text, while the engine's field has its turn
         self._fences = Fences()
         self._fences_of_thought = Fences()
         self._elements: dict[str, int] = {}  # of an answer in XML, by name: those that are open
@@ -241,7 +243,12 @@ class Segmenter:
         out: list[Segment] = []
         self._end_doubt(out)
         self._end_seam(out, goes_on=False, cut=reason in CUT)
-        if self._block is not None:
+        block, self._block = self._block, None
+        if self.is_thinking:
+            self._ponder(self._take_held(), out)
+            self._end_unclosed_thought(reason, out)
+        if block is not None:
+            self._block = block
             self._close_block(reason, out)
         if self.is_thinking:
             self._ponder(self._take_held(), out)
@@ -255,12 +262,12 @@ class Segmenter:
     # ------------------------------------------------------------------ which field, and its seam
 
     def _take(self, field: bool, text: str, out: list[Segment]) -> None:
-        if self._parted and not field:
-            text = self._joined(text, out)
         for at in range(0, len(text), _BLOCK):
             block = text[at : at + _BLOCK]
             if field != self._field or self._seam:
                 block = self._cross(field, block, out)
+            if self._parted and block and not field:
+                block = self._joined(block, out)
             self._read(self._take_held() + block, out)
         if len(text) > _BLOCK:
             _join_texts(out)
@@ -296,12 +303,18 @@ class Segmenter:
                 self._seam.append((not field, held))
         if not self._seam:
             return text
+        thought = "".join(part for of_field, part in self._seam if of_field)
+        own = "".join(part for of_field, part in self._seam if not of_field) + text
+        if thought and not field and self._tags.match(own) is not None:
+            out.append(Thought(self._choice, thought, "field"))
+            self._seam.clear()
+            return own
         joined = "".join(part for _, part in self._seam) + text
         match = self._tags.match(joined)
         if match is None and self._tags.may_become(joined):
             self._seam.append((field, text))
             return ""
-        if match is not None:
+        if match is not None and match.lastgroup not in _ELEMENTS:
             self._seam.clear()
             self._seam_tag(match, out)
             return joined[match.end() :]
@@ -327,21 +340,29 @@ class Segmenter:
         self._seam.clear()
 
     def _turn(self, field: bool, out: list[Segment]) -> None:
-        """The engine goes on in the other field, which ends whatever was open in this one."""
+        """The engine goes on in the other field, which ends whatever was open in this one.
+
+        A thought between tags that has words goes on behind the reasoning: its tag was no leftover of a template.
+        """
         self._interrupt_block(out)
-        self._block = self._block or self._rest_of_suspect()
+        has_words = self._suspect is not None or self._has_words
         self._end_suspect(out)
-        if self._open and not self._field:
-            self._parted = ""
-        self._open.clear()
+        if field:
+            self._parted = "" if self._open else self._parted
+            self._suspended = self._open if has_words else OpenThoughts()
+            self._open = OpenThoughts()
+        else:
+            self._open, self._suspended = self._suspended, OpenThoughts()
         self._field, self._fences_of_thought = field, Fences()
         speech = Segmenter._in_speech if self._block is None else Segmenter._in_block
-        self._state = Segmenter._in_thought if field else speech
+        self._state = Segmenter._in_thought if self.is_thinking else speech
         self._last, self._plain_json = "", 0
         self._begin_line()
         if not field:
             self._strip = True
             out.append(ThoughtEnd())
+        if self._open:
+            out.append(ThoughtStart())
 
     def _seam_tag(self, match: re.Match[str], out: list[Segment]) -> None:
         """A tag that began in the other field than the one that we are in now."""
@@ -356,8 +377,6 @@ class Segmenter:
             self._retract(out)
         elif not self._field and role in _OPENERS:
             self._open_thought(family_of(match), out)
-        elif not self._field and role in _ELEMENTS:
-            self._say(match[0], out)
 
     def _interrupt(self) -> list[Segment]:
         """Something that is no text: what is held goes before it."""
@@ -383,7 +402,7 @@ class Segmenter:
         if block.is_over:
             self._close_block(INTERRUPTED, out)
         else:
-            self._block = InterruptedCall(block, self._tag_set.think)
+            self._block = InterruptedCall(block, self._tag_set.think, self._tag_set.text)
 
     def _part_tag(self, out: list[Segment]) -> None:
         """Half a tag, or a bracket alone, stands before something that is no text: the rest of it may stand behind it."""
@@ -663,6 +682,7 @@ class Segmenter:
 
     def _open_thought(self, family: str, out: list[Segment]) -> None:
         out.append(ThoughtStart())
+        self._has_words = family == HARMONY  # no template leaves its header
         self._open.open(family)
         self._fences_of_thought = Fences()
         self._state = Segmenter._in_thought
@@ -735,6 +755,7 @@ class Segmenter:
             return False
         is_first, self._final_seen = is_final and not self._final_seen, self._final_seen or is_final
         if of_field or (self._field and is_final):
+            self._suspended.clear()
             self._end_suspect(out)
             out.append(Retract(field=True))
         elif self._open:
@@ -834,6 +855,7 @@ class Segmenter:
         if self._suspect is not None:
             self._suspect.append(text)
         else:
+            self._has_words = self._has_words or not text.isspace()
             if self._rules is not None:  # a call in a fence is an example, here as in speech
                 self._fences_of_thought.feed(text)
             out.append(Thought(self._choice, text, self._kind))
@@ -848,15 +870,6 @@ class Segmenter:
         if self._suspect is not None:
             out.append(Thought(self._choice, "".join(self._suspect), self._kind))
             self._suspect = None
-
-    def _rest_of_suspect(self) -> InterruptedCall | None:
-        """The call in a thought between tags, of which the rest may follow what interrupts both."""
-        if self._suspect is None or self._rules is None or self._field:
-            return None
-        inner = Segmenter(self._choice, self._tag_set, replace(self._rules, bare=False, json=False))
-        inner.feed(Text(self._choice, "".join(self._suspect)))
-        inner._interrupt_block([])
-        return inner._block if isinstance(inner._block, InterruptedCall) else None
 
     def _end_thought(self, out: list[Segment]) -> None:
         self._end_suspect(out)

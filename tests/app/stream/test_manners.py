@@ -78,6 +78,15 @@ UNFINISHED_CALLS = (
     "<tool_call><function=now><parameter=x>", '<tool_call>{"name": "now", "arguments": {"x": "', '[TOOL_CALLS]now{"x": "', '{"name": "now", "arguments": {"x": "',
 )  # fmt: skip
 
+OBJECT = '{"name": "now", "arguments": {"x": "SECRET"}}'
+INTERRUPTED_CALLS = (
+    *((f"<tool_call>{OBJECT}</tool_call>", "", 11), (f"<tools>\n{OBJECT}\n</tools>", "", 7), (f"[TOOL_CALLS][{OBJECT}]", "", 12), (f"<|python_tag|>{OBJECT}<|eom_id|>", "", 14)),
+    ("<tool_call><function=now><parameter=x>SECRET</parameter></function></tool_call>", "", 12), ("<function=now>\n<parameter=x>\nSECRET\n</parameter>\n</function>", "", 1),
+    ('[TOOL_CALLS]now[ARGS]{"x": "SECRET"}', "", 12), (f"[{OBJECT}]", "\n", 1), (OBJECT, "\n", 1), ('now(x="SECRET")', "\n", 1), ('now {"x": "SECRET"}', "\n", 1), ('[now(x="SECRET")]', "\n", 1),
+    ('Action: now\nAction Input: {"x": "SECRET"}', "\n", 1), ("<now><x>SECRET</x></now>", "", 2), ("```tool_code\nSECRET\n```\n", "", 4), ('functions.now:0<|tool_call_argument_begin|>{"x": "SECRET"}<|tool_call_end|>', "", 1),
+)  # fmt: skip
+"""Calls, what ends their line, and the first place where one can be interrupted."""
+
 THOUGHTS = [
     case("nested", "<think>SECRET<think>SECRET</think>SECRET</think>Hi.", content="Hi."),
     case("nested in three families", "<think>SECRET[THINK]SECRET<seed:think>SECRET</seed:think>SECRET[/THINK]SECRET</think>Hi.", content="Hi."),
@@ -457,6 +466,19 @@ CALLS = [
     case("a thought behind a call that was interrupted", '<tool_call>{"name": "now", "arguments": {', NATIVE, "Hi. <think>SECRET</think>Bye.", content="Hi. Bye.", calls=("now",), dropped=1),
     case("a call's end behind half a tag in its rest", '<tool_call>{"name": "now", "arguments": {', NATIVE, '"SECRET<th', NATIVE, '"}}</tool_', NATIVE, "call>Hi.", content="Hi.", calls=("now",) * 3, dropped=1),
     case("an orphan closer in the rest of a call", '<tool_call>{"name": "now", "arguments": {', NATIVE, "SECRET</think>Hi.", content="Hi.", calls=("now",), dropped=1),
+    *(
+        case(f"half a think tag {where}, then {by}", f"{before}<inter", what, "nal>SECRET</internal>" + behind, content=heard, calls=("now",) * (by == "a call"))
+        for by, what in (("a call", NATIVE), ("reasoning", {"reasoning": "hm"}))
+        for where, before, behind, heard in (
+            ("in speech", "Hi.", "Bye.", "Hi.Bye."), ("behind a quote", 'It\'s "so"', "Bye.", 'It\'s "so"Bye.'),
+            *((("in a thought", "<think>SECRET", "SECRET</think>Bye.", "Bye."),) if by == "a call" else ()),
+        )
+    ),
+    case("half a think tag behind a call, then a call", '[TOOL_CALLS]now[ARGS]{"x": 1}<t', NATIVE, "hink>SECRET</think>Hi.", content="Hi.", calls=("now", "now")),
+    case("a thought in the text before reasoning and behind it", "Hi.<think>SECRET", field("hm"), "SECRET<tool_call>SECRET", field("hm"), "SECRET</think>Bye.", content="Hi.Bye."),
+    case("a thought in the text that ends in the reasoning", "Hi.<think>SECRET", field("hm</think>"), "Bye.", content="Hi.Bye."),
+    case("a template's tag before reasoning", "<think>\n", field("hm"), "Hi.", content="Hi."),
+    case("a tag's attribute before reasoning and behind it", '<details type="reasoning', field("hm"), '" done="true">SECRET</details>Hi.', content="Hi."),
     case("a call's tag with a native call in it", "Hi. <tool_", NATIVE, 'call>{"name": "", "x": "SECRET"}</tool_call>', content="Hi. ", calls=("now",), dropped=1),
     case("half a tag before a native call, and words", "Hi <tool_", NATIVE, "Done.", content="Hi Done.", calls=("now",)),
     case("half a tag before a native call, and nothing", "Hi <tool_", NATIVE, content="Hi ", calls=("now",)),
@@ -676,6 +698,20 @@ def test_a_broken_call_is_silent_on_any_cut_without_a_hold_back(one: Case, size:
     check(one, *hear(one, size, guard=0, after=0))
 
 
+@pytest.mark.parametrize("call", INTERRUPTED_CALLS, ids=lambda call: call[0][:14])
+@looped("by", [NATIVE, {"reasoning": "hm"}])
+@looped("guard", [0, UNBOUNDED])
+def test_wherever_a_call_is_interrupted_nothing_of_it_is_heard(
+    call: tuple[str, str, int], by: dict[str, Any], guard: int
+) -> None:
+    written, end, first = call
+    for at in range(first, len(written), 1 if guard else 3):
+        said = ("Hi.\n" + written[:at], by, written[at:] + end + "Bye.")
+        for size in (None, 1):
+            heard = heard_streaming(wire(said, size, "stop"), policy(guard=guard))
+            assert (heard.content.replace("\n", ""), heard.error) == ("Hi.Bye.", None), said
+
+
 @looped("one", THOUGHTS, in_groups_of=50)
 @looped("size", CUTS)
 def test_a_hold_back_of_a_sentence_catches_a_lost_tag(one: Case, size: int | None) -> None:
@@ -880,8 +916,9 @@ def test_reasoning_may_begin_in_the_middle_of_a_call_in_a_thought(
     begun = '<think>a <tool_call>{"name": "now", "arguments": {"x": "'
     for said, content, error in (
         ((begun, field("SECRET SECRET")), "", FILTERED),
-        ((begun, field("SECRET"), "Hi."), "Hi.", None),
-        ((begun, field('SECRET"}}</tool_call>'), "Hi."), "Hi.", None),
+        ((begun, field("SECRET"), "SECRET"), "", FILTERED),
+        ((begun, field("SECRET"), 'SECRET"}}</tool_call>SECRET</think>Hi.'), "Hi.", None),
+        ((begun, field('SECRET"}}</tool_call>SECRET</think>'), "Hi."), "Hi.", None),
         ((begun, "SECRET", field("SECRET</think>"), "Hi."), "Hi.", None),
     ):
         heard = heard_streaming(wire(said, size, "stop"), policy(reasoning_is_answer=reasoning_is_answer))
