@@ -314,7 +314,9 @@ class Segmenter:
         if match is None and self._tags.may_become(joined):
             self._seam.append((field, text))
             return ""
-        if match is not None and match.lastgroup not in _ELEMENTS:
+        is_said = match is not None and match.lastgroup in _ELEMENTS
+        is_begun_in_thought = thought == self._seam[0][1] and not any(char.isspace() for char in thought)
+        if match is not None and (is_begun_in_thought or not is_said):
             self._seam.clear()
             self._seam_tag(match, out)
             return joined[match.end() :]
@@ -377,6 +379,8 @@ class Segmenter:
             self._retract(out)
         elif not self._field and role in _OPENERS:
             self._open_thought(family_of(match), out)
+        elif not self._field and role in _ELEMENTS:
+            self._say(match[0], out)
 
     def _interrupt(self) -> list[Segment]:
         """Something that is no text: what is held goes before it."""
