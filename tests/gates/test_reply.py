@@ -124,6 +124,7 @@ def test_no_bytes_at_all_make_it_raise(reads: list[bytes], status: int | None) -
     assert not heard(*reads, status=status).complete
 
 
+@pytest.mark.slow  # JSON of every form is drawn: 3 s
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: (
     st.lists(inner, max_size=3)
     | st.dictionaries(

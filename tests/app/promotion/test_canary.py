@@ -28,6 +28,7 @@ def few(count: int) -> Canary:
 # ------------------------------------------------------------------------------- over real engines
 
 
+@pytest.mark.slow  # a real engine is asked everything: 3 s
 @needs_models
 async def test_it_sings_for_annie(tmp_path: Path) -> None:
     async with running(spec_of(ANNIE), tmp_path) as engine:

@@ -170,6 +170,7 @@ values: Any = st.recursive(
 )
 
 
+@pytest.mark.slow  # JSON of every form is drawn: 4 s
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(said=texts, arguments=values, shape=values, address=st.emails())
 def test_no_long_number_and_no_address_is_in_what_is_written(

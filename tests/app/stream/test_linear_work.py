@@ -404,6 +404,7 @@ def until_the_end(prefix: str, unit: str, cut: int | None) -> Callable[[int], It
     return lambda size: chain(pieces(prefix, unit, cut)(size), [""])
 
 
+@pytest.mark.slow  # every step of every writer is counted: 4 s
 @looped("target", WRITERS)
 def test_what_goes_out_is_written_once(counted: Counted, target: Target) -> None:
     assert not {u: found for u in "a\n" if (found := grows(counted, target.make, until_the_end("", u, 1)))}

@@ -849,6 +849,7 @@ def test_no_tag_of_a_thought_belongs_to_two_families() -> None:
     assert len(dict(owned)) == len(owned), sorted(owned)
 
 
+@pytest.mark.slow  # the tags of all families are compiled anew: 2 s
 def test_a_tag_is_compiled_once_for_all_that_look_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A start compiles these three sets, in another order. A million characters are seconds of it."""
     real, written = tags._compiled, 0
