@@ -176,10 +176,10 @@ async def test_what_comes_behind_a_reply_ends_the_connection(first: str, cut: in
                 if not wire.recv(65_536):
                     return
                 asked += 1
-                wire.sendall(FIRST[first])
+                wire.sendall(FIRST[first] if apart else FIRST[first] + reply)
                 if apart:
                     read.wait(PATIENCE)
-                wire.sendall(reply)
+                    wire.sendall(reply)
 
     with listener, closing(Upstream(PATIENCE, IOBatch())) as upstream:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
