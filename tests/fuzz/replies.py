@@ -656,7 +656,80 @@ def thought_over_fields(draw: Draw, words: Words) -> tuple[Piece, ...]:
     return begun, THOUGHT_BETWEEN, rest
 
 
-INTERRUPTIONS: tuple[Maker, ...] = (interrupted_tag, tag_over_calls, thought_over_calls, thought_over_fields)
+def thought_over_a_call(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    """A call of the engine's own anywhere in a thought in the text: in its tags, or those of thoughts in it."""
+    maker = draw.pick((closed_thought, nested_thought, knotted_thought, odd_thought))
+    (thought,) = maker(draw, words)
+    text = thought.text
+    least = 1 + (text.index(";") + 1 if text[0] == "&" else 1)  # a bracket alone is speech
+    cut = least + draw.below(len(text) - least)
+    return (
+        Piece("content", text[:cut], plain=False, joined=True),
+        CALL_BETWEEN,
+        replace(thought, text=text[cut:], plain=False, words=()),
+    )
+
+
+def tag_over_reasoning(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    """Half a tag, reasoning in the field for it, and the other half: of a thought, or of a call."""
+    word = words.secret()
+    tag, rest = draw.pick(
+        (
+            *((opener, f"%s{closer}") for opener, closer in (*FAMILIES[:4], *OTHERS)),
+            ("<tool_call>", '{"name": "now", "arguments": {"x": "%s"}}</tool_call>'),
+            ("[TOOL_CALLS]", 'now[ARGS]{"x": "%s"}'),
+            ("<function=", "now>\n<parameter=x>\n%s\n</parameter>\n</function>"),
+            ("<|python_tag|>", '{"name": "now", "parameters": {"x": "%s"}}'),
+            ("<tool_calls>", '[{"name": "now", "arguments": {"x": "%s"}}]</tool_calls>'),
+        )
+    )
+    cut = 2 + draw.below(len(tag) - 3)
+    said = tag[cut:] + rest.replace("%s", word)
+    between = draw.pick((THOUGHT_BETWEEN, CALL_BETWEEN))
+    secret = Secret(word, calls=False)
+    return (
+        Piece("content", tag[:cut], plain=False, joined=True),
+        between,
+        Piece("content", said, secrets=(secret,), plain=False),
+    )
+
+
+def element_over_fields(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    """Half a tag of what may be HTML, at one end of the reasoning or at both."""
+    secret = Secret(words.secret(), reasoning=True)
+    begun = draw.pick(("<details ", '<details a="', "<details", "<think "))
+    rest = draw.pick((">x", '">x', "x>", "y", ' a="b">x')) + " so"
+    thought = Piece("reasoning", f" {secret.word}", secrets=(secret,), plain=False, joined=True)
+    if draw.chance(2):
+        thought = replace(thought, text=f"hm {begun}{secret.word}")
+        return thought, Piece("content", rest, plain=False)
+    return (
+        Piece("content", f"See {begun}", plain=False, joined=True),
+        thought,
+        Piece("content", rest, plain=False),
+    )
+
+
+def half_tag_in_the_field(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    """Something like a call is open in the text, and half a tag ends the reasoning."""
+    secret = Secret(words.secret(), reasoning=True, calls=False)
+    begun = draw.pick(
+        (
+            "[TOOL_CALLS]<think>", "<tool_call>x <think>", "<|python_tag|> A</thinking> B", "<tool_call>A", "[TOOL_CALLS]now[ARGS]{",
+            "<function=now>", '\n{"name": "now", ', "now(", "\n```tool_code\n",
+        )
+    )  # fmt: skip
+    half = draw.pick(("<think ", "<|channel|>", "<details ", "<thi", "[THI", "<tool_call>", "</thi"))
+    return (
+        Piece("content", begun, plain=False, joined=True),
+        Piece("reasoning", f"hm {half}{secret.word}", secrets=(secret,), plain=False, opens=True),
+    )
+
+
+INTERRUPTIONS: tuple[Maker, ...] = (
+    interrupted_tag, tag_over_calls, thought_over_calls, thought_over_fields, thought_over_a_call, tag_over_reasoning, element_over_fields,
+    half_tag_in_the_field,
+)  # fmt: skip
 
 
 def interruption(draw: Draw, words: Words) -> tuple[Piece, ...]:
