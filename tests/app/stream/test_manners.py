@@ -478,9 +478,9 @@ CALLS = [
     case("a thought in the text before reasoning and behind it", "Hi.<think>SECRET", field("hm"), "SECRET<tool_call>SECRET", field("hm"), "SECRET</think>Bye.", content="Hi.Bye."),
     case("a thought in the text that ends in the reasoning", "Hi.<think>SECRET", field("hm</think>"), "Bye.", content="Hi.Bye."),
     case("a template's tag before reasoning", "<think>\n", field("hm"), "Hi.", content="Hi."),
-    *(case(f"an element with reasoning in it: {said[0]}", *said, content=heard) for *said, heard in (
-        ("See <details ", field("SECRET"), ">x", "See <details >x"), (field("a <details SECRET"), ">x", ">x"), ('See <details a="', field("SECRET"), '">x', 'See <details a="">x'),
-    )),
+    case("an element with reasoning in it", "See <details ", field("SECRET"), ">x", content="See <details >x"),
+    case("an element that begins in the reasoning", field("a <details SECRET"), ">x", content=">x"),
+    case("an element with reasoning in quotes", 'See <details a="', field("SECRET"), '">x', content='See <details a="">x'),
     case("a thought between a call and its end", '<tool_call>{"name": "now", "arguments": {}} <think>SECRET</tool_call>SECRET</think>Hi.', content="Hi.", calls=("now",)),
     *(case(f"half a tag in the reasoning that ends a reply, behind {begun!r}", begun, field("<think SECRET"), content=begun) for begun in ("now(", '{"name": "now", ', "<tool_call>A")),
     case("half a tag in both fields", "x W<", field("SECRET</thinkin"), "g>Hi.", content="x W<Hi."),
