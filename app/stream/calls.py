@@ -146,7 +146,7 @@ class CallBlock:
 
     literal: the opening tag, when it was prose: then it is text, and so is all that was given back.
     index: of the last call. thoughts: finds think tags. fenced: the block stands in a code fence, where no call is made. of_line: the tag
-    begins its line.
+    begins its line. said: what of the tag is text where it is none.
     """
 
     plain = 0
@@ -162,6 +162,7 @@ class CallBlock:
         fenced: bool,
         index: int,
         of_line: bool = False,
+        said: str | None = None,
     ) -> None:
         self.done = False
         self.literal = ""
@@ -171,6 +172,7 @@ class CallBlock:
         self._thoughts = thoughts
         self._match = tag
         self._tag = tag[0]
+        self._said = tag[0] if said is None else said
         self._role = tag.lastgroup
         self._before = before  # the character before the tag
         self._wrapped = self._role not in ("function", "parameter")
@@ -504,7 +506,7 @@ class CallBlock:
 
     def _prose(self, rest: str) -> str:
         """No call: the tag is text, and what follows it is looked at again."""
-        self.literal, self.done = self._tag, True
+        self.literal, self.done = self._said, True
         return "".join(self._raw) + self._take_words() + self._held + rest
 
     def _drop(self, body: str, out: list[Segment]) -> str:

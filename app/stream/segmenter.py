@@ -95,6 +95,7 @@ class Segmenter:
     _unasked: CallStart | None = None  # the engine's call that is being left out
     _held = ""  # a suffix that may become a tag
     _parted = ""  # half a tag, before something that is no text
+    _since = ""  # what came of its own field behind that, while it may still be a tag
     _field = False  # the last text came in the engine's reasoning field
     _suspect: list[str] | None = None  # the thought since something like a call in it
     _thought_call: ThoughtCall | None = None  # the call in the thought that is not over
@@ -254,7 +255,7 @@ class Segmenter:
             self._ponder(self._take_held(), out)
             self._end_unclosed_thought(reason, out)
         if self._parted:
-            self._held, self._parted = self._parted, ""
+            self._held, self._parted, self._since = self._parted + self._since, "", ""
         self._end_half_tag(cut=reason in CUT, out=out)
         self._settle(out)
         return out
@@ -317,9 +318,10 @@ class Segmenter:
         is_said = match is not None and match.lastgroup in _ELEMENTS
         is_begun_in_thought = thought == self._seam[0][1] and not any(char.isspace() for char in thought)
         if match is not None and (is_begun_in_thought or not is_said):
+            rest = joined[match.end() :]
             self._seam.clear()
-            self._seam_tag(match, out)
-            return joined[match.end() :]
+            self._seam_tag(match, match[0] if is_begun_in_thought else own[: len(own) - len(rest)], out)
+            return rest
         while self._seam and self._seam[-1][0] == field:
             text = self._seam.pop()[1] + text
         self._end_seam(out)
@@ -350,7 +352,8 @@ class Segmenter:
         has_words = self._suspect is not None or self._has_words
         self._end_suspect(out)
         if field:
-            self._parted = "" if self._open else self._parted
+            if self._open:
+                self._parted = self._since = ""
             self._suspended = self._open if has_words else OpenThoughts()
             self._open = OpenThoughts()
         else:
@@ -366,21 +369,21 @@ class Segmenter:
         if self._open:
             out.append(ThoughtStart())
 
-    def _seam_tag(self, match: re.Match[str], out: list[Segment]) -> None:
-        """A tag that began in the other field than the one that we are in now."""
+    def _seam_tag(self, match: re.Match[str], said: str, out: list[Segment]) -> None:
+        """A tag that began in the other field than the one that we are in now. said: what of it may be text."""
         role = match.lastgroup
         self._last = ">"
         if role in CALL_OPENERS:
             if self._field:
                 self._suspect = [match[0]]
             else:
-                self._open_block(match, "")
+                self._open_block(match, "", said)
         elif self._field and role in ("close", "final"):
             self._retract(out)
         elif not self._field and role in _OPENERS:
             self._open_thought(family_of(match), out)
         elif not self._field and role in _ELEMENTS:
-            self._say(match[0], out)
+            self._say(said, out)
 
     def _interrupt(self) -> list[Segment]:
         """Something that is no text: what is held goes before it."""
@@ -423,16 +426,18 @@ class Segmenter:
 
     def _joined(self, text: str, out: list[Segment]) -> str:
         """Text behind something that stood in the middle of a tag, or behind half of one that never was."""
-        parted, self._parted = self._parted, ""
-        joined = parted + text
-        if self._open and not self._field:
-            return joined
+        self._since += text
+        joined = self._parted + self._since
+        is_tag = self._tags.match(joined) is not None
+        if not is_tag and self._tags.may_become(joined):
+            return ""
         is_quoted = self._last in _QUOTES and self._last
-        is_tag = self._tags.match(joined) or self._tags.may_become(joined)
-        if is_tag or is_quoted or not self._tags.is_half(parted, cut=False):
-            return joined
-        out.append(Dropped(""))
-        return text
+        is_kept = is_tag or is_quoted or (self._open and not self._field)
+        if not is_kept and self._tags.is_half(self._parted, cut=False):
+            joined = self._since
+            out.append(Dropped(""))
+        self._parted = self._since = ""
+        return joined
 
     def _settle(self, out: list[Segment]) -> None:
         """What is held in speech has come to its end: a quoted tag whose second quote never came, or text."""
@@ -878,7 +883,8 @@ class Segmenter:
     def _end_thought(self, out: list[Segment]) -> None:
         self._end_suspect(out)
         self._open.clear()
-        self._state, self._strip, self._parted = Segmenter._in_speech, True, ""
+        self._state, self._strip = Segmenter._in_speech, True
+        self._parted = self._since = ""
         out.append(ThoughtEnd())
 
     def _end_unclosed_thought(self, reason: str, out: list[Segment]) -> None:
@@ -915,12 +921,12 @@ class Segmenter:
         if self._unasked is None:
             out.append(event)
 
-    def _open_block(self, match: re.Match[str], before: str) -> None:
+    def _open_block(self, match: re.Match[str], before: str, said: str | None = None) -> None:
         assert self._rules is not None
         inside = self._fences.inside
         of_line = self._line_is_blank
         self._block = CallBlock(
-            self._choice, self._rules, self._tag_set.think, match, before, inside, self._index, of_line
+            self._choice, self._rules, self._tag_set.think, match, before, inside, self._index, of_line, said
         )
         self._state = Segmenter._in_block
         self._plain_json = 0

@@ -483,6 +483,8 @@ CALLS = [
     case("an element with reasoning in quotes", 'See <details a="', field("SECRET"), '">x', content='See <details a="">x'),
     case("a thought between a call and its end", '<tool_call>{"name": "now", "arguments": {}} <think>SECRET</tool_call>SECRET</think>Hi.', content="Hi.", calls=("now",)),
     *(case(f"half a tag in the reasoning that ends a reply, behind {begun!r}", begun, field("<think SECRET"), content=begun) for begun in ("now(", '{"name": "now", ', "<tool_call>A")),
+    case("half a call's tag in the reasoning", field('hm <invoke name="no{ SECRET'), "x> y", content="x> y"),
+    *(case(f"half of {half!r} before reasoning", half, field("Z"), " a", content=" a") for half in ("<parameter", "<parameter ", "<function")),
     case("half a tag in both fields", "x W<", field("SECRET</thinkin"), "g>Hi.", content="x W<Hi."),
     case("a tag's attribute before reasoning and behind it", '<details type="reasoning', field("hm"), '" done="true">SECRET</details>Hi.', content="Hi."),
     case("a call's tag with a native call in it", "Hi. <tool_", NATIVE, 'call>{"name": "", "x": "SECRET"}</tool_call>', content="Hi. ", calls=("now",), dropped=1),
