@@ -148,8 +148,7 @@ class Segmenter:
         elif type(event) is Finish:
             out = [*self.close(event.reason), event]
         else:
-            is_thought = self._block is not None and self._block.is_thinking
-            out = [] if is_thought else self._interrupt()
+            out = self._interrupt()
             if type(event) is CallStart:
                 self._swallow = True
                 self._begin_line()
@@ -315,12 +314,12 @@ class Segmenter:
         if match is None and self._tags.may_become(joined):
             self._seam.append((field, text))
             return ""
-        is_said = match is not None and match.lastgroup in _ELEMENTS
-        is_begun_in_thought = thought == self._seam[0][1] and not any(char.isspace() for char in thought)
-        if match is not None and (is_begun_in_thought or not is_said):
+        if match is not None:
             rest = joined[match.end() :]
+            is_begun_in_thought = thought == self._seam[0][1] and not any(char.isspace() for char in thought)
+            said = match[0] if is_begun_in_thought else own[: len(own) - len(rest)]
             self._seam.clear()
-            self._seam_tag(match, match[0] if is_begun_in_thought else own[: len(own) - len(rest)], out)
+            self._seam_tag(match, said, out)
             return rest
         while self._seam and self._seam[-1][0] == field:
             text = self._seam.pop()[1] + text

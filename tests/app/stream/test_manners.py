@@ -485,6 +485,10 @@ CALLS = [
     *(case(f"half a tag in the reasoning that ends a reply, behind {begun!r}", begun, field("<think SECRET"), content=begun) for begun in ("now(", '{"name": "now", ', "<tool_call>A")),
     case("half a call's tag in the reasoning", field('hm <invoke name="no{ SECRET'), "x> y", content="x> y"),
     *(case(f"half of {half!r} before reasoning", half, field("Z"), " a", content=" a") for half in ("<parameter", "<parameter ", "<function")),
+    *(
+        case(f"the rest of a call that has no end: {rest}", begun, NATIVE, rest, calls=("now",), dropped=1)
+        for begun, rest in (('<tool_call>{"name": "now", "arguments": {"x"', ': "SECRET'), ('<tool_call>{"arguments": {"x": "', 'a", "y": "SECRET'), ("<tool_call><function=now><para", "meter=x>SECRET"))
+    ),
     case("half a tag in both fields", "x W<", field("SECRET</thinkin"), "g>Hi.", content="x W<Hi."),
     case("a tag's attribute before reasoning and behind it", '<details type="reasoning', field("hm"), '" done="true">SECRET</details>Hi.', content="Hi."),
     case("a call's tag with a native call in it", "Hi. <tool_", NATIVE, 'call>{"name": "", "x": "SECRET"}</tool_call>', content="Hi. ", calls=("now",), dropped=1),
@@ -1007,8 +1011,6 @@ def test_in_a_thought_in_a_call_that_is_none_nothing_ends_that_call(
 @looped("broken", UNTAGGED)
 def test_a_native_call_in_a_thought_in_a_call_that_is_none_does_not_end_that_thought(broken: str) -> None:
     head, _, end = broken.partition("%s")
-    if head.startswith(("now", "[now", "so ")):
-        return  # what these have begun is known to be no call only behind the thought's beginning
     for guard, closer in product((0, 160), ("</think>", "")):
         said = (f"{head}<think>hm", NATIVE, f" SECRET{end}SECRET{closer}")
         heard = heard_streaming(wire(said, None, "stop"), policy(guard=guard))
