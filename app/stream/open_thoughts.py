@@ -19,6 +19,7 @@ class OpenThoughts:
     """Empty where nothing is open. Every call takes constant time, and the memory is bounded."""
 
     def __init__(self) -> None:
+        self.has_words = False  # said by who reads them: they are more than white space
         # Families, and how often each was opened in itself; the outermost first.
         self._runs: list[tuple[str, int]] = []
 

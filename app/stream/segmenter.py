@@ -88,19 +88,25 @@ class _Doubt(Struct):
     text: list[str]
 
 
+class _HalfTag(Struct):
+    """Half a tag, before something that is no text. since: what came of its own field behind that, while it may still be a tag."""
+
+    text: str
+    since: str = ""
+
+
 class Segmenter:
     """`feed` and `close` for one choice. `rules` is None when calls are not looked for."""
 
     _plain_json = 0  # characters of JSON that was no call, which are read again
     _unasked: CallStart | None = None  # the engine's call that is being left out
     _held = ""  # a suffix that may become a tag
-    _parted = ""  # half a tag, before something that is no text
-    _since = ""  # what came of its own field behind that, while it may still be a tag
+    _parted: "_HalfTag | None" = None
+    _suspended: OpenThoughts | None = None  # those in the text, while the engine's field has its turn
     _field = False  # the last text came in the engine's reasoning field
     _suspect: list[str] | None = None  # the thought since something like a call in it
     _thought_call: ThoughtCall | None = None  # the call in the thought that is not over
     _doubt: _Doubt | None = None
-    _has_words = False  # the thought between tags is more than white space
     _block: Block | InterruptedCall | None = None
     _index = RESCUED_INDEX - 1
     _said = False
@@ -126,7 +132,6 @@ class Segmenter:
         self._seam: list[tuple[bool, str]] = []  # (from the reasoning field, text) of a tag split over fields
         self._last = ""  # the character before _held, to know a quoted tag
         self._open = OpenThoughts()  # between think tags
-        self._suspended = OpenThoughts()  # those in the text, while the engine's field has its turn
         self._fences = Fences()
         self._fences_of_thought = Fences()
         self._elements: dict[str, int] = {}  # of an answer in XML, by name: those that are open
@@ -253,8 +258,8 @@ class Segmenter:
         if self.is_thinking:
             self._ponder(self._take_held(), out)
             self._end_unclosed_thought(reason, out)
-        if self._parted:
-            self._held, self._parted, self._since = self._parted + self._since, "", ""
+        if self._parted is not None:
+            self._held, self._parted = self._parted.text + self._parted.since, None
         self._end_half_tag(cut=reason in CUT, out=out)
         self._settle(out)
         return out
@@ -266,8 +271,8 @@ class Segmenter:
             block = text[at : at + _BLOCK]
             if field != self._field or self._seam:
                 block = self._cross(field, block, out)
-            if self._parted and block and not field:
-                block = self._joined(block, out)
+            if self._parted is not None and block and not field:
+                block = self._joined(self._parted, block, out)
             self._read(self._take_held() + block, out)
         if len(text) > _BLOCK:
             _join_texts(out)
@@ -335,7 +340,7 @@ class Segmenter:
             if field:
                 out.append(Thought(self._choice, part, "field"))
             elif goes_on and self._field and self._may_be_parted(part):
-                self._parted = part
+                self._parted = _HalfTag(part)
             elif is_half or self._tags.is_half(part, cut=False):
                 out.append(Dropped(""))
             else:
@@ -348,15 +353,16 @@ class Segmenter:
         A thought between tags that has words goes on behind the reasoning: its tag was no leftover of a template.
         """
         self._interrupt_block(out)
-        has_words = self._suspect is not None or self._has_words
+        goes_on = bool(self._open) and (self._suspect is not None or self._open.has_words)
         self._end_suspect(out)
-        if field:
-            if self._open:
-                self._parted = self._since = ""
-            self._suspended = self._open if has_words else OpenThoughts()
+        if field and self._open:
+            self._parted = None
+            self._suspended = self._open if goes_on else None
             self._open = OpenThoughts()
-        else:
-            self._open, self._suspended = self._suspended, OpenThoughts()
+        elif not field:
+            self._open.clear()
+            if self._suspended is not None:
+                self._open, self._suspended = self._suspended, None
         self._field, self._fences_of_thought = field, Fences()
         speech = Segmenter._in_speech if self._block is None else Segmenter._in_block
         self._state = Segmenter._in_thought if self.is_thinking else speech
@@ -392,7 +398,7 @@ class Segmenter:
         self._interrupt_block(out)
         if self.is_thinking:
             if not self._field and self._tags.may_become(self._held):
-                self._parted = self._take_held()
+                self._parted = _HalfTag(self._take_held())
             self._ponder(self._take_held(), out)
             self._end_suspect(out)
         else:
@@ -414,7 +420,7 @@ class Segmenter:
         """Half a tag, or a bracket alone, stands before something that is no text: the rest of it may stand behind it."""
         held = self._held
         if self._may_be_parted(held):
-            self._parted, self._held = held, ""
+            self._parted, self._held = _HalfTag(held), ""
         else:
             self._end_half_tag(cut=False, out=out)
 
@@ -423,20 +429,21 @@ class Segmenter:
         finds_headers = self._rules is not None and not self._rules.json
         return self._tags.may_become(held) or (finds_headers and OF_TEXT.match(held) is not None)
 
-    def _joined(self, text: str, out: list[Segment]) -> str:
+    def _joined(self, half: _HalfTag, text: str, out: list[Segment]) -> str:
         """Text behind something that stood in the middle of a tag, or behind half of one that never was."""
-        self._since += text
-        joined = self._parted + self._since
+        half.since += text
+        joined = half.text + half.since
         is_tag = self._tags.match(joined) is not None
         if not is_tag and self._tags.may_become(joined):
             return ""
+        self._parted = None
         is_quoted = self._last in _QUOTES and self._last
-        is_kept = is_tag or is_quoted or (self._open and not self._field)
-        if not is_kept and self._tags.is_half(self._parted, cut=False):
-            joined = self._since
-            out.append(Dropped(""))
-        self._parted = self._since = ""
-        return joined
+        if is_tag or is_quoted or (self._open and not self._field):
+            return joined
+        if not self._tags.is_half(half.text, cut=False):
+            return joined
+        out.append(Dropped(""))
+        return half.since
 
     def _settle(self, out: list[Segment]) -> None:
         """What is held in speech has come to its end: a quoted tag whose second quote never came, or text."""
@@ -690,7 +697,7 @@ class Segmenter:
 
     def _open_thought(self, family: str, out: list[Segment]) -> None:
         out.append(ThoughtStart())
-        self._has_words = family == HARMONY  # no template leaves its header
+        self._open.has_words = family == HARMONY  # no template leaves its header
         self._open.open(family)
         self._fences_of_thought = Fences()
         self._state = Segmenter._in_thought
@@ -763,7 +770,7 @@ class Segmenter:
             return False
         is_first, self._final_seen = is_final and not self._final_seen, self._final_seen or is_final
         if of_field or (self._field and is_final):
-            self._suspended.clear()
+            self._suspended = None
             self._end_suspect(out)
             out.append(Retract(field=True))
         elif self._open:
@@ -863,7 +870,7 @@ class Segmenter:
         if self._suspect is not None:
             self._suspect.append(text)
         else:
-            self._has_words = self._has_words or not text.isspace()
+            self._open.has_words = self._open.has_words or not text.isspace()
             if self._rules is not None:  # a call in a fence is an example, here as in speech
                 self._fences_of_thought.feed(text)
             out.append(Thought(self._choice, text, self._kind))
@@ -883,7 +890,8 @@ class Segmenter:
         self._end_suspect(out)
         self._open.clear()
         self._state, self._strip = Segmenter._in_speech, True
-        self._parted = self._since = ""
+        if self._parted is not None:
+            self._parted = None
         out.append(ThoughtEnd())
 
     def _end_unclosed_thought(self, reason: str, out: list[Segment]) -> None:
