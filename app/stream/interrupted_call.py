@@ -77,7 +77,7 @@ class InterruptedCall:
         self._found: list[Segment] = []  # what the block makes of itself
         self._rest = DroppedText(thoughts)  # of it, with the thoughts in it
         self._rest.begin(block.half_tag if block.is_broken else block.raw)
-        self._before = len(self._rest.held)  # characters that it holds, and that came before the interruption
+        self._before = self._rest.held  # half a tag, which came before the interruption
         self._words: list[str] = []  # behind the interruption, in no thought
         self._size = 0
         raw = block.raw
@@ -85,6 +85,10 @@ class InterruptedCall:
         half = raw[max(raw.rfind("<"), 0) :]
         self._half = half if tags.may_become(half) else ""  # a tag that the interruption parts
         self._fits = False  # what followed was a part of the call
+
+    def interrupt(self) -> None:
+        """The engine does something else once more."""
+        self._before = self._rest.held
 
     @property
     def done(self) -> bool:
@@ -116,11 +120,11 @@ class InterruptedCall:
         """This may be text, but for the thoughts in it."""
         for own, behind in self._rest.read(part):
             if own:
-                self._words.append(own[self._before :])
+                self._words.append(own.removeprefix(self._before))
                 self._size += len(own)
             elif (tag := self._thoughts.match(behind)) is not None and tag.lastgroup == "close":
                 self._words.clear()  # an orphan: before it stands thought
-            self._before = 0
+            self._before = ""
         if not self.block.is_broken and not self._fits and self._goes_on(part):
             self._fits = True
             self._words.clear()
@@ -150,7 +154,7 @@ class InterruptedCall:
         return rest or ("" if is_call else self._take_words())
 
     def _take_words(self) -> str:
-        return "".join(self._words) + self._rest.take_held()[self._before :]
+        return "".join(self._words) + self._rest.take_held().removeprefix(self._before)
 
     def _end(self, rest: str, out: list[Segment]) -> str:
         if not (self.block.literal or self.block.plain):

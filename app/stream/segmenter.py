@@ -409,9 +409,11 @@ class Segmenter:
     def _interrupt_block(self, out: list[Segment]) -> None:
         """The engine does something else: a whole call is over, and of any other the rest may follow."""
         block = self._block
-        if block is None or isinstance(block, InterruptedCall) or block.is_thinking:
+        if isinstance(block, InterruptedCall):
+            block.interrupt()
+        elif block is None or block.is_thinking:
             return
-        if block.is_over:
+        elif block.is_over:
             self._close_block(INTERRUPTED, out)
         else:
             self._block = InterruptedCall(block, self._tag_set.think, self._tag_set.text)

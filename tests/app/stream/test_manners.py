@@ -489,6 +489,8 @@ CALLS = [
         case(f"the rest of a call that has no end: {rest}", begun, NATIVE, rest, calls=("now",), dropped=1)
         for begun, rest in (('<tool_call>{"name": "now", "arguments": {"x"', ': "SECRET'), ('<tool_call>{"arguments": {"x": "', 'a", "y": "SECRET'), ("<tool_call><function=now><para", "meter=x>SECRET"))
     ),
+    case("an element's tag over reasoning in what is dropped", "<tool_call>x\n{SECRET <details", field("SECRET"), ">x so.", content="x so.", dropped=1),
+    case("half a tag in each of two interruptions", '<tool_call>{"name": 5, x', field("hm"), "So <thi", field("nking>SECRET"), "Hi.", content="So Hi.", dropped=1),
     case("half a tag in both fields", "x W<", field("SECRET</thinkin"), "g>Hi.", content="x W<Hi."),
     case("a tag's attribute before reasoning and behind it", '<details type="reasoning', field("hm"), '" done="true">SECRET</details>Hi.', content="Hi."),
     case("a call's tag with a native call in it", "Hi. <tool_", NATIVE, 'call>{"name": "", "x": "SECRET"}</tool_call>', content="Hi. ", calls=("now",), dropped=1),
