@@ -74,7 +74,6 @@ class InterruptedCall:
         self._thoughts = thoughts
         self._tags = tags
         self._was_broken = block.is_broken
-        self._found: list[Segment] = []  # what the block makes of itself
         self._rest = DroppedText(thoughts)  # of it, with the thoughts in it
         self._rest.begin(block.half_tag if block.is_broken else block.raw)
         self._before = self._rest.held  # half a tag, which came before the interruption
@@ -103,10 +102,10 @@ class InterruptedCall:
     def feed(self, text: str, out: list[Segment]) -> str:
         """Take text; what is given back when it is done stands behind it, or is text."""
         at = 0
-        for part in _MARK.split(text):
+        for part in (text,) if self._fits else _MARK.split(text):
             rest, at = part, at + len(part)
             while rest and not self.block.done:
-                rest = self.block.feed(rest, self._found)
+                rest = self.block.feed(rest, [])
             if self.block.done:
                 return self._end(rest + text[at:], out)
             self._keep(part)
@@ -119,10 +118,10 @@ class InterruptedCall:
     def _keep(self, part: str) -> None:
         """This may be text, but for the thoughts in it."""
         for own, behind in self._rest.read(part):
-            if own:
+            if own and not self._fits:
                 self._words.append(own.removeprefix(self._before))
                 self._size += len(own)
-            elif (tag := self._thoughts.match(behind)) is not None and tag.lastgroup == "close":
+            elif not own and (tag := self._thoughts.match(behind)) is not None and tag.lastgroup == "close":
                 self._words.clear()  # an orphan: before it stands thought
             self._before = ""
         if not self.block.is_broken and not self._fits and self._goes_on(part):
@@ -146,7 +145,7 @@ class InterruptedCall:
         """The reply ended here. Text to look at again."""
         is_cut = reason in ("length", "") and not self.block.is_broken
         is_call = is_cut or self.block.is_over or self._fits
-        rest = self.block.close(reason, self._found)
+        rest = self.block.close(reason, [])
         self.block.done = True
         if self.block.literal or self.block.plain:
             return rest

@@ -5,6 +5,7 @@ sizes, streamed and not, and must be heard the same each time.
 """
 
 import re
+import tracemalloc
 from dataclasses import dataclass
 from itertools import product
 from random import Random
@@ -1059,6 +1060,22 @@ def test_work_is_linear_in_a_reply_of_blanks_and_of_brackets() -> None:
             held = len(choice.segmenter._held) + len(getattr(block, "_held", ""))
             most = max(most, held)
         assert most <= 512, text
+
+
+@pytest.mark.parametrize("more", ['"a": "b", ', "a b ", "<think>a", "<thi"])
+@pytest.mark.parametrize(
+    "begun", ['<tool_call>{"name": "now", "arguments": {', "<tool_call>{x", "now(x=", "<think>"]
+)
+def test_what_is_kept_of_an_endless_reply_behind_an_interruption_is_bounded(begun: str, more: str) -> None:
+    pipeline = Pipeline(policy(guard=0, after=0))
+    pipeline.feed(chunk(begun) + chunk(NATIVE))
+    tracemalloc.start()
+    try:
+        for _ in range(10):
+            pipeline.feed(chunk(more * 1000))
+        assert tracemalloc.get_traced_memory()[0] < MAX_CALL_CHARS
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("said", ["<think>SECRET</think>", "<tool_call>[1]</tool_call>", "SECRET</think>"])
