@@ -3,9 +3,8 @@
 Every fenced block marked `bash` is run line by line, as a stranger would, in the checkout. A
 command that does not return (`make serve`) is marked with `# leave it running` and is waited for
 until it prints `Ready:`; it is stopped at the end. At small counts the gate whose report the gateway takes asks less,
-by a policy of its own, what is promoted is watched for 5 seconds, and the quick check is left out; nothing else differs.
-The commands have an empty home folder of their own: the gateway's state lies in it, and whoever has served here before
-has a history there.
+by a policy of its own, and what is promoted is watched for 5 seconds; nothing else differs. The commands have an
+empty home folder of their own: the gateway's state lies in it, and whoever has served here before has a history there.
 """
 
 import os
@@ -25,8 +24,6 @@ from tests.scale import SCALE
 ROOT = Path(__file__).parent.parent
 SKIP = ("make test", "make bench", "git clone")
 """Run elsewhere in CI, in full; a clone of a clone proves nothing."""
-QUICK_CHECK = ".work/quick"
-"""What the commands of the quick check name. `make test-gate` runs both of them, the policy included, on five candidates."""
 READY_SECONDS = 120
 COMMAND_SECONDS = 3600
 SMALL = ROOT / ".work" / "readme.toml"
@@ -84,7 +81,7 @@ def run_all(log: IO[str], home: str) -> int:
     failures, servers, environ = 0, [], {**os.environ, "HOME": home}
     write_small()
     for command in commands((ROOT / "README.md").read_text("utf-8")):
-        if command.startswith(SKIP) or (SCALE == "quick" and QUICK_CHECK in command):
+        if command.startswith(SKIP):
             continue
         command = smaller(command) if SCALE == "quick" else command
         print(f"$ {command}", file=log, flush=True)

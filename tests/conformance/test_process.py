@@ -21,10 +21,9 @@ from tests.scale import scaled
 pytestmark = [
     pytest.mark.engine, pytest.mark.asyncio, pytest.mark.usefixtures("quick"), pytest.mark.timeout(7200),
 ]  # fmt: skip
-PROMOTIONS = scaled(3, 10)
-"""Each starts a vLLM, which is killed, and the one that comes in its place is killed, too. Three, so that its server, what
-computes and their keeper are each the first to be killed."""
-AWAITED = scaled(1, PROMOTIONS)
+PROMOTIONS = 10
+"""Each starts a vLLM, which is killed, and the one that comes in its place is killed, too: 20 kills."""
+AWAITED = scaled(2, PROMOTIONS)
 """In so many of them the second kill waits until that one serves; else it hits it while it starts."""
 ASKED = 4
 """Callers at the moment of a kill."""
