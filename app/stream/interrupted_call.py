@@ -14,7 +14,7 @@ from app.stream.tags import CALL_OPENERS, Scanner
 
 LONGEST_REST = 256
 """Characters behind the interruption in which the call must end; where it does not, they are text."""
-_MARK = re.compile(r"(?<=[:,}\]])")
+_MARK = re.compile(r"[:,}\]]")
 _BEHIND_STRING = re.compile(r"\"\s{0,8}[:,}\]]\Z")
 """The end of a string in JSON. Where it stands in what follows, and the call goes on, that was the call's rest."""
 _LONGEST_TAIL = 16
@@ -82,7 +82,8 @@ class InterruptedCall:
         raw = block.raw
         self._tail = ""  # the last of what followed
         half = raw[max(raw.rfind("<"), 0) :]
-        self._half = half if tags.may_become(half) else ""  # a tag that the interruption parts
+        is_half = not block.is_broken and tags.match(half) is None and tags.may_become(half)
+        self._half = half if is_half else ""  # a tag that the interruption parts
         self._fits = False  # what followed was a part of the call
 
     def interrupt(self) -> None:
@@ -102,18 +103,27 @@ class InterruptedCall:
     def feed(self, text: str, out: list[Segment]) -> str:
         """Take text; what is given back when it is done stands behind it, or is text."""
         at = 0
-        for part in (text,) if self._fits else _MARK.split(text):
+        while at < len(text):
+            part = self._part(text, at)
             rest, at = part, at + len(part)
             while rest and not self.block.done:
                 rest = self.block.feed(rest, [])
             if self.block.done:
                 return self._end(rest + text[at:], out)
             self._keep(part)
-        if self._size <= LONGEST_REST or self._fits:
-            return ""
-        self.block.done = True
-        self._drop(out)
-        return self._take_words()
+            if self._size > LONGEST_REST and not self._fits:
+                self.block.done = True
+                self._drop(out)
+                return self._take_words() + text[at:]
+        return ""
+
+    def _part(self, text: str, at: int) -> str:
+        """What is read at once, so that no outcome depends on the cut: up to a mark, and no more than may be the rest."""
+        if self._fits:
+            return text[at:]
+        mark = _MARK.search(text, at)
+        end = len(text) if mark is None else mark.end()
+        return text[at : min(end, at + LONGEST_REST + 1 - self._size)]
 
     def _keep(self, part: str) -> None:
         """This may be text, but for the thoughts in it."""
@@ -124,7 +134,7 @@ class InterruptedCall:
             elif not own and (tag := self._thoughts.match(behind)) is not None and tag.lastgroup == "close":
                 self._words.clear()  # an orphan: before it stands thought
             self._before = ""
-        if not self.block.is_broken and not self._fits and self._goes_on(part):
+        if not self._fits and self._goes_on(part):
             self._fits = True
             self._words.clear()
 
@@ -138,8 +148,9 @@ class InterruptedCall:
             self._half = self._half if self._tags.may_become(self._half) else ""
         is_first = not self._tail.strip()
         self._tail = (self._tail + part)[-_LONGEST_TAIL:]
-        begins = is_first and self._tail.lstrip().startswith(_NO_PROSE)
-        return begins or _BEHIND_STRING.search(self._tail) is not None
+        if is_first and part.lstrip().startswith(_NO_PROSE):
+            return True
+        return not self.block.is_broken and _BEHIND_STRING.search(self._tail) is not None
 
     def close(self, reason: str, out: list[Segment]) -> str:
         """The reply ended here. Text to look at again."""

@@ -492,6 +492,11 @@ CALLS = [
     ),
     case("an element's tag over reasoning in what is dropped", "<tool_call>x\n{SECRET <details", field("SECRET"), ">x so.", content="x so.", dropped=1),
     case("half a tag in each of two interruptions", '<tool_call>{"name": 5, x', field("hm"), "So <thi", field("nking>SECRET"), "Hi.", content="So Hi.", dropped=1),
+    case("an array behind a call's tag and reasoning", '"<tool_call>', field("SECRET"), "\n[\n now(\n  x = 'SECRET',\n ),\n]\n", content='"', dropped=1),
+    *(
+        case(f"{size} characters behind an interrupted call", '<tool_call>{"name": "now", "arguments": {"x": "', NATIVE, "a" * size + '"}} b', content=heard, calls=("now",), dropped=1)
+        for size, heard in ((200, "b"), (255, "b"), (257, "a" * 257 + '"}} b'))
+    ),
     case("half a tag in both fields", "x W<", field("SECRET</thinkin"), "g>Hi.", content="x W<Hi."),
     case("a tag's attribute before reasoning and behind it", '<details type="reasoning', field("hm"), '" done="true">SECRET</details>Hi.', content="Hi."),
     case("a call's tag with a native call in it", "Hi. <tool_", NATIVE, 'call>{"name": "", "x": "SECRET"}</tool_call>', content="Hi. ", calls=("now",), dropped=1),
