@@ -36,7 +36,7 @@ def spec(gguf: Path) -> EngineSpec:
 def stat_of(pid: int) -> tuple[str, int] | None:
     """A process's state letter and its parent, or None if there is no such process."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
     except OSError:
         return None
     return fields[0], int(fields[1])

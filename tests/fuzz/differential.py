@@ -385,6 +385,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the first reply; 0: another each time")
     options = parser.parse_args()
     seed = options.seed or time.time_ns() % 10**9
+    print(f"seeds from {seed} on", flush=True)  # so that a run that is cut off can be done again
     count, found = search(options.seconds, seed)
     for kind, lines in sorted(found.items()):
         print(f"{kind}:", *lines, sep="\n  ")

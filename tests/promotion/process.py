@@ -151,6 +151,6 @@ def pids_of(gateway_pid: int) -> set[int]:
 
 def is_there(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
