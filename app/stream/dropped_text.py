@@ -41,11 +41,6 @@ class DroppedText:
         """The end of what was read, which may become a tag."""
         return self._held
 
-    def take_held(self) -> str:
-        """The end of what was read, which may become a tag: it is not to be read here."""
-        held, self._held = self._held, ""
-        return held
-
     def read(self, text: str) -> Iterator[tuple[str, str]]:
         """The parts of a text that stand in no thought, each with all that stands behind it.
 
@@ -67,3 +62,26 @@ class DroppedText:
             if is_orphan or (is_over and not self._open):
                 yield "", rest[at if is_orphan else tag.end() :]
             rest, self._last = rest[tag.end() :], ">"
+
+
+class DroppingBlock:
+    """What the blocks have in common that are over with their call: nothing is looked at behind it, and all that they drop is a `DroppedText`."""
+
+    literal = ""
+    is_json = False
+    _dropped: DroppedText
+
+    @property
+    def half_tag(self) -> str:
+        """The end of what it drops, which may become a think tag."""
+        return self._dropped.held
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a whole call was read."""
+        return False
+
+    @property
+    def is_thinking(self) -> bool:
+        """Whether a thought is open in what it drops."""
+        return self._dropped.is_thinking

@@ -8,7 +8,7 @@ line are about the tag, and stay text.
 import re
 
 from app.stream.calls import LONGEST_WORDS
-from app.stream.dropped_text import DroppedText
+from app.stream.dropped_text import DroppedText, DroppingBlock
 from app.stream.events import Dropped, Segment
 from app.stream.schema import CallRules
 from app.stream.tags import Scanner
@@ -40,14 +40,11 @@ def may_be_call(name: str, is_whole: bool, rules: CallRules) -> bool:
     return (name in rules.tools and name.lower() not in HTML) if is_whole else rules.tools.may_become(name)
 
 
-class ElementCall:
+class ElementCall(DroppingBlock):
     """`feed` it text from the element's bracket on until it is `done`; what it gives back is not its own.
 
     thoughts: finds think tags. of_line: only white space stands before it in its line. plain: of what was given back, this is not to be asked again.
     """
-
-    literal = ""
-    is_json = False
 
     def __init__(self, rules: CallRules, index: int, thoughts: Scanner, of_line: bool) -> None:
         self.done = False
@@ -93,21 +90,6 @@ class ElementCall:
     def is_broken(self) -> bool:
         """Whether it is known to be no call, and is dropped to its end."""
         return self._is_dropped
-
-    @property
-    def half_tag(self) -> str:
-        """The end of what it drops, which may become a think tag."""
-        return self._dropped.held
-
-    @property
-    def is_over(self) -> bool:
-        """Whether a whole call was read."""
-        return False
-
-    @property
-    def is_thinking(self) -> bool:
-        """Whether a thought is open in what it drops."""
-        return self._dropped.is_thinking
 
     def _may_go_on(self, head: re.Match[str]) -> bool:
         is_all = head.end() == len(self._raw)

@@ -2,7 +2,7 @@
 
 import re
 
-from app.stream.dropped_text import DroppedText
+from app.stream.dropped_text import DroppedText, DroppingBlock
 from app.stream.events import Dropped, Segment
 from app.stream.tags import Scanner
 
@@ -107,14 +107,11 @@ class Fences:
         self._start_line()
 
 
-class CallFence:
+class CallFence(DroppingBlock):
     """`feed` it a line from its fence on until it is `done`; what it gives back is not its own.
 
     thoughts: finds think tags. plain: of what was given back, this is not to be asked again. No call is made of a fence: it is dropped to its end.
     """
-
-    literal = ""
-    is_json = False
 
     def __init__(self, index: int, thoughts: Scanner) -> None:
         self.done = False
@@ -158,21 +155,6 @@ class CallFence:
     def is_broken(self) -> bool:
         """Whether it is known to be no call, and is dropped to its end."""
         return self._fences is not None
-
-    @property
-    def half_tag(self) -> str:
-        """The end of what it drops, which may become a think tag."""
-        return self._dropped.held
-
-    @property
-    def is_over(self) -> bool:
-        """Whether a whole call was read."""
-        return False
-
-    @property
-    def is_thinking(self) -> bool:
-        """Whether a thought is open in what it drops."""
-        return self._dropped.is_thinking
 
     def _begin(self, out: list[Segment]) -> None:
         out.append(Dropped())

@@ -164,7 +164,7 @@ class InterruptedCall:
         return rest or ("" if is_call else self._take_words())
 
     def _take_words(self) -> str:
-        return "".join(self._words) + self._rest.take_held().removeprefix(self._before)
+        return "".join(self._words) + self._rest.held.removeprefix(self._before)
 
     def _end(self, rest: str, out: list[Segment]) -> str:
         if not (self.block.literal or self.block.plain):

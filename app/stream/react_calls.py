@@ -7,7 +7,7 @@ any other input was meant as one, and is dropped with its line.
 import re
 
 from app.stream.bare_calls import Call, hand_on
-from app.stream.dropped_text import DroppedText
+from app.stream.dropped_text import DroppedText, DroppingBlock
 from app.stream.events import Dropped, Segment
 from app.stream.hermes import MAX_CALL_CHARS
 from app.stream.jsonscan import JSONScanner, NotJSON
@@ -24,14 +24,11 @@ _WHOLE = re.compile("".join(_HEAD))
 _PART = re.compile(beginning(_HEAD))
 
 
-class ReActCall:
+class ReActCall(DroppingBlock):
     """`feed` it a line from `Action` on until it is `done`; what it gives back is not its own.
 
     plain: of what was given back, this is not to be asked again. index: of the last call. thoughts: finds think tags.
     """
-
-    literal = ""
-    is_json = False
 
     def __init__(self, choice: int, rules: CallRules, index: int, thoughts: Scanner) -> None:
         self.done = False
@@ -78,21 +75,6 @@ class ReActCall:
     def is_broken(self) -> bool:
         """Whether it is known to be no call, and is dropped to its end."""
         return self._is_dropped
-
-    @property
-    def half_tag(self) -> str:
-        """The end of what it drops, which may become a think tag."""
-        return self._dropped.held
-
-    @property
-    def is_over(self) -> bool:
-        """Whether a whole call was read."""
-        return False
-
-    @property
-    def is_thinking(self) -> bool:
-        """Whether a thought is open in what it drops."""
-        return self._dropped.is_thinking
 
     def _in_head(self, head: str) -> str:
         tools = self._rules.tools
