@@ -106,7 +106,7 @@ class _Reply:
     def feed(self, line: bytes) -> None:
         data = line.removeprefix(b"data: ").strip()
         if not line.startswith(b"data: "):
-            self.fault = self.fault or (line.decode(errors="replace")[:400] if self._status != 200 else "")
+            self.fault = self.fault or (line.decode(errors="replace") if self._status != 200 else "")
             return
         if data == b"[DONE]":
             self._done = True

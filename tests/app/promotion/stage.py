@@ -220,7 +220,7 @@ class Caller:
             self.replies += 1
             self.engines.add(answer.headers["x-manners-engine"])
             if answer.status != 200:
-                self.wrong.append(f"{answer.status} {answer.raw[:200]!r}")
+                self.wrong.append(f"{answer.status} {answer.error}")
                 continue
             frames = answer.frames
             ends = [c["finish_reason"] for f in frames[:-1] for c in f.get("choices", ())]
