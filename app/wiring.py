@@ -158,11 +158,12 @@ def _public(
     pool: EnginePool, proxy: ProxyHandler, access: AccessService, metrics: Metrics, log: Logger
 ) -> AccessControl:
     """The callers' listener: the surfaces past the framework, the rest through it."""
-    app = _application("Manners", log, "/openapi.json")
+    app = _application("Manners", log)
     app.include_router(
         health.public_router(pool, proxy, int(time.time()), [surface.path for surface in SURFACES])
     )
     openapi.document(app, SURFACES, list(pool.config.models))
+    openapi.serve(app, "/openapi.json")
     return AccessControl(
         app,
         access.rings.public,
@@ -178,9 +179,10 @@ def _admin(
     routers: Sequence[APIRouter], access: AccessService, metrics: Metrics, log: Logger
 ) -> AccessControl:
     """The operators' listener: every route by the operator's role."""
-    app = _application("Manners: operators", log, "/admin/openapi.json", [Depends(RoleGuard(access))])
+    app = _application("Manners: operators", log, [Depends(RoleGuard(access))])
     for router in routers:
         app.include_router(router)
+    openapi.serve(app, "/admin/openapi.json")
     return AccessControl(
         app,
         access.rings.admin,
@@ -212,13 +214,11 @@ def tracing_for(config: Config) -> Tracing:
     return otel.exporting(endpoint, config.listen)
 
 
-def _application(
-    title: str, log: Logger, openapi_url: str | None = None, dependencies: Sequence[Any] = ()
-) -> FastAPI:
+def _application(title: str, log: Logger, dependencies: Sequence[Any] = ()) -> FastAPI:
     app = FastAPI(
         title=title,
         version=VERSION,
-        openapi_url=openapi_url,
+        openapi_url=None,
         responses=openapi.ERRORS,
         docs_url=None,
         redoc_url=None,

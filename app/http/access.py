@@ -16,6 +16,7 @@ from app.errors.render import error_response
 from app.errors.tree import MannersError
 from app.http.cors import answer_preflight, sharing
 from app.http.hosts import LocalAccess, check_content_coding, check_media_type
+from app.http.turns import TurnQueue
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 
@@ -24,7 +25,8 @@ class AccessControl:
     """Gives each request an id (the caller's own, if it is well formed) and checks its key.
 
     `guarded` are the path prefixes that need a key; other paths (health) are open, and so are the exact
-    paths in `open_paths`. `straight` are paths whose applications are called without the framework. With
+    paths in `open_paths`. `straight` are paths whose applications are called without the framework; all other
+    requests, and all refusals, take turns, as whoever can connect can make any number of them at once. With
     `takes_api_key` a key may be sent in `x-api-key`, as Anthropic's clients do. With `local` only programs on
     this machine are served, and no website (app.http.hosts); if no keys are configured either, a POST must declare
     its body as JSON. `count` is called with the code of each refusal.
@@ -56,6 +58,7 @@ class AccessControl:
         self._turned_away = turned_away
         self._count = count
         self._origins: frozenset[bytes] = frozenset()
+        self._turns = TurnQueue()
 
     def replace(
         self, keys: KeyRing, local: LocalAccess | None, origins: frozenset[bytes] = frozenset()
@@ -74,6 +77,7 @@ class AccessControl:
         scope["state"] = state
         if self._origins and (origin := headers.get(b"origin")) in self._origins:
             if scope["method"] == "OPTIONS" and b"access-control-request-method" in headers:
+                await self._turns.turn()
                 return await answer_preflight(headers, send)
             assert origin is not None
             send = sharing(send, origin)
@@ -81,9 +85,13 @@ class AccessControl:
             state["caller"] = self._check(scope["method"], scope["path"], headers)
         except MannersError as error:
             named = [(b"x-request-id", request_id.encode()), (b"x-manners-engine", b"none")]
+            await self._turns.turn()
             await error_response(error, named, scope["path"])(scope, receive, send)
             return
-        app = self._straight.get(scope["path"], self._app)
+        app = self._straight.get(scope["path"])
+        if app is None:
+            await self._turns.turn()
+            app = self._app
         await app(scope, receive, send)
 
     def _check(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> str | None:

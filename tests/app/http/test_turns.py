@@ -1,0 +1,123 @@
+"""However many requests are ready at once that whoever can connect may make, every stream moves between two of them."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from app.access.keys import KeyRing
+from app.http.access import AccessControl
+from app.http.turns import TurnQueue
+
+MANY = 50
+BODY = b"{}"
+
+
+async def together(one: Callable[[], Coroutine[Any, Any, None]]) -> int:
+    """Of `MANY` that begin in the same iteration of the event loop, how many end in one iteration, at most."""
+    loop = asyncio.get_running_loop()
+    iteration, ended = 0, Counter[int]()
+
+    def count() -> None:
+        nonlocal iteration
+        iteration += 1
+        if ended.total() < MANY:
+            loop.call_soon(count)
+
+    async def counted() -> None:
+        await one()
+        ended[iteration] += 1
+
+    count()
+    await asyncio.gather(*(counted() for _ in range(MANY)))
+    return max(ended.values())
+
+
+def request(
+    access: AccessControl, method: str, path: str, **headers: str
+) -> Callable[[], Coroutine[Any, Any, None]]:
+    """One request to it, whose reply nobody reads."""
+
+    async def one() -> None:
+        named = [(name.encode(), value.encode()) for name, value in headers.items()]
+        await access({"type": "http", "method": method, "path": path, "headers": named}, receive, send)
+
+    return one
+
+
+async def receive() -> dict[str, Any]:
+    return {"type": "http.request", "body": BODY, "more_body": False}
+
+
+async def send(message: Any) -> None:
+    assert message["type"] in ("http.response.start", "http.response.body")
+
+
+async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": BODY})
+
+
+@pytest.fixture
+def access() -> AccessControl:
+    made = AccessControl(answer, KeyRing(["key"]), ("/v1",), {"/v1/chat/completions": answer})
+    made.replace(KeyRing(["key"]), None, frozenset({b"https://annie.example"}))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers"),
+    [
+        ("GET", "/metrics", {}),
+        ("GET", "/openapi.json", {}),
+        ("GET", "/v1/models", {"authorization": "Bearer key"}),
+        ("GET", "/v1/models", {}),
+        ("POST", "/v1/chat/completions", {"authorization": "Bearer wrong"}),
+        (
+            "OPTIONS",
+            "/v1/models",
+            {"origin": "https://annie.example", "access-control-request-method": "GET"},
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value) or "no headers",
+)
+async def test_what_needs_no_engine_is_answered_once_in_an_iteration(
+    access: AccessControl, method: str, path: str, headers: dict[str, str]
+) -> None:
+    assert await together(request(access, method, path, **headers)) == 1
+
+
+async def test_requests_for_an_engine_take_no_turns(access: AccessControl) -> None:
+    asked = request(access, "POST", "/v1/chat/completions", authorization="Bearer key")
+    assert await together(asked) == MANY
+
+
+async def test_who_comes_when_nobody_waits_goes_on_at_once() -> None:
+    turns = TurnQueue()
+    for _ in range(3):
+        coroutine = turns.turn()
+        with pytest.raises(StopIteration):
+            coroutine.send(None)
+        for _ in range(2):
+            await asyncio.sleep(0)
+
+
+async def test_turns_are_taken_in_the_order_of_coming_and_a_cancelled_one_is_the_next_ones() -> None:
+    turns = TurnQueue()
+    came: list[int] = []
+
+    async def one(number: int) -> None:
+        await turns.turn()
+        came.append(number)
+
+    tasks = [asyncio.create_task(one(number)) for number in range(6)]
+    await asyncio.sleep(0)
+    for gone in (2, 3, 5):
+        tasks[gone].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert came == [0, 1, 4]
+    await asyncio.wait_for(one(6), 10)
+    assert came[-1] == 6
