@@ -66,6 +66,11 @@ class RegistryExecutor:
         """Whether `run` may be called."""
         return self._registry is not None
 
+    @property
+    def takes_writes(self) -> bool:
+        """Whether the last transaction could be written."""
+        return self._registry is not None and self._registry.takes_writes
+
     async def open(self) -> None:
         """Raises RegistryError: another gateway has it, or it is no registry; says which file."""
         self._registry = await self._in_thread(self._open)

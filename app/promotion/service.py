@@ -434,7 +434,10 @@ class PromotionService:
             self._metrics.state_failed(error.code)
             kind = StateFull if isinstance(error, StorageFull) else StateUnavailable
             raise kind(str(error), error.code) from None
-        self._metrics.state_works()
+        if (
+            self.registry.takes_writes
+        ):  # what reads, as each scrape does, says nothing of a disk that has become read-only
+            self._metrics.state_works()
 
     def _check_started(self) -> None:
         if not self.registry.is_open:

@@ -6,12 +6,20 @@ Calls come one at a time, and block for as long as the disk takes.
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, astuple
 from pathlib import Path
 
 from app.registry import chain
-from app.registry.errors import Conflict, GenerationMoved, KeyReused, OperationUnderWay, UnknownRow
+from app.registry.errors import (
+    Conflict,
+    GenerationMoved,
+    KeyReused,
+    OperationUnderWay,
+    StorageFailed,
+    UnknownRow,
+)
 from app.registry.reader import RegistryReader
 from app.registry.store import check_is_there, identity_of, open_to_write, take_lock, transaction
 from app.registry.values import (
@@ -41,6 +49,8 @@ class Registry(RegistryReader):
             RegistryLocked, NotARegistry, RegistryTooNew, StorageFailed
         """
         self._lock: int | None = take_lock(path)
+        self.takes_writes = True
+        """Whether the last transaction could be written: a disk that has become read-only can still be read."""
         try:
             super().__init__(open_to_write(path))
             self._path, self._identity = path, identity_of(path)
@@ -85,14 +95,14 @@ class Registry(RegistryReader):
             return
         if known is not None:
             raise Conflict(f"{table} {row[key]} is known already, and as something else")
-        with transaction(self._connection):
+        with self._transaction():
             self._insert(table, row)
             self._note(entry)
 
     def revoke(self, revocation: Revocation, entry: AuditEntry) -> None:
         """Revoke something for good; a second revocation has no effect."""
         if self.revocation(revocation.thing, revocation.id) is None:
-            with transaction(self._connection):
+            with self._transaction():
                 self._insert("revocation", asdict(revocation))
                 self._note(entry)
 
@@ -100,7 +110,7 @@ class Registry(RegistryReader):
 
     def add_key(self, key: KnownKey, entry: AuditEntry) -> None:
         """Add a caller's key; one that was revoked gives its name away. Raises Conflict: the name is taken."""
-        with transaction(self._connection):
+        with self._transaction():
             self._connection.execute(
                 "DELETE FROM key_usage WHERE name IN (SELECT name FROM api_key WHERE name = ? AND revoked IS NOT NULL)",
                 (key.name,),
@@ -111,7 +121,7 @@ class Registry(RegistryReader):
 
     def limit_key(self, name: str, limits: KeyLimits, entry: AuditEntry) -> None:
         """Replace the limits of the key of this name. Raises UnknownRow: there is none."""
-        with transaction(self._connection):
+        with self._transaction():
             changed = self._connection.execute(
                 "UPDATE api_key SET rpm = ?, tpm = ?, concurrency = ?, daily_budget = ?, budget = ?"
                 " WHERE name = ? AND revoked IS NULL",
@@ -127,7 +137,7 @@ class Registry(RegistryReader):
 
     def add_operator(self, operator: KnownOperator, entry: AuditEntry) -> None:
         """Add an operator; one that was revoked gives the name away. Raises Conflict: the name is taken."""
-        with transaction(self._connection):
+        with self._transaction():
             self._replace_revoked("operator", asdict(operator))
             self._note(entry)
 
@@ -137,7 +147,7 @@ class Registry(RegistryReader):
 
     def write_usage(self, meters: Mapping[str, Meter]) -> None:
         """Replace what these keys have used, in one transaction. Keys that are not known are left out."""
-        with transaction(self._connection):
+        with self._transaction():
             for name, meter in meters.items():
                 self._connection.execute(
                     "INSERT OR REPLACE INTO key_usage (name, requests, tokens, at, day, today, total)"
@@ -152,7 +162,7 @@ class Registry(RegistryReader):
         self._insert(table, row)
 
     def _withdraw(self, table: str, name: str, entry: AuditEntry) -> None:
-        with transaction(self._connection):
+        with self._transaction():
             changed = self._connection.execute(
                 f"UPDATE {table} SET revoked = ? WHERE name = ? AND revoked IS NULL", (entry.at, name)
             ).rowcount
@@ -164,7 +174,7 @@ class Registry(RegistryReader):
 
     def move(self, moves: Iterable[AliasMove], entry: AuditEntry) -> None:
         """Move aliases, all or none. Raises GenerationMoved, Conflict (no such engine)."""
-        with transaction(self._connection):
+        with self._transaction():
             self._move(moves, entry)
             self._note(entry)
 
@@ -175,7 +185,7 @@ class Registry(RegistryReader):
             KeyReused: the key came with another request.
             OperationUnderWay: the model has an unfinished one.
         """
-        with transaction(self._connection):
+        with self._transaction():
             if operation.key is not None and (known := self.operation_of_key(operation.key)):
                 if known.request != operation.request:
                     raise KeyReused(
@@ -195,7 +205,7 @@ class Registry(RegistryReader):
             UnknownRow: there is no such operation, or it has ended.
             GenerationMoved, Conflict: of a move; nothing was changed.
         """
-        with transaction(self._connection):
+        with self._transaction():
             changed = self._connection.execute(
                 "UPDATE operation SET phase = ?, state = ?, done = ?, result = ?, error = ? WHERE id = ? AND done = 0",
                 (operation.phase, operation.state, int(operation.done), operation.result, operation.error, operation.id),
@@ -207,8 +217,19 @@ class Registry(RegistryReader):
 
     def note(self, entry: AuditEntry) -> AuditEvent:
         """Add an audit event that changes nothing else."""
-        with transaction(self._connection):
+        with self._transaction():
             return self._note(entry)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """All or nothing. Raises Conflict, StorageFailed."""
+        try:
+            with transaction(self._connection):
+                yield
+        except StorageFailed:
+            self.takes_writes = False
+            raise
+        self.takes_writes = True
 
     # ------------------------------------------------------------------------ inside a transaction
 

@@ -61,7 +61,7 @@ GAUGES: Final[Mapping[str, tuple[str, str]]] = {
     "manners_engine_in_flight": ("Requests that are open at an engine.", "engine"),
     "manners_engine_info": ("1; what an engine is.", "engine dialect driver artefact_digest image_digest"),
     "manners_override_active": ("Active overrides of a refusal to promote.", "model"),
-    "manners_state_available": ("1 if the last use of the state folder's registry went well.", ""),
+    "manners_state_available": ("0 from a failed use of the state folder's registry to the next good one; from a failed write, to the next that is written.", ""),
     "manners_engine_ready": ("1 while an engine streams.", "engine"),
     "manners_engine_conduct": ("1 for whether an engine keeps thinking off when asked to: obeys, unknown or caught.", "engine state"),
     "manners_engine_restarts": ("Restarts of an engine since it was started.", "engine"),

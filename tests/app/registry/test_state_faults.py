@@ -115,6 +115,7 @@ async def test_operators_are_told_what_is_wrong_and_callers_are_served(
             assert (await house.ask()).text == "It leaves at ten."
             found = await house.metrics()
             assert found("manners_state_failures_total", code=code) >= 1
+            assert found("manners_state_available") == 0  # though what the scrape itself reads can be read
         assert (await revoke(house, 1001))[0] == 201
         assert (await house.metrics())("manners_state_available") == 1
 
