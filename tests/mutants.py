@@ -156,6 +156,7 @@ MUTANTS = [
 Outcome = Literal["caught", "caught elsewhere", "SURVIVED"]
 QUIETLY = (
     "-q",
+    "--tb=no",
     "-p",
     "no:cacheprovider",
     "-p",
