@@ -122,7 +122,8 @@ class Backend:
         self.caught = False  # a live reply held reasoning that was not asked for
         # Of one among replicas:
         self.identified = False  # it is what was promoted, as far as can be seen
-        self.refusal: str | None = None  # why it is not
+        self.refusal: str | None = None  # why it is not, for anybody
+        self.refusal_detail = ""  # the same for operators: it may quote the engine
         self.drained = False  # an operator has taken it out
         self._context = context
         self._task: asyncio.Task[None] | None = None
@@ -358,10 +359,12 @@ class Backend:
 
     @property
     def stays_out(self) -> str | None:
-        """Why it is excluded from its replicas, though it may be up; None if it is not."""
+        """Why it is excluded from its replicas, though it may be up; None if it is not. For operators."""
         if self.drained:
             return "drained"
-        return self.refusal or (None if self.identified else "not identified yet")
+        if self.refusal is not None:
+            return f"{self.refusal}: {self.refusal_detail}"
+        return None if self.identified else "not identified yet"
 
     def route(self) -> Route | None:
         """Where to send a request; None if it takes none now."""

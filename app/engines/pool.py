@@ -184,14 +184,14 @@ class EnginePool:
             backend.identified, backend.refusal = True, None
             self._metrics.replica_refused(name, False)
 
-    def refuse(self, name: str, why: str) -> None:
-        """Exclude a replica that differs, until it is restarted."""
+    def refuse(self, name: str, why: str, detail: str) -> None:
+        """Exclude a replica that differs, until it is restarted. `detail` is for operators: it may quote the engine."""
         if backend := self._backends.get(name):
-            backend.identified, backend.refusal = False, why
+            backend.identified, backend.refusal, backend.refusal_detail = False, why, detail
             self._metrics.replica_refused(name, True)
 
     def refused(self) -> dict[str, str]:
-        """Why each replica that was refused gets no requests."""
+        """Why each replica that was refused gets no requests, without its words."""
         found = {name: backend.refusal for name, backend in self._backends.items() if self.siblings(name)}
         return {name: why for name, why in sorted(found.items()) if why}
 

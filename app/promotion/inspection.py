@@ -19,11 +19,12 @@ import httpx2
 from app.engines.identity import build_of, planned
 from app.promotion.identity import ExpectedEngine, RunningEngine, differs
 from app.promotion.state_machine import EffectError, FailureReason, RefusalError
-from deploy.core.engine_http import engine_client, read_json
+from deploy.core.engine_http import engine_client, plain_word, read_json
 from deploy.core.errors import DeployError
 from deploy.drivers.embedded import usable_cores
 from deploy.engine.engine import Engine
 from deploy.engine.flags import parse_flags
+from deploy.engine.probe import NAME_CHARACTERS
 from deploy.engine.spec import EngineSpec
 from deploy.engine.weights import find_model
 from gates.artefact.artefact import Snapshot, folder_of, hash_file, load, snapshot
@@ -32,6 +33,8 @@ from gates.contracts.errors import ManifestError
 from gates.report import statement
 
 ASK_SECONDS: Final = 5.0
+PATH_CHARACTERS: Final = 4096
+"""The longest path of a model that an engine may state."""
 
 
 async def identify(
@@ -185,7 +188,8 @@ async def _stated_models(url: str, spec: EngineSpec) -> tuple[str | None, tuple[
             path = listed[0].get("root")
             if spec.dialect == "llama-server":
                 path = (await _get(client, f"{url}/props")).get("model_path")
-            return path, tuple(str(model["id"]) for model in listed)
+            names = (plain_word(model["id"], NAME_CHARACTERS) for model in listed)
+            return plain_word(path, PATH_CHARACTERS), tuple(name for name in names if name is not None)
     except (TimeoutError, httpx2.HTTPError, ValueError, LookupError, TypeError, AttributeError) as error:
         why = f"{spec.name} does not say what it serves ({type(error).__name__})"
         raise EffectError(FailureReason("engine_down", why)) from None

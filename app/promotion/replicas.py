@@ -19,6 +19,7 @@ from app.promotion.state_machine import EffectError, RefusalError
 from app.telemetry.log import Logger
 from deploy.core.engine_http import engine_client, read_json
 from deploy.core.errors import DeployError
+from deploy.core.tasks import report
 from deploy.engine.engine import Engine
 from deploy.engine.spec import EngineSpec
 
@@ -45,7 +46,10 @@ class ReplicaWatch:
         while True:
             self._pool.changed.clear()
             for name in self._pool.to_identify():
-                await self._look_at(name)
+                try:
+                    await self._look_at(name)
+                except Exception as error:  # what one of them does keeps no other out
+                    report("replicas", error)
             try:
                 async with asyncio.timeout(AGAIN_SECONDS if self._pool.to_identify() else None):
                     await self._pool.changed.wait()
@@ -60,30 +64,29 @@ class ReplicaWatch:
         try:
             facts = await _facts(engine, spec)
         except RefusalError as refused:
-            return self._refuse(name, refused.fault.code, refused.fault.message)
+            code, said = refused.fault.code, refused.fault.message
+            return self._refuse(name, f"{code}: it is not what was promoted or configured", said)
         except EffectError as error:
             self._log.warning("replica_unknown", engine=name, code=error.fault.code)
             return
         for sibling in sorted(self._pool.siblings(name)):
-            if self._pool.takes(sibling) and (
-                why := difference(facts, self._facts.get(sibling, {}), sibling)
-            ):
-                return self._refuse(name, "mismatch_replica", why)
+            others = self._facts.get(sibling, {})
+            if self._pool.takes(sibling) and (what := difference(facts, others)):
+                detail = f"its {what} is {facts[what]!s:.100}, and that of {sibling} {others[what]!s:.100}"
+                return self._refuse(name, f"mismatch_replica: its {what} is not that of {sibling}", detail)
         self._facts[name] = facts
         self._pool.identified(name)
         self._log.info("replica_identified", engine=name)
 
-    def _refuse(self, name: str, code: str, why: str) -> None:
-        self._pool.refuse(name, f"{code}: {why}")
-        self._log.error("replica_refused", engine=name, code=code, reason=why)
+    def _refuse(self, name: str, why: str, detail: str) -> None:
+        """`why` begins with a code and may be shown to anybody; `detail` may quote the engine, and is for operators."""
+        self._pool.refuse(name, why, detail)
+        self._log.error("replica_refused", engine=name, code=why.partition(":")[0], reason=why)
 
 
-def difference(found: Facts, others: Facts, sibling: str) -> str | None:
-    """The first difference between the reports of a replica and a sibling; None if there is none."""
-    for what in sorted(found.keys() & others.keys()):
-        if found[what] != others[what]:
-            return f"its {what} is {found[what]!s:.100}, and that of {sibling} {others[what]!s:.100}"
-    return None
+def difference(found: Facts, others: Facts) -> str | None:
+    """What a replica and its sibling report differently, the first of it; None if there is nothing."""
+    return next((what for what in sorted(found.keys() & others.keys()) if found[what] != others[what]), None)
 
 
 async def _facts(engine: Engine, spec: EngineSpec) -> Facts:

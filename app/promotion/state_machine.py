@@ -193,14 +193,23 @@ SWITCHED: Final = frozenset({_P.SWITCHING, _P.ROLLING, _P.RESUMING, _P.DRAINING,
 """The alias points to the candidate."""
 UNTOUCHED: Final = frozenset({_P.QUEUED, _P.PREFLIGHT})
 """Nothing has been done that would have to be undone."""
+LONGEST_MESSAGE: Final = 4000
+"""Characters of a reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailureReason:
-    """Why something failed: a code for programs and a line for people."""
+    """Why something failed: a code for programs and a line for people.
+
+    The line may quote an engine. It is cut, and what no text can hold is replaced, so that the step can be recorded.
+    """
 
     code: str
     message: str
+
+    def __post_init__(self) -> None:
+        sound = self.message[:LONGEST_MESSAGE].encode("utf-8", "replace").decode()
+        object.__setattr__(self, "message", sound)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,8 @@ from app.registry.errors import GenerationMoved, RegistryError, StorageFailed
 from app.registry.registry import Registry
 from app.telemetry.log import Logger, where
 from app.telemetry.metrics import Metrics
-from deploy.core.tasks import supervise
+from deploy.core.tasks import report, supervise
+from gates.report.codec import CodecError
 
 ACTOR: Final = "gateway"
 """The actor in the audit for the worker's steps."""
@@ -130,6 +131,7 @@ class PromotionWorker:
             self.running = None
         if error := task.exception():
             self._log.error("operation_lost", operation=operation, **where(error))
+            report("promotions", error)
 
     async def _run(self, operation: str, interrupted: OperationState | None) -> None:
         if interrupted is None:
@@ -151,9 +153,10 @@ class PromotionWorker:
         after = recover(state) if isinstance(event, Restart) else step(state, event)
         try:
             await self._commit(after, event, evidence)
-        except GenerationMoved as moved:
+        except (GenerationMoved, CodecError) as error:
             assert state.effect is not None
-            event = EffectFailed(state.effect.key, FailureReason("generation_moved", str(moved)))
+            code = "generation_moved" if isinstance(error, GenerationMoved) else "evidence_unreadable"
+            event = EffectFailed(state.effect.key, FailureReason(code, str(error)))
             after = step(state, event)
             await self._commit(after, event, {})
         self._committed(after)

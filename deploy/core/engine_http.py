@@ -5,6 +5,7 @@ thousandfold. Every reader here raises ValueError for such a reply, so that a ca
 """
 
 import json
+import re
 import ssl
 from collections.abc import Mapping
 from functools import cache
@@ -15,6 +16,7 @@ import httpx2
 
 MAX_BYTES: Final = 1 << 20
 """Maximum bytes of a reply. The largest one in use is `/props` with its template, some 30 KiB."""
+_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 MAX_DEPTH: Final = 64
 """Maximum nesting of arrays and objects."""
 HEADERS: Final = {"accept": "*/*", "accept-encoding": "identity", "connection": "close"}
@@ -58,12 +60,20 @@ async def read_json(reply: httpx2.Response) -> Any:
     return parse_json(await read_body(reply))
 
 
+def plain_word(value: Any, most: int) -> str | None:
+    """What an engine says of itself, as it may be shown to operators: None if it is no printable text of 1 to `most` characters."""
+    return value if isinstance(value, str) and 0 < len(value) <= most and value.isprintable() else None
+
+
 def parse_json(data: bytes) -> Any:
-    """JSON from an engine. Raises ValueError: it is malformed, or nested deeper than MAX_DEPTH."""
+    """JSON from an engine. Raises ValueError: it is malformed, nested deeper than MAX_DEPTH, or holds half a surrogate
+    pair, which could be written nowhere."""
     try:
-        value = json.loads(data)
+        value = json.loads(data.decode("utf-8-sig"))
     except RecursionError:
         raise ValueError(f"JSON nested deeper than {MAX_DEPTH}") from None
+    if _SURROGATE.search(data):
+        json.dumps(value, ensure_ascii=False).encode()  # raises for a half
     level: list[Any] = [value]
     for _ in range(MAX_DEPTH):
         inner = (v.values() if isinstance(v, dict) else v for v in level if isinstance(v, dict | list))

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import httpx2
 
-from deploy.core.engine_http import engine_client, read_json
+from deploy.core.engine_http import engine_client, plain_word, read_json
 from deploy.engine.samples import SAMPLES
 from deploy.engine.spec import Dialect, Medium
 from gates.detect.tags import tags
@@ -267,7 +267,8 @@ def _count(value: Any) -> int:
 
 
 def _build(name: str, version: Any) -> Found:
-    return {"build": f"{name} {version[:BUILD_CHARACTERS]}" if isinstance(version, str) and version else None}
+    cut = version[:BUILD_CHARACTERS] if isinstance(version, str) else None
+    return {"build": f"{name} {cut}" if plain_word(cut, BUILD_CHARACTERS) else None}
 
 
 async def _vllm_context(asker: _Asker) -> Found:

@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx2
 
-from deploy.core.engine_http import engine_client, parse_json, read_body, read_json
+from deploy.core.engine_http import engine_client, parse_json, plain_word, read_body, read_json
 from deploy.core.lines import LineSplitter
 from deploy.engine.spec import Dialect, Kind
 
@@ -158,8 +158,7 @@ async def served_model(
             name = (await read_json(response))["data"][0]["id"]
     except (TimeoutError, httpx2.HTTPError, ValueError, LookupError, TypeError):
         return None
-    sound = isinstance(name, str) and 0 < len(name) <= NAME_CHARACTERS and name.isprintable()
-    return name if sound else None  # half a surrogate pair, for one, could be sent to nobody
+    return plain_word(name, NAME_CHARACTERS)
 
 
 async def _stream(

@@ -312,6 +312,10 @@ HOSTILE = {
     "a number": b"5",
     "null": b"null",
     "bytes that are no text": b'"\xff"',
+    "half a surrogate pair": b'{"version":"\\ud800","build_info":"\\uDFFF","default_generation_settings":{"n_ctx":8}}',
+    "half a pair in bytes": b'{"version":"\xed\xa0\x80","build_info":"\xed\xa0\x80"}',
+    "UTF-16": '{"version":"1","build_info":"1"}'.encode("utf-16"),
+    "a build with control characters": b'{"version":"\\u001b[31m","build_info":"1\\n2"}',
 }
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from app.cli.admin_client import AdminClient
 from app.config.config import Config, parse
+from app.promotion import replicas as replica_watch
 from tests.app.api.nanos import MODELS
 from tests.app.engines.test_killed import stream
 from tests.app.house import NEVER, TOKEN, Answer, House, eventually, run
@@ -139,9 +140,71 @@ async def test_a_replica_that_states_another_model_gets_no_requests(tmp_path: Pa
         assert metrics("manners_replica_refused", engine=wrong) == 1
         assert metrics("manners_replica_refused", engine=right) == 0
         ready = await house.get(house.url + "/readyz")
-        assert ready.status == 200 and "annie-before.gguf" in ready.json["refused"][wrong]
+        assert ready.status == 200
+        assert ready.json["refused"] == {wrong: f"mismatch_replica: its model is not that of {right}"}
         listed = {e["name"]: e["stays_out"] for e in (await house.operate("/admin/engines")).json["engines"]}
         assert listed[right] is None and "mismatch_replica" in listed[wrong]
+        assert "annie-before.gguf" in listed[wrong], "operators see what it says"
+
+
+STATED = {
+    "text": "ftype-canary",
+    "half a pair": "\ud800 ftype-canary",
+    "colour": "\x1b[31m\nftype-canary",
+    "not a number": float("nan"),
+    "a list": [["ftype-canary"]],
+    "long": "ftype-canary" * 9999,
+}
+
+
+@pytest.mark.parametrize("stated", STATED.values(), ids=STATED.keys())
+async def test_what_a_replica_says_of_itself_is_for_operators_and_breaks_nothing(
+    tmp_path: Path, stated: Any
+) -> None:
+    """Neither `/readyz` nor the log has its words, and no word of it is more than can be written down."""
+    async with AsyncExitStack() as stack:
+        one, two = [await stack.enter_async_context(ScriptedEngine()) for _ in range(2)]
+        for engine, what in ((one, "Q4"), (two, stated)):
+            engine.answers["/props"] = {
+                "model_path": "/weights/annie.gguf",
+                "default_generation_settings": {"n_ctx": 64},
+                "build_info": "build-canary" if what == "Q4" else f"{what}",
+            }
+            listed = [{"id": "scripted", "meta": {"ftype": what}}]
+            engine.answers["/v1/models"] = {"object": "list", "data": listed}
+        house = await stack.enter_async_context(
+            run(settings(tmp_path, {"one": one.url, "two": two.url}), one)
+        )
+        pool = house.gateway.pool
+        await eventually(lambda: pool.takes("one") != pool.takes("two"))
+        await eventually(lambda: not pool.to_identify() or house.log.of("replica_unknown"))
+        ready = await house.get(house.url + "/readyz")
+        assert ready.status == 200 and b"canary" not in ready.raw
+        assert (await house.operate("/admin/engines")).status == 200
+        assert (await house.operate("/admin/status")).status == 200
+        assert b"canary" not in house.log.getvalue() and not house.log.of("task_failed")
+
+
+async def test_a_replica_that_cannot_be_looked_at_keeps_no_other_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first in order breaks what looks at it, again and again; that is counted, and the other serves."""
+    facts = replica_watch._facts
+
+    async def odd(engine: Any, spec: Any) -> Any:
+        if spec.name == "a":
+            raise RecursionError
+        return await facts(engine, spec)
+
+    monkeypatch.setattr(replica_watch, "_facts", odd)
+    async with AsyncExitStack() as stack:
+        a, b = [await stack.enter_async_context(ScriptedEngine()) for _ in range(2)]
+        for engine in (a, b):
+            engine.answers["/props"] = {"model_path": "/weights/annie.gguf"}
+        house = await stack.enter_async_context(run(settings(tmp_path, {"a": a.url, "b": b.url}), a))
+        await eventually(lambda: house.gateway.pool.takes("b"))
+        assert served_by(await house.ask()) == "b"
+        assert (await house.metrics())("manners_task_failures_total", task="replicas") >= 1
 
 
 async def test_a_replica_that_does_not_say_what_it_is_gets_no_requests_until_it_does(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from app.config.config import parse
-from app.promotion.state_machine import PATHS, OperationKind
+from app.promotion.state_machine import PATHS, Action, EffectError, FailureReason, OperationKind
+from app.promotion.steps import HANDLERS
 from tests.app.house import eventually
 from tests.app.promotion.stage import OPERATOR, settings, stage, tables
 from tests.app.promotion.stage import quick as quick
@@ -236,3 +237,30 @@ async def test_two_models_take_turns_and_neither_takes_the_others_engine(tmp_pat
         for model, engine in (("annie", "large"), ("bob", "small")):
             answer = await it.house.ask(it.house.body() | {"model": model})
             assert answer.headers["x-manners-engine"] == engine
+
+
+@pytest.mark.slow  # engines are started and promoted: 2 s each
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("odd", [float("nan"), "\ud800", object()], ids=["NaN", "half a pair", "no JSON"])
+@pytest.mark.parametrize("told", ["found", "failed"])
+async def test_what_cannot_be_written_down_ends_the_operation_and_loses_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, odd: Any, told: str
+) -> None:
+    """An engine may say what no record can hold: the promotion fails, and the next one is begun."""
+
+    async def identify(site: Any, plan: Any, effect: Any) -> Any:
+        if told == "failed":
+            raise EffectError(FailureReason("engine_down", f"it said {odd} {'x' * 99_999}"))
+        return {"model": odd}
+
+    async with stage(tmp_path) as it:
+        with monkeypatch.context() as patch:
+            patch.setitem(HANDLERS, Action.IDENTIFY, identify)
+            ended = await it.promote("large")
+        assert (ended["phase"], ended["error"]["code"]) == (
+            "failed",
+            "engine_down" if told == "failed" else "evidence_unreadable",
+        )
+        assert len(ended["error"]["message"]) < 5000
+        assert it.house.gateway.pool.running() == {"small"}
+        assert (await it.promote("large"))["phase"] == "succeeded"
