@@ -3,10 +3,13 @@
 import asyncio
 import gzip
 import json
+from collections import Counter
 from dataclasses import replace
 
+import h11
 import pytest
 
+from deploy.core.engine_http import MAX_BYTES, MAX_LINES, READ_BYTES
 from deploy.core.errors import StartCancelled, StartTimeout
 from deploy.drivers.url import UrlEngine
 from deploy.engine.engine import EngineState, Phase
@@ -193,6 +196,52 @@ async def test_no_list_of_models_makes_a_start_raise(body: bytes) -> None:
     """A name that is not to be had is no name."""
     async with scripted([answer(b"200 OK", body)]) as server:
         assert await served_model(server.url, deadline_s=PATIENCE) is None
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+FLOODS = {
+    "interim replies": (b"", b"HTTP/1.1 100 \r\n\r\n"),
+    "headers": (b"HTTP/1.1 200 OK\r\n", b"a:b\r\n"),
+    "chunks of a byte": (CHUNKED, b"1\r\n:\r\n"),
+    "trailers": (CHUNKED + b"0\r\n", b"a:b\r\n"),
+    "empty lines": (OK, b"\n"),
+    "events": (OK, b"data:{}\n\n"),
+    "one line": (OK, b"x"),
+}
+
+
+@pytest.mark.parametrize("head, piece", FLOODS.values(), ids=FLOODS.keys())
+@pytest.mark.parametrize("asked", ["probe", "models"])
+async def test_a_flood_ends_the_probe_by_its_size_and_lets_others_have_their_turns(
+    head: bytes, piece: bytes, asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a flood, little is parsed in one turn of the event loop, and in all no more than takes half a second."""
+    turn, parsed = 0, Counter[int]()
+    receive = h11.Connection.receive_data
+
+    def counted(self: h11.Connection, data: bytes) -> None:
+        parsed[turn] += len(data)
+        receive(self, data)
+
+    async def others() -> None:
+        nonlocal turn
+        while True:
+            await asyncio.sleep(0)
+            turn += 1
+
+    monkeypatch.setattr(h11.Connection, "receive_data", counted)
+    taking_turns = asyncio.create_task(others())
+    async with scripted([head, *([piece * (65536 // len(piece))] * 1000), 10 * PATIENCE]) as server:
+        if asked == "probe":
+            result = await probe(server.url, model="m", deadline_s=PATIENCE)
+            assert (result.verdict, result.first_token_s) == (ProbeOutcome.ERROR, None)
+        else:
+            assert await served_model(server.url, deadline_s=PATIENCE) is None
+        asks = len(server.requests)
+    taking_turns.cancel()
+    assert max(parsed.values()) <= READ_BYTES * asks
+    lines = (MAX_LINES + 1) * len(piece) // piece.count(b"\n") if b"\n" in piece else MAX_BYTES
+    assert sum(parsed.values()) <= asks * (min(lines, MAX_BYTES) + len(head) + READ_BYTES)
 
 
 async def test_a_compressed_reply_is_not_unpacked() -> None:
