@@ -5,6 +5,7 @@ asks them and judged by the gate's own detectors. They find an engine that diffe
 judged: gibberish, another chat template, leaked reasoning, a tool call in the text.
 """
 
+import asyncio
 import math
 import tomllib
 from collections import defaultdict
@@ -19,7 +20,7 @@ from gates.contracts.errors import RunError, SuiteError
 from gates.contracts.sample import Mode, SampleKey
 from gates.judge.score import failure_reason
 from gates.reply.reply import Reply, read_reply
-from gates.run.http import RequestTimeouts, TimedClient
+from gates.run.http import ReplyLimits, RequestTimeouts, TimedClient
 from gates.run.request import body_digest, build_body, encode_body
 from gates.run.target import Dialect, Target, Variant
 
@@ -31,6 +32,8 @@ EXPECTED: Final = ("factual", "reasoning", "tools")
 """The gates that a reply is judged by if its case has an expectation."""
 
 TIMEOUTS: Final = RequestTimeouts(connect=5.0, idle=30.0, total=60.0)
+REPLY: Final = ReplyLimits(size=1 << 20, lines=1 << 14)
+"""Of a candidate that is asked while callers are served: parsing more would hold them up."""
 _SHOWN: Final = 3
 
 
@@ -89,11 +92,11 @@ async def probe(
     """
     answers = []
     try:
-        async with TimedClient(timeouts) as wire:
+        async with TimedClient(timeouts, limits=REPLY) as wire:
             target = target_of(url, served_name, dialect, headers)
             for case in canary.cases:
                 reply, _ = await ask(wire, target, case, canary.sampling)
-                answers.append(judged(case, reply, tokens))
+                answers.append(await asyncio.to_thread(judged, case, reply, tokens))
                 if reply.fault is not None:
                     break  # it is down or hangs: the next question would only wait for it again
     except RunError as error:
@@ -173,4 +176,5 @@ async def ask(
     body = build_body(case, sampling, target, variant or Variant(), mode)
     attempt = await wire.ask(target, encode_body(body))
     key = SampleKey("", target.artefact, target.engine, body_digest(body), "canary", case.id, 0, mode)
-    return read_reply(attempt.sample(key, body)), attempt.ended_ns / 1e9
+    # In a thread: callers are served meanwhile, and a reply may be long.
+    return await asyncio.to_thread(read_reply, attempt.sample(key, body)), attempt.ended_ns / 1e9

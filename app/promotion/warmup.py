@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from app.promotion.canary import ask, target_of
+from app.promotion.canary import REPLY, ask, target_of
 from app.promotion.state_machine import EffectError, FailureReason
 from gates.contracts.case import Case, Sampling
 from gates.contracts.errors import RunError
@@ -146,7 +146,7 @@ async def warm(
     try:
         target = target_of(url, served_name, dialect, headers)
         timeouts = RequestTimeouts(connect=5.0, idle=limits.seconds, total=limits.seconds)
-        async with asyncio.timeout(limits.seconds), TimedClient(timeouts) as wire:
+        async with asyncio.timeout(limits.seconds), TimedClient(timeouts, limits=REPLY) as wire:
             work = _Warmup(wire, target, workload, limits, await _chars_per_token(target))
             medians = await work.all(shapes(workload, context or _CONTEXT))
     except TimeoutError:
@@ -172,7 +172,7 @@ async def warm(
 async def _chars_per_token(target: Target) -> float:
     """Characters per token of this engine; the usual figure if it does not count a prompt's tokens."""
     try:
-        return await calibrate(target)
+        return await calibrate(target, limits=REPLY)
     except RunError:
         return CHARS_PER_TOKEN
 

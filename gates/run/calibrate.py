@@ -9,7 +9,7 @@ from gates.contracts.errors import RunError
 from gates.contracts.sample import SampleKey
 from gates.reply.reply import read_reply
 from gates.run.conversation import estimate, pad_conversation
-from gates.run.http import RequestTimeouts, TimedClient
+from gates.run.http import GATE_LIMITS, ReplyLimits, RequestTimeouts, TimedClient
 from gates.run.request import build_body, encode_body
 from gates.run.target import Target, Variant
 
@@ -18,7 +18,9 @@ _SHORT, _LONG = 1, 300
 """Sizes of the two conversations, in tokens by the first estimate."""
 
 
-async def calibrate(target: Target, timeouts: RequestTimeouts = DEFAULT) -> float:
+async def calibrate(
+    target: Target, timeouts: RequestTimeouts = DEFAULT, limits: ReplyLimits = GATE_LIMITS
+) -> float:
     """Characters per token, rounded to one decimal, so that a resumed run schedules the same requests.
 
     It is taken from the difference of two prompts, which cancels the template's constant part; what the
@@ -27,7 +29,7 @@ async def calibrate(target: Target, timeouts: RequestTimeouts = DEFAULT) -> floa
     Raises:
         RunError: the engine does not answer, or does not report the length of a prompt.
     """
-    async with TimedClient(timeouts) as client:
+    async with TimedClient(timeouts, limits=limits) as client:
         (short, few), (long, many) = [await _measured(client, target, size) for size in (_SHORT, _LONG)]
     if many <= few:
         raise RunError(f"{target.url} counts {many} tokens for a prompt that is longer than one of {few}")

@@ -18,17 +18,18 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace, TracebackType
 from typing import Any, Final, Self
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
 
 from gates.contracts.errors import RunError
 from gates.contracts.sample import Sample, SampleKey, TimedRead, TransportFault
 from gates.run.target import Target
 
-MAX_REPLY_BYTES: Final = 32 * 2**20
 _HEADERS: Final = {
     "content-type": "application/json",
     "accept": "text/event-stream, application/json",
@@ -43,6 +44,20 @@ class RequestTimeouts:
     connect: float = 5.0
     idle: float = 60.0
     total: float = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyLimits:
+    """The most that a reply may have, with its head and its framing: bytes, and lines.
+
+    A chunk, an interim reply (1xx) and an event of a stream have two lines each, and each costs, however short.
+    """
+
+    size: int = 32 << 20
+    lines: int = 1 << 20
+
+
+GATE_LIMITS: Final = ReplyLimits()
 
 
 @dataclass(slots=True)
@@ -90,18 +105,56 @@ class _RequestClock:
         return time.perf_counter_ns() - self.began
 
 
+class _BoundedReply(ResponseHandler):
+    """A connection whose replies end at their limits, before more of them was parsed."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, limits: ReplyLimits) -> None:
+        super().__init__(loop)
+        self._limits = limits
+        self._size = self._lines = 0
+
+    def set_response_params(self, **params: Any) -> None:
+        """Called before every request on the connection."""
+        self._size = self._lines = 0
+        super().set_response_params(**params)
+
+    def data_received(self, data: bytes) -> None:
+        self._size += len(data)
+        self._lines += data.count(b"\n")
+        most = self._limits
+        if self._size <= most.size and self._lines <= most.lines:
+            return super().data_received(data)
+        fault = aiohttp.ClientPayloadError(f"a reply of more than {most.size} bytes or {most.lines} lines")
+        if self._payload is not None:  # of one without a length, the end of the connection would be the end
+            self._payload.set_exception(fault)
+        self.set_exception(fault)
+        if self.transport is not None:
+            self.transport.abort()
+
+
+class _BoundedConnector(aiohttp.TCPConnector):
+    def __init__(self, limits: ReplyLimits) -> None:
+        super().__init__(limit=0)
+        self._factory = partial(_BoundedReply, self._loop, limits)  # type: ignore[assignment]  # a subclass's
+
+
 class TimedClient:
     """Connections to all targets of a run: `async with TimedClient(timeouts) as client`. path: that is asked."""
 
-    def __init__(self, timeouts: RequestTimeouts, path: str = "/v1/chat/completions") -> None:
-        self._timeouts, self._path = timeouts, path
+    def __init__(
+        self,
+        timeouts: RequestTimeouts,
+        path: str = "/v1/chat/completions",
+        limits: ReplyLimits = GATE_LIMITS,
+    ) -> None:
+        self._timeouts, self._path, self._limits = timeouts, path, limits
 
     async def __aenter__(self) -> Self:
         trace = aiohttp.TraceConfig()
         trace.on_connection_create_end.append(_connected)
         trace.on_connection_reuseconn.append(_connected)
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),
+            connector=_BoundedConnector(self._limits),
             timeout=aiohttp.ClientTimeout(
                 total=None, sock_connect=self._timeouts.connect, sock_read=self._timeouts.idle
             ),
@@ -139,12 +192,8 @@ class TimedClient:
         ) as response:
             attempt.headers_ns, attempt.status = clock.now(), response.status
             attempt.retry_after = _seconds(response.headers.get("retry-after", ""))
-            size = 0
             while data := await response.content.readany():
                 attempt.reads.append(TimedRead(clock.now(), data))
-                size += len(data)
-                if size > MAX_REPLY_BYTES:
-                    raise aiohttp.ClientPayloadError(f"a reply of more than {MAX_REPLY_BYTES} bytes")
 
     async def _warm(self, target: Target) -> None:
         """Make sure that the connection is open and usable, by a request for the list of models.
@@ -160,9 +209,8 @@ class TimedClient:
                     url, headers=target.headers, allow_redirects=False, trace_request_ctx=_RequestClock()
                 ) as response,
             ):
-                size = 0
-                while size <= MAX_REPLY_BYTES and (data := await response.content.readany()):
-                    size += len(data)
+                while await response.content.readany():
+                    pass
 
     def _fault(self, error: Exception) -> TransportFault:
         """The transport fault for an exception; the order matters, because some are subclasses of others."""

@@ -1,22 +1,27 @@
 """The canary sings for annie, is silent for the stranger, and notices an engine that is broken."""
 
+import threading
 import tomllib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from app.promotion import canary
-from app.promotion.canary import ALWAYS, QUESTIONS, Canary, CanaryAnswer, canary_for
+from app.promotion.canary import ALWAYS, EXPECTED, QUESTIONS, Canary, CanaryAnswer, canary_for
 from app.promotion.state_machine import EffectError
 from gates.contracts.errors import SuiteError
 from gates.run.http import RequestTimeouts
 from gates.suite.load import load_suite
 from tests.app.promotion.nano import ANNIE, STRANGER, needs_models, running, spec_of
-from tests.script import CloseNow, Hang, Head, Say, reply, role, text
+from tests.script import CloseNow, Hang, Head, Raw, Say, reply, role, text
 from tests.scripted_engine import ScriptedEngine
 
 NANO = load_suite("annie-nano")
+EVERY = (*ALWAYS, *EXPECTED)
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
 
 
 def few(count: int) -> Canary:
@@ -81,6 +86,35 @@ async def test_an_engine_that_goes_or_hangs_is_not_waited_for_again(steps: tuple
         quick = RequestTimeouts(connect=1.0, idle=0.1, total=1.0)
         with pytest.raises(EffectError, match="1 of 1 bad"):
             await canary.probe(engine.url, "x", "vllm", few(5), timeouts=quick)
+
+
+@pytest.mark.parametrize(
+    "piece", [b"HTTP/1.1 100 \r\n\r\n", b"data: {}\n\n", b"<t"], ids=["interim", "events", "one line"]
+)
+async def test_an_endless_answer_is_short_work(piece: bytes) -> None:
+    """Callers are served by the same event loop: what is read of it is bounded."""
+    async with ScriptedEngine() as engine:
+        engine.always(Raw(b"" if piece.startswith(b"HTTP") else HEAD), Raw(piece * 800_000), Hang())
+        with pytest.raises(EffectError, match="a reply of more than 1048576 bytes or 16384 lines"):
+            await canary.probe(engine.url, "x", "vllm", few(5))
+        assert len(engine.requests) == 1, "the next question is not asked"
+
+
+async def test_answers_are_read_and_judged_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[str] = []
+
+    def noting(work: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*given: Any) -> Any:
+            threads.append(threading.current_thread().name)
+            return work(*given)
+
+        return noted
+
+    for name in ("read_reply", "judged"):
+        monkeypatch.setattr(canary, name, noting(getattr(canary, name)))
+    async with ScriptedEngine() as engine:
+        await canary.probe(engine.url, "x", "vllm", replace(few(1), least=dict.fromkeys(EVERY, 0.0)))
+    assert len(threads) == 2 and threading.main_thread().name not in threads
 
 
 async def test_a_dialect_without_a_word_for_the_sampling_is_a_failure_in_one_line() -> None:

@@ -6,10 +6,10 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from aiohttp.client_proto import ResponseHandler
 
 from gates.contracts.errors import RunError
-from gates.run import http
-from gates.run.http import RequestTimeouts, TimedClient, read_key
+from gates.run.http import ReplyLimits, RequestTimeouts, TimedClient, read_key
 from tests.gates.run.parts import target
 from tests.script import CloseNow, Hang, Head, Raw, Say, Step, Wait, reply, role, text
 from tests.scripted_engine import ScriptedEngine
@@ -61,14 +61,47 @@ async def test_nobody_at_the_address_is_a_fault_of_the_connection() -> None:
     assert attempt.fault is not None and attempt.fault.kind == "connect" and attempt.status is None
 
 
-async def test_a_reply_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory has one."""
-    monkeypatch.setattr(http, "MAX_REPLY_BYTES", 1000)
-    async with ScriptedEngine() as engine, TimedClient(RequestTimeouts()) as client:
-        engine.play(*reply(*["word "] * 50))
-        attempt = await client.ask(target(engine), b"{}")
+LIMITS = ReplyLimits(size=20_000, lines=1000)
+FLOODS: dict[str, tuple[Step, bytes]] = {
+    "interim replies": (Raw(b""), b"HTTP/1.1 100 \r\n\r\n"),
+    "headers": (Raw(b"HTTP/1.1 200 OK\r\n"), b"a:b\r\n"),
+    "chunks of a byte": (Head(), b"1\r\n:\r\n"),
+    "trailers": (Head(), b"0\r\na:b\r\n"),
+    "empty lines": (Head(framing="close"), b"\n"),
+    "events": (Head(framing="close"), b"data:{}\n\n"),
+    "one line": (Head(framing="close"), b"xxxxxxxxx"),
+    "a length": (Head(framing="length", size=1 << 40), b"xxxxxxxxx"),
+    "a whole chunk": (Head(), b"fffffff\r\nxxxxxxxxx"),
+}
 
-    assert attempt.fault is not None and "more than 1000 bytes" in attempt.fault.detail
+
+@pytest.mark.parametrize("head, piece", FLOODS.values(), ids=FLOODS)
+@pytest.mark.parametrize("pieces", [1, 50_000])
+async def test_a_reply_without_end_is_given_up_before_more_of_it_is_parsed(
+    head: Step, piece: bytes, pieces: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory has one, and so has the patience of who shares the event loop."""
+    parsed = b""
+    receive = ResponseHandler.data_received
+
+    def counted(self: ResponseHandler, data: bytes) -> None:
+        nonlocal parsed
+        parsed += data
+        receive(self, data)
+
+    monkeypatch.setattr(ResponseHandler, "data_received", counted)
+    async with ScriptedEngine() as engine, TimedClient(RequestTimeouts(), limits=LIMITS) as client:
+        await client.ask(target(engine), b"{}")  # a connection's requests are counted one by one
+        parsed = b""
+        again = 50_000 // pieces
+        engine.play(head, *([Raw(piece * pieces)] * again), Hang())
+        attempt = await client.ask(target(engine), b"{}")
+        await engine.requests[-1].gone.wait()
+        assert (await client.ask(target(engine), b"{}")).fault is None, "the next has a connection of its own"
+
+    assert attempt.fault is not None and attempt.fault.kind == "broken"
+    assert "bytes or 1000 lines" in attempt.fault.detail or "Server disconnected" in attempt.fault.detail
+    assert len(parsed) <= 2 * LIMITS.size and parsed.count(b"\n") <= 2 * LIMITS.lines, "with the next reply"
 
 
 async def test_a_body_that_lasts_until_the_connection_ends_is_whole() -> None:
