@@ -11,7 +11,7 @@ from aiohttp.client_proto import ResponseHandler
 from gates.contracts.errors import RunError
 from gates.run.http import ReplyLimits, RequestTimeouts, TimedClient, read_key
 from tests.gates.run.parts import target
-from tests.script import CloseNow, Hang, Head, Raw, Say, Step, Wait, reply, role, text
+from tests.script import CloseNow, Hang, Head, Raw, Say, Step, Wait, role, text
 from tests.scripted_engine import ScriptedEngine
 
 SHORT = RequestTimeouts(connect=0.5, idle=0.15, total=0.4)
