@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from deploy.core.engine_http import parse_json
-from deploy.core.lines import LineSplitter
 from deploy.core.tasks import spawn as spawn_task
 from deploy.engine.log import LogFile
+from deploy.engine.output import log_output
 from deploy.engine.run import RunEnd
 
 # The environment variables that an engine inherits: paths and compute settings. An allow-list, because
@@ -144,7 +144,8 @@ async def spawn(
         os.close(report)
     child = Child(process, log, life, asyncio.get_running_loop().create_future())
     child.readers.append(spawn_task(_read_report(report_read, child), "child_report"))
-    child.readers.append(spawn_task(_read_output(process, log), "child_output"))
+    assert process.stdout is not None
+    child.readers.append(spawn_task(log_output(process.stdout, log), "child_output"))
     return child
 
 
@@ -185,16 +186,6 @@ def _startup_report(said: Mapping[str, object]) -> StartupReport:
         pid=pid if isinstance(pid, int) else None,
         error=error if isinstance(error, str) else None,
     )
-
-
-async def _read_output(process: asyncio.subprocess.Process, log: LogFile) -> None:
-    assert process.stdout is not None
-    splitter = LineSplitter(limit=1 << 16)
-    while data := await process.stdout.read(1 << 16):
-        for line in splitter.feed(data):
-            log.write(line)
-    for line in splitter.close():
-        log.write(line)
 
 
 class ChildRun:

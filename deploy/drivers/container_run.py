@@ -107,18 +107,23 @@ class ContainerRun:
         try:
             log.note(f"container {self._id}")
             if self._up_at != 0.0:
-                for line in (await self._docker.logs(self._id, until=self._up_at)).splitlines():
-                    log.write(line)
+                await asyncio.to_thread(_write, log, await self._docker.logs(self._id, until=self._up_at))
             if self._up_at is not None:
                 log.requests_flow = True
-                for line in (await self._docker.logs(self._id, since=self._up_at or None)).splitlines():
-                    log.write(line)
+                later = await self._docker.logs(self._id, since=self._up_at or None)
+                await asyncio.to_thread(_write, log, later)
         finally:
             log.close()
 
     def close(self) -> None:
         for task in self._asked:
             task.cancel()
+
+
+def _write(log: LogFile, output: bytes) -> None:
+    """Megabytes, where its lines are long."""
+    for line in output.splitlines():
+        log.write(line)
 
 
 def _how(seen: Json) -> str:

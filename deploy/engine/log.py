@@ -44,8 +44,7 @@ def log_path(state_dir: Path, engine: str) -> Path:
 class LogFile:
     """The log of one run. Opening it renames the previous run's log; at `limit` bytes, its own beginning.
 
-    Writes are small and rare (llama.cpp is told to log errors only), so they are not handed to
-    a thread. `requests_flow` is set when the engine may have seen its first request.
+    Writes are small and bounded (`deploy.engine.output`), so they are not handed to a thread. `requests_flow` is set when the engine may have seen its first request.
 
     Raises:
         OSError: the folder or the file cannot be made.
@@ -60,25 +59,28 @@ class LogFile:
     def _open(self) -> FileIO:
         if self._path.exists():
             self._path.replace(self._path.with_name(self._path.name + ".1"))
-        self._room = self._limit
-        return self._path.open("wb", buffering=0)
+        file = self._path.open("wb", buffering=0)
+        self._room = self._limit  # not before: what was written goes on only into a file that is bounded
+        return file
 
     def note(self, text: str) -> None:
         """Add a line of the gateway."""
-        self._add(b"# " + text.encode())
+        self._add(b"# " + text.encode() + b"\n")
 
-    def write(self, line: bytes) -> None:
-        """Add a line of the engine; once there are requests, only the part that cannot quote them."""
-        self._add(withhold(line) if self.requests_flow else line)
+    def write(self, *lines: bytes) -> None:
+        """Add lines of the engine, in one write; once there are requests, only the parts that cannot quote them."""
+        if lines:
+            kept = map(withhold, lines) if self.requests_flow else lines
+            self._add(b"\n".join(kept) + b"\n")
 
-    def _add(self, line: bytes) -> None:
+    def _add(self, data: bytes) -> None:
         # Never raises: on a full disk the engine's output must still be drained, or the engine
         # would block.
         with suppress(OSError):
-            if self._room <= len(line):
+            if self._room < len(data):
                 full, self._file = self._file, self._open()
                 full.close()
-            self._room -= self._file.write(line + b"\n")
+            self._room -= self._file.write(data)
 
     def close(self) -> None:
         self._file.close()
