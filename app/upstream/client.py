@@ -120,8 +120,9 @@ class _Asking:
         upstream = self._upstream
         upstream.open += 1
         try:
+            again = False
             while True:
-                fresh = not upstream._idle
+                fresh = again or not upstream._idle
                 reply = self._reply = await upstream._connect(self._url) if fresh else upstream._idle.pop()
                 if not (reply.is_reusable and (fresh or reply.is_silent)):
                     reply.close()
@@ -132,7 +133,8 @@ class _Asking:
                 except EngineBroke as error:
                     if fresh or reply.answered or error.code != DISCONNECTED:
                         raise
-                    # An idle connection was closed under us, before the engine answered: again.
+                    # An idle connection was closed under us, before the engine answered: once more, on a new one.
+                    again = True
         except BaseException:
             await self.__aexit__()
             raise

@@ -181,7 +181,10 @@ class EngineReply(asyncio.Protocol):
         if self._transport is None or self._aborted or self.lost:
             return False
         is_paused = self._paused or self._paused_early
-        return self.complete and not is_paused and not self._transport.is_closing()
+        if not self.complete or is_paused or self._transport.is_closing():
+            return False
+        # An engine that answered before it had the whole request would be sent the rest of it before the next one.
+        return not self._transport.get_write_buffer_size()
 
     @property
     def is_silent(self) -> bool:

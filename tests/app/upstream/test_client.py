@@ -63,14 +63,56 @@ async def test_a_connection_that_dies_as_it_is_used_again_is_no_callers_problem(
     for _ in await asyncio.gather(*asking):  # so there are three idle connections
         await home.booked()
     idle = len(home.engine.requests)
-    for _ in range(3):
-        home.engine.play(end)
+    home.engine.play(end)
     home.engine.play(*reply("Again."))
     answer = await home.ask(stream=stream)
     assert (answer.status, answer.text) == (200, "Again.")
     tries = home.engine.requests[idle:]
-    assert len(tries) == 4
-    assert len({seen.connection for seen in tries}) == 4
+    assert len(tries) == 2
+    assert len({seen.connection for seen in tries}) == 2
+
+
+@pytest.mark.parametrize("end", [CloseNow(), Reset()])
+async def test_a_request_that_an_engine_hangs_up_on_is_sent_twice_at_most(
+    engine: ScriptedEngine, end: CloseNow | Reset
+) -> None:
+    """It may be what makes the engine hang up: it does not come again on every connection that is idle."""
+    with closing(Upstream(PATIENCE, IOBatch())) as upstream:
+        engine.always(Until(all_here := asyncio.Event()), *status(200, b"{}"))
+        asking = [asyncio.create_task(ask(upstream, engine.url)) for _ in range(8)]
+        await engine.request(8)
+        all_here.set()
+        await asyncio.gather(*asking)
+        assert len(upstream._idle) == 8
+        engine.always(end)
+        with pytest.raises(EngineBroke) as caught:
+            await ask(upstream, engine.url)
+        assert (caught.value.code, len(engine.requests)) == ("upstream_disconnected", 8 + 2)
+
+
+async def test_a_connection_whose_request_was_not_read_is_not_used_again() -> None:
+    """The engine refuses a body before it is here: its rest would stand before the next request."""
+    accepted = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal accepted
+        accepted += 1
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 413 Too Large\r\ncontent-length: 2\r\n\r\n{}")
+        await until.wait()
+        writer.close()
+
+    until = asyncio.Event()
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=1024)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server:
+        with closing(Upstream(PATIENCE, IOBatch())) as upstream:
+            for count in (1, 2):
+                async with upstream.ask(url + "/x", b"x" * (64 << 20), {}) as answer:
+                    answer.pour(body := BodyReader())
+                    assert (answer.status, await body.done) == (413, b"{}")
+                assert (accepted, len(upstream._idle)) == (count, 0)
+        until.set()
 
 
 async def test_an_engine_that_closes_after_every_reply_is_served_without_a_fault(home: House) -> None:
