@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from deploy.core.errors import SpecError, StartCancelled, StartFailed, StartTimeout
+from deploy.core.tasks import report
 from deploy.engine.abilities import ABILITIES_SECONDS, Abilities, abilities
 from deploy.engine.engine import EngineState, OnChange, Phase
 from deploy.engine.numerics import from_arguments
@@ -80,9 +81,13 @@ class UrlEngine(WatchedEngine):
         self._probing.add_done_callback(self._retry_if_failed)
 
     def _retry_if_failed(self, probing: asyncio.Task[EngineState]) -> None:
-        failed = not probing.cancelled() and probing.exception() is not None
-        stopped = self.state.state is Phase.STOPPED
-        if failed and not stopped and self._retry_s is not None:
+        error = None if probing.cancelled() else probing.exception()
+        if error is None or self.state.state is Phase.STOPPED:
+            return
+        if not isinstance(error, StartFailed):  # a fault of ours, which nobody may be awaiting
+            report("engine_ready", error)
+            self._enter(Phase.FAILED, error="its driver failed; the gateway's log says where")
+        if self._retry_s is not None:
             self._retry = asyncio.get_running_loop().call_later(self._retry_s, self._begin)
 
     def _cancel_retry(self) -> None:

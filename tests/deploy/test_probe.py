@@ -420,3 +420,37 @@ async def test_giving_up_on_a_url_engine_stops_it() -> None:
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(engine.start(), 0.1)
     assert engine.state.state is Phase.STOPPED
+
+
+@pytest.mark.parametrize("broken", ["served_model", "wait_until_streams", "abilities"])
+async def test_a_fault_of_ours_at_a_url_engine_is_reported_and_it_is_asked_again(
+    broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where nobody awaits the start any more: a retry has no caller."""
+    reported: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, found: reported.append(found["task_name"]))
+    states: list[EngineState] = []
+
+    async def fails(*given: object, **more: object) -> None:
+        raise RecursionError
+
+    async with scripted([OK, TOKEN, DONE]) as server:
+        engine = UrlEngine(
+            remote(server.url),
+            model=None if broken == "served_model" else "m",
+            retry_s=0.01,
+            on_change=states.append,
+        )
+        with monkeypatch.context() as patch:
+            patch.setattr(f"deploy.drivers.url.{broken}", fails)
+            with pytest.raises(RecursionError):
+                await engine.start()
+            async with asyncio.timeout(PATIENCE):
+                while len(reported) < 3:
+                    await asyncio.sleep(0.01)
+            assert Phase.FAILED in {state.state for state in states} and engine.state.state is not Phase.READY
+        async with asyncio.timeout(PATIENCE):
+            while engine.state.state is not (Phase.STARTING if broken == "served_model" else Phase.READY):
+                await asyncio.sleep(0.01)
+        await engine.stop()
+    assert set(reported) == {"engine_ready"}

@@ -95,7 +95,7 @@ def test_every_task_has_a_name_that_is_counted_from_the_start() -> None:
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     ]
-    at = {"spawn": 1, "supervise": 1, "report": 0}
+    at = {"spawn": 1, "spawn_task": 1, "supervise": 1, "report": 0}
     named = [args[at[called]] for called, args in calls if called in at and len(args) > at[called]]
     used = {name.value for name in named if isinstance(name, ast.Constant)}
     assert used == set(NAMES)
