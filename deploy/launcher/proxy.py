@@ -36,6 +36,10 @@ def application(catalogue: EngineCatalogue, docker: Path) -> web.Application:
     return app
 
 
+class _NoContainer(Exception):
+    """There is no such container now; one that is there a moment later was not looked at."""
+
+
 class _Proxy:
     def __init__(self, catalogue: EngineCatalogue, docker: Path) -> None:
         self._catalogue = catalogue
@@ -58,6 +62,8 @@ class _Proxy:
                     return await _forward(found, request)
         except RequestNotAllowed as error:
             return _refuse(request, error)
+        except _NoContainer:
+            return web.json_response({"message": "No such container"}, status=404)
         except (ClientError, OSError) as error:
             return web.json_response({"message": f"the Docker Engine does not answer: {error}"}, status=502)
 
@@ -74,10 +80,12 @@ class _Proxy:
         return identify(sources(found)) if request.path.endswith("/start") else ()
 
     async def _inspect(self, session: ClientSession, container: str) -> Mapping[str, Any]:
-        """Inspect a container; {} if it does not exist. Raises RequestNotAllowed if it is another gateway's."""
+        """Inspect a container. Raises RequestNotAllowed if it is another gateway's, or not known to be ours; _NoContainer."""
         async with session.get(_url(f"/containers/{container}/json", {})) as response:
+            if response.status == 404:
+                raise _NoContainer
             if response.status != 200:
-                return {}
+                raise RequestNotAllowed(f"Docker does not say whose container it is ({response.status})")
             found: Mapping[str, Any] = await response.json()
         check_ours(found, self._catalogue)
         return found

@@ -27,6 +27,7 @@ class Engine:
     def __init__(self, body: dict[str, Any]) -> None:
         self.done: list[str] = []
         self.before: Callable[[], object] = lambda: None
+        self.status = 200  # of an inspection
         self._inspected = {
             "Config": {"Labels": {"manners.instance": INSTANCE}},
             "HostConfig": {"Mounts": body["HostConfig"]["Mounts"]},
@@ -34,7 +35,7 @@ class Engine:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         if request.method == "GET":
-            return web.json_response(self._inspected)
+            return web.json_response(self._inspected, status=self.status)
         self.before()
         self.done.append(request.path.rpartition("/")[2])
         return web.json_response({"Id": "abc"}, status=201)
@@ -111,6 +112,18 @@ async def test_what_is_plain_is_made_and_started(place: Place) -> None:
         assert await ask(place.create) == 201
         assert await ask("/containers/abc/start") == 201
     assert place.engine.done == ["create", "start"]
+
+
+@pytest.mark.parametrize("status, told", [(404, 404), (500, 403), (409, 403), (204, 403)])
+async def test_what_cannot_be_looked_at_is_neither_started_nor_ended(
+    place: Place, status: int, told: int
+) -> None:
+    """A Docker Engine in trouble does not say whose container it is, and might do next what it is asked."""
+    place.engine.status = status
+    async with place.launcher() as ask:
+        assert await ask("/containers/abc/start") == told
+        assert await ask("/containers/abc/kill") == told
+    assert place.engine.done == []
 
 
 LINKS = [
