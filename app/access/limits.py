@@ -38,8 +38,9 @@ def run_off(limits: KeyLimits, meter: Meter, now: float) -> Meter:
         tokens = max(tokens - minutes * (limits.tpm or 0), 0.0)
     day = int(now // DAY)
     if day > of_day:
-        of_day, today = day, 0
-    return Meter(requests, tokens, now, of_day, today, total)
+        today = 0
+    # Of a clock that was ahead for a while, the day is not kept: no other would begin until then.
+    return Meter(requests, tokens, now, day, today, total)
 
 
 def begin(

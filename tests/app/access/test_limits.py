@@ -117,6 +117,17 @@ def test_each_limit_is_kept(
     assert rules.begin(limits, meter, in_flight, reserved, NOON)[1] == excess
 
 
+@pytest.mark.parametrize("ahead", [DAY, 30 * 365 * DAY], ids=["a day", "thirty years"])
+def test_a_clock_that_was_ahead_for_a_while_gives_nothing_and_stops_no_day(ahead: float) -> None:
+    """A host without a battery begins in another year, and is put right while keys are in use."""
+    limits = KeyLimits(daily_budget=100)
+    meter = rules.settle(limits, Meter(), 0, 40, NOON + ahead)
+    meter = rules.settle(limits, meter, 0, 60, NOON)
+    assert rules.begin(limits, meter, 0, 0, NOON)[1] == Excess("daily_budget", 43_200.0)
+    assert rules.begin(limits, meter, 0, 0, NOON + DAY)[1] is None
+    assert meter.total == 100
+
+
 def test_a_refused_request_is_not_counted() -> None:
     """Whoever keeps asking does not wait longer."""
     limits = KeyLimits(rpm=1)
