@@ -16,7 +16,7 @@ from app.errors.render import error_response
 from app.errors.tree import MannersError
 from app.http.cors import answer_preflight, sharing
 from app.http.hosts import LocalAccess, check_content_coding, check_media_type
-from app.http.turns import TurnQueue
+from app.proxy.turns import TurnQueue
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 

@@ -37,7 +37,11 @@ MAX_HEADERS = 100
 READ_AHEAD = 64 << 10
 """Bytes of later requests that are kept while one is served; more stay in the socket."""
 TURN_BYTES = 64 << 10
-"""Bytes parsed before other connections get their turn: a chunked body may be all one-byte chunks."""
+"""Bytes parsed before other connections get their turn."""
+TURN_CHUNKS = 128
+"""Of a chunked body, which may be all one-byte chunks: a thousand connections are read in one iteration of the event loop."""
+CHUNKED_BYTES = 1 << 10
+"""Of a chunked body that are parsed before its chunks are counted."""
 CHUNK_OVERHEAD = 16
 """Bytes that a chunk's size line and line ends may take; extensions beyond that count as head."""
 
@@ -94,6 +98,7 @@ class Connection(HttpToolsProtocol):
         self._tail = b""  # the last bytes that were parsed: a blank line may be split over two reads
         self._body_left = 0  # bytes of a body of stated length
         self._overhead = 0  # bytes of a chunked body that are not data, less what its chunks may take
+        self._chunks = 0  # that were parsed in this turn
         self._fault: MannersError | None = None
         self._unsent = (0, 0.0)  # bytes that wait for the peer, and since when it has taken none
 
@@ -164,6 +169,7 @@ class Connection(HttpToolsProtocol):
     def on_chunk_header(self) -> None:
         """Called by the parser for each chunk."""
         self._overhead -= CHUNK_OVERHEAD
+        self._chunks += 1
 
     def on_body(self, body: bytes) -> None:
         self._overhead -= len(body)
@@ -190,8 +196,12 @@ class Connection(HttpToolsProtocol):
     def _parse(self) -> None:
         """Parse to the end of one request, or of this turn."""
         unread = self._unread
-        turn = min(len(unread), self._at + TURN_BYTES)
-        while self._at < turn and not (self._is_serving or self.transport.is_closing()):
+        turn, self._chunks = min(len(unread), self._at + TURN_BYTES), 0
+        while (
+            self._at < turn
+            and self._chunks < TURN_CHUNKS
+            and not (self._is_serving or self.transport.is_closing())
+        ):
             at, self._at = self._at, self._piece_end()
             self._feed(unread[at : self._at])
         if self._at == len(unread) and not self.flow.full:
@@ -227,7 +237,7 @@ class Connection(HttpToolsProtocol):
             end = min(len(unread), at + min(self._body_left, TURN_BYTES))
             self._body_left -= end - at
             return end
-        most = MAX_HEAD_BYTES + 1 - self._head_bytes if self._in_head else TURN_BYTES
+        most = MAX_HEAD_BYTES + 1 - self._head_bytes if self._in_head else CHUNKED_BYTES
         end = min(len(unread), at + max(most, 1))
         tail = self._tail
         if tail and (found := (tail + unread[at : at + 3]).find(_BLANK_LINE)) >= 0:

@@ -9,11 +9,15 @@ from app.errors.tree import Busy
 
 
 class AdmissionQueue:
-    """A cap on concurrent requests with a bounded, first-come queue. One event loop only."""
+    """A cap on concurrent requests with a bounded, first-come queue. One event loop only.
 
-    def __init__(self, concurrency: int, queue: int) -> None:
+    `served` is what those are that have a place, in words for callers.
+    """
+
+    def __init__(self, concurrency: int, queue: int, served: str = "served") -> None:
         self._concurrency = concurrency
         self._queue = queue
+        self._served = served
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._spare: deque[asyncio.Future[None]] = deque()  # for places that no request wants
         self.in_flight = 0
@@ -61,7 +65,9 @@ class AdmissionQueue:
             self.in_flight += 1
             return
         if len(self._waiting) >= self._queue:
-            raise Busy(f"{self.in_flight} requests are being served and {self.waiting} wait; try later")
+            raise Busy(
+                f"{self.in_flight} requests are being {self._served} and {self.waiting} wait; try later"
+            )
         try:
             async with asyncio.timeout(patience):
                 await self._turn(self._waiting)

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.access.accounts import Accounts
 from app.access.clock import unix_now
-from app.api.surface import ParsedRequest, PassThroughSurface, Surface
+from app.api.surface import PassThroughSurface, Surface
 from app.config.config import Config
 from app.engines.backend import Route
 from app.engines.pool import EnginePool
@@ -40,8 +40,8 @@ from app.proxy.deadlines import ClientGone, Deadlines
 from app.proxy.exchange import FINISH_SECONDS, Exchange
 from app.proxy.keepalive import KeepAlive
 from app.proxy.passthrough import pass_through
+from app.proxy.reading import RequestReader
 from app.proxy.reply_writer import STREAM_HEADERS
-from app.proxy.threads import REQUESTS, outcome, takes_long
 from app.proxy.tracing import Tracing
 from app.stream.encode import error_frame
 from app.telemetry.log import Logger, where
@@ -66,6 +66,7 @@ class ProxyHandler:
         self._pool = pool
         self._log = log
         self._accounting = accounting
+        self._reader = RequestReader()
         self._queues = {
             name: AdmissionQueue(model.concurrency, model.queue) for name, model in config.models.items()
         }
@@ -130,32 +131,19 @@ class ProxyHandler:
     async def _read(
         self, context: RequestContext, method: str, headers: dict[bytes, bytes], receive: Receive
     ) -> None:
-        """Accept a request that can be served. Raises RequestError, Draining or ClientGone."""
+        """Accept a request that can be served. Raises RequestError, Draining, Busy or ClientGone."""
         surface = context.surface
         if method != "POST":
             raise WrongMethod(f"{method[:16]} is not for {surface.path}: POST a request", "POST")
         raw = await _body(headers, receive, self._max_body_bytes)
         start = time.perf_counter()
+        parsed = await self._reader.read(surface, raw, self._max_messages, receive)
         if self.draining:
             raise Draining("this gateway is shutting down; send the request to another")
-        parsed = await self._parsed(surface, raw)
         chats = not isinstance(surface, PassThroughSurface) or surface.chats
         model = self._pool.model(parsed.chat.model, chats=chats)
         context.accept(parsed, model, start, self._budget)
         context.reserve(len(raw))
-
-    async def _parsed(self, surface: Surface, raw: bytes) -> ParsedRequest:
-        """The checked request. Raises RequestError."""
-        if not takes_long(raw):
-            return surface.parse(raw, self._max_messages)
-        parsed, error = await outcome(REQUESTS, partial(surface.parse, raw, self._max_messages))
-        if error is not None:
-            try:
-                raise unwritten(error)
-            finally:
-                del error  # its frames hold this one
-        assert parsed is not None
-        return parsed
 
     async def _serve(self, context: RequestContext, receive: Receive, send: Send) -> None:
         """Hold a place, ask an engine, and account for what became of it."""

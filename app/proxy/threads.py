@@ -3,26 +3,15 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Final, TypeVar
 
-from app.api.history import BEGIN
-from app.stream.pipeline import LARGE_BYTES
-
-REPLIES = ThreadPoolExecutor(2, thread_name_prefix="large-read")
+REPLIES: Final = ThreadPoolExecutor(2, thread_name_prefix="large-read")
 """Few: they compete with the event loop for the interpreter's lock."""
-REQUESTS = ThreadPoolExecutor(2, thread_name_prefix="large-request")
+REQUEST_THREADS: Final = 2
+REQUESTS: Final = ThreadPoolExecutor(REQUEST_THREADS, thread_name_prefix="large-request")
 """Threads of their own: what one caller asks delays no other's reply."""
 
-_MARKS = tuple(mark.encode() for mark in dict.fromkeys(f"{BEGIN}[{{\\"))
-"""What makes a request costly: what tags may begin with, also where JSON escapes it, and objects, each checked by itself."""
-_MOST_MARKS = 1024
-
 Made = TypeVar("Made")
-
-
-def takes_long(request: bytes) -> bool:
-    """Whether a request is to be read in a thread. Long plain text is not: it would wait for others there."""
-    return len(request) > LARGE_BYTES and sum(map(request.count, _MARKS)) > _MOST_MARKS
 
 
 async def outcome(

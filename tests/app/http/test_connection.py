@@ -19,6 +19,7 @@ from app.http.connection import (
     ONCE,
     READ_AHEAD,
     TURN_BYTES,
+    TURN_CHUNKS,
     Connection,
     ConnectionLimits,
 )
@@ -204,8 +205,11 @@ async def test_requests_are_the_same_on_any_cut(cut: int) -> None:
     assert server.asked == ASKED
 
 
-async def test_one_turn_parses_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A body all of one-byte chunks keeps no other connection waiting."""
+@pytest.mark.parametrize("data", [b"x", b"x" * 1000, b"x" * ONE_READ], ids=len)
+async def test_one_turn_parses_a_bounded_number_of_bytes_and_of_chunks(
+    monkeypatch: pytest.MonkeyPatch, data: bytes
+) -> None:
+    """Bodies all of one-byte chunks, on a thousand connections at once, keep no other connection waiting."""
     server = Server()
     made, transport = server.connect()
     fed: list[int] = []
@@ -216,8 +220,13 @@ async def test_one_turn_parses_a_bounded_number_of_bytes(monkeypatch: pytest.Mon
         return real(piece)
 
     monkeypatch.setattr(made, "_feed", feed)
-    made.data_received(CHUNKED + b"1\r\nx\r\n" * (ONE_READ // 6))
+    chunk = b"%x\r\n%b\r\n" % (len(data), data)
+    made.data_received(CHUNKED + chunk * (ONE_READ // len(chunk) + 1))
     assert sum(fed) <= 2 * TURN_BYTES and transport.paused
+    assert sum(fed) // len(chunk) < 2 * TURN_CHUNKS
+    assert sum(fed) > TURN_BYTES or sum(fed) // len(chunk) >= min(
+        TURN_CHUNKS, 60
+    )  # it goes no slower than that
     while made._unread:
         await asyncio.sleep(0)
     assert not transport.paused or len(made.cycle.body) > 0

@@ -10,7 +10,8 @@ from starlette.types import Receive, Scope, Send
 
 from app.access.keys import KeyRing
 from app.http.access import AccessControl
-from app.http.turns import TurnQueue
+from app.proxy.turns import TurnQueue
+from tests.scale import PATIENCE
 
 MANY = 50
 BODY = b"{}"
@@ -119,5 +120,5 @@ async def test_turns_are_taken_in_the_order_of_coming_and_a_cancelled_one_is_the
         tasks[gone].cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     assert came == [0, 1, 4]
-    await asyncio.wait_for(one(6), 10)
+    await asyncio.wait_for(one(6), PATIENCE)
     assert came[-1] == 6

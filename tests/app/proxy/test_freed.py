@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from app.proxy import handler
+from app.proxy import reading
 from app.proxy.context import RequestContext
 from app.proxy.exchange import Exchange
 from app.upstream.connection import BodyReader
@@ -56,7 +56,8 @@ REFUSED: dict[str, tuple[bytes, int]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 async def test_of_a_refused_request(home: House, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(handler, "takes_long", lambda raw: "thread" in name)
+    monkeypatch.setattr(reading, "is_little", lambda raw: "thread" not in name)
+    monkeypatch.setattr(reading, "takes_long", lambda raw: True)
     raw, code = REFUSED[name]
     headers = {"content-type": "application/json"}
     async with home.client.post(f"{home.url}/v1/chat/completions", data=raw, headers=headers) as reply:

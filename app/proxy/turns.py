@@ -1,4 +1,4 @@
-"""Turns for requests that cost milliseconds and need no engine: one in each iteration of the event loop."""
+"""Turns for requests that cost milliseconds of the event loop: one in each of its iterations."""
 
 import asyncio
 from collections import deque
@@ -16,14 +16,20 @@ class TurnQueue:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._taken = False
 
+    def take(self) -> bool:
+        """Whether it is the caller's turn now; else `turn` is to be awaited."""
+        if self._taken:
+            return False
+        self._taken = True
+        loop = asyncio.get_running_loop()
+        loop.call_soon(self._next, loop)
+        return True
+
     async def turn(self) -> None:
         """Returns when it is the caller's turn. Who is cancelled meanwhile loses it to the next."""
-        loop = asyncio.get_running_loop()
-        if not self._taken:
-            self._taken = True
-            loop.call_soon(self._next, loop)
+        if self.take():
             return
-        turn = loop.create_future()
+        turn = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         await turn
 
@@ -31,9 +37,8 @@ class TurnQueue:
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():
-                turn.set_result(
-                    None
-                )  # it goes on in the next iteration, and so does the one behind it in the one after
+                # It goes on in the next iteration, and so does the one behind it in the one after.
+                turn.set_result(None)
                 loop.call_soon(self._next, loop)
                 return
         self._taken = False

@@ -1,0 +1,104 @@
+"""From a request's bytes to its checked values, whatever that takes.
+
+What takes some milliseconds has a turn of its own in the event loop; what may take seconds is read in a thread. Callers
+may bring any number of either at once: who leaves while his request waits frees what it holds, and only so many
+wait for a thread.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from app.api.history import BEGIN
+from app.api.surface import ParsedRequest, Surface
+from app.errors.translate import unwritten
+from app.proxy.admission import AdmissionQueue
+from app.proxy.deadlines import ClientGone, Receive
+from app.proxy.threads import REQUEST_THREADS, REQUESTS, outcome
+from app.proxy.turns import TurnQueue
+
+_NARROW: Final = "".join(mark for mark in BEGIN if mark.isascii()).encode() + b"{"
+_WIDE: Final = tuple(mark.encode() for mark in BEGIN if not mark.isascii())
+_ESCAPED: Final = (b"\\u00", b"\\u25", b"\\uff", b"\\uFF", b"\\ufF", b"\\uFf")
+"""What makes a request costly, at 10 us each: what tags may begin with, also where JSON escapes it, and objects, each
+checked by itself."""
+_BEGIN_NONE: Final = bytes(set(range(256)) - {mark[0] for mark in (*_WIDE, *_ESCAPED)} - {*_NARROW})
+_NOT_NARROW: Final = bytes(set(range(256)) - {*_NARROW})
+
+LITTLE_BYTES: Final = 8 << 10
+LITTLE_MARKS: Final = 64
+MOST_MARKS: Final = 1024
+
+MOST_WAITING: Final = 32
+"""Requests that wait for a thread. One of 1 MiB takes up to 5 s."""
+PATIENCE_SECONDS: Final = 30.0
+
+T = TypeVar("T")
+
+
+def is_little(request: bytes) -> bool:
+    """Whether this is read in half a millisecond."""
+    return len(request) <= LITTLE_BYTES and len(request.translate(None, _BEGIN_NONE)) <= LITTLE_MARKS
+
+
+def takes_long(request: bytes) -> bool:
+    """Whether this is to be read in a thread. Long plain text is not, at 20 ms a MiB: it would wait for others there."""
+    if len(request.translate(None, _BEGIN_NONE)) <= MOST_MARKS:
+        return False
+    marks = len(request.translate(None, _NOT_NARROW))
+    if marks <= MOST_MARKS:
+        marks += sum(map(request.count, (*_WIDE, *_ESCAPED)))
+    return marks > MOST_MARKS
+
+
+class RequestReader:
+    """Reads the requests of one gateway."""
+
+    def __init__(self) -> None:
+        self._turns = TurnQueue()
+        self._threads = AdmissionQueue(REQUEST_THREADS, MOST_WAITING, "read")
+
+    async def read(self, surface: Surface, raw: bytes, max_messages: int, receive: Receive) -> ParsedRequest:
+        """The checked request. Raises RequestError, Busy; ClientGone if the caller leaves while it waits."""
+        if not is_little(raw):
+            if not self._turns.take():
+                await while_here(receive, self._turns.turn())
+            if takes_long(raw):
+                return await while_here(receive, self._in_thread(partial(surface.parse, raw, max_messages)))
+        return surface.parse(raw, max_messages)
+
+    async def _in_thread(self, parse: Callable[[], ParsedRequest]) -> ParsedRequest:
+        async with self._threads.place(PATIENCE_SECONDS):
+            reading = asyncio.ensure_future(outcome(REQUESTS, parse))
+            try:
+                parsed, error = await asyncio.shield(reading)
+            except asyncio.CancelledError:
+                await asyncio.wait((reading,))  # a thread cannot be stopped: its place is free when it is
+                raise
+        if error is not None:
+            try:
+                raise unwritten(error)
+            finally:
+                del error  # its frames hold this one
+        assert parsed is not None
+        return parsed
+
+
+async def while_here(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """What this returns or raises. It is cancelled if the caller leaves before; raises ClientGone then."""
+    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_left(receive))
+    working.add_done_callback(lambda done: done.cancelled() or done.exception())  # marked as retrieved
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientGone from leaving.exception()
+        return working.result()
+    finally:
+        working.cancel()
+        leaving.cancel()
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

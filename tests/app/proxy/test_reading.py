@@ -1,0 +1,148 @@
+"""Whoever may ask can bring many requests at once that are costly to read: others go on between two of them, and who leaves costs nothing."""
+
+import asyncio
+import threading
+from collections import Counter
+from typing import Any, cast
+
+import pytest
+
+from app.api.surface import ParsedRequest, Surface
+from app.errors.tree import Busy
+from app.proxy import reading
+from app.proxy.deadlines import ClientGone
+from app.proxy.reading import LITTLE_BYTES, LITTLE_MARKS, MOST_MARKS, MOST_WAITING, RequestReader
+from app.proxy.threads import REQUEST_THREADS
+from tests.app.house import eventually
+from tests.scale import PATIENCE
+
+pytestmark = pytest.mark.asyncio
+
+MANY = 50
+LITTLE = b"<" * LITTLE_MARKS
+SOME = {"bytes": b"x" * (LITTLE_BYTES + 1), "marks": b"<" * (LITTLE_MARKS + 1)}
+MUCH = b"<" * (MOST_MARKS + 1)
+
+
+class Surfaces:
+    """Stands for an API: notes what was read in which thread; the reading of MUCH waits until it is `open`."""
+
+    def __init__(self) -> None:
+        self.read: list[bytes] = []
+        self.entered, self.open = Counter[bytes](), threading.Event()
+
+    def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
+        if threading.current_thread() is not threading.main_thread():
+            self.entered[raw] += 1
+            assert self.open.wait(PATIENCE)
+        self.read.append(raw)
+        return cast(ParsedRequest, raw)
+
+
+class Caller:
+    """Leaves when told."""
+
+    def __init__(self) -> None:
+        self.leaves = asyncio.Event()
+
+    async def receive(self) -> dict[str, Any]:
+        await self.leaves.wait()
+        return {"type": "http.disconnect"}
+
+
+@pytest.fixture
+def surface() -> Surfaces:
+    return Surfaces()
+
+
+def reads(reader: RequestReader, surface: Surfaces, raw: bytes, caller: Caller | None = None) -> Any:
+    return asyncio.create_task(
+        reader.read(cast(Surface, surface), raw, 9, (caller or Caller()).receive), name="test"
+    )
+
+
+async def most_in_one_iteration(surface: Surfaces, raw: bytes) -> int:
+    """Of MANY such requests that are ready at once, how many are read in one iteration of the event loop, at most."""
+    reader, loop = RequestReader(), asyncio.get_running_loop()
+    most = before = 0
+
+    def count() -> None:
+        nonlocal most, before
+        most, before = max(most, len(surface.read) - before), len(surface.read)
+        if before < MANY:
+            loop.call_soon(count)
+
+    count()
+    await asyncio.gather(*(reads(reader, surface, raw) for _ in range(MANY)))
+    count()
+    return most
+
+
+@pytest.mark.parametrize("raw", SOME.values(), ids=SOME)
+async def test_what_takes_milliseconds_is_read_once_in_an_iteration(surface: Surfaces, raw: bytes) -> None:
+    assert await most_in_one_iteration(surface, raw) == 1
+
+
+async def test_what_takes_less_waits_for_nobody(surface: Surfaces) -> None:
+    assert await most_in_one_iteration(surface, LITTLE) == MANY
+
+
+async def test_who_leaves_while_others_have_their_turn_is_not_read(surface: Surfaces) -> None:
+    reader, raw, callers = RequestReader(), SOME["bytes"], [Caller() for _ in range(MANY)]
+    tasks = [reads(reader, surface, raw, caller) for caller in callers]
+    for caller in callers[1:]:
+        caller.leaves.set()
+    found = await asyncio.gather(*tasks, return_exceptions=True)
+    gone = [one for one in found if type(one) is ClientGone]
+    assert len(gone) + len(surface.read) == MANY
+    assert len(surface.read) < 5  # whose turn came before it was seen that they had left
+    assert await asyncio.wait_for(reads(reader, surface, raw), PATIENCE) == raw
+
+
+async def test_so_many_wait_for_a_thread_and_no_more(surface: Surfaces) -> None:
+    reader = RequestReader()
+    tasks = [reads(reader, surface, MUCH) for _ in range(REQUEST_THREADS + MOST_WAITING)]
+    await eventually(
+        lambda: surface.entered[MUCH] == REQUEST_THREADS and reader._threads.waiting == MOST_WAITING
+    )
+    with pytest.raises(Busy) as refused:
+        await reads(reader, surface, MUCH)
+    assert (refused.value.code, "are being read" in refused.value.message) == ("queue_full", True)
+    assert await reads(reader, surface, LITTLE) == LITTLE  # it needs no thread
+    surface.open.set()
+    assert await asyncio.gather(*tasks) == [MUCH] * len(tasks)
+    assert (reader._threads.in_flight, reader._threads.waiting) == (0, 0)
+
+
+async def test_nobody_waits_for_a_thread_for_ever(surface: Surfaces, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "PATIENCE_SECONDS", 0.01)
+    reader = RequestReader()
+    tasks = [reads(reader, surface, MUCH) for _ in range(REQUEST_THREADS)]
+    with pytest.raises(Busy) as refused:
+        await reads(reader, surface, MUCH)
+    assert refused.value.code == "queue_timeout"
+    surface.open.set()
+    await asyncio.gather(*tasks)
+
+
+async def test_who_leaves_gives_up_his_place_in_the_line_and_a_thread_keeps_its_place_until_it_is_free(
+    surface: Surfaces,
+) -> None:
+    """Else requests whose callers are gone would pile up before the threads, with all their bytes."""
+    reader, callers = RequestReader(), [Caller() for _ in range(REQUEST_THREADS + MOST_WAITING)]
+    tasks = [reads(reader, surface, MUCH, caller) for caller in callers]
+    await eventually(
+        lambda: surface.entered[MUCH] == REQUEST_THREADS and reader._threads.waiting == MOST_WAITING
+    )
+    for caller in callers:
+        caller.leaves.set()
+    found = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(one) for one in found] == [ClientGone] * len(tasks)
+    await eventually(lambda: reader._threads.waiting == 0)
+    assert reader._threads.in_flight == REQUEST_THREADS
+    later = reads(reader, surface, MUCH)
+    await eventually(lambda: reader._threads.waiting == 1)
+    surface.open.set()
+    assert await later == MUCH
+    await eventually(lambda: reader._threads.in_flight == 0)
+    assert surface.read == [MUCH] * (REQUEST_THREADS + 1)
