@@ -5,11 +5,16 @@ prompt, a reply, a header or a key, and any field that is not on the list is dro
 that a mistake loses a field instead of leaking one.
 """
 
+import contextlib
+import fcntl
 import json
 import logging
 import re
+import select
 import sys
+import threading
 import traceback
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -45,7 +50,7 @@ class LogOutput:
     def change(self, level: str, form: str) -> None:
         """From the next line on: lines of this level and above, as "json" or "text"."""
         self._least = LEVELS.index(level)
-        self._encode = _json_line if form == "json" else _text_line
+        self._encode = _encode if form == "json" else _text_line
 
     def line(self, _: Any, level: str, event: structlog.typing.EventDict) -> bytes:
         """The line. Raises DropEvent below the level."""
@@ -54,7 +59,88 @@ class LogOutput:
         event["level"], event["timestamp"] = level, datetime.now(UTC)
         if not event.keys() <= FIELDS:
             event = {name: value for name, value in event.items() if name in FIELDS}
-        return self._encode(event)
+        try:
+            return self._encode(event)
+        except UnicodeEncodeError:  # half a surrogate pair in a name: a log raises for nothing
+            return json.dumps(event, default=str).encode()
+
+
+PIPE_BYTES = 1 << 20
+"""What a pipe holds for a reader that is late: Linux gives nobody but root more."""
+
+
+class _Writer:
+    """Writes lines, and neither raises nor waits: a disk that is full, or a reader that is gone or has stopped reading,
+    costs lines and no request. How many are lost is said as soon as there is a way again."""
+
+    def __init__(self, stream: BinaryIO, output: LogOutput) -> None:
+        self._stream: BinaryIO = getattr(stream, "raw", stream)  # a buffer would keep what cannot be written
+        self._output = output
+        self._lock = threading.Lock()
+        self._lost = 0
+        self._rest = b""  # of a line that has gone out in part
+        self._room: Callable[[int], Any] | None = (
+            None  # whether something can be written at once; None: always
+        )
+        with contextlib.suppress(OSError, ValueError):  # what is no file does not wait
+            poll = select.poll()
+            poll.register(stream.fileno(), select.POLLOUT)
+            self._room = poll.poll
+            if hasattr(fcntl, "F_SETPIPE_SZ"):
+                fcntl.fcntl(stream.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+
+    def msg(self, line: bytes) -> None:
+        """Write a line, if that can be done at once."""
+        data = line + b"\n"
+        with self._lock:
+            if self._rest or self._lost or len(data) > select.PIPE_BUF:
+                return self._catch_up(data)
+            try:
+                # Where there is room at all, a pipe has it for so many bytes.
+                written = self._stream.write(data) if self._room is None or self._room(0) else 0
+            except (OSError, ValueError):
+                written = 0
+            if not written:
+                self._lost += 1
+            elif written != len(data):
+                self._rest = data[written:]
+
+    def _catch_up(self, data: bytes) -> None:
+        """Write what is left of a line, then how many were lost, then this one; as far as it goes."""
+        self._rest = self._put(self._rest)
+        if self._lost and not self._rest:
+            told = self._told()
+            rest = self._put(told)
+            if rest and rest == told:
+                self._lost += 1
+                return
+            self._rest, self._lost = rest, 0
+        if self._rest or (rest := self._put(data)) == data:
+            self._lost += 1
+        else:
+            self._rest = rest
+
+    def _told(self) -> bytes:
+        try:
+            return (
+                self._output.line(None, "warning", {"event": "log_lines_lost", "count": self._lost}) + b"\n"
+            )
+        except structlog.DropEvent:
+            return b""
+
+    def _put(self, data: bytes) -> bytes:
+        """Write as much as goes at once; the rest."""
+        while data:
+            try:
+                written = (
+                    self._stream.write(data[: select.PIPE_BUF]) if self._room is None or self._room(0) else 0
+                )
+            except (OSError, ValueError):
+                break
+            if not written:
+                break
+            data = data[written:]
+        return data
 
 
 class _Lines(structlog.BoundLoggerBase):
@@ -84,10 +170,11 @@ class _Lines(structlog.BoundLoggerBase):
 def configure(output: LogOutput | None = None, stream: BinaryIO | None = None) -> Logger:
     """Set up structlog and route the standard library's warnings through it."""
     output = output or LogOutput()
+    writer = _Writer(stream or sys.stderr.buffer, output)
     structlog.configure(
         processors=[output.line],
         wrapper_class=_Lines,
-        logger_factory=structlog.BytesLoggerFactory(stream or sys.stderr.buffer),
+        logger_factory=lambda *_: writer,
         cache_logger_on_first_use=False,
     )
     for name in ("uvicorn", "uvicorn.error", "asyncio", "aiohttp", "opentelemetry", "urllib3"):
@@ -116,10 +203,6 @@ def _quiet(logger: logging.Logger) -> None:
     logger.handlers = [_ToStructlog()]
     logger.setLevel(logging.WARNING)
     logger.propagate = False
-
-
-def _json_line(event: structlog.typing.EventDict) -> bytes:
-    return _encode(event)
 
 
 def _text_line(event: structlog.typing.EventDict) -> bytes:
