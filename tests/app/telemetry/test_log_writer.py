@@ -125,7 +125,7 @@ def test_a_name_that_no_text_can_hold_is_logged(form: str) -> None:
 async def test_callers_are_served_while_nothing_can_be_logged(tmp_path: Path) -> None:
     async with house(tmp_path) as home:
 
-        def full(data: Any) -> int:
+        def full(text: Any) -> int:
             raise OSError(errno.ENOSPC, "no space")
 
         home.log.write = full  # type: ignore[method-assign]
