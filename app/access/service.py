@@ -18,7 +18,7 @@ from app.access.roles import Role
 from app.config.config import Config
 from app.errors.tree import StateUnavailable, Unauthorized
 from app.registry.registry import Registry
-from app.registry.values import KeyLimits, Meter
+from app.registry.values import KeyLimits, KnownKey, Meter
 from deploy.core.tasks import supervise
 
 FLUSH_SECONDS = 2.0
@@ -198,7 +198,7 @@ class AccessService:
         open_now = self.accounts.meters()
         configured = [f"key-{number}" for number in range(1, len(self._config.secrets.api_keys) + 1)]
         shown = [records.configured_key_view(name, open_now[name][1]) for name in configured]
-        return shown + [self._key(key.name) for key in self._records.keys]
+        return shown + [self._view(key, open_now) for key in self._records.keys]
 
     def operators(self) -> list[dict[str, Any]]:
         """All operators; `admin` is who holds the first token."""
@@ -207,8 +207,11 @@ class AccessService:
 
     def _key(self, name: str) -> dict[str, Any]:
         (known,) = (key for key in self._records.keys if key.name == name)
-        before = (self._records.usages.get(name, Meter()), 0)
-        meter, in_flight = before if known.revoked else self.accounts.meters().get(name, before)
+        return self._view(known, self.accounts.meters())
+
+    def _view(self, known: KnownKey, open_now: Mapping[str, tuple[Meter, int]]) -> dict[str, Any]:
+        before = (self._records.usages.get(known.name, Meter()), 0)
+        meter, in_flight = before if known.revoked else open_now.get(known.name, before)
         return records.key_view(known, meter, in_flight, self._clock())
 
     def _operator(self, name: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from app.admin import reports
+from app.admin.audit import Audit
 from app.api.chat_request import field_error, json_object
 from app.config.config import MAX_REPLICAS, Config
 from app.errors.tree import BadField, BodyTooLarge, StateUnavailable, TooSlow
@@ -26,9 +27,7 @@ from app.promotion.repository import now
 from app.promotion.requests import PromotionRequest, check_model
 from app.promotion.service import PromotionService
 from app.promotion.state_machine import OperationKind
-from app.promotion.views import event_view, report_view
-from app.registry.errors import ChainBroken
-from app.registry.registry import Registry
+from app.promotion.views import report_view
 from app.registry.values import AuditEntry, Revocation, Thing
 from gates.contracts.errors import KeyFileError, ReportError
 from gates.report.keys import trusted
@@ -201,7 +200,7 @@ def _add_reports(routes: APIRouter, config: Config, promotions: PromotionService
     async def report(request: Request, digest: str) -> Response:
         row = await promotions.do(lambda registry: registry.report(digest))
         with promotions.reporting_state():
-            data = reports.bytes_of(state, row)
+            data = await asyncio.to_thread(reports.bytes_of, state, row)
         return Response(data, headers=_headers(request), media_type="application/json")
 
 
@@ -243,6 +242,8 @@ def _add_overrides(routes: APIRouter, config: Config, promotions: PromotionServi
 
 
 def _add_audit(routes: APIRouter, promotions: PromotionService) -> None:
+    audits = Audit(promotions.do)
+
     @routes.post("/admin/revoke", response_model=None, status_code=201, openapi_extra=takes(RevokeBody))
     async def revoke(request: Request) -> Response:
         body = await read_body(request, RevokeBody)
@@ -256,21 +257,7 @@ def _add_audit(routes: APIRouter, promotions: PromotionService) -> None:
     async def audit(request: Request) -> Response:
         after, limit = _number(request, "after", 0), min(_number(request, "limit", 200), MAX_EVENTS)
         newest = request.query_params.get("newest", "0") not in ("", "0")
-        shown = await promotions.do(lambda registry: _audit(registry, after, limit, newest))
-        return reply(request, shown)
-
-
-def _audit(registry: Registry, after: int, limit: int, newest: bool) -> dict[str, Any]:
-    head = registry.head()
-    if newest:
-        after = max(after, head.seq - limit)
-    chain: dict[str, Any] = {"ok": True}
-    try:
-        registry.verify_chain()
-    except ChainBroken as broken:
-        chain = {"ok": False, "seq": broken.seq, "why": broken.why}
-    events = [event_view(event) for event in registry.events(after=after, limit=limit)]
-    return {"events": events, "head": {"seq": head.seq, "hash": head.hash}, "chain": chain}
+        return reply(request, await audits.page(after, limit, newest))
 
 
 # ------------------------------------------------------------------------------------- requests

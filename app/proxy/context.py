@@ -25,6 +25,7 @@ from app.api.tool_choice import ChoiceKeeper, GuidedCall, is_guided, keeper_for,
 from app.config.config import ModelConfig
 from app.engines.backend import Judgement, Route
 from app.errors.tree import BadField, ChoiceNotKept, ContextExceeded, EngineBroke, MannersError
+from app.proxy.deadlines import ClientGone
 from app.registry.values import UNLIMITED
 from app.stream.audit import ReplyAudit
 from app.stream.clocks import Clocks
@@ -200,11 +201,16 @@ class RequestContext:
             admission.end(self._used(self.pieces + pieces), unix_now())
 
     def _used(self, pieces: int) -> int:
-        """Tokens, by the engine's count; where that did not come (a caller who left), about as many."""
+        """Tokens, by the engine's count; where that did not come (a caller who left), about as many.
+
+        A prompt costs what it costs, though its caller leaves before the first token. What an engine failed at costs nothing.
+        """
         if not self.was_tried:
             return 0
         if self.usage is None:
-            return estimate(self.body_bytes, pieces) if pieces else 0
+            failed = self.error is not None and not isinstance(self.error, ClientGone)
+            is_free = failed or (isinstance(self.surface, PassThroughSurface) and self.surface.chats)
+            return estimate(self.body_bytes, pieces) if pieces or not is_free else 0
         counts = Counts.of(self.usage)
         return counts.given + counts.made
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from app.registry import chain
 from app.registry.errors import UnknownRow
@@ -27,6 +27,9 @@ from app.registry.values import (
     Revocation,
     Thing,
 )
+
+_BEFORE_ALL: Final = -(2**63)
+"""No event may have the number 0, or one below: where one has, the chain is broken."""
 
 
 class RegistryReader:
@@ -119,10 +122,8 @@ class RegistryReader:
         self, *, after: int = 0, operation: str | None = None, limit: int = 1000
     ) -> tuple[AuditEvent, ...]:
         """At most `limit` events with a higher `seq` than `after`, in order; of one operation, if given."""
-        rows = self._all(
-            "SELECT * FROM event WHERE seq > ? AND (? IS NULL OR operation = ?) ORDER BY seq LIMIT ?",
-            after, operation, operation, limit,
-        )  # fmt: skip
+        of, whose = ("", ()) if operation is None else ("operation = ? AND", (operation,))
+        rows = self._all(f"SELECT * FROM event WHERE {of} seq > ? ORDER BY seq LIMIT ?", *whose, after, limit)
         return tuple(AuditEvent(**row) for row in rows)
 
     def events_of(self, *verbs: str, since: str) -> tuple[AuditEvent, ...]:
@@ -163,6 +164,14 @@ class RegistryReader:
         """
         rows = self._all("SELECT * FROM event ORDER BY seq")
         return chain.verify((AuditEvent(**row) for row in rows), known)
+
+    def verify_part(self, before: Head, limit: int) -> Head:
+        """The head behind the next `limit` events, after each of them was hashed again; `before` at the chain's end.
+
+        `verify_chain` in parts, between which something else can be done: a long chain takes seconds. Raises ChainBroken.
+        """
+        after = before.seq if before != chain.GENESIS else _BEFORE_ALL
+        return chain.verify(self.events(after=after, limit=limit), before=before)
 
     def _one(self, sql: str, *values: object) -> dict[str, Any] | None:
         return next(self._all(sql, *values), None)

@@ -2,8 +2,11 @@
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Mapping
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -15,9 +18,9 @@ from app.access.service import AccessService
 from app.errors.tree import StateUnavailable
 from app.registry.reader import RegistryReader
 from app.registry.registry import Registry
-from app.registry.values import Meter
-from tests.app.house import TOKEN, Answer, House, config, house, run
-from tests.script import DONE, Hang, Head, Say, Step, Until, event, finish, text
+from app.registry.values import KnownKey, Meter
+from tests.app.house import TOKEN, Answer, House, config, eventually, house, run
+from tests.script import DONE, Hang, Head, Say, Step, Until, event, finish, status, text
 from tests.scripted_engine import ScriptedEngine
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -198,6 +201,30 @@ async def test_who_hangs_up_pays_for_what_was_made(home: House) -> None:
     assert 8 <= home.gateway.access.accounts.of("leaver").meter.total < 200
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings"])
+async def test_who_hangs_up_before_the_first_token_pays_for_the_prompt(home: House, path: str) -> None:
+    """Otherwise an engine works for nothing on prompts whose caller never waits."""
+    key = await add(home, f"early{len(path)}", budget=10_000)
+    home.engine.play(Hang())
+    prompt = "word " * 200
+    body = {"model": "annie", "input": prompt, "messages": [{"role": "user", "content": prompt}]}
+    body.pop("messages" if path == "/v1/embeddings" else "input")
+    asked = len(home.engine.requests)
+    asking = asyncio.create_task(home.post(path, body, headers=key))
+    await eventually(lambda: len(home.engine.requests) > asked)
+    asking.cancel()
+    assert (await home.booked())["outcome"] == "client_cancel"
+    assert 200 <= home.gateway.access.accounts.of(f"early{len(path)}").meter.total < 500
+
+
+async def test_what_an_engine_failed_at_costs_nothing(home: House) -> None:
+    key = await add(home, "unlucky", budget=10_000)
+    home.engine.play(*status(400, {"error": {"message": "no, because"}}))
+    assert (await home.ask(headers=key)).status == 400
+    await home.booked()
+    assert home.gateway.access.accounts.of("unlucky").meter.total == 0
+
+
 async def test_an_engine_that_counts_nothing_is_counted_for(home: House) -> None:
     """By pieces: a budget is not free where usage is missing."""
     key = await add(home, "quiet", budget=10_000)
@@ -362,3 +389,41 @@ async def test_records_that_were_read_earlier_do_not_undo_a_change(home: House) 
     access.take(home.gateway.reloader.config, TOKEN, stale)
     assert (await home.ask(headers=key)).status == 200
     await home.booked()
+
+
+def steps(work: Callable[[], object]) -> int:
+    """The interpreter's, of Python code."""
+    count = 0
+
+    def traced(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal count
+        count += event == "opcode"
+        frame.f_trace_opcodes = True
+        return traced
+
+    before = sys.gettrace()
+    sys.settrace(traced)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+async def test_the_list_of_keys_is_linear_in_them(home: House) -> None:
+    """Revoked keys stay in it for ever: with 10,000 of them it had held the event loop for seconds."""
+    access = home.gateway.access
+    known = access._records
+
+    def work(count: int) -> int:
+        keys = tuple(
+            KnownKey(name=f"k{number}", digest="", created="", revoked="now") for number in range(count)
+        )
+        access._records = replace(known, keys=keys)
+        return steps(access.keys)
+
+    try:
+        few, many = work(100), work(1000)
+    finally:
+        access._records = known
+    assert many < 11 * few

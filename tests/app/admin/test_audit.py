@@ -1,0 +1,131 @@
+"""The audit that operators read: a long chain is checked in parts, once for all who ask, and nothing waits for it."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.admin import audit
+from app.admin.audit import Audit
+from app.errors.tree import StateUnavailable
+from app.registry.errors import ChainBroken
+from app.registry.registry import Registry
+from app.registry.values import AuditEntry
+
+pytestmark = pytest.mark.asyncio
+
+ENTRY = AuditEntry(at="2026-11-26T06:00:00Z", actor="ann", verb="test", subject="annie", detail={"n": 1})
+EVENTS, PART = 20, 3
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Iterator[Registry]:
+    with Registry(tmp_path / "registry.db") as it:
+        for number in range(EVENTS):
+            it.note(replace(ENTRY, detail={"n": number}))
+        yield it
+
+
+class Runner:
+    """Does what it is asked in turn, and notes what that was."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.registry = registry
+        self.parts = self.done = 0
+        self.error: Exception | None = None
+
+    async def __call__(self, work: Callable[[Registry], Any]) -> Any:
+        await asyncio.sleep(0)
+        self.done += 1
+        if self.error is not None:
+            raise self.error
+        return work(self.registry)
+
+
+@pytest.fixture
+def runner(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Runner:
+    monkeypatch.setattr(audit, "PART", PART)
+    return Runner(registry)
+
+
+async def test_a_page_shows_events_the_head_and_a_sound_chain(runner: Runner) -> None:
+    page = await Audit(runner).page(0, 2, False)
+    assert [event["seq"] for event in page["events"]] == [1, 2]
+    assert page["head"]["seq"] == EVENTS
+    assert page["chain"] == {"ok": True}
+    assert [event["seq"] for event in (await Audit(runner).page(0, 2, True))["events"]] == [
+        EVENTS - 1,
+        EVENTS,
+    ]
+
+
+async def test_the_registry_has_time_for_others_between_the_parts_of_a_check(runner: Runner) -> None:
+    """A promotion's step would else wait for the whole of it, and one with every operator who only looks."""
+    checking = asyncio.create_task(Audit(runner).page(0, 1, False))
+    done: list[int] = []
+
+    async def another() -> None:
+        while not checking.done():
+            await runner(lambda registry: done.append(registry.head().seq))
+
+    await another()
+    assert len(done) >= EVENTS // PART
+    assert (await checking)["chain"] == {"ok": True}
+
+
+async def test_many_who_ask_at_once_cost_one_check(runner: Runner) -> None:
+    audits = Audit(runner)
+    pages = await asyncio.gather(*(audits.page(0, 1, False) for _ in range(50)))
+    assert [page["chain"] for page in pages] == [{"ok": True}] * 50
+    assert runner.done - len(pages) == EVENTS // PART + 2  # the parts, the last of which is empty
+
+
+async def test_who_asks_later_gets_a_check_of_her_own(runner: Runner) -> None:
+    audits = Audit(runner)
+    assert (await audits.page(0, 1, False))["chain"] == {"ok": True}
+    runner.registry._connection.execute("DROP TRIGGER event_is_never_changed")
+    runner.registry._connection.execute("UPDATE event SET actor = 'eve' WHERE seq = 2")
+    assert (await audits.page(0, 1, False))["chain"]["seq"] == 2
+
+
+async def test_who_leaves_takes_the_check_from_nobody(runner: Runner) -> None:
+    audits = Audit(runner)
+    first, second = (asyncio.create_task(audits.page(0, 1, False)) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    assert (await second)["chain"] == {"ok": True}
+
+
+async def test_a_registry_that_fails_fails_the_page(runner: Runner) -> None:
+    audits = Audit(runner)
+    runner.error = StateUnavailable("gone", "state_unavailable")
+    with pytest.raises(StateUnavailable):
+        await audits.page(0, 1, False)
+    runner.error = None
+    assert (await audits.page(0, 1, False))["chain"] == {"ok": True}
+
+
+_COPY = "INSERT INTO event SELECT {}, at, actor, verb, subject, operation, detail, prev_hash, hash FROM event WHERE seq = 2"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        *(f"UPDATE event SET actor = 'eve' WHERE seq = {seq}" for seq in range(1, EVENTS + 1)),
+        *(f"DELETE FROM event WHERE seq = {seq}" for seq in range(1, EVENTS)),
+        *(_COPY.format(seq) for seq in (-9, -1, 0, EVENTS + 1, EVENTS + 9)),
+    ],
+)
+async def test_in_parts_as_in_one_go(runner: Runner, sql: str) -> None:
+    """Wherever the chain was changed."""
+    connection = runner.registry._connection
+    for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'").fetchall():
+        connection.execute(f"DROP TRIGGER {name}")
+    connection.execute(sql)
+    with pytest.raises(ChainBroken) as whole:
+        runner.registry.verify_chain()
+    chain = (await Audit(runner).page(0, 1, False))["chain"]
+    assert chain == {"ok": False, "seq": whole.value.seq, "why": whole.value.why}
