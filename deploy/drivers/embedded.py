@@ -62,7 +62,7 @@ class EmbeddedEngine(SupervisedEngine):
             self._config["projector"] = str(projector.resolve())
 
     async def _spawn(self) -> EngineRun:
-        log = LogFile(self._log_path)
+        log = self._begin_log()
         return ChildRun(await spawn_llama(self._config, log, self._environ or os.environ))
 
     async def describe(self) -> Mapping[str, Any]:

@@ -18,7 +18,6 @@ from deploy.drivers import keeper
 from deploy.drivers.child import Child, ChildRun, kept_environment, spawn
 from deploy.drivers.docker import LOAD_SECONDS, STOP_SECONDS
 from deploy.engine.command import SILENT, server_args
-from deploy.engine.log import LogFile
 from deploy.engine.run import EngineRun, RunEnd
 from deploy.engine.spec import EngineSpec
 from deploy.engine.supervised import SupervisedEngine, Supervision
@@ -62,7 +61,7 @@ class ProcessEngine(SupervisedEngine):
     async def _spawn(self) -> EngineRun:
         port = _free_port()
         words = argv(self._spec, str(find_model(self._spec)), port)
-        log = LogFile(self._log_path)
+        log = self._begin_log()
         log.note(" ".join(words))
         program = (sys.executable, "-I", keeper.__file__)
         env = environment(self._spec, self._environ)

@@ -42,26 +42,35 @@ def log_path(state_dir: Path, engine: str) -> Path:
 
 
 class LogFile:
-    """The log of one run. Opening it renames the previous run's log; at `limit` bytes, its own beginning.
+    """The log of one run. Beginning it renames the previous run's log; at `limit` bytes, its own beginning.
+
+    Nothing here raises: on a disk that takes no file, an engine runs without a log, and begins one as soon as it can.
 
     Writes are small and bounded (`deploy.engine.output`), so they are not handed to a thread. `requests_flow` is set when the engine may have seen its first request.
-
-    Raises:
-        OSError: the folder or the file cannot be made.
     """
 
     def __init__(self, path: Path, limit: int = 4 << 20) -> None:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._path, self._limit = path, limit
-        self._file = self._open()
+        self._file: FileIO | None = None
+        self._room = 0
         self.requests_flow = False
+        with suppress(OSError):
+            self._begin()
 
-    def _open(self) -> FileIO:
+    @property
+    def is_kept(self) -> bool:
+        """Whether there is a file of this run: else the one at its path is of an earlier run."""
+        return self._file is not None
+
+    def _begin(self) -> FileIO:
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._path.exists():
             self._path.replace(self._path.with_name(self._path.name + ".1"))
-        file = self._path.open("wb", buffering=0)
+        full, self._file = self._file, self._path.open("wb", buffering=0)
         self._room = self._limit  # not before: what was written goes on only into a file that is bounded
-        return file
+        if full is not None:
+            full.close()
+        return self._file
 
     def note(self, text: str) -> None:
         """Add a line of the gateway."""
@@ -77,13 +86,12 @@ class LogFile:
         # Never raises: on a full disk the engine's output must still be drained, or the engine
         # would block.
         with suppress(OSError):
-            if self._room < len(data):
-                full, self._file = self._file, self._open()
-                full.close()
-            self._room -= self._file.write(data)
+            file = self._begin() if self._file is None or self._room < len(data) else self._file
+            self._room -= file.write(data)
 
     def close(self) -> None:
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
 
 
 def start_of(path: Path, size: int = 1 << 20) -> str:

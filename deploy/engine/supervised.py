@@ -19,7 +19,7 @@ from deploy.engine import supervisor
 from deploy.engine.abilities import ABILITIES_SECONDS, Abilities, abilities
 from deploy.engine.engine import EngineState, OnChange, Phase
 from deploy.engine.gpu import host_gpu
-from deploy.engine.log import log_path, start_of, tail
+from deploy.engine.log import LogFile, log_path, start_of, tail
 from deploy.engine.numerics import from_start
 from deploy.engine.probe import wait_until_streams
 from deploy.engine.run import EngineRun, RunEnd
@@ -58,6 +58,7 @@ class SupervisedEngine(WatchedEngine, ABC):
         self._child = supervisor.ChildState()
         self._run: EngineRun | None = None
         self._url: str | None = None
+        self._log: LogFile | None = None  # of the present run
         self._abilities = Abilities()
         self._weights: Snapshot | None = None  # the files as they were just before the present run
         self._kill_reason: str | None = None  # set by kill()
@@ -95,7 +96,14 @@ class SupervisedEngine(WatchedEngine, ABC):
 
     async def _start_log(self) -> str:
         """What the present run has logged before its first request."""
-        return await asyncio.to_thread(start_of, self._log_path) if self._run is not None else ""
+        if self._run is None or (self._log is not None and not self._log.is_kept):
+            return ""
+        return await asyncio.to_thread(start_of, self._log_path)
+
+    def _begin_log(self) -> LogFile:
+        """The log of a run that is about to be started."""
+        self._log = LogFile(self._log_path)
+        return self._log
 
     @property
     def log_path(self) -> Path:

@@ -1,6 +1,7 @@
 """A server of another environment as a child: it streams, comes back, goes away, and leaves nothing."""
 
 import asyncio
+import errno
 import os
 import re
 import signal
@@ -17,6 +18,7 @@ from deploy.core.errors import FlagError, StartFailed, WeightsError
 from deploy.drivers import process
 from deploy.drivers.process import ProcessEngine, argv, environment, is_loopback
 from deploy.engine.engine import EngineState, Phase
+from deploy.engine.log import LogFile, log_path
 from deploy.engine.probe import probe
 from deploy.engine.spec import EngineSpec
 from deploy.engine.supervisor import RestartPolicy
@@ -95,6 +97,25 @@ async def test_it_describes_the_servers_own_command_line(artefact: Path, tmp_pat
         told = await engine.describe()
         assert told["argv"] == argv(spec, str(artefact), port)
         assert (told["driver"], told["pid"], told["model_file"]) == ("process", state.pid, str(artefact))
+
+
+async def test_it_starts_where_no_log_can_be_written(
+    artefact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that has become read-only: the engine that has crashed comes back. An earlier run's log says nothing of it."""
+
+    def read_only(self: LogFile) -> None:
+        raise OSError(errno.EROFS, "read-only file system")
+
+    kernel = ("KERNEL", "MarlinNvFp4LinearKernel")
+    async with up(made(spec_of(artefact, env=(kernel,)), tmp_path)):
+        pass
+    assert b"Marlin" in log_path(tmp_path, "other").read_bytes()
+    monkeypatch.setattr(LogFile, "_begin", read_only)
+    engine = made(spec_of(artefact), tmp_path)
+    async with up(engine) as state:
+        assert (await probe(state.url or "", model="other", deadline_s=PATIENCE)).ok
+        assert (await engine.describe())["numerics"] == Numerics()
 
 
 async def test_it_says_which_kernel_its_log_names(artefact: Path, tmp_path: Path) -> None:
