@@ -1,7 +1,7 @@
 """The promotion service that operators use: promote, roll back, follow, cancel; and its start and stop."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -49,7 +49,7 @@ from app.registry.values import AuditEntry, AuditEvent, OperationRow
 from app.telemetry.log import Logger
 from app.telemetry.metrics import Metrics
 from app.telemetry.reply_window import ReplyWindow
-from deploy.core.tasks import spawn, supervise
+from deploy.core.tasks import report, spawn, supervise
 
 STATE_SECONDS = 10.0
 """Timeout of an operator's request to the registry."""
@@ -146,7 +146,7 @@ class PromotionService:
         self._startup = Startup(self._deps, self._log)
         await self._startup.begin(live, unfinished)
         served = {engine for engines in live.values() for engine in engines}
-        self._verifying = spawn(self._verify_weights(gated & served), "weights")
+        self._verifying = supervise(partial(self._verify_weights, sorted(gated & served)), "weights")
         self._watching = supervise(ReplicaWatch(self._deps.pool, self.catalogue, self._log).run, "replicas")
         self._worker.start(unfinished)
 
@@ -158,16 +158,25 @@ class PromotionService:
                     self.catalogue.add(known)
         return states
 
-    async def _verify_weights(self, engines: Collection[str]) -> None:
+    async def _verify_weights(self, waiting: list[str]) -> None:
         """Read every byte of the live engines' weights: one that is not what was promoted is trusted no more.
 
-        This takes a while for large weights; until then the manifest is believed, which `gated` has compared.
+        This takes a while for large weights; until then the manifest is believed, which `gated` has compared. Whatever
+        becomes of one of them, it is taken from `waiting`, and the others are read.
         """
-        for engine in engines:
-            artefact, why = await asyncio.to_thread(verified, self.catalogue.spec(engine))
+        while waiting:
+            engine = waiting.pop(0)
+            try:
+                artefact, why = await asyncio.to_thread(verified, self.catalogue.spec(engine))
+            except Exception as error:  # what cannot be read is not what was promoted, as far as is known
+                report("weights", error)
+                artefact, why = None, f"its weights could not be read ({type(error).__name__})"
             if artefact is None:
                 name = self.catalogue.name(engine)
                 self._deps.pool.distrust(name)
+                why = why.encode(
+                    "utf-8", "replace"
+                ).decode()  # it may hold the name of a file, which may be any bytes
                 self._log.error("weights_changed", engine=name, reason=why)
                 entry = AuditEntry(
                     at=now(), actor=ACTOR, verb="engine.weights_changed", subject=name, detail={"reason": why}
@@ -271,18 +280,24 @@ class PromotionService:
         return plan_view(plan, self.catalogue, up, account)
 
     async def _begin(self, plan: OperationPlan, request: PromotionRequest, actor: str) -> dict[str, Any]:
-        try:
-            operation = await self.do(
-                lambda registry: repository.begin(
-                    registry, plan, at=now(), actor=actor, key=request.key, request=request.digest
-                )
+        loop = asyncio.get_running_loop()
+
+        def begin(registry: Registry) -> OperationRow:
+            at = now()
+            row = repository.begin(
+                registry, plan, at=at, actor=actor, key=request.key, request=request.digest
             )
+            if row.id == plan.operation:
+                # Here, not once it is known: a disk may take longer than an operator is kept waiting.
+                loop.call_soon_threadsafe(self._worker.enqueue, row.id)
+            return row
+
+        try:
+            operation = await self.do(begin)
         except OperationUnderWay as busy:
             raise Refused(str(busy), "busy") from None
         except KeyReused as reused:
             raise KeyTaken(str(reused)) from None
-        if operation.id == plan.operation:
-            self._worker.enqueue(operation.id)
         return operation_view(operation, self.catalogue)
 
     async def cancel(self, operation: str, by: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import shutil
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from app.config.config import parse
+from app.promotion import repository, service
 from app.promotion.state_machine import PATHS, Action, EffectError, FailureReason, OperationKind
 from app.promotion.steps import HANDLERS
 from tests.app.house import eventually
@@ -264,3 +266,51 @@ async def test_what_cannot_be_written_down_ends_the_operation_and_loses_none(
         assert len(ended["error"]["message"]) < 5000
         assert it.house.gateway.pool.running() == {"small"}
         assert (await it.promote("large"))["phase"] == "succeeded"
+
+
+@pytest.mark.slow  # an engine is promoted: 3 s
+@pytest.mark.usefixtures("quick")
+async def test_an_operation_that_a_slow_disk_takes_after_all_is_carried_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The operator was told that the state folder does not answer; what was written then is no orphan that blocks its model."""
+    begin, slow = repository.begin, threading.Event()
+
+    def late(*given: Any, **more: Any) -> Any:
+        assert slow.wait(PATIENCE)
+        return begin(*given, **more)
+
+    async with stage(tmp_path) as it:
+        report = await it.report("large", "small")
+        monkeypatch.setattr(repository, "begin", late)
+        monkeypatch.setattr(service, "STATE_SECONDS", 0.2)
+        status, told = await it.wish("large", report)
+        assert (status, told["error"]["code"]) == (503, "state_unavailable")
+        monkeypatch.setattr(service, "STATE_SECONDS", PATIENCE)
+        slow.set()
+        (known,) = (await it.get("/admin/operations"))["operations"]
+        assert (await it.ended(known["id"]))["phase"] == "succeeded"
+
+
+@pytest.mark.slow  # an engine is started: a second each
+@pytest.mark.parametrize("first", ["\udcff is a name", RecursionError(), OSError("the disk is broken")])
+async def test_weights_that_cannot_be_read_are_trusted_no_more_and_the_next_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str | Exception
+) -> None:
+    async with stage(tmp_path) as it:
+        pool, promotions = it.house.gateway.pool, it.house.gateway.promotions
+        read: list[str] = []
+
+        def verified(spec: Any) -> tuple[None, str]:
+            read.append(spec.name)
+            if spec.name == "large" and isinstance(first, Exception):
+                raise first
+            return None, str(first)
+
+        monkeypatch.setattr(service, "verified", verified)
+        for name in ("large", "small"):
+            pool.trust(name)
+        await promotions._verify_weights([promotions.catalogue.digest(name) for name in ("large", "small")])
+        assert read == ["large", "small"] and not pool.is_gated("large") and not pool.is_gated("small")
+        verbs = [event["verb"] for event in (await it.get("/admin/audit?newest=9"))["events"]]
+        assert verbs.count("engine.weights_changed") == 2
