@@ -13,7 +13,9 @@ import asyncio
 import threading
 import time
 from collections.abc import Mapping
+from typing import Any
 
+import requests
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
@@ -32,6 +34,7 @@ from app.proxy.tracing import Tracing
 
 FLUSH_SECONDS = 2.0
 """How long the end of the gateway waits for a collector."""
+REPLY_BYTES = 64 << 10
 CLOSER = "spans"
 """The thread that waits for it."""
 PATH = "/v1/traces"
@@ -50,8 +53,21 @@ def exporting(endpoint: str, listen: Address) -> "Spans":
     base = endpoint.rstrip("/").removesuffix(PATH)
     # No atexit: `close` hands in what is left, and waits for nobody for long.
     provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=base + PATH)))
+    exporter = OTLPSpanExporter(endpoint=base + PATH, session=_BoundedSession())
+    provider.add_span_processor(BatchSpanProcessor(exporter))
     return Spans(provider, listen)
+
+
+class _BoundedSession(requests.Session):
+    """Reads REPLY_BYTES of a collector's reply: the library would keep an endless one."""
+
+    def send(self, request: requests.PreparedRequest, **how: Any) -> requests.Response:
+        reply = super().send(request, **{**how, "stream": True})
+        try:
+            reply._content = reply.raw.read(REPLY_BYTES)
+        finally:
+            reply.close()
+        return reply
 
 
 def _resource() -> Resource:

@@ -294,12 +294,14 @@ async def test_no_word_of_a_conversation_is_in_a_span(at: Watched, place: str, s
 class Collector:
     """A collector on a port of its own: what was sent to it, decoded."""
 
-    def __init__(self, hangs: bool) -> None:
+    def __init__(self, hangs: bool, endless: int | None = None) -> None:
         self.spans: list[Any] = []
         self.resources: list[dict[str, str]] = []
         self.paths: list[str] = []
         self.asked = threading.Event()
         self.let_go = threading.Event()
+        self.cut_off = threading.Event()  # it was not listened to any longer
+        self.said = 0
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -309,9 +311,18 @@ class Collector:
                 outer.asked.set()
                 if hangs:
                     outer.let_go.wait(60)
-                self.send_response(200)
-                self.send_header("content-length", "0")
+                self.send_response(endless or 200)
+                self.send_header("content-length", str(1 << 40) if endless else "0")
                 self.end_headers()
+                if endless:
+                    self.talk()
+
+            def talk(self) -> None:
+                try:
+                    while not outer.let_go.is_set():
+                        outer.said += self.wfile.write(b"x" * 65536)
+                except OSError:
+                    outer.cut_off.set()
 
             def log_message(self, *_: Any) -> None:
                 pass
@@ -332,9 +343,9 @@ class Collector:
 
 
 @contextmanager
-def collecting(hangs: bool = False) -> Iterator[Collector]:
-    """Up until the block ends."""
-    collector = Collector(hangs)
+def collecting(hangs: bool = False, endless: int | None = None) -> Iterator[Collector]:
+    """Up until the block ends. `endless`: its answers have this status, and no end."""
+    collector = Collector(hangs, endless)
     thread = threading.Thread(target=collector.server.serve_forever)
     thread.start()
     try:
@@ -390,6 +401,24 @@ async def test_a_collector_that_hangs_delays_no_request_and_not_the_end(
         collector.let_go.set()
         await closed()
         assert len(collector.spans) == 21
+
+
+@pytest.mark.parametrize("status", [200, 400])
+async def test_a_collector_that_talks_without_an_end_is_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    """What it says is not kept: it would take all memory."""
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "10")
+    with collecting(endless=status) as collector:
+        async with ScriptedEngine() as engine:
+            made = config(engine, tmp_path)
+            async with run(made, engine, tracing=otel.exporting(collector.url, ANYWHERE)) as home:
+                for count in (1, 2):
+                    await home.ask()
+                    assert await asyncio.to_thread(collector.cut_off.wait, PATIENCE), count
+                    collector.cut_off.clear()
+        assert collector.names() == ["chat annie"] * 2
+        await closed()
 
 
 async def test_a_collector_that_is_not_there_fails_no_request(
