@@ -15,6 +15,7 @@ from app.access.service import AccessService, Rings
 from app.admin.access import RoleGuard, access_router
 from app.admin.console import OPEN, console_router
 from app.admin.reload import Reloader
+from app.admin.reports import ReportThread
 from app.admin.routes import operators_router
 from app.api.chat_completions import ChatCompletions
 from app.api.completions import Completions
@@ -130,11 +131,12 @@ def create_gateway(
         lambda new: out.change(new.log.level, new.log.format),
     )
     reloader = Reloader(config, read or (lambda: config), takers, access, promotions, metrics, log)
+    reader = ReportThread()
     routers = (
         health.admin_router(pool, proxy, metrics, promotions, access),
-        operators_router(config, promotions),
+        operators_router(config, promotions, reader),
         access_router(access, reloader),
-        console_router(config, promotions),
+        console_router(config, promotions, reader),
     )
     controls = _public(pool, proxy, access, metrics, log), _admin(routers, access, metrics, log)
     access.on_change(partial(_replace_keys, *controls))

@@ -240,7 +240,8 @@ SHORT_TASKS = {
     "app.promotion.service": 2,  # awaited, and shielded from a client that hangs up
     "app.promotion.warmup": 2,
     "app.promotion.steps": 2,  # the watches of replicas, awaited; and one whose error is looked at with every reply that is heard
-    "app.proxy.reading": 3,  # a request's own, which it awaits or cancels; what waits for a thread ends with the thread's work
+    "app.proxy.reading": 2,  # a request's own, which it awaits or cancels
+    "app.proxy.threads": 1,  # ends with the thread's work
     "deploy.core.tasks": 1,
     "deploy.drivers.url": 1,  # awaited by whoever starts the engine
     "gates.run.runner": 1,

@@ -3,11 +3,11 @@
 The page itself holds no data of this gateway, so it needs no token; every request that it makes does.
 """
 
-import asyncio
 import hashlib
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple, TypeVar
 
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
@@ -24,6 +24,8 @@ from gates.report.keys import trusted
 from gates.report.page import page
 from gates.report.statement import Statement
 from gates.report.verify import open_report
+
+T = TypeVar("T")
 
 STATIC: Final = Path(__file__).parent / "static"
 FILES: Final = {
@@ -51,26 +53,34 @@ SANDBOX: Final = {"content-security-policy": "sandbox", "x-content-type-options"
 """A report is untrusted: if a browser opens it from here, it is treated as a page without an origin."""
 
 
-def console_router(config: Config, promotions: PromotionService) -> APIRouter:
+def console_router(config: Config, promotions: PromotionService, reader: reports.ReportThread) -> APIRouter:
     routes = APIRouter()
     for path in FILES:
         routes.add_api_route(path, _file, methods=["GET"], response_model=None, include_in_schema=False)
 
-    async def opened(digest: str) -> tuple[Statement, str, tuple[str, ...]]:
+    async def shown(digest: str, show: Callable[[Opened], T]) -> T:
+        """What is shown of a report, made in the reports' thread."""
         row = await promotions.do(lambda registry: registry.report(digest))
+
+        def work() -> T:
+            return show(_open(reports.bytes_of(config.state_dir, row), config.state_dir / KEYS))
+
         with promotions.reporting_state():
-            data = await asyncio.to_thread(reports.bytes_of, config.state_dir, row)
-        return await asyncio.to_thread(_open, data, config.state_dir / KEYS)
+            return await reader.do(work)
 
     @routes.get("/admin/reports/{digest}/reading", response_model=None)
     async def read(request: Request, digest: str) -> Response:
-        statement, _, signers = await opened(digest)
-        return JSONResponse(reading(statement, digest, signers), headers=_named(request))
+        found = await shown(digest, lambda opened: reading(opened.statement, digest, opened.signers))
+        return JSONResponse(found, headers=_named(request))
 
     @routes.get("/admin/reports/{digest}/page", response_class=Response, responses=sends("text/html"))
     async def whole(request: Request, digest: str) -> Response:
-        statement, stated, signers = await opened(digest)
-        text = await asyncio.to_thread(page, statement, statement_digest=stated, signers=signers)
+        text = await shown(
+            digest,
+            lambda opened: page(
+                opened.statement, statement_digest=opened.statement_digest, signers=opened.signers
+            ),
+        )
         return Response(text, headers={**_named(request), **SANDBOX}, media_type="text/html")
 
     return routes
@@ -87,14 +97,21 @@ def _bytes(name: str) -> bytes:
     return (STATIC / name).read_bytes()
 
 
-def _open(data: bytes, keys: Path) -> tuple[Statement, str, tuple[str, ...]]:
-    """The statement of a report, its digest, and which trusted keys have signed it (possibly none)."""
+class Opened(NamedTuple):
+    """A report's statement, its digest, and which trusted keys have signed it (possibly none)."""
+
+    statement: Statement
+    statement_digest: str
+    signers: tuple[str, ...]
+
+
+def _open(data: bytes, keys: Path) -> Opened:
     try:
         found = open_report(data, trusted([keys]))
-        return found.statement, found.statement_digest, found.signers
+        return Opened(found.statement, found.statement_digest, found.signers)
     except (ReportError, KeyFileError):
         payload = dsse.parse(data).payload
-        return document.parse(payload), f"sha256:{hashlib.sha256(payload).hexdigest()}", ()
+        return Opened(document.parse(payload), f"sha256:{hashlib.sha256(payload).hexdigest()}", ())
 
 
 def _named(request: Request) -> dict[str, str]:

@@ -6,10 +6,13 @@ Every well-formed report is accepted; its signature is verified when it is used 
 import hashlib
 import os
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Final, TypeVar, cast
 
 from app.errors.tree import RequestError, UnknownThing
+from app.proxy.threads import REPORTS, ThreadQueue
 from app.registry.registry import Registry
 from app.registry.store import translated_files
 from app.registry.values import AuditEntry, KnownReport
@@ -17,14 +20,36 @@ from gates.report import document, dsse
 from gates.report.codec import CodecError
 from gates.report.verify import MAX_REPORT_BYTES
 
+MOST_WAITING: Final = 16
+"""Requests that wait for others' reports to be read: half a second each, and some ten for one of 64 MiB."""
+PATIENCE_SECONDS: Final = 30.0
 FOLDER = "reports"
 """In the state folder; each report is a file named by the digest of its bytes."""
+
+Made = TypeVar("Made")
 
 
 class BadReport(RequestError):
     """The upload is not a report."""
 
     code = "report_malformed"
+
+
+class ReportThread:
+    """Reads reports, one at a time. Any operator may ask for any number of them."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadQueue(REPORTS, 1, MOST_WAITING, "read")
+
+    async def do(self, work: Callable[[], Made]) -> Made:
+        """What this returns or raises. Raises Busy."""
+        made, error = await self._threads.outcome(work, PATIENCE_SECONDS)
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # its frames hold this one
+        return cast(Made, made)
 
 
 def read(data: bytes) -> KnownReport:

@@ -3,11 +3,11 @@
 A request that begins an operation is answered 202; the operation goes on if the client hangs up.
 """
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
@@ -84,13 +84,13 @@ class RollbackBody(AdminBody):
     model: str
 
 
-def operators_router(config: Config, promotions: PromotionService) -> APIRouter:
+def operators_router(config: Config, promotions: PromotionService, reader: reports.ReportThread) -> APIRouter:
     """Routes of the operators' listener that change something, and those that show changes."""
     routes = APIRouter()
     _add_requests(routes, promotions)
     _add_operations(routes, promotions)
     _add_replicas(routes, promotions)
-    _add_reports(routes, config, promotions)
+    _add_reports(routes, config, promotions, reader)
     _add_overrides(routes, config, promotions)
     _add_audit(routes, promotions)
     return routes
@@ -175,19 +175,21 @@ def _add_replicas(routes: APIRouter, promotions: PromotionService) -> None:
         return reply(request, await promotions.drain_replica(name, False, actor(request)))
 
 
-def _add_reports(routes: APIRouter, config: Config, promotions: PromotionService) -> None:
+def _add_reports(
+    routes: APIRouter, config: Config, promotions: PromotionService, reader: reports.ReportThread
+) -> None:
     state = config.state_dir
 
     @routes.post("/admin/reports", response_model=None, openapi_extra=takes(EnvelopeBody))
     async def upload(request: Request) -> Response:
         data = await _read(request, MAX_REPORT_BYTES)
-        report = await asyncio.to_thread(reports.read, data)
+        report = await reader.do(partial(reports.read, data))
         detail = {"digest": report.digest, "artefact": report.artefact, "verdict": report.verdict}
         entry = AuditEntry(
             at=now(), actor=actor(request), verb="report.uploaded", subject=report.digest, detail=detail
         )
         new = await promotions.do(lambda registry: reports.keep(registry, state, report, data, entry))
-        trusts = await asyncio.to_thread(_is_trusted, config, data)
+        trusts = await reader.do(partial(_is_trusted, config, data))
         shown = {"digest": report.digest, "verdict": report.verdict, "trusted": trusts}
         return reply(request, shown, 201 if new else 200)
 
@@ -200,7 +202,7 @@ def _add_reports(routes: APIRouter, config: Config, promotions: PromotionService
     async def report(request: Request, digest: str) -> Response:
         row = await promotions.do(lambda registry: registry.report(digest))
         with promotions.reporting_state():
-            data = await asyncio.to_thread(reports.bytes_of, state, row)
+            data = await reader.do(partial(reports.bytes_of, state, row))
         return Response(data, headers=_headers(request), media_type="application/json")
 
 

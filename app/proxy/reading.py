@@ -13,9 +13,8 @@ from typing import Any, Final, TypeVar
 from app.api.history import BEGIN
 from app.api.surface import ParsedRequest, Surface
 from app.errors.translate import unwritten
-from app.proxy.admission import AdmissionQueue
 from app.proxy.deadlines import ClientGone, Receive
-from app.proxy.threads import REQUEST_THREADS, REQUESTS, outcome
+from app.proxy.threads import REQUEST_THREADS, REQUESTS, ThreadQueue
 from app.proxy.turns import TurnQueue
 
 _NARROW: Final = "".join(mark for mark in BEGIN if mark.isascii()).encode() + b"{"
@@ -57,7 +56,7 @@ class RequestReader:
 
     def __init__(self) -> None:
         self._turns = TurnQueue()
-        self._threads = AdmissionQueue(REQUEST_THREADS, MOST_WAITING, "read")
+        self._threads = ThreadQueue(REQUESTS, REQUEST_THREADS, MOST_WAITING, "read")
 
     async def read(self, surface: Surface, raw: bytes, max_messages: int, receive: Receive) -> ParsedRequest:
         """The checked request. Raises RequestError, Busy; ClientGone if the caller leaves while it waits."""
@@ -69,13 +68,7 @@ class RequestReader:
         return surface.parse(raw, max_messages)
 
     async def _in_thread(self, parse: Callable[[], ParsedRequest]) -> ParsedRequest:
-        async with self._threads.place(PATIENCE_SECONDS):
-            reading = asyncio.ensure_future(outcome(REQUESTS, parse))
-            try:
-                parsed, error = await asyncio.shield(reading)
-            except asyncio.CancelledError:
-                await asyncio.wait((reading,))  # a thread cannot be stopped: its place is free when it is
-                raise
+        parsed, error = await self._threads.outcome(parse, PATIENCE_SECONDS)
         if error is not None:
             try:
                 raise unwritten(error)

@@ -5,11 +5,16 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
+from app.proxy.admission import AdmissionQueue
+
 REPLIES: Final = ThreadPoolExecutor(2, thread_name_prefix="large-read")
 """Few: they compete with the event loop for the interpreter's lock."""
 REQUEST_THREADS: Final = 2
 REQUESTS: Final = ThreadPoolExecutor(REQUEST_THREADS, thread_name_prefix="large-request")
 """Threads of their own: what one caller asks delays no other's reply."""
+
+REPORTS: Final = ThreadPoolExecutor(1, thread_name_prefix="report")
+"""What operators read of reports: no step of a promotion waits for it."""
 
 Made = TypeVar("Made")
 
@@ -29,3 +34,26 @@ def _outcome(work: Callable[[], Made]) -> tuple[Made | None, BaseException | Non
         return work(), None
     except BaseException as error:
         return None, error
+
+
+class ThreadQueue:
+    """Threads with a bounded line before them. What waits there costs nothing any more once it is cancelled.
+
+    `count` are the threads, `waiting` is the length of the line, `served` what is done with requests, in words for callers.
+    """
+
+    def __init__(self, threads: ThreadPoolExecutor, count: int, waiting: int, served: str) -> None:
+        self._threads = threads
+        self.line = AdmissionQueue(count, waiting, served)
+
+    async def outcome(
+        self, work: Callable[[], Made], patience: float
+    ) -> tuple[Made | None, BaseException | None]:
+        """What this returned, or raised. Raises Busy: the line is full, or no thread was free in so many seconds."""
+        async with self.line.place(patience):
+            running = asyncio.ensure_future(outcome(self._threads, work))
+            try:
+                return await asyncio.shield(running)
+            except asyncio.CancelledError:
+                await asyncio.wait((running,))  # a thread cannot be stopped: its place is free when it is
+                raise

@@ -125,7 +125,7 @@ async def test_who_leaves_while_requests_are_read_is_forgotten(
 ) -> None:
     held = Held()
     monkeypatch.setattr(chat_request, "without_thoughts", held)
-    reader = home.gateway.proxy._reader._threads
+    reader = home.gateway.proxy._reader._threads.line
     tasks = [asyncio.create_task(home.ask(messages=TURNS)) for _ in range(6)]
     await eventually(lambda: (reader.in_flight, reader.waiting) == (2, 4))
     for task in tasks:

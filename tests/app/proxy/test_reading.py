@@ -103,7 +103,7 @@ async def test_so_many_wait_for_a_thread_and_no_more(surface: Surfaces) -> None:
     reader = RequestReader()
     tasks = [reads(reader, surface, MUCH) for _ in range(REQUEST_THREADS + MOST_WAITING)]
     await eventually(
-        lambda: surface.entered[MUCH] == REQUEST_THREADS and reader._threads.waiting == MOST_WAITING
+        lambda: surface.entered[MUCH] == REQUEST_THREADS and reader._threads.line.waiting == MOST_WAITING
     )
     with pytest.raises(Busy) as refused:
         await reads(reader, surface, MUCH)
@@ -111,7 +111,7 @@ async def test_so_many_wait_for_a_thread_and_no_more(surface: Surfaces) -> None:
     assert await reads(reader, surface, LITTLE) == LITTLE  # it needs no thread
     surface.open.set()
     assert await asyncio.gather(*tasks) == [MUCH] * len(tasks)
-    assert (reader._threads.in_flight, reader._threads.waiting) == (0, 0)
+    assert (reader._threads.line.in_flight, reader._threads.line.waiting) == (0, 0)
 
 
 async def test_nobody_waits_for_a_thread_for_ever(surface: Surfaces, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,17 +132,17 @@ async def test_who_leaves_gives_up_his_place_in_the_line_and_a_thread_keeps_its_
     reader, callers = RequestReader(), [Caller() for _ in range(REQUEST_THREADS + MOST_WAITING)]
     tasks = [reads(reader, surface, MUCH, caller) for caller in callers]
     await eventually(
-        lambda: surface.entered[MUCH] == REQUEST_THREADS and reader._threads.waiting == MOST_WAITING
+        lambda: surface.entered[MUCH] == REQUEST_THREADS and reader._threads.line.waiting == MOST_WAITING
     )
     for caller in callers:
         caller.leaves.set()
     found = await asyncio.gather(*tasks, return_exceptions=True)
     assert [type(one) for one in found] == [ClientGone] * len(tasks)
-    await eventually(lambda: reader._threads.waiting == 0)
-    assert reader._threads.in_flight == REQUEST_THREADS
+    await eventually(lambda: reader._threads.line.waiting == 0)
+    assert reader._threads.line.in_flight == REQUEST_THREADS
     later = reads(reader, surface, MUCH)
-    await eventually(lambda: reader._threads.waiting == 1)
+    await eventually(lambda: reader._threads.line.waiting == 1)
     surface.open.set()
     assert await later == MUCH
-    await eventually(lambda: reader._threads.in_flight == 0)
+    await eventually(lambda: reader._threads.line.in_flight == 0)
     assert surface.read == [MUCH] * (REQUEST_THREADS + 1)
