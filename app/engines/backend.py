@@ -25,6 +25,7 @@ from app.telemetry.log import Logger
 from app.telemetry.metrics import Metrics
 from app.upstream.batching import IOBatch
 from app.upstream.client import Upstream
+from app.upstream.connection import HOST_EXHAUSTED
 from deploy.core.errors import DeployError, EngineError
 from deploy.core.tasks import supervise
 from deploy.drivers.factory import make_engine
@@ -55,8 +56,8 @@ CROWDED_OUT: Final = frozenset({ProbeOutcome.STALLED, ProbeOutcome.LOADING})
 UNREACHABLE: Final = frozenset({"connect_failed", "connect_timeout"})
 """Error codes that no request can cause."""
 
-NO_FAULT: Final = frozenset({"engine_busy", "reply_fully_filtered", "tool_choice_not_kept"})
-"""Error codes of a healthy engine: no free slot, or a reply without anything that may be shown."""
+NO_FAULT: Final = frozenset({"engine_busy", "reply_fully_filtered", "tool_choice_not_kept", HOST_EXHAUSTED})
+"""Error codes of a healthy engine: no free slot, a reply without anything that may be shown, or no descriptor here."""
 
 Judgement = asyncio.Future[bool]
 """Whether the engine was at fault for a failed request; resolved within seconds."""
@@ -231,6 +232,8 @@ class Backend:
             return BreakerEvent.PROBE_PASSED
         if is_context_exceeded(result.said):
             # A probe is a few words: other requests fill the context that the engine's slots share.
+            return BreakerEvent.PROBE_CROWDED_OUT
+        if result.verdict is ProbeOutcome.HOST_EXHAUSTED:
             return BreakerEvent.PROBE_CROWDED_OUT
         lately = began - CROWDED_SECONDS
         if result.verdict in CROWDED_OUT and any(stream.progress > lately for stream in self._streams):

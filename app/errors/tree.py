@@ -249,7 +249,8 @@ class ChoiceNotKept(UpstreamError, status=502, code="tool_choice_not_kept"):
 
 UPSTREAM_CODES: Final = frozenset(
     {
-        "connect_failed", "connect_timeout", "engine_busy", "first_token_timeout", "idle_timeout", "reply_fully_filtered",
+        "connect_failed", "connect_timeout", "engine_busy", "first_token_timeout", "host_exhausted", "idle_timeout",
+        "reply_fully_filtered",
         "tool_choice_not_kept",
         "upstream_call_too_long", "upstream_disconnected", "upstream_event_too_long",
         "upstream_malformed", "upstream_status", "upstream_too_large", "upstream_too_many_calls", "upstream_truncated",

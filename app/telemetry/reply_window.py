@@ -23,8 +23,10 @@ Ended = Literal["ok", "failed", "other"]
 _ENDED: Final[dict[str, Ended]] = {"ok": "ok", "timeout": "failed", "upstream_error": "failed"}
 """Outcomes of `app.proxy.accounting` that say something about the engine. `error` is a fault of the gateway."""
 
-NO_FAULT: Final = frozenset({"engine_busy", "total_timeout", "reply_fully_filtered", "tool_choice_not_kept"})
-"""Codes that do not count against the engine: it has no room, was asked for more than `total` allows, or was
+NO_FAULT: Final = frozenset(
+    {"engine_busy", "host_exhausted", "total_timeout", "reply_fully_filtered", "tool_choice_not_kept"}
+)
+"""Codes that do not count against the engine: it or this host has no room, it was asked for more than `total` allows, or was
 made to say only what is not spoken, or to call what it would not."""
 
 

@@ -19,6 +19,7 @@ import httptools
 from app.errors.translate import contained, unreadable
 from app.errors.tree import EngineBroke, EngineDown, MannersError
 from app.upstream.batching import IOBatch
+from deploy.core.engine_http import is_hosts_fault
 
 MAX_HEAD_BYTES = 64 << 10
 """The limit on everything but the body: heads, interim replies (1xx), chunk sizes and extensions, trailers."""
@@ -29,6 +30,8 @@ MAX_EARLY_BYTES = 256 << 10
 """The limit on a body without a sink; beyond it, reading pauses until there is one."""
 DISCONNECTED = "upstream_disconnected"
 """The code of the one fault after which a retry is safe: no byte of a reply had arrived."""
+HOST_EXHAUSTED = "host_exhausted"
+"""The code of a fault that is no engine's: this host had no descriptor or no memory for the connection."""
 MAX_BODY_BYTES = 16 << 20
 """The limit on a reply that is not streamed."""
 
@@ -49,6 +52,8 @@ def translate(error: BaseException) -> MannersError:
 
     The message names only the kind of the error, because the text of an OSError contains addresses.
     """
+    if is_hosts_fault(error):
+        return EngineDown("this host has no room for another connection now: try again", HOST_EXHAUSTED)
     for foreign, ours, code, what in _TRANSLATION:
         if isinstance(error, foreign):
             return ours(f"{what} ({type(error).__name__})", code)

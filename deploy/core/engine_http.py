@@ -8,6 +8,7 @@ event loop, and all callers with it. So what one read gives it is small, and a r
 """
 
 import asyncio
+import errno
 import json
 import re
 import ssl
@@ -26,6 +27,7 @@ MAX_LINES: Final = 16_384
 MAX_BYTES: Final = 1 << 20
 """Maximum bytes of a reply. The largest one in use is `/props` with its template, some 30 KiB."""
 _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+_EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 MAX_DEPTH: Final = 64
 """Maximum nesting of arrays and objects."""
 HEADERS: Final = {"accept": "*/*", "accept-encoding": "identity", "connection": "close"}
@@ -101,6 +103,13 @@ class _BoundedStream(httpcore2.AsyncNetworkStream):
 def _tls_context() -> ssl.SSLContext:
     """Built once: it reads every root certificate, which takes tens of milliseconds."""
     return ssl.create_default_context()
+
+
+def is_hosts_fault(error: BaseException | None) -> bool:
+    """Whether a connection could not be made because this host has no descriptor or no memory for it."""
+    while error is not None and not (isinstance(error, OSError) and error.errno in _EXHAUSTED):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 async def read_body(reply: httpx2.Response, limit: int = MAX_BYTES) -> bytes:

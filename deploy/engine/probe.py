@@ -16,7 +16,14 @@ from typing import Any
 
 import httpx2
 
-from deploy.core.engine_http import engine_client, parse_json, plain_word, read_body, read_json
+from deploy.core.engine_http import (
+    engine_client,
+    is_hosts_fault,
+    parse_json,
+    plain_word,
+    read_body,
+    read_json,
+)
 from deploy.core.lines import LineSplitter
 from deploy.engine.spec import Dialect, Kind
 
@@ -34,6 +41,8 @@ class ProbeOutcome(StrEnum):
     STREAMED = "streamed"
     EMBEDDED = "embedded"
     NOT_LISTENING = "not_listening"
+    HOST_EXHAUSTED = "host_exhausted"
+    """This host had no descriptor or no memory for the connection; it says nothing about the engine."""
     LOADING = "loading"
     ERROR = "error"
     STALLED = "stalled"
@@ -138,6 +147,8 @@ async def probe(
         what = "token" if kind == "chat" else "vector"
         return clock.result(ProbeOutcome.STALLED, f"no {what} within {deadline_s:g} s")
     except httpx2.ConnectError as error:
+        if is_hosts_fault(error):
+            return clock.result(ProbeOutcome.HOST_EXHAUSTED, "no descriptor or no memory for a connection")
         return clock.result(ProbeOutcome.NOT_LISTENING, f"cannot connect to {url}: {error}")
     except httpx2.HTTPError as error:  # its message may quote the reply
         return clock.result(ProbeOutcome.ERROR, type(error).__name__)
