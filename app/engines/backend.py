@@ -50,6 +50,9 @@ SILENT_PROBES = 3
 CROWDED_SECONDS = 2.0
 """A live reply that got a token this shortly before a failed probe shows that the engine works."""
 
+FULL_SECONDS = 120.0
+"""A context that is said to be full counts as other requests' doing until nobody has got a token for so long."""
+
 CROWDED_OUT: Final = frozenset({ProbeOutcome.STALLED, ProbeOutcome.LOADING})
 """Verdicts that a healthy engine without a free slot gives as well."""
 
@@ -230,7 +233,7 @@ class Backend:
         """The breaker's event for a probe that began at `began`, in `time.perf_counter` seconds."""
         if result.ok:
             return BreakerEvent.PROBE_PASSED
-        if is_context_exceeded(result.said):
+        if is_context_exceeded(result.said) and self.age < FULL_SECONDS:
             # A probe is a few words: other requests fill the context that the engine's slots share.
             return BreakerEvent.PROBE_CROWDED_OUT
         if result.verdict is ProbeOutcome.HOST_EXHAUSTED:

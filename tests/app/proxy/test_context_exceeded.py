@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from app.config.config import parse
+from app.engines import backend
 from app.errors.translate import from_status, from_stream, in_stream, is_context_exceeded
 from app.errors.tree import ContextExceeded
 from app.stream.events import Broken
@@ -196,6 +197,19 @@ async def test_a_probe_that_finds_the_context_full_says_nothing_against_the_engi
             while not (await home.metrics())("manners_engine_faults_total", cause="request"):
                 await asyncio.sleep(0.01)
         assert not [line for line in home.log.lines if line["event"] == "breaker"]
+
+
+async def test_a_context_that_stays_full_while_nobody_gets_a_token_is_a_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else an engine that says so of a few words would keep its place for ever, and fail every request."""
+    monkeypatch.setattr(backend, "LOOK_SECONDS", 0.01)
+    async with house(tmp_path) as home:
+        (watched,) = home.gateway.pool._backends.values()
+        home.engine.probes = status(500, {"error": POOL})
+        watched.seen -= backend.FULL_SECONDS
+        line = await home.log.until(1, "breaker")
+        assert (line["state"], line["reason"]) == ("open", "probe_failed")
 
 
 @pytest.mark.slow  # a real engine fills its context: 2 s
