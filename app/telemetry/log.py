@@ -187,9 +187,20 @@ class _ToStructlog(logging.Handler):
     """Library warnings as one JSON line: the message's first line, and where it happened."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        line = record.getMessage().splitlines()[0] if record.getMessage() else ""
+        line = next(iter(_told(record).splitlines()), "")
         facts = where(record.exc_info[1]) if record.exc_info and record.exc_info[1] else {}
         structlog.get_logger().warning("library", logger=record.name, reason=line[:200], **facts)
+
+
+def _told(record: logging.LogRecord) -> str:
+    """The message with its numbers, and without the texts that a library has put into it: those may be a caller's, as a
+    malformed `tracestate` is in OpenTelemetry's."""
+    if not isinstance(record.args, tuple):
+        return str(record.msg)
+    try:
+        return str(record.msg) % tuple(arg if isinstance(arg, int | float) else "…" for arg in record.args)
+    except (TypeError, ValueError):
+        return str(record.msg)
 
 
 def where(error: BaseException) -> dict[str, Any]:

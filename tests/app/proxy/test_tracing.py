@@ -288,6 +288,26 @@ async def test_no_word_of_a_conversation_is_in_a_span(at: Watched, place: str, s
     assert CANARY not in (await at.span()).to_json()
 
 
+STATES = {
+    "no pair": CANARY,
+    "no value": f"{CANARY}=",
+    "no key": f"={CANARY}",
+    "spaces": f"a=b, {CANARY} {CANARY}",
+    "too many": ",".join(f"{CANARY}{number}=1" for number in range(40)),
+    "twice": f"{CANARY}=1,{CANARY}=2",
+    "too long": CANARY * 500,
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+async def test_no_trace_of_a_caller_is_logged(at: Watched, name: str) -> None:
+    """OpenTelemetry's library warns of malformed ones, with their text."""
+    answer = await at.home.ask(headers={"traceparent": CALLER, "tracestate": STATES[name]})
+    assert answer.status == 200
+    await at.span()
+    assert CANARY.encode() not in at.home.log.getvalue()
+
+
 # Over the wire.
 
 

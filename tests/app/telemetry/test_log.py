@@ -211,6 +211,27 @@ async def test_a_librarys_warning_is_one_json_line(tape: Any) -> None:
     assert CANARY.encode() not in out.getvalue()
 
 
+@pytest.mark.parametrize(
+    "message, args, told",
+    [
+        ("no pair: %s", (CANARY,), "no pair: …"),
+        ("no pair: %r of %d", ([CANARY], 3), "no pair: '…' of 3"),
+        ("%(what)s", ({"what": CANARY},), "%(what)s"),
+        ("%.1f of %s", (1.5, CANARY), "1.5 of …"),
+        ("100 %", (), "100 %"),
+        ("", (), ""),
+    ],
+)
+async def test_what_a_library_puts_into_its_message_stays_out(
+    tape: Any, message: str, args: tuple[Any, ...], told: str
+) -> None:
+    """It may be a caller's: the pairs of a malformed trace are."""
+    out, _ = tape
+    logging.getLogger("opentelemetry.trace").warning(message, *args)
+    assert json.loads(out.getvalue())["reason"] == told
+    assert CANARY.encode() not in out.getvalue()
+
+
 async def test_a_line_of_text_is_one_line_and_its_values_cannot_be_taken_for_others() -> None:
     """`[log] format = "text"`: what is not a plain word is written as JSON."""
     outer = structlog.get_config()
