@@ -40,7 +40,7 @@ class Lease:
 
         Raises:
             LeaseHeld: another holder has it, in this or another process.
-            OSError: the file cannot be created.
+            OSError: the file cannot be created or locked; nothing is held.
         """
         if self._holder == holder:
             return
@@ -50,14 +50,18 @@ class Lease:
         fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            said = os.pread(fd, 256, 0).decode("utf-8", "replace").strip()
-            os.close(fd)
+        except BlockingIOError:
+            with os.fdopen(fd, "rb") as file:
+                said = file.read(256).decode("utf-8", "replace").strip()
             raise LeaseHeld(said or "somebody") from None
-        # For messages only; the lock alone decides.
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{holder} (pid {os.getpid()})\n".encode(), 0)
+        except BaseException:
+            os.close(fd)
+            raise
         self._fd, self._holder = fd, holder
+        # For messages only; the lock alone decides, and is held on a full disk, too.
+        with suppress(OSError):
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{holder} (pid {os.getpid()})\n".encode(), 0)
 
     def release(self, holder: str) -> None:
         """Release the lease; no effect if this holder does not have it."""

@@ -1,5 +1,6 @@
 """One load at a time, whoever loads, and nobody keeps it beyond their end."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -32,6 +33,43 @@ def test_taking_and_giving_back_twice_changes_nothing(tmp_path: Path) -> None:
     lease.release("op-1")
     assert [*holders, lease.holder] == ["op-1", None]
     Lease(lease_path(tmp_path)).take("op-2")
+
+
+@pytest.mark.parametrize("call", ["ftruncate", "pwrite"])
+def test_on_a_full_disk_it_is_taken_and_given_back_as_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """Its holder's name is for messages. A lock that nobody knew of would be held until the process ends."""
+
+    def full(*given: object) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    mine, yours = Lease(lease_path(tmp_path)), Lease(lease_path(tmp_path))
+    with monkeypatch.context() as patch:
+        patch.setattr(f"deploy.memory.lease.os.{call}", full)
+        mine.take("op-1")
+        assert mine.holder == "op-1"
+        with pytest.raises(LeaseHeld):
+            yours.take("op-2")
+        mine.release("op-1")
+    yours.take("op-2")
+    yours.release("op-2")
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EINTR, errno.EIO])
+def test_a_lock_that_cannot_be_tried_is_an_error_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """It is no other holder, who could be waited for."""
+
+    def broken(*given: object) -> None:
+        raise OSError(number, "no locks")
+
+    lease, before = Lease(lease_path(tmp_path)), len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr("deploy.memory.lease.fcntl.flock", broken)
+    with pytest.raises(OSError, match="no locks"):
+        lease.take("op-1")
+    assert lease.holder is None and len(os.listdir("/proc/self/fd")) == before
 
 
 def test_a_holder_that_dies_gives_it_back(tmp_path: Path) -> None:
