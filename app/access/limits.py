@@ -16,6 +16,8 @@ from app.registry.values import UNLIMITED, KeyLimits, Meter
 
 MINUTE: Final = 60.0
 DAY: Final = 86_400
+MOST: Final = 2**53
+"""Tokens that are counted: an engine may state as many for every reply, and SQLite takes no number from 2**63 on."""
 _ROUNDING: Final = 1e-6
 """Of a sum of floats, in requests or tokens."""
 
@@ -91,7 +93,7 @@ def settle(limits: KeyLimits, meter: Meter, reserved: int, used: int, now: float
     """A request is over: it has used so many tokens instead of those that were reserved."""
     requests, tokens, at, day, today, total = run_off(limits, meter, now)
     held = 0.0 if limits.tpm is None else max(tokens + used - reserved, 0.0)
-    return Meter(requests, held, at, day, today + used, total + used)
+    return Meter(requests, held, at, day, min(today + used, MOST), min(total + used, MOST))
 
 
 def headers(limits: KeyLimits, meter: Meter, now: float) -> list[tuple[bytes, bytes]]:

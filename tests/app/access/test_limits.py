@@ -1,7 +1,9 @@
 """Limits and budgets of a key: arithmetic on values, with time as a value."""
 
+from contextlib import closing
 from dataclasses import replace
 from math import ceil
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,7 +13,8 @@ from app.access import limits as rules
 from app.access.accounts import ANONYMOUS, Account, Accounts, KeyTerms
 from app.access.limits import DAY, MINUTE, Excess
 from app.errors.tree import KeyLimited
-from app.registry.values import KeyLimits, Meter
+from app.registry.registry import Registry
+from app.registry.values import UNLIMITED, AuditEntry, KeyLimits, KnownKey, Meter
 
 NOON = 20_000 * DAY + 43_200.0
 
@@ -126,6 +129,20 @@ def test_a_clock_that_was_ahead_for_a_while_gives_nothing_and_stops_no_day(ahead
     assert rules.begin(limits, meter, 0, 0, NOON)[1] == Excess("daily_budget", 43_200.0)
     assert rules.begin(limits, meter, 0, 0, NOON + DAY)[1] is None
     assert meter.total == 100
+
+
+def test_what_an_engine_counts_can_always_be_kept(tmp_path: Path) -> None:
+    """One that states the most that is believed for each reply, a few thousand times; other keys' usage is written beside it."""
+    meter = Meter()
+    for _ in range(5000):
+        meter = rules.settle(UNLIMITED, meter, 0, 2**53, NOON)
+    with closing(Registry(tmp_path / "registry.db")) as registry:
+        entry = AuditEntry(at="2026-11-26T00:00:00Z", actor="test", verb="key.added", subject="a")
+        for number, name in enumerate("ab"):
+            key = KnownKey(name=name, digest=f"{number:064}", created="2026-11-26T00:00:00Z")
+            registry.add_key(key, entry)
+        registry.write_usage({"a": meter, "b": Meter(total=5)})
+        assert {name: one.total for name, one in registry.usages().items()} == {"a": 2**53, "b": 5}
 
 
 def test_a_refused_request_is_not_counted() -> None:
