@@ -44,6 +44,9 @@ Headers = list[tuple[bytes, bytes]]
 MEDIUM_BYTES = 4096
 """An image or a sound counts against its key's tokens like so much text, until the engine has counted: about 1,000 tokens."""
 
+APART = "~"
+"""Between a caller's id of a request and what is added for an engine: no caller's id has it."""
+
 _FIELD_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -69,11 +72,15 @@ class Trace:
     """One request's. `headers` is what goes to an engine with it, and nothing else of the caller's does."""
 
     def __init__(self, headers: Mapping[bytes, bytes], request_id: str) -> None:
-        self.request_id = request_id
+        self.request_id = self.engine_id = request_id
         self.headers = {"x-request-id": request_id}
         for name in (b"traceparent", b"tracestate"):
             if name in headers:
                 self.headers[name.decode()] = headers[name].decode("latin-1")
+
+    def rename(self, engine_id: str) -> None:
+        """Engines are to know it by this id: one with its own is open there."""
+        self.engine_id = self.headers["x-request-id"] = engine_id
 
     def asks(self, model: str, stream: bool) -> None:
         """It can be served: this public model is asked for."""
@@ -82,7 +89,7 @@ class Trace:
         """For a further choice, under an id of its own: engines keep open requests by that."""
         one = copy(self)
         if index:
-            one.headers = {**self.headers, "x-request-id": f"{self.request_id}-{index}"}
+            one.headers = {**self.headers, "x-request-id": f"{self.engine_id}{APART}{index}"}
         return one
 
     def ended(self, context: "RequestContext", outcome: str) -> None:

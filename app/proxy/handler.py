@@ -10,6 +10,7 @@ whose routing, dependencies and middleware cost 90 us a request and wrap `send` 
 
 import asyncio
 import contextlib
+import random
 import time
 from functools import partial
 
@@ -35,7 +36,7 @@ from app.errors.tree import (
 from app.proxy.accounting import RequestAccounting
 from app.proxy.admission import AdmissionQueue
 from app.proxy.choices import Choices
-from app.proxy.context import ReplyBudget, RequestContext
+from app.proxy.context import APART, ReplyBudget, RequestContext
 from app.proxy.deadlines import ClientGone, Deadlines
 from app.proxy.exchange import FINISH_SECONDS, Exchange
 from app.proxy.keepalive import KeepAlive
@@ -75,6 +76,7 @@ class ProxyHandler:
         self.apply(config)
         self.draining = False
         self._serving: set[Deadlines] = set()  # of what is served or waits
+        self._ids: set[str] = set()  # by which engines know what is open
 
     def apply(self, config: Config) -> None:
         """Take the limits of a configuration with the same models; for requests that come from now on."""
@@ -101,10 +103,14 @@ class ProxyHandler:
     async def _answer(self, surface: Surface, scope: Scope, receive: Receive, send: Send) -> None:
         headers = scope["state"]["headers"]
         trace = self._tracing.begin(surface.path, headers, scope["state"]["request_id"])
+        if trace.request_id in self._ids:  # vLLM refuses an id that is open, whoever has chosen it
+            trace.rename(f"{trace.request_id}{APART}{random.getrandbits(64):016x}")
+        self._ids.add(trace.engine_id)
         context = RequestContext(surface, trace, self._accounts.of(scope["state"].get("caller")))
         try:
             await self._serve_admitted(context, scope, receive, send)
         finally:
+            self._ids.discard(trace.engine_id)
             context.leave()
             forget_frames(context.error)
             forget_frames(context.broken if context.was_tried else None)

@@ -128,7 +128,7 @@ class _SpanTrace(Trace):
         if stream:
             asked["gen_ai.request.stream"] = True
         self._span = self._start(f"{self._operation} {model}", asked)
-        self.headers = {"x-request-id": self.request_id}
+        self.headers = {"x-request-id": self.engine_id}
         _W3C.inject(self.headers, set_span_in_context(self._span))
 
     def ended(self, context: RequestContext, outcome: str) -> None:

@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+import re
 from typing import Any
 
 import pytest
 
 from tests.app.house import HELLO, TOOLS, Answer, House
+from tests.script import Until, reply
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -294,6 +296,20 @@ async def test_a_request_keeps_its_own_id(home: House) -> None:
     assert (await home.engine.request()).headers["x-request-id"] == "turn-7.of:annie_1"
     answer = await home.ask(headers={"x-request-id": "not well formed"})
     assert len(answer.headers["x-request-id"]) == 32
+
+
+async def test_two_requests_with_one_id_have_two_at_the_engine(home: House) -> None:
+    """vLLM refuses an id that is open: who knew another's would have kept it from her."""
+    go_on, own = asyncio.Event(), {"x-request-id": "turn-8"}
+    home.engine.play(Until(go_on), *reply())
+    both = [asyncio.create_task(home.ask(headers=own, n=number)) for number in (1, 2)]
+    sent = [(await home.engine.request(count)).headers["x-request-id"] for count in (1, 2, 3)]
+    go_on.set()
+    assert [(await one).headers["x-request-id"] for one in both] == ["turn-8", "turn-8"]
+    assert sent[0] == "turn-8" and len(set(sent)) == 3
+    assert all(re.fullmatch(r"turn-8~[0-9a-f]{16}(~1)?", one) for one in sent[1:])
+    await home.ask(headers=own)
+    assert (await home.engine.request(4)).headers["x-request-id"] == "turn-8"
 
 
 async def test_models_are_listed_as_openai_lists_them(home: House) -> None:

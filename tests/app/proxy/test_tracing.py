@@ -34,6 +34,7 @@ from tests.script import (
     Hang,
     Head,
     Say,
+    Until,
     finish,
     reply,
     role,
@@ -63,6 +64,10 @@ class Watched:
         (span,) = self._memory.get_finished_spans()
         self._memory.clear()
         return span
+
+    def forget(self) -> None:
+        """All spans until now."""
+        self._memory.clear()
 
     async def facts(self) -> dict[str, Any]:
         """Its attributes."""
@@ -286,6 +291,19 @@ async def test_no_word_of_a_conversation_is_in_a_span(at: Watched, place: str, s
         at.home.engine.play(*steps)
     await at.home.ask({**asked, "stream": stream} if isinstance(asked, dict) else asked)
     assert CANARY not in (await at.span()).to_json()
+
+
+async def test_a_request_with_an_open_id_has_its_own_at_the_engine(at: Watched) -> None:
+    go_on = asyncio.Event()
+    at.home.engine.play(Until(go_on), *reply())
+    asking = [asyncio.create_task(at.home.ask(headers={"x-request-id": "turn-8"})) for _ in range(2)]
+    sent = {(await at.home.engine.request(count)).headers["x-request-id"] for count in (1, 2)}
+    go_on.set()
+    await asyncio.gather(*asking)
+    for _ in asking:
+        await at.home.booked()
+    at.forget()
+    assert len(sent) == 2 and all(one.startswith("turn-8") for one in sent)
 
 
 STATES = {
