@@ -130,7 +130,7 @@ async def _ask(request: Request, promotions: PromotionService, wanted: Promotion
 def _add_operations(routes: APIRouter, promotions: PromotionService) -> None:
     @routes.get("/admin/operations", response_model=None)
     async def operations(request: Request) -> Response:
-        shown = await promotions.operations(_number(request, "limit", 50))
+        shown = await promotions.operations(min(_number(request, "limit", 50), MAX_EVENTS))
         return reply(request, {"operations": shown})
 
     @routes.get("/admin/operations/{id}", response_model=None)

@@ -335,8 +335,8 @@ class PromotionService:
 
     async def operations(self, limit: int) -> list[dict[str, Any]]:
         """The views of the latest operations, the newest first."""
-        rows = await self.do(lambda registry: registry.operations())
-        return [operation_view(row, self.catalogue) for row in reversed(rows[-limit:])]
+        rows = await self.do(lambda registry: registry.latest_operations(limit))
+        return [operation_view(row, self.catalogue) for row in rows]
 
     async def follow(self, id: str, after: int) -> AsyncIterator[tuple[str, int, dict[str, Any]]]:
         """The events of an operation, beginning with the one after `after`: (kind, seq, value).

@@ -118,6 +118,10 @@ class RegistryReader:
         where = "WHERE done = 0" if unfinished_only else ""
         return tuple(_operation(row) for row in self._all(f"SELECT * FROM operation {where} ORDER BY rowid"))
 
+    def latest_operations(self, limit: int) -> tuple[OperationRow, ...]:
+        """At most so many operations, the newest first."""
+        return tuple(map(_operation, self._all("SELECT * FROM operation ORDER BY rowid DESC LIMIT ?", limit)))
+
     def events(
         self, *, after: int = 0, operation: str | None = None, limit: int = 1000
     ) -> tuple[AuditEvent, ...]:

@@ -205,6 +205,14 @@ def test_what_has_ended_does_not_move(registry: Registry) -> None:
         registry.advance(OPERATION, [], ENTRY)
 
 
+def test_the_latest_operations_are_so_many_and_no_more(registry: Registry) -> None:
+    for number in range(5):
+        registry.begin(replace(OPERATION, id=f"op{number}", key=None, done=True), ENTRY)
+    assert [row.id for row in registry.latest_operations(2)] == ["op4", "op3"]
+    assert registry.latest_operations(0) == ()
+    assert registry.latest_operations(9) == registry.operations()[::-1]
+
+
 def test_events_can_be_read_from_where_one_stopped(registry: Registry) -> None:
     for n in range(5):
         registry.note(replace(ENTRY, operation=f"op{n % 2}", detail={"n": n}))
