@@ -31,6 +31,7 @@ class ContainerRun:
         self._log_path = log_path
         self._up_at: float | None = 0.0 if adopted else None
         self._ending_at: float | None = None
+        self._fault: str | None = None  # why it was killed
         self._asked: set[asyncio.Task[None]] = set()
 
     @property
@@ -40,6 +41,9 @@ class ContainerRun:
     async def address(self) -> str | None:
         network = self._seen["NetworkSettings"]["Networks"].get(NETWORK) or {}
         where = network.get("IPAddress")
+        if not where and self._seen["State"]["Running"]:  # it would neither be ready nor end
+            self._fault = f"has no address in the network {NETWORK}"
+            self.kill()
         return f"http://{where}:{PORT}" if where else None
 
     def up(self) -> None:
@@ -99,8 +103,8 @@ class ContainerRun:
             if self._ending_at is not None:
                 await self._docker.remove(self._id)
         except (DockerError, OSError) as error:
-            return RunEnd(f"{_how(seen)}; its log is lost: {error}")
-        return RunEnd(_how(seen))
+            return RunEnd(f"{self._fault or _how(seen)}; its log is lost: {error}")
+        return RunEnd(self._fault or _how(seen))
 
     async def _keep_log(self) -> None:
         log = LogFile(self._log_path)

@@ -1,8 +1,10 @@
 """What Docker is told of an engine: the words of its server, and how little its container may do."""
 
+import asyncio
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +23,7 @@ from deploy.drivers.container_run import ContainerRun
 from deploy.drivers.docker import DockerEngine, instance_of
 from deploy.drivers.docker_client import Docker
 from deploy.engine.spec import EngineSpec, spec_digest
+from tests.scale import PATIENCE
 
 IMAGE = "vllm/vllm-openai@sha256:" + "0a" * 32
 VLLM = EngineSpec(
@@ -180,3 +183,45 @@ async def test_what_a_container_logged_is_read_only_until_it_served(tmp_path: Pa
     assert before is None and after is not None
     assert await ContainerRun(daemon, {"Id": "one"}, tmp_path / "log", adopted=True).start_log() == ""
     assert len(daemon.until) == 2
+
+
+class Detached(Logging):
+    """A daemon whose container runs, without its network, until it is killed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.signals: list[str] = []
+        self.removed: list[str] = []
+
+    @property
+    def seen(self) -> dict[str, Any]:
+        running = not self.signals
+        state = {"Running": running, "Pid": 7, "ExitCode": 0 if running else 137}
+        return {"Id": "one", "State": state, "NetworkSettings": {"Networks": {}}}
+
+    async def inspect(self, container: str) -> dict[str, Any]:
+        return self.seen
+
+    def signal(self, container: str, signal: str) -> None:
+        self.signals.append(signal)
+
+    async def remove(self, container: str) -> None:
+        self.removed.append(container)
+
+
+async def test_a_container_without_an_address_is_ended_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody took it off its network: it would run for ever, and never be ready."""
+    monkeypatch.setattr("deploy.drivers.container_run.LOOK_SECONDS", 0.01)
+    daemon = Detached()
+    run = ContainerRun(daemon, daemon.seen, tmp_path / "log", adopted=True)
+    async with asyncio.timeout(PATIENCE):
+        assert await run.address() is None
+        end = await run.wait()
+    assert (end.why, end.refused) == ("has no address in the network manners", False)
+    assert (daemon.signals, daemon.removed) == (["SIGKILL"], ["one"])
+    crashed = ContainerRun(daemon, daemon.seen, tmp_path / "log", adopted=False)
+    assert await crashed.address() is None and daemon.signals == ["SIGKILL"], (
+        "one that has ended is not killed"
+    )
