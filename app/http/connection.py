@@ -19,6 +19,7 @@ It uses internals of uvicorn, so pyproject.toml has an upper bound for it.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -42,6 +43,8 @@ TURN_CHUNKS = 128
 """Of a chunked body, which may be all one-byte chunks: a thousand connections are read in one iteration of the event loop."""
 CHUNKED_BYTES = 1 << 10
 """Of a chunked body that are parsed before its chunks are counted."""
+PARSED_AT_ONCE = 8
+"""Connections of a listener that go on with what they have read, in one iteration of the event loop."""
 CHUNK_OVERHEAD = 16
 """Bytes that a chunk's size line and line ends may take; extensions beyond that count as head."""
 
@@ -78,16 +81,44 @@ class _Flow(FlowControl):
             super().resume_reading()
 
 
+class ParseQueue:
+    """Lets connections that have read more than they may parse in one turn go on: PARSED_AT_ONCE in an iteration."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._is_due = False
+
+    def add(self, parse: Callable[[], None], loop: asyncio.AbstractEventLoop) -> None:
+        """It is called once, after those that wait."""
+        self._waiting.append(parse)
+        if not self._is_due:
+            self._is_due = True
+            loop.call_soon(self._next, loop)
+
+    def _next(self, loop: asyncio.AbstractEventLoop) -> None:
+        for _ in range(min(PARSED_AT_ONCE, len(self._waiting))):
+            loop.call_soon(self._waiting.popleft())
+        self._is_due = bool(self._waiting)
+        if self._is_due:
+            loop.call_soon(self._next, loop)
+
+
 class Connection(HttpToolsProtocol):
     """A request that cannot be read is answered with an error, its code goes to `count`, and the connection ends."""
 
     flow: _Flow
 
     def __init__(
-        self, *args: Any, limits: ConnectionLimits, count: Callable[[str], None], **more: Any
+        self,
+        *args: Any,
+        limits: ConnectionLimits,
+        count: Callable[[str], None],
+        queue: ParseQueue,
+        **more: Any,
     ) -> None:
         super().__init__(*args, **more)
         self._limits = limits
+        self._queue = queue
         self._count = count
         self._due: asyncio.TimerHandle | None = None
         self._unread = b""  # what was read; parsed up to `_at`
@@ -221,7 +252,7 @@ class Connection(HttpToolsProtocol):
         is_next_turn = waiting > 0 and not self._is_serving
         was_full, self.flow.full = self.flow.full, is_next_turn or waiting > READ_AHEAD
         if is_next_turn:
-            self.loop.call_soon(self._parse)
+            self._queue.add(self._parse, self.loop)
         if self.flow.full:
             self.flow.pause_reading()
         elif was_full and (self.cycle is None or len(self.cycle.body) <= HIGH_WATER_LIMIT):

@@ -17,11 +17,13 @@ from app.http.connection import (
     MAX_HEAD_BYTES,
     MAX_HEADERS,
     ONCE,
+    PARSED_AT_ONCE,
     READ_AHEAD,
     TURN_BYTES,
     TURN_CHUNKS,
     Connection,
     ConnectionLimits,
+    ParseQueue,
 )
 from app.server import limits_of, raise_descriptor_limit
 from tests.app.house import config
@@ -79,6 +81,7 @@ class Server:
             self._app, interface="asgi3", log_config=None, ws="none", lifespan="off", proxy_headers=False
         )
         self._limits = limits
+        self._queue = ParseQueue()
 
     async def _app(self, scope: Any, receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:
         body, more = b"", True
@@ -101,6 +104,7 @@ class Server:
             app_state={},
             limits=self._limits,
             count=self.counted.append,
+            queue=self._queue,
         )
         transport = Transport()
         made.connection_made(transport)
@@ -203,6 +207,32 @@ async def test_requests_are_the_same_on_any_cut(cut: int) -> None:
     while len(server.asked) < len(ASKED):
         await asyncio.sleep(0)
     assert server.asked == ASKED
+
+
+async def test_so_many_connections_go_on_in_an_iteration_and_each_comes_to_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = Server()
+    turns = 0
+    real = Connection._parse
+
+    def parse(self: Connection) -> None:
+        nonlocal turns
+        turns += 1
+        real(self)
+
+    monkeypatch.setattr(Connection, "_parse", parse)
+    chunks = TURN_CHUNKS * 20
+    many = [server.connect()[0] for _ in range(PARSED_AT_ONCE * 3)]
+    for made in many:
+        made.data_received(CHUNKED + b"1\r\nx\r\n" * chunks + b"0\r\n\r\n")
+    most = before = turns
+    most = 0
+    while len(server.asked) < len(many):
+        await asyncio.sleep(0)
+        most, before = max(most, turns - before), turns
+    assert 0 < most <= PARSED_AT_ONCE
+    assert [body for _, _, body in server.asked] == [b"x" * chunks] * len(many)
 
 
 @pytest.mark.parametrize("data", [b"x", b"x" * 1000, b"x" * ONE_READ], ids=len)
