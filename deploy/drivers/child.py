@@ -162,10 +162,11 @@ async def _read_report(fd: int, child: Child) -> None:
             child.report.set_result(report)
         if report.pid is not None:
             status = (await _read_line(reader)).get("status")
-            if isinstance(status, int):
-                child.status = status
-            else:  # the keeper was killed alone. `process.wait` would wait for those it kept: they have its output open
-                child.kill_group()
+            child.status = status if isinstance(status, int) else None
+        if child.status is None and report.url is None and report.error is None:
+            # The keeper was killed alone, maybe before it reported. `process.wait` would wait for those it kept: they have
+            # its output open.
+            child.kill_group()
     finally:
         transport.close()
 

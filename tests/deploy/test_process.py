@@ -16,6 +16,7 @@ import pytest
 
 from deploy.core.errors import FlagError, StartFailed, WeightsError
 from deploy.drivers import process
+from deploy.drivers.child import spawn
 from deploy.drivers.process import ProcessEngine, argv, environment, is_loopback
 from deploy.engine.engine import EngineState, Phase
 from deploy.engine.log import LogFile, log_path
@@ -79,6 +80,29 @@ async def gone(pids: set[int]) -> bool:
 def worker_of(engine: ProcessEngine) -> int:
     """The server's worker, which says its number at the start."""
     return int(re.findall(r"^worker (\d+)$", engine.log_path.read_text(), re.MULTILINE)[-1])
+
+
+@pytest.mark.parametrize("said", ["", '{"pid": 1}'], ids=["nothing yet", "that its server runs"])
+async def test_a_keeper_that_is_killed_alone_leaves_nobody_whatever_it_has_said(
+    tmp_path: Path, said: str
+) -> None:
+    """Its server has the output open, and nobody else would end it."""
+    killed = (
+        "import os, signal, subprocess, sys\n"
+        "server = subprocess.Popen(['sleep', '10000'])\n"
+        "os.write(int(sys.argv[4]), sys.argv[5].encode())\n"
+        "print('server', server.pid, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    log = LogFile(tmp_path / "log")
+    child = await spawn((sys.executable, "-c", killed), (said and f"{said}\n",), log, os.environ)
+    try:
+        assert await asyncio.wait_for(child.wait(), PATIENCE) == -signal.SIGKILL
+        (server,) = re.findall(r"^server (\d+)$", (tmp_path / "log").read_text(), re.MULTILINE)
+        assert await gone({int(server)})
+    finally:
+        child.kill_group()
+        child.close()
 
 
 async def test_it_starts_and_streams_on_a_loopback_port(artefact: Path, tmp_path: Path) -> None:
