@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, TypeVar, cast
+from typing import Final, TypeVar
 
 from app.errors.tree import RequestError, UnknownThing
 from app.proxy.threads import REPORTS, ThreadQueue
@@ -43,13 +43,7 @@ class ReportThread:
 
     async def do(self, work: Callable[[], Made]) -> Made:
         """What this returns or raises. Raises Busy."""
-        made, error = await self._threads.outcome(work, PATIENCE_SECONDS)
-        if error is not None:
-            try:
-                raise error
-            finally:
-                del error  # its frames hold this one
-        return cast(Made, made)
+        return await self._threads.do(work, PATIENCE_SECONDS)
 
 
 def read(data: bytes) -> KnownReport:

@@ -23,9 +23,9 @@ from app.errors.tree import EngineDown, UpstreamError
 from app.stream.conduct import Conduct, conduct
 from app.telemetry.log import Logger
 from app.telemetry.metrics import Metrics
+from app.telemetry.reply_window import NO_FAULT
 from app.upstream.batching import IOBatch
 from app.upstream.client import Upstream
-from app.upstream.connection import HOST_EXHAUSTED
 from deploy.core.errors import DeployError, EngineError
 from deploy.core.tasks import supervise
 from deploy.drivers.factory import make_engine
@@ -58,9 +58,6 @@ CROWDED_OUT: Final = frozenset({ProbeOutcome.STALLED, ProbeOutcome.LOADING})
 
 UNREACHABLE: Final = frozenset({"connect_failed", "connect_timeout"})
 """Error codes that no request can cause."""
-
-NO_FAULT: Final = frozenset({"engine_busy", "reply_fully_filtered", "tool_choice_not_kept", HOST_EXHAUSTED})
-"""Error codes of a healthy engine: no free slot, a reply without anything that may be shown, or no descriptor here."""
 
 Judgement = asyncio.Future[bool]
 """Whether the engine was at fault for a failed request; resolved within seconds."""

@@ -64,8 +64,8 @@ class ReplicaWatch:
         try:
             facts = await _facts(engine, spec)
         except RefusalError as refused:
-            code, said = refused.fault.code, refused.fault.message
-            return self._refuse(name, f"{code}: it is not what was promoted or configured", said)
+            why = "it is not what was promoted or configured"
+            return self._refuse(name, refused.fault.code, why, refused.fault.message)
         except EffectError as error:
             self._log.warning("replica_unknown", engine=name, code=error.fault.code)
             return
@@ -73,15 +73,16 @@ class ReplicaWatch:
             others = self._facts.get(sibling, {})
             if self._pool.takes(sibling) and (what := difference(facts, others)):
                 detail = f"its {what} is {facts[what]!s:.100}, and that of {sibling} {others[what]!s:.100}"
-                return self._refuse(name, f"mismatch_replica: its {what} is not that of {sibling}", detail)
+                return self._refuse(name, "mismatch_replica", f"its {what} is not that of {sibling}", detail)
         self._facts[name] = facts
         self._pool.identified(name)
         self._log.info("replica_identified", engine=name)
 
-    def _refuse(self, name: str, why: str, detail: str) -> None:
-        """`why` begins with a code and may be shown to anybody; `detail` may quote the engine, and is for operators."""
-        self._pool.refuse(name, why, detail)
-        self._log.error("replica_refused", engine=name, code=why.partition(":")[0], reason=why)
+    def _refuse(self, name: str, code: str, why: str, detail: str) -> None:
+        """`why` may be shown to anybody; `detail` may quote the engine, and is for operators."""
+        shown = f"{code}: {why}"
+        self._pool.refuse(name, shown, detail)
+        self._log.error("replica_refused", engine=name, code=code, reason=shown)
 
 
 def difference(found: Facts, others: Facts) -> str | None:

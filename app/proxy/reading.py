@@ -6,7 +6,7 @@ wait for a thread.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -64,18 +64,9 @@ class RequestReader:
             if not self._turns.take():
                 await while_here(receive, self._turns.turn())
             if takes_long(raw):
-                return await while_here(receive, self._in_thread(partial(surface.parse, raw, max_messages)))
+                parse = partial(surface.parse, raw, max_messages)
+                return await while_here(receive, self._threads.do(parse, PATIENCE_SECONDS, unwritten))
         return surface.parse(raw, max_messages)
-
-    async def _in_thread(self, parse: Callable[[], ParsedRequest]) -> ParsedRequest:
-        parsed, error = await self._threads.outcome(parse, PATIENCE_SECONDS)
-        if error is not None:
-            try:
-                raise unwritten(error)
-            finally:
-                del error  # its frames hold this one
-        assert parsed is not None
-        return parsed
 
 
 async def while_here(receive: Receive, work: Coroutine[Any, Any, T]) -> T:

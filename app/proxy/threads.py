@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 from app.proxy.admission import AdmissionQueue
 
@@ -46,14 +46,26 @@ class ThreadQueue:
         self._threads = threads
         self.line = AdmissionQueue(count, waiting, served)
 
-    async def outcome(
-        self, work: Callable[[], Made], patience: float
-    ) -> tuple[Made | None, BaseException | None]:
-        """What this returned, or raised. Raises Busy: the line is full, or no thread was free in so many seconds."""
+    async def do(
+        self,
+        work: Callable[[], Made],
+        patience: float,
+        translate: Callable[[BaseException], BaseException] = lambda error: error,
+    ) -> Made:
+        """What this returns, or raises, as `translate` has it. Raises Busy: the line is full, or no thread was free in so
+        many seconds."""
         async with self.line.place(patience):
             running = asyncio.ensure_future(outcome(self._threads, work))
             try:
-                return await asyncio.shield(running)
+                made, error = await asyncio.shield(running)
             except asyncio.CancelledError:
                 await asyncio.wait((running,))  # a thread cannot be stopped: its place is free when it is
                 raise
+            finally:
+                del running  # it holds the error, too
+        if error is not None:
+            try:
+                raise translate(error)
+            finally:
+                del error  # its frames hold this one
+        return cast(Made, made)

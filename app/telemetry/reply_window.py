@@ -23,11 +23,10 @@ Ended = Literal["ok", "failed", "other"]
 _ENDED: Final[dict[str, Ended]] = {"ok": "ok", "timeout": "failed", "upstream_error": "failed"}
 """Outcomes of `app.proxy.accounting` that say something about the engine. `error` is a fault of the gateway."""
 
-NO_FAULT: Final = frozenset(
-    {"engine_busy", "host_exhausted", "total_timeout", "reply_fully_filtered", "tool_choice_not_kept"}
-)
-"""Codes that do not count against the engine: it or this host has no room, it was asked for more than `total` allows, or was
-made to say only what is not spoken, or to call what it would not."""
+NO_FAULT: Final = frozenset({"engine_busy", "host_exhausted", "reply_fully_filtered", "tool_choice_not_kept"})
+"""Codes of a healthy engine: it or this host has no room, or it was made to say only what is not spoken, or to call what it would not."""
+_OTHER: Final = NO_FAULT | {"total_timeout"}
+"""Codes of replies that do not count against the engine: it may have been asked for more than `total` allows."""
 
 
 class ReplyOutcome(Struct, frozen=True):
@@ -47,7 +46,7 @@ class ReplyOutcome(Struct, frozen=True):
 
 def ended_as(outcome: str, code: str | None) -> Ended:
     """The engine's share in a request's outcome, by that and the error's code."""
-    return "other" if code in NO_FAULT else _ENDED.get(outcome, "other")
+    return "other" if code in _OTHER else _ENDED.get(outcome, "other")
 
 
 def wait_of(clocks: Clocks, queued: float, gave_up: float | None) -> tuple[float | None, bool]:

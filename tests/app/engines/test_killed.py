@@ -71,6 +71,24 @@ async def stream(
     return heard
 
 
+async def asked_of_a_stopped(
+    session: aiohttp.ClientSession, house: House, victim: int, count: int, enough: int
+) -> list[asyncio.Task[dict[str, Any]]]:
+    """So many callers. The process `victim` is stopped when `enough` of the first half have heard a word, before the others
+    come: of what they asked it has shown nothing when it is killed, however fast it is."""
+    begun: set[int] = set()
+
+    def asking(numbers: range) -> list[asyncio.Task[dict[str, Any]]]:
+        return [asyncio.create_task(stream(session, house, n, begun)) for n in numbers]
+
+    asked = asking(range(count // 2))
+    await eventually(lambda: len(begun) >= enough)
+    os.kill(victim, signal.SIGSTOP)
+    asked += asking(range(count // 2, count))
+    await eventually(lambda: house.gateway.proxy.in_flight + sum(one.done() for one in asked) == count)
+    return asked
+
+
 @pytest.mark.slow  # engines are killed and started again: 5 s
 @pytest.mark.parametrize(
     "seed", [1, pytest.param(2, marks=pytest.mark.nightly)]
@@ -85,19 +103,8 @@ async def test_no_caller_sees_a_false_finish_when_the_live_engine_is_killed(
         victim = states()["live"].pid
         assert victim
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-            begun: set[int] = set()
-            asked = [asyncio.create_task(stream(session, house, n, begun)) for n in range(STREAMS // 2)]
             enough = random.Random(seed).randrange(STREAMS // 10, STREAMS // 2)
-            await eventually(lambda: len(begun) >= enough)
-            os.kill(
-                victim, signal.SIGSTOP
-            )  # what comes now has shown nothing when it is killed, however fast it is
-            asked += [
-                asyncio.create_task(stream(session, house, n, begun)) for n in range(STREAMS // 2, STREAMS)
-            ]
-            await eventually(
-                lambda: house.gateway.proxy.in_flight + sum(one.done() for one in asked) == STREAMS
-            )
+            asked = await asked_of_a_stopped(session, house, victim, STREAMS, enough)
             os.kill(victim, signal.SIGKILL)
             replies = await asyncio.gather(*asked)
         whole = [r for r in replies if r["done"]]

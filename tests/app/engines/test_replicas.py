@@ -16,7 +16,7 @@ from app.cli.admin_client import AdminClient
 from app.config.config import Config, parse
 from app.promotion import replicas as replica_watch
 from tests.app.api.nanos import MODELS
-from tests.app.engines.test_killed import stream
+from tests.app.engines.test_killed import asked_of_a_stopped
 from tests.app.house import NEVER, TOKEN, Answer, House, eventually, run
 from tests.scale import scaled
 from tests.script import Head, Reset, Say, Until, reply, status, text
@@ -313,18 +313,7 @@ async def test_one_of_two_replicas_is_killed_and_nothing_is_lost_that_had_shown_
         victim = pool.states()["two"].pid
         assert victim
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-            begun: set[int] = set()
-            asked = [asyncio.create_task(stream(session, house, n, begun)) for n in range(STREAMS // 2)]
-            await eventually(lambda: len(begun) >= STREAMS // 5)
-            os.kill(
-                victim, signal.SIGSTOP
-            )  # what comes now has shown nothing when it is killed, however fast it is
-            asked += [
-                asyncio.create_task(stream(session, house, n, begun)) for n in range(STREAMS // 2, STREAMS)
-            ]
-            await eventually(
-                lambda: house.gateway.proxy.in_flight + sum(one.done() for one in asked) == STREAMS
-            )
+            asked = await asked_of_a_stopped(session, house, victim, STREAMS, STREAMS // 5)
             open_at = {name: pool.open(name) for name in ("one", "two")}
             os.kill(victim, signal.SIGKILL)
             replies = await asyncio.gather(*asked)
