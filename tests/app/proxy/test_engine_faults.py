@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.engines.backend import NO_FAULT
+from app.telemetry.reply_window import NO_FAULT
 from tests.app.house import House, frames, said
 from tests.scale import PATIENCE
 from tests.script import (
