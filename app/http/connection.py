@@ -144,6 +144,9 @@ class Connection(HttpToolsProtocol):
         self._stop()
         self._unread, self._at = b"", 0
         super().connection_lost(exc)
+        cycle: Any = self.cycle
+        if cycle is not None and cycle.disconnected and cycle.on_lost is not None:
+            cycle.on_lost()
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
@@ -196,6 +199,8 @@ class Connection(HttpToolsProtocol):
         self._body_left = int(headers.get(b"content-length", b"0"))  # the parser has checked that it is one
         self._stop()  # the body has a time of its own
         super().on_headers_complete()
+        cycle: Any = self.cycle
+        cycle.on_lost = None  # what serves the request may have itself called (`app.proxy.deadlines`)
 
     def on_chunk_header(self) -> None:
         """Called by the parser for each chunk."""

@@ -48,6 +48,9 @@ class Deadlines:
 
     progress = 0.0  # when the engine last gave a token; perf_counter seconds, 0: not yet
     _cause: Cause | None = None
+    _has_left = False  # the caller
+    _watcher: asyncio.Task[None] | None = None
+    _cycle: Any = None
     _failure: MannersError | None = None
     _over = False
     _timer: asyncio.TimerHandle | None = None
@@ -67,7 +70,16 @@ class Deadlines:
         assert task is not None
         self._task = task
         self._among.add(self)
-        self._watcher = self._loop.create_task(self._watch_client())
+        cycle: Any = getattr(self._receive, "__self__", None)
+        if not hasattr(cycle, "on_lost"):  # any other server than ours
+            self._watcher = self._loop.create_task(self._watch_client())
+            return self
+        self._cycle = cycle
+        cycle.on_lost = self._client_left
+        if cycle.flow.read_paused:  # nobody would notice
+            cycle.flow.resume_reading()
+        if cycle.disconnected:
+            self._loop.call_soon(self._client_left)
         return self
 
     def attempt(self) -> "_Attempt":
@@ -97,7 +109,7 @@ class Deadlines:
         if cause not in ("first_token", "idle") or self._task.uncancel():
             return None
         self._cause = None
-        if self._watcher.done():  # the caller left in the same moment, when nobody listened
+        if self._has_left:  # the caller left in the same moment, when nobody listened
             self._end("client")
         return self._too_late(cause)
 
@@ -142,7 +154,10 @@ class Deadlines:
         self._among.discard(self)
         if self._timer is not None:
             self._timer.cancel()
-        self._watcher.cancel()
+        if self._watcher is not None:
+            self._watcher.cancel()
+        if self._cycle is not None:
+            self._cycle.on_lost = self._cycle = None
         if self._cause is None:
             return
         if kind is not asyncio.CancelledError:  # cancelled in the last moment: let it arrive here
@@ -153,9 +168,14 @@ class Deadlines:
             raise reason from reason.__cause__
 
     async def _watch_client(self) -> None:
+        """As ASGI has it. `app.http.connection` calls `_client_left` itself, which saves each request a task."""
         with contained(self.fail):
             while (await self._receive())["type"] != "http.disconnect":
                 pass
+        self._client_left()
+
+    def _client_left(self) -> None:
+        self._has_left = True
         if not self._over:  # a server says so, too, when the last byte has gone
             self._end("client")
 

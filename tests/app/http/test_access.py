@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from app.access.keys import KeyRing, admin_token
+from app.access.keys import KeyRing, admin_token, digest
 from app.errors.tree import Unauthorized
 from tests.app.house import HELLO, TOKEN, Answer, House, house
 
@@ -132,6 +132,31 @@ async def test_a_ring_does_not_hold_its_keys() -> None:
     ring.check("Bearer secret-key")
     with pytest.raises(Unauthorized):
         ring.check("Bearer secret-kez")
+
+
+async def test_a_right_key_is_recognized_again_and_no_other_by_it() -> None:
+    """Its digest is made once; a wrong key's each time."""
+    ring = KeyRing(["first", "second"], {digest("stored"): "annie"})
+    for _ in range(2):
+        for key, name in (("second", "key-2"), ("stored", "annie"), ("first", "key-1")):
+            assert ring.check(f"Bearer {key}") == name
+            assert ring.check(None, key) == name
+        for wrong in ("firs", "first ones", "", "stored\0"):
+            with pytest.raises(Unauthorized):
+                ring.check(f"Bearer {wrong}")
+    assert (
+        ring.check("Bearer wrong", "first") == "key-1"
+    )  # of two, the right one, and the wrong one stays wrong
+    with pytest.raises(Unauthorized):
+        ring.check("Bearer wrong")
+    assert len(ring._seen) == 3
+
+
+async def test_a_revoked_key_is_not_recognized_by_the_ring_that_follows() -> None:
+    ring = KeyRing(["first", "second"])
+    ring.check("Bearer first")
+    with pytest.raises(Unauthorized):
+        KeyRing(["second"]).check("Bearer first")
 
 
 async def test_the_operators_token_is_made_once_and_for_its_owner_only(tmp_path: Path) -> None:

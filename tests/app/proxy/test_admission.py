@@ -134,7 +134,7 @@ class Machine:
         self.inside: dict[int, asyncio.Event] = {}  # who holds a place, and how it is told to leave
         self.tasks: dict[int, asyncio.Task[None]] = {}
         self.arrivals: list[int] = []
-        self.entered: list[int] = []
+        self.entered: list[int] = []  # of those who came when no place was free, or others waited
 
     def arrive(self, number: int, patience: float) -> None:
         """Another caller."""
@@ -142,9 +142,13 @@ class Machine:
         self.tasks[number] = asyncio.create_task(self._caller(number, patience))
 
     async def _caller(self, number: int, patience: float) -> None:
+        must_wait = self.turnstile.waiting or self.turnstile.in_flight >= self.limits[0]
         try:
             async with self.turnstile.place(patience):
-                self.entered.append(number)
+                if (
+                    must_wait
+                ):  # a place that is free may be taken before somebody knows of the one that was given
+                    self.entered.append(number)
                 leave = self.inside[number] = asyncio.Event()
                 try:
                     await leave.wait()

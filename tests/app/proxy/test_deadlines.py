@@ -269,6 +269,58 @@ async def test_a_caller_who_leaves_as_a_deadline_passes_is_not_forgotten(clock: 
             await two_engines()
 
 
+@pytest.mark.parametrize("size", [10, 300_000])
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_caller_who_leaves_is_noticed_without_a_task(home: House, size: int, stream: bool) -> None:
+    """Our own server calls, and the engine is told."""
+    home.engine.play(Head(), Say(text("One")), Hang())
+    asking = asyncio.create_task(home.ask(stream=stream, messages=[{"role": "user", "content": "x" * size}]))
+    seen = await home.engine.request()
+    assert [line._watcher for line in home.gateway.proxy._serving] == [None]
+    asking.cancel()
+    await asyncio.wait_for(seen.gone.wait(), PATIENCE)
+    assert (await home.booked())["outcome"] == "client_cancel"
+
+
+class Cycle:
+    """What our server's `receive` belongs to: a caller's request, read to its end."""
+
+    def __init__(self, disconnected: bool = False) -> None:
+        self.disconnected = disconnected
+        self.on_lost: Any = None
+        self.flow = self
+        self.read_paused = True
+
+    def resume_reading(self) -> None:
+        self.read_paused = False
+
+    async def receive(self) -> MutableMapping[str, Any]:
+        raise AssertionError("nobody has to wait for it")
+
+
+async def test_reading_goes_on_so_that_a_caller_who_leaves_is_noticed() -> None:
+    """It may have been paused for the size of the body, which has been taken."""
+    cycle = Cycle()
+    async with Deadlines(cycle.receive, Timeouts()):
+        assert not cycle.read_paused
+        assert cycle.on_lost is not None
+    assert cycle.on_lost is None  # the next request's is its own
+
+
+@pytest.mark.parametrize("leaves", ["before", "meanwhile"])
+async def test_a_caller_who_leaves_ends_what_serves_it(leaves: str) -> None:
+    cycle = Cycle(disconnected=leaves == "before")
+
+    async def serve() -> None:
+        async with Deadlines(cycle.receive, Timeouts()) as line, line.attempt():
+            if leaves == "meanwhile":
+                cycle.on_lost()
+            await asyncio.sleep(PATIENCE)
+
+    with pytest.raises(ClientGone):
+        await serve()
+
+
 async def test_an_engine_that_takes_no_connections_is_down_at_once(tmp_path: Path) -> None:
     """Refused: a 503 that says when to come again."""
     async with house(tmp_path) as home:
