@@ -144,9 +144,8 @@ async def test_a_right_key_is_recognized_again_and_no_other_by_it() -> None:
         for wrong in ("firs", "first ones", "", "stored\0"):
             with pytest.raises(Unauthorized):
                 ring.check(f"Bearer {wrong}")
-    assert (
-        ring.check("Bearer wrong", "first") == "key-1"
-    )  # of two, the right one, and the wrong one stays wrong
+    # Of two, the right one; and the wrong one stays wrong.
+    assert ring.check("Bearer wrong", "first") == "key-1"
     with pytest.raises(Unauthorized):
         ring.check("Bearer wrong")
     assert len(ring._seen) == 3

@@ -145,9 +145,8 @@ class Machine:
         must_wait = self.turnstile.waiting or self.turnstile.in_flight >= self.limits[0]
         try:
             async with self.turnstile.place(patience):
-                if (
-                    must_wait
-                ):  # a place that is free may be taken before somebody knows of the one that was given
+                # A place that is free may be taken before somebody knows of the one that was given.
+                if must_wait:
                     self.entered.append(number)
                 leave = self.inside[number] = asyncio.Event()
                 try:
