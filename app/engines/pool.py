@@ -215,11 +215,13 @@ class EnginePool:
 
     # ------------------------------------------------------------------------- engines, one by one
 
-    def trouble(self, name: str) -> str:
-        """Why the engine is not up, by its driver's state."""
+    def trouble(self, name: str) -> str | None:
+        """Why the engine takes no requests; None: it is up, and its breaker lets them pass."""
         backend = self._backends.get(name)
         if backend is None or backend.engine is None:
             return "it does not run"
+        if backend.is_up:
+            return None if backend.breaker.passes else "it is up, and does not answer"
         state = backend.engine.state
         return f"{state.state}: {state.last_error or 'no reason is known'}"
 

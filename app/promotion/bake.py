@@ -53,6 +53,10 @@ class BakeLimits:
     the leak rate that a bake must exclude (at 95 %) to count as such: without any leak that takes 116
     replies for 5 %. With less traffic than that, `quiet` decides: "accept" (the gate has passed the
     candidate, and the evidence says how little was observed) or "breach".
+
+    `enough` is the number of replies that a candidate must have served. With some traffic, but less, the bake takes up
+    to twice its time; then the candidate must at least have served more requests than it failed. Without any traffic
+    the bake ends on time. `extend_s` bounds the wait for a candidate that is not well at the end, and for the last probe.
     """
 
     leak: float = 0.005
@@ -70,6 +74,8 @@ class BakeLimits:
     gone_s: float = 10.0
     look_s: float = 0.5
     probe_every_s: float = 60.0
+    enough: int = 10
+    extend_s: float = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +153,16 @@ def evidence(bake: Bake) -> dict[str, object]:
         "incumbent_first_content_s": bake.usual,
         "slow_after_s": bake.slow_after,
     }
+
+
+def unserved(replies: Sequence[ReplyOutcome], enough: int, may_wait: bool) -> FailureReason | None:
+    """Why these replies are too few for a bake to end; None: they are enough. `may_wait`: more may still come."""
+    served = sum(one.ended == "ok" or (one.ended == "other" and one.was_shown) for one in replies)
+    failed = sum(one.ended == "failed" for one in replies)
+    if not replies or served >= enough or (served >= failed and not may_wait):
+        return None
+    message = f"{served} replies were served and {failed} failed; {enough} have to be served"
+    return FailureReason("bake_unserved", message)
 
 
 def counted(replies: Sequence[ReplyOutcome]) -> dict[str, object]:

@@ -7,7 +7,7 @@ a plan can be older than another operation's switch.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
@@ -342,7 +342,8 @@ async def share(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
     window.switched(plan.model, *live, name)
     marks = {one: window.mark(plan.model, one) for one in live}
     # Each weight is a test of its own: together they send a good model back as seldom as one bake does.
-    limits = bake_limits(deps.config.promotion, tests=len(plan.shift_weights))
+    # How few replies a small share brings says nothing.
+    limits = replace(bake_limits(deps.config.promotion, tests=len(plan.shift_weights)), enough=0)
     found = await _watch_one(deps, plan, effect.engine, plan.shift_s, limits)
     beside = [reply for one, mark in marks.items() for reply in window.after(plan.model, one, mark)]
     return {"weight": effect.weight, **found, "incumbent": bake.counted(beside)}
@@ -375,9 +376,6 @@ async def _watch_one(
     if before not in live and name not in live:  # it was stopped to make room, and its replicas serve
         before = live[0]
 
-    def down() -> str | None:
-        return None if deps.pool.is_up(name) else deps.pool.trouble(name)
-
     return await watch_replies(
         deps.reply_window,
         plan.model,
@@ -385,15 +383,15 @@ async def _watch_one(
         before,
         seconds,
         limits=limits,
-        down=down,
-        probe=lambda: probe(deps, plan, Effect("", Action.PROBE, engine)),
+        down=lambda: deps.pool.trouble(name),
+        probe=lambda: HANDLERS[Action.PROBE](deps, plan, Effect("", Action.PROBE, engine)),
     )
 
 
 DownReason = Callable[[], str | None]
-"""Why the engine is not up now; None: it is."""
+"""Why the engine takes no requests now; None: it does."""
 Probe = Callable[[], Awaitable[object]]
-"""A synthetic request, for times without traffic. Raises EffectError if the answer was bad."""
+"""A synthetic request. Raises EffectError if the answer was bad."""
 
 BAKE_LIMITS: Final = BakeLimits()
 
@@ -426,31 +424,62 @@ async def watch_replies(
     `engine` and `incumbent` are names, as in the reply window. Without an incumbent, or with too few of its
     replies, only the absolute limits apply. With too little traffic for a conclusion, `limits.quiet` decides.
 
+    The watch ends only while the engine is up and takes requests, after it has served enough, and with a good answer to a
+    synthetic request that was sent when the time was over. Otherwise it goes on for as long as `BakeLimits` says.
+
     Raises:
         BreachError: bake_leak, bake_raw_tool_call, bake_empty, bake_markdown, bake_loop, bake_errors,
-            bake_slow, bake_gone, bake_probe, or bake_quiet.
+            bake_slow, bake_gone, bake_probe, bake_unserved, or bake_quiet.
     """
     replies = _LiveReplies(reply_window, model, engine, incumbent, limits)
     synthetic = _SyntheticRequests(probe, limits.probe_every_s)
+    health = _Health(down, limits.gone_s)
     clock = asyncio.get_running_loop().time
-    began = last_up = clock()
+    end = clock() + seconds
+    fault: FailureReason | None = None
+
+    def unfinished() -> FailureReason | None:
+        may_wait = clock() < end + seconds
+        return health.fault or synthetic.fault(end) or bake.unserved(replies.all, limits.enough, may_wait)
+
     try:
         replies.judge()
-        while (now := clock()) < began + seconds:
-            await replies.more(min(limits.look_s, began + seconds - now))
+        while (left := end - clock()) > 0.0 or (fault := unfinished()):
+            if fault and left < -max(seconds, limits.extend_s):
+                raise BreachError(fault)
+            await replies.more(min(limits.look_s, left if left > 0.0 else limits.look_s))
             replies.judge()
             synthetic.check()
-            why = down()
-            last_up = clock() if why is None else last_up
-            if why is not None and clock() - last_up >= limits.gone_s:
-                message = f"not up for {clock() - last_up:.0f} s: {why:.200}"
-                raise BreachError(FailureReason("bake_gone", message))
+            health.check()
     finally:
         await synthetic.stop()
     if bake.too_few(replies.state) and limits.quiet == "breach":
         message = f"{replies.state.replies} replies in {seconds:g} s are too few to judge by"
         raise BreachError(FailureReason("bake_quiet", message))
-    return {"seconds": seconds, "turns": synthetic.done, **bake.evidence(replies.state)}
+    lasted = round(seconds - min(left, 0.0), 2)
+    return {"seconds": lasted, "turns": synthetic.done, **bake.evidence(replies.state)}
+
+
+class _Health:
+    """Whether a candidate takes requests; not to do so for `gone_s` seconds is a breach."""
+
+    def __init__(self, down: DownReason, gone_s: float) -> None:
+        self._down = down
+        self._gone_s = gone_s
+        self._since = float("inf")
+        self.fault: FailureReason | None = None
+        self.check()
+
+    def check(self) -> None:
+        """Look again. Raises BreachError."""
+        now, why = asyncio.get_running_loop().time(), self._down()
+        self._since = min(self._since, now) if why else float("inf")
+        gone = max(now - self._since, 0.0)
+        self.fault = (
+            FailureReason("bake_gone", f"takes no requests for {gone:.0f} s: {why:.200}") if why else None
+        )
+        if self.fault and gone >= self._gone_s:
+            raise BreachError(self.fault)
 
 
 class _LiveReplies:
@@ -477,6 +506,11 @@ class _LiveReplies:
         enough = len(beside) >= self._limits.least
         return beside if enough else self._window.recent(self._model, self._incumbent)
 
+    @property
+    def all(self) -> Sequence[ReplyOutcome]:
+        """The replies since it got its first requests."""
+        return self._window.after(self._model, self._engine, self._since)
+
     async def more(self, seconds: float) -> None:
         """Wait for another one, at most so long; for so long, where a comparison has just excused it."""
         if self._excused:
@@ -502,7 +536,7 @@ class _LiveReplies:
     def _compare(self) -> None:
         """All of them with what the incumbent does now: what befalls both sides is not the candidate's doing."""
         state = bake.begin(self._limits, self._usual())
-        for reply in self._window.after(self._model, self._engine, self._since):
+        for reply in self.all:
             state = bake.add(state, reply)
             if fault := bake.breach(state):
                 raise BreachError(fault)
@@ -513,13 +547,30 @@ class _SyntheticRequests:
 
     def __init__(self, probe: Probe | None, every_s: float) -> None:
         self.done = 0
+        self._begun = self._good = float(
+            "-inf"
+        )  # when the last one began, and the last that was answered well
+        self._wanted = asyncio.Event()
         self._task = asyncio.create_task(self._run(probe, every_s)) if probe else None
 
     async def _run(self, probe: Probe, every_s: float) -> None:
         while True:
-            await asyncio.sleep(every_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(every_s):
+                    await self._wanted.wait()
+            self._wanted.clear()
+            self._begun = asyncio.get_running_loop().time()
             await probe()
+            self._good = self._begun
             self.done += 1
+
+    def fault(self, end: float) -> FailureReason | None:
+        """None if a request that began after this time was answered well; if none has begun, one begins."""
+        if self._begun < end:
+            self._wanted.set()
+        if self._task is None or self._good >= end:
+            return None
+        return FailureReason("bake_probe", "a synthetic turn at the end of the bake was not answered")
 
     def check(self) -> None:
         """Raises BreachError if a request was answered badly."""

@@ -186,7 +186,7 @@ def test_the_evidence_says_which_leak_rate_was_excluded() -> None:
 
 # -------------------------------------------------------------------------------------- watching replies
 
-QUICK = BakeLimits(look_s=0.01, gone_s=0.03, probe_every_s=0.01)
+QUICK = BakeLimits(look_s=0.01, gone_s=0.03, probe_every_s=0.01, extend_s=0.1)
 
 
 async def breached(
@@ -299,3 +299,68 @@ async def test_silence_is_accepted_with_what_was_not_seen_or_is_a_breach_as_is_w
     strict = replace(QUICK, quiet="breach")
     with pytest.raises(BreachError, match="bake_quiet"):
         await watch_replies(ReplyWindow(), "annie", "new", "old", 0.02, limits=strict)
+
+
+# ------------------------------------------------------------------------------------ how it may end
+
+
+async def test_a_bake_does_not_end_while_the_candidate_takes_no_requests() -> None:
+    """It froze shortly before the time was over, and its breaker is open."""
+    began = asyncio.get_running_loop().time()
+    frozen = replace(QUICK, gone_s=0.2)
+
+    def down() -> str | None:
+        return "it does not answer" if asyncio.get_running_loop().time() > began + 0.05 else None
+
+    with pytest.raises(BreachError, match="bake_gone"):
+        await watch_replies(ReplyWindow(), "annie", "new", None, 0.1, limits=frozen, down=down)
+
+
+async def test_a_bake_does_not_end_before_a_turn_at_its_end_was_answered() -> None:
+    """Nobody asks, and nothing but such a turn shows that the candidate hangs."""
+
+    async def turn() -> None:
+        await asyncio.sleep(PATIENCE)
+
+    seldom = replace(QUICK, probe_every_s=PATIENCE)
+    with pytest.raises(BreachError, match="bake_probe"):
+        await watch_replies(ReplyWindow(), "annie", "new", None, 0.05, limits=seldom, probe=turn)
+
+
+async def test_a_turn_that_began_before_the_end_is_followed_by_another() -> None:
+    begun = 0
+
+    async def turn() -> None:
+        nonlocal begun
+        begun += 1
+        await asyncio.sleep(0.1)
+
+    seldom = replace(QUICK, probe_every_s=0.02, extend_s=PATIENCE)
+    await watch_replies(ReplyWindow(), "annie", "new", None, 0.05, limits=seldom, probe=turn)
+    assert begun == 2
+
+
+@pytest.mark.parametrize(
+    ("heard", "ends"),
+    [
+        ([], True),
+        ([GOOD] * QUICK.enough, True),
+        ([GOOD], True),
+        ([LEFT], True),
+        ([FAILED], False),
+        ([FAILED, FAILED, GOOD], False),
+    ],
+)
+async def test_a_bake_ends_only_after_callers_were_served(heard: list[ReplyOutcome], ends: bool) -> None:
+    reply_window = ReplyWindow()
+    reply_window.switched("annie", "new")
+    for one in heard:
+        reply_window.add("annie", "new", one)
+    watching = watch_replies(reply_window, "annie", "new", None, 0.05, limits=QUICK)
+    if ends:
+        told = await watching
+        extended = 0 < len(heard) < QUICK.enough
+        assert (float(str(told["seconds"])) > 0.09) == extended
+    else:
+        with pytest.raises(BreachError, match="bake_unserved"):
+            await watching
