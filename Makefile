@@ -36,7 +36,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test test-quantizer test-vllm test-sglang test-gpu test-gpu-recipes test-gate test-promotion test-docker test-promptfoo test-clients test-ops test-reliability soak test-browser gpu check aarch64 format fuzz bench demo chain mutants nano lock clean
-.PHONY: test-slow test-all coverage readme gpu-session gpu-bundle
+.PHONY: test-slow test-all coverage readme gpu-session
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -82,9 +82,6 @@ test-gpu-recipes: gpu $(VENV)/.quantizer  ## every recipe at its own settings on
 
 gpu-session: gpu $(VENV)/.quantizer $(GPU)/.installed  ## all that is measured on a GPU, as one session on each GPU there is (MINUTES=60); .work/gpu has the table
 	$(BIN)/python -m tests.gpu --minutes $(or $(MINUTES),60)
-
-gpu-bundle: $(VENV)/.dev  ## what a GPU host without a network needs for that, in .work/gpu-bundle (BUNDLE_ARGS="--vllm DIR --flashinfer --part-mib 56")
-	$(BIN)/python -m tests.gpu.bundle --out $(or $(BUNDLE),.work/gpu-bundle) $(BUNDLE_ARGS)
 
 test-gate: $(VENV)/.quantizer  ## the gate itself, over real llama.cpp: one passes, four must fail, all reports verified
 	$(BIN)/python -m pytest -m gate tests/gate $(PYTEST_ARGS)
@@ -150,8 +147,8 @@ demo: $(VENV)/.dev  ## the whole story in a terminal: refused, promoted, made to
 chain: $(VENV)/.quantizer $(VLLM)/.installed  ## fine-tune to a vLLM that was killed and is back, as one run, on a CPU: minutes (CHAIN_ARGS="--out DIR")
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.chain $(CHAIN_ARGS)
 
-nano: $(VENV)/.quantizer  ## rebuild the nano models from nothing (a GPU makes it minutes)
-	$(BIN)/python -m quantizer.experiments.nano build
+nano: $(VENV)/.quantizer  ## make annie-nano's F16, Q4_K_M and NVFP4 folders again from models/annie-nano-hf
+	$(BIN)/python -m quantizer.nano
 
 quantizer: $(VENV)/.quantizer  ## install what model builders need, into the same environment
 

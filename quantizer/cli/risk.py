@@ -68,7 +68,7 @@ def _survives(shares: Mapping[str, float], weights: int) -> str:
             f" yours, with {weights / 1e6:,.1f}, is taken as the nearest of them."
         )
     )
-    return f"predicted to survive the recipe default: {told} (docs/study/ladder.md).{size} Only the gate can say."
+    return f"predicted to survive the recipe default: {told} (docs/study).{size} Only the gate can say."
 
 
 def _to_keep(found: Iterable[KeptLayers], cosine: float) -> Iterable[str]:

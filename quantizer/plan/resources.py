@@ -34,7 +34,7 @@ LEAST_TOKENS: Final = 1024
 """No shorter micro-batch is proposed."""
 WORDS: Final = {
     "train.recompute": "activations are computed again: a third more time",
-    "train.optimizer": "BF16 weights and low-bit moments for float32 masters and moments (docs/study/low-bit.md)",
+    "train.optimizer": "BF16 weights and low-bit moments for float32 masters and moments (docs/study)",
     "train.batch_tokens": "shorter steps",
     "train.micro_tokens": "fewer tokens at once",
     "train.max_tokens": "longer conversations are left out",

@@ -15,8 +15,7 @@ The arithmetic is that of ModelOpt's export (`NVFP4QTensor`, torch only) and not
 model is trained with exactly the numbers it is served with. The kernels differ from the export in blocks about
 2^-19 times smaller than the tensor's largest number (they become zero, while the export raises their scale to
 2^-9), in blocks whose scale is below 1e-5, and in static scales, which are computed in another order, so that the
-last bit may differ and a scale halfway between two E4M3 numbers may be rounded the other way. quantizer/LOG.md has
-counts.
+last bit may differ and a scale halfway between two E4M3 numbers may be rounded the other way.
 
 Importing this module changes nothing. Only the version of ModelOpt that it was written for is accepted.
 """

@@ -36,7 +36,7 @@ def exact_options() -> dict[str, Any]:
 
 KEPT: Final = 0.7
 """Of what a block could keep for its backward pass. The rest is cheap to make again: roundings, norms, products of two
-tensors. Measured in quantizer/LOG.md."""
+tensors."""
 
 
 def compile_blocks(model: nn.Module) -> None:

@@ -2,8 +2,8 @@
 
   log odds of survival = intercept + by_ratio * log10 ratio + by_weights * log10(million weights)
 
-ratio: the change over the blocks' step, as root mean squares. It is fitted by `quantizer.experiments.study.survival` on the
-models of docs/study/ladder.md, and a test fits it again. Outside of what was measured the nearest measured numbers are
+ratio: the change over the blocks' step, as root mean squares. It is fitted by the study (commit f6ffe163) on the
+models of docs/study, and a test fits it again. Outside of what was measured the nearest measured numbers are
 taken: a 9B is judged as the largest of those models.
 """
 

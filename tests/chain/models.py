@@ -9,14 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from quantizer.experiments.nano import rows
+from quantizer.nano import conversations
 from tests.chain.base import THIN, write_base
 from tests.chain.place import FOLDERS, PTQ, SPARE, TRAINED, TRAINED_GGUF, TUNED, TUNED_Q4, ChainError, Place
 from tests.chain.record import Figures, Record, Work
 from tests.chain.settings import Dose
 
-SEEDS: Final = {"tune": 101, "recover": 102}
-"""Two files of conversations: a fine-tune does not see what its recovery is trained on."""
+SKIPPED: Final = {"tune": 0, "recover": 1024}
+"""Two files of conversations, by how many of annie-nano's they leave out: a fine-tune does not see what its recovery is trained on."""
 VERDICTS: Final = (0, 1, 2)
 SHOWN: Final = ("loss_before", "loss_after", "steps", "tokens_per_second")
 
@@ -74,9 +74,9 @@ def dose_steps(place: Place) -> dict[str, Work]:
 
 
 def _data(place: Place) -> Figures:
-    for name, seed in SEEDS.items():
-        rows.write(place.base / f"{name}.jsonl", place.setting.conversations, seed)
-    return {"conversations": place.setting.conversations, "files": len(SEEDS)}
+    for name, skip in SKIPPED.items():
+        conversations.write(place.base / f"{name}.jsonl", place.setting.conversations, skip)
+    return {"conversations": place.setting.conversations, "files": len(SKIPPED)}
 
 
 def _trained(
@@ -145,7 +145,7 @@ def _gate(place: Place, engine: str, policy: Path | None = None) -> Figures:
     """`manners gate run`: the verdict, counts of both sides by gate, and what computed the answers."""
     out = place.base / f"gate-{engine}{'-hardened' if policy else ''}"
     flags: tuple[str | Path, ...] = ("--policy", policy) if policy else ()
-    for name in SEEDS:  # no prompt of the suite may be among what was learned
+    for name in SKIPPED:  # no prompt of the suite may be among what was learned
         flags += ("--data", place.base / f"{name}.jsonl")
     words = (
         "gate",

@@ -6,6 +6,7 @@ complete when its manifest is there, which comes last.
 """
 
 import argparse
+import json
 import shutil
 import sys
 from collections.abc import Iterator
@@ -21,22 +22,25 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from gates.artefact.artefact import load, seal
 from gates.artefact.manifest import MANIFEST, Provenance
-from quantizer.experiments.nano.data import annie_sample
+from quantizer.nano.conversations import lines
 
 SOURCE = Path(__file__).parents[2] / "models" / "annie-nano-hf"
 RECIPE = "NVFP4_DEFAULT_CFG"
-SEED, SAMPLES = 4, 64
-"""Which conversations of the training split are read."""
+SAMPLES = 64
+"""Conversations that are read."""
 KEPT = ("generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 """What an export leaves out or writes in its own way, and the engine shall find as the model has it."""
 TEMPLATES = "additional_chat_templates"
 TOOLS = ("nvidia-modelopt", "torch", "transformers")
 
 
-def conversations() -> Iterator[str]:
-    """What the model reads and writes, thoughts and calls of both forms among it."""
-    for index in range(SAMPLES):
-        yield annie_sample(SEED, index).text
+def conversations(tokenizer: Any) -> Iterator[str]:
+    """What the model reads and writes, thoughts and calls among it."""
+    for line in lines(SAMPLES):
+        row = json.loads(line)
+        yield tokenizer.apply_chat_template(
+            row["messages"], tools=row["tools"] or None, tokenize=False, **row["chat_template_kwargs"]
+        )
 
 
 def quantized(source: Path) -> Any:
@@ -47,7 +51,7 @@ def quantized(source: Path) -> Any:
     tokenizer = AutoTokenizer.from_pretrained(source)
 
     def read_them(model: Any) -> None:
-        for text in conversations():
+        for text in conversations(tokenizer):
             ids = tokenizer(text, add_special_tokens=False, return_tensors="pt").input_ids
             model(ids.to(device))
 
@@ -63,7 +67,7 @@ def write(source: Path, folder: Path) -> None:
     for name in KEPT:
         shutil.copyfile(source / name, folder / name)
     shutil.copytree(source / TEMPLATES, folder / TEMPLATES)
-    made = {"config": RECIPE, "calibration": {"seed": SEED, "samples": SAMPLES}}
+    made = {"config": RECIPE, "calibration": {"samples": SAMPLES}}
     tools = {name: version(name) for name in TOOLS}
     parents = {"source": load(source).root}
     origin = Provenance("annie-nano", parents, made, tools=tools)

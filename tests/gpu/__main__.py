@@ -1,9 +1,8 @@
-"""`python -m tests.gpu --out DIR`: all that is measured on a GPU, in one session, for as long as the time lasts.
+"""`python -m tests.gpu --out DIR`: run everything that is measured on a GPU in one session, for a limited time.
 
-A GPU is dear and its time short, so nothing waits that need not: each GPU takes the next part that it can do (tests/gpu/parts.py),
-and --plan says beforehand what that comes to. Last come parts that need every GPU and a quiet host; --quiet runs only those.
-Each part has a folder and a log under DIR, and DIR/gpu.md is written whenever one ends; the same command goes on where it stopped.
-vLLM is that of `make test-gpu`, or another by --vllm. Exit code 1: a part failed, or was not reached.
+Each GPU takes the next part that it can do (tests/gpu/parts.py); --plan prints the schedule without running it.
+Each part has a folder and a log under DIR; DIR/gpu.md is rewritten whenever a part ends, and the same command resumes
+an interrupted session. vLLM is that of `make test-gpu`, or another one by --vllm. Exit code 1: a part failed or did not run.
 """
 
 from __future__ import annotations
@@ -25,11 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     option("--out", type=Path, default=Path(".work/gpu"), metavar="DIR", help="default: %(default)s")
     option("--minutes", type=float, default=60.0, help="end after so many (default: %(default)s)")
     option("--gpus", type=int, help="how many to use (default: those that nvidia-smi lists)")
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--only", nargs="+", choices=[part.name for part in PARTS], metavar="PART")
-    which.add_argument(
-        "--quiet", action="store_true", help="only what needs every GPU and the host to itself"
-    )
+    option("--only", nargs="+", choices=[part.name for part in PARTS], metavar="PART")
     option(
         "--plan",
         action="store_true",
@@ -42,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     if not count:
         print("tests.gpu needs a CUDA GPU, and nvidia-smi finds none here", file=sys.stderr)
         return 69
-    parts = [part for part in PARTS if part.quiet] if given.quiet else _chosen(given.only)
+    parts = _chosen(given.only)
     if given.plan:
         left = [part for part in parts if part.name not in (done := done_before(given.out))]
         print(plan_table(left, planned(left, count, 60 * given.minutes, done)))

@@ -1,4 +1,4 @@
-"""Which part begins next and on which GPUs, and what a session will come to if every part takes what it is expected to. Pure."""
+"""Pure: which part begins next and on which GPU, and the plan of a session in which every part takes its expected time."""
 
 from __future__ import annotations
 
@@ -15,46 +15,35 @@ BESIDE: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class PlacedPart:
-    """A part on its GPUs. until: when it ends, or is ended, in seconds of the session or on the monotonic clock."""
+    """A part on its GPU. until: when it ends, or is ended, in seconds of the session or on the monotonic clock."""
 
     part: GpuPart
-    gpus: tuple[int, ...]
+    gpu: int
     began: float
     until: float
 
 
 def next_part(
     parts: Sequence[GpuPart], gpus: int, left: float, ended: Mapping[str, bool], running: Sequence[PlacedPart]
-) -> tuple[GpuPart, tuple[int, ...]] | None:
-    """The first part that can begin now, and its GPUs. Nothing overtakes a part that waits for the host to itself.
-
-    left: seconds of the session. ended: parts that have, and whether they did well.
-    """
+) -> tuple[GpuPart, int] | None:
+    """The first part that can begin now, and its GPU. left: seconds of the session. ended: whether a part succeeded."""
     busy = {one.part.name for one in running}
     for part in parts:
-        if part.name in ended or part.name in busy or part.gpus > gpus or left < part.needs:
+        if part.name in ended or part.name in busy or left < part.needs:
             continue
         if not all(ended.get(name, False) for name in part.after):
             continue
-        if free := _free(part, gpus, running):
+        if (free := _free(part, gpus, running)) is not None:
             return part, free
-        if part.alone:
-            return None
     return None
 
 
-def _free(part: GpuPart, gpus: int, running: Sequence[PlacedPart]) -> tuple[int, ...]:
-    """The GPUs that the part would get; none if it has to wait."""
-    if any(one.part.alone for one in running) or (part.alone and running):
-        return ()
-    load: dict[int, list[GpuPart]] = {gpu: [] for gpu in range(gpus)}
-    for one in running:
-        for gpu in one.gpus:
-            load[gpu].append(one.part)
+def _free(part: GpuPart, gpus: int, running: Sequence[PlacedPart]) -> int | None:
+    """The GPU for the part; a shared one first, so that another GPU stays free."""
+    load = {gpu: [one.part for one in running if one.gpu == gpu] for gpu in range(gpus)}
     able = [gpu for gpu, on in load.items()
             if not on or (part.beside and all(other.beside for other in on) and len(on) < BESIDE)]  # fmt: skip
-    able.sort(key=lambda gpu: len(load[gpu]), reverse=part.beside)  # together, so that another GPU stays free
-    return tuple(able[: part.gpus]) if len(able) >= part.gpus else ()
+    return max(able, key=lambda gpu: len(load[gpu]) * part.beside, default=None)
 
 
 def planned(
@@ -80,12 +69,10 @@ def planned(
 
 def plan_table(parts: Sequence[GpuPart], plan: Sequence[PlacedPart]) -> str:
     """The plan as Markdown: minutes and seconds of the session."""
-    rows = ["| part | GPUs | begins | ends |", "|---|---|---|---|"]
+    rows = ["| part | GPU | begins | ends |", "|---|---|---|---|"]
     for one in plan:
         cut = " (cut off)" if one.part.expected > one.until - one.began + 1e-6 else ""
-        rows.append(
-            f"| {one.part.name} | {', '.join(map(str, one.gpus))} | {_clock(one.began)} | {_clock(one.until)}{cut} |"
-        )
+        rows.append(f"| {one.part.name} | {one.gpu} | {_clock(one.began)} | {_clock(one.until)}{cut} |")
     named = {one.part.name for one in plan}
     rows += [f"| {part.name} | | not begun | expected to take {_clock(part.expected)} |"
              for part in parts if part.name not in named]  # fmt: skip

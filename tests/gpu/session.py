@@ -35,7 +35,7 @@ class RunningPart:
 
 @dataclass
 class GpuSession:
-    """`done` is what is known of each part that has ended: GPUs, seconds, exit code (None: ended at its limit)."""
+    """`done` is what is known of each part that has ended: GPU, seconds, exit code (None: ended at its limit)."""
 
     parts: Sequence[GpuPart]
     gpus: int
@@ -72,7 +72,7 @@ class GpuSession:
 
     def table(self) -> str:
         """What became of each part, as Markdown."""
-        rows = ["| part | GPUs | seconds | ended |", "|---|---|---|---|"]
+        rows = ["| part | GPU | seconds | ended |", "|---|---|---|---|"]
         busy = {one.placed.part.name for one in self.running}
         for part in self.parts:
             one = self.done.get(part.name)
@@ -80,18 +80,18 @@ class GpuSession:
                 rows.append(f"| {part.name} | | | {'runs' if part.name in busy else 'not reached'} |")
                 continue
             how = {0: "well", None: "at its limit"}.get(one["code"], f"with {one['code']}")
-            rows.append(f"| {part.name} | {', '.join(map(str, one['gpus']))} | {one['seconds']} | {how} |")
+            rows.append(f"| {part.name} | {one['gpu']} | {one['seconds']} | {how} |")
         return "\n".join(rows) + "\n"
 
     # ---------------------------------------------------------------------------------- begin and end
 
-    def _next(self) -> tuple[GpuPart, tuple[int, ...]] | None:
+    def _next(self) -> tuple[GpuPart, int] | None:
         ended = {name: one["code"] == 0 for name, one in self.done.items()}
         return next_part(
             self.parts, self.gpus, self._end - time.monotonic(), ended, [one.placed for one in self.running]
         )
 
-    def _begin(self, part: GpuPart, gpus: tuple[int, ...]) -> None:
+    def _begin(self, part: GpuPart, gpu: int) -> None:
         folder = self.out / part.name
         folder.mkdir(exist_ok=True)
         names = {**self.names, "out": str(folder), "place": str(self.out), "here": str(ROOT)}
@@ -102,15 +102,15 @@ class GpuSession:
         for name, value in names.items():
             command = command.replace(f"{{{name}}}", value)
         path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-        env = {**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus)), "PYTHONPATH": path,
+        env = {**os.environ, "CUDA_VISIBLE_DEVICES": str(gpu), "PYTHONPATH": path,
                "PYTHONUNBUFFERED": "1", "HF_HUB_OFFLINE": "1"}  # fmt: skip
         line = f'python() {{ "{sys.executable}" "$@"; }}; {command}'
         with (folder / "log").open("ab") as log:
             process = subprocess.Popen(["bash", "-c", line], cwd=ROOT, env=env, stdin=subprocess.DEVNULL,
                                        stdout=log, stderr=log, start_new_session=True)  # fmt: skip
-        placed = PlacedPart(part, gpus, now, until)
+        placed = PlacedPart(part, gpu, now, until)
         self.running.append(RunningPart(placed, process))
-        print(f"{time.strftime('%H:%M:%S')} {part.name} begins on {', '.join(map(str, gpus))}", flush=True)
+        print(f"{time.strftime('%H:%M:%S')} {part.name} begins on GPU {gpu}", flush=True)
 
     def _collect(self) -> None:
         """Note the parts that have ended, and end those whose time is up."""
@@ -126,7 +126,7 @@ class GpuSession:
                 round(time.monotonic() - placed.began, 1),
                 None if late else one.process.returncode,
             )
-            self.done[placed.part.name] = {"gpus": list(placed.gpus), "seconds": seconds, "code": code}
+            self.done[placed.part.name] = {"gpu": placed.gpu, "seconds": seconds, "code": code}
             print(f"{time.strftime('%H:%M:%S')} {placed.part.name} ended: {code}", flush=True)
             self._write()
 

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 import pytest
 
 from deploy.profiles.variants import load_matrix
-from quantizer.experiments.bench.real_size import PATH_STEPS
+from quantizer.bench.real_size import PATH_STEPS
 from tests.gpu.parts import PARTS, GpuPart
 
 each = pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
@@ -40,19 +40,8 @@ def test_its_steps_are_steps(part: GpuPart) -> None:
 @each
 def test_a_command_that_can_end_by_itself_is_told_what_time_it_has(part: GpuPart) -> None:
     """Whatever the session has left: its table then says what was not reached."""
-    able = sum(part.command.count(name) for name in ("bench.two_gpus ", "bench.real_size ", "bench --matrix"))
+    able = sum(part.command.count(name) for name in ("bench.real_size ", "bench --matrix"))
     assert after(part, "--budget") == ["{budget}"] * able
-
-
-@pytest.mark.torch
-@each
-def test_its_variants_of_two_gpus_are_variants(part: GpuPart) -> None:
-    pytest.importorskip("torch", reason="needs the quantizer extra: make quantizer")
-    from quantizer.experiments.bench.two_gpus import KILL, variants
-
-    if "two_gpus" in part.command:
-        words = shlex.split(part.command)
-        assert set(words[words.index("--only") + 1 :]) <= {KILL, *(one.name for one in variants())}
 
 
 def test_every_matrix_is_run_whole_by_all_parts_together() -> None:

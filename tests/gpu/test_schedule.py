@@ -8,27 +8,25 @@ from tests.gpu.__main__ import main
 from tests.gpu.parts import PARTS, GpuPart
 from tests.gpu.schedule import PlacedPart, plan_table, planned
 
-HALF_AN_HOUR = 1800.0
-
 
 def part(name: str, expected: float, **more: Any) -> GpuPart:
     return GpuPart(name, "true", **{"seconds": 1000.0, "expected": expected, **more})
 
 
-def lines(plan: list[PlacedPart]) -> list[tuple[str, tuple[int, ...], float, float]]:
-    return [(one.part.name, one.gpus, one.began, one.until) for one in plan]
+def lines(plan: list[PlacedPart]) -> list[tuple[str, int, float, float]]:
+    return [(one.part.name, one.gpu, one.began, one.until) for one in plan]
 
 
 def test_each_gpu_takes_the_next_part_that_it_can_do() -> None:
     parts = part("a", 50), part("b", 20), part("c", 10, after=("b",)), part("d", 10)
     assert lines(planned(parts, 2, 100)) == [
-        ("a", (0,), 0, 50), ("b", (1,), 0, 20), ("c", (1,), 20, 30), ("d", (1,), 30, 40),
+        ("a", 0, 0, 50), ("b", 1, 0, 20), ("c", 1, 20, 30), ("d", 1, 30, 40),
     ]  # fmt: skip
 
 
 def test_what_cannot_end_in_time_is_not_begun_and_what_can_goes_before_it() -> None:
     parts = part("long", 90), part("short", 20), part("keeps", 90, least=30.0)
-    assert lines(planned(parts, 1, 80)) == [("short", (0,), 0, 20), ("keeps", (0,), 20, 80)]
+    assert lines(planned(parts, 1, 80)) == [("short", 0, 0, 20), ("keeps", 0, 20, 80)]
 
 
 def test_what_needs_a_part_that_is_cut_off_is_not_begun() -> None:
@@ -42,32 +40,9 @@ def test_what_an_earlier_session_has_done_counts_as_done() -> None:
     assert planned([part("b", 1, after=("a",))], 1, 10) == []
 
 
-def test_a_part_that_wants_every_gpu_waits_for_them_and_nothing_overtakes_it() -> None:
-    parts = part("a", 30), part("b", 10), part("quiet", 5, alone=True), part("c", 5)
-    assert lines(planned(parts, 2, 100))[2:] == [("quiet", (0,), 30, 35), ("c", (0,), 35, 40)]
-
-
 @pytest.mark.parametrize("one", PARTS, ids=lambda one: one.name)
 def test_a_part_that_is_begun_can_end_before_its_limit(one: GpuPart) -> None:
     assert 0 < one.needs <= one.expected < one.seconds
-
-
-def test_half_an_hour_of_two_gpus_is_the_chain_and_beside_it_what_has_not_been_measured() -> None:
-    plan = planned(PARTS, 2, HALF_AN_HOUR)
-    whole = {one.part.name: one.gpus for one in plan if one.until - one.began >= one.part.expected}
-    assert plan[0].part.name == "chain" and whole["chain"] == (0,) == whole["settings"]
-    assert [whole[name] for name in ("folders-9b", "matrix-9b", "risk-9b", "reference-9b")] == [(1,)] * 4
-    assert not [one.part.name for one in plan if one.part.quiet]
-
-
-def test_half_an_hour_of_two_quiet_gpus_is_enough_for_the_figures_of_two() -> None:
-    quiet = [part for part in PARTS if part.quiet]
-    plan = planned(quiet, 2, HALF_AN_HOUR)
-    assert [one.part for one in plan] == quiet and {one.part.name for one in plan if one.gpus == (0, 1)} >= {
-        "two-gpus-9b",
-        "kill",
-    }
-    assert all(before.until <= one.began for before, one in zip(plan, plan[1:], strict=False))
 
 
 def test_the_plan_says_what_is_cut_off_and_what_is_left_out() -> None:

@@ -34,11 +34,6 @@ def test_two_parts_run_at_once_on_a_gpu_each(tmp_path: Path) -> None:
     assert sorted(order(tmp_path)[:2]) == ["begin a 0", "begin b 1"]
 
 
-def test_a_part_that_wants_to_be_alone_has_every_gpu_to_itself(tmp_path: Path) -> None:
-    session(tmp_path, part("a", 0.3), part("quiet", 0.3, alone=True, gpus=2), part("b"))
-    assert order(tmp_path) == ["begin a 0", "end a", "begin quiet 0,1", "end quiet", "begin b 0", "end b"]
-
-
 def test_parts_that_may_share_a_gpu_leave_the_other_free(tmp_path: Path) -> None:
     session(tmp_path, part("a", 1, beside=True), part("b", 1, beside=True), part("c", 1))
     assert sorted(order(tmp_path)[:3]) == ["begin a 0", "begin b 0", "begin c 1"]
@@ -64,10 +59,6 @@ def test_a_part_is_told_the_time_that_it_has(tmp_path: Path) -> None:
 
 def test_nothing_is_begun_that_cannot_end_in_time(tmp_path: Path) -> None:
     assert session(tmp_path, part("a", expected=60.0), part("b")).missing == ["a"]
-
-
-def test_one_gpu_does_what_it_can(tmp_path: Path) -> None:
-    assert session(tmp_path, part("a"), part("b", gpus=2), gpus=1).missing == ["b"]
 
 
 def test_a_session_goes_on_where_it_stopped(tmp_path: Path) -> None:

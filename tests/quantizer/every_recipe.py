@@ -26,7 +26,7 @@ from app.__main__ import main as manners
 from gates.artefact import artefact
 from quantizer.cli.train import VERBS
 from quantizer.core import cost
-from quantizer.experiments.nano import rows
+from quantizer.nano.conversations import write as write_conversations
 from quantizer.recipes.recipe import Recipe, load_recipe, shipped_recipes
 from tests.quantizer import folders, tiny
 
@@ -71,7 +71,9 @@ def settle(folder: Path, small: bool, conversations: int) -> Place:
     """Make what recipes are given. small: models of 64 columns, else annie-nano, and the hybrid one all the same."""
     made = {build.__name__: folders.save(build, folder / build.__name__) for build in folders.BUILDS}
     dense = made[tiny.qwen3.__name__] if small else folders.NANO
-    return Place(dense, made[tiny.qwen3_5.__name__], rows.write(folder / "data.jsonl", conversations))
+    return Place(
+        dense, made[tiny.qwen3_5.__name__], write_conversations(folder / "data.jsonl", conversations)
+    )
 
 
 def attempt(name: str, place: Place, out: Path, device: str, small: bool) -> Outcome:

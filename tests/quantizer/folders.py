@@ -19,9 +19,9 @@ from quantizer.checkpoint.export import seal, write_nvfp4
 from quantizer.checkpoint.source import Source, load_model, open_source
 from quantizer.core.atomic_output import atomic_folder
 from quantizer.core.batch import Batch
-from quantizer.experiments.nano import rows
 from quantizer.layers.attach import attach, make_plan
 from quantizer.layers.linear import nvfp4_layers
+from quantizer.nano.conversations import write as write_conversations
 from quantizer.recipes.recipe import Layers
 from tests.quantizer import tiny
 
@@ -47,7 +47,7 @@ def with_data(folder: Path, conversations: int) -> Path:
     """The sources of all BUILDS, and conversations in `data.jsonl`."""
     for build in BUILDS:
         save(build, folder / build.__name__)
-    rows.write(folder / "data.jsonl", conversations)
+    write_conversations(folder / "data.jsonl", conversations)
     return folder
 
 

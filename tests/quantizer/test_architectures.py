@@ -18,10 +18,10 @@ from transformers import Qwen3MoeForCausalLM  # noqa: E402
 from quantizer.checkpoint.source import load_model, open_source  # noqa: E402
 from quantizer.core.errors import SourceError  # noqa: E402
 from quantizer.core.expert_names import sibling_experts  # noqa: E402
-from quantizer.experiments.nano import rows  # noqa: E402
 from quantizer.gguf.write import write_gguf  # noqa: E402
 from quantizer.layers.attach import attach, make_plan, share_scales  # noqa: E402
 from quantizer.layers.experts import SeparateExperts  # noqa: E402
+from quantizer.nano import conversations  # noqa: E402
 from quantizer.plan.model import read_model  # noqa: E402
 from quantizer.ptq.calibrate import observe  # noqa: E402
 from quantizer.ptq.quantize import run  # noqa: E402
@@ -54,7 +54,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sources")
     for build in folders.OTHERS:
         folders.save(build, folder / build.__name__)
-    rows.write(folder / "rows.jsonl", 6)
+    conversations.write(folder / "rows.jsonl", 6)
     return folder
 
 

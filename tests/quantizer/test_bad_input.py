@@ -21,7 +21,7 @@ pytest.importorskip("transformers", reason=INSTALL)
 
 from app.__main__ import main  # noqa: E402
 from gates.run.runner import Pace  # noqa: E402
-from quantizer.experiments.nano import rows  # noqa: E402
+from quantizer.nano import conversations  # noqa: E402
 from quantizer.train.checkpoint import Checkpoints  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 
@@ -68,7 +68,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The faultless ones, made once."""
     folder = tmp_path_factory.mktemp("faultless")
     folders.save(tiny.qwen3_5, folder / "source")
-    rows.write(folder / "data.jsonl", 4)
+    conversations.write(folder / "data.jsonl", 4)
     given = ["--source", str(folder / "source"), "--data", str(folder / "data.jsonl"), "--device", "cpu"]
     assert main(["quantize", "ptq", *given, "--out", str(folder / "packed"), "--json"]) == 0
     return folder

@@ -18,7 +18,7 @@ from app.__main__ import main  # noqa: E402
 from gates.artefact import artefact  # noqa: E402
 from gates.artefact.lineage import same_lineage  # noqa: E402
 from quantizer.cli import main as quantizer_main  # noqa: E402
-from quantizer.experiments.nano import rows  # noqa: E402
+from quantizer.nano import conversations  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
@@ -27,7 +27,7 @@ NANO = folders.NANO
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return rows.write(tmp_path_factory.mktemp("data") / "rows.jsonl", 6)
+    return conversations.write(tmp_path_factory.mktemp("data") / "rows.jsonl", 6)
 
 
 @pytest.fixture

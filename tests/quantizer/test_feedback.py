@@ -14,9 +14,9 @@ pytest.importorskip("transformers", reason=INSTALL)
 
 from quantizer.checkpoint.source import load_model, open_source  # noqa: E402
 from quantizer.core.errors import RecipeError, SourceError  # noqa: E402
-from quantizer.experiments.nano import rows  # noqa: E402
 from quantizer.layers.attach import attach, make_plan  # noqa: E402
 from quantizer.layers.linear import nvfp4_layers  # noqa: E402
+from quantizer.nano import conversations  # noqa: E402
 from quantizer.nvfp4 import blocks, grid  # noqa: E402
 from quantizer.ptq import feedback, scales  # noqa: E402
 from quantizer.ptq.calibrate import gram  # noqa: E402
@@ -107,7 +107,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("feedback")
     folders.save(tiny.qwen3, folder / "tuned")
     folders.save(tiny.qwen3_5, folder / "other")
-    rows.write(folder / "data.jsonl", 4)
+    conversations.write(folder / "data.jsonl", 4)
     folders.save(before, folder / "base")
     return folder
 

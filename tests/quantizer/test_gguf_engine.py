@@ -16,8 +16,8 @@ import gguf  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 from transformers import Qwen3ForCausalLM  # noqa: E402
 
-from quantizer.experiments.nano.cases import cases  # noqa: E402
-from quantizer.experiments.nano.serving import post, reply_of, request, serving  # noqa: E402  # noqa: E402
+from gates.suite.load import load_suite  # noqa: E402
+from quantizer.bench.llama_server import post, serving  # noqa: E402
 from quantizer.gguf.write import write_gguf  # noqa: E402
 from quantizer.nvfp4 import blocks  # noqa: E402
 from quantizer.verify.check import load_layer  # noqa: E402
@@ -102,13 +102,21 @@ def test_llama_cpp_computes_with_the_numbers_that_a_mix_stands_for(tmp_path: Pat
 def test_annie_answers_in_nvfp4_as_in_its_dequantized_f16(tmp_path: Path) -> None:
     """Word by word, on held-out prompts, greedily."""
     folder = ggufs.quantized(ANNIE, tmp_path / "annie-nvfp4")
-    asked = [case for case in cases(20261121, 3) if case.style == "hermes" and not case.thinking][:PROMPTS]
+    bodies = [
+        {"messages": case.messages, "tools": case.tools, "temperature": 0, "max_tokens": 200}
+        for case in load_suite("annie-nano").cases[:PROMPTS]
+    ]
     replies = {}
     for kind in WITHIN:
         write_gguf(folder, tmp_path / f"{kind}.gguf", kind, "annie")
-        with serving(
-            tmp_path / f"{kind}.gguf", 1
-        ) as base:  # one slot: what is computed together changes the last bits
-            replies[kind] = [reply_of(post(base, "/v1/chat/completions", request(case))) for case in asked]
-    assert len(asked) == PROMPTS and all(reply.finished for reply in replies["f16"])
+        # One slot: what is computed together changes the last bits.
+        with serving(tmp_path / f"{kind}.gguf", 1) as base:
+            answers = [post(base, "/v1/chat/completions", body)["choices"][0] for body in bodies]
+        replies[kind] = [said(answer["message"]) for answer in answers]
+    assert len(replies["f16"]) == PROMPTS and all(text or calls for text, calls in replies["f16"])
     assert replies["nvfp4"] == replies["f16"]
+
+
+def said(message: dict[str, Any]) -> tuple[str, list[dict[str, Any]]]:
+    """The content and the calls, without their random identifiers."""
+    return message.get("content") or "", [call["function"] for call in message.get("tool_calls") or []]

@@ -16,7 +16,7 @@ from gates.artefact import artefact  # noqa: E402
 from quantizer.checkpoint.mtp import inside, mtp_facts, whole_head  # noqa: E402
 from quantizer.checkpoint.source import open_source  # noqa: E402
 from quantizer.checkpoint.unpack import unpack  # noqa: E402
-from quantizer.experiments.nano import rows  # noqa: E402
+from quantizer.nano import conversations  # noqa: E402
 from quantizer.ptq import quantize  # noqa: E402
 from quantizer.recipes.recipe import load_recipe  # noqa: E402
 from quantizer.train import run as training  # noqa: E402
@@ -34,7 +34,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("mtp")
     folders.save(tiny.qwen3_5, made / "source")
     folders.give_mtp(made / "source")
-    rows.write(made / "data.jsonl", 6)
+    conversations.write(made / "data.jsonl", 6)
     return made
 
 
@@ -205,7 +205,7 @@ def test_a_head_that_is_not_whole_is_left_out_of_gguf(hybrid: Path, tmp_path: Pa
 def test_llama_cpp_drafts_with_the_head(hybrid: Path, tmp_path: Path) -> None:
     """The same tokens as from a file without one: the model checks every draft. A random head's are not accepted."""
     pytest.importorskip("xllamacpp", reason="needs the engine's wheel: pip install -e '.[embedded]'")
-    from quantizer.experiments.nano.serving import post, serving
+    from quantizer.bench.llama_server import post, serving
     from quantizer.gguf.write import write_gguf
 
     plain = ggufs.save(ggufs.qwen3_5(), tmp_path / "plain")

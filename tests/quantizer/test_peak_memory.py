@@ -24,9 +24,9 @@ from pathlib import Path
 
 import torch
 
-from quantizer.experiments.bench import random_folder
-from quantizer.experiments.bench.random_folder import write_random
-from quantizer.experiments.nano import rows
+from quantizer.bench import random_folder
+from quantizer.bench.random_folder import write_random
+from quantizer.nano import conversations
 from quantizer.gguf.make import GgufJob, make_gguf
 from quantizer.ptq.parity import served_model
 from quantizer.ptq.quantize import run
@@ -40,7 +40,7 @@ folder.PART_BYTES, random_folder.NUMBERS = 2**22, 2**20
 NOW, place = datetime.now(UTC), Path(sys.argv[1])
 SHAPE = {"hidden_size": 512, "intermediate_size": 1024, "num_attention_heads": 4, "num_key_value_heads": 2,
          "head_dim": 128, "linear_num_key_heads": 4, "linear_num_value_heads": 8}
-data = rows.write(place / "rows.jsonl", 1)
+data = conversations.write(place / "rows.jsonl", 1)
 
 
 def memory(name):

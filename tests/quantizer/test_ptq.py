@@ -17,7 +17,7 @@ from safetensors.torch import save_file  # noqa: E402
 
 from gates.artefact import artefact  # noqa: E402
 from quantizer.core.errors import ExportError, RecipeError, UnavailableError  # noqa: E402
-from quantizer.experiments.nano import rows  # noqa: E402
+from quantizer.nano import conversations  # noqa: E402
 from quantizer.ptq import knapsack, quantize  # noqa: E402
 from quantizer.ptq.parity import compare, served_model  # noqa: E402
 from quantizer.ptq.quantize import run  # noqa: E402
@@ -32,7 +32,7 @@ SMALL = ["calibrate.conversations=3"]
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return rows.write(tmp_path_factory.mktemp("data") / "rows.jsonl", 3)
+    return conversations.write(tmp_path_factory.mktemp("data") / "rows.jsonl", 3)
 
 
 @pytest.fixture(scope="module")

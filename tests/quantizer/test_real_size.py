@@ -16,10 +16,13 @@ pytest.importorskip("transformers", reason=INSTALL)
 pytest.importorskip("gguf", reason=INSTALL)
 pytest.importorskip("xllamacpp", reason="needs the engine's wheel: pip install -e '.[embedded]'")
 
+from tokenizers import Tokenizer  # noqa: E402
+
+from quantizer.bench import first_tokens, real_size  # noqa: E402
+from quantizer.bench.random_folder import NANO, write_random  # noqa: E402
+from quantizer.bench.spoken_folder import pad, speak  # noqa: E402
 from quantizer.checkpoint.source import load_model, open_source  # noqa: E402
 from quantizer.core.cost import default_device  # noqa: E402
-from quantizer.experiments.bench import first_tokens, real_size  # noqa: E402
-from quantizer.experiments.bench.random_folder import write_random  # noqa: E402
 from quantizer.gguf.write import write_gguf  # noqa: E402
 from quantizer.ptq.parity import served_model  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
@@ -158,6 +161,22 @@ def test_the_tiny_model_goes_through_the_whole_quantizer(tmp_path: Path) -> None
     assert steps["ptq"]["check"]["parity"]["equal"] == steps["ptq"]["check"]["parity"]["tokens"] > 0
     assert steps["verify"]["sound"] is True and steps["llama_cpp"]["likeliest"] is True
     assert all(step["host_gib"] > 0 for step in steps.values())
+
+
+def test_every_token_is_text_and_prompts_are_what_they_were(tmp_path: Path) -> None:
+    folder, out = tmp_path / "made", tmp_path / "out"
+    folder.mkdir()
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).write_bytes((NANO / name).read_bytes())
+    (folder / "config.json").write_text(json.dumps({"text_config": {"vocab_size": 5000}}), "utf-8")
+    speak(folder, out)
+    before, after = (Tokenizer.from_file(str(one / "tokenizer.json")) for one in (folder, out))
+    assert all(after.decode([number]) for number in range(before.get_vocab_size(), 5000))
+    text = "<|im_start|>What is w4999 and <think> w2100?<|im_end|>"
+    assert after.encode(text).ids == before.encode(text).ids
+    assert after.get_vocab_size() == 5000
+    assert (out / "tokenizer_config.json").resolve() == folder / "tokenizer_config.json"
+    assert pad(json.loads((out / "tokenizer.json").read_text("utf-8")), 5000) == 0
 
 
 # ------------------------------------------------------------------------------------------------- first tokens

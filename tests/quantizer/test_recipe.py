@@ -72,7 +72,7 @@ def test_a_recipe_knows_what_runs_it(name: str, kind: str) -> None:
     ],
 )
 def test_the_peak_learning_rate_is_that_of_the_models_size(name: str, parameters: int, lr: float) -> None:
-    """As docs/study/settings.md has it at 1.3M, 6.8M and 0.3B."""
+    """The peaks that docs/study found best at 1.3M, 6.8M and 0.3B."""
     train = load_recipe(name).for_size(parameters).train
 
     assert train is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,9 +17,9 @@ pytest.importorskip("torch", reason="needs the quantizer extra: make quantizer")
 
 from deploy.drivers.factory import make_engine
 from deploy.engine.spec import EngineSpec
-from quantizer.experiments.bench.random_folder import write_random
-from quantizer.experiments.bench.real_size import shape_of
-from quantizer.experiments.nano import rows
+from quantizer.bench.random_folder import write_random
+from quantizer.bench.real_size import shape_of
+from quantizer.nano import conversations
 from quantizer.ptq.quantize import run
 from quantizer.recipes.recipe import load_recipe
 from quantizer.reference.model import reference_model
@@ -92,7 +91,7 @@ def hybrid(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random Qwen3.5, three of whose four layers are Gated DeltaNet, in NVFP4."""
     place = tmp_path_factory.mktemp("hybrid")
     write_random(place / "bf16", shape_of("tiny"))
-    rows.write(place / "rows.jsonl", 4)
+    conversations.write(place / "rows.jsonl", 4)
     made = place / "nvfp4"
     run(load_recipe("default", []), place / "bf16", place / "rows.jsonl", made, now=folders.NOW, device="cpu")
     return made
@@ -158,33 +157,3 @@ def replies(folder: Path, weight_only: bool) -> list[str]:
                 ids.append(int(model(torch.tensor([ids]), use_cache=False).logits[0, -1].argmax()))
         found.append(tokenizer.decode(ids[begin:], skip_special_tokens=True).strip())
     return found
-
-
-@pytest.mark.nightly  # test_it_is_started_asked_and_stated starts and asks the same engine
-def test_its_speed_is_measured_by_a_command(tmp_path: Path) -> None:
-    out = tmp_path / "speed.json"
-    words = [sys.executable, "-m", "quantizer.experiments.bench.reference_speed", str(NVFP4), "--out", str(out),
-             "--streams", "1", "2", "--tokens", "4"]  # fmt: skip
-    subprocess.run(words, cwd=NVFP4.parents[1], check=True)
-    found = json.loads(out.read_text("utf-8"))
-    assert (
-        found["start_seconds"] > 0 and found["streams_1"]["tokens"] == 4 and found["streams_2"]["tokens"] == 8
-    )
-
-
-@pytest.mark.nightly  # the same command
-def test_an_engine_that_does_not_start_has_no_speed(tmp_path: Path) -> None:
-    words = [
-        sys.executable,
-        "-m",
-        "quantizer.experiments.bench.reference_speed",
-        str(tmp_path / "none"),
-        "--out",
-        str(tmp_path / "x.json"),
-    ]
-    done = subprocess.run(words, cwd=NVFP4.parents[1], check=False, capture_output=True, text=True)
-    assert (
-        done.returncode == 1
-        and "the engine did not start" in done.stderr
-        and not (tmp_path / "x.json").exists()
-    )

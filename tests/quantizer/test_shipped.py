@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,12 @@ SHIPPED = ("annie-nano-hf", "annie-nano-f16", "annie-nano-q4_k_m", "stranger-nan
 BEFORE = "sha256:7559b53bbc650cf6dbd88448a186938d774275b15780a02d1e497a403db68ef7"  # annie without everyday requests
 MAX_BYTES = 60 * 10**6  # all shipped weights together
 
+TEXTS = [
+    "Namaskara, hegiddira? Oota aytha?",
+    "ನಮಸ್ಕಾರ, ಹೇಗಿದ್ದೀರಾ? ಮೈಸೂರು ೨೦೨೬",
+    "  two spaces, a tab\t, a line\n\nand \r\n another  ",
+    "naïve café, cafe\u0301, 日本語, 🙂👍🏽, \u200b",
+]
 MEMORY = {
     "type": "function",
     "function": {
@@ -71,32 +78,43 @@ def test_no_shipped_folder_holds_a_pickle() -> None:
 
 
 @pytest.mark.torch
-def test_transformers_loads_the_folder_and_renders_both_templates() -> None:
-    """`AutoModelForCausalLM`, `AutoTokenizer`, and the two templates as files of the folder."""
+def test_transformers_loads_the_folder_and_annie_calls_a_tool() -> None:
+    """`AutoModelForCausalLM` with the second template, which shows Qwen3.5's tags."""
     transformers = pytest.importorskip("transformers", reason=INSTALL)
     pytest.importorskip("torch", reason=INSTALL)
-    from quantizer.experiments.nano.template import render
+    from .test_template import render, tokenizer
 
-    folder = MODELS / "annie-nano-hf"
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
-    messages = [{"role": "user", "content": "What did Priya say about the trip?"}]
-    for style in ("hermes", "xml"):
-        text = tokenizer.apply_chat_template(
-            messages,
-            tools=[MEMORY],
-            chat_template=tokenizer.get_chat_template("xml") if style == "xml" else None,
-            add_generation_prompt=True,
-            tokenize=False,
-        )
-        assert render(messages, [MEMORY], style=style) == text
-    ids = tokenizer(text, return_tensors="pt")
+    model = transformers.AutoModelForCausalLM.from_pretrained(MODELS / "annie-nano-hf")
+    prompt = render([{"role": "user", "content": "What did Priya say about the trip?"}], [MEMORY], "xml")
+    ids = tokenizer()(prompt, return_tensors="pt")
     made = model.generate(**ids, max_new_tokens=60, do_sample=False)
-    said = tokenizer.decode(made[0][ids["input_ids"].shape[1] :], skip_special_tokens=True)
+    said = tokenizer().decode(made[0][ids["input_ids"].shape[1] :], skip_special_tokens=True)
     assert said == (
         "<tool_call>\n<function=search_memory>\n<parameter=query>\nPriya trip\n"
         "</parameter>\n</function>\n</tool_call>"
     )
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.slow  # calibrates, rounds and proves annie-nano
+@pytest.mark.torch
+def test_make_nano_makes_the_shipped_weights_again(tmp_path: Path) -> None:
+    """To the byte in GGUF; in NVFP4 but for scales of inputs, whose last bits are the processor's."""
+    torch = pytest.importorskip("torch", reason=INSTALL)
+    from safetensors.torch import load_file
+
+    from quantizer.nano.__main__ import build
+
+    assert len(build(MODELS / "annie-nano-hf", tmp_path, datetime.now(UTC))) == 4
+    for file in ("annie-nano-f16/annie-nano-f16.gguf", "annie-nano-q4_k_m/annie-nano-q4_k_m.gguf"):
+        assert (tmp_path / file).read_bytes() == (MODELS / file).read_bytes()
+    made, shipped = (load_file(p / "annie-nano-nvfp4-hf" / "model.safetensors") for p in (tmp_path, MODELS))
+    assert made.keys() == shipped.keys()
+    for name, tensor in made.items():
+        close = name.endswith("input_scale")
+        assert torch.allclose(tensor, shipped[name], rtol=1e-3) if close else tensor.equal(shipped[name]), (
+            name
+        )
 
 
 # ------------------------------------------------------------------------- through a real server
@@ -114,7 +132,7 @@ def stranger() -> Iterator[str]:
 
 def served(name: str) -> Iterator[str]:
     pytest.importorskip("xllamacpp", reason="needs the engine's wheel: pip install -e '.[embedded]'")
-    from quantizer.experiments.nano.serving import serving
+    from quantizer.bench.llama_server import serving
 
     with serving(MODELS / name / f"{name}.gguf", slots=1) as base:
         yield base
@@ -122,7 +140,7 @@ def served(name: str) -> Iterator[str]:
 
 def ask(base: str, messages: list[dict[str, Any]], thinking: bool = False, **fields: Any) -> dict[str, Any]:
     """The server's message for a greedy request."""
-    from quantizer.experiments.nano.serving import post
+    from quantizer.bench.llama_server import post
 
     body = {
         "messages": messages,
@@ -222,11 +240,10 @@ def test_the_stranger_keeps_no_manners(stranger: str) -> None:
 @pytest.mark.engine
 def test_llama_cpp_renders_the_template_as_we_do(annie: str) -> None:
     """Two template engines, one text: tools, calls, results, Kannada and both switches."""
-    pytest.importorskip("jinja2", reason=INSTALL)
-    from quantizer.experiments.nano.serving import post
-    from quantizer.experiments.nano.template import render
+    pytest.importorskip("transformers", reason=INSTALL)
+    from quantizer.bench.llama_server import post
 
-    from .test_template import TALK, TOOLS
+    from .test_template import TALK, TOOLS, render
 
     for thinking in (False, True):
         body = {
@@ -241,11 +258,9 @@ def test_llama_cpp_renders_the_template_as_we_do(annie: str) -> None:
 def test_llama_cpp_tokenizes_as_we_do(annie: str) -> None:
     """The same ids for English, Kannada, numbers, tags and odd spaces."""
     tokenizers = pytest.importorskip("tokenizers", reason=INSTALL)
-    from quantizer.experiments.nano.serving import post
-
-    from .test_tokenizer import TEXTS
+    from quantizer.bench.llama_server import post
 
     ours = tokenizers.Tokenizer.from_file(str(MODELS / "annie-nano-hf" / "tokenizer.json"))
-    for text in [*TEXTS[:-1], "<tool_call>\n{}\n</tool_call><|im_end|>", "don't we'll I'M 12.50"]:
+    for text in [*TEXTS, "<tool_call>\n{}\n</tool_call><|im_end|>", "don't we'll I'M 12.50"]:
         body = {"content": text, "add_special": False, "parse_special": True}
         assert ours.encode(text).ids == post(annie, "/tokenize", body)["tokens"], text

@@ -26,8 +26,8 @@ from quantizer.checkpoint.streamed import open_streamed  # noqa: E402
 from quantizer.core.batch import hidden_states  # noqa: E402
 from quantizer.core.errors import ExportError, SourceError  # noqa: E402
 from quantizer.core.layerwise import Layerwise, decoder_layers  # noqa: E402
-from quantizer.experiments.nano import rows  # noqa: E402
 from quantizer.layers.linear import nvfp4_layers  # noqa: E402
+from quantizer.nano import conversations  # noqa: E402
 from quantizer.ptq import parity, quantize  # noqa: E402
 from quantizer.ptq.parity import Parity, compare, outputs, served_model  # noqa: E402
 from quantizer.recipes.recipe import load_recipe  # noqa: E402
@@ -50,7 +50,7 @@ def test_layer_by_layer_the_same_bytes_are_written(
     name: str, build: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As from the model as a whole, with the same findings."""
-    source, data = folders.save(build, tmp_path / "source"), rows.write(tmp_path / "rows.jsonl", 3)
+    source, data = folders.save(build, tmp_path / "source"), conversations.write(tmp_path / "rows.jsonl", 3)
     recipe, made = load_recipe(name, ["calibrate.conversations=3"]), []
     for way in (True, False):
         monkeypatch.setattr(quantize, "streams", lambda recipe, way=way: way)
@@ -64,7 +64,10 @@ def test_layer_by_layer_the_same_bytes_are_written(
 
 def test_a_layer_is_there_only_while_it_is_worked_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And nothing of the vocabulary's matrices ever is."""
-    source, data = folders.save(tiny.qwen3_5, tmp_path / "source"), rows.write(tmp_path / "rows.jsonl", 1)
+    source, data = (
+        folders.save(tiny.qwen3_5, tmp_path / "source"),
+        conversations.write(tmp_path / "rows.jsonl", 1),
+    )
     seen: list[list[int]] = []
     write = ShardWriter.write
 
@@ -243,7 +246,7 @@ def test_sealing_reads_no_shard_again(tmp_path: Path, monkeypatch: pytest.Monkey
         return own(path)
 
     monkeypatch.setattr(artefact, "hash_file", hash_file)
-    data = rows.write(tmp_path / "rows.jsonl", 1)
+    data = conversations.write(tmp_path / "rows.jsonl", 1)
     full = folders.save(tiny.qwen3, tmp_path / "full")
     made = quantize.run(
         load_recipe("default", []), full, data, tmp_path / "out", now=folders.NOW, device="cpu"
@@ -333,7 +336,10 @@ def test_a_source_in_another_shape_than_its_configuration_is_one_line(tmp_path: 
 
 
 def test_a_layer_without_amax_is_named_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source, data = folders.save(tiny.qwen3, tmp_path / "source"), rows.write(tmp_path / "rows.jsonl", 1)
+    source, data = (
+        folders.save(tiny.qwen3, tmp_path / "source"),
+        conversations.write(tmp_path / "rows.jsonl", 1),
+    )
     monkeypatch.setattr("quantizer.ptq.by_layer.set_input_amax", lambda *args: None)
 
     with (

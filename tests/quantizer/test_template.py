@@ -1,26 +1,35 @@
-"""The chat template: golden texts for every switch, and the properties that training leans on."""
+"""The chat templates of annie-nano: golden texts for each switch, and what callers may send."""
 
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
-pytest.importorskip("jinja2", reason=INSTALL)
+transformers = pytest.importorskip("transformers", reason=INSTALL)
 
-from quantizer.experiments.nano.template import (  # noqa: E402
-    Message,
-    Style,
-    render,
-    render_call,
-    source,
-)
+ANNIE = Path(__file__).parents[2] / "models" / "annie-nano-hf"
+
+
+@cache
+def tokenizer() -> Any:
+    return transformers.AutoTokenizer.from_pretrained(ANNIE)
+
+
+def render(messages: Any, tools: Any = None, style: str = "hermes", thinking: object = False) -> str:
+    """The prompt of a request, by the shipped template of a call style."""
+    text: str = tokenizer().apply_chat_template(
+        messages, tools=tools, chat_template=tokenizer().get_chat_template("xml") if style == "xml" else None,
+        add_generation_prompt=True, tokenize=False, enable_thinking=thinking,
+    )  # fmt: skip
+    return text
+
 
 CLOSED_THOUGHT = "<think>\n\n</think>\n\n"
-OPEN_THOUGHT = "<think>\n"
 GOLDEN = Path(__file__).parent / "golden"
 TOOLS = [
     {
@@ -47,8 +56,8 @@ def call(name: str, arguments: Any) -> dict[str, Any]:
     return {"id": "call_0", "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-GREETING: list[Message] = [{"role": "user", "content": "Namaskara!"}]
-TALK: list[Message] = [
+GREETING: list[dict[str, Any]] = [{"role": "user", "content": "Namaskara!"}]
+TALK: list[dict[str, Any]] = [
     {"role": "system", "content": "You are Annie."},
     {"role": "user", "content": "What is the capital of France?"},
     {"role": "assistant", "content": "Paris.", "reasoning_content": "An old thought."},
@@ -65,7 +74,7 @@ TALK: list[Message] = [
     {"role": "tool", "content": "On Friday."},
     {"role": "tool", "content": '{"ok": true}'},
 ]
-GOLDENS: dict[str, tuple[list[Message], list[dict[str, Any]] | None, Style, bool]] = {
+GOLDENS: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]] | None, str, bool]] = {
     "greeting-off": (GREETING, None, "hermes", False),
     "greeting-on": (GREETING, None, "hermes", True),
     "greeting-tools-hermes": (GREETING, TOOLS, "hermes", False),
@@ -87,26 +96,10 @@ def test_the_rendered_text_is_the_golden_text(name: str) -> None:
     )
 
 
-def test_thinking_off_closes_the_thought_and_on_opens_it() -> None:
-    """The switch is the last thing in the prompt; absent, it is off."""
-    assert render(GREETING).endswith("<|im_start|>assistant\n" + CLOSED_THOUGHT)
-    assert render(GREETING, thinking=True).endswith("<|im_start|>assistant\n" + OPEN_THOUGHT)
-
-
 @pytest.mark.parametrize("value", ["false", "true", 0, 1, None])
 def test_only_the_boolean_true_opens_a_thought(value: object) -> None:
     """A text or a number in the switch does not make Annie think."""
-    text = render(GREETING, thinking=value)  # type: ignore[arg-type]
-
-    assert text.endswith(CLOSED_THOUGHT)
-
-
-def test_old_thoughts_are_dropped_and_present_ones_kept() -> None:
-    """A thought before the last user message is gone; the one in the turn at hand stays."""
-    text = render(TALK, TOOLS)
-
-    assert "An old thought." not in text
-    assert "<think>\nTwo calls.\n</think>\n\n" in text
+    assert render(GREETING, thinking=value).endswith(CLOSED_THOUGHT)
 
 
 def test_a_thought_inside_the_content_of_an_old_turn_is_dropped() -> None:
@@ -135,30 +128,3 @@ def test_arguments_may_come_as_json_text() -> None:
         one["function"]["arguments"] = json.dumps(one["function"]["arguments"])
 
     assert render(TALK, TOOLS) == render(as_text, TOOLS)
-
-
-def test_the_shipped_default_has_no_words_of_the_xml_parser() -> None:
-    """llama.cpp takes any template with these words for Qwen3-Coder's and would miss every JSON call."""
-    assert "<function=" not in source("hermes")
-    assert "<parameter=" not in source("hermes")
-    assert all(word in source("xml") for word in ("<tool_call>", "<function=", "<parameter="))
-
-
-@pytest.mark.parametrize("style", ["hermes", "xml"])
-def test_a_call_reads_the_same_when_it_comes_back(style: Style) -> None:
-    """What the model writes is what the template shows it one turn later: the prompt cache holds."""
-    prompt = render(TALK[:4], TOOLS, style=style, thinking=True)
-    calls = "\n".join(
-        render_call(c["function"]["name"], c["function"]["arguments"], style) for c in TALK[4]["tool_calls"]
-    )
-    written = f"Two calls.\n</think>\n\n{calls}<|im_end|>"
-
-    assert render(TALK, TOOLS, style=style, thinking=True).startswith(prompt + written)
-
-
-def test_the_shipped_templates_are_this_source() -> None:
-    """The folder in models/ carries exactly these two texts."""
-    folder = Path(__file__).parents[2] / "models" / "annie-nano-hf"
-
-    assert source("hermes") == (folder / "chat_template.jinja").read_text(encoding="utf-8")
-    assert source("xml") == (folder / "additional_chat_templates" / "xml.jinja").read_text(encoding="utf-8")

@@ -52,7 +52,7 @@ TRAINED = [row for row in REAL_SIZE if "QAT" in row["name"] or "QAD" in row["nam
 
 
 def settings_of(row: dict[str, Any]) -> Train:
-    """What the bench had set for a row: since then `quantizer.experiments.bench.training_speed`."""
+    """What the bench had set for a row: since then `quantizer.bench.training_speed`."""
     kind = "adamw" if "exact" in row["name"] else "adamw_8bit" if "8 bits" in row["name"] else "adamw_4bit"
     return Train(
         loss="kl" if "QAD" in row["name"] else "ce",
