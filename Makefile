@@ -133,7 +133,7 @@ fuzz: $(VENV)/.fuzz  ## fuzz every target so long (SECONDS=60, SEED=1, TARGETS="
 mutants: $(VENV)/.dev  ## break the stream core on purpose and see that a test notices
 	$(BIN)/python -m tests.mutants $(MUTANTS_ARGS)
 
-readme: $(VENV)/.dev  ## run the README's commands as a stranger would
+readme: $(VENV)/.dev  ## run the README's commands as a stranger would who has installed the wheel
 	$(BIN)/python -m tests.readme
 
 bench: $(VENV)/.dev  ## measure against a bare pass-through, LiteLLM, smg and nginx (installs them)

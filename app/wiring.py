@@ -211,7 +211,7 @@ def tracing_for(config: Config) -> Tracing:
     try:
         from app.proxy import otel
     except ImportError as error:
-        cure = "install it with: pip install 'manners[otel]'"
+        cure = "pip install opentelemetry-sdk==1.45.2 opentelemetry-exporter-otlp-proto-http==1.45.2"
         raise ConfigError(f"telemetry.otlp_endpoint: {error.name} is missing; {cure}") from None
     return otel.exporting(endpoint, config.listen)
 

@@ -1,10 +1,11 @@
-"""Run the README's commands, in order: `python -m tests.readme`.
+"""Run the README's commands, in order, from a wheel: `python -m tests.readme`.
 
-Every fenced block marked `bash` is run line by line, as a stranger would, in the checkout. A
-command that does not return (`make serve`) is marked with `# leave it running` and is waited for
-until it prints `Ready:`; it is stopped at the end. At small counts the gate whose report the gateway takes asks less,
-by a policy of its own, and what is promoted is watched for 5 seconds; nothing else differs. The commands have an
-empty home folder of their own: the gateway's state lies in it, and whoever has served here before has a history there.
+Every fenced block marked `bash` is run line by line, as a stranger would who has installed the wheel into `.venv` of an empty
+folder. Nothing of the checkout is visible there, so that what the package lacks fails. `make serve`, which needs the checkout,
+is started there once; then the wheel's `manners serve` takes its place. A command that does not return is marked with
+`# leave it running` and is waited for until it prints `Ready:`; it is stopped at the end. At small counts the gate whose report
+the gateway takes asks less, by a policy of its own, and what is promoted is watched for 5 seconds; nothing else differs. The
+commands have an empty home folder of their own: whoever has served here before has a state folder there.
 """
 
 import os
@@ -18,7 +19,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from app.config.config import EMBEDDED_DEFAULT
 from tests.scale import SCALE
 
 ROOT = Path(__file__).parent.parent
@@ -26,10 +26,11 @@ SKIP = ("make test", "make bench", "git clone")
 """Run elsewhere in CI, in full; a clone of a clone proves nothing."""
 READY_SECONDS = 120
 COMMAND_SECONDS = 3600
-SMALL = ROOT / ".work" / "readme.toml"
-"""The embedded default's configuration, beside `models/` as that is, with a policy of a few prompts and a short bake."""
+SMALL = "small.toml"
+"""The embedded default's configuration with a policy of a few prompts and a short bake."""
+OF_THE_WHEEL = {"make serve ": ".venv/bin/manners serve "}
 SMALLER = {
-    "make serve ": f"make serve CONFIG={SMALL} ",
+    ".venv/bin/manners serve ": f".venv/bin/manners serve --config {SMALL} ",
     ".venv/bin/manners gate run --candidate ": f".venv/bin/manners gate run --config {SMALL} --candidate ",
 }
 """What stands for the beginning of a command at small counts."""
@@ -43,68 +44,92 @@ def commands(text: str) -> Iterator[str]:
                 yield line
 
 
-def smaller(command: str) -> str:
-    """The command with the small policy, if its own is the default's."""
-    before = next(filter(command.startswith, SMALLER), "")
-    return SMALLER.get(before, "") + command.removeprefix(before)
+def replaced(command: str, beginnings: dict[str, str]) -> str:
+    """The command with another beginning, if one of these is its own."""
+    before = next(filter(command.startswith, beginnings), "")
+    return beginnings.get(before, "") + command.removeprefix(before)
 
 
-def write_small() -> None:
-    """Write the configuration of small counts."""
-    SMALL.parent.mkdir(exist_ok=True)
-    text = EMBEDDED_DEFAULT.read_text("utf-8")
+def install(folder: Path) -> None:
+    """A wheel of what is committed, with the locked packages, in `.venv` of a folder."""
+    uv = [sys.executable, "-m", "uv"]
+    source, python = folder / "source", folder / ".venv" / "bin" / "python"
+    for argv in (
+        ["git", "clone", "-q", ROOT, source],
+        [*uv, "build", "-q", "--wheel", "--out-dir", folder / "dist", source],
+        ["rm", "-rf", source],
+        [sys.executable, "-m", "venv", folder / ".venv"],
+        [*uv, "pip", "install", "-q", "--python", python, "--no-deps", "--require-hashes", "-r", ROOT / "requirements/gateway.txt"],
+    ):  # fmt: skip
+        subprocess.run(argv, check=True)  # type: ignore[arg-type]
+    (wheel,) = (folder / "dist").glob("*.whl")
+    subprocess.run([*uv, "pip", "install", "-q", "--python", python, "--no-deps", wheel], check=True)
+
+
+def write_small(folder: Path) -> None:
+    """Write the configuration of small counts, of the wheel's own default."""
+    (default,) = folder.glob(".venv/lib/python3*/site-packages/deploy/embedded.toml")
+    text = default.read_text("utf-8")
     for own, small in (
         ('policy = "annie-nano"\n', f'policy = "{ROOT / "tests" / "readme.toml"}"\n'),
         ("bake_seconds = 60 ", "bake_seconds = 5 "),
+        ('"../models/', f'"{default.parents[1]}/models/'),
     ):
-        if text.count(own) != 1:
-            raise SystemExit(f"{EMBEDDED_DEFAULT} no longer says {own}")
+        if own not in text:
+            raise SystemExit(f"{default} no longer says {own}")
         text = text.replace(own, small)
-    SMALL.write_text(text, "utf-8")
+    (folder / SMALL).write_text(text, "utf-8")
 
 
-def wait_ready(server: subprocess.Popen[str]) -> None:
-    """Read the server's output until it says that it is ready."""
+def start(command: str, folder: Path, environ: dict[str, str]) -> subprocess.Popen[str]:
+    """Start a server, and read its output until it says that it is ready."""
+    server = subprocess.Popen(
+        ["bash", "-c", f"exec {command}"], cwd=folder, env=environ, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
     assert server.stdout is not None
     deadline = time.monotonic() + READY_SECONDS
     for line in server.stdout:
         print(line, end="")
         if line.startswith("Ready:"):
-            return
+            return server
         if time.monotonic() > deadline:
             break
     raise SystemExit(f"not ready within {READY_SECONDS} s")
 
 
-def run_all(log: IO[str], home: str) -> int:
-    """Run them in a home folder; the number of failures."""
-    failures, servers, environ = 0, [], {**os.environ, "HOME": home}
-    write_small()
+def stop(server: subprocess.Popen[str]) -> None:
+    server.send_signal(signal.SIGTERM)
+    server.communicate(timeout=60)
+
+
+def run_all(log: IO[str], folder: Path) -> int:
+    """Run them in a folder, which is home, too; the number of failures."""
+    failures, servers, environ = 0, [], {"PATH": os.environ["PATH"], "HOME": str(folder / "home")}
+    install(folder)
+    write_small(folder)
     for command in commands((ROOT / "README.md").read_text("utf-8")):
         if command.startswith(SKIP):
             continue
-        command = smaller(command) if SCALE == "quick" else command
         print(f"$ {command}", file=log, flush=True)
+        if command.startswith("make "):
+            stop(start(command, ROOT, environ))
+        command = replaced(command, OF_THE_WHEEL)
+        command = replaced(command, SMALLER) if SCALE == "quick" else command
         if "# leave it running" in command:
-            server = subprocess.Popen(
-                ["bash", "-c", f"exec {command}"], cwd=ROOT, env=environ, stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT, text=True,
-            )  # fmt: skip
-            servers.append(server)
-            wait_ready(server)
+            servers.append(start(command, folder, environ))
             continue
         code = subprocess.run(
-            ["bash", "-o", "pipefail", "-c", command], cwd=ROOT, env=environ, timeout=COMMAND_SECONDS, check=False,
+            ["bash", "-o", "pipefail", "-c", command], cwd=folder, env=environ, timeout=COMMAND_SECONDS, check=False,
             stdin=subprocess.DEVNULL,
         ).returncode  # fmt: skip
         failures += code != 0
         print(f"  exit {code}", file=log, flush=True)
     for server in servers:
-        server.send_signal(signal.SIGTERM)
-        server.wait(60)
+        stop(server)
     return failures
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as home:
-        sys.exit(run_all(sys.stdout, home))
+    with tempfile.TemporaryDirectory() as folder:
+        sys.exit(run_all(sys.stdout, Path(folder)))

@@ -47,6 +47,8 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
            help="skip latency; if the policy has latency rules, the verdict is then never a pass")  # fmt: skip
     option("--full", action="store_true",
            help="ask all of stage 1, even if the candidate has failed already")  # fmt: skip
+    option("--any-baseline", action="store_true",
+           help="ask although the baseline is another model or not the configured one; the verdict is then never a pass")  # fmt: skip
     option("--also", action="append", default=[], metavar="SET[,SET]",
            help="ask further sets without any effect on the verdict: instructions, calls, answers (ours); "
            "ifeval=DIR, bfcl=DIR (files that you have)")  # fmt: skip
@@ -74,7 +76,8 @@ def _minutes(text: str) -> float:
 def _add_verify(parser: argparse.ArgumentParser) -> None:
     option = parser.add_argument
     option("report", type=Path, metavar="REPORT", help="report.json; samples.jsonl beside it is checked too")
-    option("--artefact", type=Path, metavar="DIR", help="the model folder that the report must be about")
+    option("--artefact", type=Path, metavar="DIR|ENGINE",
+           help="what the report must be about: a model folder, or the configured engine that serves it")  # fmt: skip
     option("--trust", action="append", default=[], type=Path, metavar="KEY",
            help="a public key, or a folder of them (default: this host's own)")  # fmt: skip
     option(
@@ -111,7 +114,7 @@ def run(args: argparse.Namespace) -> int:
         if args.verb == "seal":
             return _seal(args)
         if args.verb == "verify":
-            return _verify(args, config.state_dir)
+            return _verify(args, config)
         return asyncio.run(_run(args, config))
     except ReportError as error:
         print(f"manners gate: {error.code}: {error}", file=sys.stderr)
@@ -155,7 +158,10 @@ async def _run(args: argparse.Namespace, config: "Config") -> int:
             controls=chosen,
             timed=not args.no_latency,
             full=args.full,
+            any_baseline=args.any_baseline,
         )
+        if short := gate_engines.short_words(job):
+            print(short, file=sys.stderr)
         checked_data = gate_engines.check_contamination(job, args.data)
         args.out.mkdir(parents=True, exist_ok=True)
         with SampleStore(
@@ -180,7 +186,7 @@ async def _run(args: argparse.Namespace, config: "Config") -> int:
     if args.json:
         print(summary(statement))
     else:
-        gate_engines.show(statement, written, gate_engines.short_words(job))
+        gate_engines.show(statement, written, short)
     return EXIT_CODES[statement.verdict]
 
 
@@ -215,18 +221,22 @@ def _seal(args: argparse.Namespace) -> int:
     return 0
 
 
-def _verify(args: argparse.Namespace, state: Path) -> int:
+def _verify(args: argparse.Namespace, config: "Config") -> int:
+    from gates.artefact.artefact import folder_of
     from gates.report.keys import trusted
     from gates.report.verify import verify_report
 
     samples = args.report.parent / "samples.jsonl"
-    places = args.trust or [state / "keys"]
+    places = args.trust or [config.state_dir / "keys"]
+    folder: Path | None = args.artefact
+    if folder and not folder.exists() and (engine := config.engines.get(str(folder))) and engine.artefact:
+        folder = folder_of(engine.artefact)
     found = verify_report(
         args.report,
         trusted=trusted(places),
         now=datetime.now(UTC),
         samples=samples if samples.exists() else None,
-        artefact=args.artefact,
+        artefact=folder,
         need_pass=False,
     )
     for line in found.checked:

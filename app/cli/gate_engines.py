@@ -9,7 +9,7 @@ import platform
 import subprocess
 from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 
@@ -26,7 +26,9 @@ from deploy.core.errors import EngineError
 from deploy.drivers.embedded import usable_cores
 from deploy.drivers.factory import make_engine
 from deploy.engine.gpu import host_gpu
+from deploy.engine.spec import EngineSpec
 from gates.artefact import artefact as artefacts
+from gates.artefact.lineage import same_lineage
 from gates.artefact.manifest import MANIFEST, Artefact
 from gates.contracts import strict_json
 from gates.contracts.errors import ManifestError, RunError, SuiteError
@@ -66,20 +68,30 @@ async def make_job(
     controls: Mapping[str, str],
     timed: bool,
     full: bool,
+    any_baseline: bool = False,
 ) -> GateJob:
     """The job, with all engines that it needs running until the stack is closed.
 
+    Policy, suite, artefacts, lineage and baseline are checked before the first engine starts. With `any_baseline`
+    the last two are not: the run can show that a candidate fails, and never that it passes.
+
     Raises:
         RunError: an engine is not configured, has no artefact, or does not start.
-        ManifestError: a folder differs from its manifest. SuiteError, PolicyError.
+        ManifestError: a folder differs from its manifest, or no promotion could accept the baseline.
+        SuiteError, PolicyError.
     """
     rules = load_policy(policy)
     cases = drawn(load_suite(suite), rules.draw)
     check_policy(rules, cases)
     names = {c.name: controls.get(c.name) for c in rules.controls}
     wanted = [candidate, baseline, *(name for name in names.values() if name)]
-    sides = {name: await _side(config, name, stack) for name in dict.fromkeys(wanted)}
-    known = [side.artefact for side in sides.values()]
+    sealed = {name: _sealed(config, name) for name in dict.fromkeys(wanted)}
+    known = (*(one.artefact for one in sealed.values()), *configured(config))
+    if not any_baseline:
+        check_baseline(
+            config, candidate, baseline, {name: one.artefact for name, one in sealed.items()}, known
+        )
+    sides = {name: await _side(config, one, stack) for name, one in sealed.items()}
     gateway = None
     if timed and rules.latency:
         gateway = await _gateway(sides[candidate].target, config.state_dir, stack)
@@ -93,7 +105,7 @@ async def make_job(
             for name, engine in names.items()
             if engine or name in VARIANTS
         },
-        known=(*known, *configured(config)),
+        known=known,
         timed=timed,
         full=full,
         gateway=gateway,
@@ -120,7 +132,45 @@ def configured(config: Config) -> tuple[Artefact, ...]:
     return tuple(found)
 
 
-async def _side(config: Config, name: str, stack: AsyncExitStack) -> ServedModel:
+def check_baseline(
+    config: Config, candidate: str, baseline: str, sealed: Mapping[str, Artefact], known: Iterable[Artefact]
+) -> None:
+    """Raises ManifestError if no promotion could accept a report that compares these two engines."""
+    anyway = "to ask all the same, without a chance to pass: --any-baseline"
+    if candidate == baseline:
+        raise ManifestError(f"candidate and baseline are both {candidate}, which proves nothing; {anyway}")
+    if not (lineage := same_lineage(sealed[candidate], sealed[baseline], known)):
+        raise ManifestError(
+            f"baseline_lineage: {lineage.reason}; name the model it was made from, or {anyway}"
+        )
+    named = {model.baseline for model in config.models.values()}
+    roots = {_manifest(config, name).root for name in named if name}
+    if None not in named and roots.isdisjoint((sealed[candidate].root, sealed[baseline].root)):
+        wanted = ", ".join(sorted(filter(None, named)))
+        raise ManifestError(
+            f"baseline_lineage: the configuration's baseline is {wanted}; name it, or {anyway}"
+        )
+
+
+def _manifest(config: Config, name: str) -> Artefact:
+    spec = config.engines[name]
+    if spec.artefact is None:
+        raise ManifestError(f"engines.{name} is a baseline and names no artefact")
+    return artefacts.load(artefacts.folder_of(spec.artefact))
+
+
+@dataclass(frozen=True, slots=True)
+class _Sealed:
+    """An engine and its artefact as it was before it was hashed."""
+
+    spec: EngineSpec
+    folder: Path
+    files: artefacts.Snapshot
+    artefact: Artefact
+
+
+def _sealed(config: Config, name: str) -> _Sealed:
+    """The engine of this name, with its artefact verified. Raises RunError, ManifestError."""
     spec = config.engines.get(name)
     if spec is None:
         raise RunError(f"there is no engine {name!r}; configured are {', '.join(sorted(config.engines))}")
@@ -130,13 +180,17 @@ async def _side(config: Config, name: str, stack: AsyncExitStack) -> ServedModel
     files = artefacts.snapshot(folder)
     if problems := artefacts.verify(folder):
         raise ManifestError(f"{folder}: {problems[0]}; what is judged must be what its manifest says")
-    artefact = artefacts.load(folder)
+    return _Sealed(spec, folder, files, artefacts.load(folder))
+
+
+async def _side(config: Config, sealed: _Sealed, stack: AsyncExitStack) -> ServedModel:
+    spec, artefact = sealed.spec, sealed.artefact
     engine = make_engine(spec, state_dir=config.state_dir)
     stack.push_async_callback(engine.stop)
     try:
         state = await engine.start()
     except EngineError as error:
-        raise RunError(f"{name} does not come up: {error}") from None
+        raise RunError(f"{spec.name} does not come up: {error}") from None
     assert state.url is not None and state.model is not None
     described = describe(spec, state, artefact)
     target = Target(
@@ -151,8 +205,8 @@ async def _side(config: Config, name: str, stack: AsyncExitStack) -> ServedModel
         artefact=artefact,
         engine=described,
         numerics=(await engine.describe())["numerics"],
-        tokens=special_tokens(folder),
-        files=files,
+        tokens=special_tokens(sealed.folder),
+        files=sealed.files,
     )
     return replace(side, context=state.abilities.context or side.context)
 

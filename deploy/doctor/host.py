@@ -156,7 +156,7 @@ def _docker(evidence: Evidence) -> CheckResult | None:
     if version is None:
         return unknown(
             "the Docker daemon does not answer",
-            "sudo systemctl start docker; sudo usermod -aG docker $USER; pip install 'manners[docker]'",
+            "sudo systemctl start docker; sudo usermod -aG docker $USER; pip install docker==7.2.0",
         )
     return ok(version)
 

@@ -20,7 +20,7 @@ Json = Mapping[str, Any]
 
 CALL_SECONDS: Final = 30
 PULL_SECONDS: Final = 3600
-INSTALL: Final = "the docker driver needs Docker's SDK: pip install 'manners[docker]'"
+INSTALL: Final = "the docker driver needs Docker's SDK: pip install docker==7.2.0"
 
 
 class Docker:

@@ -83,7 +83,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         server = start_server(given.config)
     except ImportError as error:
-        return refuse(given.report, f"{error}; install it with: pip install 'manners[embedded]'")
+        return refuse(given.report, f"{error}; install it with: pip install xllamacpp==2026.10.11549")
     except (OSError, RuntimeError, KeyError, AttributeError, TypeError) as error:
         return refuse(given.report, str(error))
     tell_parent(given.report, {"url": server.listening_address})

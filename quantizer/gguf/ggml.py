@@ -31,7 +31,7 @@ class GgmlError(RuntimeError):
 def _library() -> ctypes.CDLL:
     spec = importlib.util.find_spec("xllamacpp")
     if spec is None or spec.origin is None:
-        raise GgmlError("xllamacpp is not installed: pip install 'manners[quantizer]'")
+        raise GgmlError("xllamacpp is not installed: pip install xllamacpp==2026.10.11549")
     found = sorted(Path(spec.origin).parent.glob("xllamacpp*.so"))
     if not found:
         raise GgmlError("no shared library beside xllamacpp")

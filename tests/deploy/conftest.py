@@ -20,7 +20,7 @@ NANO = Path(__file__).parents[2] / "models" / "annie-nano-q4_k_m" / "annie-nano-
 @pytest.fixture(scope="session")
 def gguf() -> Path:
     """A real model: the nano one, or the one that MANNERS_TEST_GGUF names."""
-    pytest.importorskip("xllamacpp", reason="no xllamacpp: pip install 'manners[embedded]'")
+    pytest.importorskip("xllamacpp", reason="no xllamacpp: make test")
     path = Path(os.environ.get("MANNERS_TEST_GGUF", NANO))
     if not path.is_file():
         pytest.skip(f"no {path.name}: git checkout -- models, or set MANNERS_TEST_GGUF")

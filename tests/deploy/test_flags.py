@@ -85,7 +85,7 @@ def test_no_name_stands_in_two_rows() -> None:
 @pytest.mark.engine
 def test_every_field_of_the_table_exists_in_llama_cpp() -> None:
     """A new wheel that renames a field is found here, not at somebody's start."""
-    xllamacpp = pytest.importorskip("xllamacpp", reason="pip install 'manners[embedded]'")
+    xllamacpp = pytest.importorskip("xllamacpp", reason="make test")
     from deploy.drivers.llama_child import build_params
 
     words = {"int": "1", "float": "1.0", "str": "x", "_tristate": "on"}

@@ -127,6 +127,7 @@ class House:
             "--policy",
             POLICY,
             *(["--also", "instructions,calls,answers", "--also-limit", "4"] if candidate == "annie" else []),
+            *(["--any-baseline"] if candidate in BAD else []),
             *where,
         ]
 

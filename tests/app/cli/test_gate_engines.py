@@ -123,7 +123,8 @@ async def test_a_short_policy_asks_what_it_draws_of_the_whole_suite(tmp_path: Pa
     )
     async with AsyncExitStack() as stack:
         job = await make_job(load(tmp_path / "c.toml"), stack, candidate="a", baseline="a", suite="annie-nano",
-                             policy="annie-nano-short", controls={}, timed=True, full=False)  # fmt: skip
+                             policy="annie-nano-short", controls={}, timed=True, full=False,
+                             any_baseline=True)  # fmt: skip
         whole = load_suite("annie-nano")
 
     assert job.suite == drawn(whole, job.policy.draw) != whole
@@ -153,3 +154,21 @@ async def test_a_folder_that_was_changed_is_not_judged(tmp_path: Path) -> None:
         with pytest.raises(ManifestError, match="changed"):
             await make_job(load(tmp_path / "c.toml"), stack, candidate="a", baseline="a", suite="annie-nano",
                            policy="annie-nano", controls={"stranger": "a"}, timed=False, full=False)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("candidate", "baseline", "told"),
+    [
+        ("stranger-nano", "annie-nano-bf16", "baseline_lineage: .*--any-baseline"),
+        ("annie-nano", "annie-nano", "both annie-nano, which proves nothing"),
+        ("annie-nano-nvfp4", "annie-nano", "the configuration's baseline is annie-nano-bf16"),
+    ],
+)
+async def test_a_comparison_that_no_promotion_accepts_is_refused_before_an_engine_starts(
+    candidate: str, baseline: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate_engines, "make_engine", lambda *_, **__: pytest.fail("an engine was started"))
+    async with AsyncExitStack() as stack:
+        with pytest.raises(ManifestError, match=told):
+            await make_job(load(None), stack, candidate=candidate, baseline=baseline, suite="annie-nano",
+                           policy="annie-nano", controls={"stranger": "stranger-nano"}, timed=False, full=False)  # fmt: skip

@@ -23,7 +23,7 @@ def spec_of(artefact: Path, *args: str, name: str = "nano") -> EngineSpec:
 @asynccontextmanager
 async def running(spec: EngineSpec, state: Path) -> AsyncIterator[EmbeddedEngine]:
     """The engine, up until the block ends."""
-    pytest.importorskip("xllamacpp", reason="no xllamacpp: pip install 'manners[embedded]'")
+    pytest.importorskip("xllamacpp", reason="no xllamacpp: make test")
     engine = EmbeddedEngine(spec, state_dir=state)
     await engine.start()
     try:
