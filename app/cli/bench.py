@@ -235,6 +235,7 @@ class _Engines:
             dialect=self._specs[name].dialect,
             artefact=str(self._specs[name].artefact or state.url),
             engine=name,
+            **self._specs[name].access.client(),
         )
 
     async def stop(self) -> None:

@@ -43,6 +43,10 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         "--dialect", choices=get_args(Dialect), default="openai", help="(default: %(default)s)"
     )
     check.add_argument("--model", metavar="NAME", help="what to ask it for (default: the first it names)")
+    check.add_argument("--key-file", type=Path, metavar="FILE", help="the API key that the engine wants")
+    check.add_argument(
+        "--ca-file", type=Path, metavar="FILE", help="the authority of its certificate, in PEM"
+    )
     up = verbs.add_parser("up", help="start an engine, and wait until it streams a real completion")
     down = verbs.add_parser("down", help="stop an engine's container, and keep its log")
     logs = verbs.add_parser("logs", help="the last lines of an engine's log: of its container, or as saved")
@@ -152,18 +156,21 @@ async def _check(args: argparse.Namespace) -> int:
     from deploy.engine.probe import served_model, wait_until_streams
     from deploy.engine.spec import EngineSpec
 
-    EngineSpec(
-        name="engine", dialect=args.dialect, driver="url", url=args.url
-    )  # raises SpecError for a malformed address
+    files = {"key_file": args.key_file, "ca_file": args.ca_file}
+    access = EngineSpec(name="engine", dialect=args.dialect, driver="url", url=args.url, **files).access
+    try:
+        access.check()
+    except ValueError as error:
+        return _fail(error, EX_NOINPUT)
     url = args.url.rstrip("/").removesuffix("/v1")
-    model = args.model or await served_model(url, deadline_s=REACH_SECONDS)
+    model = args.model or await served_model(url, deadline_s=REACH_SECONDS, access=access)
     reached = await wait_until_streams(
-        url, model=model or "engine", deadline_s=REACH_SECONDS, dialect=args.dialect
+        url, model=model or "engine", deadline_s=REACH_SECONDS, dialect=args.dialect, access=access
     )
     if not reached.ok:
         return _fail(f"{url} does not stream: {reached.for_operators}", UNREACHABLE)
     found = []
-    async with suite.open_session(url, args.dialect, model=model) as it:
+    async with suite.open_session(url, args.dialect, model=model, access=access) as it:
         facts = {"url": url, "dialect": args.dialect, "model": model, "build": it.build}
         with progress(len(suite.CHECK_NAMES)) as advance:
             async for result in suite.results(it):

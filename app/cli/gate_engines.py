@@ -22,6 +22,7 @@ from app.config.config import Config
 from app.config.version import VERSION
 from app.conformance.gateway import configuration, front
 from app.engines.identity import describe
+from deploy.core.engine_access import EngineAccess
 from deploy.core.errors import EngineError
 from deploy.drivers.embedded import usable_cores
 from deploy.drivers.factory import make_engine
@@ -94,7 +95,9 @@ async def make_job(
     sides = {name: await _side(config, one, stack) for name, one in sealed.items()}
     gateway = None
     if timed and rules.latency:
-        gateway = await _gateway(sides[candidate].target, config.state_dir, stack)
+        gateway = await _gateway(
+            sides[candidate].target, config.engines[candidate].access, config.state_dir, stack
+        )
     return GateJob(
         suite=cases,
         policy=rules,
@@ -199,6 +202,7 @@ async def _side(config: Config, sealed: _Sealed, stack: AsyncExitStack) -> Serve
         dialect=spec.dialect,
         artefact=artefact.root,
         engine=described.digest,
+        **spec.access.client(),
     )
     side = ServedModel(
         target=target,
@@ -211,11 +215,11 @@ async def _side(config: Config, sealed: _Sealed, stack: AsyncExitStack) -> Serve
     return replace(side, context=state.abilities.context or side.context)
 
 
-async def _gateway(engine: Target, state: Path, stack: AsyncExitStack) -> Target:
+async def _gateway(engine: Target, access: EngineAccess, state: Path, stack: AsyncExitStack) -> Target:
     """A gateway in this process in front of an engine, to be timed as well."""
-    before = configuration(engine.url, engine.dialect, state / "gate", concurrency=1)
+    before = configuration(engine.url, engine.dialect, state / "gate", concurrency=1, access=access)
     it = await stack.enter_async_context(front(before, engine.served_model))
-    return replace(engine, url=it.url, served_model="annie")
+    return replace(engine, url=it.url, served_model="annie", headers={}, tls=None)
 
 
 def special_tokens(folder: Path) -> frozenset[str]:

@@ -403,6 +403,7 @@ def _with_kinds(config: Config) -> dict[str, EngineSpec]:
 
 _ENGINE_KEYS = (
     "dialect", "driver", "artefact", "image", "args", "url", "gpu", "command", "env", "numerics", "media",
+    "key_file", "ca_file",
 )  # fmt: skip
 
 
@@ -423,6 +424,9 @@ def _engine(name: str, table: Any, base: Path) -> EngineSpec:
     for key in ("env", "numerics"):
         if key in table:
             known[key] = tuple(sorted(table[key].items()))
+    for key in ("key_file", "ca_file"):
+        if key in table:
+            known[key] = absolute(table[key], base, f"engines.{name}.{key}")
     if "media" in table:
         known["media"] = tuple(sorted(set(table["media"])))
     try:
@@ -431,11 +435,16 @@ def _engine(name: str, table: Any, base: Path) -> EngineSpec:
             known["image"] = pinned(known["image"], base)
         if "command" in table:
             known["command"] = _command(table["command"], base, f"engines.{name}.command")
-        return EngineSpec(name=name, args=tuple(table.get("args", ())), artefact=where, **known)
+        spec = EngineSpec(name=name, args=tuple(table.get("args", ())), artefact=where, **known)
     except SpecError as error:
         raise ConfigError(f"engines.{name}.{error.field}: {error.why}") from None
     except PinError as error:
         raise ConfigError(f"engines.{name}.image: {error}") from None
+    try:
+        spec.access.check()
+    except ValueError as error:
+        raise ConfigError(f"engines.{name}.{error}") from None
+    return spec
 
 
 def _wrong_type(key: str, value: Any) -> str | None:

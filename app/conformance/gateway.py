@@ -4,7 +4,7 @@ import asyncio
 import io
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from app.server import bind
 from app.server import server as serving
 from app.telemetry import log as logs
 from app.wiring import Gateway, create_gateway
+from deploy.core.engine_access import OPEN, EngineAccess
 from deploy.drivers.url import UrlEngine
 from deploy.engine.engine import OnChange
 from deploy.engine.spec import Dialect, EngineSpec
@@ -36,12 +37,15 @@ class InProcessGateway:
         return self.gateway.proxy.in_flight + self.gateway.pool.outstanding
 
 
-def configuration(url: str, dialect: Dialect, state: Path, concurrency: int = 8) -> Config:
+def configuration(
+    url: str, dialect: Dialect, state: Path, concurrency: int = 8, access: EngineAccess = OPEN
+) -> Config:
     """Two public models over one engine."""
     model: dict[str, Any] = {"live": "engine", "timeouts": TIMEOUTS, "concurrency": concurrency}
+    files = {name: str(path) for name, path in asdict(access).items() if path is not None}
     tables = {
         "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(state)},
-        "engines": {"engine": {"dialect": dialect, "driver": "url", "url": url}},
+        "engines": {"engine": {"dialect": dialect, "driver": "url", "url": url, **files}},
         "models": {"annie": model, "aloud": {**model, "reasoning": "separate"}},
     }
     return parse(tables, state)

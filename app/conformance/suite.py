@@ -27,6 +27,7 @@ from app.conformance.checks import (
 from app.conformance.engine_api import EngineEndpoints
 from app.conformance.gateway import InProcessGateway, configuration, front
 from app.conformance.reply import ObservedReply, StreamReader, read_whole
+from deploy.core.engine_access import OPEN, EngineAccess
 from deploy.engine.abilities import Abilities
 from deploy.engine.spec import Dialect
 
@@ -115,20 +116,28 @@ class ConformanceSession:
 
 @asynccontextmanager
 async def open_session(
-    url: str, dialect: Dialect, concurrency: int = 8, model: str | None = None
+    url: str,
+    dialect: Dialect,
+    concurrency: int = 8,
+    model: str | None = None,
+    access: EngineAccess = OPEN,
 ) -> AsyncIterator[ConformanceSession]:
     """A gateway in front of the engine at `url` (without /v1). Without a `model`, the first in `/v1/models` is used."""
     with tempfile.TemporaryDirectory() as state:
-        config = configuration(url, dialect, Path(state), concurrency)
-        async with _client() as client, front(config, model) as it:
-            yield ConformanceSession(it, EngineEndpoints(client, url, dialect), client)
+        config = configuration(url, dialect, Path(state), concurrency, access)
+        async with _client() as client, _client(access) as own, front(config, model) as it:
+            yield ConformanceSession(it, EngineEndpoints(own, url, dialect), client)
 
 
-def _client() -> httpx2.AsyncClient:
+def _client(access: EngineAccess = OPEN) -> httpx2.AsyncClient:
     """A client with a new connection for each request, and no limit on their number."""
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
     return httpx2.AsyncClient(
-        headers={"connection": "close"}, limits=limits, timeout=REPLY_SECONDS, trust_env=False
+        headers={"connection": "close", **access.headers()},
+        verify=access.tls(),
+        limits=limits,
+        timeout=REPLY_SECONDS,
+        trust_env=False,
     )
 
 

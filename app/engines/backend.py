@@ -111,7 +111,7 @@ class Backend:
 
     def __init__(self, spec: EngineSpec, connect_timeout: float, context: PoolContext) -> None:
         self.spec = spec
-        self.upstream = Upstream(connect_timeout, context.batch)
+        self.upstream = Upstream(connect_timeout, context.batch, spec.access)
         self.engine: Engine | None = None
         self.seen = float("-inf")  # time of its last token, in monotonic seconds
         self.breaker = Breaker()
@@ -209,6 +209,7 @@ class Backend:
                 deadline_s=PROBE_SECONDS,
                 dialect=spec.dialect,
                 kind=spec.kind,
+                access=spec.access,
             )
         except BaseException:
             if self.breaker.state is BreakerState.HALF_OPEN:  # otherwise no probe would ever begin again

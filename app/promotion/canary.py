@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from app.promotion.state_machine import EffectError, FailureReason
+from deploy.core.engine_access import OPEN, EngineAccess
 from gates.contracts.case import Case, Sampling, Suite
 from gates.contracts.errors import RunError, SuiteError
 from gates.contracts.sample import Mode, SampleKey
@@ -80,7 +81,7 @@ async def probe(
     canary: Canary,
     *,
     tokens: Collection[str] = (),
-    headers: Mapping[str, str] | None = None,
+    access: EngineAccess = OPEN,
     timeouts: RequestTimeouts = TIMEOUTS,
 ) -> dict[str, object]:
     """Ask every question, one at a time, and judge the answers; the numbers of good ones by gate.
@@ -93,7 +94,7 @@ async def probe(
     answers = []
     try:
         async with TimedClient(timeouts, limits=REPLY) as wire:
-            target = target_of(url, served_name, dialect, headers)
+            target = target_of(url, served_name, dialect, access)
             for case in canary.cases:
                 reply, _ = await ask(wire, target, case, canary.sampling)
                 answers.append(await asyncio.to_thread(judged, case, reply, tokens))
@@ -151,12 +152,10 @@ def _by_gate(answers: Iterable[CanaryAnswer]) -> dict[str, list[tuple[str, str]]
 # ------------------------------------------------------------- one request, also for the warm-up
 
 
-def target_of(
-    url: str, served_name: str, dialect: Dialect, headers: Mapping[str, str] | None = None
-) -> Target:
+def target_of(url: str, served_name: str, dialect: Dialect, access: EngineAccess = OPEN) -> Target:
     """An engine that is only probed, so that its digests do not matter. Raises RunError."""
     return Target(
-        url=url, served_model=served_name, dialect=dialect, artefact="", engine="", headers=headers or {}
+        url=url, served_model=served_name, dialect=dialect, artefact="", engine="", **access.client()
     )
 
 

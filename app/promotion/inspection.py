@@ -183,7 +183,7 @@ def _hash(path: Path, *fingerprint: int) -> str:
 async def _stated_models(url: str, spec: EngineSpec) -> tuple[str | None, tuple[str, ...]]:
     """The model's path and the names that it is served under, as the engine states. Raises EffectError."""
     try:
-        async with asyncio.timeout(ASK_SECONDS), engine_client() as client:
+        async with asyncio.timeout(ASK_SECONDS), engine_client(spec.access) as client:
             listed = (await _get(client, f"{url}/v1/models"))["data"]
             path = listed[0].get("root")
             if spec.dialect == "llama-server":

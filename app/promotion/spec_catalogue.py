@@ -73,7 +73,10 @@ class SpecCatalogue:
             return
         spec = spec_of(known.spec)
         if spec.name in self._digests:  # the configuration has given the name to another engine
+            own = self._specs[self._digests[spec.name]]
             spec = replace(spec, name=f"{spec.name[:50]}-{known.digest[7:15]}")
+            if own.url == spec.url:
+                spec = replace(spec, key_file=own.key_file, ca_file=own.ca_file)
         self._specs[known.digest] = spec
 
 

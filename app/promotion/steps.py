@@ -290,7 +290,11 @@ async def warm(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effec
     limits = warmup.WarmupLimits(seconds=settings.warm_seconds, tolerance=settings.settle)
     with deps.memory.guarding(deps.pool.engine(spec, plan.model)):
         return await warmup.warm(
-            *_address(state, spec), context=state.abilities.context, workload=workload, limits=limits
+            *_address(state, spec),
+            context=state.abilities.context,
+            workload=workload,
+            limits=limits,
+            access=spec.access,
         )
 
 
@@ -306,7 +310,7 @@ async def probe(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
         )
     except (SuiteError, OSError) as error:
         raise EffectError(FailureReason("gates_unreadable", str(error))) from None
-    return await canary.probe(*_address(_ready_state(deps, effect), spec), questions)
+    return await canary.probe(*_address(_ready_state(deps, effect), spec), questions, access=spec.access)
 
 
 def _import_asking() -> None:

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from app.promotion.canary import REPLY, ask, target_of
 from app.promotion.state_machine import EffectError, FailureReason
+from deploy.core.engine_access import OPEN, EngineAccess
 from gates.contracts.case import Case, Sampling
 from gates.contracts.errors import RunError
 from gates.contracts.sample import Mode
@@ -131,7 +132,7 @@ async def warm(
     context: int | None = None,
     workload: Workload = WORKLOAD,
     limits: WarmupLimits = LIMITS,
-    headers: Mapping[str, str] | None = None,
+    access: EngineAccess = OPEN,
 ) -> dict[str, object]:
     """Send requests until every shape is settled; the first and the last median of each, in seconds.
 
@@ -144,7 +145,7 @@ async def warm(
     """
     began = time.monotonic()
     try:
-        target = target_of(url, served_name, dialect, headers)
+        target = target_of(url, served_name, dialect, access)
         timeouts = RequestTimeouts(connect=5.0, idle=limits.seconds, total=limits.seconds)
         async with asyncio.timeout(limits.seconds), TimedClient(timeouts, limits=REPLY) as wire:
             work = _Warmup(wire, target, workload, limits, await _chars_per_token(target))

@@ -120,6 +120,7 @@ async def _up(
         dialect=spec.dialect,
         artefact=weights,
         engine=f"{spec_digest(spec)} {build_of(spec, state)} {state.model}",
+        **spec.access.client(),
     )
     shown = conduct(state.abilities, gated=False, caught=False)
     guard = max((held_characters(guard, shown) for guard in guards), default=0)

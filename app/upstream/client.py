@@ -7,7 +7,6 @@ only when an idle connection was closed under it before the engine answered a by
 
 import asyncio
 import math
-import ssl
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from urllib.parse import urlsplit
 from app.errors.tree import EngineBroke
 from app.upstream.batching import IOBatch
 from app.upstream.connection import DISCONNECTED, EngineReply, Taker, translate
+from deploy.core.engine_access import OPEN, EngineAccess
 
 KEEP_ALIVE_SECONDS = 4.0
 """Idle connections are dropped before uvicorn-based engines close theirs (after 5 s)."""
@@ -32,12 +32,12 @@ answered long ago, and is asked again. (docs/reliability.md has the hour of an o
 class Upstream:
     """A pool of connections to one engine. Close it when its route is gone."""
 
-    def __init__(self, connect_timeout: float, batch: IOBatch) -> None:
+    def __init__(self, connect_timeout: float, batch: IOBatch, access: EngineAccess = OPEN) -> None:
         self._connect_timeout = connect_timeout
+        self._access = access
         self._batch = batch
         self._idle: deque[EngineReply] = deque()
         self._expiry: asyncio.TimerHandle | None = None  # of the oldest idle connection, or sooner
-        self._tls: ssl.SSLContext | None = None
         self._distrusted_until = -math.inf
         self.open = 0  # replies outstanding
 
@@ -52,6 +52,8 @@ class Upstream:
         Raises:
             EngineDown: no connection. EngineBroke: it broke off before it answered. And what the taker gives.
         """
+        if self._access.key_file is not None:
+            headers = {**headers, **self._access.headers()}
         return _Asking(self, url, _request(url, body, headers), taker)
 
     def _distrust(self) -> None:
@@ -81,11 +83,9 @@ class Upstream:
 
     async def _connect(self, url: str) -> EngineReply:
         parts = urlsplit(url)
-        if parts.scheme == "https" and self._tls is None:
-            self._tls = ssl.create_default_context()
         host = parts.hostname or ""
         port = parts.port or (443 if parts.scheme == "https" else 80)
-        tls = self._tls if parts.scheme == "https" else None
+        tls = self._access.tls() if parts.scheme == "https" else None
         loop = asyncio.get_running_loop()
         for tries_left in reversed(range(CONNECT_TRIES)):
             late = loop.time() + self._connect_timeout + LATE_SECONDS

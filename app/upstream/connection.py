@@ -188,8 +188,9 @@ class EngineReply(asyncio.Protocol):
         is_paused = self._paused or self._paused_early
         if not self.complete or is_paused or self._transport.is_closing():
             return False
-        # An engine that answered before it had the whole request would be sent the rest of it before the next one.
-        return not self._transport.get_write_buffer_size()
+        # An engine that answered before it had the whole request would be sent the rest of it before the next one. Before the
+        # first request only the end of a TLS handshake can wait there.
+        return not self.answered or not self._transport.get_write_buffer_size()
 
     @property
     def is_silent(self) -> bool:

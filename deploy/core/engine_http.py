@@ -12,13 +12,13 @@ import errno
 import json
 import re
 import ssl
-from collections.abc import Mapping
-from functools import cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, Final
 
 import httpcore2
 import httpx2
+
+from deploy.core.engine_access import OPEN, EngineAccess
 
 READ_BYTES: Final = 2048
 """Maximum bytes that are parsed before others get a turn."""
@@ -33,28 +33,28 @@ MAX_DEPTH: Final = 64
 HEADERS: Final = {"accept": "*/*", "accept-encoding": "identity", "connection": "close"}
 
 
-def engine_client(headers: Mapping[str, str] | None = None) -> httpx2.AsyncClient:
+def engine_client(access: EngineAccess = OPEN) -> httpx2.AsyncClient:
     """A client for one engine: HTTP/1.1, a new connection for each request, no proxy, no redirects, no cookies.
 
     Connections are not reused because a probe must show that the engine still accepts them. The client sets no
     timeout: callers bound the whole request with `asyncio.timeout`.
     """
     return httpx2.AsyncClient(
-        headers=HEADERS | dict(headers or {}),
+        headers=HEADERS | access.headers(),
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
         timeout=None,
         trust_env=False,
-        transport=_EngineTransport(),
+        transport=_EngineTransport(access.tls()),
     )
 
 
 class _EngineTransport(httpx2.AsyncHTTPTransport):
     """HTTP/1.1 over connections that are read little by little."""
 
-    def __init__(self) -> None:
-        super().__init__(verify=_tls_context(), trust_env=False)
+    def __init__(self, tls: ssl.SSLContext) -> None:
+        super().__init__(verify=tls, trust_env=False)
         self._pool = httpcore2.AsyncConnectionPool(
-            ssl_context=_tls_context(),
+            ssl_context=tls,
             max_connections=None,
             max_keepalive_connections=0,
             network_backend=_BoundedBackend(),
@@ -97,12 +97,6 @@ class _BoundedStream(httpcore2.AsyncNetworkStream):
 
     def get_extra_info(self, info: str) -> Any:
         return self._stream.get_extra_info(info)
-
-
-@cache
-def _tls_context() -> ssl.SSLContext:
-    """Built once: it reads every root certificate, which takes tens of milliseconds."""
-    return ssl.create_default_context()
 
 
 def is_hosts_fault(error: BaseException | None) -> bool:

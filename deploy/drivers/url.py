@@ -20,7 +20,7 @@ class UrlEngine(WatchedEngine):
     """An `Engine` at a fixed address. Nothing is started and nothing is stopped.
 
     `model` is the name to request; the default is the first in the engine's `/v1/models`.
-    `headers` go with every probe (an engine may want a key). `start_timeout_s` bounds `start()`.
+    `start_timeout_s` bounds `start()`.
     After a failed start it is asked again every `retry_s` (None: only by another `start()`).
 
     Raises:
@@ -33,7 +33,6 @@ class UrlEngine(WatchedEngine):
         *,
         on_change: OnChange | None = None,
         model: str | None = None,
-        headers: Mapping[str, str] | None = None,
         start_timeout_s: float = 30.0,
         retry_s: float | None = None,
     ) -> None:
@@ -42,7 +41,6 @@ class UrlEngine(WatchedEngine):
         super().__init__(spec, on_change)
         self._base = spec.url.rstrip("/").removesuffix("/v1")
         self._model = model
-        self._headers = headers
         self._start_timeout_s = start_timeout_s
         self._retry_s = retry_s
         self._retry: asyncio.TimerHandle | None = None
@@ -126,7 +124,7 @@ class UrlEngine(WatchedEngine):
         end = time.monotonic() + self._start_timeout_s
         model = self._model
         while model is None and time.monotonic() < end:
-            model = await served_model(self._base, deadline_s=2.0, headers=self._headers)
+            model = await served_model(self._base, deadline_s=2.0, access=self._spec.access)
             if model is None:
                 await asyncio.sleep(0.1)
         result = await wait_until_streams(
@@ -135,7 +133,7 @@ class UrlEngine(WatchedEngine):
             deadline_s=max(end - time.monotonic(), 0.0),
             dialect=self._spec.dialect,
             kind=self._spec.kind,
-            headers=self._headers,
+            access=self._spec.access,
         )
         if not result.ok:
             what = "stream" if self._spec.kind == "chat" else "give embeddings"
@@ -155,7 +153,7 @@ class UrlEngine(WatchedEngine):
             dialect=self._spec.dialect,
             deadline_s=ABILITIES_SECONDS,
             media=self._spec.media,
-            headers=self._headers,
+            access=self._spec.access,
         )
 
     def _enter(

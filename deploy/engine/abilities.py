@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import httpx2
 
+from deploy.core.engine_access import OPEN, EngineAccess
 from deploy.core.engine_http import engine_client, plain_word, read_json
 from deploy.engine.samples import SAMPLES
 from deploy.engine.spec import Dialect, Medium
@@ -116,7 +117,7 @@ async def abilities(
     dialect: Dialect,
     deadline_s: float,
     media: tuple[Medium, ...] | None = None,
-    headers: Mapping[str, str] | None = None,
+    access: EngineAccess = OPEN,
 ) -> Abilities:
     """Find out what the engine at `url` supports; all questions are sent concurrently, each for at most `deadline_s` seconds.
 
@@ -127,7 +128,7 @@ async def abilities(
     open_questions: Sequence[Question] = QUESTIONS[dialect]
     if media is not None:
         open_questions = [ask for ask in open_questions if ask is not _vllm_media]
-    async with engine_client(headers) as client:
+    async with engine_client(access) as client:
         asker = _Asker(client, url, model)
         for _ in range(ROUNDS):
             answers = await asyncio.gather(*(_settle(ask, asker, deadline_s) for ask in open_questions))

@@ -16,6 +16,7 @@ from typing import Any
 
 import httpx2
 
+from deploy.core.engine_access import OPEN, EngineAccess
 from deploy.core.engine_http import (
     engine_client,
     is_hosts_fault,
@@ -127,7 +128,7 @@ async def probe(
     deadline_s: float,
     dialect: Dialect = "llama-server",
     kind: Kind = "chat",
-    headers: Mapping[str, str] | None = None,
+    access: EngineAccess = OPEN,
 ) -> ProbeResult:
     """Request a few tokens from the engine at `url` and wait at most `deadline_s` for the first.
 
@@ -137,7 +138,7 @@ async def probe(
     """
     clock = _ProbeClock()
     try:
-        async with asyncio.timeout(deadline_s), engine_client(headers) as client:
+        async with asyncio.timeout(deadline_s), engine_client(access) as client:
             if kind == "embeddings":
                 return await _embed(client, f"{url}/v1/embeddings", embedding_body(model), clock)
             return await _stream(client, f"{url}/v1/chat/completions", probe_body(model, dialect), clock)
@@ -156,14 +157,12 @@ async def probe(
         return clock.result(ProbeOutcome.ERROR, f"the reply could not be read: {type(error).__name__}")
 
 
-async def served_model(
-    url: str, *, deadline_s: float, headers: Mapping[str, str] | None = None
-) -> str | None:
+async def served_model(url: str, *, deadline_s: float, access: EngineAccess = OPEN) -> str | None:
     """The first name in the engine's `/v1/models`, or None if it gives none within the deadline."""
     try:
         async with (
             asyncio.timeout(deadline_s),
-            engine_client(headers) as client,
+            engine_client(access) as client,
             client.stream("GET", f"{url}/v1/models") as response,
         ):
             name = (await read_json(response))["data"][0]["id"]
@@ -210,6 +209,8 @@ async def _rejection(response: httpx2.Response, clock: _ProbeClock) -> ProbeResu
     status = response.status_code
     if status in (429, 502, 503, 504):  # 502 and 504: a proxy before an engine that loads
         return clock.result(ProbeOutcome.LOADING, f"HTTP {status}")
+    if status in (401, 403):  # its words may quote the key
+        return clock.result(ProbeOutcome.ERROR, f"HTTP {status}: it wants another key (key_file)")
     if status != 200:
         first = await anext(response.aiter_raw(), b"")
         return clock.result(ProbeOutcome.ERROR, f"HTTP {status}", first.decode("utf-8", "replace"))
@@ -294,7 +295,7 @@ async def wait_until_streams(
     deadline_s: float,
     dialect: Dialect = "llama-server",
     kind: Kind = "chat",
-    headers: Mapping[str, str] | None = None,
+    access: EngineAccess = OPEN,
     errors_allowed: int = 3,
 ) -> ProbeResult:
     """Probe until the engine is ready, the deadline has passed, or it has answered with `errors_allowed` errors in a row.
@@ -306,7 +307,7 @@ async def wait_until_streams(
     pause, errors = 0.02, 0
     while True:
         left = max(end - time.monotonic(), 0.05)
-        result = await probe(url, model=model, deadline_s=left, dialect=dialect, kind=kind, headers=headers)
+        result = await probe(url, model=model, deadline_s=left, dialect=dialect, kind=kind, access=access)
         errors = errors + 1 if result.verdict is ProbeOutcome.ERROR else 0
         if result.ok or errors >= errors_allowed or time.monotonic() + pause >= end:
             return result

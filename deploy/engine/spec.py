@@ -6,11 +6,12 @@ flags by the driver.
 
 import hashlib
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal, get_args
 
+from deploy.core.engine_access import EngineAccess
 from deploy.core.errors import SpecError
 from gates.contracts.numerics import PARTS
 from gates.report.codec import canonical
@@ -43,7 +44,8 @@ class EngineSpec:
     says whether it must stream chat completions or return embeddings to be ready. `command` are the words that
     start the server of the process driver, before its flags, and `env` what is set in its environment. `numerics`
     is what the operator states of an engine that somebody else runs (`gates.contracts.numerics`), and `media` what he
-    states that any engine takes besides text; None: what is found by trying.
+    states that any engine takes besides text; None: what is found by trying. `key_file` and `ca_file` say how the url
+    driver's engine is reached (`deploy.core.engine_access`); they are no part of its identity.
 
     Raises:
         SpecError: a field is malformed, missing for this driver, or unused by it.
@@ -62,6 +64,13 @@ class EngineSpec:
     env: tuple[tuple[str, str], ...] | None = None
     numerics: tuple[tuple[str, str], ...] | None = None
     media: tuple[Medium, ...] | None = None
+    key_file: Path | None = field(default=None, compare=False)
+    ca_file: Path | None = field(default=None, compare=False)
+
+    @property
+    def access(self) -> EngineAccess:
+        """What its requests need."""
+        return EngineAccess(self.key_file, self.ca_file)
 
     def __post_init__(self) -> None:
         self._check_words()
@@ -81,14 +90,16 @@ class EngineSpec:
                 raise SpecError(self.name, "media", _one_of(get_args(Medium), medium))
 
     def _refuse(self, *fields: str) -> None:
-        for field in fields:
-            if getattr(self, field):
-                raise SpecError(self.name, field, f"means nothing to the {self.driver} driver")
+        if self.driver != "url":
+            fields = (*fields, "key_file", "ca_file")
+        for name in fields:
+            if getattr(self, name):
+                raise SpecError(self.name, name, f"means nothing to the {self.driver} driver")
 
 
 def spec_text(spec: EngineSpec) -> str:
-    """The canonical JSON of every field of a spec that is set: sorted keys, paths as text."""
-    values = {field.name: getattr(spec, field.name) for field in fields(spec)}
+    """The canonical JSON of every field of its identity that is set: sorted keys, paths as text."""
+    values = {it.name: getattr(spec, it.name) for it in fields(spec) if it.compare}
     plain = {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
     return canonical({name: value for name, value in plain.items() if value is not None}).decode()
 
@@ -96,7 +107,7 @@ def spec_text(spec: EngineSpec) -> str:
 def spec_digest(spec: EngineSpec) -> str:
     """The identity of an engine across starts: `sha256:` and 64 hex digits over `spec_text`.
 
-    It covers every field that is set, as configured: name, dialect, driver, kind, image, args in their order,
+    It covers every field of its identity that is set, as configured: name, dialect, driver, kind, image, args in their order,
     address, GPUs, command, environment, and the artefact's path. It does not cover the bytes at that path: weights replaced in place keep
     the digest, so the artefact's root digest must be compared as well.
     """

@@ -187,6 +187,7 @@ class TimedClient:
             f"{target.url.rstrip('/')}{self._path}",
             data=body,
             headers={**_HEADERS, **target.headers},
+            ssl=target.tls or True,
             allow_redirects=False,
             trace_request_ctx=clock,
         ) as response:
@@ -206,7 +207,11 @@ class TimedClient:
             async with (
                 asyncio.timeout(self._timeouts.connect),
                 self._session.get(
-                    url, headers=target.headers, allow_redirects=False, trace_request_ctx=_RequestClock()
+                    url,
+                    headers=target.headers,
+                    ssl=target.tls or True,
+                    allow_redirects=False,
+                    trace_request_ctx=_RequestClock(),
                 ) as response,
             ):
                 while await response.content.readany():

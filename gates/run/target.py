@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from ssl import SSLContext
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -17,8 +18,8 @@ class Target:
     """A running engine, or a gateway in front of one.
 
     `url` is without `/v1`; `served_model` is the model's name there. `artefact` and `engine` are digests:
-    of the weights' folder, and of what serves them (build, arguments, image). `headers` may hold a key;
-    they are sent with requests and stored nowhere.
+    of the weights' folder, and of what serves them (build, arguments, image). `headers` may hold a key, and `tls` knows
+    a certificate authority of the engine's own; they are used for requests and stored nowhere.
     """
 
     url: str
@@ -27,6 +28,7 @@ class Target:
     artefact: str
     engine: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    tls: SSLContext | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """Raises RunError for an address that cannot be used or that contains a password."""
