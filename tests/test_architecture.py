@@ -166,7 +166,18 @@ CONTRACTS = (
     "gates.contracts.case",
     "gates.contracts.numerics",
 )
-DETECTORS_AND_RUNNER = {"markdown_it", "emoji", "jsonschema", "referencing", "aiohttp", "httpx2", "rich"}
+DETECTORS_AND_RUNNER = {
+    "markdown_it",
+    "emoji",
+    "jsonschema",
+    "referencing",
+    "aiohttp",
+    "httpx2",
+    "rich",
+    "msgspec",
+    "jinja2",
+    "markupsafe",
+}
 
 
 @looped("name", [name for name in modules() if name.startswith("gates")])

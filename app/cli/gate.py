@@ -14,9 +14,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from app.config.config import Config
-    from gates.beside.sets import BesideSet
-    from gates.report.statement import BesideResult
-    from gates.run.gate_job import GateJob
 
 EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 2}
 
@@ -49,28 +46,9 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
            help="ask all of stage 1, even if the candidate has failed already")  # fmt: skip
     option("--any-baseline", action="store_true",
            help="ask although the baseline is another model or not the configured one; the verdict is then never a pass")  # fmt: skip
-    option("--also", action="append", default=[], metavar="SET[,SET]",
-           help="ask further sets without any effect on the verdict: instructions, calls, answers (ours); "
-           "ifeval=DIR, bfcl=DIR (files that you have)")  # fmt: skip
-    option("--also-limit", type=_count, default=100, metavar="N",
-           help="cases of each of these sets at most; 0: all (default: %(default)s)")  # fmt: skip
-    option("--also-minutes", type=_minutes, default=15.0, metavar="M",
-           help="time for all of these sets together (default: %(default)s)")  # fmt: skip
+    option("--attach", action="append", default=[], type=Path, metavar="FILE",
+           help="results of another benchmark (lm-eval, bfcl-eval, ...) for the report to carry; they decide nothing")  # fmt: skip
     option("--json", action="store_true", help="the verdict and every rule as JSON on stdout")
-
-
-def _count(text: str) -> int:
-    """A whole number from 0; ValueError otherwise."""
-    if (value := int(text)) < 0:
-        raise ValueError(text)
-    return value
-
-
-def _minutes(text: str) -> float:
-    """A number above 0; ValueError otherwise."""
-    if not 0 < (value := float(text)) < 1e6:
-        raise ValueError(text)
-    return value
 
 
 def _add_verify(parser: argparse.ArgumentParser) -> None:
@@ -135,17 +113,16 @@ def run(args: argparse.Namespace) -> int:
 
 async def _run(args: argparse.Namespace, config: "Config") -> int:
     from app.cli import gate_engines
-    from gates.beside.sets import load_sets
     from gates.report.keys import load_or_make
-    from gates.report.write import write_report
+    from gates.report.write import attach, write_report
     from gates.run.held_files import check_held, hold
     from gates.run.job import run_job
     from gates.run.progress import make_progress
     from gates.run.report_builder import build_statement, reply_texts, summary
     from gates.run.sample_store import SampleStore
 
-    sets = load_sets(args.also)
     chosen = dict(config.gates.controls) | gate_engines.pairs(args.control)
+    attachments = attach(args.out, args.attach)
     key = load_or_make(config.state_dir / "keys")
     async with AsyncExitStack() as stack:
         job = await gate_engines.make_job(
@@ -169,7 +146,6 @@ async def _run(args: argparse.Namespace, config: "Config") -> int:
         ) as store:
             hold(args.out, job.served_models.values())
             judged = await run_job(job, store, track=make_progress)
-            beside = await _ask_beside(args, job, sets)
             check_held(job.served_models.values())
             now = datetime.now(UTC)
             statement = build_statement(
@@ -180,7 +156,7 @@ async def _run(args: argparse.Namespace, config: "Config") -> int:
                 host=gate_engines.host(),
                 now=now,
                 data=checked_data,
-                beside=beside,
+                attachments=attachments,
             )
             written = write_report(args.out, statement, key, reply_texts(store.samples()))
     if args.json:
@@ -188,24 +164,6 @@ async def _run(args: argparse.Namespace, config: "Config") -> int:
     else:
         gate_engines.show(statement, written, short)
     return EXIT_CODES[statement.verdict]
-
-
-async def _ask_beside(
-    args: argparse.Namespace, job: "GateJob", sets: "tuple[BesideSet, ...]"
-) -> "tuple[BesideResult, ...]":
-    from app.cli import gate_engines
-    from gates.beside.run import ask_beside
-    from gates.run.progress import make_progress
-
-    return await ask_beside(
-        job,
-        sets,
-        args.out,
-        gate_engines.identities(job),
-        limit=args.also_limit,
-        seconds=60 * args.also_minutes,
-        track=make_progress,
-    )
 
 
 def _seal(args: argparse.Namespace) -> int:

@@ -37,7 +37,6 @@ from gates.contracts.verdict import Verdict
 from gates.detect.tags import added_tokens
 from gates.policy.check import check_policy
 from gates.policy.load import load_policy
-from gates.report.labels import BESIDE, BESIDE_COLUMNS, beside_cells, beside_notes
 from gates.report.statement import Harness, Pinned, Statement
 from gates.report.write import WrittenReport
 from gates.run.gate_job import GateJob, ServedModel
@@ -349,24 +348,8 @@ def show(statement: Statement, written: WrittenReport, short: str = "") -> None:
     console.print(table)
     for said in statement.speed:
         console.print(f"[dim]{escape(said)}[/]")
-    _show_beside(console, statement)
     console.print(_MARKS[statement.verdict].replace("open", "inconclusive"), end=": ")
     console.print(escape("; ".join(statement.decision.reasons)))
     if short:
         console.print(f"[dim]{escape(short)}[/]")
     console.print(f"[dim]{escape(str(written.path.parent))}/report.html  {written.digest}[/]", soft_wrap=True)
-
-
-def _show_beside(console: Console, statement: Statement) -> None:
-    """What was asked beside the gates; nothing if nothing was."""
-    if not statement.beside:
-        return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=BESIDE, title_justify="left")
-    for heading in BESIDE_COLUMNS:
-        table.add_column(heading)
-    for result in statement.beside:
-        for tally in result.tallies:
-            table.add_row(*map(escape, beside_cells(result, tally)))
-    console.print(table)
-    for note in (note for result in statement.beside for note in beside_notes(result)):
-        console.print(f"[dim]{escape(note)}[/]")

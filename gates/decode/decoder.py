@@ -1,30 +1,30 @@
-"""Decodes plain values (from TOML or JSON) into frozen dataclasses, strictly. Pure.
+"""Reads plain values (from TOML or JSON) into dataclasses by `msgspec.convert`, strictly. Pure.
 
 The fields of a class are the allowed keys, and their type hints the allowed values; nothing is converted
-silently. For an unknown key the nearest known one is suggested; a missing key is named; a wrong type is
-reported with the expected one. Further checks go into a class's `__post_init__`, which raises
-`DecodeError(key, why)`; the decoder adds the path of the enclosing table.
-
-Supported hints: str, int, float, bool, Any, `X | None`, Literal, StrEnum, `tuple[X, ...]`, `Mapping[str, X]`,
-dataclasses and NamedTuples.
+silently. Further checks go into a class's `__post_init__`, which raises `DecodeError(key, why)`; the
+decoder adds the path of the enclosing table. An error is one line: the key's path, and what it must be.
 """
 
 from __future__ import annotations
 
 import difflib
 import types
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import MISSING, fields, is_dataclass
 from enum import StrEnum
 from functools import cache
-from math import inf
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
 
 T = TypeVar("T")
 
-_KINDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", list: "a list"}
-_LEAVES = frozenset((str, int, float, bool))
-_INFINITE = {"inf": inf, "-inf": -inf}
+_REFUSED: Final = (msgspec.ValidationError, OverflowError, UnicodeEncodeError)
+"""What `msgspec.convert` raises; the last two for a number beyond every double and for a lone surrogate."""
+
+_KINDS: Final = {
+    str: "a text", int: "a whole number", float: "a number", bool: "true or false", tuple: "a list"
+}  # fmt: skip
 
 
 class DecodeError(ValueError):
@@ -37,16 +37,16 @@ class DecodeError(ValueError):
 
 def read(cls: type[T], table: object, where: str = "") -> T:
     """Decode a TOML table into an instance of `cls`; a key that has a default may be absent. Raises DecodeError."""
-    found: T = _Decoder("a table", complete=False).value(cls, table, where)
+    found: T = _converted(cls, table, where, complete=False)
     return found
 
 
 def decode(hint: Any, value: object, where: str = "") -> Any:
     """Decode a JSON value of which nothing may be left out, not even what has a default. Raises DecodeError.
 
-    NamedTuples are arrays, and infinite floats, which JSON does not have, the texts "inf" and "-inf".
+    NamedTuples are arrays.
     """
-    return _Decoder("an object", complete=True).value(hint, value, where)
+    return _converted(hint, value, where, complete=True)
 
 
 def require_between(key: str, value: float, low: float, high: float) -> None:
@@ -62,21 +62,100 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(names)}"
 
 
-@cache
-def is_named_tuple(hint: Any) -> bool:
-    return isinstance(hint, type) and issubclass(hint, tuple) and hasattr(hint, "_fields")
+def _converted(hint: Any, value: object, where: str, complete: bool) -> Any:
+    _check_keys(hint, value, where, complete)
+    try:
+        return msgspec.convert(value, hint)
+    except _REFUSED as error:
+        raise _located(hint, value, where, error, "an object" if complete else "a table") from None
+
+
+def _check_keys(hint: Any, value: object, where: str, complete: bool) -> None:
+    """Raise DecodeError for a key that no field has, or that is missing. msgspec ignores both in a dataclass."""
+    if not _holds_records(hint):
+        return
+    kind = _unwrapped(hint)
+    if _is_record(kind) and isinstance(value, dict):
+        hints = field_hints(kind)
+        for key in value:
+            if key not in hints:
+                raise DecodeError(_path(where, key), f"unknown key{nearest(str(key), hints)}")
+        for name in hints:
+            if name not in value and (complete or name in _required(kind)):
+                raise DecodeError(_path(where, name), "is missing")
+    for below, item, place in _children(kind, value, where):
+        _check_keys(below, item, place, complete)
+
+
+def _located(hint: Any, value: object, where: str, error: Exception, table: str) -> DecodeError:
+    """The error at the innermost value that does not fit; msgspec does not name the keys of a mapping."""
+    kind = _unwrapped(hint)
+    for below, item, place in _children(kind, value, where):
+        try:
+            msgspec.convert(item, below)
+        except _REFUSED as inner:
+            return _located(below, item, place, inner, table)
+    if isinstance(refused := error.__cause__, DecodeError):
+        return DecodeError(_path(where, refused.where), refused.why)
+    return DecodeError(where, f"must be {_wanted(kind, table)}, not {value!r:.60}")
+
+
+def _wanted(kind: Any, table: str) -> str:
+    if get_origin(kind) is Literal:
+        return f"one of {', '.join(map(str, get_args(kind)))}"
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return f"one of {', '.join(kind)}"
+    if _is_record(kind) or get_origin(kind) is Mapping:
+        return table
+    if _is_named_tuple(kind):
+        return f"a list of {len(kind._fields)} values"
+    return _KINDS.get(get_origin(kind) or kind, str(kind))
+
+
+def _children(kind: Any, value: object, where: str) -> Iterator[tuple[Any, object, str]]:
+    """The hint, the value and the path of everything directly inside a value."""
+    args = get_args(kind)
+    if isinstance(value, dict):
+        if _is_record(kind):
+            hints = field_hints(kind)
+            yield from ((hints[key], item, _path(where, key)) for key, item in value.items() if key in hints)
+        elif get_origin(kind) is Mapping:
+            yield from ((args[1], item, _path(where, key)) for key, item in value.items())
+    elif isinstance(value, list):
+        if _is_named_tuple(kind):
+            pairs = zip(field_hints(kind).items(), value, strict=False)
+            yield from ((hint, item, _path(where, name)) for (name, hint), item in pairs)
+        elif get_origin(kind) is tuple:
+            yield from ((args[0], item, f"{where}[{i}]") for i, item in enumerate(value))
+
+
+def _unwrapped(hint: Any) -> Any:
+    """X for X | None."""
+    if isinstance(hint, types.UnionType):
+        return next(arm for arm in get_args(hint) if arm is not types.NoneType)
+    origin = get_origin(hint)
+    return Mapping[get_args(hint)] if isinstance(origin, type) and issubclass(origin, Mapping) else hint  # type: ignore[misc]
+
+
+def _is_record(kind: Any) -> bool:
+    return is_dataclass(kind)
 
 
 @cache
-def _origin_and_args(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    return get_origin(hint), get_args(hint)
+def _holds_records(hint: Any) -> bool:
+    return is_dataclass(hint) or any(map(_holds_records, get_args(hint)))
+
+
+@cache
+def _is_named_tuple(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
 
 
 @cache
 def field_hints(kind: Any) -> dict[str, Any]:
     """The type hint of every field of a dataclass or NamedTuple, in order."""
     hints = get_type_hints(kind)
-    names = kind._fields if is_named_tuple(kind) else [field.name for field in fields(kind)]
+    names = kind._fields if _is_named_tuple(kind) else [field.name for field in fields(kind)]
     return {name: hints[name] for name in names}
 
 
@@ -88,92 +167,3 @@ def _required(kind: Any) -> frozenset[str]:
 def _path(where: str, key: str) -> str:
     shown = key[:80] if key.isprintable() else ascii(key)[:80]
     return ".".join(part for part in (where, shown) if part)
-
-
-@dataclass(frozen=True, slots=True)
-class _Decoder:
-    """table: what its format calls a table. complete: whether keys that have a default are required, too."""
-
-    table: str
-    complete: bool
-
-    def value(self, hint: Any, value: Any, where: str) -> Any:
-        if type(value) is hint and hint in _LEAVES:
-            return value
-        origin, args = _origin_and_args(hint)
-        if hint is Any or (value is None and types.NoneType in args):
-            return value
-        if origin in (Union, types.UnionType):  # only X | None is used
-            return self.value(next(a for a in args if a is not types.NoneType), value, where)
-        if origin is Literal:
-            return _one_of(value, args, where)
-        if origin is tuple:
-            items = enumerate(_expect(list, value, where))
-            return tuple(self.value(args[0], item, f"{where}[{i}]") for i, item in items)
-        if origin is not None and issubclass(origin, Mapping):
-            table = self._mapping(value, where)
-            return {key: self.value(args[1], item, _path(where, key)) for key, item in table.items()}
-        if is_named_tuple(hint):
-            return self._named_tuple(hint, _expect(list, value, where), where)
-        if is_dataclass(hint):
-            return self._record(hint, self._mapping(value, where), where)
-        if issubclass(hint, StrEnum):
-            return hint(_one_of(value, [member.value for member in hint], where))
-        return self._float(value, where) if hint is float else _expect(hint, value, where)
-
-    def _mapping(self, value: Any, where: str) -> dict[str, Any]:
-        if not isinstance(value, dict):
-            raise DecodeError(where, f"must be {self.table}, not {value!r:.60}")
-        return value
-
-    def _named_tuple(self, kind: Any, items: list[Any], where: str) -> Any:
-        hints = field_hints(kind)
-        if len(items) != len(hints):
-            raise DecodeError(where, f"must hold {len(hints)} values, not {len(items)}")
-        named = zip(hints.items(), items, strict=True)
-        return kind(
-            *(
-                item  # without its place, which is for an error: most of a report are such values
-                if type(item) is hint and hint in _LEAVES
-                else self.value(hint, item, _path(where, name))
-                for (name, hint), item in named
-            )
-        )
-
-    def _record(self, kind: Any, table: dict[str, Any], where: str) -> Any:
-        hints = field_hints(kind)
-        for key in table:
-            if key not in hints:
-                raise DecodeError(_path(where, key), f"unknown key{nearest(key, hints)}")
-        for name in hints:
-            if name not in table and (self.complete or name in _required(kind)):
-                raise DecodeError(_path(where, name), "is missing")
-        values = {key: self.value(hints[key], value, _path(where, key)) for key, value in table.items()}
-        try:
-            return kind(**values)
-        except DecodeError as refused:
-            raise DecodeError(_path(where, refused.where), refused.why) from None
-
-    def _float(self, value: Any, where: str) -> float:
-        """An integer is a float, too, unless it is larger than the largest; a bool is not."""
-        if self.complete and isinstance(value, str) and value in _INFINITE:
-            return _INFINITE[value]
-        if type(value) is not int:
-            return _expect(float, value, where)
-        try:
-            return float(value)
-        except OverflowError:
-            raise DecodeError(where, f"must be a number, not {value!r:.60}") from None
-
-
-def _one_of(value: Any, allowed: Sequence[Any], where: str) -> Any:
-    if value not in allowed:
-        raise DecodeError(where, f"must be one of {', '.join(map(str, allowed))}, not {value!r:.60}")
-    return value
-
-
-def _expect(kind: type[T], value: Any, where: str) -> T:
-    """`value` if its type is exactly `kind`; a bool is no whole number."""
-    if type(value) is not kind:
-        raise DecodeError(where, f"must be {_KINDS[kind]}, not {value!r:.60}")
-    return value

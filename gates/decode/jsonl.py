@@ -1,4 +1,4 @@
-"""Files of JSON Lines: suites' cases, labelled corpora, conversations, and the sets that are asked beside the gates."""
+"""Files of JSON Lines: suites' cases, labelled corpora and conversations."""
 
 from __future__ import annotations
 
@@ -10,24 +10,16 @@ from gates.contracts import strict_json
 from gates.contracts.errors import SuiteError
 
 
-def read_objects(
-    path: Path, *, max_bytes: int | None = None, max_lines: int | None = None, unique_keys: bool = False
-) -> Iterator[tuple[str, dict[str, Any]]]:
+def read_objects(path: Path, *, unique_keys: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each line's place (FILE:LINE) and object; blank lines are skipped. `unique_keys`: a repeated key is an error.
 
-    Raises SuiteError, one line that names the place: the file cannot be read, exceeds a limit, or has a line that is no object.
+    Raises SuiteError, one line that names the place: the file cannot be read, or has a line that is no object.
     """
-    count = 0
     try:
-        if max_bytes is not None and path.stat().st_size > max_bytes:
-            raise SuiteError(f"{path}: larger than {max_bytes >> 20} MiB")
         with path.open(encoding="utf-8", newline="\n") as file:
             for number, line in enumerate(file, start=1):
                 if not line.strip():
                     continue
-                count += 1
-                if max_lines is not None and count > max_lines:
-                    raise SuiteError(f"{path}: more than {max_lines:,} lines")
                 where = f"{path}:{number}"
                 yield where, _object(line, where, unique_keys)
     except OSError as error:

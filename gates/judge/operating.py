@@ -1,6 +1,6 @@
 """The operating curves of a policy's rules as a table. Pure.
 
-    python -m gates.stats [POLICY]
+    python -m gates.judge [POLICY]
 
 prints it. Sizes are the policy's minimum; with a larger suite the rules are stricter.
 """

@@ -1,26 +1,52 @@
-"""The charts of the report page as inline SVG: intervals and limits, curves, distributions. Pure.
+"""The geometry of the report's charts, in SVG units: intervals and limits, curves, distributions. Pure.
 
-Colours come from the page's style sheet by class, so that charts follow light mode, dark mode and
-print. Verdicts and arms are never distinguished by colour alone, but also by shape, dash or text.
+The page's template draws them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
-from gates.contracts.sample import CANDIDATE
-from gates.contracts.verdict import CurvePoint, GateResult, Interval
+from gates.contracts.verdict import GateResult
 from gates.judge.formatting import percent
-from gates.report.html import Html, el, join
-from gates.report.labels import amount, higher_is_better, interval_bound, is_rate, measured, plain, required
+from gates.report.labels import amount, higher_is_better, interval_bound, is_rate, plain
 from gates.report.statement import Distribution
 
 Scale = Callable[[float], float]
 
-# The width of a bar chart in SVG units, and where its axis begins and ends.
-_WIDTH, _LEFT, _RIGHT = 240.0, 6.0, 234.0
+WIDTH: Final = 240.0
+_LEFT, _RIGHT = 6.0, 234.0  # where a bar's axis begins and ends
+
+
+class Label(NamedTuple):
+    """A text, and where it stands."""
+
+    x: float
+    anchor: str
+    words: str
+
+
+class IntervalBar(NamedTuple):
+    """An estimate and its interval against a limit. `allowed` is (x, width) of the allowed side."""
+
+    label: Label
+    whisker: tuple[float, float]
+    caps: tuple[float, ...]
+    dot: float | None
+    limit: float | None
+    allowed: tuple[float, float] | None
+
+
+class CurvePlot(NamedTuple):
+    """A curve as an SVG path: `points` are its marks, `ticks` the labels of its x axis."""
+
+    paths: tuple[tuple[str, str], ...]  # (class, path)
+    points: tuple[tuple[float, float], ...]
+    ticks: tuple[Label, ...]
+    limit: float | None = None
+    allowed: tuple[float, float] | None = None
 
 
 def linear_scale(low: float, high: float, start: float, end: float) -> Scale:
@@ -39,80 +65,37 @@ def axis_ticks(most: float) -> list[float]:
     return [i * step for i in range(math.ceil(most / step) + 1)]
 
 
-# ------------------------------------------------------------------------------------- one gate
+def interval_bar(gate: GateResult) -> IntervalBar | None:
+    """The bar of one rule; None without an interval or a limit.
 
-
-def verdict_bar(gate: GateResult) -> Html | None:
-    """The chart of one rule: marks for named prompts, else an interval against its limit."""
-    if gate.rule == "floor":
-        return named_prompt_marks(gate)
-    return None if gate.interval is None or gate.limit is None else interval_bar(gate)
-
-
-def named_prompt_marks(gate: GateResult) -> Html | None:
-    """A mark for each named prompt, the bad ones last and crossed. None for more than 100."""
-    if not 0 < gate.n <= 100:
-        return None
-    size = min(14.0, _WIDTH / min(gate.n, 25))
-    marks = [_prompt_mark(i, i >= gate.n - gate.bad, size) for i in range(gate.n)]
-    height = size * math.ceil(gate.n / 25)
-    return _svg(_WIDTH, height, f"{gate.n - gate.bad} of {gate.n} named prompts", marks, class_="bar pips")
-
-
-def _prompt_mark(number: int, bad: bool, size: float) -> Html:
-    row, column = divmod(number, 25)
-    x, y, inner = column * size, row * size, size - 3
-    if not bad:
-        return el("rect", x=x, y=y, width=inner, height=inner, rx=2, class_="pip")
-    cross = f"M{x:.1f} {y:.1f}l{inner:.1f} {inner:.1f}m0 {-inner:.1f}l{-inner:.1f} {inner:.1f}"
-    return el("path", d=cross, class_="pip-bad")
-
-
-def interval_bar(gate: GateResult) -> Html:
-    """Estimate and interval on an axis, with the limit and its allowed side shaded.
-
-    For rule A no side is shaded, because no share of failures is allowed; the interval shows what cannot
-    be excluded. An interval without a bound on a side extends to the end of the axis.
+    Rule A allows no share of failures, so no side is shaded and the label is the interval's. An interval
+    without a bound on a side extends to the end of the axis.
     """
-    assert gate.interval is not None and gate.limit is not None
+    if gate.interval is None or gate.limit is None:
+        return None
+    low, high = gate.interval.low, gate.interval.high
     at = linear_scale(*_domain(gate), _LEFT, _RIGHT)
-    limit, word = at(gate.limit), f"{'≥' if higher_is_better(gate) else '≤'} {amount(gate.limit, gate)}"
-    allowed = (limit, _RIGHT) if higher_is_better(gate) else (_LEFT, limit)
-    parts = [el("line", x1=_LEFT, x2=_RIGHT, y1=10, y2=10, class_="axis")]
+    limit, allowed = None, None
     if gate.rule == "zero":
-        parts += _label(at(_informative_end(gate.interval)), interval_bound(gate))
+        place, words = at(high if high is not None else low or 0.0), interval_bound(gate)
     else:
-        parts.append(
-            el("rect", x=allowed[0], y=1, width=allowed[1] - allowed[0], height=18, class_="allowed")
-        )
-        parts.append(el("line", x1=limit, x2=limit, y1=0, y2=20, class_="limit"))
-        parts += _label(limit, word)
-    parts += _whisker(gate.interval, at)
-    if gate.estimate is not None:
-        parts.append(el("circle", cx=at(gate.estimate), cy=10, r=4, class_="dot"))
-    label = f"measured {measured(gate)}, {interval_bound(gate)}; required {required(gate)}"
-    return _svg(_WIDTH, 34, label, parts, class_=f"bar {gate.verdict.value}")
+        place = limit = at(gate.limit)
+        words = f"{'≥' if higher_is_better(gate) else '≤'} {amount(gate.limit, gate)}"
+        allowed = (limit, _RIGHT - limit) if higher_is_better(gate) else (_LEFT, limit - _LEFT)
+    left, right = _LEFT if low is None else at(low), _RIGHT if high is None else at(high)
+    return IntervalBar(
+        label=Label(place, _anchor(place), words),
+        whisker=(left, max(right, left + 0.5)),
+        caps=tuple(at(end) for end in (low, high) if end is not None),
+        dot=None if gate.estimate is None else at(gate.estimate),
+        limit=limit,
+        allowed=allowed,
+    )
 
 
-def _whisker(interval: Interval, at: Scale) -> list[Html]:
-    left = _LEFT if interval.low is None else at(interval.low)
-    right = _RIGHT if interval.high is None else at(interval.high)
-    ends = [at(end) for end in (interval.low, interval.high) if end is not None]
-    return [
-        el("line", x1=left, x2=max(right, left + 0.5), y1=10, y2=10, class_="interval"),
-        *(el("line", x1=x, x2=x, y1=6, y2=14, class_="cap") for x in ends),
-    ]
-
-
-def _informative_end(interval: Interval) -> float:
-    """The end of the interval that is shown: the upper one if there is one."""
-    return interval.high if interval.high is not None else interval.low or 0.0
-
-
-def _label(x: float, words: str) -> list[Html]:
-    """A text below the axis, kept inside the chart."""
-    anchor = "start" if x < 0.3 * _WIDTH else "end" if x > 0.7 * _WIDTH else "middle"
-    return [el("text", words, x=x, y=31, text_anchor=anchor)]
+def _anchor(x: float) -> str:
+    """Keeps a label inside its chart."""
+    return "start" if x < 0.3 * WIDTH else "end" if x > 0.7 * WIDTH else "middle"
 
 
 def _domain(gate: GateResult) -> tuple[float, float]:
@@ -127,9 +110,7 @@ def _domain(gate: GateResult) -> tuple[float, float]:
     return 0.0, max(reach, 0.05) if gate.rule == "zero" else reach
 
 
-# ------------------------------------------------------------------------------- operating curves
-
-_CURVE_LABELS: Final = {
+CURVE_LABELS: Final = {
     "floor": "share of prompts that truly succeed",
     "zero": "share of prompts that truly fail",
     "rate": "share of prompts that truly succeed",
@@ -138,71 +119,41 @@ _CURVE_LABELS: Final = {
 }
 
 
-def operating_curve(gate: GateResult) -> Html:
+def operating_curve(gate: GateResult) -> CurvePlot:
     """The probability to pass over the true rate."""
-    points: Sequence[CurvePoint] = sorted(gate.curve, key=lambda p: p.rate)
-    low, high = points[0].rate, points[-1].rate
+    points = sorted((p.rate, p.chance) for p in gate.curve)
+    low, high = points[0][0], points[-1][0]
     low = 0.0 if low < 0.2 * high else low
     x, y = linear_scale(low, high, 34.0, 292.0), linear_scale(0.0, 1.0, 104.0, 8.0)
-    path = " L".join(f"{x(p.rate):.1f} {y(p.chance):.1f}" for p in points)
-    parts = [
-        *_chance_grid(y, 34.0, 292.0),
-        *(el("text", percent(v), x=x(v), y=118, text_anchor=a) for v, a in ((low, "start"), (high, "end"))),
-        el("text", _CURVE_LABELS.get(gate.rule, "true rate"), x=163, y=132, text_anchor="middle"),
-        el("path", d=f"M{path}", class_="curve"),
-        *(el("circle", cx=x(p.rate), cy=y(p.chance), r=2.5, class_="curve-dot") for p in points),
-    ]
-    return _svg(
-        300, 138, f"chance to pass, by the {_CURVE_LABELS.get(gate.rule, 'true rate')}", parts, class_="plot"
-    )
+    marks = tuple((x(rate), y(chance)) for rate, chance in points)
+    path = "M" + " L".join(f"{left:.1f} {top:.1f}" for left, top in marks)
+    ticks = (Label(x(low), "start", percent(low)), Label(x(high), "end", percent(high)))
+    return CurvePlot((("curve", path),), marks, ticks)
 
 
-def _chance_grid(y: Scale, left: float, right: float) -> Iterable[Html]:
-    for share in (0.0, 0.5, 1.0):
-        yield el("line", x1=left, x2=right, y1=y(share), y2=y(share), class_="grid")
-        yield el("text", percent(share), x=left - 4, y=y(share) + 3.5, text_anchor="end")
-
-
-# ---------------------------------------------------------------------------------- distributions
-
-
-def limit_curves(timings: Sequence[Distribution], limit: float | None, at_least: bool) -> Html:
+def limit_curves(timings: Sequence[Distribution], limit: float | None) -> CurvePlot:
     """Per arm, the share of replies within each possible limit, and the limit of the policy.
 
-    Curves of times rise and those of rates (`at_least`) fall; higher is better in both.
+    Curves of times rise and those of rates fall; higher is better in both.
     """
-    reach = [_quantile(timing, 0.97) for timing in timings]
-    ticks = axis_ticks(max(*reach, 1.1 * (limit or 0.0)))
-    x, y = linear_scale(0.0, ticks[-1], 40.0, 350.0), linear_scale(0.0, 1.0, 150.0, 10.0)
-    parts: list[Html] = [*_chance_grid(y, 40.0, 350.0)]
-    if limit is not None:
-        parts += _limit(x(limit), at_least)
-    for tick in ticks:
-        unit = f" {timings[0].unit}" if tick == ticks[-1] else ""
-        anchor = "end" if unit else "middle"
-        parts.append(el("text", plain(tick) + unit, x=x(tick), y=166, text_anchor=anchor))
-    for timing in timings:
-        who = "candidate" if timing.arm == CANDIDATE else "baseline"
-        parts.append(el("path", d=_steps(timing, x, y, ticks[-1], at_least), class_=f"ecdf {who}"))
-    label = f"share of replies that keep a limit in {timings[0].unit}: " + "; ".join(map(summary, timings))
-    return _svg(360, 172, label, parts, class_="plot")
-
-
-def _limit(x: float, at_least: bool) -> list[Html]:
-    allowed = (x, 350.0) if at_least else (40.0, x)
-    return [
-        el("rect", x=allowed[0], y=10, width=max(0.0, allowed[1] - allowed[0]), height=140, class_="allowed"),
-        el("line", x1=x, x2=x, y1=10, y2=150, class_="limit"),
-    ]
+    least = is_rate(timings[0].gate)
+    most = axis_ticks(max(*(_quantile(timing, 0.97) for timing in timings), 1.1 * (limit or 0.0)))
+    x, y = linear_scale(0.0, most[-1], 40.0, 350.0), linear_scale(0.0, 1.0, 150.0, 10.0)
+    ticks = [Label(x(tick), "middle", plain(tick)) for tick in most[:-1]]
+    ticks.append(Label(x(most[-1]), "end", f"{plain(most[-1])} {timings[0].unit}"))
+    paths = tuple((f"ecdf {t.arm}", _steps(t, x, y, most[-1], least)) for t in timings)
+    if limit is None:
+        return CurvePlot(paths, (), tuple(ticks))
+    allowed = (x(limit), 350.0 - x(limit)) if least else (40.0, x(limit) - 40.0)
+    return CurvePlot(paths, (), tuple(ticks), x(limit), allowed)
 
 
 def _steps(timing: Distribution, x: Scale, y: Scale, most: float, at_least: bool) -> str:
     """The step function of the points up to `most`; failed requests keep it below 100 %."""
-    shown, size = [p for p in timing.points if p <= most], len(timing.points)
     path = f"M{x(0):.1f} {y(1.0 if at_least else 0.0):.1f}"
-    for rank, value in enumerate(shown, start=1):
-        kept = 1 - rank / size if at_least else rank / size
-        path += f"H{x(value):.1f}V{y(kept):.1f}"
+    for rank, value in enumerate((p for p in timing.points if p <= most), start=1):
+        share = rank / len(timing.points)
+        path += f"H{x(value):.1f}V{y(1 - share if at_least else share):.1f}"
     return path + f"H{x(most):.1f}"
 
 
@@ -214,16 +165,8 @@ def _quantile(timing: Distribution, q: float) -> float:
 
 def summary(timing: Distribution) -> str:
     """One arm in words: its median, the 95th percentile (the 5th of a rate), and the share of failures."""
-    slow = is_rate(timing.gate)
-    middle, tail = (
-        plain(timing.points[round(q * (len(timing.points) - 1))]) for q in (0.5, 0.05 if slow else 0.95)
-    )
+    slow, last = is_rate(timing.gate), len(timing.points) - 1
+    middle, tail = (plain(timing.points[round(q * last)]) for q in (0.5, 0.05 if slow else 0.95))
     never = sum(map(math.isinf, timing.points)) / len(timing.points)
     words = f"{timing.arm}: median {middle}, {'5th' if slow else '95th'} percentile {tail} {timing.unit}, of {timing.n}"
     return words + (f"; {percent(never)} never came" if never else "")
-
-
-def _svg(width: float, height: float, label: str, parts: Iterable[Html], class_: str) -> Html:
-    return el(
-        "svg", join(parts), viewBox=f"0 0 {width:g} {height:g}", role="img", aria_label=label, class_=class_
-    )

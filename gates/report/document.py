@@ -17,6 +17,7 @@ spec/predicates/test-result.md.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isinf
 from typing import Any, Final
 
 from gates.contracts import strict_json
@@ -24,7 +25,7 @@ from gates.contracts.numerics import Numerics
 from gates.contracts.verdict import ControlResult, Decision, GateResult, Verdict
 from gates.report.codec import CodecError, canonical, decode, encode
 from gates.report.statement import (
-    BesideResult,
+    Attachment,
     CaseFailure,
     ComparedArm,
     Distribution,
@@ -45,6 +46,26 @@ PREDICATE_TYPE: Final = "urn:manners:gate-report:v1"
 """in-toto requires a URI with a version; it need not be resolvable."""
 
 SAMPLES_FILE: Final = "samples.jsonl"
+
+_DECISION: Final[Mapping[str, Any]] = {
+    "reasons": tuple[str, ...],
+    "gates": tuple[GateResult, ...],
+    "controls": tuple[ControlResult, ...],
+}
+_STATEMENT: Final[Mapping[str, Any]] = {
+    "tallies": tuple[GateTally, ...],
+    "failures": tuple[CaseFailure, ...],
+    "distributions": tuple[Distribution, ...],
+    "ancestors": tuple[ModelIdentity, ...],
+    "data": tuple[Pinned, ...],
+    "speed": tuple[str, ...],
+    "attachments": tuple[Attachment, ...],
+    "beside": tuple[Mapping[str, Any], ...],
+}
+"""The keys of the predicate that hold a field of the decision or of the statement under the field's name."""
+_IF_ANY: Final = ("attachments", "beside")
+"""Keys that are left out where they are empty, as in every report of a release that did not know them."""
+_INFINITE: Final = {"inf": float("inf"), "-inf": float("-inf")}
 
 
 # ------------------------------------------------------------------------------------------ write
@@ -70,29 +91,26 @@ def document(statement: Statement) -> dict[str, Any]:
 
 
 def _predicate(statement: Statement) -> dict[str, Any]:
-    decision = statement.decision
+    fields = {key: encode(getattr(statement.decision, key), hint) for key, hint in _DECISION.items()}
+    fields |= {
+        key: encode(value, hint)
+        for key, hint in _STATEMENT.items()
+        if (value := getattr(statement, key)) or key not in _IF_ANY
+    }
+    for distribution in fields["distributions"]:  # a failed request takes for ever, which JSON cannot say
+        distribution["points"] = [str(p) if isinf(p) else p for p in distribution["points"]]
     return {
         "result": "PASSED" if statement.verdict is Verdict.PASS else "FAILED",
         "verdict": statement.verdict.value,
-        "reasons": list(decision.reasons),
         "configuration": _configuration(statement),
-        **_tests(decision.gates),
-        "gates": encode(decision.gates),
-        "controls": encode(decision.controls),
-        "tallies": encode(statement.tallies),
-        "failures": encode(statement.failures),
-        "distributions": encode(statement.distributions),
+        **_tests(statement.decision.gates),
+        **fields,
         "samples": {
             "name": SAMPLES_FILE,
             "digest": _digest_set(statement.samples.digest),
             "count": len(statement.samples.lines),
             "lines": encode(statement.samples.lines),
         },
-        "ancestors": encode(statement.ancestors),
-        "data": encode(statement.data),
-        "speed": list(statement.speed),
-        # Left out where nothing was asked, as in every report before it could be.
-        **({"beside": encode(statement.beside)} if statement.beside else {}),
         "timeCreated": statement.created,
         "expires": statement.expires,
     }
@@ -160,8 +178,8 @@ def parse(text: bytes) -> Statement:
         statement = _statement(found["predicate"])
     except (LookupError, TypeError, AttributeError) as error:
         raise CodecError(f"the statement lacks a part ({type(error).__name__}: {error})") from None
-    if render(statement) != text:
-        where = _difference(document(statement), found, "statement") or "its layout"
+    if (written := render(statement)) != text:
+        where = _difference(strict_json.loads(written), found, "statement") or "its layout"
         raise CodecError(f"the statement is not in the form that follows from its values: see {where}")
     return statement
 
@@ -169,6 +187,11 @@ def parse(text: bytes) -> Statement:
 def _statement(predicate: Mapping[str, Any]) -> Statement:
     """The statement from the fields that carry information; `parse` checks the derived ones."""
     notes = {item["name"]: item["annotations"] for item in predicate["configuration"]}
+    found = {**{key: [] for key in _IF_ANY}, **predicate}
+    found["distributions"] = [
+        {**each, "points": [_INFINITE.get(p, p) for p in each["points"]]} for each in found["distributions"]
+    ]
+    samples = found["samples"]
     return Statement(
         candidate=_arm(notes, "candidate", "engine", "numerics"),
         baseline=_arm(notes, "baseline", "baseline-engine", "baseline-numerics"),
@@ -176,18 +199,19 @@ def _statement(predicate: Mapping[str, Any]) -> Statement:
         policy=decode(Pinned, notes["policy"], "policy"),
         harness=decode(Harness, notes["harness"], "harness"),
         host=decode(Mapping[str, str], notes["host"], "host"),
-        decision=_decision(predicate),
-        tallies=decode(tuple[GateTally, ...], predicate["tallies"], "tallies"),
-        failures=decode(tuple[CaseFailure, ...], predicate["failures"], "failures"),
-        distributions=decode(tuple[Distribution, ...], predicate["distributions"], "distributions"),
-        samples=_samples(predicate["samples"]),
-        created=decode(str, predicate["timeCreated"], "timeCreated"),
-        expires=decode(str | None, predicate["expires"], "expires"),
-        ancestors=decode(tuple[ModelIdentity, ...], predicate["ancestors"], "ancestors"),
-        data=decode(tuple[Pinned, ...], predicate["data"], "data"),
-        speed=decode(tuple[str, ...], predicate["speed"], "speed"),
-        beside=decode(tuple[BesideResult, ...], predicate.get("beside", []), "beside"),
+        decision=Decision(decode(Verdict, found["verdict"], "verdict"), **_fields(found, _DECISION)),
+        samples=SampleIndex(
+            f"sha256:{samples['digest']['sha256']}",
+            decode(tuple[SampleEntry, ...], samples["lines"], "samples"),
+        ),
+        created=decode(str, found["timeCreated"], "timeCreated"),
+        expires=decode(str | None, found["expires"], "expires"),
+        **_fields(found, _STATEMENT),
     )
+
+
+def _fields(found: Mapping[str, Any], hints: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: decode(hint, found[key], key) for key, hint in hints.items()}
 
 
 def _arm(notes: Mapping[str, Any], model: str, engine: str, numerics: str) -> ComparedArm:
@@ -195,21 +219,6 @@ def _arm(notes: Mapping[str, Any], model: str, engine: str, numerics: str) -> Co
         decode(ModelIdentity, notes[model], model),
         decode(EngineIdentity, notes[engine], engine),
         decode(Numerics, notes[numerics], numerics) if numerics in notes else None,
-    )
-
-
-def _decision(predicate: Mapping[str, Any]) -> Decision:
-    return Decision(
-        verdict=decode(Verdict, predicate["verdict"], "verdict"),
-        gates=decode(tuple[GateResult, ...], predicate["gates"], "gates"),
-        controls=decode(tuple[ControlResult, ...], predicate["controls"], "controls"),
-        reasons=decode(tuple[str, ...], predicate["reasons"], "reasons"),
-    )
-
-
-def _samples(part: Mapping[str, Any]) -> SampleIndex:
-    return SampleIndex(
-        f"sha256:{part['digest']['sha256']}", decode(tuple[SampleEntry, ...], part["lines"], "samples")
     )
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from gates.contracts.sample import BASELINE, CANDIDATE
 from gates.contracts.verdict import GateResult, Verdict
 from gates.judge.formatting import Rounding, format_number, percent, plural, points, title
-from gates.report.statement import BesideResult, BesideTally, GateTally, Statement
+from gates.report.statement import GateTally, Statement
 
 RULES: Final = {
     "floor": "named prompts",
@@ -200,28 +200,3 @@ def gate_verdict(statement: Statement, name: str) -> tuple[Verdict, bool]:
 def gate_names(statement: Statement) -> list[str]:
     """The gates of the decision in order, each once."""
     return list(dict.fromkeys(gate.gate for gate in statement.decision.gates))
-
-
-BESIDE: Final = "Asked beside the gates: what a recipe costs elsewhere. It informs and decides nothing."
-BESIDE_COLUMNS: Final = ("Set", "Candidate", "Baseline", "Difference, 95 % interval")
-
-
-def beside_cells(result: BesideResult, tally: BesideTally) -> tuple[str, str, str, str]:
-    """A set and kind of case, what each arm had right, and the difference in points with its interval."""
-    name = result.name if tally.kind == result.name else f"{result.name}: {tally.kind}"
-    change = (tally.candidate - tally.baseline) / tally.n
-    ends = f"{points(tally.low, 'down')} to {points(tally.high, 'up')}"
-    of = f"of {tally.n}"
-    return name, f"{tally.candidate} {of}", f"{tally.baseline} {of}", f"{points(change)} points ({ends})"
-
-
-def beside_notes(result: BesideResult) -> list[str]:
-    """What is to be said of a set: that not all were asked, and lines that could not be judged."""
-    asked = sum(tally.n for tally in result.tallies)
-    notes = [] if result.source == "ours" else [f"{result.name}: from {result.source}"]
-    if asked < result.cases:
-        why = f" ({result.note})" if result.note else ""
-        notes.append(f"{result.name}: {asked} of {result.cases} cases have an answer of both{why}")
-    if result.skipped:
-        notes.append(f"{result.name}: {plural(result.skipped, 'line')} cannot be judged here")
-    return notes

@@ -14,11 +14,7 @@ from gates.contracts.sample import CANDIDATE
 from gates.judge.formatting import title
 from gates.report import replies
 from gates.report.labels import (
-    BESIDE,
-    BESIDE_COLUMNS,
     MARKS,
-    beside_cells,
-    beside_notes,
     gate_names,
     gate_verdict,
     headline,
@@ -48,7 +44,6 @@ def markdown(statement: Statement, texts: TextLookup = no_texts, *, statement_di
         _table(statement),
         _controls(statement),
         "\n".join(f"- {escape(said)}" for said in statement.speed),
-        _beside(statement),
         *_quotes(statement, texts),
         _bound(statement, statement_digest),
     ]
@@ -78,23 +73,6 @@ def _controls(statement: Statement) -> str:
     return "\n".join([said, *(["", "Controls that did not:", "", *broken] if broken else [])])
 
 
-def _beside(statement: Statement) -> str:
-    """What was asked beside the gates; nothing if nothing was."""
-    if not statement.beside:
-        return ""
-    rows = [beside_cells(result, tally) for result in statement.beside for tally in result.tallies]
-    lines = [
-        BESIDE,
-        "",
-        f"| {' | '.join(BESIDE_COLUMNS)} |",
-        "|---|---|---|---|",
-        *(f"| {' | '.join(map(escape, row))} |" for row in rows),
-        "",
-        *(f"- {escape(note)}" for result in statement.beside for note in beside_notes(result)),
-    ]
-    return "\n".join(lines).rstrip()
-
-
 def _quotes(statement: Statement, texts: TextLookup) -> list[str]:
     """The worst case of each of the first gates that did not pass, and how many more there are."""
     found = replies.entries(statement)
@@ -122,6 +100,7 @@ def _bound(statement: Statement, statement_digest: str) -> str:
         f"against {code(theirs.model.name)} {code(theirs.model.root)}",
         f"suite {code(statement.suite.name)}, policy {code(statement.policy.name)}",
         f"{len(statement.samples.lines):,} samples, {statement.created}",
+        *(f"with {code(file.name)} {code(file.digest)}" for file in statement.attachments),
     ]
     shown = f" It states {code(statement_digest)}." if statement_digest else ""
     return f"{'; '.join(parts)}. What counts is `report.json`; `report.html` shows all of it.{shown}"

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from gates.contracts.numerics import Numerics
 from gates.contracts.verdict import Decision, Outcome, Verdict
+from gates.decode.decoder import DecodeError
 from gates.report.codec import CodecError, canonical, encode
 
 _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
@@ -151,51 +152,15 @@ class Distribution:
 
 
 @dataclass(frozen=True, slots=True)
-class BesideTally:
-    """Counts of one kind of case of a set that was asked beside the gates: pairs, those that each arm had right, those that
-    only the baseline had right (`worse`), and those that only the candidate had right (`better`). low, high: the 95 % interval
-    of the candidate's share less the baseline's (Tango)."""
-
-    kind: str
-    n: int
-    candidate: int
-    baseline: int
-    worse: int
-    better: int
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True)
-class BesideLoss:
-    """A case that the baseline had right and the candidate has not, with one line of evidence."""
-
-    case: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BesideResult:
-    """A set that was asked beside the gates. It decides nothing.
-
-    source: "ours", or the names of the user's files. digest: of the whole set. cases: chosen to be asked. skipped: lines of
-    the files that cannot be judged here. samples: digest of its file of samples. note: why not all were asked, or "".
-    """
+class Attachment:
+    """A file that the report carries in its folder `attachments`, such as another benchmark's results. It decides nothing."""
 
     name: str
-    source: str
     digest: str
-    cases: int
-    skipped: int
-    samples: str
-    tallies: tuple[BesideTally, ...]
-    losses: tuple[BesideLoss, ...]
-    note: str
 
-
-def beside_file(name: str) -> str:
-    """The file of samples of a set, beside samples.jsonl."""
-    return f"also-{name}.jsonl"
+    def __post_init__(self) -> None:
+        if self.name in ("", ".", "..") or "/" in self.name:
+            raise DecodeError("name", f"must be a plain file name, not {self.name!r:.60}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +170,8 @@ class Statement:
     `expires` is the producer's own limit or None; readers decide how old a report may be. `ancestors` are
     further artefacts needed to show that both arms are the same model. `data` are training or calibration
     files in which no prompt of the suite was found; other files were not checked. `speed` are sentences on
-    what the times depend on: the prompt's length, and the gateway. `beside` are sets that were asked beside the gates.
+    what the times depend on: the prompt's length, and the gateway. `beside` is what releases up to 0.2 asked beside
+    the gates; it is kept, so that their reports still verify.
     """
 
     candidate: ComparedArm
@@ -224,7 +190,8 @@ class Statement:
     ancestors: tuple[ModelIdentity, ...] = ()
     data: tuple[Pinned, ...] = ()
     speed: tuple[str, ...] = ()
-    beside: tuple[BesideResult, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
+    beside: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def verdict(self) -> Verdict:

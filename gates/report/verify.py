@@ -19,10 +19,12 @@ from gates.artefact import artefact as artefacts
 from gates.contracts.errors import ManifestError
 from gates.report import checks, document, dsse
 from gates.report.codec import CodecError
-from gates.report.statement import BesideResult, Statement, beside_file
+from gates.report.statement import Attachment, Statement
 
 MAX_REPORT_BYTES: Final = 64 * 2**20
 """A report of 3,000 samples has about 1 MB."""
+ATTACHMENTS: Final = "attachments"
+"""The folder of attached files, beside the report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +112,13 @@ def verify_report(
         unasked.append("samples: no samples.jsonl was given")
     else:
         yes.append(f"samples: all {_check_samples(statement, samples):,} as signed")
-    for result in statement.beside:
-        place = samples.parent / beside_file(result.name) if samples else None
-        if place is None or not place.is_file():
-            unasked.append(f"beside the gates, {result.name}: its samples are not here")
-        else:
-            _check_beside(result, place)
-            yes.append(f"beside the gates, {result.name}: its samples as signed")
+    for file in statement.attachments:
+        there = samples is not None and _check_attachment(file, samples.parent / ATTACHMENTS / file.name)
+        (yes if there else unasked).append(
+            f"attachment {file.name}: {'as signed' if there else 'it is not here'}"
+        )
+    if statement.beside:
+        unasked.append("sets beside the gates: this release does not ask them any more")
     if artefact is None:
         unasked.append("artefact: no folder was given")
     else:
@@ -147,13 +149,15 @@ def _check_samples(statement: Statement, path: Path) -> int:
         ) from None
 
 
-def _check_beside(result: BesideResult, path: Path) -> None:
-    with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if f"sha256:{found}" != result.samples:
+def _check_attachment(file: Attachment, path: Path) -> bool:
+    """Whether the file is there; then it is the one that was attached."""
+    if not path.is_file():
+        return False
+    if (found := f"sha256:{artefacts.hash_file(path)[1]}") != file.digest:
         raise checks.refuse(
-            "report_signature", f"{path}: is not what was signed as the samples of {result.name}"
+            "report_signature", f"{path}: is {found:.19}, and the report has {file.digest:.19}"
         )
+    return True
 
 
 def _check_artefact(statement: Statement, path: Path) -> str:

@@ -7,8 +7,10 @@ an older report as it was.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -20,13 +22,14 @@ from gates.contracts.errors import RunError
 from gates.report import document, dsse
 from gates.report.markdown import markdown
 from gates.report.page import page
-from gates.report.statement import Statement
+from gates.report.statement import Attachment, Statement
 from gates.report.texts import TextLookup, no_texts
-from gates.report.verify import open_report
+from gates.report.verify import ATTACHMENTS, open_report
 
 REPORT: Final = "report.json"
 PAGE: Final = "report.html"
 MARKDOWN: Final = "report.md"
+MAX_ATTACHMENT_BYTES: Final = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,24 @@ def write_report(
     except OSError as error:
         raise RunError(f"{out_dir}: the report cannot be written there ({error.strerror or error})") from None
     return WrittenReport(out_dir / REPORT, opened.digest, digest)
+
+
+def attach(out_dir: Path, files: Iterable[Path]) -> tuple[Attachment, ...]:
+    """Copy result files of other benchmarks beside the report. Raises RunError: one cannot be read, or a name is used twice."""
+    attached: dict[str, Attachment] = {}
+    for path in files:
+        try:
+            if path.stat().st_size > MAX_ATTACHMENT_BYTES:
+                raise RunError(f"--attach {path}: larger than {MAX_ATTACHMENT_BYTES >> 20} MiB")
+            data = path.read_bytes()
+            (out_dir / ATTACHMENTS).mkdir(parents=True, exist_ok=True)
+            (out_dir / ATTACHMENTS / path.name).write_bytes(data)
+        except OSError as error:
+            raise RunError(f"--attach {path}: cannot be copied ({error.strerror})") from None
+        if path.name in attached:
+            raise RunError(f"--attach {path}: there is a {path.name} already; rename one of them")
+        attached[path.name] = Attachment(path.name, f"sha256:{hashlib.sha256(data).hexdigest()}")
+    return tuple(attached.values())
 
 
 def _publish(folder: Path, files: dict[str, bytes]) -> None:

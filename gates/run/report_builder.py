@@ -38,10 +38,9 @@ def build_statement(
     host: Mapping[str, str],
     now: datetime,
     data: tuple[stated.Pinned, ...] = (),
-    beside: tuple[stated.BesideResult, ...] = (),
+    attachments: tuple[stated.Attachment, ...] = (),
 ) -> stated.Statement:
-    """Everything that the report states; `data` are the files in which the suite was searched for, `beside` what was asked
-    beside the gates."""
+    """Everything that the report states; `data` are the files in which the suite was searched for."""
     with store.path.open("rb") as lines:
         samples = sample_index(lines, judged.scored.outcomes)
     return stated.Statement(
@@ -60,7 +59,7 @@ def build_statement(
         ancestors=tuple(_ancestors(job)),
         data=data,
         speed=tuple(_speed(job, judged.readings)),
-        beside=beside,
+        attachments=attachments,
     )
 
 
@@ -173,7 +172,7 @@ def summary(statement: stated.Statement) -> str:
         "reasons": list(decision.reasons),
         "candidate": statement.candidate.model.root,
         "gates": rules,
-        "beside": [encode(result) for result in statement.beside],
+        "attachments": [encode(file) for file in statement.attachments],
         "controls": [{"name": c.name, "holds": c.holds, "sentence": c.sentence} for c in decision.controls],
     }
     return json.dumps(document, indent=2, ensure_ascii=False)

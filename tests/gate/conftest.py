@@ -126,7 +126,7 @@ class House:
             "baseline",
             "--policy",
             POLICY,
-            *(["--also", "instructions,calls,answers", "--also-limit", "4"] if candidate == "annie" else []),
+            *(["--attach", str(ROOT / "pyproject.toml")] if candidate == "annie" else []),
             *(["--any-baseline"] if candidate in BAD else []),
             *where,
         ]

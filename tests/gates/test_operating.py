@@ -68,7 +68,7 @@ def test_the_table_is_markdown() -> None:
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "gates.stats", *arguments], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-m", "gates.judge", *arguments], cwd=ROOT, capture_output=True, text=True
     )
 
 

@@ -96,12 +96,10 @@ def test_a_folder_is_sealed_as_the_form_of_its_source(
             "NAME=ENGINE",
         ),
         (
-            ["run", "--candidate", "a", "--baseline", "b", "--also", "bfcl", "--out", "{tmp}"],
-            65,
-            "needs the place of your files: bfcl=DIR",
+            ["run", "--candidate", "a", "--baseline", "b", "--attach", "{tmp}/none", "--out", "{tmp}"],
+            69,
+            "none: cannot be copied (No such file",
         ),
-        (["run", "--candidate", "a", "--baseline", "b", "--also-limit", "-1"], 64, "--also-limit"),
-        (["run", "--candidate", "a", "--baseline", "b", "--also-minutes", "0"], 64, "--also-minutes"),
         ([], 64, "VERB"),
     ],
 )

@@ -13,7 +13,7 @@ import pytest
 from gates.contracts.numerics import Numerics
 from gates.report.codec import CodecError, canonical
 from gates.report.document import PREDICATE_TYPE, document, parse, render
-from gates.report.statement import Distribution, SampleIndex, Statement
+from gates.report.statement import Attachment, Distribution, SampleIndex, Statement
 from tests.gates.report import examples
 
 EXAMPLES = (examples.passing, examples.failing, examples.inconclusive)
@@ -43,6 +43,18 @@ def test_what_computed_the_answers_comes_back_and_is_left_out_where_it_was_not_r
         assert b"baseline-numerics" not in render(stated) and b'"numerics"' in render(stated)
         assert stated.candidate.engine.digest == plain.candidate.engine.digest
     assert b"numerics" not in render(plain)
+
+
+def test_what_is_attached_and_what_older_releases_stated_comes_back() -> None:
+    """Both are left out where there is none, so that a report of before has its bytes still."""
+    plain = examples.passing()
+    old = {"name": "bfcl", "tallies": [{"kind": "simple", "n": 3, "low": -0.5, "high": 0.0}]}
+    whole = replace(plain, attachments=(Attachment("ifeval.json", examples.sha("a")),), beside=(old,))
+
+    assert parse(render(whole)) == whole
+    assert b"attachments" not in render(plain) and b"beside" not in render(plain)
+    with pytest.raises(CodecError, match=r"attachments\[0\].name: must be a plain file name"):
+        parse(edited(whole, lambda d: d["predicate"]["attachments"][0].update(name="../x")))
 
 
 def test_it_is_an_in_toto_statement_about_the_artefact() -> None:
@@ -149,7 +161,7 @@ def test_a_digest_of_another_form_cannot_be_stated() -> None:
 def test_nan_cannot_be_stated() -> None:
     """Nothing measured is no number."""
     timing = Distribution("ttft", "candidate", "ms", 1, (math.nan,))
-    with pytest.raises(CodecError, match="NaN"):
+    with pytest.raises(CodecError, match="cannot be written"):
         render(replace(examples.passing(), distributions=(timing,)))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from gates.contracts.verdict import GateResult, Interval, Verdict
 from gates.judge.formatting import title
-from gates.report.charts import axis_ticks, limit_curves, linear_scale, summary, verdict_bar
+from gates.report.charts import axis_ticks, interval_bar, limit_curves, linear_scale, summary
 from gates.report.labels import amount, headline, interval_bound, measured, reasons, required, sentence
 from gates.report.statement import Distribution
 from tests.gates.report import examples
@@ -143,41 +143,35 @@ def test_ticks_are_round_numbers(most: float, ticks: list[float]) -> None:
     assert axis_ticks(most) == pytest.approx(ticks)
 
 
-def path_of(timing: Distribution, at_least: bool) -> tuple[float, float]:
+def heights(timing: Distribution) -> tuple[float, float]:
     """Where the curve of one arm begins and ends, in height: 150 is 0 %, 10 is 100 %."""
-    html = limit_curves([timing], None, at_least)
-    found = re.search(r'd="M[\d.]+ ([\d.]+)([^"]*)" class="ecdf', html)
-    assert found
-    heights = re.findall(r"V([\d.]+)", found[2])
-    return float(found[1]), float(heights[-1])
+    ((_, path),) = limit_curves([timing], 120.0).paths
+    first, *rest = re.findall(r"(?:V|M[\d.]+ )([\d.]+)", path)
+    return float(first), float([first, *rest][-1])
 
 
-def test_the_curve_of_times_rises_and_that_of_speeds_falls() -> None:
-    """Higher is better in both: more keep a longer time, fewer keep a higher speed."""
-    values = tuple(float(v) for v in range(50, 150))
-
-    assert path_of(Distribution("ttft", "candidate", "ms", 100, values), False) == (150.0, 10.0)
-    assert path_of(Distribution("decode", "candidate", "tokens/s", 100, values), True) == (10.0, 150.0)
+TIMES = tuple(float(v) for v in range(50, 150))
+NEVER = math.inf
 
 
-def test_what_never_came_keeps_the_curve_below_the_top() -> None:
-    """Half of the requests failed: no limit is kept by more than half."""
-    half = Distribution("ttft", "candidate", "ms", 4, (10.0, 20.0, math.inf, math.inf))
+@pytest.mark.parametrize(
+    "gate, points, ends, words",
+    [
+        ("ttft", TIMES, (150.0, 10.0), "median"),  # more keep a longer time
+        ("decode", TIMES, (10.0, 150.0), "5th percentile"),  # fewer keep a higher speed
+        ("ttft", (10.0, 20.0, NEVER, NEVER), (150.0, 80.0), "50 % never came"),
+        ("ttft", (NEVER, NEVER), (150.0, 150.0), "median ∞"),
+    ],
+)
+def test_higher_is_better_in_every_curve(
+    gate: str, points: tuple[float, ...], ends: tuple[float, float], words: str
+) -> None:
+    """A request that failed keeps its curve below the top."""
+    timing = Distribution(gate, "candidate", "ms", len(points), points)
 
-    assert path_of(half, False) == (150.0, 80.0)
-    assert "50 % never came" in summary(half)
+    assert heights(timing) == ends
+    assert words in summary(timing)
 
 
-def test_a_curve_of_nothing_but_failures_is_flat() -> None:
-    """Nothing came: a line at the bottom, and no number that is none."""
-    never = Distribution("ttft", "candidate", "ms", 2, (math.inf, math.inf))
-
-    assert "nan" not in limit_curves([never], 120.0, False)
-    assert "median ∞" in summary(never)
-
-
-def test_a_rule_without_an_interval_is_not_drawn() -> None:
-    """There is nothing to draw; the words say it."""
-    assert verdict_bar(replace(TTFT, interval=None)) is None
-    assert verdict_bar(replace(examples.floor("leak", P, 25, 0, 25), n=101)) is None
-    assert verdict_bar(replace(examples.floor("leak", P, 25, 0, 25), n=0)) is None
+def test_a_rule_without_an_interval_has_no_bar() -> None:
+    assert interval_bar(replace(TTFT, interval=None)) is None

@@ -10,15 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from gates.contracts.errors import RunError
+from gates.contracts.errors import ReportError, RunError
 from gates.report import dsse
 from gates.report.codec import CodecError
 from gates.report.statement import Distribution
-from gates.report.verify import open_report
-from gates.report.write import write_report
+from gates.report.verify import VerifiedReport, open_report, verify_report
+from gates.report.write import attach, write_report
 from tests.gates.report import examples
 from tests.gates.report.examples import KEY
 
+ARMS = {
+    "candidate": examples.all_cases(examples.CANDIDATE_FEW),
+    "baseline": examples.all_cases(examples.BASELINE_FEW),
+}
 TRUSTED = {dsse.key_id(KEY.public_key()): KEY.public_key()}
 
 
@@ -93,3 +97,34 @@ def test_others_may_read_a_report(tmp_path: Path) -> None:
     written = write_report(tmp_path, examples.passing(), KEY)
 
     assert written.path.stat().st_mode & 0o777 == 0o644
+
+
+def test_attachments_are_copied_and_checked(tmp_path: Path) -> None:
+    """A file that is changed afterwards is refused; one that is not here is named as unchecked."""
+    (tmp_path / "ifeval.json").write_text("{}")
+    files = attach(tmp_path / "out", [tmp_path / "ifeval.json"])
+    written = write_report(tmp_path / "out", replace(examples.passing(), attachments=files), KEY)
+    copy = tmp_path / "out" / "attachments" / "ifeval.json"
+
+    def verified() -> VerifiedReport:
+        samples = tmp_path / "out" / "samples.jsonl"
+        samples.write_bytes(b"".join(examples.sample_lines(ARMS)))
+        return verify_report(written.path, trusted=TRUSTED, now=examples.WHEN, samples=samples)
+
+    assert "attachment ifeval.json: as signed" in verified().checked
+    copy.write_text("[]")
+    with pytest.raises(ReportError, match="ifeval.json: is sha256"):
+        verified()
+    copy.unlink()
+    assert "attachment ifeval.json: it is not here" in verified().unchecked
+
+
+def test_an_attachment_that_cannot_be_carried_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("{}")
+    for files, message in (
+        ([tmp_path / "a.json", tmp_path / "a.json"], "a.json already"),
+        ([tmp_path], "cannot be copied"),
+        ([tmp_path / "b.json"], "cannot be copied"),
+    ):
+        with pytest.raises(RunError, match=message):
+            attach(tmp_path / "out", files)

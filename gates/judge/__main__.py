@@ -1,4 +1,4 @@
-"""`python -m gates.stats [POLICY]`: the operating curves of a policy as a Markdown table."""
+"""`python -m gates.judge [POLICY]`: the operating curves of a policy as a Markdown table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gates.policy.load import load_policy
 
 def main() -> int:
     """Print the table. Returns 0, or 65 (EX_DATAERR) with one line for a policy that cannot be used."""
-    parser = argparse.ArgumentParser(prog="python -m gates.stats", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m gates.judge", description=__doc__)
     parser.add_argument("policy", nargs="?", default="annie", help="a shipped policy's name, or a .toml file")
     try:
         table = markdown(operating_table(load_policy(parser.parse_args().policy)))
