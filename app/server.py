@@ -128,7 +128,8 @@ async def serve(config: Config, read: Callable[[], Config] | None = None) -> Non
         try:
             token, token_file = admin_token(config.secrets.admin_token, config.state_dir)
         except OSError as error:
-            raise ConfigError(f"gateway.state: {config.state_dir}: {error.strerror}") from None
+            where = error.filename or config.state_dir / "admin.token"
+            raise ConfigError(f"gateway.state: {where}: {error.strerror}") from None
         gateway = create_gateway(config, token, log, read=read, output=output)
         try:
             await gateway.open()

@@ -134,7 +134,7 @@ def create_gateway(
     reader = ReportThread()
     routers = (
         health.admin_router(pool, proxy, metrics, promotions, access),
-        operators_router(config, promotions, reader),
+        operators_router(config, promotions, reader, access),
         access_router(access, reloader),
         console_router(config, promotions, reader),
     )

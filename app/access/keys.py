@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from app.config.private import read_secret
 from app.errors.tree import Unauthorized
 
 MAX_KEYS = 256
@@ -94,11 +95,11 @@ def admin_token(configured: str | None, state_dir: Path) -> tuple[str, Path | No
 
 
 def read_admin_token(configured: str | None, state_dir: Path) -> str | None:
-    """The operators' token, for a client of them; None where no gateway has made one."""
+    """The operators' token, for a client of them; None where no gateway has made one. Raises OSError."""
     path = _token_file(state_dir)
     if configured:
         return configured
-    return path.read_text("utf-8").strip() if path.exists() else None
+    return read_secret(path).strip() if path.exists() else None
 
 
 def _token_file(state_dir: Path) -> Path:

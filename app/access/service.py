@@ -122,6 +122,10 @@ class AccessService:
             roles={one.name: Role.named(one.role) for one in operators} | {ADMIN: Role.ADMINISTER},
         )
 
+    def check(self, authorization: str) -> str | None:
+        """The operator whose token this header has now. Raises Unauthorized: none any more."""
+        return self.rings.admin.check(authorization)
+
     def role(self, operator: str) -> Role:
         """The operator's role. Raises Unauthorized: revoked since the request came."""
         try:

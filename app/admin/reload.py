@@ -134,5 +134,7 @@ class Reloader:
         config.compile_tags()
         try:
             return config, self._access.token_for(config)
-        except (OSError, UnicodeDecodeError):
-            raise ConfigError("gateway.state: admin.token cannot be read") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(
+                f"gateway.state: admin.token: {getattr(error, 'strerror', 'not UTF-8 text')}"
+            ) from None

@@ -4,7 +4,7 @@ A request that begins an operation is answered 202; the operation goes on if the
 """
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
@@ -15,11 +15,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from app.access.service import AccessService
 from app.admin import reports
 from app.admin.audit import Audit
 from app.api.chat_request import field_error, json_object
 from app.config.config import MAX_REPLICAS, Config
-from app.errors.tree import BadField, BodyTooLarge, StateUnavailable, TooSlow
+from app.errors.tree import BadField, BodyTooLarge, StateUnavailable, TooSlow, Unauthorized
 from app.http.openapi import sends, takes
 from app.promotion import overrides as override_log
 from app.promotion.facts import KEYS
@@ -84,11 +85,13 @@ class RollbackBody(AdminBody):
     model: str
 
 
-def operators_router(config: Config, promotions: PromotionService, reader: reports.ReportThread) -> APIRouter:
+def operators_router(
+    config: Config, promotions: PromotionService, reader: reports.ReportThread, access: AccessService
+) -> APIRouter:
     """Routes of the operators' listener that change something, and those that show changes."""
     routes = APIRouter()
     _add_requests(routes, promotions)
-    _add_operations(routes, promotions)
+    _add_operations(routes, promotions, access)
     _add_replicas(routes, promotions)
     _add_reports(routes, config, promotions, reader)
     _add_overrides(routes, config, promotions)
@@ -127,7 +130,7 @@ async def _ask(request: Request, promotions: PromotionService, wanted: Promotion
     return reply(request, shown) if dry_run else _accepted(request, shown)
 
 
-def _add_operations(routes: APIRouter, promotions: PromotionService) -> None:
+def _add_operations(routes: APIRouter, promotions: PromotionService, access: AccessService) -> None:
     @routes.get("/admin/operations", response_model=None)
     async def operations(request: Request) -> Response:
         shown = await promotions.operations(min(_number(request, "limit", 50), MAX_EVENTS))
@@ -149,19 +152,22 @@ def _add_operations(routes: APIRouter, promotions: PromotionService) -> None:
         seen = request.headers.get("last-event-id", "0")
         after = int(seen) if seen.isdecimal() and len(seen) <= 15 else 0
         headers = {**_headers(request), "x-accel-buffering": "no"}
-        return StreamingResponse(
-            _stream(promotions, id, after), media_type="text/event-stream", headers=headers
-        )
+        told = _stream(promotions.follow(id, after), partial(access.check, request.headers["authorization"]))
+        return StreamingResponse(told, media_type="text/event-stream", headers=headers)
 
 
-async def _stream(promotions: PromotionService, id: str, after: int) -> AsyncIterator[bytes]:
+async def _stream(
+    events: AsyncIterator[tuple[str, int, dict[str, Any]]], check: Callable[[], object]
+) -> AsyncIterator[bytes]:
+    """The events of an operation, as long as `check` finds that the operator may still see them."""
     try:
-        async for kind, seq, value in promotions.follow(id, after):
+        async for kind, seq, value in events:
+            check()
             if not kind:
                 yield b": alive\n\n"
                 continue
             yield f"id: {seq}\nevent: {kind}\ndata: {json.dumps(value)}\n\n".encode()
-    except StateUnavailable as error:  # its head has gone out; it can be resumed
+    except (StateUnavailable, Unauthorized) as error:  # its head has gone out; it can be resumed
         yield f"event: error\ndata: {json.dumps(error.envelope())}\n\n".encode()
 
 

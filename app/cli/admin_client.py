@@ -12,7 +12,7 @@ import httpx2
 from app.stream.sse import SSEDecoder
 
 TIMEOUT_SECONDS = 60.0
-"""For connecting, and between two reads: a stream of events sends a comment every ten seconds."""
+"""For connecting, and between two reads: a stream of events sends a comment every two seconds."""
 
 RECONNECT_PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds before each new attempt to follow a broken stream of events; an event starts the list again.

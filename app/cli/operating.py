@@ -57,7 +57,10 @@ def _fail(why: object, code: int) -> int:
 def client_for(args: argparse.Namespace) -> AdminClient:
     """A client of the configured gateway. Raises ConfigError: no token is known."""
     config = load(args.config)
-    token = read_admin_token(config.secrets.admin_token, config.state_dir)
+    try:
+        token = read_admin_token(config.secrets.admin_token, config.state_dir)
+    except OSError as error:
+        raise ConfigError(f"gateway.state: admin.token: {error.strerror}") from None
     if token is None:
         raise ConfigError(
             "no admin token: set MANNERS_ADMIN_TOKEN, or run this where the gateway has made one"

@@ -6,6 +6,7 @@ known one. Paths are relative to the folder of the file.
 
 import ipaddress
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
@@ -26,6 +27,7 @@ from pydantic import (
     model_validator,
 )
 
+from app.config.private import open_at_once, read_secret
 from app.config.replicas import replicas_fault
 from app.stream.conduct import Guard
 from app.stream.schema import UnaskedCalls
@@ -331,14 +333,6 @@ class Config(ConfigSection):
         return Path(self.gateway.state)
 
 
-def _at_once(path: str, flags: int) -> int:
-    """Opens a named pipe that nobody writes to, too, which then is empty; `<(command)` is read to its end."""
-    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
-    if hasattr(os, "O_NONBLOCK"):
-        os.set_blocking(descriptor, True)
-    return descriptor
-
-
 def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> Config:
     """Read and check a configuration file; without one, the embedded default.
 
@@ -347,7 +341,7 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> C
     """
     source = path or EMBEDDED_DEFAULT
     try:
-        with open(source, "rb", opener=_at_once) as file:
+        with open(source, "rb", opener=open_at_once) as file:
             text = file.read(MAX_BYTES + 1)
         if len(text) > MAX_BYTES:
             raise ConfigError(f"{source}: larger than {MAX_BYTES} bytes; a configuration is a few thousand")
@@ -481,7 +475,7 @@ def secrets_for(
     """API keys and the admin token, from the environment and from the files of `[gateway]`. Raises ConfigError."""
     keys = environ.get("MANNERS_API_KEYS", "")
     if keys_file:
-        keys += "," + _read_secret(keys_file, base, "gateway.api_keys_file")
+        keys += "," + _COMMENT.sub("", _read_secret(keys_file, base, "gateway.api_keys_file"))
     token: str | None = environ.get("MANNERS_ADMIN_TOKEN") or None
     if token_file:
         token = _read_secret(token_file, base, "gateway.admin_token_file").strip()
@@ -489,10 +483,13 @@ def secrets_for(
     return Secrets(api_keys=tuple(key for key in found if key), admin_token=token)
 
 
+_COMMENT = re.compile(r"(^|\s)#.*", re.MULTILINE)
+"""Of a file of keys: from a `#` that begins a line or follows a blank to the end of the line."""
+
+
 def _read_secret(path: str, base: Path, key: str) -> str:
     try:
-        with open(absolute(path, base, key), encoding="utf-8", opener=_at_once) as file:
-            return file.read()
+        return read_secret(absolute(path, base, key))
     except OSError as error:
         raise ConfigError(f"{key}: {path}: {error.strerror}") from None
     except UnicodeDecodeError:

@@ -126,6 +126,7 @@ class Connection(HttpToolsProtocol):
         self._within = True  # a request is coming in, or the first one is waited for
         self._in_head = True
         self._head_bytes = 0
+        self._line: bytes | None = b""  # the end of a request line that is coming in; None once it is here
         self._tail = b""  # the last bytes that were parsed: a blank line may be split over two reads
         self._body_left = 0  # bytes of a body of stated length
         self._overhead = 0  # bytes of a chunked body that are not data, less what its chunks may take
@@ -182,12 +183,12 @@ class Connection(HttpToolsProtocol):
         headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
+        if self._fault is not None:
+            self._raise(self._fault)
         if self.parser.get_method() == b"CONNECT":
             self._raise(BadHTTP("this is no proxy: CONNECT is not served"))
         if self.parser.should_upgrade():
             return  # it is read again without that wish
-        if self.parser.get_http_version() not in ("1.0", "1.1"):
-            self._raise(BadHTTP("only versions 1.0 and 1.1 of HTTP are spoken here"))
         headers = dict(self.headers)
         self._check_host(headers)
         if len(headers) != len(self.headers):
@@ -215,6 +216,7 @@ class Connection(HttpToolsProtocol):
         if self.parser.should_upgrade():
             return
         self._within = self._in_head = False
+        self._line = b""
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -286,13 +288,15 @@ class Connection(HttpToolsProtocol):
 
     def _feed(self, piece: bytes) -> None:
         was_head = self._in_head
+        if self._line is not None:
+            self._look_at_line(self._line + piece)
         try:
             try:
                 self.parser.feed_data(piece)
             except httptools.HttpParserUpgrade:
                 self._read_without_upgrade()
         except httptools.HttpParserError:
-            return self._refuse(self._fault or BadHTTP("this is not a request in HTTP/1.1"))
+            return self._refuse(self._fault or BadHTTP("this is not a request in HTTP/1.1 or HTTP/1.0"))
         if was_head and self._in_head:
             self._head_bytes += len(piece)
             if self._head_bytes > MAX_HEAD_BYTES:
@@ -301,6 +305,13 @@ class Connection(HttpToolsProtocol):
             self._overhead += len(piece)
             if self._overhead > MAX_HEAD_BYTES:
                 self._refuse(HeadTooLarge("the body's chunks have too much that is not data: send less"))
+
+    def _look_at_line(self, read: bytes) -> None:
+        """Note the fault of a request line that is none of HTTP: the parser takes RTSP and ICE, too."""
+        line, end, _ = read.lstrip(b"\r\n").partition(b"\n")
+        self._line = None if end else line[-len(b" HTTP/1.1\r") :]
+        if end and not line.rstrip(b"\r").endswith((b" HTTP/1.1", b" HTTP/1.0")):
+            self._fault = BadHTTP("this is not a request in HTTP/1.1 or HTTP/1.0")
 
     def _read_without_upgrade(self) -> None:
         """Read the head once more, without the wish to speak another protocol: none is spoken here.

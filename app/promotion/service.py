@@ -56,8 +56,8 @@ STATE_SECONDS = 10.0
 STANDINGS_SECONDS = 0.5
 """How long a metrics scrape waits for the registry; then it gets the last known figures."""
 
-ALIVE_SECONDS = 10.0
-"""How often a client that follows an operation gets a keepalive."""
+ALIVE_SECONDS = 2.0
+"""How often a client that follows an operation gets a keepalive, and is asked whether it may still follow."""
 
 T = TypeVar("T")
 

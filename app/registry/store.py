@@ -2,8 +2,8 @@
 
 Rollback journal with `synchronous=FULL`, truncated at each commit: a committed transaction survives a loss of power, any
 other leaves no trace. A write-ahead log, which earlier versions used, maps a file beside the database into memory, and the
-process dies of SIGBUS if somebody shortens it. One process writes at a time, by an advisory lock on a file beside the
-database, which the kernel releases when the process ends.
+process dies of SIGBUS if somebody shortens it. One process writes at a time, by an advisory lock on the database's folder,
+which the kernel releases when the process ends.
 """
 
 import contextlib
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+from app.config.private import check_folder
 from app.registry.errors import (
     Conflict,
     NotARegistry,
@@ -34,13 +35,23 @@ _BUSY_SECONDS: Final = 2.0
 
 
 def take_lock(path: Path) -> int:
-    """The writer's lock on a registry, as a descriptor to close. Raises RegistryLocked, StorageFailed."""
-    descriptor = _open(path.with_name(f"{path.name}.lock"))
+    """The writer's lock on a registry, as a descriptor to close. Raises RegistryLocked, StorageFailed.
+
+    It is on the folder: a second gateway could put another file in the place of a lock file.
+    """
+    folder = path.parent
     try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise StorageFailed(f"{folder}: {error.strerror}") from None
+    try:
+        check_folder(descriptor, folder)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except OSError as error:
         os.close(descriptor)
-        raise RegistryLocked(f"{path}: another gateway uses this state folder; stop it first") from None
+        if isinstance(error, BlockingIOError):
+            raise RegistryLocked(f"{path}: another gateway uses this state folder; stop it first") from None
+        raise StorageFailed(f"{folder}: {error.strerror}") from None
     return descriptor
 
 

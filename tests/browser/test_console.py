@@ -259,10 +259,10 @@ async def test_the_progress_goes_on_where_a_broken_connection_ended(
 ) -> None:
     whole = routes._stream
 
-    async def breaks_off(promotions: Any, id: str, after: int) -> AsyncIterator[bytes]:
+    async def breaks_off(events: Any, check: Any) -> AsyncIterator[bytes]:
         """Three events, and nobody says that it is over."""
         count = 0
-        async for piece in whole(promotions, id, after):
+        async for piece in whole(events, check):
             yield piece
             count += 1
             if count == 3:

@@ -1,6 +1,7 @@
 """Rules, dashboards and runbook agree with the gateway and with each other. Needs no Prometheus."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +26,8 @@ from tests.ops.facts import (
     samples,
     unknown,
 )
+
+WORKFLOWS = Path(__file__).parents[2] / ".github" / "workflows"
 
 
 @pytest.mark.parametrize("dashboard", ALL, ids=lambda d: d.uid)
@@ -156,3 +159,10 @@ def test_a_panel_wider_than_the_page_is_an_error() -> None:
 def test_the_three_clocks_are_shown_as_heatmaps() -> None:
     heat = [panel.queries[0].expr for panel in VOICE.panels() if panel.kind == "heatmap"]
     assert len(heat) == 3 and all("_bucket" in expr for expr in heat)
+
+
+def test_every_action_is_pinned_by_its_commit_with_the_tag_beside_it() -> None:
+    """A tag can be moved to other code."""
+    lines = [line for path in WORKFLOWS.glob("*.yml") for line in path.read_text("utf-8").splitlines()]
+    used = [line.partition("uses: ")[2] for line in lines if "uses: " in line]
+    assert used and all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}  # v[0-9.]+", action) for action in used)

@@ -166,6 +166,7 @@ def test_a_lock_is_the_operators_own_and_not_committed() -> None:
 def test_the_gateways_configuration_loads(name: str, tmp_path: Path) -> None:
     keys = tmp_path / "api_keys"
     keys.write_text("a-key\n")
+    keys.chmod(0o600)
     text = (COMPOSE / f"{name}.toml").read_text("utf-8").replace("/run/secrets/api_keys", str(keys))
     path = tmp_path / "manners.toml"
     path.write_text(text.replace("../../models", str(ROOT / "models")))

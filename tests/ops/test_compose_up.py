@@ -59,8 +59,10 @@ def up(daemon: Daemon, image: dict[str, Any], tmp_path_factory: pytest.TempPathF
     folder, port = tmp_path_factory.mktemp("home"), free_port()
     for name in ("state", "models"):
         (folder / name).mkdir()
-    for name in ("api_keys", "grafana_password"):
+    for name, reader in (("api_keys", 10001), ("grafana_password", 472)):
         (folder / name).write_text("a-key\n")
+        (folder / name).chmod(0o400)
+        os.chown(folder / name, reader, reader)
     given = {
         "COMPOSE_PROFILES": "cpu", "LLAMA_IMAGE_TAG": f"{ENGINE}:latest", "MANNERS_BASE_TAG": f"{BASE}:latest",
         "PROMETHEUS_IMAGE": NO_IMAGE, "GRAFANA_IMAGE": NO_IMAGE, "MANNERS_TAG": "latest", "MANNERS_HOME": folder,

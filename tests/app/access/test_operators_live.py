@@ -1,5 +1,6 @@
 """Operators with roles: what each may do, and who stands in the audit."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -62,6 +63,36 @@ async def test_a_lower_role_is_refused_by_name_and_a_higher_one_is_not(
         else:
             assert answer.status != 403
             assert answer.status != 401
+
+
+@pytest.mark.parametrize("end", ["revoked", "made anew"])
+async def test_a_revoked_operators_open_stream_ends_before_the_next_event(
+    home: House, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """An operator of the same name with another token is another operator."""
+    go_on = asyncio.Event()
+
+    async def follow(id: str, after: int) -> AsyncIterator[tuple[str, int, dict[str, str]]]:
+        yield "step", 1, {"phase": "queued"}
+        await go_on.wait()
+        yield "step", 2, {"phase": "secret"}
+
+    async def operation(id: str) -> None: ...
+
+    monkeypatch.setattr(home.gateway.promotions, "follow", follow)
+    monkeypatch.setattr(home.gateway.promotions, "operation", operation)
+    eve = {"name": "eve", "role": "watch"}
+    made = await operate(home, "POST", "/admin/operators", eve)
+    headers = {"authorization": f"Bearer {made.json['token']}"}
+    async with home.client.get(home.admin + "/admin/operations/1/events", headers=headers) as response:
+        assert b"queued" in await response.content.readuntil(b"\n\n")
+        await operate(home, "DELETE", "/admin/operators/eve")
+        if end == "made anew":
+            await operate(home, "POST", "/admin/operators", eve)
+        go_on.set()
+        rest = await response.content.read()
+    assert b"invalid_api_key" in rest and b"secret" not in rest
+    await operate(home, "DELETE", "/admin/operators/eve")
 
 
 async def test_an_unlisted_route_needs_the_highest_role() -> None:

@@ -164,6 +164,7 @@ async def test_the_first_token_is_read_again(tmp_path: Path) -> None:
     """A replaced file is the new token."""
     async with reloadable(tmp_path) as (home, file):
         (tmp_path / "admin.token").write_text("replaced\n")
+        (tmp_path / "admin.token").chmod(0o600)
         assert (await reload(home)).status == 200
         assert (await operate(home, "GET", "/admin/status", token="replaced")).status == 200
         assert (await reload(home)).status == 401

@@ -53,6 +53,8 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
     "a state folder below a file": ({"state": "file/state"}, "gateway.state: "),
     "a state folder that is a file": ({"state": "file"}, "gateway.state: "),
     "an unknown key": ({"lisen": "x"}, "gateway.lisen: unknown key; did you mean 'listen'?"),
+    "a file of keys that others read": ({"api_keys_file": "open"}, "gateway.api_keys_file: open: others may open it (mode 604); run: chmod 600 "),
+    "a state folder that others write to": ({"state": "shared"}, "shared: others may write to it (mode 777); run: chmod 700 "),
     "no such file of keys": ({"api_keys_file": "none"}, "gateway.api_keys_file: none: No such file or directory"),
 }  # fmt: skip
 
@@ -63,8 +65,11 @@ def test_what_cannot_be_served_is_one_line_and_code_78(
 ) -> None:
     """The key that is to be changed, and why."""
     gateway, expected = WRONG[name]
-    (tmp_path / "file").write_text("")
-    (tmp_path / "keys").write_text("key-1\n")
+    for file, mode, text in (("file", 0o600, ""), ("keys", 0o600, "key-1\n"), ("open", 0o604, "key-1\n")):
+        (tmp_path / file).write_text(text)
+        (tmp_path / file).chmod(mode)
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o777)
     path = write(tmp_path, **{key: value.replace("TAKEN", taken) for key, value in gateway.items()})
     assert main(["serve", "--config", str(path)]) == 78
     out, err = capfd.readouterr()

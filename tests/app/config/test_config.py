@@ -254,6 +254,7 @@ def write(folder: Path, text: str, **files: str) -> Path:
     """A configuration file, and others beside it."""
     for name, content in files.items():
         (folder / name).write_text(content)
+        (folder / name).chmod(0o600)
     path = folder / "manners.toml"
     path.write_text(text)
     return path
@@ -289,16 +290,32 @@ def test_a_missing_or_unreadable_file_is_named(tmp_path: Path) -> None:
 
 
 def test_secrets_come_from_the_environment_and_from_files(tmp_path: Path) -> None:
-    """Keys of both are taken; blanks and blank lines are none; a token's file wins."""
+    """Keys of both are taken; blanks, blank lines and comments are none; a token's file wins."""
     plain = load(write(tmp_path, GOOD), {"MANNERS_API_KEYS": " a, b ,,", "MANNERS_ADMIN_TOKEN": "t"})
     assert (plain.secrets.api_keys, plain.secrets.admin_token) == (("a", "b"), "t")
     text = '[gateway]\napi_keys_file = "keys"\nadmin_token_file = "token"\n' + GOOD
-    path = write(tmp_path, text, keys="c\n\n d \n", token="from-file\n")
+    path = write(
+        tmp_path, text, keys="# of Annie\nc\n\n d # of the kitchen, too\n  #e\n", token="from-file\n"
+    )
     both = load(path, {"MANNERS_API_KEYS": "a", "MANNERS_ADMIN_TOKEN": "t"})
     assert (both.secrets.api_keys, both.secrets.admin_token) == (("a", "c", "d"), "from-file")
     none = load(write(tmp_path, GOOD), {})
     assert (none.secrets.api_keys, none.secrets.admin_token) == ((), None)
     assert "from-file" not in repr(both) and "'a'" not in repr(both)
+
+
+@pytest.mark.parametrize("mode, is_taken", [(0o600, True), (0o440, True), (0o604, False), (0o620, False)])
+@pytest.mark.parametrize("key", ["api_keys_file", "admin_token_file"])
+def test_a_secret_that_others_can_open_is_refused_with_the_cure(
+    tmp_path: Path, key: str, mode: int, is_taken: bool
+) -> None:
+    path = write(tmp_path, f'[gateway]\n{key} = "secret"\n' + GOOD, secret="s\n")
+    (tmp_path / "secret").chmod(mode)
+    if is_taken:
+        assert "s" in (*load(path, {}).secrets.api_keys, load(path, {}).secrets.admin_token)
+    else:
+        with pytest.raises(ConfigError, match=f"gateway.{key}: .*mode {mode:o}.*chmod 600 {tmp_path}/secret"):
+            load(path, {})
 
 
 def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:

@@ -169,6 +169,14 @@ async def test_the_operators_token_is_made_once_and_for_its_owner_only(tmp_path:
     assert admin_token(None, tmp_path / "other")[0] != token
 
 
+async def test_a_token_that_others_can_open_is_refused_with_the_cure(tmp_path: Path) -> None:
+    _, path = admin_token(None, tmp_path)
+    assert path is not None
+    path.chmod(0o666)
+    with pytest.raises(PermissionError, match=r"mode 666.*chmod 600"):
+        admin_token(None, tmp_path)
+
+
 async def test_a_configured_token_leaves_no_file(tmp_path: Path) -> None:
     """It is somebody else's to keep."""
     assert admin_token("theirs", tmp_path / "state") == ("theirs", None)

@@ -347,6 +347,20 @@ async def test_line_ends_between_requests_keep_no_connection_open() -> None:
     assert timer.cancelled() and made._due is not None
 
 
+@pytest.mark.parametrize("size", [1, 7, 1000])
+@pytest.mark.parametrize(
+    "line", [b"GET / RTSP/1.0", b"OPTIONS * RTSP/1.0", b"SOURCE /x ICE/1.0", b"GET /HTTP/1.1 RTSP/1.0"]
+)
+async def test_another_protocol_is_refused_though_the_parser_reads_it(line: bytes, size: int) -> None:
+    server = Server()
+    made, transport = server.connect()
+    sent = GET + b"\r\n" + line + b"\r\nHost: localhost\r\n\r\n"
+    for at in range(0, len(sent), size):
+        made.data_received(sent[at : at + size])
+        await settle()
+    assert len(server.asked) == 1 and transport.closed and code(transport) == "invalid_http"
+
+
 UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
 POST = b"POST /p HTTP/1.1\r\nHost: localhost\r\n" + UPGRADE
 

@@ -307,6 +307,22 @@ def test_there_is_one_writer_and_closing_lets_the_next_in(path: Path) -> None:
     Registry(path).close()
 
 
+def test_nothing_that_is_deleted_in_the_folder_lets_a_second_writer_in(path: Path) -> None:
+    with Registry(path):
+        for file in path.parent.iterdir():
+            file.unlink()
+        with pytest.raises(RegistryLocked, match="another gateway"):
+            Registry(path)
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o702])
+def test_a_folder_that_others_write_to_is_refused_with_the_cure(path: Path, mode: int) -> None:
+    path.parent.chmod(mode)
+    with pytest.raises(StorageFailed, match=f"mode {mode:o}.*chmod 700 {path.parent}"):
+        Registry(path)
+    assert not path.exists()
+
+
 def test_closing_twice_closes_no_other_file(path: Path) -> None:
     registry = Registry(path)
     registry.close()
@@ -345,7 +361,7 @@ def test_a_commit_is_on_the_disk_and_only_its_owner_reads_it(registry: Registry,
         for name in ("journal_mode", "synchronous", "foreign_keys")
     }
     assert pragmas == {"journal_mode": "truncate", "synchronous": 2, "foreign_keys": 1}
-    assert [oct(p.stat().st_mode & 0o777) for p in path.parent.iterdir()] == ["0o600"] * 3
+    assert [oct(p.stat().st_mode & 0o777) for p in path.parent.iterdir()] == ["0o600"] * 2
 
 
 def of_an_earlier_version(path: Path) -> sqlite3.Connection:
@@ -367,7 +383,7 @@ def test_the_log_of_an_earlier_version_that_was_killed_is_read_to_its_end(path: 
     with Registry(killed) as registry:
         assert registry.revocation("key", "k") is not None
     left = {file.name for file in path.parent.glob("killed*")}
-    assert left == {killed.name, f"{killed.name}.lock", f"{killed.name}-journal"}
+    assert left == {killed.name, f"{killed.name}-journal"}
 
 
 def test_a_log_that_another_program_keeps_open_is_one_error(

@@ -1,0 +1,36 @@
+"""Modes of secret files and of the state folder: what other users of this host may not do."""
+
+import os
+import stat
+from errno import EPERM
+from pathlib import Path
+
+
+def read_secret(path: Path) -> str:
+    """The text of a file that only its owner, and at most its group, can read.
+
+    Raises OSError, UnicodeDecodeError; PermissionError says how to mend the mode.
+    """
+    with open(path, encoding="utf-8-sig", opener=open_at_once) as file:
+        mode = os.fstat(file.fileno()).st_mode
+        if stat.S_ISREG(mode) and mode & 0o037:
+            raise PermissionError(
+                EPERM, f"others may open it (mode {stat.S_IMODE(mode):03o}); run: chmod 600 {path}"
+            )
+        return file.read()
+
+
+def check_folder(descriptor: int, path: Path) -> None:
+    """Raises PermissionError, which says how to mend the mode, if others may write to an open folder."""
+    mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+    if mode & 0o022:
+        cure = f"run: chmod 700 {path}, or name a folder inside it, which is made with mode 700"
+        raise PermissionError(EPERM, f"others may write to it (mode {mode:03o}); {cure}")
+
+
+def open_at_once(path: str, flags: int) -> int:
+    """Open a file without waiting: a named pipe that nobody writes to is empty; `<(command)` is read to its end."""
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    if hasattr(os, "O_NONBLOCK"):
+        os.set_blocking(descriptor, True)
+    return descriptor
