@@ -247,6 +247,7 @@ SHORT_TASKS = {
     "app.proxy.deadlines": 1,
     "app.proxy.response_writer": 1,
     "app.promotion.worker": 2,  # awaited: an operation, and an effect of it
+    "app.promotion.step_writer": 1,  # its operation awaits or stops it
     "app.promotion.service": 2,  # awaited, and shielded from a client that hangs up
     "app.promotion.warmup": 2,
     "app.promotion.steps": 2,  # the watches of replicas, awaited; and one whose error is looked at with every reply that is heard

@@ -237,11 +237,6 @@ def load(reader: RegistryReader, operation: str) -> OperationState:
     return state_of(reader.operation(operation))
 
 
-def unfinished(reader: RegistryReader) -> tuple[OperationState, ...]:
-    """Every operation that has not ended, the oldest first."""
-    return tuple(map(state_of, reader.operations(unfinished_only=True)))
-
-
 def gated(reader: RegistryReader, roots: Mapping[str, str | None]) -> frozenset[str]:
     """The engines, by digest, that a promotion has put in service on a report that passed without an override.
 

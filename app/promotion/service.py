@@ -29,6 +29,7 @@ from app.promotion.startup import (
 )
 from app.promotion.state_machine import (
     Action,
+    Begin,
     Breached,
     Cancel,
     Effect,
@@ -40,12 +41,12 @@ from app.promotion.state_machine import (
     RefusalError,
 )
 from app.promotion.steps import Dependencies
-from app.promotion.views import operation_view, plan_view, step_view
-from app.promotion.worker import PromotionWorker, RunningOperation, Signal, cancel_queued
+from app.promotion.views import operation_view, plan_view, row_view, step_view
+from app.promotion.worker import PromotionWorker, RunningOperation
 from app.registry.errors import KeyReused, OperationUnderWay, StorageFailed, StorageFull, UnknownRow
 from app.registry.reader import RegistryReader
 from app.registry.registry import Registry
-from app.registry.values import AuditEntry, AuditEvent, OperationRow
+from app.registry.values import AuditEntry, OperationRow
 from app.telemetry.log import Logger
 from app.telemetry.metrics import Metrics
 from app.telemetry.reply_window import ReplyWindow
@@ -53,6 +54,8 @@ from deploy.core.tasks import report, spawn, supervise
 
 STATE_SECONDS = 10.0
 """Timeout of an operator's request to the registry."""
+PREEMPT_SECONDS = 30.0
+"""How long a rollback waits for the operation of its model that it has cancelled."""
 STANDINGS_SECONDS = 0.5
 """How long a metrics scrape waits for the registry; then it gets the last known figures."""
 
@@ -133,6 +136,7 @@ class PromotionService:
             lambda registry: record_configuration(registry, self._config, self.catalogue, at)
         )
         unfinished = await self.registry.run(self._unfinished)
+        states = [state for state, _ in unfinished]
         roots = await asyncio.to_thread(current_roots, self.catalogue)
         gated = await self.registry.run(lambda registry: repository.gated(registry, roots))
         gated |= bound_to_reports(gated, live.values(), roots)
@@ -144,19 +148,21 @@ class PromotionService:
             if names != self._config.models[model].live:
                 self._log.warning("live_is_not_configured", model=model, engine=", ".join(names))
         self._startup = Startup(self._deps, self._log)
-        await self._startup.begin(live, unfinished)
+        await self._startup.begin(live, states)
         served = {engine for engines in live.values() for engine in engines}
         self._verifying = supervise(partial(self._verify_weights, sorted(gated & served)), "weights")
         self._watching = supervise(ReplicaWatch(self._deps.pool, self.catalogue, self._log).run, "replicas")
         self._worker.start(unfinished)
 
-    def _unfinished(self, registry: Registry) -> tuple[OperationState, ...]:
-        states = repository.unfinished(registry)
-        for state in states:
+    def _unfinished(self, registry: Registry) -> list[tuple[OperationState, str]]:
+        """The interrupted operations, and when each was created."""
+        rows = registry.operations(unfinished_only=True)
+        found = [(repository.state_of(row), row.created) for row in rows]
+        for state, _ in found:
             for digest in (*state.plan.new, *state.plan.old):
                 if known := registry.engine(digest):
                     self.catalogue.add(known)
-        return states
+        return found
 
     async def _verify_weights(self, waiting: list[str]) -> None:
         """Read every byte of the live engines' weights: one that is not what was promoted is trusted no more.
@@ -211,13 +217,10 @@ class PromotionService:
             known = await self.do(lambda registry: registry.operation_of_key(key))
             if known is not None:
                 return self._repeated(known, request)
-        if (
-            request.kind is OperationKind.ROLLBACK
-            and not dry_run
-            and (running := self._accepting(request.model, Breached))
-        ):
-            running.send(Breached(FailureReason("turned_back", f"turned back by {actor}")))
-            return await self.operation(running.operation)
+        if request.kind is OperationKind.ROLLBACK and not dry_run:
+            running = self._worker.running.get(request.model)
+            if running is not None and not await self._preempt(running, request.model, actor):
+                return self._view(running)
         plan = await self._plan(request)
         await self._check(plan, request, actor, dry_run)
         if dry_run:
@@ -228,19 +231,42 @@ class PromotionService:
     def _repeated(self, known: OperationRow, request: PromotionRequest) -> dict[str, Any]:
         if known.request != request.digest:
             raise KeyTaken("this idempotency key came with another request; take a new one")
-        return operation_view(known, self.catalogue)
+        return row_view(known, self.catalogue)
 
-    def _accepting(self, model: str, signal: type[Signal]) -> RunningOperation | None:
-        """The running operation, if it is one of this model and accepts such a signal."""
-        running = self._worker.running
-        if running is None or running.state is None or running.state.plan.model != model:
-            return None
-        return running if running.accepts(signal) else None
+    async def _preempt(self, running: RunningOperation, model: str, actor: str) -> bool:
+        """A rollback comes before what runs for its model. Whether it has to be an operation of its own.
+
+        If the candidate serves, the running operation goes back. If it does not, the running operation is cancelled, and
+        the live engine is rolled back, if another one served before it.
+        """
+        if running.state.goes_back:
+            return False
+        if running.accepts(Breached):
+            running.send(Breached(FailureReason("turned_back", f"turned back by {actor}")))
+            return False
+        running.send(Cancel(actor))
+        previous = await self.do(lambda registry: registry.alias(model, "previous"))
+        if previous is None or previous.engine is None:
+            return False
+        try:
+            async with asyncio.timeout(PREEMPT_SECONDS):
+                await running.ended.wait()
+        except TimeoutError:
+            raise Refused(
+                f"{running.id} is being cancelled; roll back again when it has ended", "busy"
+            ) from None
+        return True
+
+    def _view(self, running: RunningOperation) -> dict[str, Any]:
+        written = not running.writer.is_behind
+        return operation_view(running.state, running.created, self.catalogue, written=written)
 
     async def _plan(self, request: PromotionRequest) -> OperationPlan:
         if request.kind is OperationKind.PROMOTE and request.report is None:
             request = await self._with_override(request)
         try:
+            if running := self._worker.running.get(request.model):
+                raise OperationUnderWay(request.model, running.id)
             found = await self.do(lambda registry: requests.snapshot(registry, request.model))
         except OperationUnderWay as busy:
             raise Refused(str(busy), "busy") from None
@@ -280,38 +306,37 @@ class PromotionService:
         return plan_view(plan, self.catalogue, up, account)
 
     async def _begin(self, plan: OperationPlan, request: PromotionRequest, actor: str) -> dict[str, Any]:
-        loop = asyncio.get_running_loop()
+        """Begin a promotion once it is in the registry, and a rollback at once."""
+        at = now()
 
         def begin(registry: Registry) -> OperationRow:
-            at = now()
-            row = repository.begin(
+            return repository.begin(
                 registry, plan, at=at, actor=actor, key=request.key, request=request.digest
             )
-            if row.id == plan.operation:
-                # Here, not once it is known: a disk may take longer than an operator is kept waiting.
-                loop.call_soon_threadsafe(self._worker.enqueue, row.id)
-            return row
+
+        def begun(done: asyncio.Future[OperationRow]) -> None:
+            # As soon as it is known, though a disk may take longer than an operator is kept waiting.
+            if done.cancelled() or done.exception() or done.result().id != plan.operation:
+                self._worker.dismiss(running)
+            else:
+                self._worker.run(running, Begin())
 
         try:
-            operation = await self.do(begin)
+            running = self._worker.reserve(OperationState(plan), at)
+            if plan.kind is OperationKind.ROLLBACK:
+                self._worker.run(running, Begin(), begin)
+                return self._view(running)
+            return row_view(await self.do(begin, then=begun), self.catalogue)
         except OperationUnderWay as busy:
             raise Refused(str(busy), "busy") from None
         except KeyReused as reused:
             raise KeyTaken(str(reused)) from None
-        return operation_view(operation, self.catalogue)
 
     async def cancel(self, operation: str, by: str) -> dict[str, Any]:
-        """Cancel an operation, queued or running; its view. Raises UnknownThing, Refused (not_cancellable)."""
+        """Cancel an operation; its view. Raises UnknownThing, Refused (not_cancellable)."""
         shown = await self.operation(operation)
-        running = self._worker.running
-        if running is None or running.operation != operation:
-            cancelled = await self.do(lambda registry: cancel_queued(registry, operation, by))
-            self._worker.notify()
-            shown = await self.operation(operation)
-            if cancelled:
-                return shown
-            running = self._worker.running
-        if running is None or running.operation != operation or not running.accepts(Cancel):
+        running = self._worker.find(operation)
+        if running is None or not running.accepts(Cancel):
             cure = "it has ended" if shown["done"] else "it has switched; roll back instead"
             raise Refused(f"{operation} cannot be cancelled: {cure}", "not_cancellable")
         running.send(Cancel(by))
@@ -331,12 +356,19 @@ class PromotionService:
 
     async def operation(self, id: str) -> dict[str, Any]:
         """The view of an operation. Raises UnknownThing."""
-        return operation_view(await self._row(id), self.catalogue)
+        running = self._worker.find(id)
+        return self._view(running) if running else row_view(await self._row(id), self.catalogue)
 
     async def operations(self, limit: int) -> list[dict[str, Any]]:
         """The views of the latest operations, the newest first."""
         rows = await self.do(lambda registry: registry.latest_operations(limit))
-        return [operation_view(row, self.catalogue) for row in rows]
+        running = {one.id: one for one in self._worker.running.values()}
+        known = [running.pop(row.id, row) for row in rows]
+        shown = [*running.values(), *known][:limit]
+        return [
+            row_view(one, self.catalogue) if isinstance(one, OperationRow) else self._view(one)
+            for one in shown
+        ]
 
     async def follow(self, id: str, after: int) -> AsyncIterator[tuple[str, int, dict[str, Any]]]:
         """The events of an operation, beginning with the one after `after`: (kind, seq, value).
@@ -344,15 +376,15 @@ class PromotionService:
         Kinds: "step", and at the end "done" with the operation itself; "" as a keepalive.
         Raises UnknownThing.
         """
-        await self._row(id)
         while True:
             changed = self._worker.changed
-            rows, operation = await self.do(partial(_events_and_row, operation=id, after=after))
+            shown = await self.operation(id)  # before its events, so that those of its end are among them
+            rows = await self.do(partial(RegistryReader.events, after=after, operation=id))
             for row in rows:
                 after = row.seq
                 yield "step", row.seq, step_view(row)
-            if operation.done:
-                yield "done", after, operation_view(operation, self.catalogue)
+            if shown["done"]:
+                yield "done", after, shown
                 return
             try:
                 async with asyncio.timeout(ALIVE_SECONDS):
@@ -364,7 +396,13 @@ class PromotionService:
         """For each model: live, previous, baseline, override, and the unfinished operation."""
         if not self.registry.is_open:
             return {}
-        return await self.do(self._models)
+        shown = await self.do(self._models)
+        for model, running in self._worker.running.items():
+            if model in shown and (running.writer.is_behind or not running.state.is_done):
+                shown[model]["operation"] = self._view(running)
+            if model in shown and running.writer.is_behind:
+                shown[model]["live"] = self._deps.pool.model_route(model).first
+        return shown
 
     async def active_overrides(self) -> dict[int, Override]:
         """The overrides that are active now, by the number of their audit event."""
@@ -408,14 +446,14 @@ class PromotionService:
         for model in self._config.models:
             found = {name: reader.alias(model, name) for name in ("live", "previous", "baseline")}
             names = {n: self.catalogue.name(a.engine) if a and a.engine else None for n, a in found.items()}
-            live, running = found["live"], reader.unfinished(model)
+            live, unfinished = found["live"], reader.unfinished(model)
             held = [(seq, one) for seq, one in active.items() if one.model == model]
             shown[model] = {
                 **names,
                 "gated": self._deps.pool.is_gated(names["live"] or ""),
                 "generation": live.generation if live else 0,
                 "since": live.since if live else None,
-                "operation": operation_view(running, self.catalogue) if running else None,
+                "operation": row_view(unfinished, self.catalogue) if unfinished else None,
                 "override": overrides.view(*held[-1], self.catalogue) if held else None,
             }
         return shown
@@ -426,13 +464,17 @@ class PromotionService:
         except UnknownRow as unknown:
             raise UnknownThing(str(unknown), "operation_not_found") from None
 
-    async def do(self, work: Callable[[Registry], T]) -> T:
+    async def do(
+        self, work: Callable[[Registry], T], then: Callable[[asyncio.Future[T]], object] | None = None
+    ) -> T:
         """The result of `work` on the registry, within a timeout. Raises NotStarted, StateUnavailable.
 
-        After a timeout the work may still be done later.
+        After a timeout the work may still be done later. `then` is called with its future whenever it is done.
         """
         self._check_started()
         pending = asyncio.ensure_future(self.registry.run(work))
+        if then is not None:
+            pending.add_done_callback(then)
         pending.add_done_callback(lambda done: done.cancelled() or done.exception())  # marked as retrieved
         with self.reporting_state():
             await asyncio.wait({pending}, timeout=STATE_SECONDS)
@@ -461,10 +503,3 @@ class PromotionService:
 
 def _note(registry: Registry, entry: AuditEntry) -> None:
     registry.note(entry)
-
-
-def _events_and_row(
-    reader: RegistryReader, operation: str, after: int
-) -> tuple[tuple[AuditEvent, ...], OperationRow]:
-    """The events of an operation and its row, read at one time."""
-    return reader.events(after=after, operation=operation), reader.operation(operation)

@@ -2,22 +2,23 @@
 
     queued --Begin--> preflight    check: the report and the weights, or the target of a rollback
                       admitted     lease; with stop-then-start also: route, drain, stop; admit
-                      starting     start
-                      healthy      identify: the running engine is what was judged
+                      starting     start, and release the lease
+                      healthy      identify: the running engine is what was judged; recheck
                       warming      warm                                       (not in a rollback)
-                      canary       probe, and identify again                  (not in a rollback)
-                      shifting     share, once a weight (if weights are set, and somebody serves beside it)
+                      canary       probe, identify and recheck                (not in a rollback)
+                      shifting     share, once a weight, and recheck (if weights are set, and somebody serves beside it)
                       switching    route                 <- the point of no return is its commit
                       rolling      (replicas) one wave after the other, then route
-                      draining     drain, release
-                      baking       watch                                      (not in a rollback)
+                      draining     drain
+                      baking       watch, recheck                             (not in a rollback)
                       retiring     stop the incumbent
                       succeeded
 
+    recheck: whether it is still eligible; the last effect before callers reach it, and before the incumbent is stopped
     before the switch: EffectRefused -> rejected, EffectFailed -> failed, Cancel -> cancelled; by way of
         rolling_back where anything was begun
     shifting: Breached -> rolling_back -> rolled_back; the alias has not moved, and requests had their engines
-    after it: EffectFailed, Breached -> rolling_back -> rolled_back
+    after it: EffectRefused, EffectFailed, Breached -> rolling_back -> rolled_back; while retiring, only Breached
     rolling_back, retiring: a failed effect is retried, then the operation is stuck: an operator has to act
     Restart (the gateway had stopped): before the switch -> rolling_back; after it -> resuming
         (start, route), then draining again; in rolling_back -> its effects from the first one
@@ -31,7 +32,8 @@ The rules it keeps:
 
 * **Intent, effect, outcome.** A state names the one effect that is to run next. The worker commits the
   state, runs the effect, and feeds its outcome back; wherever it is killed in between, the stored state
-  says what may have been begun.
+  says what may have been begun. A state that `runs_ahead` only leads back, or watches: its effect does not wait for the
+  commit, so that a full disk keeps no bad candidate in service.
 * **Every effect is idempotent.** It brings something about ("this engine runs", "new requests go there")
   and has a key that is the same whenever the same thing is meant, so that containers can be labelled
   with it. `start` of an engine that runs changes nothing.
@@ -193,6 +195,10 @@ SWITCHED: Final = frozenset({_P.SWITCHING, _P.ROLLING, _P.RESUMING, _P.DRAINING,
 """The alias points to the candidate."""
 UNTOUCHED: Final = frozenset({_P.QUEUED, _P.PREFLIGHT})
 """Nothing has been done that would have to be undone."""
+HALF_WAY: Final = frozenset({_P.SHIFTING, _P.SWITCHING, _P.ROLLING})
+"""The candidate serves, and nothing watches it between two effects: to wait there for long is no option."""
+AHEAD: Final = frozenset({_P.RESUMING, _P.DRAINING, _P.BAKING, _P.ROLLING_BACK})
+"""Their effects lead to what the registry names already, or only watch."""
 LONGEST_MESSAGE: Final = 4000
 """Characters of a reason."""
 
@@ -280,7 +286,8 @@ class Action(StrEnum):
     """What an effect brings about for the engine that it names."""
 
     CHECK = "check"  # it is eligible: report, digests, lineage, revocations
-    LEASE = "lease"  # this operation holds the one loading lease
+    RECHECK = "recheck"  # it is eligible still; its weights are not read again
+    LEASE = "lease"  # this operation holds the one loading lease, if it has an engine to load
     ADMIT = "admit"  # there is memory for it
     START = "start"  # it runs and streams; loaded under the lease unless it runs already
     IDENTIFY = "identify"  # what runs is what the report and the spec say
@@ -294,6 +301,10 @@ class Action(StrEnum):
     STOP = "stop"  # it has ended, and its memory has been freed
     RELEASE = "release"  # this operation holds no lease
     WATCH = "watch"  # it has behaved in live traffic for `bake_s`
+
+
+CHECKS: Final = frozenset({Action.CHECK, Action.RECHECK, Action.IDENTIFY})
+"""They may refuse the candidate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,13 +325,13 @@ Actions = tuple[tuple[Action, str], ...]
 
 _CANDIDATE_ONLY: Final[Mapping[OperationPhase, tuple[Action, ...]]] = {
     _P.PREFLIGHT: (Action.CHECK,),
-    _P.STARTING: (Action.START,),
-    _P.HEALTHY: (Action.IDENTIFY,),
+    _P.STARTING: (Action.START, Action.RELEASE),
+    _P.HEALTHY: (Action.IDENTIFY, Action.RECHECK),
     _P.WARMING: (Action.WARM,),
-    _P.CANARY: (Action.PROBE, Action.IDENTIFY),
+    _P.CANARY: (Action.PROBE, Action.IDENTIFY, Action.RECHECK),
     _P.SWITCHING: (Action.ROUTE,),
     _P.RESUMING: (Action.START, Action.ROUTE),
-    _P.BAKING: (Action.WATCH,),
+    _P.BAKING: (Action.WATCH, Action.RECHECK),
 }
 """The phases that concern the candidate alone."""
 
@@ -328,17 +339,22 @@ _CANDIDATE_ONLY: Final[Mapping[OperationPhase, tuple[Action, ...]]] = {
 @lru_cache(maxsize=256)  # every step asks for its phase's twice
 def effects(plan: OperationPlan, phase: OperationPhase, outcome: OperationPhase | None) -> tuple[Effect, ...]:
     """The effects of a phase, in order; `outcome` is how an operation that is rolling back will end."""
-    if phase is _P.SHIFTING:
-        key = f"{plan.operation}/{phase}/{Action.SHARE}/{plan.candidate}"
-        weights = plan.shift_weights if plan.shifts else ()
-        return tuple(Effect(f"{key}/{weight}", Action.SHARE, plan.candidate, weight) for weight in weights)
-    return tuple(
+    done = tuple(
         Effect(f"{plan.operation}/{phase}/{action}/{engine}", action, engine)
         for action, engine in _actions(plan, phase, outcome)
     )
+    if phase is not _P.SHIFTING or not plan.shifts:
+        return done
+    key = f"{plan.operation}/{phase}/{Action.SHARE}/{plan.candidate}"
+    shares = (
+        Effect(f"{key}/{weight}", Action.SHARE, plan.candidate, weight) for weight in plan.shift_weights
+    )
+    return (*shares, *done)
 
 
 def _actions(plan: OperationPlan, phase: OperationPhase, outcome: OperationPhase | None) -> Actions:
+    if phase is _P.SHIFTING:
+        return ((Action.RECHECK, plan.candidate),) if plan.shifts else ()
     if plan.is_rolling:
         return _rolling_actions(plan, phase, outcome)
     if phase in _CANDIDATE_ONLY:
@@ -359,8 +375,7 @@ def _admission(plan: OperationPlan) -> Actions:
 
 def _drain(plan: OperationPlan) -> Actions:
     # With stop-then-start the incumbent's requests have ended already.
-    drain: Actions = ((Action.DRAIN, plan.incumbent),) if plan.strategy is Strategy.BLUE_GREEN else ()
-    return (*drain, (Action.RELEASE, plan.candidate))
+    return ((Action.DRAIN, plan.incumbent),) if plan.strategy is Strategy.BLUE_GREEN else ()
 
 
 def _retire(plan: OperationPlan) -> Actions:
@@ -476,7 +491,7 @@ def _rest(plan: OperationPlan, first: Wave) -> Actions:
     for wave in waves(plan)[1:]:
         come = tuple(action for engine in wave.new for action in _bring_in(plan, engine))
         go = _take_out(plan, wave.old)
-        done += (*come, *go) if beside else (*go, *come)
+        done += ((Action.LEASE, wave.new[0]), *((*come, *go) if beside else (*go, *come)))
     return (*done, (Action.ROUTE, plan.candidate))
 
 
@@ -526,8 +541,8 @@ _REPLICAS: Final[Mapping[OperationPhase, Callable[[OperationPlan, Wave], Actions
     _P.SWITCHING: _switch_first,
     _P.ROLLING: _rest,
     _P.RESUMING: lambda plan, first: (*_each(Action.START, plan.new), (Action.ROUTE, plan.candidate)),
-    _P.DRAINING: lambda plan, first: (*_each(Action.DRAIN, plan.old), (Action.RELEASE, plan.candidate)),
-    _P.BAKING: lambda plan, first: ((Action.WATCH, plan.candidate),),
+    _P.DRAINING: lambda plan, first: _each(Action.DRAIN, plan.old),
+    _P.BAKING: lambda plan, first: ((Action.WATCH, plan.candidate), *_each(Action.RECHECK, plan.new)),
     _P.RETIRING: lambda plan, first: tuple(action for engine in plan.old for action in _stop(plan, engine)),
 }
 """The phases of an operation on replicas; `first` is the first wave. Those of `_BEFORE_JOINING` are not listed."""
@@ -566,6 +581,16 @@ class OperationState:
         return self.phase in FINAL
 
     @property
+    def goes_back(self) -> bool:
+        """Whether it restores who served before."""
+        return self.plan.kind is OperationKind.ROLLBACK or self.outcome is not None
+
+    @property
+    def runs_ahead(self) -> bool:
+        """Whether its effect may run before the disk has taken the state."""
+        return self.goes_back or self.phase in AHEAD
+
+    @property
     def effect(self) -> Effect | None:
         """The effect to run next; None if only an event from outside leads on."""
         remaining = effects(self.plan, self.phase, self.outcome)
@@ -594,16 +619,11 @@ def step(state: OperationState, event: OperationEvent) -> Transition:
     return rule(state, event)
 
 
-def recover(state: OperationState) -> Transition:
-    """What to do about an unfinished operation at start. Raises IllegalOperationEvent if it has ended."""
-    return step(state, Restart())
-
-
 def _check_is_present_effect(state: OperationState, event: EffectDone | EffectFailed | EffectRefused) -> None:
     present = state.effect
     if present is None or present.key != event.key:
         raise IllegalOperationEvent(f"{type(event).__name__} of {event.key} while {present and present.key}")
-    if isinstance(event, EffectRefused) and present.action not in (Action.CHECK, Action.IDENTIFY):
+    if isinstance(event, EffectRefused) and present.action not in CHECKS:
         raise IllegalOperationEvent(f"{event.key} is no check that could refuse")
 
 
@@ -750,13 +770,15 @@ TABLE: Final[Mapping[tuple[OperationPhase, type], _Rule]] = {
     **_rows(_P.HEALTHY, *_BEFORE, (EffectRefused, _refused)),
     **_rows(_P.WARMING, *_BEFORE),
     **_rows(_P.CANARY, *_BEFORE, (EffectRefused, _refused)),
-    **_rows(_P.SHIFTING, *_BEFORE, (Breached, _breached)),
-    **_rows(_P.SWITCHING, *_AFTER),
+    **_rows(_P.SHIFTING, *_BEFORE, (EffectRefused, _refused), (Breached, _breached)),
+    **_rows(_P.SWITCHING, *_AFTER, (Breached, _breached)),
     **_rows(_P.ROLLING, *_AFTER, (EffectRefused, _refused), (Breached, _breached)),
-    **_rows(_P.RESUMING, *_AFTER),
+    **_rows(_P.RESUMING, *_AFTER, (Breached, _breached)),
     **_rows(_P.DRAINING, *_AFTER, (Breached, _breached)),
-    **_rows(_P.BAKING, *_AFTER, (Breached, _breached)),
-    **_rows(_P.RETIRING, (EffectDone, _done), (EffectFailed, _retry), (Restart, _resume)),
+    **_rows(_P.BAKING, *_AFTER, (EffectRefused, _refused), (Breached, _breached)),
+    **_rows(
+        _P.RETIRING, (EffectDone, _done), (EffectFailed, _retry), (Restart, _resume), (Breached, _breached)
+    ),
     **_rows(_P.ROLLING_BACK, (EffectDone, _done), (EffectFailed, _retry), (Restart, _roll_back_again)),
 }
 """Every legal pair. A phase of `FINAL` takes no event."""

@@ -8,14 +8,16 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from math import inf
 from typing import Final
 
 from app.config.config import Config, Promotion
 from app.engines.pool import EnginePool
 from app.promotion import bake, eligibility, inspection, overrides
 from app.promotion.bake import BakeLimits
+from app.promotion.eligibility import EligibilityFacts
 from app.promotion.facts import collect, records, reported, suite_in_force
 from app.promotion.memory_admission import MemoryAdmission
 from app.promotion.repository import RegistryExecutor, rests_on_report
@@ -47,7 +49,10 @@ LEASE_SECONDS = 0.25
 
 @dataclass(slots=True)
 class Dependencies:
-    """What the handlers work on: the parts of one gateway that a promotion touches. A reload replaces `config`."""
+    """What the handlers work on: the parts of one gateway that a promotion touches. A reload replaces `config`.
+
+    `plans` are those of the running operations, by model.
+    """
 
     config: Config
     pool: EnginePool
@@ -55,6 +60,14 @@ class Dependencies:
     registry: RegistryExecutor
     memory: MemoryAdmission
     reply_window: ReplyWindow
+    plans: dict[str, OperationPlan] = field(default_factory=dict)
+
+    def is_needed(self, plan: OperationPlan, engine: str) -> bool:
+        """Whether requests of some model may go to an engine of this plan, or another model's operation is about it."""
+        others = (other for other in self.plans.values() if other.model != plan.model)
+        return self.pool.serves(self.catalogue.name(engine)) or any(
+            engine in (*other.new, *other.old) for other in others
+        )
 
 
 Handler = Callable[[Dependencies, OperationPlan, Effect], Awaitable[EffectEvidence]]
@@ -71,6 +84,28 @@ async def check(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
         if fault is not None:
             raise RefusalError(fault)
         return {"previous": effect.engine}
+    facts, waived = await _facts(deps, plan, effect, reads_weights=True)
+    return eligibility.check(facts, waived)
+
+
+async def recheck(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
+    """The candidate is eligible still: nothing was revoked, and no override has ended, since CHECK.
+
+    Of an engine that serves already, only what no override can waive counts.
+    """
+    if plan.kind is OperationKind.ROLLBACK:
+        return await check(deps, plan, effect)
+    facts, waived = await _facts(deps, plan, effect, reads_weights=False)
+    if effect.engine not in _live(deps, plan):
+        return eligibility.check(facts, waived)
+    evidence = eligibility.check(facts, overrides.WAIVABLE)
+    return {name: value for name, value in evidence.items() if name != "waived"}
+
+
+async def _facts(
+    deps: Dependencies, plan: OperationPlan, effect: Effect, reads_weights: bool
+) -> tuple[EligibilityFacts, Collection[str]]:
+    """What eligibility depends on, and the refusals that are waived now."""
     now = datetime.now(UTC)
     found = await deps.registry.run(lambda registry: records(registry, plan.report))
     waived = await deps.registry.run(lambda registry: overrides.waived(registry, plan, now))
@@ -82,8 +117,9 @@ async def check(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
         state_dir=deps.config.state_dir,
         now=now,
         baseline=_baseline(deps, plan),
+        reads_weights=reads_weights,
     )
-    return eligibility.check(facts, waived)
+    return facts, waived
 
 
 def _baseline(deps: Dependencies, plan: OperationPlan) -> EngineSpec | None:
@@ -102,18 +138,21 @@ def _rollback_refusal(reader: RegistryReader, plan: OperationPlan, engine: str) 
 
 
 async def lease(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
-    """This operation holds the one loading lease."""
+    """This operation holds the one loading lease, if it has an engine to load."""
     began = time.monotonic()
-    await _take_lease(deps, plan)
+    while any(_loads(deps, engine) for engine in plan.new):
+        try:
+            deps.memory.lease.take(plan.operation)
+            break
+        except LeaseHeld:
+            await asyncio.sleep(LEASE_SECONDS)
     return {"seconds": _since(began)}
 
 
-async def _take_lease(deps: Dependencies, plan: OperationPlan) -> None:
-    while True:
-        try:
-            return deps.memory.lease.take(plan.operation)
-        except LeaseHeld:
-            await asyncio.sleep(LEASE_SECONDS)
+def _loads(deps: Dependencies, engine: str) -> bool:
+    """Whether a start would take memory of this host."""
+    spec = deps.catalogue.spec(engine)
+    return spec.driver != "url" and not deps.pool.is_up(spec.name)
 
 
 async def release(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
@@ -139,11 +178,11 @@ async def start(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
     began = time.monotonic()
     spec = deps.catalogue.spec(effect.engine)
     try:
-        if not deps.pool.is_up(spec.name):
-            await _take_lease(deps, plan)
+        lease = deps.memory.lease.held(plan.operation, wait_s=inf)
+        async with lease if _loads(deps, effect.engine) else nullcontext():
             engine = deps.pool.engine(spec, plan.model)
-            is_candidate = effect.engine in plan.new
-            with deps.memory.loading(engine) if is_candidate else nullcontext():
+            watches = effect.engine in plan.new and not deps.pool.is_up(spec.name)
+            with deps.memory.loading(engine) if watches else nullcontext():
                 await deps.pool.bring_up(spec, plan.model)
     except DeployError as error:
         why = str(error).splitlines()[0]
@@ -156,7 +195,7 @@ async def start(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
 async def stop(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
     """The engine has ended."""
     name = deps.catalogue.name(effect.engine)
-    if deps.pool.serves(name):
+    if deps.is_needed(plan, effect.engine):
         return {"engine": name, "serves": True}
     began = time.monotonic()
     await deps.pool.take_down(name)
@@ -190,7 +229,8 @@ async def _serve(deps: Dependencies, plan: OperationPlan, engines: tuple[str, ..
 
 async def _trust(deps: Dependencies, plan: OperationPlan, new: Collection[str]) -> None:
     """Replies of new engines that a report let in need not be held back."""
-    gated = await deps.registry.run(lambda registry: rests_on_report(registry, plan)) if new else False
+    asks = new and plan.kind is OperationKind.PROMOTE
+    gated = await deps.registry.run(lambda registry: rests_on_report(registry, plan)) if asks else False
     for engine in new if gated else ():
         deps.pool.trust(deps.catalogue.name(engine))
 
@@ -224,7 +264,7 @@ def _live(deps: Dependencies, plan: OperationPlan) -> tuple[str, ...]:
 async def drain(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
     """The engine has no open request. The wait is the longest `total` timeout, so that no reply is cut off."""
     name = deps.catalogue.name(effect.engine)
-    if deps.pool.serves(name):
+    if deps.is_needed(plan, effect.engine):
         return {"engine": name, "serves": True}
     began = time.monotonic()
     seconds = max(model.timeouts.total for model in deps.config.models.values())
@@ -598,6 +638,7 @@ class _SyntheticRequests:
 
 HANDLERS: Final[Mapping[Action, Handler]] = {
     Action.CHECK: check,
+    Action.RECHECK: recheck,
     Action.LEASE: lease,
     Action.ADMIT: admit,
     Action.START: start,
@@ -616,6 +657,7 @@ HANDLERS: Final[Mapping[Action, Handler]] = {
 
 TIMEOUTS: Final[Mapping[Action, float]] = {
     Action.CHECK: 900.0,
+    Action.RECHECK: 60.0,
     Action.LEASE: 1800.0,
     Action.ADMIT: 300.0,
     Action.START: 3600.0,

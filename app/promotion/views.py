@@ -7,18 +7,24 @@ from typing import Any
 
 from app.promotion.repository import state_of
 from app.promotion.spec_catalogue import SpecCatalogue
-from app.promotion.state_machine import OperationPhase, OperationPlan, path
+from app.promotion.state_machine import OperationPhase, OperationPlan, OperationState, path
 from app.registry.values import AuditEvent, KnownReport, OperationRow
 from gates.report.codec import encode
 
 
-def operation_view(operation: OperationRow, catalogue: SpecCatalogue) -> dict[str, Any]:
-    """An operation; with `result` or `error` when it is done. Raises CodecError."""
-    state = state_of(operation)
+def row_view(operation: OperationRow, catalogue: SpecCatalogue) -> dict[str, Any]:
+    """An operation as the registry has it. Raises CodecError."""
+    return operation_view(state_of(operation), operation.created, catalogue)
+
+
+def operation_view(
+    state: OperationState, created: str, catalogue: SpecCatalogue, *, written: bool = True
+) -> dict[str, Any]:
+    """An operation; with `result` or `error` when it is done. `written`: the registry has this state."""
     plan, effect = state.plan, state.effect
     fault = encode(state.fault) if state.fault else None
     view = {
-        "id": operation.id,
+        "id": plan.operation,
         "kind": str(plan.kind),
         "model": plan.model,
         "engine": catalogue.name(plan.candidate),
@@ -33,7 +39,8 @@ def operation_view(operation: OperationRow, catalogue: SpecCatalogue) -> dict[st
         "bake_seconds": plan.bake_s,
         **_shift(plan),
         "weight": effect.weight if effect and state.phase is OperationPhase.SHIFTING else None,
-        "created": operation.created,
+        "created": created,
+        "written": written,
         "fault": fault,
     }
     if state.phase is OperationPhase.SUCCEEDED:

@@ -1,21 +1,23 @@
-"""The worker that carries out operations, one at a time: commit, run the effect, feed its outcome back.
+"""The worker that carries out operations, one at a time for each model: commit, run the effect, feed its outcome back.
 
-One task owns every step. Others reach it through its queue of operations, and by a signal (cancel, roll
-back) to the running operation. A step is on disk before its effect begins; wherever the gateway is
-killed, the next start knows what may have been begun.
+One task owns every step of an operation. Others reach it by a signal (cancel, roll back). A step towards something new is
+on disk before its effect begins; wherever the gateway is killed, the next start knows what may have been begun. A step
+back to what the registry already names (`OperationState.runs_ahead`) takes effect at once, and is written when the disk
+takes it: a full disk keeps no bad candidate in service.
 """
 
 import asyncio
 import time
-from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Iterable
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from app.promotion import repository
 from app.promotion.repository import now
 from app.promotion.state_machine import (
+    CHECKS,
     FINAL,
+    HALF_WAY,
     TABLE,
     Action,
     Begin,
@@ -34,75 +36,114 @@ from app.promotion.state_machine import (
     RefusalError,
     Restart,
     Transition,
-    recover,
     step,
 )
+from app.promotion.step_writer import StepWriter, Write
 from app.promotion.steps import HANDLERS, TIMEOUTS, Dependencies
-from app.registry.errors import GenerationMoved, RegistryError, StorageFailed
+from app.registry.errors import GenerationMoved, OperationUnderWay, RegistryError
 from app.registry.registry import Registry
 from app.telemetry.log import Logger, where
 from app.telemetry.metrics import Metrics
-from deploy.core.tasks import report, supervise
-from gates.report.codec import CodecError
+from deploy.core.tasks import report
+from gates.report.codec import CodecError, canonical
 
 ACTOR: Final = "gateway"
 """The actor in the audit for the worker's steps."""
-DISK_SECONDS: Final = 2.0
-"""The pause before a failed write of a step is retried."""
+AHEAD_SECONDS: Final = 0.25
+"""How long a step that need not be written first waits for the disk."""
+HALF_WAY_SECONDS: Final = 10.0
+"""How long an operation waits for the disk while its candidate serves and nothing watches it."""
 
 Signal = Cancel | Breached
-T = TypeVar("T")
 
 
 class RunningOperation:
-    """The running operation, and the signal that was sent to it."""
+    """An operation that has not ended, or is not written to its end; and the signal that was sent to it."""
 
-    def __init__(self, operation: str) -> None:
-        self.operation = operation
-        self.state: OperationState | None = None
+    def __init__(self, state: OperationState, created: str, writer: StepWriter) -> None:
+        self.state = state
+        self.created = created
+        self.writer = writer
+        self.entered = time.monotonic()  # when the present phase began
         self.signal: asyncio.Future[Signal] = asyncio.get_running_loop().create_future()
+        self.ended = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def id(self) -> str:
+        """The operation's."""
+        return self.state.plan.operation
 
     def accepts(self, signal: type[Signal]) -> bool:
         """Whether such a signal is legal in the present state."""
-        return self.state is None or (self.state.phase, signal) in TABLE
+        return (self.state.phase, signal) in TABLE
 
     def send(self, signal: Signal) -> None:
         """Interrupt the present effect with a signal; the first one counts."""
         if not self.signal.done():
             self.signal.set_result(signal)
 
+    def received(self) -> Signal | None:
+        """The signal, if one was sent that is legal now; one that came too late is dropped."""
+        if not self.signal.done():
+            return None
+        signal = self.signal.result()
+        if self.accepts(type(signal)):
+            return signal
+        self.signal = asyncio.get_running_loop().create_future()
+        return None
+
 
 class PromotionWorker:
-    """Runs operations. `start` it with the unfinished ones; `stop` leaves the present one as it is."""
+    """Runs operations, those of different models independently of one another. `stop` leaves them as they are."""
 
     def __init__(self, deps: Dependencies, metrics: Metrics, log: Logger) -> None:
         self._deps = deps
         self._metrics = metrics
         metrics.promotions_end(FINAL)
         self._log = log
-        self._queue: asyncio.Queue[str] = asyncio.Queue()
-        self._task: asyncio.Task[None] | None = None
-        self._entered = time.monotonic()  # when the present phase began
-        self.running: RunningOperation | None = None
+        self.running: dict[str, RunningOperation] = {}  # by model
         self.changed = asyncio.Event()  # set, and replaced, with every step
 
-    def start(self, unfinished: Collection[OperationState]) -> None:
-        """Recover the interrupted operations, and then run the queue."""
-        # Those before their switch come first: they only restore who served. The others watch for minutes.
-        found = sorted(unfinished, key=lambda state: step(state, Restart()).state.outcome is None)
-        self._task = supervise(partial(self._work, deque(found)), "promotions")
+    def start(self, unfinished: Iterable[tuple[OperationState, str]]) -> None:
+        """Recover the interrupted operations; of each, its state and when it was created."""
+        for state, created in unfinished:
+            self.run(self.reserve(state, created), Restart())
 
     async def stop(self) -> None:
-        """Stop; the running operation is recovered at the next start."""
-        task, self._task = self._task, None
-        if task is not None:
+        """Stop; the running operations are recovered at the next start."""
+        tasks = [running.task for running in self.running.values() if running.task is not None]
+        for task in tasks:
             task.cancel()
-            await asyncio.wait([task])
+        if tasks:
+            await asyncio.wait(tasks)
 
-    def enqueue(self, operation: str) -> None:
-        """Queue an operation that the registry holds."""
-        self._queue.put_nowait(operation)
+    def reserve(self, state: OperationState, created: str) -> RunningOperation:
+        """Keep other operations from the model, until this one has ended or is dismissed. Raises OperationUnderWay."""
+        plan = state.plan
+        if other := self.running.get(plan.model):
+            raise OperationUnderWay(plan.model, other.id)
+        writer = StepWriter(self._deps.registry, self._metrics, self._log)
+        self.running[plan.model] = running = RunningOperation(state, created, writer)
+        self._deps.plans[plan.model] = plan
+        return running
+
+    def dismiss(self, running: RunningOperation) -> None:
+        """Another operation may be reserved for its model."""
+        del self.running[running.state.plan.model], self._deps.plans[running.state.plan.model]
+        running.ended.set()
         self.notify()
+
+    def run(self, running: RunningOperation, event: Begin | Restart, *unwritten: Write) -> None:
+        """Carry out an operation that was reserved; it need not be in the registry if `unwritten` brings it there."""
+        for write in unwritten:
+            running.writer.add(write)
+        running.task = asyncio.create_task(self._run_isolated(running, event), name=running.id)
+        self.notify()
+
+    def find(self, operation: str) -> RunningOperation | None:
+        """The running operation with this id."""
+        return next((running for running in self.running.values() if running.id == operation), None)
 
     def notify(self) -> None:
         """Wake the waiters for `changed`."""
@@ -111,96 +152,76 @@ class PromotionWorker:
 
     # ---------------------------------------------------------------------------------- operations
 
-    async def _work(self, unfinished: deque[OperationState]) -> None:
-        while unfinished:
-            state = unfinished.popleft()
-            await self._run_isolated(state.plan.operation, state)
-        while True:
-            await self._run_isolated(await self._queue.get(), None)
-
-    async def _run_isolated(self, operation: str, interrupted: OperationState | None) -> None:
-        """Run one operation; its failures do not affect the next."""
-        self.running = RunningOperation(operation)
-        self._entered = time.monotonic()
-        task = asyncio.create_task(self._run(operation, interrupted), name=operation)
+    async def _run_isolated(self, running: RunningOperation, event: Begin | Restart) -> None:
+        """Run one operation; its failures do not affect another."""
         try:
-            await asyncio.wait([task])
-        finally:
-            await _cancelled(task)
-            self._deps.memory.lease.release(operation)  # also if it is stuck
-            self.running = None
-        if error := task.exception():
-            self._log.error("operation_lost", operation=operation, **where(error))
+            await self._run(running, event)
+            await running.writer.written()
+        except Exception as error:
+            self._log.error("operation_lost", operation=running.id, **where(error))
             report("promotions", error)
+        finally:
+            await running.writer.stop()
+            self._deps.memory.lease.release(running.id)  # also if it is stuck
+            self.dismiss(running)
 
-    async def _run(self, operation: str, interrupted: OperationState | None) -> None:
-        if interrupted is None:
-            begun = await self._persist(lambda registry: _begin(registry, operation))
-            if begun is None:
-                return  # it was cancelled in the queue
-            self._committed(begun)
-            present: Transition = begun
-        else:
-            present = await self._feed(interrupted, Restart(), {})
+    async def _run(self, running: RunningOperation, event: OperationEvent) -> None:
+        present = await self._feed(running, event, {})
         while present.effect is not None:
-            event, evidence = await self._run_effect(present.state, present.effect)
-            present = await self._feed(present.state, event, evidence)
+            event, evidence = await self._run_effect(running, present.effect)
+            present = await self._feed(running, event, evidence)
 
     async def _feed(
-        self, state: OperationState, event: OperationEvent, evidence: EffectEvidence
+        self, running: RunningOperation, event: OperationEvent, evidence: EffectEvidence
     ) -> Transition:
-        """The transition for an event, committed."""
-        after = recover(state) if isinstance(event, Restart) else step(state, event)
+        """The transition for an event, recorded; or that for a signal which came before the disk took it."""
+        after = step(running.state, event)
         try:
-            await self._commit(after, event, evidence)
-        except (GenerationMoved, CodecError) as error:
-            assert state.effect is not None
-            code = "generation_moved" if isinstance(error, GenerationMoved) else "evidence_unreadable"
-            event = EffectFailed(state.effect.key, FailureReason(code, str(error)))
-            after = step(state, event)
-            await self._commit(after, event, {})
-        self._committed(after)
+            signal = await self._record(running, after, event, evidence)
+        except GenerationMoved as error:
+            assert running.state.effect is not None
+            fault = FailureReason("generation_moved", str(error))
+            return await self._feed(running, EffectFailed(running.state.effect.key, fault), {})
+        if signal is not None:
+            return await self._feed(running, signal, {})
+        self._stepped(running, after)
         return after
 
-    async def _commit(self, after: Transition, event: OperationEvent, evidence: EffectEvidence) -> None:
-        await self._persist(
-            lambda registry: repository.commit(
-                registry, after, event, at=now(), actor=ACTOR, evidence=evidence
-            )
-        )
+    async def _record(
+        self, running: RunningOperation, after: Transition, event: OperationEvent, evidence: EffectEvidence
+    ) -> Signal | None:
+        """Write a step, before its effect or, if it runs ahead, meanwhile. A signal that comes first takes its place."""
+        details: dict[str, Any] = {"at": now(), "actor": ACTOR, "evidence": evidence}
+        write = partial(_commit, after=after, event=event, details=details)
+        writer = running.writer
+        ahead, behind = after.state.runs_ahead, writer.is_behind
+        writer.add(write)
+        if ahead:
+            if not behind:
+                await writer.written(timeout=AHEAD_SECONDS)
+            return None
+        patience = HALF_WAY_SECONDS if running.state.phase in HALF_WAY else None
+        while not await writer.written(running.signal, timeout=patience):
+            signal = running.received()
+            if signal is None and patience is not None:
+                why = "the registry cannot be written, and nothing watches the candidate meanwhile"
+                signal = Breached(FailureReason("state_unavailable", why))
+            if signal is not None and await writer.withdraw(write):
+                return signal
+        return None
 
-    async def _persist(self, work: Callable[[Registry], T]) -> T:
-        """The result of `work`, retried until the disk accepts it. Every failure is counted, changes are logged."""
-        logged: str | None = None
-        while True:
-            try:
-                result = await self._deps.registry.run(work)
-            except StorageFailed as error:
-                self._metrics.state_failed(error.code)
-                if logged != error.code:
-                    self._log.error("registry_failed", code=error.code, error=str(error))
-                logged = error.code
-                await asyncio.sleep(DISK_SECONDS)
-                continue
-            self._metrics.state_works()
-            if logged is not None:
-                self._log.warning("registry_works_again", code=logged)
-            return result
-
-    def _committed(self, after: Transition) -> None:
-        """Count and log a step that is on the disk."""
-        state, running = after.state, self.running
-        assert running is not None
-        before = running.state.phase if running.state else None
+    def _stepped(self, running: RunningOperation, after: Transition) -> None:
+        """Count and log a step."""
+        before, state = running.state.phase, after.state
         running.state = state
-        if before is not None and before != state.phase:
-            self._metrics.phase(before, time.monotonic() - self._entered)
-            self._entered = time.monotonic()
+        if before != state.phase:
+            self._metrics.phase(before, time.monotonic() - running.entered)
+            running.entered = time.monotonic()
         if state.is_done:
             self._metrics.promoted(state.phase)
         self._log.info(
             "promotion",
-            operation=state.plan.operation,
+            operation=running.id,
             model=state.plan.model,
             engine=self._deps.catalogue.name(state.plan.candidate),
             phase=str(state.phase),
@@ -213,22 +234,20 @@ class PromotionWorker:
     # ------------------------------------------------------------------------------------- effects
 
     async def _run_effect(
-        self, state: OperationState, effect: Effect
+        self, running: RunningOperation, effect: Effect
     ) -> tuple[OperationEvent, EffectEvidence]:
         """Run an effect to its outcome, or until a legal signal interrupts it."""
-        running = self.running
-        assert running is not None
-        handling = asyncio.create_task(self._handle(state, effect), name=effect.key)
+        handling = asyncio.create_task(self._handle(running.state, effect), name=effect.key)
         try:
             while True:
                 either: set[asyncio.Future[Any]] = {handling, running.signal}
                 await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
                 if not running.signal.done():
-                    return self._outcome(state, effect, handling)
-                signal = running.signal.result()
-                if (state.phase, type(signal)) in TABLE:
+                    return self._outcome(running.state, effect, handling)
+                if signal := running.received():
+                    if effect.action is Action.STOP:
+                        await asyncio.wait([handling])  # an engine is stopped, or it is not
                     return signal, {}
-                running.signal = asyncio.get_running_loop().create_future()  # it came too late
         finally:
             await _cancelled(handling)
 
@@ -243,8 +262,8 @@ class PromotionWorker:
         error = handling.exception()
         match error:
             case None:
-                return EffectDone(effect.key), handling.result()
-            case RefusalError() if effect.action in (Action.CHECK, Action.IDENTIFY):
+                return _done(effect, handling.result())
+            case RefusalError() if effect.action in CHECKS:
                 return EffectRefused(effect.key, error.fault), {}
             case BreachError() if (state.phase, Breached) in TABLE:
                 return Breached(error.fault), {}
@@ -268,21 +287,14 @@ async def _cancelled(task: asyncio.Task[Any]) -> None:
     await asyncio.wait([task])
 
 
-def _begin(registry: Registry, operation: str) -> Transition | None:
-    """Begin a queued operation; None if it was cancelled in the queue."""
-    state = repository.load(registry, operation)
-    if state.is_done:
-        return None
-    begun = step(state, Begin())
-    repository.commit(registry, begun, Begin(), at=now(), actor=ACTOR)
-    return begun
+def _done(effect: Effect, evidence: EffectEvidence) -> tuple[OperationEvent, EffectEvidence]:
+    """The event for what a handler returned; evidence that no audit can hold is a failure of its effect."""
+    try:
+        canonical(evidence)
+    except CodecError as error:
+        return EffectFailed(effect.key, FailureReason("evidence_unreadable", str(error))), {}
+    return EffectDone(effect.key), evidence
 
 
-def cancel_queued(registry: Registry, operation: str, by: str) -> bool:
-    """Cancel an operation that has not begun; False: it has. Raises UnknownRow."""
-    state = repository.load(registry, operation)
-    if state.effect is not None or state.is_done:
-        return False
-    event = Cancel(by)
-    repository.commit(registry, step(state, event), event, at=now(), actor=by)
-    return True
+def _commit(registry: Registry, after: Transition, event: OperationEvent, details: dict[str, Any]) -> None:
+    repository.commit(registry, after, event, **details)

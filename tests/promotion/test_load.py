@@ -44,7 +44,7 @@ async def test_promotions_to_fp4_and_back_lose_no_reply(tmp_path: Path) -> None:
         assert audit["chain"] == {"ok": True}
         assert it.house.gateway.pool.running() == {"small"}
         # The last one is counted then.
-        await eventually(lambda: it.house.gateway.promotions._worker.running is None)
+        await eventually(lambda: it.house.gateway.promotions._worker.running == {})
         ended = await it.house.metrics()
         assert ended("manners_promotions_total", result="succeeded") == 2 * PROMOTIONS
     replies = sum(caller.replies for caller in crowd)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from app.promotion import repository
 from app.promotion.state_machine import (
-    Action,
+    CHECKS,
     Begin,
     Effect,
     EffectDone,
@@ -27,7 +27,6 @@ from app.promotion.state_machine import (
     Strategy,
     Transition,
     reconcile,
-    recover,
     step,
 )
 from app.registry.registry import Registry
@@ -62,7 +61,7 @@ class World:
     def apply(self, effect: Effect, operation: str) -> None:
         """Bring it about; refuse what would be heard by somebody."""
         trouble = self.trouble.pop(0) if self.trouble else "ok"
-        if trouble == "refuse" and effect.action in (Action.CHECK, Action.IDENTIFY):
+        if trouble == "refuse" and effect.action in CHECKS:
             raise Failure(refusal=True)
         if trouble == "fail":
             raise Failure(refusal=False)
@@ -156,14 +155,14 @@ class Gateway:
         self.life = self._come_up()
 
     def _come_up(self) -> Iterator[str]:
-        found = repository.unfinished(self.registry)
+        found = [*map(repository.state_of, self.registry.operations(unfinished_only=True))]
         live = {a.model: a.engine for a in self.registry.aliases() if a.name == "live" and a.engine}
         for effect in reconcile(live, found, {SPARE}, self.world.running):
             yield f"before {effect.key}"
             self.world.trouble.clear()
             self.world.apply(effect, "start")
         for machine in found:
-            yield from self._drive(recover(machine), Restart())
+            yield from self._drive(step(machine, Restart()), Restart())
 
     def _operate(self, machine: OperationState, event: OperationEvent) -> Iterator[str]:
         yield from self._drive(step(machine, event), event)

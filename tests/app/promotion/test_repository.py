@@ -68,7 +68,7 @@ def live(registry: Registry) -> tuple[str | None, int]:
 def test_what_was_committed_is_what_is_found(registry: Registry) -> None:
     at = run_until(registry, OperationPhase.WARMING)
     repository.commit(registry, at, Begin(), at=NOW, actor="gateway")
-    assert repository.unfinished(registry) == (at.state,)
+    assert [*map(repository.state_of, registry.operations(unfinished_only=True))] == [at.state]
     assert registry.operation("op").phase == "warming"
 
 
@@ -152,7 +152,7 @@ def test_a_success_says_what_is_live(registry: Registry) -> None:
     repository.commit(registry, at, Begin(), at=NOW, actor="gateway")
     operation = registry.operation("op")
     assert (operation.done, operation.result, operation.error) == (True, '{"live":"new"}', None)
-    assert repository.unfinished(registry) == ()
+    assert registry.operations(unfinished_only=True) == ()
 
 
 def test_what_the_report_compared_with_is_the_baseline_once_a_promotion_succeeded(registry: Registry) -> None:

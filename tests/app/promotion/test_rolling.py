@@ -27,7 +27,7 @@ from app.promotion.state_machine import (
 )
 
 WRONG = FailureReason("wrong", "it went wrong")
-TRIED = (Action.START, Action.WARM, Action.PROBE, Action.IDENTIFY)
+TRIED = (Action.START, Action.WARM, Action.PROBE, Action.IDENTIFY, Action.RECHECK)
 """What is done to every new replica before it serves, in this order."""
 SIZES = [(old, new, most) for old, new, most in product((1, 2, 3), (1, 2, 3), (1, 2)) if old + new > 2]
 
@@ -132,9 +132,12 @@ def test_a_rolling_promotion_puts_the_new_set_in_the_place_of_the_old(
         assert engine in checked and engine in joined
         its = [effect.action for effect in done if effect.engine == engine]
         before = its[: its.index(Action.JOIN)]
-        assert {*before} - {Action.LEASE, Action.SHARE} == {Action.CHECK, Action.ADMIT, *TRIED}
+        beside = {Action.LEASE, Action.RELEASE, Action.SHARE}
+        assert {*before} - beside == {Action.CHECK, Action.ADMIT, *TRIED}
         order = [action for action in before if action in TRIED]
-        assert order in ([*TRIED], [Action.START, Action.IDENTIFY, *TRIED[1:]])
+        first = [Action.START, Action.IDENTIFY, Action.RECHECK, *TRIED[1:]]
+        assert order in ([*TRIED], first, [*first, Action.RECHECK])
+        assert before[before.index(Action.START) + 1] is Action.RELEASE
 
 
 @pytest.mark.parametrize("old, new, most", SIZES)

@@ -32,7 +32,6 @@ from app.promotion.state_machine import (
     RouteChange,
     Strategy,
     path,
-    recover,
     step,
 )
 from gates.report.codec import decode, encode
@@ -73,21 +72,22 @@ LEADS: list[tuple[OperationPhase, type, OperationPhase]] = [
     (P.PREFLIGHT, Cancel, P.CANCELLED), (P.PREFLIGHT, Restart, P.ROLLING_BACK),
     (P.ADMITTED, EffectDone, P.ADMITTED), (P.ADMITTED, EffectFailed, P.ROLLING_BACK), (P.ADMITTED, Cancel, P.ROLLING_BACK),
     (P.ADMITTED, Restart, P.ROLLING_BACK),
-    (P.STARTING, EffectDone, P.HEALTHY), (P.STARTING, EffectFailed, P.ROLLING_BACK), (P.STARTING, Cancel, P.ROLLING_BACK),
+    (P.STARTING, EffectDone, P.STARTING), (P.STARTING, EffectFailed, P.ROLLING_BACK), (P.STARTING, Cancel, P.ROLLING_BACK),
     (P.STARTING, Restart, P.ROLLING_BACK),
-    (P.HEALTHY, EffectDone, P.WARMING), (P.HEALTHY, EffectRefused, P.ROLLING_BACK), (P.HEALTHY, EffectFailed, P.ROLLING_BACK),
+    (P.HEALTHY, EffectDone, P.HEALTHY), (P.HEALTHY, EffectRefused, P.ROLLING_BACK), (P.HEALTHY, EffectFailed, P.ROLLING_BACK),
     (P.HEALTHY, Cancel, P.ROLLING_BACK), (P.HEALTHY, Restart, P.ROLLING_BACK),
     (P.WARMING, EffectDone, P.CANARY), (P.WARMING, EffectFailed, P.ROLLING_BACK), (P.WARMING, Cancel, P.ROLLING_BACK),
     (P.WARMING, Restart, P.ROLLING_BACK),
     (P.CANARY, EffectDone, P.CANARY), (P.CANARY, EffectRefused, P.ROLLING_BACK), (P.CANARY, EffectFailed, P.ROLLING_BACK),
     (P.CANARY, Cancel, P.ROLLING_BACK), (P.CANARY, Restart, P.ROLLING_BACK),
-    (P.SHIFTING, EffectDone, P.SHIFTING), (P.SHIFTING, EffectFailed, P.ROLLING_BACK), (P.SHIFTING, Breached, P.ROLLING_BACK),
+    (P.SHIFTING, EffectRefused, P.ROLLING_BACK), (P.SHIFTING, EffectDone, P.SHIFTING), (P.SHIFTING, EffectFailed, P.ROLLING_BACK), (P.SHIFTING, Breached, P.ROLLING_BACK),
     (P.SHIFTING, Cancel, P.ROLLING_BACK), (P.SHIFTING, Restart, P.ROLLING_BACK),
     (P.SWITCHING, EffectDone, P.DRAINING), (P.SWITCHING, EffectFailed, P.ROLLING_BACK), (P.SWITCHING, Restart, P.RESUMING),
+    (P.SWITCHING, Breached, P.ROLLING_BACK), (P.RESUMING, Breached, P.ROLLING_BACK), (P.RETIRING, Breached, P.ROLLING_BACK),
     (P.RESUMING, EffectDone, P.RESUMING), (P.RESUMING, EffectFailed, P.ROLLING_BACK), (P.RESUMING, Restart, P.RESUMING),
-    (P.DRAINING, EffectDone, P.DRAINING), (P.DRAINING, EffectFailed, P.ROLLING_BACK), (P.DRAINING, Breached, P.ROLLING_BACK),
+    (P.DRAINING, EffectDone, P.BAKING), (P.DRAINING, EffectFailed, P.ROLLING_BACK), (P.DRAINING, Breached, P.ROLLING_BACK),
     (P.DRAINING, Restart, P.RESUMING),
-    (P.BAKING, EffectDone, P.RETIRING), (P.BAKING, EffectFailed, P.ROLLING_BACK), (P.BAKING, Breached, P.ROLLING_BACK),
+    (P.BAKING, EffectDone, P.BAKING), (P.BAKING, EffectRefused, P.ROLLING_BACK), (P.BAKING, EffectFailed, P.ROLLING_BACK), (P.BAKING, Breached, P.ROLLING_BACK),
     (P.BAKING, Restart, P.RESUMING),
     (P.RETIRING, EffectDone, P.SUCCEEDED), (P.RETIRING, EffectFailed, P.RETIRING), (P.RETIRING, Restart, P.RESUMING),
     (P.ROLLING_BACK, EffectDone, P.ROLLING_BACK), (P.ROLLING_BACK, EffectFailed, P.ROLLING_BACK),
@@ -99,8 +99,9 @@ LEGAL = {(phase, kind) for phase, kind, _ in LEADS} | OF_REPLICAS
 
 
 def ready(phase: OperationPhase, kind: type) -> OperationState:
-    """A machine in a phase; at its second effect where only that one can refuse."""
-    return at(phase, cursor=1 if (phase, kind) == (P.CANARY, EffectRefused) else 0)
+    """A machine in a phase; at a later effect where only that one can refuse."""
+    later = {P.CANARY: 1, P.SHIFTING: 2, P.BAKING: 1}
+    return at(phase, cursor=later.get(phase, 0) if kind is EffectRefused else 0)
 
 
 @pytest.mark.parametrize(("before", "kind", "after"), LEADS)
@@ -143,7 +144,7 @@ def test_only_a_check_can_refuse(cursor: int, refuses: bool) -> None:
 
 def walk(machine: OperationState) -> list[tuple[str, RouteChange | None]]:
     """The effects of an operation to which nothing bad happens, with the moves committed before them."""
-    found = step(machine, Begin()) if machine.phase is P.QUEUED else recover(machine)
+    found = step(machine, Begin()) if machine.phase is P.QUEUED else step(machine, Restart())
     seen = []
     while found.effect:
         seen.append((found.effect.key.removeprefix("op/"), found.route_change))
@@ -154,27 +155,27 @@ def walk(machine: OperationState) -> list[tuple[str, RouteChange | None]]:
 
 WAYS = {
     "blue_green": [
-        "preflight/check/new", "admitted/lease/new", "admitted/admit/new", "starting/start/new",
-        "healthy/identify/new", "warming/warm/new", "canary/probe/new", "canary/identify/new",
-        "switching/route/new", "draining/drain/old", "draining/release/new", "baking/watch/new",
+        "preflight/check/new", "admitted/lease/new", "admitted/admit/new", "starting/start/new", "starting/release/new",
+        "healthy/identify/new", "healthy/recheck/new", "warming/warm/new", "canary/probe/new", "canary/identify/new", "canary/recheck/new",
+        "switching/route/new", "draining/drain/old", "baking/watch/new", "baking/recheck/new",
         "retiring/stop/old", "succeeded",
     ],
     "stop_then_start": [
         "preflight/check/new", "admitted/lease/new", "admitted/route/spare", "admitted/drain/old",
-        "admitted/stop/old", "admitted/admit/new", "starting/start/new", "healthy/identify/new", "warming/warm/new",
-        "canary/probe/new", "canary/identify/new", "switching/route/new", "draining/release/new",
-        "baking/watch/new", "retiring/stop/old", "succeeded",
+        "admitted/stop/old", "admitted/admit/new", "starting/start/new", "starting/release/new", "healthy/identify/new", "healthy/recheck/new", "warming/warm/new",
+        "canary/probe/new", "canary/identify/new", "canary/recheck/new", "switching/route/new",
+        "baking/watch/new", "baking/recheck/new", "retiring/stop/old", "succeeded",
     ],
     "shifting": [
-        "preflight/check/new", "admitted/lease/new", "admitted/admit/new", "starting/start/new",
-        "healthy/identify/new", "warming/warm/new", "canary/probe/new", "canary/identify/new",
-        "shifting/share/new/5", "shifting/share/new/25",
-        "switching/route/new", "draining/drain/old", "draining/release/new", "baking/watch/new",
+        "preflight/check/new", "admitted/lease/new", "admitted/admit/new", "starting/start/new", "starting/release/new",
+        "healthy/identify/new", "healthy/recheck/new", "warming/warm/new", "canary/probe/new", "canary/identify/new", "canary/recheck/new",
+        "shifting/share/new/5", "shifting/share/new/25", "shifting/recheck/new",
+        "switching/route/new", "draining/drain/old", "baking/watch/new", "baking/recheck/new",
         "retiring/stop/old", "succeeded",
     ],
     "rollback": [
-        "preflight/check/new", "admitted/lease/new", "admitted/admit/new", "starting/start/new",
-        "healthy/identify/new", "switching/route/new", "draining/drain/old", "draining/release/new",
+        "preflight/check/new", "admitted/lease/new", "admitted/admit/new", "starting/start/new", "starting/release/new",
+        "healthy/identify/new", "healthy/recheck/new", "switching/route/new", "draining/drain/old",
         "retiring/stop/old", "succeeded",
     ],
 }  # fmt: skip
@@ -242,11 +243,20 @@ def test_nothing_is_shifted_unless_asked_for_or_where_nobody_serves_beside(
     assert not [key for key, _ in walk(OperationState(plan)) if Action.SHARE in key]
 
 
-@pytest.mark.parametrize("phase", [P.SWITCHING, P.DRAINING, P.BAKING])
+@pytest.mark.parametrize(
+    ("phase", "kind"),
+    [
+        (P.SWITCHING, EffectFailed),
+        (P.BAKING, EffectFailed),
+        *((phase, Breached) for phase in sorted(SWITCHED - {P.ROLLING})),
+    ],
+)
 @pytest.mark.parametrize("name", TAKEN_BACK)
-def test_after_the_switch_a_fault_takes_it_back_with_the_alias(name: str, phase: OperationPhase) -> None:
+def test_after_the_switch_a_fault_takes_it_back_with_the_alias(
+    name: str, phase: OperationPhase, kind: type
+) -> None:
     machine = at(phase, PLANS[name])
-    found = step(machine, event(EffectFailed, machine))
+    found = step(machine, event(kind, machine))
     assert found.route_change == RouteChange("annie", "old", "older", 8)
     way = [key for key, _ in walk(found.state)]
     assert way == [f"rolling_back/{key}" for key in TAKEN_BACK[name]] + ["rolled_back"]
@@ -256,8 +266,8 @@ def test_after_the_switch_a_fault_takes_it_back_with_the_alias(name: str, phase:
 def test_after_the_switch_a_restart_goes_forward_and_moves_nothing(phase: OperationPhase) -> None:
     way = walk(at(phase))
     assert [key for key, _ in way] == [
-        "resuming/start/new", "resuming/route/new", "draining/drain/old", "draining/release/new",
-        "baking/watch/new", "retiring/stop/old", "succeeded",
+        "resuming/start/new", "resuming/route/new", "draining/drain/old",
+        "baking/watch/new", "baking/recheck/new", "retiring/stop/old", "succeeded",
     ]  # fmt: skip
     assert not any(move for _, move in way)
 

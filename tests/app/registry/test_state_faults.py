@@ -7,12 +7,14 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from app.promotion import service, worker
+from app.promotion import service, step_writer
+from app.promotion.step_writer import StepWriter
 from app.registry import store
 from app.registry.errors import StorageFull, StorageLocked
 from app.registry.reader import RegistryReader
@@ -194,16 +196,20 @@ async def test_a_registry_that_does_not_answer_holds_up_neither_metrics_nor_oper
 async def test_the_worker_waits_for_the_disk_counts_each_try_and_tells_of_changes_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "DISK_SECONDS", 0.0)
+    monkeypatch.setattr(step_writer, "DISK_SECONDS", 0.0)
     faults = [StorageLocked("held"), StorageLocked("held"), StorageFull("full"), StorageFull("full")]
     async with houses.house(tmp_path) as house:
+        gateway, written = house.gateway, []
 
-        def work(registry: Any) -> str:
+        def work(number: int, registry: Any) -> None:
             if faults:
                 raise faults.pop(0)
-            return "done"
+            written.append(number)
 
-        assert await house.gateway.promotions._worker._persist(work) == "done"
+        writer = StepWriter(gateway.promotions.registry, gateway.metrics, gateway.promotions._log)
+        for number in range(3):
+            writer.add(partial(work, number))
+        assert await writer.written() and written == [0, 1, 2]
         found = await house.metrics()
         assert found("manners_state_failures_total", code="state_locked") == 2
         assert found("manners_state_failures_total", code="state_full") == 2

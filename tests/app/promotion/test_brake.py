@@ -1,0 +1,275 @@
+"""The brake works at once: whatever runs for another model, whatever the disk says, and up to the last moment."""
+
+import asyncio
+import ctypes
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.config.config import parse
+from app.promotion import step_writer
+from app.promotion.state_machine import Action, Effect, EffectEvidence, OperationPlan
+from app.promotion.steps import HANDLERS, Dependencies
+from app.telemetry.reply_window import ReplyOutcome
+from tests.app.house import eventually
+from tests.app.promotion.stage import OPERATOR, Stage, stage, tables
+from tests.app.promotion.stage import quick as quick
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.usefixtures("quick")]  # 2 to 5 s each
+
+LEAK = ReplyOutcome("ok", True, frozenset({"leak"}), 0.2)
+
+
+@asynccontextmanager
+async def staged(state: Path, bake_seconds: float = 60.0, **more: Any) -> AsyncIterator[Stage]:
+    wanted = tables(state)
+    wanted["promotion"]["bake_seconds"] = bake_seconds
+    wanted["models"].update(more)
+    async with stage(state, parse(wanted, state)) as it:
+        yield it
+
+
+def live(it: Stage, model: str = "annie") -> str:
+    return it.house.gateway.pool.model_route(model).first
+
+
+async def shown(it: Stage, model: str = "annie") -> Any:
+    return (await it.get("/admin/status"))["models"][model]
+
+
+async def promoted(it: Stage, until: str | None = "baking") -> str:
+    """`large` is promoted, or on its way; the operation."""
+    status, begun = await it.wish("large", await it.report("large", "small"))
+    assert status == 202, begun
+    await it.events(begun["id"], until=until)
+    return str(begun["id"])
+
+
+# ---------------------------------------------------------------------------- a disk that is full
+
+
+@contextmanager
+def disk(folder: Path) -> Iterator[Callable[[Stage, bool], None]]:
+    """What fills the disk of this folder, and makes room on it: a file system of its own where one can be mounted, else
+    SQLite's own limit."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    folder.mkdir()
+    mounted = not libc.mount(b"none", bytes(folder), b"tmpfs", 0, b"size=4m")
+
+    def fill(it: Stage, full: bool) -> None:
+        ballast = folder / "ballast"
+        if not mounted:
+            registry = it.house.gateway.promotions.registry._registry
+            assert registry is not None
+            pages = registry._connection.execute("PRAGMA page_count").fetchone()[0]
+            registry._connection.execute(f"PRAGMA max_page_count = {pages if full else 10**6}")
+        elif full:
+            with ballast.open("wb", buffering=0) as file, suppress(OSError):
+                while True:
+                    file.write(bytes(4096))
+            assert not os.statvfs(folder).f_bavail
+        else:
+            ballast.unlink()
+
+    try:
+        yield fill
+    finally:
+        if mounted:
+            libc.umount2(bytes(folder), 2)
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_writer, "DISK_SECONDS", 0.05)
+
+
+@pytest.mark.parametrize("who", ["bake", "operator"])
+async def test_a_full_disk_keeps_no_bad_candidate_in_service(tmp_path: Path, who: str) -> None:
+    with disk(tmp_path / "state") as fill:
+        async with staged(tmp_path / "state") as it:
+            operation = await promoted(it)
+            fill(it, True)
+            if who == "bake":
+                for _ in range(20):
+                    it.house.gateway.promotions._deps.reply_window.add("annie", "large", LEAK)
+            else:
+                status, answered = await it.post("/admin/rollback", {"model": "annie"})
+                assert (status, answered["id"]) == (202, operation)
+            await eventually(lambda: it.house.gateway.pool.running() == {"small"})
+            assert (await it.house.ask()).headers["x-manners-engine"] == "small"
+            now = await shown(it)
+            assert (now["live"], now["operation"]["written"]) == ("small", False)
+            assert (await it.house.metrics())("manners_state_available") == 0
+            assert len([line for line in it.house.log.lines if line["event"] == "registry_failed"]) == 1
+            fill(it, False)
+            await eventually(lambda: not it.house.gateway.promotions._worker.running)
+            ended = await it.get(f"/admin/operations/{operation}")
+            assert (ended["phase"], ended["written"]) == ("rolled_back", True)
+            assert ((await shown(it))["live"], (await it.get("/admin/audit"))["chain"]) == (
+                "small",
+                {"ok": True},
+            )
+
+
+async def test_on_a_full_disk_what_was_promoted_is_rolled_back(tmp_path: Path) -> None:
+    with disk(tmp_path / "state") as fill:
+        async with staged(tmp_path / "state", bake_seconds=0.1) as it:
+            await promoted(it, until=None)
+            fill(it, True)
+            ended = await it.rollback()
+            assert (ended["phase"], ended["written"]) == ("succeeded", False)
+            assert it.house.gateway.pool.running() == {"small"}
+            assert (await shown(it))["live"] == "small"
+            fill(it, False)
+            await eventually(lambda: not it.house.gateway.promotions._worker.running)
+            steps = await it.events(ended["id"])
+            assert steps[-1][2] == {**ended, "written": True} and steps[0][2]["phase"] == "queued"
+
+
+async def test_a_bake_that_cannot_be_written_to_its_end_is_turned_back_by_an_operator(tmp_path: Path) -> None:
+    with disk(tmp_path / "state") as fill:
+        async with staged(tmp_path / "state", bake_seconds=0.5) as it:
+            operation = await promoted(it)
+            fill(it, True)
+            await it.house.log.until(1, "registry_failed")
+            assert live(it) == "large" and it.house.gateway.pool.is_up("small")
+            assert (await it.post("/admin/rollback", {"model": "annie"}))[0] == 202
+            await eventually(lambda: it.house.gateway.pool.running() == {"small"})
+            fill(it, False)
+            assert (await it.ended(operation))["phase"] == "rolled_back"
+
+
+async def test_nothing_new_begins_on_a_full_disk_and_afterwards_it_does(tmp_path: Path) -> None:
+    with disk(tmp_path / "state") as fill:
+        async with staged(tmp_path / "state", bake_seconds=0.1) as it:
+            report = await it.report("large", "small")
+            fill(it, True)
+            status, told = await it.wish("large", report)
+            assert (status, told["error"]["code"]) == (507, "state_full")
+            assert live(it) == "small"
+            fill(it, False)
+            assert (await it.promote("large"))["phase"] == "succeeded"
+
+
+# -------------------------------------------------------------------------------- models, one by one
+
+
+class Held:
+    """An effect that lasts until it is let go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, action: Action) -> None:
+        self.began, self.goes_on = asyncio.Event(), asyncio.Event()
+        self._then = HANDLERS[action]
+        monkeypatch.setitem(HANDLERS, action, self)
+
+    async def __call__(self, deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
+        self.began.set()
+        await self.goes_on.wait()
+        return await self._then(deps, plan, effect)
+
+
+async def test_a_rollback_to_an_engine_that_runs_waits_for_no_load(tmp_path: Path) -> None:
+    """Another holder has the loading lease, and goes on having it."""
+    async with staged(tmp_path, bake_seconds=0.1, other={"live": "small"}) as it:
+        await promoted(it, until=None)
+        it.house.gateway.promotions._deps.memory.lease.take("somebody")
+        assert (await it.rollback())["phase"] == "succeeded"
+
+
+async def test_a_rollback_before_the_switch_cancels_and_then_goes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with staged(tmp_path, bake_seconds=0.1) as it:
+        await promoted(it, until=None)
+        Held(monkeypatch, Action.WARM)
+        _, coming = await it.wish("fp4", await it.report("fp4", "small"))
+        await it.events(coming["id"], until="warming")
+        ended = await it.rollback()
+        assert (ended["kind"], ended["phase"], live(it)) == ("rollback", "succeeded", "small")
+        assert (await it.get(f"/admin/operations/{coming['id']}"))["phase"] == "cancelled"
+
+
+async def test_a_rollback_cancels_a_promotion_where_nothing_served_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with staged(tmp_path) as it:
+        Held(monkeypatch, Action.WARM)
+        coming = await promoted(it, until="warming")
+        status, shown = await it.post("/admin/rollback", {"model": "annie"})
+        assert (status, shown["id"]) == (202, coming)
+        assert (await it.ended(coming))["phase"] == "cancelled"
+        assert live(it) == "small"
+
+
+async def test_a_second_rollback_does_not_bring_the_bad_engine_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with staged(tmp_path, bake_seconds=0.1) as it:
+        await promoted(it, until=None)
+        drain = Held(monkeypatch, Action.DRAIN)
+        status, first = await it.post("/admin/rollback", {"model": "annie"})
+        await drain.began.wait()
+        again, second = await it.post("/admin/rollback", {"model": "annie"})
+        assert (status, again, second["id"]) == (202, 202, first["id"])
+        drain.goes_on.set()
+        assert (await it.ended(first["id"]))["phase"] == "succeeded"
+        assert live(it) == "small"
+
+
+@pytest.mark.parametrize("action", [Action.ROUTE, Action.STOP])
+async def test_a_rollback_at_the_switch_or_after_the_bake_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: Action
+) -> None:
+    async with staged(tmp_path, bake_seconds=0.1) as it:
+        held = Held(monkeypatch, action)
+        operation = await promoted(it, until="starting")
+        await held.began.wait()
+        status, same = await it.post("/admin/rollback", {"model": "annie"})
+        assert (status, same["id"]) == (202, operation)
+        held.goes_on.set()
+        assert (await it.ended(operation))["phase"] == "rolled_back"
+        assert live(it) == "small" and it.house.gateway.pool.running() == {"small"}
+
+
+# ------------------------------------------------------------------------- eligible to the last
+
+
+@pytest.mark.parametrize("held, end", [(Action.WARM, "rejected"), (Action.WATCH, "rolled_back")])
+async def test_what_is_revoked_under_way_does_not_go_live(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: Action, end: str
+) -> None:
+    async with staged(tmp_path, bake_seconds=0.1) as it:
+        waits, report = Held(monkeypatch, held), await it.report("large", "small")
+        _, begun = await it.wish("large", report)
+        await waits.began.wait()
+        revoked = {"thing": "report", "id": report, "reason": "it was signed by mistake"}
+        assert (await it.post("/admin/revoke", revoked))[0] == 201
+        waits.goes_on.set()
+        ended = await it.ended(begun["id"])
+        assert (ended["phase"], ended["error"]["code"]) == (end, "revoked")
+        assert it.house.gateway.pool.running() == {"small"}
+
+
+@pytest.mark.parametrize("held, end", [(Action.WARM, "rejected"), (Action.WATCH, "succeeded")])
+async def test_an_override_that_ends_under_way_lets_nothing_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: Action, end: str
+) -> None:
+    """Of an engine that serves by then, an alert tells."""
+    async with staged(tmp_path, bake_seconds=0.1) as it:
+        waits = Held(monkeypatch, held)
+        waiver = {"waives": ["report_missing"], "reason": "to see what happens"}
+        status, granted = await it.post("/admin/overrides", {"model": "annie", "engine": "large", **waiver})
+        assert status == 201
+        _, begun = await it.wish("large", None)
+        await waits.began.wait()
+        url = f"{it.house.admin}/admin/overrides/{granted['id']}"
+        async with it.house.client.delete(url, headers=OPERATOR) as answer:
+            assert answer.status == 200
+        waits.goes_on.set()
+        ended = await it.ended(begun["id"])
+        assert ended["phase"] == end and (ended["fault"] or {}).get("code") in (None, "report_missing")
+        assert live(it) == ("large" if end == "succeeded" else "small")
