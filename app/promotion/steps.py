@@ -128,7 +128,9 @@ def _baseline(deps: Dependencies, plan: OperationPlan) -> EngineSpec | None:
 
 
 def _rollback_refusal(reader: RegistryReader, plan: OperationPlan, engine: str) -> FailureReason | None:
-    previous = reader.alias(plan.model, "previous")
+    previous, live = reader.alias(plan.model, "previous"), reader.alias(plan.model, "live")
+    if live is not None and live.engine == plan.candidate:
+        previous = live  # its first replica has switched
     if previous is not None and previous.engine == plan.candidate:
         previous = replace(previous, engine=engine)  # its replicas served with it
     return eligibility.refusal_of_rollback(engine, previous, reader.engine(engine), reader.revocations())
