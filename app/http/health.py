@@ -152,6 +152,6 @@ def _add_metrics(routes: APIRouter, metrics: Metrics, promotions: PromotionServi
     )
     async def scrape(request: Request) -> Response:
         for model, standing in (await promotions.standings()).items():
-            metrics.gate(model, standing.overrides, standing.expects_report)
+            metrics.gate(model, standing.overrides, standing.expects_report, standing.override_ended)
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
         return Response(encode(metrics.registry), headers=_headers(request), media_type=content_type)

@@ -278,8 +278,23 @@ def rests_on_report(reader: RegistryReader, plan: OperationPlan) -> bool:
     """Whether an operation is a promotion on a report, and no refusal was waived for it."""
     if plan.kind is not OperationKind.PROMOTE or plan.report is None or plan.report.startswith(OVERRIDE):
         return False
-    steps = (json.loads(event.detail) for event in reader.events(operation=plan.operation))
-    return not any("waived" in step.get("evidence", {}) for step in steps)
+    return not _waived(reader, plan.operation)
+
+
+def _waived(reader: RegistryReader, operation: str) -> frozenset[str]:
+    """The refusals that overrides waived for a promotion."""
+    steps = (json.loads(event.detail) for event in reader.events(operation=operation))
+    return frozenset(code for step in steps for code in step.get("evidence", {}).get("waived", ()))
+
+
+def waived_for(reader: RegistryReader, model: str, engine: str) -> frozenset[str]:
+    """The refusals that overrides waived when this engine was last put in service for the model."""
+    for row in reversed(reader.operations()):
+        plan = state_of(row).plan
+        promoted = plan.kind is OperationKind.PROMOTE and engine in plan.new
+        if plan.model == model and promoted and _has_switched(reader, row, plan):
+            return _waived(reader, row.id)
+    return frozenset()
 
 
 def has_reports(reader: RegistryReader, model: str, artefacts: Collection[str]) -> bool:

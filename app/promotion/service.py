@@ -67,10 +67,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class GateStanding:
-    """Of a model, for the metrics: its active overrides, and whether its live engine should rest on a report."""
+    """Of a model, for the metrics: its active overrides, whether its live engine should rest on a report, and whether it
+    rests on an override that has ended."""
 
     overrides: int
     expects_report: bool
+    override_ended: bool
 
 
 class PromotionService:
@@ -423,12 +425,21 @@ class PromotionService:
             self._standings = await self.do(self._standings_of)
 
     def _standings_of(self, reader: RegistryReader) -> dict[str, GateStanding]:
-        held = overrides.active(reader, datetime.now(UTC)).values()
+        at = datetime.now(UTC)
+        held = overrides.active(reader, at).values()
+
+        def has_ended(model: str) -> bool:
+            live = reader.alias(model, "live")
+            engine = live.engine if live and live.engine else ""
+            needs = repository.waived_for(reader, model, engine)
+            return not needs <= overrides.waived_codes(held, model=model, engine=engine, now=at)
+
         return {
             model: GateStanding(
                 overrides=sum(one.model == model for one in held),
                 expects_report=self._config.gates.require is True
                 or repository.has_reports(reader, model, self._artefacts(reader, model)),
+                override_ended=has_ended(model),
             )
             for model in self._config.models
         }

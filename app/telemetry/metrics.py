@@ -67,6 +67,7 @@ GAUGES: Final[Mapping[str, tuple[str, str]]] = {
     "manners_engine_restarts": ("Restarts of an engine since it was started.", "engine"),
     "manners_live_gated": ("1 if a model's live engine was promoted on a passing report; 0 if it serves ungated.", "model engine"),
     "manners_report_expected": ("1 if there are reports about a model, or [gates] require is true: an engine without one is worth an alert.", "model"),
+    "manners_live_override_ended": ("1 if an override let a model's live engine in, and has expired or was withdrawn.", "model"),
     "manners_build_info": ("1; what this gateway is.", "version python"),
     "manners_host_memory_available_bytes": ("MemAvailable of the host.", ""),
     "manners_host_memory_floor_bytes": ("What of it has to stay available.", ""),
@@ -335,10 +336,12 @@ class Metrics:
         """A promotion or a rollback has ended, in this phase."""
         self._counters["manners_promotions_total"].labels(result).inc()
 
-    def gate(self, model: str, overrides: int, expects_report: bool) -> None:
-        """How many overrides of the model hold, and whether its live engine should rest on a report."""
+    def gate(self, model: str, overrides: int, expects_report: bool, override_ended: bool) -> None:
+        """How many overrides of the model hold, whether its live engine should rest on a report, and whether it rests on an
+        override that has ended."""
         self._gauges["manners_override_active"].labels(model).set(overrides)
         self._gauges["manners_report_expected"].labels(model).set(expects_report)
+        self._gauges["manners_live_override_ended"].labels(model).set(override_ended)
 
     def state_failed(self, code: str) -> None:
         """The registry could not be used."""

@@ -71,7 +71,7 @@ async def test_a_candidate_is_identified_warmed_and_questioned_before_callers_ar
     assert evidence["identify"]["model"].endswith("annie-nano-f16.gguf")
     assert evidence["warm"]["requests"] > 9
     assert all(good == n for good, n in evidence["probe"]["good"].values())
-    assert evidence["watch"]["seconds"] == 0.1
+    assert evidence["watch"]["seconds"] >= 0.1  # until its last probe is answered
     assert [wrong for caller in crowd for wrong in caller.wrong] == []
 
 

@@ -266,10 +266,14 @@ async def test_an_override_that_ends_under_way_lets_nothing_in(
         assert status == 201
         _, begun = await it.wish("large", None)
         await waits.began.wait()
+        ended = "manners_live_override_ended"
+        assert (await it.house.metrics())(ended, model="annie") == 0
         url = f"{it.house.admin}/admin/overrides/{granted['id']}"
         async with it.house.client.delete(url, headers=OPERATOR) as answer:
             assert answer.status == 200
         waits.goes_on.set()
-        ended = await it.ended(begun["id"])
-        assert ended["phase"] == end and (ended["fault"] or {}).get("code") in (None, "report_missing")
-        assert live(it) == ("large" if end == "succeeded" else "small")
+        shown = await it.ended(begun["id"])
+        assert shown["phase"] == end and (shown["fault"] or {}).get("code") in (None, "report_missing")
+        serves = end == "succeeded"
+        assert live(it) == ("large" if serves else "small")
+        assert (await it.house.metrics())(ended, model="annie") == serves

@@ -63,6 +63,7 @@ NAMES = {
     "manners_key_limited": "counter",
     "manners_reloads": "counter",
     "manners_live_gated": "gauge",
+    "manners_live_override_ended": "gauge",
     "manners_report_expected": "gauge",
     "manners_build_info": "gauge",
     "manners_promotion_phase_seconds": "histogram",
