@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, cast
 
+from app.engines.behaviour import QUESTIONS
 from deploy.engine.abilities import BUDGET_QUESTION, NO_SUCH_REPLY, OFF_QUESTIONS, OFF_ROOM, shown
 from deploy.engine.probe import probe_body
 from deploy.engine.samples import SAMPLES
@@ -47,6 +48,7 @@ from tests.script import (
 )
 
 _PROBE = probe_body("", "openai")["messages"]
+_BEHAVIOUR = [[{"role": "user", "content": question}] for question in QUESTIONS]
 _BUDGET = [{"role": "user", "content": BUDGET_QUESTION}]
 _OFF = [[{"role": "user", "content": question}] for question in OFF_QUESTIONS]
 _PREFILL = [*_PROBE, {"role": "assistant", "content": "Hello"}]
@@ -100,6 +102,10 @@ class ScriptedEngine:
         self.answers: dict[str, Any] = {}  # JSON by path (or "budget"): what it says of itself when asked
         self.probes: Sequence[Step] | None = None  # script for readiness probes; None: they stream
         self.probed = 0  # readiness probes since the start
+        self.behaviour: Sequence[Step] | None = (
+            None  # script for questions about its behaviour; None: it behaves
+        )
+        self.questioned = 0  # such questions since the start
         self.choose: Callable[[Seen], Sequence[Step] | None] = lambda _: None  # a script by what is asked
         self.echo = False  # say the last message twice, instead of any script
         self._scripts: deque[Sequence[Step]] = deque()
@@ -168,6 +174,9 @@ class ScriptedEngine:
         if seen.method == "GET":
             found = seen.path == "/v1/models"
             return status(200, {"object": "list", "data": [{"id": "scripted"}]}) if found else status(404)
+        if seen.method == "POST" and seen.raw and seen.body.get("messages") in _BEHAVIOUR:
+            self.questioned += 1
+            return reply("Fine, thank you.") if self.behaviour is None else self.behaviour
         if seen.is_probe and seen.body.get("messages") == _PROBE and seen.body.get("stream"):
             self.probed += 1
             return reply("Hello") if self.probes is None else self.probes

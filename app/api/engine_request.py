@@ -13,7 +13,7 @@ from app.stream.meter import ThoughtMeter
 from app.stream.pipeline import StreamPolicy
 from app.stream.schema import Tools
 from deploy.engine.abilities import Abilities
-from deploy.engine.dialects import COMMON_FIELDS, DIALECTS, Thinking
+from deploy.engine.dialects import COMMON_FIELDS, DIALECTS, FORCING_FIELDS, Thinking
 from deploy.engine.spec import Dialect
 
 DEFAULT_ROOM = 1024
@@ -107,6 +107,20 @@ def answer_body(
     sent["model"], sent["prompt"] = engine.served_name, prompt
     sent["stream"], sent["stream_options"] = True, {"include_usage": True}
     return msgspec.json.encode(sent)
+
+
+def is_forced(request: ChatRequest, body: Mapping[str, Any]) -> bool:
+    """Whether the request decides words of its reply: by guided decoding, a begun answer, stop words, or as a raw prompt.
+
+    Such a reply is no evidence for or against an engine.
+    """
+    return (
+        "prompt" in body
+        or request.messages[-1].role == "assistant"
+        or request.choice.mode == "required"
+        or wants_json(request.response_format)
+        or (not FORCING_FIELDS.isdisjoint(body) and any(map(body.get, FORCING_FIELDS)))
+    )
 
 
 def stream_policy(request: ChatRequest, engine: AskedEngine, id_prefix: str) -> StreamPolicy:

@@ -4,32 +4,40 @@ The driver (`deploy.drivers`) starts the engine and restarts it; this module onl
 wanted. An engine is ready when it streams, and stays ready while tokens are seen: of live requests, or
 of a probe when it is idle. When a request fails, a probe decides whether the engine is at fault
 (`app.engines.breaker`); if so, it gets no requests until a probe sees it stream. An engine of ours that
-fails several probes in a row, although its process lives, is replaced.
+fails several probes in a row, although its process lives, is replaced. One that fails callers although its
+probes pass is ejected for a while (`app.engines.outlier`). A reply that breaks a rule asks for the behaviour
+probe (`app.engines.behaviour`), which decides whether the engine is `caught`.
 """
 
 import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
 import msgspec
 
+from app.api.engine_request import AskedEngine
+from app.engines.behaviour import QUESTIONS, ask_questions
 from app.engines.breaker import Breaker, BreakerEvent, BreakerState, step
+from app.engines.outlier import OutlierDetector
 from app.errors.translate import is_context_exceeded
 from app.errors.tree import EngineDown, UpstreamError
+from app.stream.audit import unasked_thought
 from app.stream.conduct import Conduct, conduct
+from app.stream.tags import ALL_FAMILIES
 from app.telemetry.log import Logger
-from app.telemetry.metrics import Metrics
+from app.telemetry.metrics import PROBE, Metrics
 from app.telemetry.reply_window import NO_FAULT
 from app.upstream.batching import IOBatch
 from app.upstream.client import Upstream
 from deploy.core.errors import DeployError, EngineError
-from deploy.core.tasks import supervise
+from deploy.core.tasks import spawn, supervise
 from deploy.drivers.factory import make_engine
 from deploy.engine.abilities import Abilities
+from deploy.engine.dialects import DIALECTS
 from deploy.engine.engine import Engine, EngineState, Phase
 from deploy.engine.probe import ProbeOutcome, ProbeResult, probe
 from deploy.engine.spec import Dialect, EngineSpec, Kind
@@ -52,6 +60,13 @@ CROWDED_SECONDS = 2.0
 
 FULL_SECONDS = 120.0
 """A context that is said to be full counts as other requests' doing until nobody has got a token for so long."""
+
+CLEAN_PROBES = 3
+"""Behaviour probes in a row without a thought after which an engine is no longer `caught`."""
+RECHECK_SECONDS = 60.0
+"""Between the behaviour probes of an engine that is `caught`."""
+DOUBT_SECONDS = 120.0
+"""How long one caller's replies ask for no second behaviour probe."""
 
 CROWDED_OUT: Final = frozenset({ProbeOutcome.STALLED, ProbeOutcome.LOADING})
 """Verdicts that a healthy engine without a free slot gives as well."""
@@ -91,7 +106,10 @@ class Route(msgspec.Struct, frozen=True):
     blame: Callable[[UpstreamError], Judgement | None]  # to be called when it failed a request
     streams: set[Stream]  # replies being streamed, whose tokens show that the engine works
     conduct: Conduct = "unknown"
-    catch: Callable[[str], None] = lambda kind: None  # to be called when it reasoned although told not to
+    doubt: Callable[[str], None] = lambda caller: (
+        None
+    )  # to be called when a reply to this caller broke a rule
+    ended: Callable[[str, bool], None] = lambda caller, whole: None  # to be called as `OutlierDetector` says
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +122,22 @@ class PoolContext:
     log: Logger
     batch: IOBatch
     changed: asyncio.Event  # set with every change of an engine's state
+    ejected: dict[str, float] = field(default_factory=dict)  # until when, by engine
 
 
 class Backend:
     """One engine, its health and its breaker."""
 
-    def __init__(self, spec: EngineSpec, connect_timeout: float, context: PoolContext) -> None:
+    def __init__(
+        self,
+        spec: EngineSpec,
+        connect_timeout: float,
+        context: PoolContext,
+        model: str = "",
+        families: tuple[str, ...] = ALL_FAMILIES,
+    ) -> None:
         self.spec = spec
+        self._model, self._families = model, families  # of the model that it is started for
         self.upstream = Upstream(connect_timeout, context.batch, spec.access)
         self.engine: Engine | None = None
         self.seen = float("-inf")  # time of its last token, in monotonic seconds
@@ -120,7 +147,12 @@ class Backend:
         self._probe_wanted = asyncio.Event()
         self._undecided: list[Judgement] = []
         self.gated = False  # a passing report put it in service
-        self.caught = False  # a live reply held reasoning that was not asked for
+        self.caught = False  # a probe saw it think although thinking was off
+        self._clean_probes = 0  # in a row, of its behaviour
+        self._behaviour_due = float("inf")  # when it is to be probed, in monotonic seconds
+        self._behaviour: asyncio.Task[None] | None = None
+        self._doubts: dict[str, float] = {}  # by caller: when its replies last asked for that
+        self._outlier = OutlierDetector()
         # Of one among replicas:
         self.identified = False  # it is what was promoted, as far as can be seen
         self.refusal: str | None = None  # why it is not, for anybody
@@ -155,10 +187,12 @@ class Backend:
 
     async def down(self, *, leave: bool = False) -> None:
         """Return once it has ended; with `leave`, what can outlive this process is left running. Idempotent."""
-        task, self._task = self._task, None
-        if task is not None:
+        tasks = [task for task in (self._task, self._behaviour) if task is not None]
+        self._task = self._behaviour = None
+        for task in tasks:
             task.cancel()
-            await asyncio.wait([task])
+        if tasks:
+            await asyncio.wait(tasks)
         self._decide(at_fault=False)  # its replies end because we stop it
         if self.engine is not None:
             await (self.engine.leave() if leave else self.engine.stop())
@@ -188,6 +222,8 @@ class Backend:
                 async with asyncio.timeout(self._until_look()):
                     await self._probe_wanted.wait()
             self._probe_wanted.clear()
+            if self.url is not None and time.monotonic() >= self._behaviour_due and self._behaviour is None:
+                self._behaviour = spawn(self._probe_behaviour(self.url), "engine_watch", self.spec.name)
             if self.url is not None and self.is_due:
                 await self._probe(self.url)
 
@@ -244,11 +280,11 @@ class Backend:
     def _on_change(self, state: EngineState) -> None:
         """Called by the driver with each new state."""
         ready = state.state is Phase.READY
+        self._forget_evidence()  # each process starts with a clean record, but for what its start-up probe saw
         if ready:
             self.vouch()
         else:
             self._decide(at_fault=True)  # it ended during those requests
-            self.caught = False  # the next process starts with a clean record
             self.identified, self.refusal = False, None
             self._context.metrics.replica_refused(state.name, False)
         if state.state is Phase.FAILED and self.engine is not None:
@@ -288,7 +324,7 @@ class Backend:
 
     def reset(self) -> None:
         """Close the breaker and forget past failures and unwanted reasoning."""
-        self.caught = False
+        self._forget_evidence()
         self.breaker = Breaker()
         self._decide(at_fault=False)
 
@@ -334,12 +370,48 @@ class Backend:
         self.gated = False
         self._show_conduct()
 
-    def catch(self, kind: str) -> None:
-        """Record reasoning although thinking was off; `kind` as in `app.stream.events.Thought`."""
-        if not self.caught:
+    def _forget_evidence(self) -> None:
+        self._outlier = OutlierDetector()
+        self._context.ejected.pop(self.spec.name, None)
+        self._doubts.clear()
+        self.caught, self._clean_probes = self.abilities.off_works is False, 0
+        self._behaviour_due = time.monotonic() + RECHECK_SECONDS if self.caught else float("inf")
+
+    def doubt(self, caller: str) -> None:
+        """A reply to this caller broke a rule: ask the engine ourselves, unless this caller's replies did so lately."""
+        now = time.monotonic()
+        if now >= self._doubts.get(caller, float("-inf")) + DOUBT_SECONDS and self.spec.kind == "chat":
+            self._doubts[caller] = self._behaviour_due = now
+
+    async def _probe_behaviour(self, url: str) -> None:
+        """Ask our own questions; what the replies hold decides whether it is caught."""
+        self._behaviour_due = float("inf")
+        asked = AskedEngine(self.spec.dialect, self.served_name, self.abilities)
+        try:
+            audits = await ask_questions(self.upstream, url, asked, self._families)
+        finally:
+            self._behaviour = None
+        told = bool(DIALECTS[self.spec.dialect].thinking(0))
+        for audit in audits:
+            self._context.metrics.manners(self._model, self.spec.name, PROBE, set(), audit.breaches(), [])
+        kinds = [kind for audit in audits if (kind := unasked_thought(audit.stripped, told))]
+        is_clean = len(audits) == len(QUESTIONS) and not any(audit.stripped for audit in audits)
+        self._clean_probes = self._clean_probes + 1 if is_clean else 0
+        if kinds and not self.caught:
             self.caught = True
-            self._context.log.warning("engine_caught_thinking", engine=self.spec.name, reason=kind)
-            self._show_conduct()
+            self._context.log.warning("engine_caught_thinking", engine=self.spec.name, reason=kinds[0])
+        elif self.caught and self._clean_probes >= CLEAN_PROBES:
+            self.caught = False
+            self._context.log.info("engine_cleared", engine=self.spec.name)
+        if self.caught:
+            self._behaviour_due = min(self._behaviour_due, time.monotonic() + RECHECK_SECONDS)
+        self._show_conduct()
+
+    def _ended(self, caller: str, whole: bool) -> None:
+        now = time.monotonic()
+        if self._outlier.ended(caller, whole, now):
+            until = self._context.ejected[self.spec.name] = self._outlier.until
+            self._context.log.warning("engine_ejected", engine=self.spec.name, seconds=until - now)
 
     def _show_conduct(self) -> None:
         self._context.metrics.conduct(self.spec.name, self.conduct)
@@ -388,7 +460,8 @@ class Backend:
             self.blame,
             self._streams,
             conduct(state.abilities, self.gated, self.caught),
-            self.catch,
+            self.doubt,
+            self._ended,
         )
 
     @property

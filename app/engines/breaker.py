@@ -21,7 +21,7 @@ FAILURES = 3
 """Consecutive failures, of kinds that no request can cause, that open the breaker."""
 FIRST_PAUSE = 0.5
 """Initial open time in seconds; doubled with each failed probe, up to LONGEST_PAUSE."""
-LONGEST_PAUSE = 30.0
+LONGEST_PAUSE = 4.0
 PROBE_SECONDS_APART = 1.0
 """Seconds between probes of a suspected engine; each costs a completion of a few tokens."""
 

@@ -7,6 +7,7 @@ a candidate that gets a share of their traffic, `app.engines.split`.
 """
 
 import asyncio
+import time
 from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -116,7 +117,9 @@ class EnginePool:
         backend = self._backends.get(spec.name)
         if backend is None:
             timeouts = self._config.models[model].timeouts
-            backend = self._backends[spec.name] = Backend(spec, timeouts.connect, self._context)
+            backend = self._backends[spec.name] = Backend(
+                spec, timeouts.connect, self._context, model, self._config.models[model].think_tags
+            )
             backend.gated = spec.name in self._gated
             self._describe(spec)
             self._metrics.conduct(spec.name, backend.conduct)
@@ -333,6 +336,9 @@ class EnginePool:
         table = self._table[model]
         if table.split is not None and not asked and (route := self._drawn(model, table.split, body, media)):
             return route
+        out = self._context.ejected and self._ejected(table).difference(asked)
+        if out and (route := self.next(model, {*asked, *out}, body, media)):
+            return route
         if media:
             asked = {name for name in table.engines if name in asked or not self._takes(name, media)}
         if table.balancer is None:
@@ -347,6 +353,12 @@ class EnginePool:
                 return route
         return None
 
+    def _ejected(self, table: ModelRoute) -> set[str]:
+        """The engines that are asked last; none if that were more than half, as beyond Envoy's panic threshold."""
+        now = time.monotonic()
+        out = {name for name in table.engines if self._context.ejected.get(name, now) > now}
+        return out if 2 * len(out) <= len(table.engines) else set()
+
     def _takes(self, engine: str, media: Set[Medium]) -> bool:
         backend = self._backends.get(engine)
         return backend is not None and media <= set(backend.abilities.media)
@@ -358,7 +370,8 @@ class EnginePool:
         mine = split.choose(conversation(body.get("messages") or ())) == "candidate"
         route = None
         if mine and (not media or self._takes(split.engine, media)):
-            route = next((backend.route() for backend in self._of((split.engine,))), None)
+            tried = () if split.engine in self._ejected(self._table[model]) else (split.engine,)
+            route = next((backend.route() for backend in self._of(tried)), None)
         self._metrics.shifted(model, "incumbent" if route is None else "candidate")
         return route
 

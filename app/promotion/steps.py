@@ -473,6 +473,9 @@ async def watch_replies(
     The watch ends only while the engine is up and takes requests, after it has served enough, and with a good answer to a
     synthetic request that was sent when the time was over. Otherwise it goes on for as long as `BakeLimits` says.
 
+    Callers' replies alone decide nothing: what they show is a breach when the synthetic requests, which are then sent
+    at once, go badly as well (`bake_slow`: begin later than the incumbent's usual replies). For `bake_errors` a probe has decided.
+
     Raises:
         BreachError: bake_leak, bake_raw_tool_call, bake_empty, bake_markdown, bake_loop, bake_errors,
             bake_slow, bake_gone, bake_probe, bake_unserved, or bake_quiet.
@@ -489,13 +492,12 @@ async def watch_replies(
         return health.fault or synthetic.fault(end) or bake.unserved(replies.all, limits.enough, may_wait)
 
     try:
-        replies.judge()
+        synthetic.check(replies.judge(), replies.state.usual)
         while (left := end - clock()) > 0.0 or (fault := unfinished()):
             if fault and left < -max(seconds, limits.extend_s):
                 raise BreachError(fault)
             await replies.more(min(limits.look_s, left if left > 0.0 else limits.look_s))
-            replies.judge()
-            synthetic.check()
+            synthetic.check(replies.judge(), replies.state.usual)
             health.check()
     finally:
         await synthetic.stop()
@@ -503,7 +505,8 @@ async def watch_replies(
         message = f"{replies.state.replies} replies in {seconds:g} s are too few to judge by"
         raise BreachError(FailureReason("bake_quiet", message))
     lasted = round(seconds - min(left, 0.0), 2)
-    return {"seconds": lasted, "turns": synthetic.done, **bake.evidence(replies.state)}
+    found = {"seconds": lasted, "turns": synthetic.done, "unconfirmed": synthetic.suspicion}
+    return {**found, **bake.evidence(replies.state)}
 
 
 class _Health:
@@ -567,25 +570,25 @@ class _LiveReplies:
         except TimeoutError:
             pass
 
-    def judge(self) -> None:
-        """Take in what came. Raises BreachError."""
+    def judge(self) -> FailureReason | None:
+        """Take in what came. Returns the limit that the replies break; None: they keep all."""
         mark = self._window.mark(self._model, self._engine)
         suspect = self._excused
         for reply in self._window.after(self._model, self._engine, self._mark):
             self.state = bake.add(self.state, reply)
             suspect = suspect or bake.breach(self.state) is not None
         self._mark = mark
-        if suspect:
-            self._compare()
         self._excused = suspect
+        return self._compare() if suspect else None
 
-    def _compare(self) -> None:
+    def _compare(self) -> FailureReason | None:
         """All of them with what the incumbent does now: what befalls both sides is not the candidate's doing."""
         state = bake.begin(self._limits, self._usual())
         for reply in self.all:
             state = bake.add(state, reply)
             if fault := bake.breach(state):
-                raise BreachError(fault)
+                return fault
+        return None
 
 
 class _SyntheticRequests:
@@ -597,6 +600,10 @@ class _SyntheticRequests:
             "-inf"
         )  # when the last one began, and the last that was answered well
         self._wanted = asyncio.Event()
+        self._found: object = None  # the evidence of the last one
+        self.suspicion: str | None = (
+            None  # the limit that live replies break, and no synthetic request confirmed
+        )
         self._task = asyncio.create_task(self._run(probe, every_s)) if probe else None
 
     async def _run(self, probe: Probe, every_s: float) -> None:
@@ -606,7 +613,7 @@ class _SyntheticRequests:
                     await self._wanted.wait()
             self._wanted.clear()
             self._begun = asyncio.get_running_loop().time()
-            await probe()
+            self._found = await probe()
             self._good = self._begun
             self.done += 1
 
@@ -618,15 +625,32 @@ class _SyntheticRequests:
             return None
         return FailureReason("bake_probe", "a synthetic turn at the end of the bake was not answered")
 
-    def check(self) -> None:
-        """Raises BreachError if a request was answered badly."""
+    def check(self, live: FailureReason | None, usual: float | None) -> None:
+        """Raises BreachError if a request was answered badly, or if it confirms what the live replies show.
+
+        `live` is the limit that they break, `usual` the incumbent's median time to first content.
+        """
+        if live is not None and (
+            self._task is None or live.code == "bake_errors" or self._is_slow(live, usual)
+        ):
+            raise BreachError(live)
+        if live is not None and self.suspicion is None:
+            self._found = None
+            self._wanted.set()
+        self.suspicion = None if live is None else live.code
         if self._task is not None and self._task.done():
             error = self._task.exception()
             if isinstance(error, EffectError):
                 message = f"a synthetic turn went badly: {error.fault.message}"
+                if live is not None:
+                    raise BreachError(FailureReason(live.code, f"{live.message}; {message}"))
                 raise BreachError(FailureReason("bake_probe", message))
             assert error is not None  # it ends in no other way
             raise error
+
+    def _is_slow(self, live: FailureReason, usual: float | None) -> bool:
+        first = self._found.get("first_content_s") if isinstance(self._found, Mapping) else None
+        return live.code == "bake_slow" and first is not None and usual is not None and first > usual
 
     async def stop(self) -> None:
         if self._task is not None:

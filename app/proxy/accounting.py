@@ -58,7 +58,7 @@ class RequestAccounting:
                 answered = context.error is None and context.engine == context.hinted
                 self._metrics.asked_again(model, context.hinted, "heard" if answered else "failed")
             reply = _reply_outcome(context, outcome, breaches)
-            self._record(model, context.engine, reply, context.judgement)
+            self._record(context, model, reply, context.judgement)
             if self._observer is not None:
                 self._observer.take(context, reply)
         self._metrics.finished(model, context.engine, outcome)
@@ -79,11 +79,23 @@ class RequestAccounting:
         """An engine failed a request that another one may still answer: nothing else will report it."""
         model, engine = context.parsed.chat.model, context.engine
         self._metrics.failover(model, engine, error.code if error.code in UPSTREAM_CODES else "engine_error")
-        self._metrics.manners(model, engine, set(), context.audit.breaches(), context.calls)
-        self._record(model, engine, ReplyOutcome(ended_as(outcome_of(error), error.code)), judgement)
+        self._count(context, model, set(), context.audit.breaches())
+        self._record(context, model, ReplyOutcome(ended_as(outcome_of(error), error.code)), judgement)
 
-    def _record(self, model: str, engine: str, reply: ReplyOutcome, judgement: Judgement | None) -> None:
+    def _count(self, context: RequestContext, model: str, stripped: set[str], breaches: set[str]) -> None:
+        """What the request forced is no breach; for any other breach the engine is asked questions of our own."""
+        caller, breaches = context.account.name, set() if breaches and context.is_forced else breaches
+        self._metrics.manners(model, context.engine, caller, stripped, breaches, context.calls)
+        if breaches:
+            context.route.doubt(caller)
+
+    def _record(
+        self, context: RequestContext, model: str, reply: ReplyOutcome, judgement: Judgement | None
+    ) -> None:
         """A fault is recorded once it is known whose it was: a request's own counts against no engine."""
+        engine = context.engine
+        if context.is_forced:
+            return
         if judgement is None or reply.ended != "failed":
             return self._reply_window.add(model, engine, reply)
 
@@ -97,7 +109,7 @@ class RequestAccounting:
         """Of the engine that was asked last."""
         clocks, engine = context.clocks, context.engine
         stripped = context.audit.stripped if context.head.reasoning == "strip" else set()
-        self._metrics.manners(model, engine, stripped, breaches, context.calls)
+        self._count(context, model, stripped, breaches)
         if context.cut is not None:
             self._metrics.thought_cut(model, engine, context.cut)
         counts = Counts.of(context.usage)

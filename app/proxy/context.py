@@ -18,7 +18,14 @@ from msgspec.structs import replace
 from app.access.accounts import ANONYMOUS, Account, Admission
 from app.access.clock import unix_now
 from app.access.limits import estimate
-from app.api.engine_request import NO_TOOLS_HINT, SOME_TOOLS_HINT, AskedEngine, answer_body, thinking_for
+from app.api.engine_request import (
+    NO_TOOLS_HINT,
+    SOME_TOOLS_HINT,
+    AskedEngine,
+    answer_body,
+    is_forced,
+    thinking_for,
+)
 from app.api.surface import Counts, Encoder, OverChat, ParsedRequest, PassThroughSurface, Surface
 from app.api.thinking_budget import ThoughtLimit, ThoughtPlan, Why, thought_plan
 from app.api.tool_choice import ChoiceKeeper, GuidedCall, is_guided, keeper_for, other_means
@@ -169,6 +176,11 @@ class RequestContext:
         return replace(
             parsed, chat=chat.model_copy(update={"max_tokens": most}), body={**body, "max_tokens": most}
         )
+
+    @property
+    def is_forced(self) -> bool:
+        """Whether the reply is no evidence for or against its engine, because the request decides words of it."""
+        return is_forced(self.parsed.chat, self.parsed.body)
 
     def asks_smaller(self, fault: ContextExceeded) -> bool:
         """Whether the same engine may still have room for it, after it said that it has not.

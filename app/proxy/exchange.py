@@ -17,7 +17,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Final, Literal
+from typing import Literal
 
 from app.api.engine_request import answer_policy
 from app.api.thinking_budget import ThoughtWatch
@@ -31,14 +31,12 @@ from app.proxy.reply_writer import ReplyWriter, StreamWriter, WholeWriter
 from app.proxy.response_writer import Send
 from app.proxy.threads import REPLIES, outcome
 from app.proxy.whole_reply import check_outline, logprob_pieces
-from app.stream.audit import unasked_thought
 from app.stream.events import Broken, Event, Usage
 from app.stream.holdback import FILTERED
 from app.stream.meter import ThoughtMeter
 from app.stream.pipeline import Pipeline, Spent
 from app.stream.spoken_tokens import SpokenTokens
 from app.upstream.connection import BodyReader, EngineReply
-from deploy.engine.dialects import DIALECTS
 
 FINISH_SECONDS = 1.0
 """How long the end of a finished reply may take before its connection is given up instead."""
@@ -52,8 +50,6 @@ CONTROL_PATH = "/v1/chat/completions/control"
 
 PART_BYTES = 64 << 10
 """Of a read that are taken at once: many short lines take ten times their size in memory."""
-CAN_TURN_OFF: Final = frozenset(name for name, spec in DIALECTS.items() if spec.thinking(0))
-"""Dialects in which thinking can be switched off."""
 
 
 class Exchange:
@@ -122,7 +118,7 @@ class Exchange:
                 self._writer.abandon()
             if self._has_answered:
                 self._stop()
-                self._note(path)
+                self._note()
 
     async def _ask(self, path: str, body: bytes) -> bool:
         """One reply of the engine to its end, and the caller's with it. False: it is to be asked again."""
@@ -212,16 +208,13 @@ class Exchange:
             if pending is not None:
                 pending.cancel()
 
-    def _note(self, path: str) -> None:
-        """What accounting wants to know of the stream core; and whether the engine thought unasked."""
-        context, route = self._context, self._context.route
+    def _note(self) -> None:
+        """What accounting wants to know of the stream core."""
+        context = self._context
         made = [] if self._keeper is None else self._keeper.sources
         context.calls = [*self._calls, *self._pipeline.call_sources, *made]
         context.audit.dropped = self._dropped + self._pipeline.dropped
         context.pieces += self._pipeline.tokens
-        told = route.dialect in CAN_TURN_OFF
-        if kind := unasked_thought(context.policy, context.audit.stripped, context.body, path, told):
-            route.catch(kind)
 
     # The reply, as it comes.
 

@@ -13,6 +13,7 @@ import contextlib
 import random
 import time
 from functools import partial
+from typing import Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -47,6 +48,18 @@ from app.proxy.tracing import Tracing
 from app.stream.encode import error_frame
 from app.telemetry.log import Logger, where
 from app.telemetry.metrics import Metrics
+
+GATEWAY_FAILURES: Final = frozenset(
+    {
+        "first_token_timeout",
+        "idle_timeout",
+        "connect_failed",
+        "connect_timeout",
+        "upstream_disconnected",
+        "upstream_truncated",
+    }
+)
+"""Codes of failures for which an engine is ejected, as for Envoy's gateway failures: not for an error that it states."""
 
 
 class ProxyHandler:
@@ -190,8 +203,9 @@ class ProxyHandler:
 
         Returns a fault that the stream carried. Raises the last engine's fault otherwise.
         """
-        model = context.parsed.chat.model
+        model, caller = context.parsed.chat.model, context.account.name
         route = self._pool.first(model, context.parsed.body, context.parsed.chat.media)
+        failed: list[Route] = []
         while True:
             context.try_engine(route)
             if keepalive is not None:
@@ -207,6 +221,10 @@ class ProxyHandler:
                     await Choices(context, deadlines, send, keepalive, place).run()
                 if isinstance(context.broken, UpstreamError):
                     context.judgement = route.blame(context.broken)
+                if context.broken is None:
+                    route.ended(caller, True)
+                if failed or context.broken is not None:
+                    self._report_failed(context, failed, route, context.broken)
                 return context.broken
             except ContextExceeded as fault:
                 # The request's own fault: no other engine is asked, and none is blamed.
@@ -222,7 +240,10 @@ class ProxyHandler:
                     continue
                 if other is None:
                     context.judgement = judgement
+                    self._report_failed(context, failed, route, fault)
                     raise
+                if fault.code in GATEWAY_FAILURES:
+                    failed.append(route)
                 self._log_bug(context, fault)
                 self._accounting.failed_over(context, fault, judgement)
                 self._log.warning(
@@ -232,6 +253,15 @@ class ProxyHandler:
             finally:
                 route.streams.discard(deadlines)
             route = other
+
+    def _report_failed(
+        self, context: RequestContext, failed: list[Route], last: Route, fault: MannersError | None
+    ) -> None:
+        """Report engines that failed a sound request: another engine has answered it, or the last one broke off in mid-reply."""
+        if context.begun and not context.is_forced:
+            broke_off = fault is not None and fault.code in GATEWAY_FAILURES
+            for route in [*failed, last] if broke_off else failed:
+                route.ended(context.account.name, False)
 
     def _next(self, context: RequestContext) -> Route | None:
         """Another engine, as long as the caller has seen nothing."""

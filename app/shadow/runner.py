@@ -122,7 +122,7 @@ async def _up(
         engine=f"{spec_digest(spec)} {build_of(spec, state)} {state.model}",
         **spec.access.client(),
     )
-    shown = conduct(state.abilities, gated=False, caught=False)
+    shown = conduct(state.abilities, gated=False, caught=state.abilities.off_works is False)
     guard = max((held_characters(guard, shown) for guard in guards), default=0)
     return ReplayEngine(spec.name, target, state.abilities, guard)
 

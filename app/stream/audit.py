@@ -3,8 +3,6 @@
 from collections.abc import Collection, Sequence
 
 from app.stream.events import CallArguments, CallStart, Event, Finish, Text, Thought
-from app.stream.pipeline import StreamPolicy
-from app.stream.tags import tag_set
 from gates.detect.live import find_violations
 
 CHAT_PATH = "/v1/chat/completions"
@@ -86,20 +84,10 @@ class JoinedAudit(ReplyAudit):
         return {name for part in self._parts for name in part.breaches()}
 
 
-def unasked_thought(
-    policy: StreamPolicy, stripped: Collection[str], body: bytes, path: str, told: bool
-) -> str | None:
+def unasked_thought(stripped: Collection[str], told: bool) -> str | None:
     """The kind of thought that shows that an engine does not obey; None: nothing shows it.
 
     `told`: the engine was sent the switch that turns thinking off; without it, it may think in proper tags.
-    An engine that sends its thoughts apart is no danger to speech. A legacy completion has no template
-    that could switch thinking off. Where the request itself holds a think tag, a caller may have asked
-    for one: nobody may make an engine slow for the others.
+    An engine that sends its thoughts apart is no danger to speech.
     """
-    if not stripped or policy.think.thinking or path != CHAT_PATH:
-        return None
-    kind = next((kind for kind in (("orphan", "tag") if told else ("orphan",)) if kind in stripped), None)
-    if kind is None:
-        return None
-    tags = tag_set(policy.think.families, ()).think
-    return None if tags.scan(body.decode("utf-8", "replace"))[0] is not None else kind
+    return next((kind for kind in (("orphan", "tag") if told else ("orphan",)) if kind in stripped), None)

@@ -6,7 +6,8 @@ back is the only cure, and costs time to first content. So the evidence decides:
     obeys     a passing gate report put this engine in service, or its start-up probe saw it answer
               to the end without a thought when thinking was off
     unknown   nothing was shown: an engine that was not asked (dialect `openai`), or gave no clear answer
-    caught    it was seen to think although thinking was off, by the probe or in a live reply; until it restarts
+    caught    it was seen to think although thinking was off, by the start-up probe or by the behaviour probe for which
+              a caller's reply asked (`app.engines.behaviour`); until clean probes in a row clear it, or it restarts
 """
 
 from collections.abc import Mapping
@@ -27,8 +28,8 @@ Guard = int | Literal["auto"]
 
 
 def conduct(abilities: Abilities, gated: bool, caught: bool) -> Conduct:
-    """What the evidence amounts to. `gated`: by a passing report; `caught`: in a live reply."""
-    if caught or abilities.off_works is False:
+    """What the evidence amounts to. `gated`: by a passing report; `caught`: by a probe, and not cleared since."""
+    if caught:
         return "caught"
     return "obeys" if gated or abilities.off_works else "unknown"
 

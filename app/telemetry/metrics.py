@@ -28,6 +28,9 @@ OVERHEAD_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.
 UNKNOWN = "_unknown"
 """The label of every model name that the configuration does not hold."""
 
+PROBE = "_probe"
+"""In place of a caller's key: our own questions to an engine."""
+
 MAX_KEY_LABELS = 1024
 """Names of callers' keys that become labels while a gateway runs; further ones share UNKNOWN."""
 
@@ -37,7 +40,8 @@ COUNTERS: Final[Mapping[str, tuple[str, str]]] = {
     "manners_affinity_total": ("Requests of models with replicas: to where their conversation is cached (hit), elsewhere (moved), or of none known (new).", "model result"),
     "manners_shift_requests_total": ("Requests while a promotion sends a share of the traffic to its candidate, by the side that got them.", "model side"),
     "manners_thinking_stripped_total": ("Replies in which thoughts were kept from the caller, by how they were known.", "model engine kind"),
-    "manners_breach_total": ("Replies with bad manners, by detector.", "model engine detector"),
+    "manners_breach_total": ("Replies with bad manners that their requests did not force, by detector.", "model engine detector"),
+    "manners_bad_replies_total": ("The same by the name of the caller's key; _probe: the gateway's own questions.", "model engine detector key"),
     "manners_thinking_cut_total": ("Thoughts that outgrew a limit, by which: tokens, time, or overrun (the engine broke its own).", "model engine reason"),
     "manners_tool_calls_total": ("Tool calls, by who found them.", "model engine source"),
     "manners_retries_total": ("Replies that held only calls which were not asked for, asked again with a hint, by result.", "model engine result"),
@@ -224,13 +228,16 @@ class Metrics:
                 times["manners_time_to_first_sentence_seconds"].observe(clocks.first_sentence - start)
 
     def manners(
-        self, model: str, engine: str, stripped: set[str], breaches: set[str], calls: list[str]
+        self, model: str, engine: str, key: str, stripped: set[str], breaches: set[str], calls: list[str]
     ) -> None:
         """Count what was kept from the caller, what went wrong, and the calls of one reply."""
         for kind in stripped:
             self._of(self._counters["manners_thinking_stripped_total"], model, engine, kind).inc()
         for detector in breaches:
-            self._of(self._counters["manners_breach_total"], model, engine, detector).inc()
+            counter = self._counters["manners_bad_replies_total"]
+            self._of(counter, model, engine, detector, self._key_label(key)).inc()
+            if key != PROBE:
+                self._of(self._counters["manners_breach_total"], model, engine, detector).inc()
         for source in calls:
             self._of(self._counters["manners_tool_calls_total"], model, engine, source).inc()
 

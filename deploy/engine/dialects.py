@@ -31,6 +31,9 @@ COMMON_FIELDS = frozenset(
 )  # fmt: skip
 """Request fields that every engine gets unchanged. Others are the gateway's, or are dropped."""
 
+FORCING_FIELDS = frozenset({"stop", "logit_bias", "min_tokens", "ignore_eos"})
+"""Those of an engine's fields with which a request decides words, or the end, of the reply; and `response_format`."""
+
 _SAMPLING = frozenset({"top_k", "min_p", "repetition_penalty", "min_tokens", "ignore_eos"})
 
 

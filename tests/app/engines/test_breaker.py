@@ -76,6 +76,15 @@ def test_a_second_probe_is_a_bug_and_changes_nothing(breaker: Breaker) -> None:
         step(breaker, BreakerEvent.PROBE, 10.0)
 
 
+def test_an_engine_that_comes_back_is_probed_within_seconds_however_long_it_was_away() -> None:
+    breaker = step(SUSPECT, BreakerEvent.PROBE_FAILED, 0.0)
+    for _ in range(20):
+        breaker = step(
+            step(breaker, BreakerEvent.PROBE, breaker.until), BreakerEvent.PROBE_FAILED, breaker.until
+        )
+    assert breaker.pause <= 5.0
+
+
 HISTORY = st.lists(st.tuples(st.sampled_from(BreakerEvent), st.floats(0, 5)), max_size=40)
 
 

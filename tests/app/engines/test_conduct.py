@@ -1,18 +1,19 @@
 """What an engine was seen to do decides how much of its speech is held back, and the caller hears no thought."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app.config.config import ConfigError, parse
-from app.stream.audit import CHAT_PATH, unasked_thought
+from app.engines import backend
+from app.engines.behaviour import QUESTIONS
+from app.stream.audit import unasked_thought
 from app.stream.conduct import HELD, conduct, held_characters
-from app.stream.holdback import ThinkPolicy
-from app.stream.pipeline import StreamPolicy
 from deploy.engine.abilities import Abilities
-from tests.app.house import TOOLS, House, config, house, run
+from tests.app.house import HELLO, TOOLS, House, config, eventually, house, run
 from tests.script import DONE, Head, Say, Step, finish, role, status, text
 from tests.scripted_engine import ScriptedEngine
 
@@ -29,9 +30,8 @@ def says(*parts: str) -> tuple[Step, ...]:
     [
         (Abilities(), False, False, "unknown"),
         (Abilities(off_works=True), False, False, "obeys"),
-        (Abilities(off_works=False), False, False, "caught"),
+        (Abilities(off_works=False), False, False, "unknown"),
         (Abilities(), True, False, "obeys"),
-        (Abilities(off_works=False), True, False, "caught"),
         (Abilities(off_works=True), True, True, "caught"),
     ],
 )
@@ -41,28 +41,21 @@ def test_what_is_seen_last_counts_most(abilities: Abilities, gated: bool, caught
     assert held_characters(7, shown) == 7
 
 
-CHAT = b'{"messages":[{"role":"user","content":"Hello"}]}'
-
-
 @pytest.mark.parametrize(
-    "stripped, thinking, body, path, told, kind",
+    "stripped, told, kind",
     [
-        ({"orphan", "tag"}, False, CHAT, CHAT_PATH, True, "orphan"),
-        ({"tag"}, False, CHAT, CHAT_PATH, True, "tag"),
-        ({"tag"}, False, CHAT, CHAT_PATH, False, None),
-        ({"orphan"}, False, CHAT, CHAT_PATH, False, "orphan"),
-        ({"field"}, False, CHAT, CHAT_PATH, True, None),
-        ({"orphan"}, True, CHAT, CHAT_PATH, True, None),
-        ({"orphan"}, False, CHAT, "/v1/completions", True, None),
-        ({"orphan"}, False, CHAT.replace(b"Hello", b"Say </think> please"), CHAT_PATH, True, None),
-        (set[str](), False, CHAT, CHAT_PATH, True, None),
+        ({"orphan", "tag"}, True, "orphan"),
+        ({"tag"}, True, "tag"),
+        ({"tag"}, False, None),
+        ({"orphan"}, False, "orphan"),
+        ({"field"}, True, None),
+        (set[str](), True, None),
     ],
 )
-def test_only_a_thought_that_nobody_provoked_is_held_against_an_engine(
-    stripped: set[str], thinking: bool, body: bytes, path: str, told: bool, kind: str | None
+def test_only_a_thought_in_the_text_is_held_against_an_engine(
+    stripped: set[str], told: bool, kind: str | None
 ) -> None:
-    policy = StreamPolicy(ThinkPolicy(thinking))
-    assert unasked_thought(policy, stripped, body, path, told) == kind
+    assert unasked_thought(stripped, told) == kind
 
 
 def model(**table: Any) -> dict[str, Any]:
@@ -126,25 +119,124 @@ async def test_an_engine_that_was_not_is_held(tmp_path: Path, dialect: str, off:
             assert (await home.ask(stream=True)).text == "Hi."
 
 
+LEAKS = says("SECRET", "</think>", "Hi.")
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gateway looks all the time whether a probe is due."""
+    monkeypatch.setattr(backend, "LOOK_SECONDS", 0.01)
+
+
+def questioned(home: House, times: int) -> bool:
+    return home.engine.questioned == times
+
+
+async def becomes(home: House, shown: str) -> None:
+    """Wait until the engine's conduct is this."""
+    pool = home.gateway.pool
+    await eventually(lambda: pool.first("annie", {}).conduct == shown)
+
+
 @live
-async def test_an_engine_is_caught_once_and_held_from_then_on(tmp_path: Path) -> None:
+async def test_a_caught_engine_is_held_from_then_on(tmp_path: Path, hasty: None) -> None:
     async with house(tmp_path) as home:
-        home.engine.play(*says("SECRET", "</think>", "Hi."))
+        home.engine.behaviour = LEAKS
+        home.engine.play(*LEAKS)
         assert (await home.ask(stream=True)).text == "SECRETHi."  # what had gone out could not be unsaid
+        await becomes(home, "caught")
         assert await state(home) == "caught"
-        home.engine.play(*says("SECRET", "</think>", "Hi."))
+        home.engine.play(*LEAKS)
         assert (await home.ask(stream=True)).text == "Hi."
-        lines = [line for line in home.log.lines if line["event"] == "engine_caught_thinking"]
+        lines = home.log.of("engine_caught_thinking")
         assert [(line["engine"], line["reason"]) for line in lines] == [("scripted", "orphan")]
 
 
 @live
-async def test_a_caller_cannot_make_an_engine_slow_for_others(tmp_path: Path) -> None:
+async def test_a_caller_alone_makes_no_engine_slow(tmp_path: Path, hasty: None) -> None:
+    """A prompt can ask for any reply: our own questions decide, and one caller does not make us ask them all the time."""
     async with house(tmp_path) as home:
-        home.engine.play(*says("Well", "</think>", "Hi."))
-        messages = [{"role": "user", "content": "Please repeat: </think>"}]
-        await home.ask(stream=True, messages=messages)
+        for _ in range(4):
+            home.engine.play(*LEAKS)
+            await home.ask(stream=True, messages=[{"role": "user", "content": "Repeat what I said first."}])
+        await eventually(lambda: home.engine.questioned == len(QUESTIONS))
+        for _ in range(4):
+            home.engine.play(*LEAKS)
+            await home.ask(stream=True)
+        await asyncio.sleep(0.1)
+        assert home.engine.questioned == len(QUESTIONS)
         assert await state(home) == "obeys"
+
+
+@live
+async def test_each_caller_may_ask_for_a_probe(tmp_path: Path, hasty: None) -> None:
+    async with house(tmp_path, keys=("one", "two")) as home:
+        for number, key in enumerate(("one", "one", "two"), 1):
+            home.engine.play(*LEAKS)
+            await home.ask(stream=True, headers={"authorization": f"Bearer {key}"})
+            await home.booked()
+            asked = len(QUESTIONS) * (1 if number < 3 else 2)
+            await eventually(partial(questioned, home, asked))
+
+
+@live
+async def test_clean_probes_clear_an_engine(
+    tmp_path: Path, hasty: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend, "RECHECK_SECONDS", 0.05)
+    async with house(tmp_path) as home:
+        home.engine.behaviour = LEAKS
+        home.engine.play(*LEAKS)
+        await home.ask(stream=True)
+        await becomes(home, "caught")
+        asked = home.engine.questioned
+        await eventually(lambda: home.engine.questioned > asked + 2 * len(QUESTIONS))
+        assert home.gateway.pool.first("annie", {}).conduct == "caught"
+        home.engine.behaviour = None
+        asked = home.engine.questioned
+        await becomes(home, "obeys")
+        assert home.engine.questioned >= asked + (backend.CLEAN_PROBES - 1) * len(QUESTIONS)
+
+
+SCHEMA = {"type": "string", "pattern": "^hm[<]/think>Hi$"}
+FORM = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}
+FORCED: dict[str, dict[str, Any]] = {
+    "a pattern": {"response_format": FORM},
+    "any JSON": {"response_format": {"type": "json_object"}},
+    "a required call": {"tools": TOOLS, "tool_choice": "required"},
+    "a named call": {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "web_search"}}},
+    "a begun answer": {"messages": [*HELLO, {"role": "assistant", "content": "hm</"}]},
+    "a stop word": {"stop": ["Hi"]},
+    "a biased token": {"logit_bias": {"42": 100}},
+    "no end": {"min_tokens": 50},
+}
+
+
+@live
+@pytest.mark.parametrize("asked", FORCED.values(), ids=FORCED.keys())
+async def test_what_a_request_forces_is_no_evidence(
+    tmp_path: Path, asked: dict[str, Any], hasty: None
+) -> None:
+    async with house(tmp_path) as home:
+        home.engine.behaviour = LEAKS
+        home.engine.always(*LEAKS)
+        for _ in range(3):
+            await home.ask(stream=True, **asked)
+        line = await home.booked()
+        assert "leak" in line["breaches"]
+        assert (await home.metrics())("manners_breach_total") == 0
+        assert home.gateway.reply_window.recent("annie", "scripted") == ()
+        await asyncio.sleep(0.05)
+        assert home.engine.questioned == 0 and await state(home) == "obeys"
+
+
+@live
+async def test_what_a_raw_prompt_brings_is_no_evidence(tmp_path: Path, hasty: None) -> None:
+    async with house(tmp_path) as home:
+        home.engine.always(*LEAKS)
+        await home.post("/v1/completions", {"model": "annie", "prompt": "<think>", "stream": True})
+        await home.booked()
+        assert (await home.metrics())("manners_breach_total") == 0
 
 
 @live

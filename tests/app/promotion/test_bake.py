@@ -194,7 +194,7 @@ async def breached(
 ) -> FailureReason:
     """The fault that it ends with, after these replies."""
     watching = asyncio.create_task(
-        watch_replies(reply_window, "annie", "new", "old", seconds, limits=QUICK, **more)
+        watch_replies(reply_window, "annie", "new", "old", seconds, **{"limits": QUICK, **more})
     )
     await asyncio.sleep(0)
     for one in heard:
@@ -269,6 +269,55 @@ async def test_an_engine_that_stays_away_is_a_breach_and_one_that_comes_back_is_
         ReplyWindow(), "annie", "new", None, 0.9, limits=patient, down=lambda: next(blinks)
     )
     assert told["heard"] == 0
+
+
+class Turns:
+    """Synthetic turns: good ones that begin to answer after so long, or bad ones."""
+
+    def __init__(self, first_content_s: float | None = 0.1, bad: bool = False) -> None:
+        self.evidence = {"first_content_s": first_content_s}
+        self.bad = bad
+
+    async def __call__(self) -> dict[str, float | None]:
+        if self.bad:
+            raise EffectError(FailureReason("canary_failed", "a thought was said"))
+        return self.evidence
+
+
+SELDOM = replace(QUICK, probe_every_s=10 * PATIENCE, extend_s=PATIENCE)
+
+
+async def test_what_only_callers_replies_show_rolls_nothing_back() -> None:
+    reply_window = ReplyWindow()
+    reply_window.switched("annie", "new")
+    for _ in range(10):
+        reply_window.add("annie", "new", LEAK)
+    told = await watch_replies(reply_window, "annie", "new", "old", 0.05, limits=SELDOM, probe=Turns())
+    assert told["unconfirmed"] == "bake_leak" and told["turns"]
+
+
+async def test_what_a_turn_shows_as_well_ends_the_bake_at_once() -> None:
+    fault = await breached(ReplyWindow(), *[LEAK] * 10, limits=SELDOM, probe=Turns(bad=True))
+    assert fault.code == "bake_leak" and "a thought was said" in fault.message
+
+
+async def test_a_slow_candidate_answers_turns_slowly_too() -> None:
+    reply_window = ReplyWindow()
+    for one in USUAL:
+        reply_window.add("annie", "old", one)
+    fault = await breached(reply_window, *spoken([5.0] * 40), limits=SELDOM, probe=Turns(0.5))
+    assert fault.code == "bake_slow"
+
+
+async def test_long_prompts_make_no_candidate_slow() -> None:
+    reply_window = ReplyWindow()
+    for one in USUAL:
+        reply_window.add("annie", "old", one)
+    reply_window.switched("annie", "new")
+    for one in spoken([5.0] * 40):
+        reply_window.add("annie", "new", one)
+    told = await watch_replies(reply_window, "annie", "new", "old", 0.05, limits=SELDOM, probe=Turns())
+    assert told["unconfirmed"] == "bake_slow"
 
 
 async def test_a_synthetic_turn_that_goes_badly_is_a_breach() -> None:

@@ -44,6 +44,7 @@ NAMES = {
     "manners_failovers": "counter",
     "manners_thinking_stripped": "counter",
     "manners_breach": "counter",
+    "manners_bad_replies": "counter",
     "manners_tool_calls": "counter",
     "manners_retries": "counter",
     "manners_in_flight": "gauge",

@@ -1,0 +1,59 @@
+"""The behaviour probe: questions of our own, asked as callers ask, with thinking off, and judged as callers' replies are.
+
+A prompt can make any model say anything. So a caller's reply only asks for this probe, and the probe decides.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from app.api.chat_request import check_chat
+from app.api.engine_request import AskedEngine, stream_policy, upstream_body
+from app.errors.tree import MannersError
+from app.stream.audit import CHAT_PATH, ReplyAudit
+from app.stream.pipeline import Pipeline
+from app.upstream.client import Upstream
+from app.upstream.connection import BodyReader
+from deploy.engine.abilities import OFF_ROOM
+
+QUESTIONS: Final = (
+    "Good morning! How are you? Answer in one sentence.",
+    "What is 17 times 6? Answer in one sentence.",
+    "Which planet is farther from the sun, Mars or Venus? Answer in one sentence.",
+    "I had five apples and ate two of them. How many are left? Answer in one sentence.",
+    "What should I take along when it rains? Answer in one sentence.",
+)
+ANSWER_SECONDS: Final = 15.0
+ANSWER_BYTES: Final = 256 << 10
+
+
+async def ask_questions(
+    upstream: Upstream, url: str, asked: AskedEngine, families: tuple[str, ...]
+) -> Sequence[ReplyAudit]:
+    """The audits of the replies; fewer than there are questions if one of them failed, or was cut off."""
+    audits: list[ReplyAudit] = []
+    for question in QUESTIONS:
+        body = {"model": "", "messages": [{"role": "user", "content": question}], "max_tokens": OFF_ROOM}
+        chat = check_chat({**body, "stream": True}, 1)
+        policy = stream_policy(chat, asked, "probe")
+        pipeline = Pipeline(replace(policy, think=replace(policy.think, families=families)))
+        audit = ReplyAudit(thinking=False)
+        try:
+            async with (
+                asyncio.timeout(ANSWER_SECONDS),
+                upstream.ask(url + CHAT_PATH, upstream_body(chat, body, asked), {}) as reply,
+            ):
+                if reply.status != 200:
+                    break
+                whole = BodyReader(ANSWER_BYTES)
+                reply.pour(whole)
+                read = pipeline.feed if reply.is_stream else pipeline.feed_message
+                audit.feed([*read(await whole.done), *pipeline.close()])
+        except (MannersError, TimeoutError):
+            break
+        if audit.reason != "stop":
+            break
+        audits.append(audit)
+    return audits
