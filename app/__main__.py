@@ -2,13 +2,20 @@
 
 import argparse
 import gc
+import io
+import os
+import signal
 import sys
 from functools import partial
 from os import EX_CONFIG, EX_USAGE
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from app.cli import access, bench, doctor, engine, gate, operate, quantize, shadow
 from app.config.version import VERSION
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 
 class _Parser(argparse.ArgumentParser):
@@ -34,8 +41,35 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+class _Pipe(io.FileIO):
+    """stdout. Once nobody reads it, the command ends with the exit code of one that SIGPIPE has killed.
+
+    The signal itself stays ignored, because it would come for every socket whose peer has gone, too.
+    """
+
+    def write(self, data: "ReadableBuffer", /) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+            raise SystemExit(128 + signal.SIGPIPE) from None
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run one command; its exit code."""
+    serves = (argv or sys.argv[1:])[:1] == ["serve"]  # which goes on
+    out = sys.__stdout__
+    if out is not None and out is sys.stdout and not serves and hasattr(signal, "SIGPIPE"):
+        pipe = io.BufferedWriter(_Pipe(out.fileno(), "w", closefd=False))
+        sys.stdout = io.TextIOWrapper(pipe, out.encoding, out.errors, line_buffering=out.line_buffering)
+    try:
+        return _run(argv)
+    finally:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+
+
+def _run(argv: list[str] | None) -> int:
     args = _parser().parse_args(argv)
     if "run" in args:
         return int(args.run(args))

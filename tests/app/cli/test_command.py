@@ -122,3 +122,14 @@ def test_a_command_imports_what_it_needs_alone() -> None:
     script = f"import sys; from app.__main__ import _parser; _parser(); print(sorted(sys.modules.keys() & set({heavy})))"
     told = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True)
     assert told.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("argv", [["engine", "list"], ["doctor", "--json"], ["--help"]], ids=" ".join)
+def test_a_command_whose_reader_has_gone_ends_as_sigpipe_ends_it_and_says_nothing(argv: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "app", *argv], stdout=writer, stderr=subprocess.PIPE, text=True, timeout=120
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")
