@@ -193,7 +193,7 @@ async def _run(
     gc.set_threshold(10_000)
     gc.enable()
     try:
-        await _until_signal(running)
+        await _until_signal(gateway, running)
         await _drain(gateway)
     finally:
         greeter.cancel()
@@ -214,20 +214,35 @@ def _reload_on_signal(gateway: Gateway) -> None:
         loop.add_signal_handler(signal.SIGHUP, lambda: spawn(reload(), "reload"))
 
 
-async def _until_signal(listeners: Iterable[asyncio.Task[None]]) -> None:
-    """Also if a listener fails: an unreachable gateway exits, so that its service manager restarts it."""
-    asked = asyncio.Event()
+async def _until_signal(gateway: Gateway, listeners: Iterable[asyncio.Task[None]]) -> None:
+    """Until it has to stop. After the first SIGTERM it serves for `lame_duck` seconds more, and is no longer ready.
+
+    SIGINT, a second SIGTERM and a listener that fails end that: an unreachable gateway exits, so that its service manager
+    restarts it.
+    """
+    asked, now = asyncio.Event(), asyncio.Event()
+
+    def stop_now() -> None:
+        asked.set()
+        now.set()
+
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, asked.set)
+    loop.add_signal_handler(signal.SIGTERM, lambda: stop_now() if asked.is_set() else asked.set())
+    loop.add_signal_handler(signal.SIGINT, stop_now)
     for listener in listeners:
-        listener.add_done_callback(lambda _: asked.set())
+        listener.add_done_callback(lambda _: stop_now())
     await asked.wait()
+    gateway.proxy.leaving = True
+    if not now.is_set() and (seconds := gateway.config.gateway.lame_duck):
+        gateway.log.info("lame_duck", seconds=seconds)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await now.wait()
 
 
 async def _drain(gateway: Gateway) -> None:
     """Refuse new requests, wait for open ones, then end the rest with an error."""
-    gateway.proxy.draining = True
+    gateway.proxy.leaving = gateway.proxy.draining = True
     gateway.log.info("draining", count=gateway.proxy.in_flight)
     if not await _idle(gateway, gateway.config.gateway.drain_seconds):
         gateway.log.warning("draining", count=gateway.proxy.in_flight)

@@ -14,7 +14,8 @@ Key = tuple[str, ...]
 
 RESTART: Final[tuple[Key, ...]] = (
     ("gateway", "listen"), ("gateway", "admin"), ("gateway", "state"),  # bound, locked and opened at the start
-    ("gateway", "max_connections"), ("gateway", "read_seconds"), ("gateway", "drain_seconds"),  # of the listeners
+    ("gateway", "max_connections"), ("gateway", "read_seconds"), ("gateway", "drain_seconds"),
+    ("gateway", "lame_duck"),  # of the listeners
     ("models", "*", "timeouts", "idle"),  # of the listeners, too: how long a caller may read nothing
     ("models", "*", "timeouts", "connect"),  # of the connections to engines
     ("models", "*", "live"), ("models", "*", "fallback"), ("models", "*", "kind"),  # which engines run

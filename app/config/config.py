@@ -106,6 +106,7 @@ class GatewayConfig(ConfigSection):
     max_messages: int = Field(default=512, ge=1)
     max_reply_bytes: int = Field(default=4 << 20, ge=1024, le=1 << 30)
     max_stream_bytes: int = Field(default=32 << 20, ge=1024, le=1 << 40)
+    lame_duck: float = Field(default=5.0, ge=0, le=600)
     drain_seconds: Seconds = 30.0
     read_seconds: Seconds = 30.0
     max_connections: int = Field(default=1024, ge=1, le=1_000_000)

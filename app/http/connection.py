@@ -340,8 +340,10 @@ class Connection(HttpToolsProtocol):
             )
 
     def _check_host(self, headers: Mapping[bytes, bytes]) -> None:
-        """RFC 9112, 3.2, for HTTP/1.0 too: one Host, well formed, and the one that an absolute target names."""
+        """RFC 9112, 3.2: one Host, well formed, and the one that an absolute target names. HTTP/1.0 may send none."""
         host = headers.get(b"host")
+        if host is None and self.parser.get_http_version() == "1.0":
+            return
         has_twins = len(headers) != len(self.headers)  # some name came twice
         if host is None or (has_twins and sum(name == b"host" for name, _ in self.headers) != 1):
             self._raise(BadHTTP("send exactly one Host header"))

@@ -50,7 +50,7 @@ def public_router(pool: EnginePool, proxy: ProxyHandler, created: int, apis: Seq
 
     @routes.get("/readyz", response_model=None)
     async def readyz(request: Request) -> Response:
-        if proxy.draining:
+        if proxy.leaving:
             return _json(request, {"status": "draining"}, 503)
         if not pool.is_ready:
             return _json(request, {"status": "no engine is ready"}, 503)
@@ -79,7 +79,7 @@ def about_router(pool: EnginePool, proxy: ProxyHandler, apis: Sequence[str]) -> 
     @routes.get("/health", response_model=None)
     async def health(request: Request) -> Response:
         """As engines have it: whether it can answer."""
-        serves = pool.is_ready and not proxy.draining
+        serves = pool.is_ready and not proxy.leaving
         return _json(request, {"status": "ok" if serves else "unavailable"}, 200 if serves else 503)
 
     return routes
@@ -114,7 +114,7 @@ def admin_router(
             }
             for name, model in pool.config.models.items()
         }
-        serving = {"ready": pool.is_ready, "draining": proxy.draining, "in_flight": proxy.in_flight}
+        serving = {"ready": pool.is_ready, "draining": proxy.leaving, "in_flight": proxy.in_flight}
         who = {"name": request.state.caller, "role": str(access.role(request.state.caller))}
         return _json(request, {**serving, "operator": who, "models": models})
 

@@ -40,10 +40,10 @@ class LocalAccess:
     def check(self, headers: Mapping[bytes, bytes], *, may_follow_links: bool = False) -> None:
         """Raises Forbidden for a `Host` that is not of this machine, or a request that a website has made.
 
-        With `may_follow_links` a link on another site may lead here, as to a page of its own.
+        With `may_follow_links` a link on another site may lead here, as to a page of its own. No browser leaves `Host` out.
         """
         host = headers.get(b"host", b"")
-        if not self._is_ours(host_name(host)):
+        if b"host" in headers and not self._is_ours(host_name(host)):
             raise Forbidden(
                 "this listener has no key and answers only to this machine's own names (localhost, 127.0.0.1): "
                 "use one of them, or list the name in gateway.hosts",

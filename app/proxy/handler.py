@@ -87,7 +87,8 @@ class ProxyHandler:
         for name, queue in self._queues.items():
             metrics.queue(name, queue)
         self.apply(config)
-        self.draining = False
+        self.leaving = False  # a stop was asked for: no longer ready, for whoever chooses a gateway
+        self.draining = False  # new requests are refused
         self._serving: set[Deadlines] = set()  # of what is served or waits
         self._ids: set[str] = set()  # by which engines know what is open
 

@@ -33,7 +33,7 @@ ASKED = {"model": "annie", "messages": HELLO, "stream": True}
 def write(folder: Path, url: str, **gateway: Any) -> Path:
     """A configuration with one engine at this address. Its deadlines outlast commands on a busy machine, so they end nothing."""
     table: dict[str, Any] = {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": "state"}
-    table |= {"drain_seconds": 10 * PATIENCE, **gateway}
+    table |= {"lame_duck": 0, "drain_seconds": 10 * PATIENCE, **gateway}
     lines = ["[gateway]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
     lines += ["[engines.far]", 'dialect = "llama-server"', 'driver = "url"', f'url = "{url}"']
     path = folder / "manners.toml"
@@ -152,6 +152,43 @@ async def test_an_idle_gateway_ends_at_once(tmp_path: Path, number: signal.Signa
     async with ScriptedEngine() as engine, serving(write(tmp_path, engine.url)) as running:
         running.process.send_signal(number)
         assert (await running.ended())[0] == 0
+
+
+@pytest.mark.slow  # a gateway's start: 1 s
+async def test_after_sigterm_it_is_not_ready_and_serves_for_a_while(tmp_path: Path) -> None:
+    """A load balancer has time to look elsewhere. A second signal ends that time."""
+    async with ScriptedEngine() as engine, serving(write(tmp_path, engine.url, lame_duck=500)) as running:
+        running.process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(PATIENCE):
+            while await running.get("/readyz") != (503, {"status": "draining"}):
+                await asyncio.sleep(0.01)
+        engine.play(Head(), Say(text("One")), Say(finish()), Say(DONE))
+        async with running.ask() as response:
+            assert response.status == 200 and said(frames(await response.read()))
+        running.process.send_signal(signal.SIGTERM)
+        code, log = await running.ended()
+    assert code == 0 and "lame_duck" in log
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"HEAD /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close",
+        b"GET /healthz HTTP/1.0",
+        b"HEAD / HTTP/1.0",
+    ],
+)
+async def test_health_checks_of_load_balancers_are_answered(head: bytes, tmp_path: Path) -> None:
+    """HEAD without a body, and HTTP/1.0 without a Host, which HAProxy sends by default."""
+    async with ScriptedEngine() as engine, serving(write(tmp_path, engine.url)) as running:
+        port = int(running.url.rpartition(":")[2])
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(head + b"\r\n\r\n")
+        async with asyncio.timeout(PATIENCE):
+            status, _, rest = (await reader.read()).partition(b"\r\n")
+        writer.close()
+        assert status.split()[1] == b"200"
+        assert bool(rest.partition(b"\r\n\r\n")[2]) == head.startswith(b"GET")
 
 
 @pytest.mark.slow  # a gateway's start: 1 s
