@@ -91,6 +91,7 @@ class PromotionService:
         self._log = log
         self._metrics = metrics
         self._standings: dict[str, GateStanding] = {}
+        self._state_fault: str | None = None  # the code of the registry's last fault, while it lasts
         self._counting: asyncio.Task[None] | None = None
         self.catalogue = SpecCatalogue(config.engines)
         self.registry = RegistryExecutor(config.state_dir)
@@ -495,17 +496,23 @@ class PromotionService:
 
     @contextmanager
     def reporting_state(self) -> Iterator[None]:
-        """Translate the registry's failures into errors for operators, and count them."""
+        """Translate the registry's failures into errors for operators, and count them; the first of a kind is logged, and the end."""
         try:
             yield
         except StorageFailed as error:
             self._metrics.state_failed(error.code)
+            if error.code != self._state_fault:
+                self._log.error("registry_failed", code=error.code, error=str(error))
+            self._state_fault = error.code
             kind = StateFull if isinstance(error, StorageFull) else StateUnavailable
             raise kind(str(error), error.code) from None
         if (
             self.registry.takes_writes
         ):  # what reads, as each scrape does, says nothing of a disk that has become read-only
             self._metrics.state_works()
+            if self._state_fault is not None:
+                self._log.warning("registry_works_again", code=self._state_fault)
+            self._state_fault = None
 
     def _check_started(self) -> None:
         if not self.registry.is_open:

@@ -81,6 +81,8 @@ def _read(read: Callable[[Path], object], path: Path, *_fingerprint: int) -> obj
 
 def _key(path: Path) -> str:
     with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_mode & 0o037:
+            raise ValueError(f"others may open it; run: chmod 600 {path}")
         key = file.read(MAX_BYTES).decode("utf-8", "replace").strip()
     if not key or not key.isascii() or not key.isprintable() or " " in key:
         raise ValueError("holds no key; write the key there, on one line")

@@ -77,6 +77,7 @@ def guarded(tmp_path: Path) -> Iterator[tuple[str, EngineAccess]]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certify(tmp_path))
     (tmp_path / "engine.key").write_text(KEY + "\n")
+    (tmp_path / "engine.key").chmod(0o600)
     Guarded.wanted = KEY
     with Server(("127.0.0.1", 0), Guarded) as server:
         server.socket = context.wrap_socket(server.socket, server_side=True)
@@ -141,6 +142,7 @@ async def test_without_the_authority_nothing_is_sent(guarded: tuple[str, EngineA
         ("key_file", None, "No such file"),
         ("key_file", "two words", "holds no key"),
         ("key_file", "", "holds no key"),
+        ("key_file", "open", "others may open it"),
         ("ca_file", "no certificate", "holds no certificate in PEM"),
     ],
 )
@@ -149,6 +151,7 @@ def test_a_file_that_cannot_be_used_is_named_when_the_configuration_is_read(
 ) -> None:
     if text is not None:
         (tmp_path / "f").write_text(text)
+        (tmp_path / "f").chmod(0o644 if text == "open" else 0o600)
     engine = {"dialect": "openai", "driver": "url", "url": "http://e", field: "f"}
     with pytest.raises(ConfigError, match=rf"engines\.e\.{field}: .*{told}") as caught:
         parse({"engines": {"e": engine}, "models": {"annie": {"live": "e"}}}, tmp_path)
