@@ -1,6 +1,8 @@
 """In-memory accounting per caller's key: open requests, reserved tokens and usage. Times are passed in.
 
 begin (the head has arrived) -> reserve (the body was read) -> end (the request is over, with any outcome)
+
+The arithmetic is that of `app.access.limits`; each step is made without a pause between its check and its change.
 """
 
 from collections.abc import Mapping
@@ -8,7 +10,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from app.access import limits as rules
-from app.access.limits import Excess
+from app.access.limits import Excess, Reservation
 from app.errors.tree import KeyLimited
 from app.registry.values import UNLIMITED, KeyLimits, Meter
 
@@ -49,19 +51,19 @@ class Account:
         self.changed = True
         return Admission(self)
 
-    def reserve(self, estimate: int, now: float) -> int:
-        """Reserve tokens for an open request and return their number. Raises KeyLimited."""
-        tokens = rules.reservable(self.limits, estimate)
-        self.meter, excess = rules.reserve(self.limits, self.meter, tokens, now)
+    def reserve(self, body_bytes: int, reply: int, now: float) -> Reservation:
+        """Reserve what an open request of this size may take. Raises KeyLimited."""
+        wanted = rules.reservation(self.limits, body_bytes, reply)
+        self.meter, excess = rules.reserve(self.limits, self.meter, self.reserved, wanted, now)
         if excess is not None:
             raise self._refusal(excess)
-        self.reserved += tokens
-        return tokens
+        self.reserved += wanted.most
+        return wanted
 
-    def end(self, reserved: int, used: int, now: float, places: int = 1) -> None:
+    def end(self, reserved: Reservation, used: int, now: float, places: int = 1) -> None:
         """Close a request and settle its reserved and used tokens and its slots."""
         self.in_flight -= places
-        self.reserved -= reserved
+        self.reserved -= reserved.most
         self.meter = rules.settle(self.limits, self.meter, reserved, used, now)
         self.changed = True
 
@@ -80,11 +82,11 @@ class Account:
 class Admission:
     """An open request of an account."""
 
-    __slots__ = ("_account", "_ended", "_places", "_reserved")
+    __slots__ = ("_account", "_ended", "_places", "reserved")
 
     def __init__(self, account: Account) -> None:
         self._account = account
-        self._reserved = 0
+        self.reserved = Reservation()
         self._places = 1
         self._ended = False
 
@@ -103,15 +105,16 @@ class Admission:
             self._account.in_flight -= 1
             self._places -= 1
 
-    def reserve(self, estimate: int, now: float) -> None:
-        """Reserve the tokens that the request may use. Raises KeyLimited."""
-        self._reserved += self._account.reserve(estimate, now)
+    def reserve(self, body_bytes: int, reply: int, now: float) -> None:
+        """Reserve the tokens that the request, or one more reply to it, may use. Raises KeyLimited."""
+        more, before = self._account.reserve(body_bytes, reply, now), self.reserved
+        self.reserved = Reservation(before.most + more.most, before.minute + more.minute)
 
     def end(self, used: int, now: float) -> None:
         """End the request with its token usage. Idempotent."""
         if not self._ended:
             self._ended = True
-            self._account.end(self._reserved, used, now, self._places)
+            self._account.end(self.reserved, used, now, self._places)
 
 
 @dataclass(frozen=True, slots=True)

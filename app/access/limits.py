@@ -1,23 +1,28 @@
 """Limits and budgets of one caller's key, as arithmetic on values. Pure: times are Unix seconds.
 
+    begin (the head is here) -> reserve (the body is read: its cost is known) -> settle (the request is over, or cancelled)
+
 A limit "a minute" is a token bucket: so much at once, then at an even pace (limit / 60 a second). The meter stores
 what is used, which runs off with time; a key that was never used has used nothing, whatever its limits are.
 
-Tokens are known when a reply is over. Until then an estimate is reserved, so that parallel requests cannot all pass
-on the same remainder; the difference is settled afterwards. An estimate above the whole limit counts as the limit:
-such a request passes once nothing else is used, and the next one waits longer.
+Tokens are known when a reply is over. Until then they are reserved, so that parallel requests cannot all pass on the
+same remainder; the difference is settled afterwards. Of a budget the most is reserved that a request can cost: a budget is
+overrun by one reservation at most. Of a minute it is an estimate, at most the whole limit: such a request passes once
+nothing else is used, and the next one waits longer.
 """
 
 from dataclasses import dataclass
 from math import ceil
-from typing import Final
+from typing import Final, NamedTuple
 
+from app.access.clock import DAY
 from app.registry.values import UNLIMITED, KeyLimits, Meter
 
 MINUTE: Final = 60.0
-DAY: Final = 86_400
 MOST: Final = 2**53
 """Tokens that are counted: an engine may state as many for every reply, and SQLite takes no number from 2**63 on."""
+STEP: Final = 2
+"""Days that a clock may be set back without a fresh day when they come again."""
 _ROUNDING: Final = 1e-6
 """Of a sum of floats, in requests or tokens."""
 
@@ -41,7 +46,9 @@ def run_off(limits: KeyLimits, meter: Meter, now: float) -> Meter:
     day = int(now // DAY)
     if day > of_day:
         today = 0
-    # Of a clock that was ahead for a while, the day is not kept: no other would begin until then.
+    elif of_day - day <= STEP:
+        day = of_day
+    # Else the clock was far ahead for a while: no other day would begin until then.
     return Meter(requests, tokens, now, day, today, total)
 
 
@@ -62,10 +69,8 @@ def begin(
 
 
 def _excess(limits: KeyLimits, meter: Meter, in_flight: int, reserved: int, now: float) -> Excess | None:
-    if limits.budget is not None and meter.total + reserved >= limits.budget:
-        return Excess("budget", None if meter.total >= limits.budget else 1.0)
-    if limits.daily_budget is not None and meter.today + reserved >= limits.daily_budget:
-        return Excess("daily_budget", DAY - now % DAY if meter.today >= limits.daily_budget else 1.0)
+    if (excess := _overspent(limits, meter, reserved, now)) is not None:
+        return excess
     if limits.concurrency is not None and in_flight >= limits.concurrency:
         return Excess("concurrency", 1.0)
     if limits.rpm is not None and meter.requests + 1 > limits.rpm + _ROUNDING:
@@ -73,26 +78,45 @@ def _excess(limits: KeyLimits, meter: Meter, in_flight: int, reserved: int, now:
     return None
 
 
-def reservable(limits: KeyLimits, tokens: int) -> int:
-    """How much of an estimate can be reserved."""
-    return tokens if limits.tpm is None else min(tokens, limits.tpm)
+def _overspent(limits: KeyLimits, meter: Meter, reserved: int, now: float) -> Excess | None:
+    if limits.budget is not None and meter.total + reserved >= limits.budget:
+        return Excess("budget", None if meter.total >= limits.budget else 1.0)
+    if limits.daily_budget is not None and meter.today + reserved >= limits.daily_budget:
+        return Excess("daily_budget", DAY - now % DAY if meter.today >= limits.daily_budget else 1.0)
+    return None
 
 
-def reserve(limits: KeyLimits, meter: Meter, tokens: int, now: float) -> tuple[Meter, Excess | None]:
-    """Use so many tokens of the minute, unless that exceeds the limit. `tokens` are `reservable`."""
-    if limits.tpm is None:
+class Reservation(NamedTuple):
+    """What is set aside for one request: of the budgets, and of the minute."""
+
+    most: int = 0
+    minute: int = 0
+
+
+def reservation(limits: KeyLimits, body_bytes: int, reply: int) -> Reservation:
+    """Of a request of so many bytes with a reply of at most so many tokens. A token has at least one byte, mostly four."""
+    minute = 0 if limits.tpm is None else min(estimate(body_bytes, reply), limits.tpm)
+    return Reservation(body_bytes + reply, minute)
+
+
+def reserve(
+    limits: KeyLimits, meter: Meter, reserved: int, wanted: Reservation, now: float
+) -> tuple[Meter, Excess | None]:
+    """Set this aside, unless that exceeds a limit. `reserved` are the tokens that the key's other requests have reserved."""
+    if limits is UNLIMITED:
         return meter, None
     meter = run_off(limits, meter, now)
-    over = meter.tokens + tokens - limits.tpm
-    if over > _ROUNDING:
-        return meter, Excess("tpm", over * MINUTE / limits.tpm)
-    return meter._replace(tokens=meter.tokens + tokens), None
+    excess = _overspent(limits, meter, reserved, now)
+    if excess is None and limits.tpm is not None:
+        over = meter.tokens + wanted.minute - limits.tpm
+        excess = Excess("tpm", over * MINUTE / limits.tpm) if over > _ROUNDING else None
+    return (meter if excess else meter._replace(tokens=meter.tokens + wanted.minute)), excess
 
 
-def settle(limits: KeyLimits, meter: Meter, reserved: int, used: int, now: float) -> Meter:
+def settle(limits: KeyLimits, meter: Meter, reserved: Reservation, used: int, now: float) -> Meter:
     """A request is over: it has used so many tokens instead of those that were reserved."""
     requests, tokens, at, day, today, total = run_off(limits, meter, now)
-    held = 0.0 if limits.tpm is None else max(tokens + used - reserved, 0.0)
+    held = 0.0 if limits.tpm is None else max(tokens + used - reserved.minute, 0.0)
     return Meter(requests, held, at, day, min(today + used, MOST), min(total + used, MOST))
 
 
@@ -124,6 +148,6 @@ def _duration(seconds: float) -> bytes:
     return b"%dm%ds" % divmod(whole, 60) if whole >= 60 else b"%ds" % whole
 
 
-def estimate(body_bytes: int, max_tokens: int | None) -> int:
-    """Tokens that a request may take: four bytes of its body a token, and the longest reply it allows."""
-    return ceil(body_bytes / 4) + (max_tokens or 0)
+def estimate(body_bytes: int, reply: int) -> int:
+    """Tokens that a request takes, about: four bytes of its body a token, and its reply."""
+    return ceil(body_bytes / 4) + reply

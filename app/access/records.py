@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from app.access.accounts import ANONYMOUS
+from app.access.clock import DAY
 from app.access.keys import MAX_KEYS, digest, new_key
-from app.access.limits import DAY
 from app.access.roles import ROLE_NAMES
 from app.errors.tree import BadField, Refused, UnknownThing
 from app.registry.errors import UnknownRow
@@ -144,7 +144,7 @@ def _now() -> str:
 def key_view(key: KnownKey, meter: Meter, in_flight: int, now: float) -> dict[str, Any]:
     """A key as operators see it; never its secret or its digest."""
     used = {
-        "today": meter.today if meter.day == int(now // DAY) else 0,
+        "today": meter.today if meter.day >= int(now // DAY) else 0,
         "total": meter.total,
         "in_flight": in_flight,
     }

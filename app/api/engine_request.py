@@ -25,7 +25,7 @@ class AskedEngine(msgspec.Struct, frozen=True):
 
     thinking: the switch or budget that it is sent. metered: it must report how many tokens it has made, while it makes them.
     guard: characters of a streamed reply that are held at its start, and behind a thought. stops: stop sequences that the
-    gateway looks for in its place.
+    gateway looks for in its place. counted: it is to report how many tokens it has made as it goes, where that is cheap.
     """
 
     dialect: Dialect
@@ -35,6 +35,7 @@ class AskedEngine(msgspec.Struct, frozen=True):
     metered: bool = False
     guard: int = 0
     stops: tuple[str, ...] = ()
+    counted: bool = False
 
 
 _OF_TOOLS = frozenset({"tools", "tool_choice", "parallel_tool_calls"})
@@ -75,6 +76,8 @@ def upstream_body(request: ChatRequest, body: dict[str, Any], engine: AskedEngin
         del sent["stop"]
     if engine.metered or engine.stops:
         sent.update(spec.metered)
+    if engine.counted:
+        sent.update(spec.counted)
     sent["model"] = engine.served_name
     sent["stream"] = True
     sent["stream_options"] = {"include_usage": True}

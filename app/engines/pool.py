@@ -31,6 +31,8 @@ from gates.contracts.errors import ManifestError
 
 FRESH_SECONDS = 30.0
 """Seconds after its last token in which an engine counts as ready."""
+USUAL_CONTEXT = 32_768
+"""Of an engine that does not state its context."""
 LOOK_SECONDS = 0.02
 """How often a drain checks whether requests are left."""
 
@@ -309,6 +311,11 @@ class EnginePool:
         if chats and model.kind == "embeddings":
             raise NotForChat(f"{name} gives embeddings and nothing else: POST /v1/embeddings")
         return model
+
+    def context(self, model: str) -> int:
+        """The longest prompt and reply together of the model's engines, in tokens."""
+        stated = [one.abilities.context or USUAL_CONTEXT for one in self._of(self._table[model].engines)]
+        return max(stated, default=USUAL_CONTEXT)
 
     def first(self, model: str, body: Mapping[str, Any], media: Set[Medium] = frozenset()) -> Route:
         """The route of a new request: a live engine, or the first fallback, that takes requests and these media.

@@ -20,7 +20,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from app.api.joined import joined_message, joined_usage
-from app.api.surface import Collector
+from app.api.surface import Collector, Counts
 from app.engines.backend import Route
 from app.errors.translate import unwritten
 from app.proxy.context import RequestContext
@@ -202,7 +202,7 @@ class Choices:
         context.clocked_tokens = 0 if first.usage is None else first.usage.tokens("completion_tokens")
         context.audit = JoinedAudit([one.audit for one in tried])
         context.calls = [source for one in tried for source in one.calls]
-        context.pieces += sum(one.pieces for one in tried)
+        context.made += sum(one.made if one.usage is None else Counts.of(one.usage).made for one in tried)
         context.hinted = next((one.hinted for one in tried if one.hinted), context.hinted)
         context.cut = next((one.cut for one in tried if one.cut), None)
         context.broken = next((one.broken for one in tried if one.broken is not None), None)

@@ -9,15 +9,16 @@ request is over. All times are `time.perf_counter` seconds.
 import random
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 
 from msgspec.structs import replace
 
 from app.access.accounts import ANONYMOUS, Account, Admission
 from app.access.clock import unix_now
-from app.access.limits import estimate
+from app.access.limits import MOST, estimate
 from app.api.engine_request import (
     NO_TOOLS_HINT,
     SOME_TOOLS_HINT,
@@ -31,7 +32,7 @@ from app.api.thinking_budget import ThoughtLimit, ThoughtPlan, Why, thought_plan
 from app.api.tool_choice import ChoiceKeeper, GuidedCall, is_guided, keeper_for, other_means
 from app.config.config import ModelConfig
 from app.engines.backend import Judgement, Route
-from app.errors.tree import BadField, ChoiceNotKept, ContextExceeded, EngineBroke, MannersError
+from app.errors.tree import BadField, ChoiceNotKept, ContextExceeded, EngineBroke, KeyLimited, MannersError
 from app.proxy.deadlines import ClientGone
 from app.registry.values import UNLIMITED
 from app.stream.audit import ReplyAudit
@@ -111,6 +112,7 @@ class RequestContext:
     model: ModelConfig
     start: float  # when the request's last byte had come
     budget: ReplyBudget
+    _reserve: Callable[[float], None]  # as much as one reply may take, once more; of a metered request
     # Set by `try_engine`: of the engine that was asked last.
     route: Route
     head: ReplyHead
@@ -132,7 +134,8 @@ class RequestContext:
 
     admission: Admission | None = None  # None until the key's limits let it in
     body_bytes = 0  # of the request
-    pieces = 0  # deltas with a generated token in them, of all engines that were asked
+    is_metered = False  # its key has limits
+    made = 0  # tokens, at least, that engines have generated without a count of their own
     choice = 0  # which of the request's choices this is about, where there are several
     public_name: str | None = None  # of the model; None until the request is accepted
     stream = False  # whether the caller streams
@@ -198,29 +201,36 @@ class RequestContext:
         self._asked_again.add(fault.code)
         return is_first and not self.begun
 
-    def reserve(self, body_bytes: int) -> None:
-        """Set aside what it may take of its key's tokens. Raises KeyLimited."""
-        if self.parsed.chat.media:
-            number, size = self.parsed.chat.media_bytes
+    def reserve(self, body_bytes: int, room: Callable[[str], int]) -> None:
+        """Set aside what it may take of its key's tokens; `room` is the context of a model. Raises KeyLimited.
+
+        A reply without a `max_tokens`, as behind a thought without a budget, may take the whole context.
+        """
+        chat = self.parsed.chat
+        if chat.media:
+            number, size = chat.media_bytes
             body_bytes += number * MEDIUM_BYTES - size
         self.body_bytes = body_bytes
         if self.admission is not None and self.account.limits is not UNLIMITED:
-            most = (self.parsed.chat.most or 0) * self.parsed.count
-            self.admission.reserve(estimate(body_bytes, most), unix_now())
+            self.is_metered, context = True, room(chat.model)
+            reply = 0 if isinstance(self.surface, PassThroughSurface) else min(chat.most or context, context)
+            self._reserve = partial(self.admission.reserve, body_bytes, reply * self.parsed.count)
+            self._reserve(unix_now())
 
-    def delivered(self, pieces: int) -> None:
-        """The reply's last byte has gone out, after so many generated pieces: the caller may come again at once."""
+    def delivered(self, made: int) -> None:
+        """The reply's last byte has gone out, after so many tokens: the caller may come again at once."""
         self.ended = time.perf_counter()
-        self.leave(pieces)
+        self.leave(made)
 
-    def leave(self, pieces: int = 0) -> None:
+    def leave(self, made: int = 0) -> None:
         """It is over: its key's places are free, and its tokens are counted. Idempotent."""
         admission, self.admission = self.admission, None
         if admission is not None:
-            admission.end(self._used(self.pieces + pieces), unix_now())
+            most = admission.reserved.most if self.is_metered else MOST
+            admission.end(self._used(self.made + made, most), unix_now())
 
-    def _used(self, pieces: int) -> int:
-        """Tokens, by the engine's count; where that did not come (a caller who left), about as many.
+    def _used(self, made: int, most: int) -> int:
+        """Tokens, by the engine's count; where that did not come (a caller who left), no fewer than were generated.
 
         A prompt costs what it costs, though its caller leaves before the first token. What an engine failed at costs nothing.
         """
@@ -229,7 +239,7 @@ class RequestContext:
         if self.usage is None:
             failed = self.error is not None and not isinstance(self.error, ClientGone)
             is_free = failed or (isinstance(self.surface, PassThroughSurface) and self.surface.chats)
-            return estimate(self.body_bytes, pieces) if pieces or not is_free else 0
+            return min(estimate(self.body_bytes, made), most) if made or not is_free else 0
         counts = Counts.of(self.usage)
         return counts.given + counts.made
 
@@ -283,6 +293,7 @@ class RequestContext:
             plan.metered,
             guard,
             stops,
+            self.is_metered,
         )
         self.limit, self._closer, self._id_prefix = plan.limit, plan.closer, reply_id[:12]
         self._engine_parsed = parsed
@@ -321,7 +332,7 @@ class RequestContext:
             time.perf_counter() - self.queued
         )  # a choice that waits for the others does not think meanwhile
         one.clocks, one.audit = Clocks(start), ReplyAudit(self._asked.thinking != 0)
-        one.calls, one.pieces = [], 0
+        one.calls, one.made = [], 0
         one.queued = time.perf_counter() - self.start
         return one
 
@@ -333,6 +344,11 @@ class RequestContext:
         parsed = self.surface.hinted(self._engine_parsed, hint)
         if parsed is None:
             return None
+        if self.is_metered:  # the first reply has cost as much as this one may
+            try:
+                self._reserve(unix_now())
+            except KeyLimited:
+                return None
         self.hinted, self._engine_parsed = self.engine, parsed
         return self.surface.engine_body(parsed, self._asked)
 

@@ -113,6 +113,11 @@ class Deadlines:
             self._end("client")
         return self._too_late(cause)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the caller does not read, and the engine is not read either."""
+        return self._full_since > 0
+
     def full(self) -> None:
         """The caller takes no more for now, and the engine waits for it."""
         self._full_since = time.perf_counter()

@@ -14,12 +14,15 @@ is the engine's fault (UpstreamError), what raises while they are written to the
 
 import asyncio
 import contextlib
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Literal
+from typing import Final, Literal
 
+from app.access.limits import MOST
 from app.api.engine_request import answer_policy
+from app.api.surface import Counts
 from app.api.thinking_budget import ThoughtWatch
 from app.api.tool_choice import ChoiceKeeper, GuidedCall
 from app.errors.translate import bug_behind, from_status, from_stream, in_stream, unreadable, unwritten
@@ -34,7 +37,7 @@ from app.proxy.whole_reply import check_outline, logprob_pieces
 from app.stream.events import Broken, Event, Usage
 from app.stream.holdback import FILTERED
 from app.stream.meter import ThoughtMeter
-from app.stream.pipeline import Pipeline, Spent
+from app.stream.pipeline import DELTA_SIZE, Pipeline, Spent
 from app.stream.spoken_tokens import SpokenTokens
 from app.upstream.connection import BodyReader, EngineReply
 
@@ -50,6 +53,8 @@ CONTROL_PATH = "/v1/chat/completions/control"
 
 PART_BYTES = 64 << 10
 """Of a read that are taken at once: many short lines take ten times their size in memory."""
+_STATED: Final = re.compile(rb'"predicted_n":(\d{1,9})')
+"""llama-server's running count. In a text its quotation marks would be escaped."""
 
 
 class Exchange:
@@ -72,6 +77,8 @@ class Exchange:
     _dropped = 0
     _spent: Usage | None = None  # what that reply cost
     _bug: BaseException | None = None  # of ours, that the engine's fault was made of; for the log
+    _last = b""  # read of the engine, of a metered request
+    _beyond_ascii = 0  # bytes of characters behind each one's first
     _is_sent = _has_answered = False
     _large: asyncio.Task[None] | None = None  # reads what may take long
     _is_in_thread = False  # the pipeline: nothing else may touch it meanwhile
@@ -138,7 +145,7 @@ class Exchange:
                 await _finish(reply)
                 return False
             await self._writer.deliver()
-            self._context.delivered(self._pipeline.tokens)
+            self._context.delivered(0 if self._context.usage else self._made())
             if not self._pipeline.stopped:  # else its connection is closed, which ends the engine's reply
                 await _finish(reply)
             return True
@@ -214,7 +221,21 @@ class Exchange:
         made = [] if self._keeper is None else self._keeper.sources
         context.calls = [*self._calls, *self._pipeline.call_sources, *made]
         context.audit.dropped = self._dropped + self._pipeline.dropped
-        context.pieces += self._pipeline.tokens
+        context.made += self._made()
+
+    def _made(self) -> int:
+        """Tokens that the engine has made, never too few: by its running count, else one for each byte that it wrote."""
+        pipeline = self._pipeline
+        if not self._context.is_metered:
+            return pipeline.tokens  # for the books only
+        if self._deadlines.is_full:
+            return MOST  # more may have been made than was read
+        if stated := _STATED.findall(self._last):
+            made = int(stated[-1])
+        else:
+            made = max(pipeline.size - DELTA_SIZE * pipeline.tokens + self._beyond_ascii, pipeline.tokens)
+        first = Counts.of(self._spent)
+        return first.given + first.made + made
 
     # The reply, as it comes.
 
@@ -224,6 +245,10 @@ class Exchange:
             return
         pipeline, now = self._pipeline, time.perf_counter()
         self._bytes += len(data)
+        if self._context.is_metered:
+            self._last = data
+            if not data.isascii():
+                self._beyond_ascii += len(data) - len(data.decode("utf-8", "replace"))
         try:
             watch = self._watch
             texts = pipeline.passes(data) if watch is None and self._takes_short_way else None
@@ -402,6 +427,7 @@ class Exchange:
             return False
         self._again, context.body = "hint", body
         self._calls, self._dropped, self._spent = pipeline.call_sources, pipeline.dropped, context.usage
+        context.usage = None  # until the engine has counted both
         self._over.set_result(None)
         return True
 

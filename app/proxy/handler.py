@@ -163,7 +163,7 @@ class ProxyHandler:
         chats = not isinstance(surface, PassThroughSurface) or surface.chats
         model = self._pool.model(parsed.chat.model, chats=chats)
         context.accept(parsed, model, start, self._budget)
-        context.reserve(len(raw))
+        context.reserve(len(raw), self._pool.context)
 
     async def _serve(self, context: RequestContext, receive: Receive, send: Send) -> None:
         """Hold a place, ask an engine, and account for what became of it."""

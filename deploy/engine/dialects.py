@@ -51,6 +51,7 @@ class DialectSpec:
     metrics: the path of its Prometheus metrics (llama-server: only with `--metrics`).
     load: its gauges of running and waiting requests.
     metered: the request fields that make it report the number of generated tokens during generation.
+    counted: those that make it state a running count of them in each chunk.
     reports_stop: it says which stop sequence ended a reply.
     logprobs_beside_tools: it sends log-probabilities in a stream that may hold calls.
     """
@@ -64,6 +65,7 @@ class DialectSpec:
     load: tuple[str, ...] = ()
     prefill: Mapping[str, Any] = field(default_factory=dict)
     metered: Mapping[str, Any] = field(default_factory=dict)
+    counted: Mapping[str, Any] = field(default_factory=dict)
     reports_stop: bool = True
     logprobs_beside_tools: bool = True
 
@@ -119,6 +121,7 @@ DIALECTS: Mapping[Dialect, DialectSpec] = {
         separates=True,
         reasoning_is_answer=False,
         metered={"timings_per_token": True, "reasoning_control": True},
+        counted={"timings_per_token": True},
         reports_stop=False,
         logprobs_beside_tools=False,
         metrics="/metrics",

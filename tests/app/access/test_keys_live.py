@@ -20,7 +20,7 @@ from app.registry.reader import RegistryReader
 from app.registry.registry import Registry
 from app.registry.values import KnownKey, Meter
 from tests.app.house import TOKEN, Answer, House, config, eventually, house, run
-from tests.script import DONE, Hang, Head, Say, Step, Until, event, finish, status, text
+from tests.script import DONE, Hang, Head, Say, Step, Until, event, finish, status, text, thought
 from tests.scripted_engine import ScriptedEngine
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -199,6 +199,65 @@ async def test_who_hangs_up_pays_for_what_was_made(home: House) -> None:
             said += await streaming.content.readany()
     assert (await home.booked())["outcome"] == "client_cancel"
     assert 8 <= home.gateway.access.accounts.of("leaver").meter.total < 200
+
+
+WORDS = "five words in one piece "
+PIECES = {
+    "text": text(WORDS),
+    "hidden reasoning": thought(WORDS),
+    "no ASCII": text("\u4f60\u597d" * 4),
+}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("kind", PIECES)
+async def test_who_leaves_pays_for_no_fewer_tokens_than_were_made_in_large_pieces(
+    home: House, kind: str, stream: bool
+) -> None:
+    """A piece may hold several tokens; a token has at least one byte."""
+    name = f"pieces{len(kind)}{stream}"
+    key = await add(home, name, budget=10_000)
+    home.engine.play(Head(), *(Say(PIECES[kind]) for _ in range(20)), Hang())
+    body = home.body(stream=stream, reasoning_effort="high", max_tokens=2000)
+    asking = asyncio.create_task(home.post("/v1/chat/completions", body, headers=key))
+    await home.engine.request()
+    await asyncio.sleep(0.3)
+    asking.cancel()
+    assert (await home.booked())["outcome"] == "client_cancel"
+    assert 20 * 24 <= home.gateway.access.accounts.of(name).meter.total < 2 * 20 * 24
+
+
+async def test_an_engine_that_counts_as_it_goes_is_believed(home: House) -> None:
+    key = await add(home, "counting", budget=10_000)
+    pieces = [
+        text("word " * 9).replace(b'"choices"', b'"timings":{"predicted_n":%d},"choices"' % n)
+        for n in range(20)
+    ]
+    home.engine.play(Head(), *map(Say, pieces), Hang())
+    asked = len(home.engine.requests)
+    asking = asyncio.create_task(home.ask(headers=key, stream=True))
+    await eventually(lambda: len(home.engine.requests) > asked)
+    await asyncio.sleep(0.3)
+    asking.cancel()
+    assert (await home.booked())["outcome"] == "client_cancel"
+    assert 19 <= home.gateway.access.accounts.of("counting").meter.total < 100
+    assert home.engine.requests[-1].body["timings_per_token"] is True
+
+
+async def test_a_thought_without_a_budget_reserves_the_context(home: House) -> None:
+    """Eight at once would each take the whole minute."""
+    key = await add(home, "thinker", tpm=1000)
+    go_on = asyncio.Event()
+    home.engine.always(Head(), Until(go_on), Say(text("Yes.")), Say(finish()), Say(DONE))
+    asked = len(home.engine.requests)
+    first = asyncio.create_task(home.ask(headers=key, reasoning_effort="high"))
+    await eventually(lambda: len(home.engine.requests) > asked)
+    refused = await home.ask(headers=key, reasoning_effort="high")
+    assert (refused.status, refused.error["code"]) == (429, "key_tpm_exceeded")
+    go_on.set()
+    assert (await first).status == 200
+    await home.booked()
+    await home.booked()
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings"])

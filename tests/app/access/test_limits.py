@@ -1,17 +1,20 @@
 """Limits and budgets of a key: arithmetic on values, with time as a value."""
 
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from app.access import limits as rules
-from app.access.accounts import ANONYMOUS, Account, Accounts, KeyTerms
-from app.access.limits import DAY, MINUTE, Excess
+from app.access.accounts import ANONYMOUS, Account, Accounts, Admission, KeyTerms
+from app.access.clock import DAY, SteadyClock
+from app.access.limits import MINUTE, Excess, Reservation
 from app.errors.tree import KeyLimited
 from app.registry.registry import Registry
 from app.registry.values import UNLIMITED, AuditEntry, KeyLimits, KnownKey, Meter
@@ -51,44 +54,114 @@ def test_retry_after_is_neither_too_short_nor_longer_than_needed(pauses: list[fl
             assert rules.begin(limits, meter, 0, 0, now + excess.seconds - 1e-2)[1] is not None
 
 
-@given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 500), st.floats(0, 30)), max_size=40))
-def test_reserved_and_settled_is_what_was_used(requests: list[tuple[int, int, float]]) -> None:
-    """In all and today, whatever was estimated; and the minute never holds less than nothing."""
-    limits, meter, now, used_in_all = KeyLimits(tpm=100), Meter(day=20_000), 20_000.0 * DAY, 0
-    for estimate, used, pause in requests:
-        now += pause
-        tokens = rules.reservable(limits, estimate)
-        meter, excess = rules.reserve(limits, meter, tokens, now)
-        assert (excess is None) or meter.tokens + tokens > 100
-        if excess is None:
-            meter = rules.settle(limits, meter, tokens, used, now)
-            used_in_all += used
-        assert meter.tokens >= 0
-    assert meter.total == meter.today == used_in_all
+BUDGET, A_DAY = 600, 300
+
+
+class Callers(RuleBasedStateMachine):
+    """Many callers of one key, whose heads, bodies and ends come in any order while the time goes on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.account, self.now = Account("kitchen"), NOON
+        self.heads: list[Admission] = []
+        self.bodies: list[Admission] = []
+        self.used = self.most = 0
+        self.days: dict[int, int] = {}
+
+    @initialize(tpm=st.sampled_from((None, 300)))
+    def limit(self, tpm: int | None) -> None:
+        self.account.limits = KeyLimits(budget=BUDGET, daily_budget=A_DAY, tpm=tpm, concurrency=8)
+
+    @rule()
+    def begin(self) -> None:
+        for _ in range(8):
+            with suppress(KeyLimited):
+                self.heads.append(self.account.begin(self.now))
+
+    @precondition(lambda self: self.heads)
+    @rule(order=st.randoms(), sizes=st.lists(st.integers(100, 400), min_size=3, max_size=8))
+    def reserve(self, order: Random, sizes: list[int]) -> None:
+        order.shuffle(self.heads)
+        for size in sizes[: len(self.heads)]:
+            one = self.heads.pop()
+            try:
+                one.reserve(size // 4, size, self.now)
+            except KeyLimited:
+                one.end(0, self.now)
+            else:
+                self.most = max(self.most, one.reserved.most)
+                self.bodies.append(one)
+
+    @precondition(lambda self: self.heads or self.bodies)
+    @rule(order=st.randoms(), parts=st.lists(st.sampled_from((1.0, 0.5, 0.0)), min_size=3, max_size=8))
+    def settle_or_cancel(self, order: Random, parts: list[float]) -> None:
+        """With part 0 it is cancelled, as is one whose body never comes."""
+        order.shuffle(self.bodies)
+        for part in parts:
+            if part and self.bodies:
+                one = self.bodies.pop()
+            elif self.heads:
+                one = self.heads.pop()
+            else:
+                continue
+            used, day = int(one.reserved.most * part), int(self.now // DAY)
+            one.end(used, self.now)
+            self.used += used
+            self.days[day] = self.days.get(day, 0) + used
+
+    @rule(seconds=st.sampled_from((1, 60, DAY / 2)))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    @invariant()
+    def spent_never_exceeds_a_budget_by_more_than_one_reservation(self) -> None:
+        assert self.account.meter.total == self.used <= BUDGET + self.most
+        assert all(used <= A_DAY + self.most for used in self.days.values())
+
+    @invariant()
+    def what_is_open_is_what_is_held(self) -> None:
+        assert self.account.in_flight == len(self.heads) + len(self.bodies) <= 8
+        assert self.account.reserved == sum(one.reserved.most for one in self.bodies)
+        assert self.account.meter.tokens >= 0
+
+
+TestCallers = Callers.TestCase
+
+
+def test_heads_first_and_bodies_later_spend_a_budget_once() -> None:
+    """What a request costs is known with its body, and not when its head is let in."""
+    account = Account("kitchen", KeyLimits(daily_budget=1000))
+    open_now = [account.begin(NOON) for _ in range(24)]
+    passed = []
+    for one in open_now:
+        with suppress(KeyLimited):
+            one.reserve(100, 900, NOON)
+            passed.append(one)
+    assert len(passed) == 1
 
 
 def test_parallel_requests_cannot_all_pass_on_the_same_remainder() -> None:
     """Each reserves what it may take."""
     account = Account("kitchen", KeyLimits(tpm=1000))
     first = account.begin(NOON)
-    first.reserve(600, NOON)
+    first.reserve(0, 600, NOON)
     second = account.begin(NOON)
     with pytest.raises(KeyLimited, match="1000 tokens a minute") as caught:
-        second.reserve(600, NOON)
+        second.reserve(0, 600, NOON)
     assert caught.value.code == "key_tpm_exceeded"
     assert caught.value.retry_after == ceil(200 * MINUTE / 1000)
     first.end(100, NOON)  # it took less: the rest is free again
-    second.reserve(600, NOON)
+    second.reserve(0, 600, NOON)
 
 
 def test_a_request_larger_than_the_limit_passes_when_nothing_else_is_used() -> None:
     """Otherwise it could never be served."""
     account = Account("kitchen", KeyLimits(tpm=100))
     one = account.begin(NOON)
-    one.reserve(5000, NOON)
+    one.reserve(0, 5000, NOON)
     one.end(400, NOON)
     with pytest.raises(KeyLimited) as caught:
-        account.begin(NOON).reserve(1, NOON)
+        account.begin(NOON).reserve(0, 1, NOON)
     assert caught.value.retry_after == ceil(301 * MINUTE / 100)
 
 
@@ -120,22 +193,45 @@ def test_each_limit_is_kept(
     assert rules.begin(limits, meter, in_flight, reserved, NOON)[1] == excess
 
 
-@pytest.mark.parametrize("ahead", [DAY, 30 * 365 * DAY], ids=["a day", "thirty years"])
-def test_a_clock_that_was_ahead_for_a_while_gives_nothing_and_stops_no_day(ahead: float) -> None:
+def test_a_clock_that_was_far_ahead_for_a_while_stops_no_day() -> None:
     """A host without a battery begins in another year, and is put right while keys are in use."""
-    limits = KeyLimits(daily_budget=100)
-    meter = rules.settle(limits, Meter(), 0, 40, NOON + ahead)
-    meter = rules.settle(limits, meter, 0, 60, NOON)
+    limits, nothing = KeyLimits(daily_budget=100), Reservation()
+    meter = rules.settle(limits, Meter(), nothing, 40, NOON + 30 * 365 * DAY)
+    meter = rules.settle(limits, meter, nothing, 60, NOON)
     assert rules.begin(limits, meter, 0, 0, NOON)[1] == Excess("daily_budget", 43_200.0)
     assert rules.begin(limits, meter, 0, 0, NOON + DAY)[1] is None
     assert meter.total == 100
+
+
+def test_a_clock_that_steps_back_and_forth_gives_no_fresh_day() -> None:
+    """The day that it stepped to comes once."""
+    limits, meter = KeyLimits(daily_budget=100), Meter()
+    for _ in range(5):
+        for now in (NOON + DAY, NOON):
+            meter = rules.settle(limits, meter, Reservation(), 20, now)
+    assert meter.today == 200
+    assert rules.begin(limits, meter, 0, 0, NOON + DAY)[1] is not None
+    assert rules.begin(limits, meter, 0, 0, NOON + 2 * DAY)[1] is None
+
+
+def test_a_step_of_the_wall_clock_is_followed_once_a_day() -> None:
+    """While the gateway runs, a day passes with the time that passes, whatever the clock is set to."""
+    wall, passed = NOON, 0.0
+    clock = SteadyClock(lambda: wall, lambda: passed)
+    for step in (30 * 365 * DAY, -DAY, 5 * DAY):
+        wall, passed = NOON + step, passed + 60
+        assert clock() == NOON + passed
+    passed = DAY
+    assert clock() == wall
+    wall += DAY
+    assert clock() == wall - DAY
 
 
 def test_what_an_engine_counts_can_always_be_kept(tmp_path: Path) -> None:
     """One that states the most that is believed for each reply, a few thousand times; other keys' usage is written beside it."""
     meter = Meter()
     for _ in range(5000):
-        meter = rules.settle(UNLIMITED, meter, 0, 2**53, NOON)
+        meter = rules.settle(UNLIMITED, meter, Reservation(), 2**53, NOON)
     with closing(Registry(tmp_path / "registry.db")) as registry:
         entry = AuditEntry(at="2026-11-26T00:00:00Z", actor="test", verb="key.added", subject="a")
         for number, name in enumerate("ab"):
