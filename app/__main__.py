@@ -11,7 +11,7 @@ from os import EX_CONFIG, EX_USAGE
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.cli import access, bench, doctor, engine, gate, operate, quantize, shadow
+from app.cli import access, bench, doctor, engine, gate, operate, quantize, shadow, state
 from app.config.version import VERSION
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def _parser() -> argparse.ArgumentParser:
     chat.add_argument("--url", default="http://127.0.0.1:8080", help="the gateway (default: %(default)s)")
     chat.add_argument("--model", default="annie", help="the public model name (default: %(default)s)")
     chat.add_argument("--think", action="store_true", help="ask the model to think first")
-    for command in (engine, gate, quantize, operate, access, doctor, bench, shadow):
+    for command in (engine, gate, quantize, operate, access, doctor, bench, shadow, state):
         command.add(commands)
     return parser
 

@@ -3,10 +3,11 @@
 Used by the gateway, and by commands while no gateway runs: the registry's lock decides which of the two it is.
 """
 
+import math
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from app.access.accounts import ANONYMOUS
@@ -67,6 +68,31 @@ def limit_key(registry: Registry, name: str, changes: Mapping[str, int | None], 
         at=_now(), actor=actor, verb="api_key.limited", subject=name, detail={"limits": dict(changes)}
     )
     registry.limit_key(name, replace(known.limits, **changes), entry)
+
+
+def rotate_key(registry: Registry, name: str, overlap: int, actor: str) -> str:
+    """Give a caller's key a new secret, which is returned; the old one works for `overlap` seconds more.
+
+    Limits, usage and budget stay. Raises UnknownThing.
+    """
+    secret, at = new_key("sk"), datetime.now(UTC)
+    until = timestamp(at + timedelta(seconds=overlap))
+    entry = AuditEntry(
+        at=timestamp(at), actor=actor, verb="api_key.rotated", subject=name, detail={"old_until": until}
+    )
+    try:
+        registry.rotate_key(name, digest(secret).hex(), until, entry)
+    except UnknownRow:
+        raise _no_key(name) from None
+    return secret
+
+
+def secrets_of(key: KnownKey, now: float) -> dict[bytes, float]:
+    """The digests of the secrets that a key has now, each with its end in Unix seconds."""
+    found = {bytes.fromhex(key.digest): math.inf}
+    if key.old_digest and key.old_until and (end := datetime.fromisoformat(key.old_until).timestamp()) > now:
+        found[bytes.fromhex(key.old_digest)] = end
+    return found
 
 
 def _no_key(name: str) -> UnknownThing:
@@ -155,6 +181,7 @@ def key_view(key: KnownKey, meter: Meter, in_flight: int, now: float) -> dict[st
         "used": used,
         "created": key.created,
         "revoked": key.revoked,
+        "old_secret_until": key.old_until,
     }
 
 
@@ -167,6 +194,7 @@ def configured_key_view(name: str, in_flight: int) -> dict[str, Any]:
         "used": {"today": None, "total": None, "in_flight": in_flight},
         "created": None,
         "revoked": None,
+        "old_secret_until": None,
     }
 
 

@@ -57,6 +57,7 @@ ROUTES: Final[Mapping[tuple[str, str], Role]] = MappingProxyType(
         ("POST", "/admin/reload"): Role.ADMINISTER,
         ("POST", "/admin/keys"): Role.ADMINISTER,
         ("PATCH", "/admin/keys/{name}"): Role.ADMINISTER,
+        ("POST", "/admin/keys/{name}/rotate"): Role.ADMINISTER,
         ("DELETE", "/admin/keys/{name}"): Role.ADMINISTER,
         ("POST", "/admin/operators"): Role.ADMINISTER,
         ("DELETE", "/admin/operators/{name}"): Role.ADMINISTER,

@@ -7,6 +7,7 @@ gateway that is killed loses the usage of that time at most.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Protocol, TypeVar
 
 from app.access import records
@@ -107,11 +108,14 @@ class AccessService:
         terms = {f"key-{number}": KeyTerms() for number in range(1, len(configured) + 1)}
         terms |= {key.name: KeyTerms(key.limits, key.created) for key in active}
         self.accounts.take(terms, found.usages)
+        now = self._clock()
+        secrets = {key.name: records.secrets_of(key, now) for key in active}
+        self._old_secret_ends = min((end for ends in secrets.values() for end in ends.values()), default=inf)
         operators = [one for one in found.operators if one.revoked is None]
         return Rings(
             public=KeyRing(
                 configured,
-                {bytes.fromhex(key.digest): key.name for key in active},
+                {secret: name for name, ends in secrets.items() for secret in ends},
                 closed=bool(found.keys) or not self._config.listen.is_loopback,
             ),
             admin=KeyRing(
@@ -144,6 +148,11 @@ class AccessService:
         """Change limits of a key; its view. Raises UnknownThing."""
         await self._change(lambda registry: records.limit_key(registry, name, changes, actor))
         return self._key(name)
+
+    async def rotate_key(self, name: str, overlap: int, actor: str) -> dict[str, Any]:
+        """Give a key a new secret; its view, with the secret under "key". Raises UnknownThing."""
+        secret = await self._change(lambda registry: records.rotate_key(registry, name, overlap, actor))
+        return {**self._key(name), "key": secret}
 
     async def revoke_key(self, name: str, actor: str) -> dict[str, Any]:
         """Revoke a key; its view. Raises UnknownThing."""
@@ -193,6 +202,8 @@ class AccessService:
     async def _flush_for_ever(self) -> None:
         while True:
             await asyncio.sleep(FLUSH_SECONDS)
+            if self._clock() >= self._old_secret_ends:
+                self.take(self._config, self._admin_token, self._records)
             await self.flush()
 
     # --------------------------------------------------------------------------------------- views

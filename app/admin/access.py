@@ -34,6 +34,12 @@ class KeyBody(LimitsBody):
     name: Name
 
 
+class RotateBody(AdminBody):
+    """`POST /admin/keys/NAME/rotate`: for how many seconds the old secret still works."""
+
+    overlap_seconds: int = Field(default=86_400, ge=0, le=90 * 86_400)
+
+
 class OperatorBody(AdminBody):
     """`POST /admin/operators`."""
 
@@ -59,6 +65,11 @@ def access_router(access: AccessService, reloader: Reloader) -> APIRouter:
     async def limit_key(request: Request, name: str) -> Response:
         changes = (await read_body(request, LimitsBody)).model_dump(exclude_unset=True)
         return reply(request, await access.limit_key(name, changes, actor(request)))
+
+    @routes.post("/admin/keys/{name}/rotate", response_model=None, openapi_extra=takes(RotateBody))
+    async def rotate_key(request: Request, name: str) -> Response:
+        body = await read_body(request, RotateBody)
+        return reply(request, await access.rotate_key(name, body.overlap_seconds, actor(request)))
 
     @routes.delete("/admin/keys/{name}", response_model=None)
     async def revoke_key(request: Request, name: str) -> Response:

@@ -18,6 +18,8 @@ LIMITS = {
     "budget": "tokens in all",
 }
 
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
     for kind, singular, about in (
@@ -39,6 +41,16 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
             _add_limits(limiting, "0: no limit; else at most so many")
             add_common_flags(limiting)
             limiting.set_defaults(run=run, verb="limit", kind=kind)
+            rotating = verbs.add_parser(
+                "rotate", help="give a key a new secret; limits and what it has used stay"
+            )
+            rotating.add_argument("name", metavar="NAME")
+            rotating.add_argument(
+                "--overlap", type=duration, default=86_400, metavar="TIME", help="how long the old secret still works: "
+                "30m, 24h, 7d; 0: not at all (default: 24h)",
+            )  # fmt: skip
+            add_common_flags(rotating)
+            rotating.set_defaults(run=run, verb="rotate", kind=kind)
         else:
             adding.add_argument(
                 "--role",
@@ -49,6 +61,14 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         for command, verb in ((adding, "add"), (revoking, "revoke"), (listing, "list")):
             add_common_flags(command)
             command.set_defaults(run=run, verb=verb, kind=kind)
+
+
+def duration(text: str) -> int:
+    """A time such as 90s, 30m, 24h or 7d, in seconds. Raises ValueError."""
+    number, unit = (text[:-1], text[-1]) if text[-1:] in UNITS else (text, "s")
+    if not number.isdecimal() or not number.isascii() or (seconds := int(number) * UNITS[unit]) > 90 * 86_400:
+        raise ValueError(text)
+    return seconds
 
 
 def _add_limits(command: argparse.ArgumentParser, about: str) -> None:

@@ -40,6 +40,9 @@ class AccessStore(Protocol):
     def limit(self, name: str, changes: dict[str, int | None]) -> dict[str, Any]:
         """Change limits of a key; None takes one away. The view."""
 
+    def rotate(self, name: str, overlap: int) -> dict[str, Any]:
+        """Give a key another secret; the view, with the secret."""
+
     def revoke(self, kind: str, name: str) -> dict[str, Any]:
         """Revoke one; the view."""
 
@@ -104,6 +107,10 @@ class _StateFolder:
         records.limit_key(self._registry, name, changes, records.ADMIN)
         return self._shown("keys", name)
 
+    def rotate(self, name: str, overlap: int) -> dict[str, Any]:
+        secret = records.rotate_key(self._registry, name, overlap, records.ADMIN)
+        return {**self._shown("keys", name), SECRETS["keys"]: secret}
+
     def revoke(self, kind: str, name: str) -> dict[str, Any]:
         (records.revoke_operator if kind == "operators" else records.revoke_key)(
             self._registry, name, records.ADMIN
@@ -119,7 +126,17 @@ def _add(store: AccessStore, args: argparse.Namespace) -> int:
         body = {"name": args.name, **_limits(args)}
     else:
         body = {"name": args.name, "role": args.role}
-    said = store.add(args.kind, body)
+    return _tell_secret(store.add(args.kind, body), args)
+
+
+def _rotate(store: AccessStore, args: argparse.Namespace) -> int:
+    said = store.rotate(args.name, args.overlap)
+    if not args.json:
+        print(f"The old secret works until {said['old_secret_until']}.", file=sys.stderr)
+    return _tell_secret(said, args)
+
+
+def _tell_secret(said: dict[str, Any], args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(said, indent=1))
         return 0
@@ -160,6 +177,7 @@ def _list(store: AccessStore, args: argparse.Namespace) -> int:
 VERBS: Final[Mapping[str, Callable[[AccessStore, argparse.Namespace], int]]] = {
     "add": _add,
     "limit": _limit,
+    "rotate": _rotate,
     "revoke": _revoke,
     "list": _list,
 }

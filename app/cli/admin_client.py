@@ -118,6 +118,31 @@ class AdminClient:
         """Change limits of a key; None takes one away."""
         return self._json("PATCH", f"/admin/keys/{quote(name, safe='')}", json=changes)
 
+    def rotate(self, name: str, overlap: int) -> dict[str, Any]:
+        """Give a key another secret; the old one works for `overlap` seconds more. The answer holds the new one, once."""
+        path = f"/admin/keys/{quote(name, safe='')}/rotate"
+        return self._json("POST", path, json={"overlap_seconds": overlap})
+
+    def engines(self) -> list[dict[str, Any]]:
+        """All engines that the gateway knows, with their digests."""
+        return list(self._json("GET", "/admin/engines")["engines"])
+
+    def revoke_thing(self, thing: str, digest: str, reason: str) -> dict[str, Any]:
+        """Revoke an engine or a report for good."""
+        return self._json("POST", "/admin/revoke", json={"thing": thing, "id": digest, "reason": reason})
+
+    def overrides(self) -> list[dict[str, Any]]:
+        """The overrides that are active now."""
+        return list(self._json("GET", "/admin/overrides")["overrides"])
+
+    def override(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Grant an override."""
+        return self._json("POST", "/admin/overrides", json=body)
+
+    def withdraw(self, id: int) -> dict[str, Any]:
+        """End an override."""
+        return self._json("DELETE", f"/admin/overrides/{id}")
+
     def revoke(self, kind: str, name: str) -> dict[str, Any]:
         """Revoke one of the "keys" or "operators"."""
         return self._json("DELETE", f"/admin/{kind}/{quote(name, safe='')}")

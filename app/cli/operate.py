@@ -1,4 +1,4 @@
-"""`manners promote`, `rollback`, `status` and `audit`: their flags. What they do is in `app.cli.operating`.
+"""`manners promote`, `rollback`, `status`, `override`, `revoke` and the like: their flags. What they do is in `app.cli.operating`.
 
 This module is imported whenever `manners` starts, and the other one, with its HTTP client, only for these commands.
 """
@@ -34,7 +34,34 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     reload = commands.add_parser(
         "reload", help="read configuration, keys and operators again, without a restart"
     )
+    revoke = commands.add_parser(
+        "revoke", help="end an engine or a report as a ground for promotions, for good"
+    )
+    revoke.add_argument(
+        "what", metavar="ENGINE|REPORT", help="an engine's name, or a report: its file or its digest"
+    )
+    revoke.add_argument("--reason", required=True, help="why, for the audit")
+    override = commands.add_parser(
+        "override", help="let an engine serve in spite of named refusals, for hours"
+    )
+    verbs = override.add_subparsers(metavar="VERB", required=True, parser_class=type(override))
+    grant = verbs.add_parser("add", help="waive refusals of an engine for a model")
+    grant.add_argument("model", metavar="MODEL", help="the public model")
+    grant.add_argument("engine", metavar="ENGINE", help="the engine that may serve it")
+    grant.add_argument("--waive", action="append", required=True, metavar="CODE",
+                       help="a refusal, as `manners promote --dry-run` names it; may be repeated")  # fmt: skip
+    grant.add_argument("--reason", required=True, help="why, for the audit")
+    grant.add_argument(
+        "--hours", type=float, default=24.0, metavar="H", help="at most 24 (default: %(default)s)"
+    )
+    overrides = verbs.add_parser("list", help="the overrides that are active now")
+    withdraw = verbs.add_parser("withdraw", help="end an override")
+    withdraw.add_argument("id", type=int, metavar="ID", help="as `manners override list` shows it")
     for command, verb in (
+        (revoke, "revoke"),
+        (grant, "override_add"),
+        (overrides, "override_list"),
+        (withdraw, "override_withdraw"),
         (promote, "promote"),
         (rollback, "rollback"),
         (status, "status"),

@@ -1,12 +1,14 @@
 """What `manners promote`, `rollback`, `status` and `audit` do: thin clients of the admin API."""
 
 import argparse
+import hashlib
 import json
 import sys
 import uuid
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from os import EX_CONFIG, EX_NOINPUT, EX_NOPERM, EX_UNAVAILABLE
+from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
@@ -18,6 +20,8 @@ from app.cli.terminal import show_rows
 from app.config.config import ConfigError, load
 from app.errors.tree import MannersError
 from app.registry.errors import RegistryError
+from gates.contracts.errors import ReportError
+from gates.report import dsse
 
 
 def run(args: argparse.Namespace) -> int:
@@ -130,6 +134,52 @@ def _reload(client: AdminClient, args: argparse.Namespace) -> int:
     return 0
 
 
+def _revoke(client: AdminClient, args: argparse.Namespace) -> int:
+    known = {engine["name"]: str(engine["digest"]) for engine in client.engines()}
+    if args.what in known or args.what in known.values():
+        thing, digest = "engine", known.get(args.what, args.what)
+    elif args.what.startswith("sha256:"):
+        thing, digest = "report", args.what
+    else:
+        thing, digest = "report", _statement_digest(Path(args.what))
+    said = client.revoke_thing(thing, digest, args.reason)
+    print(json.dumps(said, indent=1) if args.json else f"the {thing} {digest[:19]}… is revoked")
+    return 0
+
+
+def _statement_digest(report: Path) -> str:
+    """Of what a report states: another signature under it makes another file, which is then revoked, too."""
+    try:
+        return f"sha256:{hashlib.sha256(dsse.parse(report.read_bytes()).payload).hexdigest()}"
+    except ReportError as error:
+        raise AdminClientError(f"{report}: {error}") from None
+
+
+def _override_add(client: AdminClient, args: argparse.Namespace) -> int:
+    body = {"model": args.model, "engine": args.engine, "waives": args.waive, "reason": args.reason}
+    said = client.override({**body, "hours": args.hours})
+    words = f"override {said['id']}: {said['engine']} may serve {said['model']} until {said['expires']}"
+    print(json.dumps(said, indent=1) if args.json else words)
+    return 0
+
+
+def _override_list(client: AdminClient, args: argparse.Namespace) -> int:
+    found = client.overrides()
+    if args.json:
+        print(json.dumps({"overrides": found}, indent=1))
+        return 0
+    columns = ("id", "model", "engine", "waives", "by", "expires", "reason")
+    rows = [{**one, "waives": ", ".join(one["waives"])} for one in found]
+    show_rows(columns, [[str(row[name]) for name in columns] for row in rows])
+    return 0
+
+
+def _override_withdraw(client: AdminClient, args: argparse.Namespace) -> int:
+    said = client.withdraw(args.id)
+    print(json.dumps(said, indent=1) if args.json else f"override {said['id']} is withdrawn")
+    return 0
+
+
 def _audit(client: AdminClient, args: argparse.Namespace) -> int:
     said = client.audit(limit=args.last, newest=True)
     print(json.dumps(said, indent=1)) if args.json else show_audit(said)
@@ -138,6 +188,10 @@ def _audit(client: AdminClient, args: argparse.Namespace) -> int:
 
 VERBS: Final[Mapping[str, Callable[[AdminClient, argparse.Namespace], int]]] = {
     "promote": _promote,
+    "revoke": _revoke,
+    "override_add": _override_add,
+    "override_list": _override_list,
+    "override_withdraw": _override_withdraw,
     "rollback": _rollback,
     "status": _status,
     "drain": _drain,

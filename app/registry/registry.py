@@ -131,6 +131,17 @@ class Registry(RegistryReader):
                 raise UnknownRow(f"there is no api key {name:.64}")
             self._note(entry)
 
+    def rotate_key(self, name: str, digest: str, old_until: str, entry: AuditEntry) -> None:
+        """Give a key another secret; the present one works until `old_until`. Raises UnknownRow: there is none."""
+        with self._transaction():
+            changed = self._connection.execute(
+                "UPDATE api_key SET old_digest = digest, old_until = ?, digest = ? WHERE name = ? AND revoked IS NULL",
+                (old_until, digest, name),
+            ).rowcount
+            if not changed:
+                raise UnknownRow(f"there is no api key {name:.64}")
+            self._note(entry)
+
     def revoke_key(self, name: str, entry: AuditEntry) -> None:
         """Revoke a caller's key. Raises UnknownRow: there is none of this name."""
         self._withdraw("api_key", name, entry)

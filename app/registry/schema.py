@@ -131,7 +131,13 @@ CREATE TABLE operator (
 """
 """Who may call, and who may operate. Usage is no event: it is written in batches, and is not in the chain."""
 
-MIGRATIONS: Final = (_FIRST, _ACCESS)
+_ROTATION: Final = """
+ALTER TABLE api_key ADD COLUMN old_digest TEXT;
+ALTER TABLE api_key ADD COLUMN old_until TEXT;
+"""
+"""The secret that a rotation has replaced, and how long it still works."""
+
+MIGRATIONS: Final = (_FIRST, _ACCESS, _ROTATION)
 
 
 def script(number: int) -> str:

@@ -77,7 +77,10 @@ def open_to_write(path: Path) -> sqlite3.Connection:
         if not _is_new(connection):
             _check_is_ours(connection, path)
         _prepare(connection)
-        for number in range(_version(connection), len(MIGRATIONS)):
+        version = _version(connection)
+        if 0 < version < len(MIGRATIONS):
+            _copy(connection, path.with_name(f"{path.name}.v{version}"))
+        for number in range(version, len(MIGRATIONS)):
             connection.executescript(script(number))
     return connection
 
@@ -97,6 +100,54 @@ def open_to_read(path: Path) -> sqlite3.Connection:
         _check_is_ours(connection, path)
         connection.row_factory = sqlite3.Row
     return connection
+
+
+def backup(path: Path, target: Path) -> None:
+    """Copy the registry at `path` to a file, as it is at one time; a writer may use it meanwhile. Raises RegistryError."""
+    with contextlib.closing(open_to_read(path)) as connection, _closing_on_error(connection, path):
+        _copy(connection, target)
+
+
+def restore(source: Path, path: Path) -> Path | None:
+    """Put a backup in the registry's place, durably; where the replaced file lies now, None if there was none.
+
+    Raises:
+        RegistryLocked: a gateway runs. NotARegistry, RegistryTooNew, StorageFailed: the backup cannot be used.
+    """
+    with contextlib.closing(open_to_read(source)) as connection, _closing_on_error(connection, source):
+        if (found := connection.execute("PRAGMA integrity_check").fetchone()[0]) != "ok":
+            raise NotARegistry(f"{source}: is damaged: {found.splitlines()[0]}")
+        lock = take_lock(path)
+        try:
+            fresh, old = (path.with_name(f"{path.name}.{name}") for name in ("restoring", "replaced"))
+            _copy(connection, fresh)
+            had = path.exists()
+            for end in ("", "-journal", "-wal", "-shm"):  # a journal belongs to the file that it lies beside
+                old.with_name(old.name + end).unlink(missing_ok=True)
+                if (beside := path.with_name(path.name + end)).exists():
+                    beside.rename(old.with_name(old.name + end))
+            fresh.rename(path)
+            os.fsync(lock)  # the folder's
+        except OSError as error:
+            raise StorageFailed(f"{path}: {error.strerror}") from None
+        finally:
+            os.close(lock)
+    return old if had else None
+
+
+def _copy(connection: sqlite3.Connection, target: Path) -> None:
+    """Write a whole database to a file that only its owner can read, in one step. Raises StorageFailed, sqlite3.Error."""
+    part = target.with_name(f"{target.name}.part")
+    try:
+        part.unlink(missing_ok=True)
+        os.close(_open(part))
+        with contextlib.closing(sqlite3.connect(part)) as copy:
+            connection.backup(copy)
+        with part.open("rb") as file:
+            os.fsync(file.fileno())
+        part.replace(target)
+    except OSError as error:
+        raise StorageFailed(f"{target}: {error.strerror}") from None
 
 
 @contextlib.contextmanager

@@ -99,13 +99,15 @@ UNLIMITED: Final = KeyLimits()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownKey:
-    """A caller's key: its SHA-256 in hex, and its limits. Revoked ones are kept."""
+    """A caller's key: its SHA-256 in hex, and its limits. Revoked ones are kept. A rotated key's old secret works until `old_until`."""
 
     name: str
     digest: str
     limits: KeyLimits = UNLIMITED
     created: str
     revoked: str | None = None
+    old_digest: str | None = None
+    old_until: str | None = None
 
 
 class Meter(NamedTuple):

@@ -10,6 +10,7 @@ import pytest
 from app.__main__ import main
 from app.registry.reader import RegistryReader
 from tests.app.house import TOKEN, House, house
+from tests.scale import PATIENCE
 
 HEAD = '[engines.e]\ndialect = "vllm"\ndriver = "url"\nurl = "http://127.0.0.1:9"\n[models.annie]\nlive = "e"\n[gateway]\n'
 
@@ -143,3 +144,38 @@ def test_the_version_is_said(capsys: Any) -> None:
         main(["--version"])
     assert ended.value.code == 0
     assert capsys.readouterr().out.startswith("manners ")
+
+
+async def test_a_rotated_key_has_two_secrets_until_the_overlap_ends_and_one_budget(
+    tmp_path: Path, capsys: Any
+) -> None:
+    async with house(tmp_path) as home:
+        assert await command(home, "key", "add", "porch", "--budget", "1000") == 0
+        old = {"authorization": f"Bearer {capsys.readouterr().out.strip()}"}
+        assert (await home.ask(headers=old)).status == 200
+        assert await command(home, "key", "rotate", "porch", "--overlap", "24h") == 0
+        out, err = capsys.readouterr()
+        new = {"authorization": f"Bearer {out.strip()}"}
+        assert "The old secret works until" in err
+        assert [(await home.ask(headers=one)).status for one in (old, new)] == [200, 200]
+        assert await command(home, "key", "list", "--json") == 0
+        (key,) = json.loads(capsys.readouterr().out)["keys"]
+        assert key["limits"]["budget"] == 1000 and key["used"]["total"] > 2
+
+        assert await command(home, "key", "rotate", "porch", "--overlap", "1s") == 0
+        newest = {"authorization": f"Bearer {capsys.readouterr().out.strip()}"}
+        assert [(await home.ask(headers=one)).status for one in (old, newest)] == [401, 200]
+
+        async with asyncio.timeout(PATIENCE):
+            while (await home.ask(headers=new)).status != 401:
+                await asyncio.sleep(0.1)
+        assert (await home.ask(headers=newest)).status == 200
+
+
+def test_a_key_is_rotated_where_no_gateway_runs(tmp_path: Path, capsys: Any) -> None:
+    assert offline(tmp_path, "key", "add", "porch", "--rpm", "5") == 0
+    first = capsys.readouterr().out
+    assert offline(tmp_path, "key", "rotate", "porch", "--overlap", "0") == 0
+    assert (second := capsys.readouterr().out).startswith("sk-manners-") and second != first
+    assert offline(tmp_path, "key", "rotate", "nobody") == 1
+    assert "there is no key 'nobody'" in capsys.readouterr().err

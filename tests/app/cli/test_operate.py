@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from app.__main__ import main
 from app.cli import admin_client
 from app.cli.admin_client import AdminClient, AdminClientError, GatewayUnreachable
 from app.promotion.state_machine import PATHS, OperationKind
+from gates.report.statement import format_time
 from tests.app.house import TOKEN
 from tests.app.promotion.stage import Stage, signed, stage, statement
 from tests.app.promotion.stage import quick as quick
@@ -54,6 +56,7 @@ def settings(state: Path, port: int, token: str | None = TOKEN) -> list[str]:
     state.mkdir(exist_ok=True)
     if token:
         (state / "admin.token").write_text(token)
+        (state / "admin.token").chmod(0o600)
     (state / "manners.toml").write_text(SETTINGS.format(state=state, port=port))
     return ["--config", str(state / "manners.toml")]
 
@@ -140,6 +143,31 @@ async def test_a_refusal_is_one_line_with_its_code_and_ends_with_1(
     assert await command(running, tmp_path, *words) == 1
     shown = capsys.readouterr()
     assert shown.out == "" and shown.err.startswith(f"manners: {code}: ") and shown.err.count("\n") == 1
+
+
+@live
+async def test_an_override_is_granted_listed_and_withdrawn(
+    running: Stage, tmp_path: Path, capsys: Any
+) -> None:
+    words = ("--waive", "report_missing", "--reason", "the gate is down", "--hours", "1")
+    assert await command(running, tmp_path, "override", "add", "annie", "large", *words, "--json") == 0
+    granted = json.loads(capsys.readouterr().out)
+    assert await command(running, tmp_path, "override", "list") == 0
+    assert re.search(rf"{granted['id']} +annie +large +report_missing", capsys.readouterr().out)
+    assert await command(running, tmp_path, "override", "withdraw", str(granted["id"])) == 0
+    assert await command(running, tmp_path, "override", "list", "--json") == 0
+    assert capsys.readouterr().out.endswith('{\n "overrides": []\n}\n')
+
+
+@live
+async def test_a_revoked_report_promotes_nothing(running: Stage, tmp_path: Path, capsys: Any) -> None:
+    flags, own = report(running, tmp_path), format_time(datetime.now(UTC) - timedelta(hours=1))
+    made = statement(running.config, "large", "small", created=own)
+    (tmp_path / "report.json").write_bytes(signed(running.config, made))
+    assert await command(running, tmp_path, "revoke", flags[1], "--reason", "wrong hardware") == 0
+    assert await command(running, tmp_path, "promote", "annie", "large", *flags, "--dry-run") == 1
+    assert "manners: revoked: report" in capsys.readouterr().err
+    assert await command(running, tmp_path, "revoke", "no-such-engine", "--reason", "wrong") == 66
 
 
 @pytest.mark.slow  # engines are started and promoted: 2 s
