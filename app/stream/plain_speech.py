@@ -42,6 +42,8 @@ LINK = 2048  # characters of a link or an address
 BULLETS = "-*+•◦‣▪●○"
 SENTENCE_ENDS = ".!?…:;,。！？：；，、।॥؟؛۔"
 CLOSING = "\"'”’»)]）」』"
+BOXES = ("[ ] ", "[x] ", "[X] ")
+MARKS = "*_~\\![<"
 ESCAPED = "*_`#~|>"
 ADDRESSES = ("http://", "https://", "www.", "<http://", "<https://")
 BREAKS = ("<br>", "<br/>", "<br />")
@@ -101,11 +103,9 @@ class _Voice:
         if words := text.rstrip(CLOSING):
             self._ended = words[-1] in SENTENCE_ENDS
 
-    def blank(self) -> None:
-        self._gap = True
-
-    def leave_out(self) -> None:
-        self._gap = self._left_out = True
+    def blank(self, left_out: bool = False) -> None:
+        """A blank, or something that is left out."""
+        self._gap, self._left_out = True, self._left_out or left_out
 
     def end_sentence(self) -> None:
         """A full stop, where none stands."""
@@ -139,20 +139,15 @@ class _Marks:
     def take(self, char: str) -> None:
         if self.mark:
             self._go_on(char)
-        elif (
-            char == "`"
-            or not self._code
-            and (char in "*_~\\![<" or char in "hw" and not _is_word(self.before))
-        ):
+        elif char == "`" or not self._code and (char in MARKS or char in "hw" and not _is_word(self.before)):
             self.mark = char
         elif char != "\n":
             self._plain(char)
 
     def _plain(self, char: str) -> None:
-        if char in " \t":
-            self._voice.blank()
-        elif _EMOJI.match(char) or char == JOINER and _EMOJI.match(self.before):
-            self._voice.leave_out()
+        is_emoji = _EMOJI.match(char) or char == JOINER and _EMOJI.match(self.before)
+        if is_emoji or char in " \t":
+            self._voice.blank(left_out=bool(is_emoji))
         else:
             self._voice.say(char)
         self.before = char
@@ -238,13 +233,7 @@ class _Marks:
             self._text_end = len(self.mark) - 1
             if self.mark.startswith("[^"):
                 self.mark, self._text_end = "", 0
-        elif (
-            behind[:1] == "["
-            and char == "]"
-            or behind[:1] == "("
-            and char == ")"
-            and behind.count("(") == behind.count(")") + 1
-        ):
+        elif behind[:1] + char in ("[]", "()") and behind.count("(") <= behind.count(")") + 1:
             text, self.mark, self._text_end = self.mark[: self._text_end].lstrip("!")[1:], "", 0
             for each in text:
                 self.take(each)
@@ -255,9 +244,8 @@ class _Marks:
         """Not `x[i](y)`, `[1][2]`, or a bracket within a bracket."""
         if not self._text_end or behind:
             return char != "[" or self.mark == "!"
-        return not _is_word(self.before) and (
-            char == "(" or char == "[" and sum(map(str.isalpha, self.mark)) > 1
-        )
+        is_named = sum(map(str.isalpha, self.mark)) > 1
+        return not _is_word(self.before) and (char == "(" or char == "[" and is_named)
 
 
 class PlainSpeech:
@@ -329,12 +317,7 @@ class PlainSpeech:
         head = self._held
         first, run = head[0], len(head) - len(head.lstrip(head[0]))
         behind = head[run : run + 1]
-        if (
-            self._block == "item"
-            and not self._is_owed
-            and head[:1] == "["
-            and head[1:] in (" ] ", "x] ", "X] ")
-        ):
+        if head in BOXES and self._block == "item" and not self._is_owed:
             self._held = ""
         elif first == "|":
             self._mode = self._row
@@ -352,15 +335,10 @@ class PlainSpeech:
     def _may_be_more(self, head: str, run: int) -> bool:
         """Whether the line may yet be something else than text."""
         first = head[0]
-        if first == "[":
-            closed = head.find("]")
-            return (
-                len(head) < LINE_START
-                if closed < 0
-                else head[closed + 1 : closed + 2] in ("", ":") and len(head) < LINE
-            )
-        if len(head) > LINE_START:
-            return False
+        if first == "[" and (closed := head.find("]")) > 0:
+            return head[closed + 1 : closed + 2] in ("", ":") and len(head) < LINE
+        if len(head) > LINE_START or first == "[":
+            return len(head) <= LINE_START
         if first in "`~":
             return run == len(head) or run >= 3 and "`" not in head[run:]
         if first in "#>":
