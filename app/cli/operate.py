@@ -41,6 +41,25 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         "what", metavar="ENGINE|REPORT", help="an engine's name, or a report: its file or its digest"
     )
     revoke.add_argument("--reason", required=True, help="why, for the audit")
+    for command, verb in (
+        (revoke, "revoke"),
+        *_add_override(commands),
+        (promote, "promote"),
+        (rollback, "rollback"),
+        (status, "status"),
+        (drain, "drain"),
+        (undrain, "undrain"),
+        (audit, "audit"),
+        (reload, "reload"),
+    ):
+        add_common_flags(command)
+        command.set_defaults(run=run, verb=verb)
+
+
+def _add_override(
+    commands: "argparse._SubParsersAction[Any]",
+) -> tuple[tuple[argparse.ArgumentParser, str], ...]:
+    """The parsers of `manners override`, each with its verb."""
     override = commands.add_parser(
         "override", help="let an engine serve in spite of named refusals, for hours"
     )
@@ -57,21 +76,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     overrides = verbs.add_parser("list", help="the overrides that are active now")
     withdraw = verbs.add_parser("withdraw", help="end an override")
     withdraw.add_argument("id", type=int, metavar="ID", help="as `manners override list` shows it")
-    for command, verb in (
-        (revoke, "revoke"),
-        (grant, "override_add"),
-        (overrides, "override_list"),
-        (withdraw, "override_withdraw"),
-        (promote, "promote"),
-        (rollback, "rollback"),
-        (status, "status"),
-        (drain, "drain"),
-        (undrain, "undrain"),
-        (audit, "audit"),
-        (reload, "reload"),
-    ):
-        add_common_flags(command)
-        command.set_defaults(run=run, verb=verb)
+    return (grant, "override_add"), (overrides, "override_list"), (withdraw, "override_withdraw")
 
 
 def add_common_flags(command: argparse.ArgumentParser) -> None:
