@@ -44,7 +44,7 @@ SENTENCE_ENDS = ".!?…:;,。！？：；，、।॥؟؛۔"
 CLOSING = "\"'”’»)]）」』"
 BOXES = ("[ ] ", "[x] ", "[X] ")
 MARKS = "*_~\\![<"
-ESCAPED = "*_`#~|>"
+ESCAPED = "*_`#~|>$%&"
 ADDRESSES = ("http://", "https://", "www.", "<http://", "<https://")
 BREAKS = ("<br>", "<br/>", "<br />")
 JOINER = "\u200d"
@@ -368,7 +368,7 @@ class PlainSpeech:
         """A line that ended before its kind was known."""
         if fence := _FENCE.fullmatch(line):
             self._open_fence(*fence.groups())
-        elif not line.strip("#") or _DEFINITION.fullmatch(line):
+        elif not line.strip("#") or line in BULLETS or _DEFINITION.fullmatch(line):
             self._begin_block("")
             self._voice.breaks += 1
         elif line[0] in "-*_=" and len(line) > 2 and not line.strip(line[0] + " "):
