@@ -19,6 +19,7 @@ from deploy.core.engine_access import OPEN, EngineAccess
 from gates.contracts.case import Case, Sampling, Suite
 from gates.contracts.errors import RunError, SuiteError
 from gates.contracts.sample import Mode, SampleKey
+from gates.detect.catalogue import GATES
 from gates.judge.score import failure_reason
 from gates.reply.reply import Reply, read_reply
 from gates.run.http import ReplyLimits, RequestTimeouts, TimedClient
@@ -27,9 +28,9 @@ from gates.run.target import Dialect, Target, Variant
 
 QUESTIONS: Final = Path(__file__).parent.parent.parent / "deploy" / "canary.toml"
 
-ALWAYS: Final = ("leak", "raw_call", "empty", "loop", "no_markdown")
+ALWAYS: Final = tuple(gate.name for gate in GATES.values() if gate.canary == "always")
 """The gates that every reply is judged by."""
-EXPECTED: Final = ("factual", "reasoning", "tools")
+EXPECTED: Final = tuple(gate.name for gate in GATES.values() if gate.canary == "expected")
 """The gates that a reply is judged by if its case has an expectation."""
 
 TIMEOUTS: Final = RequestTimeouts(connect=5.0, idle=30.0, total=60.0)

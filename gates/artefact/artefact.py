@@ -1,29 +1,12 @@
 """The identity of a model artefact: a folder of files, sealed by its `artefact.json`.
 
-* An artefact is identified by its **root digest** alone. Names, paths and dates may change; the root
-  changes when a file's content changes, or when a file is added, removed or renamed.
-* A folder is complete once it has a manifest: `seal` writes the manifest last, by an atomic rename.
-* Symbolic links are not followed; a link inside a folder is reported as a problem.
-* Manifests are read strictly (`gates/artefact/manifest.py`).
+An artefact is identified by its root digest alone: the SHA-256 of one line for each regular file but the manifest,
+"<sha256 in hex><two spaces><path><newline>", in byte order of the paths. Without this program:
 
-The root digest is defined as follows. Take every regular file below the folder except the manifest;
-write its path relative to the folder with `/` between parts; sort the paths by their UTF-8 bytes;
-for each file make one line
+    find . -type f ! -path ./artefact.json -printf '%P\\0' | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum
 
-    <64 hex digits of the file's SHA-256><two spaces><path><newline>
-
-The root is `sha256:` followed by the SHA-256 of all lines together. coreutils print the same lines, so
-a root can be checked without this program:
-
-    find . -type f ! -path ./artefact.json -printf '%P\\0' | LC_ALL=C sort -z |
-        xargs -0 sha256sum | sha256sum
-
-(`sha256sum` escapes a backslash or a line break in a name; such names are refused here.)
-
-Signatures and verdicts about a model are in the report, not here.
+A folder is complete once it has a manifest. Links are not followed; a link in a folder is a problem.
 """
-
-from __future__ import annotations
 
 import hashlib
 import os
@@ -92,11 +75,9 @@ Snapshot = tuple[tuple[str, int, int, int, int, int], ...]
 
 
 def snapshot(path: Path) -> Snapshot:
-    """The file system's metadata of an artefact: of its folder and everything in it, or of a single file.
+    """The file system's metadata of an artefact: of its folder and everything in it, or of a single file. Raises OSError.
 
-    Two snapshots are equal only if nothing was written, replaced, renamed or linked in between: the
-    kernel updates ctime on each of these, and no system call can set it back. Files that were loaded
-    after the first snapshot are therefore those that were hashed before the second. Raises OSError.
+    Any write, rename or link changes a ctime, which no system call can set back: equal snapshots prove equal files.
     """
     folder = folder_of(path)
     if not (folder / MANIFEST).is_file():
@@ -129,8 +110,7 @@ def _walk(folder: Path, below: str = "") -> Iterator[tuple[str, Kind | None]]:
 
 
 def describe_files(folder: Path, hashed: Hashed = NOTHING) -> tuple[FileEntry, ...]:
-    """Hash every file below a folder, in byte order of the paths. Raises ManifestError for links and unusable names,
-    and for a file that is not as long as what was hashed of it.
+    """Hash every file below a folder. Raises ManifestError for links, unusable names, and a file that changed its size.
 
     hashed: by path, size and SHA-256 of what the caller wrote; these files are not read again.
     """
@@ -176,10 +156,7 @@ def seal(
     provenance: Provenance | None = None,
     hashed: Hashed = NOTHING,
 ) -> Artefact:
-    """Write a folder's manifest: flush the files to disk first, then write the manifest by an atomic rename.
-
-    hashed: as in `describe_files`.
-    """
+    """Flush a folder's files to disk, and write its manifest last, by a rename. hashed: as in `describe_files`."""
     (folder / MANIFEST).unlink(missing_ok=True)
     artefact = describe(
         folder, name=name, format=format, created=created, provenance=provenance, hashed=hashed

@@ -1,19 +1,9 @@
 """Whether two artefacts are forms of the same model. Only then does a comparison measure the quantization.
 
-An artefact's provenance names a base model and its parent artefacts by role. `source` is a
-conversion (another format of the same weights) and `teacher` the model that recovery trained towards;
-both keep the model the same. `base` is training that started from other weights; it may be recovery
-from quantization or teaching something new. Two artefacts count as the same model if
-
-* both name the same base model, and
-* one descends from the weights that the other is a conversion of.
-
-A fine-tuned model is not its base, although it descends from it, because the base does not name itself
-as its base model. Two fine-tunes of one base are two models. Quantization and recovery keep the base
-model's name.
+They are if both name the same base model, and one descends from the weights that the other is a conversion of.
+Parents have a role: `source` (a conversion) and `teacher` (recovery) keep the model the same; `base` (training from
+other weights) may change it. A fine-tune is not its base, and two fine-tunes of one base are two models.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -39,11 +29,7 @@ UNCHECKED: Final = Lineage(False, "the baseline's lineage was not checked")
 
 
 def same_lineage(candidate: Artefact, baseline: Artefact, others: Iterable[Artefact] = ()) -> Lineage:
-    """Whether the baseline is another form of the candidate's model.
-
-    `others` are further artefacts through which ancestors are found: for a candidate that was made from a
-    checkpoint recovered from the baseline's source, that checkpoint has to be among them.
-    """
+    """Whether the baseline is another form of the candidate's model. `others`: artefacts through which ancestors are found."""
     if candidate.root == baseline.root:
         return Lineage(True, f"both are {baseline.root}")
     ours, theirs = candidate.provenance.base_model, baseline.provenance.base_model

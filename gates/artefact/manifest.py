@@ -1,10 +1,4 @@
-"""The text of `artefact.json` and its values. Pure: no file is touched here.
-
-Manifests are read strictly: an unknown key, a missing key or a wrong type raises an error of one line.
-`gates/artefact/artefact.py` defines the root digest and reads and writes folders.
-"""
-
-from __future__ import annotations
+"""The text of `artefact.json` and its values, read strictly. Pure."""
 
 import hashlib
 import json
@@ -39,11 +33,7 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where an artefact comes from. Not covered by the root digest.
-
-    `parents` maps a role ("base", "source", ...) to the root digest of a parent artefact; `recipe` holds
-    the run's settings as JSON values; `tools` maps a program's name to its version.
-    """
+    """Where an artefact comes from; the root digest does not cover it. `parents`: a role to a root; `tools`: a program to its version."""
 
     base_model: str | None = None
     parents: Mapping[str, str] = field(default_factory=dict)

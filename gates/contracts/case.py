@@ -1,7 +1,5 @@
 """The values of a suite: cases, their sampling parameters, and the suite's digest."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,10 +7,8 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Every sampling parameter of a request. Nothing is left to an engine's defaults.
-
-    Defaults differ between engines and models (`generation_config.json`, llama-server's command line), so
-    a parameter that is left out would make the gate compare samplers instead of weights.
+    """Every sampling parameter of a request. One that is left out would be the engine's or the model's default, and the gate
+    would compare samplers instead of weights.
     """
 
     temperature: float = 0.0
@@ -32,20 +28,10 @@ class Sampling:
 class Case:
     """One prompt, how it is sent, and what is expected of the reply.
 
-    `gates` are the gates that the case counts for. `named` are those of them for which it is a named
-    case: one of the hand-picked prompts that a floor rule counts. `stage` is 1, or 2 for the extension
-    that is asked only if stage 1 does not decide. `messages` are complete, with the system prompt;
-    `tools` are OpenAI tool objects. `expect` holds only what the case's gates need:
-
-        calls         list of {"name": str, "arguments": {parameter: [accepted values]}};
-                      [] means that no call may be made. A parameter whose list holds "" may be absent.
-                      `gates/suite/expect.py` defines accepted values and compares with them.
-        answer        {"any": [text, ...]}, one of which must be said, or {"number": x, "tolerance": t};
-                      with both, one of the two is enough
-        max_seconds   the longest time that the reply may take to speak, in seconds
-        script        "Latn" or "Knda"
-
-    `turn` is a label for tables ("greeting", "fact", ...).
+    `named`: the gates that count it as a hand-picked case (floor rules). `stage` 2 is asked only if stage 1 does not decide.
+    `messages` are complete, with the system prompt. `turn` is a label for tables. `expect` holds what the gates compare with:
+    calls [{"name", "arguments": {parameter: [accepted values]}}], [] for none (`gates/detect/expect.py`); answer {"any": [text]}
+    or {"number", "tolerance"}; max_seconds to speak it; script "Latn" or "Knda"; everyday.
     """
 
     id: str

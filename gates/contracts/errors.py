@@ -1,16 +1,4 @@
-"""The errors of the gates. Every message is one line for a person.
-
-GatesError
-├── ManifestError   a folder or manifest that is not a valid artefact
-├── SuiteError      a suite that cannot be used
-├── PolicyError     a policy that cannot be used
-├── SamplesError    a samples file that is damaged or belongs to another run
-├── RunError        the run cannot continue (a model that fails its prompts is not an error)
-├── KeyFileError    a key file that cannot be used for signing or verifying
-└── ReportError     a report that is rejected; `code` says why
-"""
-
-from __future__ import annotations
+"""The errors of the gates. Every message is one line for a person."""
 
 
 class GatesError(ValueError):

@@ -1,10 +1,7 @@
 """What computed an engine's answers, beside its build and its arguments, and how two of them differ. Pure.
 
-The same weights answer differently where a kernel rounds the inputs of a layer to four bits (W4A4) and where
-it does not (weight-only, W4A16), or where the KV cache is in eight bits. A verdict holds for what computed it.
+The same weights answer differently where a kernel rounds its inputs to four bits, or the KV cache is in eight.
 """
-
-from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass

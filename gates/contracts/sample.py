@@ -1,10 +1,4 @@
-"""One recorded request and reply: a line of `samples.jsonl`. Pure.
-
-A line holds the request and every byte of the reply with the time of each read. Replies can therefore
-be scored again, with other rules, without asking a model twice.
-"""
-
-from __future__ import annotations
+"""One recorded request and reply: a line of `samples.jsonl`, with every byte and its time, so that it can be scored again. Pure."""
 
 import hashlib
 import json
@@ -38,10 +32,9 @@ class _Digested:
 
 @dataclass(frozen=True, slots=True)
 class SampleKey(_Digested):
-    """What identifies a sample. A key that is already on file is never asked again.
+    """What identifies a sample; a key that is on file is never asked again. `engine` is a digest of what served it, `request` of the body.
 
-    `arm` is "candidate", "baseline", "again" (the baseline asked a second time, for A/A) or
-    "control:NAME". `engine` is a digest of what served it (build, arguments, image); `request` of the body.
+    `arm`: "candidate", "baseline", "again" (the baseline asked a second time, for A/A), "control:NAME" or "latency:ARM".
     """
 
     suite: str  # digests, each sha256:...
@@ -86,11 +79,9 @@ class TransportFault:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A key, the request, and what came back.
+    """A key, the request, and what came back. `status` None: there was no answer. Times are in ns from the request's first byte.
 
-    `status` is None when there was no answer. `headers_ns` and `ended_ns` count from the request's
-    first byte, in nanoseconds of a monotonic clock; `started` is UTC, RFC 3339, for display. `fault` is
-    the failure of the last attempt, None if it succeeded; `retries` are the failures of earlier attempts.
+    `fault` is the failure of the last attempt, `retries` are those of earlier ones.
     """
 
     key: SampleKey

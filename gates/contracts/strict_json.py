@@ -1,8 +1,4 @@
-"""JSON from elsewhere, read so that whatever comes of it can be written and computed with again. Pure.
-
-Python reads more than RFC 8259 allows: NaN and Infinity by name, 1e999 as infinity, whole numbers beyond every float,
-on which arithmetic or the next writer raises, far from the file that is to blame.
-"""
+"""JSON that can be written and computed with again: without what Python accepts beyond RFC 8259 (NaN, 1e999, 400 digits). Pure."""
 
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The values of a decision: three possible verdicts, with the numbers behind them. No logic."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
@@ -27,10 +25,7 @@ Outcome = Literal["ok", "bad", "lost"]
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """One case in one arm for one gate. It is bad if any of its repeats was bad.
-
-    `why` is one line of evidence that a person can check ("markdown: bullet_list at 14: '- milk'").
-    """
+    """One case in one arm for one gate, bad if any repeat was bad. `why` is one line of evidence that a person can check."""
 
     case: str
     gate: str
@@ -70,12 +65,9 @@ class Flip:
 
 @dataclass(frozen=True, slots=True)
 class GateResult:
-    """One rule applied to one gate.
+    """One rule applied to one gate. `estimate` (in `unit`) has the bounds `interval`, and `limit` is the policy's.
 
-    `estimate` is the measured rate, loss or quantile (in `unit`), `interval` its bound, and `limit` what
-    the policy allows. `extend` requests the extension (stage 2); until it was run the verdict is
-    INCONCLUSIVE. `sentence` says all of it in words. `curve` and `curve_words` say how often the rule
-    would pass a model that is not good enough.
+    `extend` requests stage 2. `curve` and `curve_words` say how often the rule would pass a model that is not good enough.
     """
 
     gate: str
@@ -98,11 +90,7 @@ class GateResult:
 
 @dataclass(frozen=True, slots=True)
 class ControlResult:
-    """A run whose outcome is known beforehand. It tests the gate itself.
-
-    `expected` is FAIL for a negative control and PASS for the A/A run; `because` are the gates that
-    failed. If a control does not come out as expected, the whole report is INCONCLUSIVE.
-    """
+    """A run whose outcome is known beforehand (FAIL for a negative control, PASS for A/A); it tests the gate itself."""
 
     name: str
     expected: Verdict

@@ -1,11 +1,8 @@
 """Reads plain values (from TOML or JSON) into dataclasses by `msgspec.convert`, strictly. Pure.
 
-The fields of a class are the allowed keys, and their type hints the allowed values; nothing is converted
-silently. Further checks go into a class's `__post_init__`, which raises `DecodeError(key, why)`; the
-decoder adds the path of the enclosing table. An error is one line: the key's path, and what it must be.
+Fields are the allowed keys, type hints the allowed values. Further checks go into `__post_init__`, which raises
+`DecodeError(key, why)`; the decoder adds the path of the enclosing table. An error is one line.
 """
-
-from __future__ import annotations
 
 import difflib
 import types
@@ -13,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import StrEnum
 from functools import cache
-from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -42,10 +39,7 @@ def read(cls: type[T], table: object, where: str = "") -> T:
 
 
 def decode(hint: Any, value: object, where: str = "") -> Any:
-    """Decode a JSON value of which nothing may be left out, not even what has a default. Raises DecodeError.
-
-    NamedTuples are arrays.
-    """
+    """Decode a JSON value of which nothing may be left out, not even what has a default; NamedTuples are arrays. Raises DecodeError."""
     return _converted(hint, value, where, complete=True)
 
 
@@ -131,7 +125,7 @@ def _children(kind: Any, value: object, where: str) -> Iterator[tuple[Any, objec
 
 def _unwrapped(hint: Any) -> Any:
     """X for X | None."""
-    if isinstance(hint, types.UnionType):
+    if get_origin(hint) in (Union, types.UnionType):
         return next(arm for arm in get_args(hint) if arm is not types.NoneType)
     origin = get_origin(hint)
     return Mapping[get_args(hint)] if isinstance(origin, type) and issubclass(origin, Mapping) else hint  # type: ignore[misc]

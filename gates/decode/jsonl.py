@@ -1,7 +1,5 @@
 """Files of JSON Lines: suites' cases, labelled corpora and conversations."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,10 +9,7 @@ from gates.contracts.errors import SuiteError
 
 
 def read_objects(path: Path, *, unique_keys: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each line's place (FILE:LINE) and object; blank lines are skipped. `unique_keys`: a repeated key is an error.
-
-    Raises SuiteError, one line that names the place: the file cannot be read, or has a line that is no object.
-    """
+    """Each line's place (FILE:LINE) and object, without blank lines. `unique_keys`: a repeated key is an error. Raises SuiteError."""
     try:
         with path.open(encoding="utf-8", newline="\n") as file:
             for number, line in enumerate(file, start=1):

@@ -1,7 +1,5 @@
 """TOML files that come with this program, or are given by their path: policies, suites, profiles, recipes, plans."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,29 +1,22 @@
-"""`python -m gates.detect`: recall and false positives of the detectors over their labelled corpora.
+"""`python -m gates.detect [DETECTOR ...]`: recall and false positives of the detectors over their labelled corpora.
 
-    python -m gates.detect [DETECTOR ...] [--json] [--misses]
-    python -m gates.detect label URL --source NAME [--out FILE] [--model M] [--max-tokens N]
-
-The exit code is 1 if a corpus misses its threshold, 64 for a wrong flag or file, 69 if an engine does not answer.
+The exit code is 1 if a corpus misses its threshold, 64 for a wrong flag or file.
 """
-
-from __future__ import annotations
 
 import argparse
 import json
 import sys
 from collections.abc import Sequence
-from os import EX_UNAVAILABLE, EX_USAGE
-from pathlib import Path
+from os import EX_USAGE
 from typing import Any, Final, Literal, NoReturn
 
 from rich import box
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
-from gates.contracts.errors import GatesError, RunError
-from gates.detect.corpus import DETECTORS, FOLDER, load_all
-from gates.detect.label import ask_all, first_model, lines, read_prompts
+from gates.contracts.errors import GatesError
+from gates.detect.catalogue import DETECTORS
+from gates.detect.corpus import FOLDER, load_all
 from gates.detect.measure import CorpusScore, scores, timed
 
 _WIDTH: Final = 140  # characters of the table, also without a terminal
@@ -44,14 +37,8 @@ class _Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        if arguments[:1] == ["label"]:
-            return _label(_label_parser().parse_args(arguments[1:]))
-        return _measure(_parser().parse_args(arguments))
-    except RunError as error:
-        sys.stderr.write(f"gates.detect: {error}\n")
-        return EX_UNAVAILABLE
+        return _measure(_parser().parse_args(argv))
     except (GatesError, OSError) as error:
         sys.stderr.write(f"gates.detect: {error}\n")
         return EX_USAGE
@@ -66,16 +53,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", action="store_true", help="for a script")
     parser.add_argument("--misses", action="store_true", help="name every case that came out wrong")
-    return parser
-
-
-def _label_parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m gates.detect label", description="Label a model's thoughts and answers.")
-    parser.add_argument("url", help="an engine's address, such as http://127.0.0.1:8080")
-    parser.add_argument("--source", required=True, help="the model's name in the corpus")
-    parser.add_argument("--model", help="as the engine calls it; its first if not given")
-    parser.add_argument("--max-tokens", type=int, default=1024)
-    parser.add_argument("--out", type=Path, help="append to this file; standard output if not given")
     return parser
 
 
@@ -161,27 +138,6 @@ def _share(share: float | None, interval: tuple[float, float] | None) -> str:
     if share is None or interval is None:
         return ""
     return f"{100 * share:.1f} ({100 * interval[0]:.1f} to {100 * interval[1]:.1f})"
-
-
-def _label(options: argparse.Namespace) -> int:
-    url, prompts = options.url.rstrip("/"), read_prompts()
-    model = options.model or first_model(url)
-    asked = 2 * (len(prompts.plain) + len(prompts.with_tools))
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(f"asking {model}", total=asked)
-        replies = ask_all(
-            url, prompts, model=model, max_tokens=options.max_tokens, done=lambda: progress.advance(task)
-        )
-    made = list(lines(replies, options.source))
-    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in made)
-    if options.out:
-        with options.out.open("a", encoding="utf-8") as file:
-            file.write(text)
-    else:
-        sys.stdout.write(text)
-    thoughts = sum(bool(one.thought) for one in replies)
-    sys.stderr.write(f"{len(made)} lines from {thoughts} thoughts of {len(replies)} prompts\n")
-    return 0
 
 
 if __name__ == "__main__":

@@ -1,14 +1,9 @@
-"""Normalizes text for comparing answers: words, numbers, units, money and dates in one form each. Pure.
+"""Text in one form for comparison: words, numbers, units, money and dates. Pure.
 
-    "the 15th of August, 1947"  ->  @1947-08-15, and also 15 august 1947
-    "₹1,23,456"                 ->  123456 rupees
-    "one hundred degrees Celsius", "100°C"  ->  100 degrees c
+    "₹1,23,456" -> 123456 rupees; "one hundred degrees Celsius" -> 100 degrees c; "15th of August, 1947" -> @1947-08-15
 
-A text with a date has two readings, one with the date as a whole and one with its parts, because a
-question may ask for the year alone.
+A text with a date has a second reading with the date in parts, because a question may ask for the year alone.
 """
-
-from __future__ import annotations
 
 import re
 import unicodedata
@@ -57,10 +52,8 @@ class FoldedWord:
     start: int
     end: int
 
-    def means(self, want: FoldedWord) -> bool:
-        """Whether this word matches the wanted one: it is equal, a date with a year where none was asked, or a
-        Kannada word with an ending attached (ಮೈಸೂರು, ಮೈಸೂರಿನಲ್ಲಿ).
-        """
+    def means(self, want: "FoldedWord") -> bool:
+        """Whether this is the wanted word: equal, a date with a year where none was asked, or Kannada with an ending."""
         if self.text == want.text:
             return True
         if want.text.startswith("@-"):

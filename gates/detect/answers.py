@@ -1,14 +1,8 @@
 """Checks whether an expected answer is given: `find_wrong_answer`. Pure, without a model as judge.
 
-An expectation is a case's `expect["answer"]`: {"any": [text, ...]} with names, aliases and wordings,
-{"number": x, "tolerance": t}, or both, of which one is enough. Texts are compared word by word after
-normalization (`answer_text.py`), so that "Paris" is not found in "Parisian", nor 42 in 142.
-
-Mentioning the answer is not enough: "not Paris" and "it isn't 42" deny it, "40 or 42" leaves it open,
-and "42, no, 41" takes it back. One mention without any of these is right.
+Texts are compared word by word after normalization, so that "Paris" is not found in "Parisian", nor 42 in 142. "not Paris"
+denies it, "40 or 42" leaves it open, "42, no, 41" takes it back; one mention without any of these is right.
 """
-
-from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,10 +39,7 @@ Span = tuple[int, int]
 
 
 def find_wrong_answer(text: str, expect: Mapping[str, Any]) -> list[Detection]:
-    """At most one detection; none if the expected answer is given.
-
-    Kinds: missing; denied, hedged or retracted if every mention is so. The span is that of the last mention.
-    """
+    """At most one detection: missing; denied, hedged or retracted if every mention is so. Of `any` and `number`, one is enough."""
     said = [(span, _denied(text, span)) for answer in expect.get("any", ()) for span in _said(text, answer)]
     if "number" in expect:
         said += _numbers(text, float(expect["number"]), float(expect.get("tolerance", 0.0)))

@@ -1,11 +1,7 @@
 """Parses the raw arguments of a tool call strictly: `read_arguments`. Pure.
 
-The text must be one JSON object by RFC 8259 with nothing after it. What many parsers accept is refused,
-because a caller's parser may refuse it: duplicate keys, NaN and Infinity, lone surrogates. Nothing is
-repaired; arguments that need repair count as wrong.
+One JSON object by RFC 8259; duplicate keys, NaN, Infinity and lone surrogates are refused, as a caller may. No repair.
 """
-
-from __future__ import annotations
 
 import json
 import re
@@ -32,10 +28,7 @@ class _InvalidJson(ValueError):
 
 
 def read_arguments(raw: str) -> dict[str, Any] | InvalidArguments:
-    """The object in a call's argument text, or why it is not one.
-
-    An empty text is not an object: a call without arguments must have `{}` (vLLM #11392).
-    """
+    """The object in a call's argument text, or why it is not one. A call without arguments must have `{}` (vLLM #11392)."""
     if not raw.strip():
         return InvalidArguments("invalid_json", 0, "empty; a call without arguments says {}")
     try:

@@ -1,15 +1,11 @@
-"""The labelled corpora on which the detectors are measured.
+"""The labelled corpora on which the detectors are measured: `gates/corpus/DETECTOR.jsonl` and `DETECTOR-SOURCE.jsonl`.
 
-`gates/corpus/DETECTOR.jsonl` and `gates/corpus/DETECTOR-SOURCE.jsonl` hold one JSON object per line:
-"label" ("hit" or "clean"), "why" (for display), and the arguments of the detector, mostly "text".
-"group" groups lines in the table. A line with "counts": false is measured and shown but does not count
-towards the threshold: its label is true, but cannot be derived from the text.
+A line has "label" (hit or clean), "why", and the detector's keywords; "group" groups lines in the table. "counts": false is
+measured and does not count: its label is true, but cannot be derived from the text.
 """
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,19 +13,9 @@ from typing import Any, Final, Literal
 
 from gates.contracts.errors import SuiteError
 from gates.decode.jsonl import read_objects
-from gates.detect.answers import find_wrong_answer
+from gates.detect.catalogue import DETECTORS
 from gates.detect.detection import Detection, decide
-from gates.detect.duration import find_too_long
-from gates.detect.empty import find_empty
-from gates.detect.everyday import find_everyday_fault
-from gates.detect.leak import find_leaks
-from gates.detect.loop import find_loops
-from gates.detect.markdown import find_markdown
-from gates.detect.rawcall import find_raw_calls
-from gates.detect.refusal import find_refusal
-from gates.detect.script import find_wrong_script
-from gates.detect.speakable import find_unspeakable
-from gates.detect.toolcall import find_call_faults, find_mismatch
+from gates.reply.calls import ReplyCall
 
 FOLDER: Final = Path(__file__).parent.parent / "corpus"
 
@@ -59,40 +45,18 @@ class LabelledCase:
     def findings(self) -> list[Detection]:
         """The detector's detections. Raises SuiteError if the line's fields do not fit the detector."""
         try:
-            return DETECTORS[self.detector](dict(self.fields))
+            return DETECTORS[self.detector](**_arguments(self.fields))
         except (KeyError, TypeError, ValueError) as error:
             raise SuiteError(f"{self.where}: {self.detector} cannot read this line ({error})") from None
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
-    id: str | None
-    name: str
-    arguments: str
-
-
-def _toolcall(fields: dict[str, Any]) -> list[Detection]:
-    calls = [_Call(call.get("id"), call["name"], call["arguments"]) for call in fields["calls"]]
+def _arguments(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The detector's keywords; lines about tool calls have calls as objects, and tools by their names."""
+    if not isinstance(calls := fields.get("calls"), list):
+        return dict(fields)
+    made = [ReplyCall(i, call.get("id"), call["name"], call["arguments"]) for i, call in enumerate(calls)]
     sent = [tools()[name] for name in fields["tools"]]
-    findings = find_call_faults(calls, sent, fields.get("finish_reason", "tool_calls" if calls else "stop"))
-    return findings + (find_mismatch(calls, fields["expected"]) if "expected" in fields else [])
-
-
-DETECTORS: Final[Mapping[str, Callable[[dict[str, Any]], list[Detection]]]] = {
-    "leak": lambda fields: find_leaks(fields.pop("text"), **fields),
-    "raw_call": lambda fields: find_raw_calls(**fields),
-    "empty": lambda fields: find_empty(**fields),
-    "toolcall": _toolcall,
-    "markdown": lambda fields: find_markdown(**fields),
-    "loop": lambda fields: find_loops(**fields),
-    "verbosity": lambda fields: find_too_long(**fields),
-    "speakable": lambda fields: find_unspeakable(**fields),
-    "script": lambda fields: find_wrong_script(**fields),
-    "answer": lambda fields: find_wrong_answer(**fields),
-    "refusal": lambda fields: find_refusal(**fields),
-    "everyday": lambda fields: find_everyday_fault(**fields),
-}
-"""Each detector, called with the fields of a line."""
+    return {"finish_reason": "tool_calls" if calls else "stop", **fields, "calls": made, "tools": sent}
 
 
 def parse(table: Mapping[str, Any], corpus: str, where: str) -> LabelledCase:

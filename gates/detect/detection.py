@@ -1,33 +1,20 @@
-"""The result of all detectors: a detection, with the place where a person can check it. Values only.
-
-A detector is a pure function from a reply's text (and, for some, the request) to a list of detections.
-No model is involved, so the same text always gives the same detections.
-"""
-
-from __future__ import annotations
+"""The result of all detectors, which are pure functions of a reply: a detection, with the place where a person can check it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, Literal
-
-Detector = Literal[
-    "leak", "raw_call", "empty", "toolcall", "markdown", "loop",
-    "verbosity", "speakable", "script", "answer", "refusal", "everyday",
-]  # fmt: skip
+from typing import Final
 
 LONGEST_EXCERPT: Final = 80  # characters, the ellipsis included
 
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """One fault in one part of a reply.
+    """One fault in `part` of a reply: "content", "reasoning", or "calls[i]". `kind` is specific to the detector.
 
-    `kind` is specific to the detector. `start` and `end` index the text of `part`, which is "content",
-    "reasoning", or "calls[i]" for the raw arguments of a call; a fault without a place has an empty span.
     A detection that does not `decide` is supporting evidence and does not make a reply bad by itself.
     """
 
-    detector: Detector
+    detector: str
     kind: str
     start: int
     end: int
@@ -42,7 +29,7 @@ class Detection:
 
 
 def detection(
-    detector: Detector,
+    detector: str,
     kind: str,
     text: str,
     start: int,

@@ -1,14 +1,8 @@
 """Estimates how long a text takes to say: `spoken_seconds`, `find_too_long`. Pure.
 
-English is taken at 2.5 words a second (150 a minute, as synthesizers and audio books do). Digits count
-as the words with which they are spoken ("1,23,456" has nine). Kannada words are longer and fewer, so
-they are counted by aksharas, its written syllables, at five a second. English at this pace has about
-3.75 syllables a second, and languages that need more syllables are spoken up to a quarter faster
-(Coupé, Oh, Dediu & Pellegrino 2019, Science Advances 5:eaaw2594, on 17 languages). Kannada is not among
-those, so the number is a convention and not a measurement.
+English at 2.5 words a second, digits as the words that say them. Kannada is counted by aksharas at five a second: a convention
+by Coupé et al. 2019 (Science Advances 5:eaaw2594), whose 17 languages do not include it.
 """
-
-from __future__ import annotations
 
 import re
 from collections.abc import Iterator

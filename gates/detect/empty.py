@@ -1,7 +1,5 @@
 """Detects replies with nothing to hear: `find_empty`. Pure."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from typing import Final
@@ -13,11 +11,8 @@ _HEARD: Final = re.compile(r"[^\W_]")
 
 
 def find_empty(text: str, *, calls: int = 0) -> list[Detection]:
-    """At most one detection; a reply with tool calls may be silent.
-
-    `nothing`: no characters. `invisible`: only white space, zero-width and control characters. `tags`:
-    only template tags, with or without a thought between them. `signs`: no letter and no digit ("...", an
-    emoji).
+    """At most one detection; a reply with tool calls may be silent. Kinds: nothing; invisible (white space, control
+    characters); tags (with or without a thought between them); signs (no letter and no digit: "...", an emoji).
     """
     if calls:
         return []

@@ -1,15 +1,8 @@
 """Judges an everyday request without the tools for it: `find_everyday_fault`. Pure.
 
-An expectation is a case's `expect["everyday"]`, of one of three forms:
-
-    {"declines": true}                the request needs a tool that is not offered: the reply says that it cannot
-    {"answer": {...}}                 a sum, or something said earlier, in the form of `find_wrong_answer`
-    {"says": true}                    small talk: anything that can be spoken
-
-For all of them a reply with a call, a leaked thought, a spoken call, markdown, or nothing to hear is bad.
+A case's `expect["everyday"]` is {"declines": true}: the reply says that it cannot; {"answer": {...}}, as `find_wrong_answer`; or
+{"says": true}: anything that can be spoken. A call, a leak, a spoken call, markdown and silence are always bad.
 """
-
-from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -45,10 +38,7 @@ _CLAIMED: Final = re.compile(
 def find_everyday_fault(
     text: str, expect: Mapping[str, Any], *, calls: int = 0, tools: Collection[str] = (), reasoning: str = ""
 ) -> list[Detection]:
-    """At most one detection that decides, of the detector that found it; `everyday` for calls and claims.
-
-    Kinds: call (one was made), claimed (what cannot be done is reported as done), not_declined.
-    """
+    """At most one detection that decides. Kinds of its own: call, claimed (reported as done), not_declined."""
     if calls:
         return [Detection("everyday", "call", 0, 0, f"{calls} made where no tool serves")]
     found = (

@@ -1,17 +1,8 @@
 """Detects thoughts that leaked into a reply, with or without their tags: `find_leaks`. Pure.
 
-Evidence that does not depend on wording comes first: a reasoning field although thinking is off, a
-special token, or more generated tokens than the visible text accounts for (`hidden_tokens`). Then the
-text is searched for tags and for the wording of thoughts (`leak_patterns.py`).
-
-A single decisive pattern is enough. The weights of lighter patterns are summed, each kind at most
-twice; they decide if the sum is at least three and there is at least one point per 250 characters,
-because thoughts are dense with such wording and long answers are not.
-
-For live traffic and training data, where only a text is known, call `find_leaks(text)`.
+A decisive pattern is enough. The weights of lighter ones are summed, each kind at most twice, and decide at three and one
+point per 250 characters: thoughts are dense with such wording, long answers are not.
 """
-
-from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final
@@ -28,47 +19,32 @@ _Match = tuple[LeakPattern, int, int]
 
 
 def find_leaks(
-    content: str,
+    text: str,
     *,
     reasoning: str = "",
-    thinking: bool = False,
     tokens: Collection[str] = (),
     completion_tokens: int | None = None,
     called: str = "",
-    finish_reason: str | None = None,
-    short: bool = False,
 ) -> list[Detection]:
-    """Every sign that a thought reached the caller, in the order of parts and positions.
-
-    `thinking`: the request allowed thinking, so the reasoning field may have content. `tokens`: the model's
-    special tokens (`tags.added_tokens`). `completion_tokens` (the engine's count) and `called` (names and
-    arguments of all calls) serve to find hidden tokens; pass them only if thinking is off. `short`: a short
-    answer was expected, so that reaching the token limit is evidence.
+    """Every sign that a thought reached the caller although thinking is off. `tokens`: the model's special tokens.
+    `completion_tokens` (the engine's count) and `called` (all calls' names and arguments) serve to find hidden tokens.
     """
     findings = []
-    if reasoning.strip() and not thinking:
+    if reasoning.strip():
         findings.append(detection("leak", "reasoning", reasoning, 0, len(reasoning), part="reasoning"))
-    if spans := list(tags(content, tokens)):
-        findings += [detection("leak", "tag", content, *span) for span in merged(spans)]
-    findings += _wording(content)
-    if completion_tokens is not None and not thinking:
-        unseen = hidden_tokens(content, called, reasoning, completion_tokens)
-        if unseen:
-            findings.append(Detection("leak", "hidden_tokens", 0, 0, f"{unseen} tokens that are not shown"))
-    if short and finish_reason == "length":
-        findings.append(
-            detection("leak", "cut", content, max(0, len(content) - 40), len(content), decides=False)
-        )
+    if spans := list(tags(text, tokens)):
+        findings += [detection("leak", "tag", text, *span) for span in merged(spans)]
+    findings += _wording(text)
+    if completion_tokens is not None and (
+        unseen := hidden_tokens(text, called, reasoning, completion_tokens)
+    ):
+        findings.append(Detection("leak", "hidden_tokens", 0, 0, f"{unseen} tokens that are not shown"))
     return findings
 
 
 def hidden_tokens(content: str, called: str, reasoning: str, completion_tokens: int) -> int:
-    """The number of tokens beyond what the visible text can have cost; 0 if all are accounted for.
-
-    The estimate is generous: one token for two ASCII letters (English takes one for four, romanised Kannada
-    and made-up names one for two), one for every digit, sign and line break, three for every other
-    character (a byte-level tokenizer that does not know the script), four for the end of the turn, and
-    twelve for what a template writes around calls.
+    """The number of tokens beyond what the visible text can have cost: a token for two ASCII letters, for a digit or sign, three
+    for any other character, four for the end of the turn, twelve for what a template writes around calls.
     """
     text = content + called + reasoning
     other = sum(not c.isascii() for c in text)

@@ -15,8 +15,6 @@ class is repeated without a bound, so the work is linear in the text. Whether a 
 beginning of a sentence is checked afterwards, on the few characters before it.
 """
 
-from __future__ import annotations
-
 import re
 import string
 from collections.abc import Iterator

@@ -1,12 +1,7 @@
 """Detects replies that repeat themselves: `find_loops`. Pure, and linear in the length of the text.
 
-Repetition is typical of broken quantizations: one character without end ("!!!!!!!!" is what NaN logits
-decode to if token 0 is "!"), a phrase over and over, or sentences that return slightly changed. People
-repeat things too ("no, no, no", "ha ha ha", a refrain), so each kind has a minimum number of repeats
-and a minimum length.
+Repetition is typical of broken quantizations. People repeat things too ("no, no, no"), so each kind has a least length.
 """
-
-from __future__ import annotations
 
 import re
 from collections import Counter
@@ -39,9 +34,7 @@ _LONG_TEXT: Final = 40
 
 
 def find_loops(text: str) -> list[Detection]:
-    """Every repetition that a person would not make, in order. Kinds: garbled, char_run, unit, phrase,
-    sentence, ngrams.
-    """
+    """Every repetition that a person would not make. Kinds: garbled, char_run, unit, phrase, sentence, ngrams."""
     spans = [("garbled", *m.span()) for m in _GARBLED.finditer(text)] if _MAY_BE_GARBLED.search(text) else []
     spans += [("char_run", *m.span()) for m in _RUN.finditer(text) if _is_run(m[1], m.end() - m.start())]
     words = text.casefold().split()
@@ -79,11 +72,7 @@ def _repeated(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 def _phrases(items: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """(first, last) item of every stretch that repeats one phrase without interruption.
-
-    While a phrase of p items repeats, each n-gram last occurred p items ago, so a stretch is a run of
-    equal distances.
-    """
+    """(first, last) item of every stretch that repeats one phrase: there, each n-gram last occurred one period ago."""
     last: dict[tuple[str, ...], int] = {}
     start, period, previous = 0, 0, -1
     for i in range(len(items) - _GRAM + 1):

@@ -1,19 +1,9 @@
-"""Detects Markdown in text that is to be spoken: `find_markdown`. Uses a CommonMark parser with corrections.
+"""Detects Markdown in text that is to be spoken: `find_markdown`, by a CommonMark parser with corrections.
 
-A CommonMark parser reads any text as Markdown, so its result on plain speech needs corrections:
-
-* indented code and underlined headings are disabled: four spaces or a line of `===` make no sound;
-* asterisks between words are arithmetic and not emphasis (`5*x and 6*y`);
-* a single numbered item that does not start at 1 is a sentence about a year (`1986. A great season.`);
-* a single `+` or `>` before a number is arithmetic (`> 4 is bigger`).
-
-`symbols.py` adds what the parser does not see. A detection's kind is the parser's token type or the
-name of the symbol pattern.
-
-A text without any suspicious character is done after four regex searches.
+Indented code and underlined headings make no sound; asterisks between words are arithmetic (`5*x and 6*y`), as is a `+` or `>`
+before a number; a single numbered item that does not start at 1 is a sentence (`1986. A great season.`). `symbols.py` adds what
+the parser does not see. Plain text is done after four searches.
 """
-
-from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Recall and false-positive rates of the detectors over their corpora, with exact intervals."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,12 +1,8 @@
 """Finds numbers as they are written and spoken in English and Kannada: `numbers`. Pure.
 
-Digits with Indian or Western grouping (1,23,456 and 123,456), decimals, signs, ordinals (42nd) and
-Kannada digits; words up to crores and trillions ("one hundred and two", "nineteen forty seven", "two
-and a half", ನಲವತ್ತೆರಡು); and both together ("2.5 lakh"). Numbers that are part of a name are ignored:
-the 19 of COVID-19, the 12 of B12. Parts of addresses and dates are left to the caller.
+Indian and Western grouping, decimals, signs, ordinals, Kannada digits; words up to crores and trillions; "2.5 lakh". Numbers in
+names (COVID-19, B12) are ignored.
 """
-
-from __future__ import annotations
 
 import re
 from collections.abc import Iterator

@@ -1,12 +1,8 @@
 """Detects tool calls that appear as text in a reply: `find_raw_calls`. Pure.
 
-A call that no parser recognised is spoken aloud. Models write Hermes JSON or Qwen's XML into the
-content, and those that cannot call at all talk about the tool ("I would use the search_memory tool").
-The latter needs the tools' names; without them (training data, live traffic) a name counts as a tool's
-only next to the words "tool" or "function".
+Hermes JSON, Qwen's XML, code, and talk about a tool, for which the tools' names are needed; without them, a name counts only
+next to "tool" or "function".
 """
-
-from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence

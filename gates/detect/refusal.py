@@ -1,11 +1,7 @@
-"""Detects replies that decline: `find_refusal`. Pure; a short list of phrases in English and Kannada.
+"""Detects replies that decline: `find_refusal`. Pure; phrases in English and Kannada, without idioms ("I can't wait").
 
-It is meant for pairs: if the baseline answers and the candidate declines, something was lost. Alone it
-says little, because an assistant without taxi access rightly says that it cannot call one. Phrases
-that only sound similar are excluded: "I can't wait", "I can't recommend it enough", "sorry I'm late".
+Meant for pairs: alone it says little, because an assistant without taxi access rightly says so.
 """
-
-from __future__ import annotations
 
 import re
 from typing import Final

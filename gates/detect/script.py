@@ -1,20 +1,17 @@
 """Checks the script of a reply by code points: `letter_counts` and `find_wrong_script`. Pure.
 
-A reply in Kannada consists mostly of letters of its block (U+0C80 to U+0CFF); names and terms may be
-in Latin letters, and digits are not counted. A third script is a fault in either language: Chinese in
-an English answer is a typical failure of quantized Qwen models. Romanised Kannada cannot be recognised
-by its script; a short list of words marks it, as evidence only.
+Names and terms in Kannada may be Latin. A third script is a fault: Chinese is a typical failure of quantized Qwen models.
+Romanised Kannada is marked by a short list of words, as evidence only.
 """
-
-from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from gates.detect.detection import Detection, detection
 
 Script = Literal["Latn", "Knda"]
+SCRIPTS: Final = get_args(Script)
 
 LEAST_LATIN: Final = 0.7  # of the letters of an English reply, which may explain a Kannada word
 LEAST_KANNADA: Final = 0.5  # of the letters of a Kannada reply, in which names and terms may be Latin
@@ -60,10 +57,7 @@ def letter_counts(text: str) -> LetterCounts:
 
 
 def find_wrong_script(text: str, script: Script) -> list[Detection]:
-    """`wrong_script` if too few letters are of the expected script, `third_script` if another one occurs,
-    `romanised` (evidence only) if expected Kannada is written in Latin letters. A text without letters
-    has no fault.
-    """
+    """Kinds: wrong_script (too few letters of the expected one), third_script, romanised (evidence only)."""
     count = letter_counts(text)
     if not count.letters:
         return []

@@ -1,7 +1,5 @@
 """Merging of text spans, and fast lookup of what they contain. Pure."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterable
 

@@ -1,11 +1,7 @@
 """Checks whether a speech synthesizer can say a reply well: `find_unspeakable`. Pure.
 
-Finds everything that `markdown.py` finds, and text that sounds wrong without being markup: bare
-addresses, emoticons, code, enumerations inside a sentence, overlong sentences, long digit sequences,
-a first sentence that delays the start, and a reply that ends in the middle of a sentence.
+What `markdown.py` finds, and what sounds wrong: addresses, emoticons, code, enumerations, long sentences, digits and openings.
 """
-
-from __future__ import annotations
 
 import re
 from collections.abc import Iterator
@@ -53,11 +49,8 @@ Span = tuple[str, int, int]
 def find_unspeakable(
     text: str, limits: SpeechLimits = SpeechLimits(), *, finished: bool = True
 ) -> list[Detection]:
-    """Everything in a reply that cannot be spoken well, in order.
-
-    Kinds are those of `find_markdown`, and url, emoticon, enumeration, code, digits, phone, date,
-    abbreviation, long_sentence, long_opening, truncated. Pass `finished=False` for a text that is known to
-    continue, so that its end is not judged.
+    """Everything that cannot be spoken well, in order. Kinds are those of `find_markdown`, and url, emoticon, enumeration,
+    code, digits, phone, date, abbreviation, long_sentence, long_opening, truncated.
     """
     findings = [replace(finding, detector="speakable") for finding in find_markdown(text)]
     spans = [*_signs(text), *_digits(text, limits), *_lengths(text, limits)]

@@ -1,11 +1,4 @@
-"""Finds symbols that cannot be spoken and that a Markdown parser does not report. Pure.
-
-A CommonMark parser does not report Unicode bullets, unclosed emphasis, stray backticks, bare addresses,
-emoji and LaTeX, which are just as bad when read aloud. Each kind is one regular expression and, if
-ordinary prose could match it, one more condition.
-"""
-
-from __future__ import annotations
+"""Finds symbols that cannot be spoken and that a CommonMark parser does not report: bullets, emoji, LaTeX, addresses. Pure."""
 
 import re
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ the tokenizer's own added vocabulary (`added_tokens`). The latter is better if i
 model with new tags leaks those.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final

@@ -1,15 +1,8 @@
 """Checks tool calls: whether they are valid, and whether they are the expected ones. Pure.
 
-`find_call_faults` needs no expectation: every call must have its own id, name a tool that was sent, and
-have JSON arguments that the tool's schema accepts (Draft 2020-12, unless the schema names another).
-`find_mismatch` compares calls with those that a case expects, in any order (`gates/suite/expect.py`).
-
-The kinds are the error classes of the Berkeley leaderboard's checker (gorilla,
-bfcl_eval/eval_checker/ast_eval/ast_checker.py), with its two type errors and its value error separate,
-and classes for malformed responses, which that checker repairs before it looks.
+The kinds are the classes of the Berkeley leaderboard's checker (gorilla, bfcl_eval/eval_checker/ast_eval/ast_checker.py), and
+classes for malformed responses, which that checker repairs before it looks.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -24,7 +17,7 @@ from referencing.exceptions import Unresolvable
 from gates.contracts.errors import SuiteError
 from gates.detect.arguments import InvalidArguments, read_arguments
 from gates.detect.detection import Detection, excerpt
-from gates.suite.expect import mismatch
+from gates.detect.expect import mismatch
 
 
 class CallFault(StrEnum):
@@ -63,7 +56,7 @@ class CallLike(Protocol):
     def arguments(self) -> str: ...
 
 
-# The classes for the mismatches of gates.suite.expect.
+# The classes for the mismatches of gates.detect.expect.
 _MISMATCHES: Final[Mapping[str, CallFault]] = {
     "wrong_count": CallFault.WRONG_COUNT, "wrong_name": CallFault.WRONG_NAME, "missing": CallFault.MISSING,
     "unexpected": CallFault.UNEXPECTED, "value": CallFault.VALUE,
@@ -75,14 +68,22 @@ _KEYWORDS: Final[Mapping[str, CallFault]] = {
 }  # fmt: skip
 
 
+def find_wrong_calls(
+    calls: Sequence[CallLike],
+    tools: Sequence[Mapping[str, Any]],
+    finish_reason: str | None = None,
+    expected: Sequence[Mapping[str, Any]] | None = None,
+) -> list[Detection]:
+    """Both of the checks below; the second only if calls are expected."""
+    found = find_call_faults(calls, tools, finish_reason)
+    return found if expected is None else found + find_mismatch(calls, expected)
+
+
 def find_call_faults(
     calls: Sequence[CallLike], tools: Sequence[Mapping[str, Any]], finish_reason: str | None = None
 ) -> list[Detection]:
-    """What is invalid about calls, whether or not they are the expected ones.
-
-    `tools` are the OpenAI tool objects that were sent. With calls, `finish_reason` must be "tool_calls";
-    None is not judged (an engine's error has no reason). Raises SuiteError for a tool with an unusable
-    schema.
+    """What is invalid about calls, expected or not: each needs its own id, a tool that was sent, and arguments that its schema
+    accepts. `finish_reason` None is not judged. Raises SuiteError for a tool with an unusable schema.
     """
     findings = list(_ids(calls))
     schemas = {tool["function"]["name"]: tool["function"].get("parameters", {}) for tool in tools}
@@ -96,10 +97,7 @@ def find_call_faults(
 
 
 def find_mismatch(calls: Sequence[CallLike], expected: Sequence[Mapping[str, Any]]) -> list[Detection]:
-    """At most one detection: why the calls are not the expected ones, in any order; [] expects none.
-
-    Calls whose arguments are not a JSON object match nothing.
-    """
+    """At most one detection: why the calls are not the expected ones, in any order; [] expects none."""
     if calls and not expected:
         return [_fault(CallFault.NEEDLESS, f"{', '.join(call.name for call in calls)}: no call was wanted")]
     if expected and not calls:

@@ -1,7 +1,5 @@
 """`python -m gates.judge [POLICY]`: the operating curves of a policy as a Markdown table."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 

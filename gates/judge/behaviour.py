@@ -1,7 +1,5 @@
 """Rules that judge the candidate alone: floors over named cases, rule A (zero) and rule B (rate). Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from gates.contracts.verdict import GateResult, Interval, Verdict
@@ -21,12 +19,13 @@ from gates.stats.binomial import clopper_pearson_lower, wilson_lower, wilson_upp
 from gates.stats.rate import RatePlan
 from gates.stats.zero import ZeroPlan
 
-# ------------------------------------------------------------------------------------ named floors
+Results = Mapping[str, CaseState]
 
 
 def judge_floor(context: JudgingContext, name: str, gate: GateRules, floor: FloorRule) -> GateResult:
     """The floor rule: at least `least` named cases must be right. The interval is shown and does not decide."""
-    found = count_outcomes(_named_states(context, name).values())
+    named = _named_states(context, name)
+    found = count_outcomes(named.values())
     found += OutcomeCounts(missing=max(0, floor.of - found.n))
 
     def judged(good: int) -> Verdict:
@@ -38,39 +37,25 @@ def judge_floor(context: JudgingContext, name: str, gate: GateRules, floor: Floo
     )
     seen, confidence = found.ok + found.bad, context.policy.confidence
     low = clopper_pearson_lower(found.ok, seen, confidence) if seen else None
-    curve, curve_words = floor_curve(name, floor)
+    interval = Interval(low, None, confidence, "Clopper-Pearson") if seen else None
     said = f"{found.bad} of {seen} named prompts {outcome_wording(name).bad} (limit {floor.of - floor.least})"
+    why = f"; {settled.why}" if settled.why else ""
     return GateResult(
-        gate=name,
-        rule="floor",
-        tier=gate.tier,
-        verdict=settled.verdict,
-        n=seen,
-        bad=found.bad,
-        estimate=found.ok / seen if seen else None,
-        interval=Interval(low, None, confidence, "Clopper-Pearson") if seen else None,
-        limit=floor.least / floor.of,
-        unit="share",
-        sentence=f"{said}{_bad_cases_clause(_named_states(context, name))}{_reason_clause(settled)}",
-        curve=curve,
-        curve_words=curve_words,
-    )
+        name, "floor", gate.tier, settled.verdict, seen, found.bad, found.ok / seen if seen else None, interval,
+        floor.least / floor.of, "share", f"{said}{_bad_cases(named)}{why}", False, *floor_curve(name, floor),
+    )  # fmt: skip
 
 
-def _named_states(context: JudgingContext, name: str) -> dict[str, CaseState]:
+def _named_states(context: JudgingContext, name: str) -> Results:
     named = {case.id for case in context.measurements.suite.of(name, 1) if name in case.named}
     return {case: state for case, state in context.of(context.candidate, name, 1).items() if case in named}
-
-
-def _reason_clause(settled: SettledVerdict) -> str:
-    return f"; {settled.why}" if settled.why else ""
 
 
 def _lost_clause(seen: OutcomeCounts) -> str:
     return f", {plural(seen.lost, 'lost answer')} counted as bad" if seen.lost else ""
 
 
-def _bad_cases_clause(*found: Mapping[str, CaseState]) -> str:
+def _bad_cases(*found: Results) -> str:
     bad = [case for stage in found for case, state in stage.items() if state == "bad"]
     return f": {join_names(bad)}" if bad else ""
 
@@ -98,23 +83,12 @@ def judge_zero(context: JudgingContext, name: str, gate: GateRules, rule: ZeroRu
 
     settled = settle(best, worst, first, more, context.policy.run.max_lost)
     seen = first + more if more else first
-    curve, curve_words = zero_curve(name, plan)
+    n, interval = seen.ok + seen.bad, _zero_interval(context, plan, first, more, settled)
+    sentence = _zero_sentence(context, name, plan, seen, settled, interval, (one, two if more else {}, named))
     return GateResult(
-        gate=name,
-        rule="zero",
-        tier=gate.tier,
-        verdict=settled.verdict,
-        n=seen.ok + seen.bad,
-        bad=seen.bad,
-        estimate=seen.bad / (seen.ok + seen.bad) if seen.ok + seen.bad else None,
-        interval=_zero_interval(context, plan, first, more, settled),
-        limit=0.0,
-        unit="share",
-        sentence=_zero_sentence(context, name, plan, first, more, settled, (one, two, named)),
-        extend=settled.extend,
-        curve=curve,
-        curve_words=curve_words,
-    )
+        name, "zero", gate.tier, settled.verdict, n, seen.bad, seen.bad / n if n else None, interval,
+        0.0, "share", sentence, settled.extend, *zero_curve(name, plan),
+    )  # fmt: skip
 
 
 def _zero_interval(
@@ -127,13 +101,13 @@ def _zero_interval(
     """The upper bound after a pass; the lower bound after a failure in a stage that was completed."""
     confidence = context.policy.confidence
     if settled.verdict is Verdict.PASS:
-        late = None if more is None else more.bad + more.open
-        unsure = first.bad + first.open
+        late, unsure = None if more is None else more.bad + more.open, first.bad + first.open
         how = "Clopper-Pearson, by stages" if unsure else "Clopper-Pearson"
         return Interval(0.0, plan.upper(unsure, late, confidence), confidence, how)
     if settled.verdict is Verdict.FAIL and not first.open:
-        low = clopper_pearson_lower(first.bad, first.n, confidence)
-        return Interval(low, None, confidence, "Clopper-Pearson")
+        return Interval(
+            clopper_pearson_lower(first.bad, first.n, confidence), None, confidence, "Clopper-Pearson"
+        )
     return None
 
 
@@ -141,24 +115,20 @@ def _zero_sentence(
     context: JudgingContext,
     name: str,
     plan: ZeroPlan,
-    first: OutcomeCounts,
-    more: OutcomeCounts | None,
+    seen: OutcomeCounts,
     settled: SettledVerdict,
-    found: tuple[Mapping[str, CaseState], Mapping[str, CaseState], Mapping[str, CaseState]],
+    interval: Interval | None,
+    found: tuple[Results, Results, Results],
 ) -> str:
     one, two, named = found
-    seen = first + more if more else first
     said = f"{seen.bad} of {seen.ok + seen.bad} {outcome_wording(name).bad}{_lost_clause(seen)}"
-    bad = [case for stage in (one, two if more else {}) for case, state in stage.items() if state == "bad"]
-    who = f": {join_names(bad)}" if bad else ""
-    limit = f"limit 1, and 0 of the last {plan.second}" if more else "limit 0"
+    who, limit = _bad_cases(one, two), f"limit 1, and 0 of the last {plan.second}" if two else "limit 0"
     if settled.verdict is Verdict.PASS:
-        bound = _zero_interval(context, plan, first, more, settled)
-        high = percent(bound.high, "up") if bound and bound.high is not None else "?"
+        high = percent(interval.high, "up") if interval and interval.high is not None else "?"
         return f"{said} ({limit}; {percent(context.policy.confidence)} confidence: below {high}){who}"
     if settled.verdict is Verdict.FAIL:
-        worst = [case for case in bad if case in named]
-        where = f", {len(worst)} of them named" if worst else ""
+        worst = sum(state == "bad" for state in named.values())
+        where = f", {worst} of them named" if worst else ""
         return f"{said}{where} ({limit}){who}"
     if settled.extend:
         until = f"{plural(plan.second, 'more prompt')} are asked (limit 0)"
@@ -171,13 +141,9 @@ def _zero_sentence(
 
 def judge_rate(context: JudgingContext, name: str, gate: GateRules, rule: RateRule) -> GateResult:
     """Rule B: the share of successes, by Wilson's bounds."""
-    first = count_outcomes(context.of(context.candidate, name, 1).values())
+    first, second = (count_outcomes(context.of(context.candidate, name, stage).values()) for stage in (1, 2))
     first += OutcomeCounts(missing=max(0, rule.n - first.n))
-    second = (
-        count_outcomes(context.of(context.candidate, name, 2).values())
-        if rule.n_max > rule.n
-        else OutcomeCounts()
-    )
+    second = second if rule.n_max > rule.n else OutcomeCounts()
     level = context.policy.level(rule.n, rule.n_max)
     plan = RatePlan(first.n, rule.least, second.n, level)
     more = second if was_asked(second) else None
@@ -192,30 +158,16 @@ def judge_rate(context: JudgingContext, name: str, gate: GateRules, rule: RateRu
     # If stage 1 decided, only stage 1 is reported: the extension was asked for another gate.
     decided = worst(False) is Verdict.PASS or best(False) is Verdict.FAIL
     seen = first + more if more and not decided else first
-    curve, curve_words = rate_curve(name, plan)
-    n = seen.ok + seen.bad
+    n, interval = seen.ok + seen.bad, _rate_interval(context, level, seen)
     return GateResult(
-        gate=name,
-        rule="rate",
-        tier=gate.tier,
-        verdict=settled.verdict,
-        n=n,
-        bad=seen.bad,
-        estimate=seen.ok / n if n else None,
-        interval=_rate_interval(context, rule, seen),
-        limit=rule.least,
-        unit="share",
-        sentence=_rate_sentence(context, name, rule, seen, second, settled),
-        extend=settled.extend,
-        curve=curve,
-        curve_words=curve_words,
-    )
+        name, "rate", gate.tier, settled.verdict, n, seen.bad, seen.ok / n if n else None, interval, rule.least, "share",
+        _rate_sentence(context, name, rule, seen, second, settled, interval), settled.extend, *rate_curve(name, plan),
+    )  # fmt: skip
 
 
-def _rate_interval(context: JudgingContext, rule: RateRule, seen: OutcomeCounts) -> Interval | None:
+def _rate_interval(context: JudgingContext, level: float, seen: OutcomeCounts) -> Interval | None:
     """Both one-sided bounds. Lost answers count as bad in the lower bound and as good in the upper."""
-    confidence, level = context.policy.confidence, context.policy.level(rule.n, rule.n_max)
-    n = seen.ok + seen.bad + seen.lost
+    confidence, n = context.policy.confidence, seen.ok + seen.bad + seen.lost
     if not n:
         return None
     low, high = wilson_lower(seen.ok, n, level), wilson_upper(seen.ok + seen.lost, n, level)
@@ -229,11 +181,11 @@ def _rate_sentence(
     seen: OutcomeCounts,
     second: OutcomeCounts,
     settled: SettledVerdict,
+    bound: Interval | None,
 ) -> str:
     n, least = seen.ok + seen.bad, percent(rule.least)
     share = f"{percent(seen.ok / n)}; " if n else ""
     said = f"{seen.ok} of {n} {outcome_wording(name).good}{_lost_clause(seen)}"
-    bound = _rate_interval(context, rule, seen)
     if bound is None or bound.low is None or bound.high is None or settled.why:
         return f"{said} ({share}required: {least}); {settled.why}"
     low, high = percent(bound.low, "down"), percent(bound.high, "up")

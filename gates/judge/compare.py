@@ -1,10 +1,7 @@
 """Rule C: comparison with the baseline, prompt by prompt, and the A/A run that measures its noise. Pure.
 
-A pair is a loss if the baseline was right and the candidate wrong, and a win the other way round.
-Pairs with an unknown outcome count for the candidate in the best case and against it in the worst.
+A loss: the baseline right, the candidate wrong. Unknown pairs count for the candidate in the best case, against it in the worst.
 """
-
-from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,7 +35,7 @@ class PairCounts:
         """The number of pairs with two known outcomes."""
         return self.count.ok + self.count.bad
 
-    def __add__(self, other: PairCounts) -> PairCounts:
+    def __add__(self, other: "PairCounts") -> "PairCounts":
         return PairCounts(
             self.count + other.count,
             self.lost + other.lost,
@@ -98,25 +95,12 @@ def judge_compare(context: JudgingContext, name: str, gate: GateRules, rule: Com
     settled = _require_usable_baseline(context, name, settled)
     decided = worst(False) is Verdict.PASS or best(False) is Verdict.FAIL
     seen = first + second if extended and not decided else first
-    curve, curve_words = compare_curve(plan)
+    loss = (seen.lost - seen.won) / seen.known if seen.known else None
     return GateResult(
-        gate=name,
-        rule="compare",
-        tier=gate.tier,
-        verdict=settled.verdict,
-        n=seen.known,
-        bad=seen.lost,
-        estimate=(seen.lost - seen.won) / seen.known if seen.known else None,
-        interval=_interval(context, rule, seen),
-        limit=rule.margin,
-        unit="share",
-        sentence=_sentence(context, gate.tier, rule, seen, more, settled),
-        extend=settled.extend,
-        curve=curve,
-        curve_words=curve_words,
-        flips=seen.flips,
-        alarms=_alarms(context, name, seen),
-    )
+        name, "compare", gate.tier, settled.verdict, seen.known, seen.lost, loss, _interval(context, rule, seen), rule.margin,
+        "share", _sentence(context, gate.tier, rule, seen, more, settled), settled.extend, *compare_curve(plan), seen.flips,
+        _alarms(context, name, seen),
+    )  # fmt: skip
 
 
 def _stage(context: JudgingContext, name: str, stage: int) -> PairCounts:
@@ -145,15 +129,10 @@ def _interval(context: JudgingContext, rule: CompareRule, seen: PairCounts) -> I
     n = seen.count.n - seen.count.missing
     if not n:
         return None
-    could_lose, could_win = _unknown(seen)
+    could_lose, could_win = (min(could, seen.count.lost) for could in (seen.could_lose, seen.could_win))
     high = tango_upper(seen.lost + could_lose, seen.won, n, level)
     low = tango_lower(seen.lost, seen.won + could_win, n, level)
     return Interval(low, high, confidence, interval_method("Tango", level, confidence))
-
-
-def _unknown(seen: PairCounts) -> tuple[int, int]:
-    """How many of the lost answers (not the missing ones) could be losses, and how many wins."""
-    return min(seen.could_lose, seen.count.lost), min(seen.could_win, seen.count.lost)
 
 
 def _sentence(

@@ -1,7 +1,5 @@
 """The input of every rule: the policy, the measurements, and the results by gate and case. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
@@ -28,11 +26,7 @@ class JudgingContext:
 
 
 def judging_context(policy: Policy, measurements: Measurements) -> JudgingContext:
-    """Index a run's measurements.
-
-    Raises:
-        SamplesError: a duplicate result, a result of another suite, or an invalid timing.
-    """
+    """Index a run. Raises SamplesError: a duplicate result, another suite, or an invalid timing."""
     suite = measurements.suite
     _check(measurements.timings)
     return JudgingContext(

@@ -1,10 +1,4 @@
-"""Operating curves: how often a rule passes a model of a given quality, as points and as one sentence. Pure.
-
-Exact for the rules that count (floor, A, B, C and the absolute latency rule), and computed from the
-sizes that are really asked, the extension included.
-"""
-
-from __future__ import annotations
+"""Operating curves: how often a rule passes a model of a given quality, as points and as one sentence. Pure, and exact."""
 
 from typing import Final
 

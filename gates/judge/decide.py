@@ -1,17 +1,9 @@
 """The judgement: takes a policy and the measurements, returns a Decision with its reasons. Pure.
 
-The order is: floors over named cases, rule A (no failure), B (a share at least), C (no worse than the
-baseline), D (fast enough). Every critical and supporting rule must pass. There is no overall score, so
-speed cannot make up for behaviour. A failure is final, and what was not measured never passes: a
-missing arm, gate, sample, baseline or control makes the verdict inconclusive.
-
-    FAIL            a deciding rule failed, even if the run stopped there
-    INCONCLUSIVE    something is missing or undecided, or a control did not come out as expected,
-                    so that the other results cannot be relied on
-    PASS            every deciding rule passed, and the controls show that the gate can fail
+Every critical and supporting rule must pass; there is no overall score, so speed cannot make up for behaviour. FAIL: a deciding
+rule failed, even if the run stopped there. INCONCLUSIVE: something is missing or undecided, or a control did not come out as
+expected. PASS: every deciding rule passed, and the controls show that the gate can fail.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
@@ -28,12 +20,9 @@ _SPEED = ("latency", "ratio")
 
 
 def decide(policy: Policy, measurements: Measurements, controls: Sequence[ControlResult] = ()) -> Decision:
-    """Judge a run. `controls` are the results of the negative controls; the A/A control is made here.
+    """Judge a run; if `extensions` then names gates, ask their extension and judge again. Raises SamplesError.
 
-    If `extensions` then names gates, ask their extension and call this again with the results.
-
-    Raises:
-        SamplesError: a duplicate result, a result of another suite, or an invalid timing.
+    `controls` are the results of the negative controls; the A/A control is made here.
     """
     context = judging_context(policy, measurements)
     results = tuple(_judged(context))
@@ -44,10 +33,7 @@ def decide(policy: Policy, measurements: Measurements, controls: Sequence[Contro
 
 
 def extensions(decision: Decision) -> tuple[str, ...]:
-    """The gates and metrics whose extension has to be asked; none after a failure.
-
-    May be called before the A/A run and the negative controls.
-    """
+    """The gates and metrics whose extension has to be asked; none after a failure."""
     if decision.verdict is Verdict.FAIL:
         return ()
     # A metric with several prompt lengths is extended as a whole.
@@ -58,10 +44,8 @@ def extensions(decision: Decision) -> tuple[str, ...]:
 def judge_control(
     name: str, expected: Verdict, decision: Decision, gates: Sequence[str] = ()
 ) -> ControlResult:
-    """Compare a control's decision with its expected verdict.
-
-    If `gates` are given, only those count: a control that has to leak, and fails for its speed, shows
-    nothing about leaks. It has failed if all of them failed, and passed if all of them passed.
+    """Compare a control's decision with its expected verdict, on `gates` only if given: a control that has to leak, and
+    fails for its speed, shows nothing.
     """
     verdict = _of_gates(decision, gates) if gates else decision.verdict
     failed = [r for r in decision.gates if r.verdict is Verdict.FAIL and (not gates or r.gate in gates)]

@@ -1,76 +1,32 @@
-"""Words and numbers of reports: gates' titles and outcomes, formatted numbers. Pure. A bound is rounded away from the value that it bounds."""
-
-from __future__ import annotations
+"""Formatted numbers and names of reports. Pure. A bound is rounded away from the value that it bounds."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import ceil, floor, isinf
 from typing import Final, Literal
 
 from gates.contracts.verdict import Tier
+from gates.detect.catalogue import GATES, Wording
 
 Rounding = Literal["near", "up", "down"]
 _NOISE: Final = 1e-9  # floating-point error: 5.000000000000001 must not be rounded up to 5.1
 
 
-TITLES: Final = {
-    "leak": "No leaked thoughts",
-    "raw_call": "No spoken tool calls",
-    "empty": "No empty replies",
-    "tools": "Tool calls",
-    "no_markdown": "No markdown",
-    "factual": "Facts",
-    "reasoning": "Reasoning",
-    "loop": "No loops",
-    "verbosity": "Length",
-    "speakable": "Speakable text",
-    "script": "Writing system",
-    "everyday": "Everyday requests",
+_METRIC_TITLES: Final = {
     "ttft": "Time to first token",
     "first_sentence": "Time to first sentence",
     "decode": "Decode speed",
 }
 
 
-@dataclass(frozen=True, slots=True)
-class OutcomeWording:
-    """The words for a gate's outcomes: of answers in the past tense, of a model in the present."""
-
-    bad: str
-    bads: str
-    good: str
-    goods: str
-
-
-OUTCOME_WORDING: Final = {
-    "leak": OutcomeWording("leaked", "leaks", "did not leak", "does not leak"),
-    "raw_call": OutcomeWording("spoke a raw tool call", "speaks raw tool calls", "spoke no raw tool call",
-                       "speaks no tool calls"),
-    "empty": OutcomeWording("were empty", "answers with nothing", "were not empty", "says something"),
-    "tools": OutcomeWording("made a wrong call", "makes the wrong call", "made the right call",
-                    "makes the right call"),
-    "no_markdown": OutcomeWording("contained markdown", "writes markdown", "contained no markdown",
-                          "stays free of markdown"),
-    "factual": OutcomeWording("were wrong", "is wrong", "were right", "is right"),
-    "reasoning": OutcomeWording("were wrong", "reasons wrongly", "were right", "reasons rightly"),
-    "loop": OutcomeWording("looped", "goes in a loop", "did not loop", "stays out of loops"),
-    "verbosity": OutcomeWording("were too long", "runs too long", "were short enough", "keeps to its time"),
-    "speakable": OutcomeWording("could not be spoken", "cannot be spoken", "could be spoken", "can be spoken"),
-    "script": OutcomeWording("were in the wrong script", "leaves its script", "were in the right script",
-                     "keeps to its script"),
-    "everyday": OutcomeWording("were wrong", "fails everyday requests", "were right", "meets everyday requests"),
-}  # fmt: skip
-_ANY: Final = OutcomeWording("failed", "fails", "passed", "passes")
-
-
 def title(gate: str) -> str:
     """A gate's title, or its name if it has none. `ttft[2k]` is of one prompt length."""
     name, _, bucket = gate.partition("[")
-    return TITLES.get(name, name) + (f", prompts of {bucket.rstrip(']')}" if bucket else "")
+    known = GATES[name].title if name in GATES else _METRIC_TITLES.get(name, name)
+    return known + (f", prompts of {bucket.rstrip(']')}" if bucket else "")
 
 
-def outcome_wording(gate: str) -> OutcomeWording:
-    return OUTCOME_WORDING.get(gate, _ANY)
+def outcome_wording(gate: str) -> Wording:
+    return GATES[gate].wording if gate in GATES else Wording()
 
 
 def format_number(value: float, digits: int, way: Rounding = "near") -> str:

@@ -1,10 +1,4 @@
-"""Rule D: latency, absolute and against the baseline. Pure.
-
-A failed request counts as the slowest of all. Speed decides like any other gate, beside behaviour and
-never instead of it: a broken model is often a fast one.
-"""
-
-from __future__ import annotations
+"""Rule D: latency, absolute and against the baseline. Pure. A failed request counts as the slowest of all."""
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -54,23 +48,12 @@ def _absolute(
     seen = first if decided else sorted(first + second)
     value = _quantile(seen, rule.quantile)
     keeps = f"{'at least' if metric == 'decode' else 'at most'} {rule.limit:g} {UNITS[metric]}"
-    curve, curve_words = latency_curve(keeps, plan)
+    bad = len(seen) - sum(slow <= sign * rule.limit for slow in seen)
     return GateResult(
-        gate=label,
-        rule="latency",
-        tier=rule.tier,
-        verdict=settled.verdict,
-        n=len(seen),
-        bad=len(seen) - sum(slow <= sign * rule.limit for slow in seen),
-        estimate=None if value is None or isinf(value) else sign * value,
-        interval=_interval(context, rule, seen, sign),
-        limit=rule.limit,
-        unit=UNITS[metric],
-        sentence=_sentence(context, metric, rule, seen, settled, more),
-        extend=settled.extend,
-        curve=curve,
-        curve_words=curve_words,
-    )
+        label, "latency", rule.tier, settled.verdict, len(seen), bad, None if value is None or isinf(value) else sign * value,
+        _interval(context, rule, seen, sign), rule.limit, UNITS[metric],
+        _sentence(context, metric, rule, seen, settled, more), settled.extend, *latency_curve(keeps, plan),
+    )  # fmt: skip
 
 
 def _settle(
@@ -84,27 +67,21 @@ def _settle(
     extended = second[0] > 0 and plan.more > 0
     missing, late_missing = plan.n - first[0], plan.more - second[0]
     at_best = plan.judge(first[1] + missing, second[1] + late_missing if extended else None)
+    verdict = plan.judge(first[1], second[1] if extended else None)
+    failed, why = sum(t.value is None for t in timings), ""
     if at_best is Verdict.FAIL:
         return SettledVerdict(Verdict.FAIL)
     if missing:
-        text = "; ".join(
+        why = "; ".join(
             filter(None, (f"{first[0]} of {plan.n} requests were timed", context.measurements.uncounted))
         )
-        return SettledVerdict(Verdict.INCONCLUSIVE, why=text)
-    failed = sum(t.value is None for t in timings)
-    if failed > context.policy.run.max_lost * len(timings):
-        share = percent(context.policy.run.max_lost)
-        return SettledVerdict(
-            Verdict.INCONCLUSIVE, why=f"{failed} of {len(timings)} requests failed (limit: {share})"
-        )
-    verdict = plan.judge(first[1], second[1] if extended else None)
-    if verdict is Verdict.INCONCLUSIVE:
+    elif failed > context.policy.run.max_lost * len(timings):
+        why = f"{failed} of {len(timings)} requests failed (limit: {percent(context.policy.run.max_lost)})"
+    elif verdict is Verdict.INCONCLUSIVE:
         return SettledVerdict(verdict, extend=True)
-    if extended and late_missing and plan.judge(first[1]) is Verdict.INCONCLUSIVE:
-        return SettledVerdict(
-            Verdict.INCONCLUSIVE, why=f"{second[0]} of {plan.more} more requests were timed"
-        )
-    return SettledVerdict(verdict)
+    elif extended and late_missing and plan.judge(first[1]) is Verdict.INCONCLUSIVE:
+        why = f"{second[0]} of {plan.more} more requests were timed"
+    return SettledVerdict(Verdict.INCONCLUSIVE if why else verdict, why=why)
 
 
 def _quantile(slowness: Sequence[float], q: float) -> float | None:
@@ -187,49 +164,37 @@ def judge_ratio(context: JudgingContext, metric: str, rule: RatioRule) -> GateRe
     if median and not isinf(median.low):
         high = None if isinf(median.high) else exp(median.high) - 1.0
         interval = Interval(exp(median.low) - 1.0, high, context.policy.confidence, "bootstrap")
+    estimate = None if median is None or isinf(median.value) else exp(median.value) - 1.0
     return GateResult(
-        gate=metric,
-        rule="ratio",
-        tier=rule.tier,
-        verdict=settled.verdict,
-        n=len(found),
-        bad=sum(pair.log_ratio > log1p(rule.margin) for pair in found),
-        estimate=None if median is None or isinf(median.value) else exp(median.value) - 1.0,
-        interval=interval,
-        limit=rule.margin,
-        unit="share slower",
-        sentence=_ratio_sentence(context, metric, rule, median, (len(found), blocks), settled),
-    )
+        metric, "ratio", rule.tier, settled.verdict, len(found), sum(pair.log_ratio > log1p(rule.margin) for pair in found),
+        estimate, interval, rule.margin, "share slower",
+        _ratio_sentence(context, metric, rule, median, (len(found), blocks), settled),
+    )  # fmt: skip
 
 
 def _settle_ratio(
     context: JudgingContext, rule: RatioRule, median: Median | None, found: tuple[int, int, int]
 ) -> SettledVerdict:
     count, blocks, lost = found
+    limit = log1p(rule.margin)
     if not context.measurements.lineage:
         why = f"the baseline is another model, or not shown to be the same: {context.measurements.lineage.reason}"
-        return SettledVerdict(Verdict.INCONCLUSIVE, why=why)
-    if median is None or count < rule.pairs or blocks < rule.blocks:
+    elif median is None or count < rule.pairs or blocks < rule.blocks:
         why = f"it needs {rule.pairs} pairs in {rule.blocks} blocks, and has {count} in {blocks}"
-        return SettledVerdict(Verdict.INCONCLUSIVE, why=why)
-    if median.low > log1p(rule.margin):
+    elif median.low > limit:
         return SettledVerdict(Verdict.FAIL)
-    if lost > context.policy.run.max_lost * (count + lost):
-        return SettledVerdict(
-            Verdict.INCONCLUSIVE, why=f"{lost} of {count + lost} pairs have no answer of the baseline"
-        )
-    if median.high <= log1p(rule.margin):
+    elif lost > context.policy.run.max_lost * (count + lost):
+        why = f"{lost} of {count + lost} pairs have no answer of the baseline"
+    elif median.high <= limit:
         return SettledVerdict(Verdict.PASS)
-    return SettledVerdict(
-        Verdict.INCONCLUSIVE, why=f"whether it is more than {percent(rule.margin)} slower is open"
-    )
+    else:
+        why = f"whether it is more than {percent(rule.margin)} slower is open"
+    return SettledVerdict(Verdict.INCONCLUSIVE, why=why)
 
 
 def _pairs(context: JudgingContext, metric: str) -> tuple[list[Pair], int]:
-    """Log ratios, positive where the candidate is slower, and the number of incomplete pairs.
-
-    A failed request of the candidate is infinitely slow. A failed or missing request of the baseline makes
-    no pair, so that neither arm profits from it.
+    """Log ratios, positive where the candidate is slower, and the number of incomplete pairs. A failed request of the candidate
+    is infinitely slow; one of the baseline makes no pair, so that neither arm profits.
     """
     sides: tuple[dict[tuple[str, str, int, int], float | None], ...] = ({}, {})
     for t in context.measurements.timings:

@@ -1,9 +1,4 @@
-"""The measurements of a run, as the judge takes them. Values only.
-
-`gates.judge.score` makes the case results and `gates.run` the timings; `gates.judge.decide` judges both.
-"""
-
-from __future__ import annotations
+"""The measurements of a run, as the judge takes them. Values only."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -17,11 +12,8 @@ ArmName = Literal["candidate", "baseline"]
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """One timed request. `value` is in the metric's unit (ms, tokens/s), None if the request failed.
-
-    Timings of the two arms with the same case, bucket, block and pair belong together. A block is a
-    period in which both arms run alternately; `pair` numbers the repeats of a case inside it. `bucket` is
-    the prompt's length as a label ("0.5k"). Stage 2 is the extension.
+    """One timed request; `value` is in the metric's unit, None if it failed. Timings of both arms with the same case, bucket,
+    block and pair belong together. A block is a period in which the arms alternate; `bucket` is the prompt's length.
     """
 
     metric: str
@@ -36,11 +28,8 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Measurements:
-    """Everything that was measured. The suite says what should be there; the rest is missing.
-
-    `again` is the baseline asked a second time (A/A). Results of stage 2 are there only if the extension
-    was asked. `uncounted` says why timed requests of the candidate were not counted, "" if all were.
-    `lineage` says whether candidate and baseline are the same model.
+    """Everything that was measured; the suite says what should be there. `again`: the baseline asked twice (A/A). `uncounted`:
+    why timed requests of the candidate were not counted.
     """
 
     suite: Suite

@@ -1,11 +1,4 @@
-"""The operating curves of a policy's rules as a table. Pure.
-
-    python -m gates.judge [POLICY]
-
-prints it. Sizes are the policy's minimum; with a larger suite the rules are stricter.
-"""
-
-from __future__ import annotations
+"""The operating curves of a policy's rules as a table, for its minimum sizes. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,12 +1,8 @@
 """Counts results, and finds the verdict that holds despite lost answers. Pure.
 
-A lost answer (a transport fault after all retries) is not a judgement. Each rule is therefore applied
-twice: as if every lost answer had been good, and as if every one had been bad. If both agree, that is
-the verdict; otherwise it is inconclusive. Missing answers (never asked, or not recorded) can confirm a
-failure and never a pass.
+Each rule is applied as if every lost answer had been good, and as if every one had been bad; if they differ, the verdict is
+inconclusive. Missing answers can confirm a failure and never a pass.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -64,7 +60,7 @@ class OutcomeCounts:
         """The number of cases with an unknown outcome."""
         return self.lost + self.missing
 
-    def __add__(self, other: OutcomeCounts) -> OutcomeCounts:
+    def __add__(self, other: "OutcomeCounts") -> "OutcomeCounts":
         return OutcomeCounts(
             self.ok + other.ok, self.bad + other.bad, self.lost + other.lost, self.missing + other.missing
         )
@@ -96,35 +92,24 @@ def settle(
     second: OutcomeCounts | None,
     max_lost: float,
 ) -> SettledVerdict:
-    """The verdict that holds whatever the unknown answers would have been.
-
-    `best` and `worst` judge as if every unknown answer had been good, or bad; called with True they include
-    the second stage. `second` is None if it was not asked.
+    """The verdict that holds whatever the unknown answers would have been. `best` and `worst` judge as if they had been good or bad,
+    with the second stage if called with True. `second` is None if it was not asked.
     """
     more = second is not None
     if best(more) is Verdict.FAIL:
         return SettledVerdict(Verdict.FAIL)
+    seen, late = first + second if second else first, worst(more)
     if first.missing:
-        return SettledVerdict(Verdict.INCONCLUSIVE, why=f"{first.missing} of {first.n} have no result")
-    seen = first + second if second else first
-    if seen.lost > max_lost * seen.n:
-        return SettledVerdict(Verdict.INCONCLUSIVE, why=_lost(seen, max_lost))
-    if worst(False) is Verdict.PASS and worst(more) is Verdict.PASS:
+        why = f"{first.missing} of {first.n} have no result"
+    elif seen.lost > max_lost * seen.n:
+        share = percent(seen.lost / seen.n)
+        why = f"{seen.lost} of {seen.n} answers were lost to transport faults ({share}); limit: {percent(max_lost)}"
+    elif late is Verdict.PASS and (worst(False) is Verdict.PASS or not (second and second.missing)):
         return SettledVerdict(Verdict.PASS)
-    if second is not None and second.missing:
+    elif second is not None and second.missing:
         why = f"{second.missing} of the {second.n} of the extension have no result"
-        return SettledVerdict(Verdict.INCONCLUSIVE, why=why)
-    if worst(more) is Verdict.PASS:
-        return SettledVerdict(Verdict.PASS)
-    if worst(more) is Verdict.INCONCLUSIVE:
+    elif late is Verdict.INCONCLUSIVE:
         return SettledVerdict(Verdict.INCONCLUSIVE, extend=True)
-    return SettledVerdict(
-        Verdict.INCONCLUSIVE, why=f"{seen.lost} of {seen.n} answers were lost, and they could decide"
-    )
-
-
-def _lost(seen: OutcomeCounts, max_lost: float) -> str:
-    return (
-        f"{seen.lost} of {seen.n} answers were lost to transport faults ({percent(seen.lost / seen.n)}); "
-        f"limit: {percent(max_lost)}"
-    )
+    else:
+        why = f"{seen.lost} of {seen.n} answers were lost, and they could decide"
+    return SettledVerdict(Verdict.INCONCLUSIVE, why=why)

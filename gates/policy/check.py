@@ -1,10 +1,4 @@
-"""Whether a policy can decide on a suite. Pure.
-
-Finds rules that could never pass or never be fed. Each problem names the key, the number that is
-there, and the number that would be needed.
-"""
-
-from __future__ import annotations
+"""Whether a policy can decide on a suite: finds rules that could never pass or never be fed. Pure."""
 
 from collections.abc import Iterator
 from math import inf

@@ -1,12 +1,4 @@
-"""Policies on disk.
-
-A policy is a TOML file; `gates/policies/annie.toml` uses and explains every key. Its digest covers
-everything that decides, with all defaults filled in, and ignores comments, key order and the
-description. `gates.policy.check.check_policy` checks whether a suite has what the policy needs;
-`gates.judge.decide` applies the policy.
-"""
-
-from __future__ import annotations
+"""Policies on disk: TOML files; `gates/policies/annie.toml` uses and explains every key."""
 
 from pathlib import Path
 from typing import Final

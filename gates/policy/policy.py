@@ -1,10 +1,4 @@
-"""The policy: what a model must show before it may serve, as frozen values. Pure.
-
-The keys of a policy file are the fields of these classes. A value is checked when it is created, so a
-policy that exists is well formed and has at least one deciding gate.
-"""
-
-from __future__ import annotations
+"""The policy: what a model must show before it may serve, as frozen values that are checked when they are made. Pure."""
 
 import hashlib
 import json
@@ -16,7 +10,7 @@ from typing import Final, Literal, NamedTuple
 from gates.contracts.numerics import Part
 from gates.contracts.verdict import Rule, Tier, Verdict
 from gates.decode.decoder import DecodeError, nearest, require_between
-from gates.suite.expect import REQUIRED_FIELDS
+from gates.detect.catalogue import GATES
 
 SELF_COMPARISON: Final = "A/A"
 BEHAVIOUR: Final[tuple[Rule, ...]] = ("floor", "zero", "rate", "compare")
@@ -95,10 +89,8 @@ class CompareRule:
 
 @dataclass(frozen=True, slots=True)
 class GateRules:
-    """The rules of one gate. `asks` says which repeats of a prompt count.
-
-    With "every" a prompt is bad if any repeat at any temperature was bad; "greedy" counts only the one at
-    temperature 0. Sizes are minimum numbers of prompts; a suite may have more.
+    """The rules of one gate; sizes are minimum numbers of prompts. `asks`: with "every" a prompt is bad if any repeat was bad, "greedy"
+    counts only the one at temperature 0.
     """
 
     tier: Tier
@@ -117,10 +109,8 @@ class GateRules:
 
 @dataclass(frozen=True, slots=True)
 class RatioRule:
-    """Rule D against the baseline: at most `margin` slower (0.10 is 10 %), by a cluster bootstrap.
-
-    Needs at least `blocks` alternating blocks of both arms and `pairs` pairs in all. `seed` seeds the
-    resampling, so that a report can be recomputed.
+    """Rule D against the baseline: at most `margin` slower, by a cluster bootstrap over `blocks` alternating blocks and `pairs`
+    pairs. `seed` seeds the resampling, so that a report can be recomputed.
     """
 
     margin: float
@@ -141,11 +131,8 @@ class RatioRule:
 
 @dataclass(frozen=True, slots=True)
 class LatencyRule:
-    """Rule D: a quantile of a metric must be within `limit`, by order statistics, over n requests or n_max.
-
-    Times (ttft, first_sentence), in milliseconds, must be at most the limit; decode, in tokens per second,
-    at least. Its quantile counts from the slow end, so that 0.5 is the median for all metrics. With
-    `per_bucket` every prompt length needs n requests and has to pass.
+    """Rule D: a quantile of a metric, from the slow end, within `limit` over n requests or n_max. Times in ms are at most the
+    limit, decode in tokens/s at least. With `per_bucket` every prompt length has to pass.
     """
 
     tier: Tier
@@ -165,11 +152,8 @@ class LatencyRule:
 
 @dataclass(frozen=True, slots=True)
 class LatencySettings:
-    """How latency is measured; `gates.run.latency_schedule` gives the reasons.
-
-    `buckets` are prompt lengths in tokens; those that fit both engines' contexts are used. `pause` is the
-    shortest and longest silence before a request, in seconds. `cache_unsaid` accepts engines that do not
-    report how much of a prompt was cached.
+    """How latency is measured (`gates.run.latency_schedule`). `buckets`: prompt lengths in tokens. `pause`: the shortest and longest
+    silence before a request, in seconds. `cache_unsaid` accepts engines that do not report cached tokens.
     """
 
     buckets: tuple[int, ...] = BUCKETS
@@ -202,10 +186,7 @@ class TemperatureRepeats:
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """How requests are made. `max_lost` is the share of prompts that may be lost to transport faults.
-
-    `system` is text that is appended to every system prompt, or "".
-    """
+    """How requests are made. `max_lost`: the share of prompts that may be lost. `system` is appended to every system prompt."""
 
     repeats: tuple[TemperatureRepeats, ...]
     concurrency: int = 1
@@ -230,10 +211,7 @@ class RunSettings:
 
 @dataclass(frozen=True, slots=True)
 class SelfComparison:
-    """A/A: the baseline against itself, on `n` prompts of each comparative gate.
-
-    If more than the share `max_flips` of them have different outcomes, noise makes the comparison unusable.
-    """
+    """A/A: the baseline against itself, on `n` prompts of each comparative gate; more than `max_flips` make it unusable."""
 
     n: int = 100
     max_flips: float = 0.08
@@ -257,10 +235,8 @@ class NegativeControl:
 
 @dataclass(frozen=True, slots=True)
 class NumericsRule:
-    """How a promotion compares what computed the report's answers with what is to serve.
-
-    Parts in `may_differ` may be others there; "scheme" includes "kernel", and "kv_cache" the flags that set it.
-    With `required`, a part that only one side knows is a difference, and a report must state its parts.
+    """How a promotion compares what computed the report's answers with what is to serve. Parts in `may_differ` may ("scheme" includes
+    "kernel"). `required`: what only one side knows differs, and a report must state its parts.
     """
 
     may_differ: tuple[Part, ...] = ()
@@ -277,16 +253,10 @@ class RequiredResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A whole policy.
-
-    `confidence` is one-sided and holds for each gate. All gates must pass, so no correction for multiple
-    tests is needed (an intersection-union test: Berger 1982, Technometrics 24:295-300). A rule with an
-    extension looks at its data twice, and each look could pass a bad model by chance. Both are therefore
-    made at the stricter level `look`, so that together they keep `confidence`. 0.97 keeps 0.95: the exact
-    probability to pass at the limit is then at most 5.1 % over the rules and sizes shipped here; with 0.95
-    at each look it would be 6 to 9 % (Pocock 1977, Biometrika 64:191-199, for normal data: 0.9696).
-
-    `draw` makes a short policy: so many of each gate's prompts are asked (`gates.suite.draw`); without it all are.
+    """A whole policy. `confidence` is one-sided and holds for each gate; as all must pass, no correction is needed (intersection-union
+    test: Berger 1982, Technometrics 24:295-300). A rule with an extension looks twice, each time at the stricter level `look`:
+    0.97 keeps 0.95 (at most 5.1 % over the shipped rules, exact; Pocock 1977, Biometrika 64:191-199, has 0.9696).
+    `draw`: so many of each gate's prompts are asked (`gates.suite.draw`); without it all are.
     """
 
     name: str
@@ -307,7 +277,7 @@ class Policy:
         require_between("confidence", self.confidence, 0.8, 0.999)
         require_between("look", self.look, self.confidence, 0.9999)
         for table, names, known in (
-            ("gates", self.gates, REQUIRED_FIELDS),
+            ("gates", self.gates, GATES),
             ("latency", self.latency, METRICS),
             ("draw", self.draw, self.gates),
         ):
@@ -327,11 +297,7 @@ class Policy:
 
     @property
     def digest(self) -> str:
-        """`sha256:` and 64 hex digits over the canonical JSON of what the gate judges by.
-
-        Without the description, without `draw` if all are asked, and without `numerics`, by which a promotion
-        compares and nothing is judged.
-        """
+        """`sha256:` over the canonical JSON of what the gate judges by: without the description, an empty `draw`, and `numerics`."""
         absent = {"description", "numerics"} | (set() if self.draw else {"draw"})
         document = {key: value for key, value in asdict(self).items() if key not in absent}
         text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)

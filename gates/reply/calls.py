@@ -1,7 +1,5 @@
 """Assembles tool calls from their streamed fragments, by index, without repairing anything. Pure."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,10 +28,7 @@ class _PartialCall:
 
 
 class CallAssembler:
-    """Takes every delta of `tool_calls` by `feed`; `made` are the calls in the order in which they began.
-
-    Harmless departures from the protocol are added to `oddities`.
-    """
+    """Takes every delta of `tool_calls` by `feed`. Harmless departures from the protocol are added to `oddities`."""
 
     def __init__(self, oddities: list[str]) -> None:
         self._oddities = oddities
@@ -78,10 +73,8 @@ class CallAssembler:
 
 
 def _begins_new_call(draft: _PartialCall, name: str, call_id: str | None) -> bool:
-    """Whether a name under an index in use begins a new call.
-
-    Some servers repeat a call's name in every delta; others (transformers serve) send each call whole in
-    one delta, always with index 0 and the same id.
+    """Whether a name under an index in use begins a new call: some servers repeat a call's name in every delta, others (transformers
+    serve) send each call whole, always with index 0 and the same id.
     """
     other_id = bool(call_id and draft.id and call_id != draft.id)
     return other_id or bool(draft.name and (draft.name != name or _is_whole(draft.text)))

@@ -1,12 +1,8 @@
 """Parses chat completions, streamed or not, in the variants that engines send. Pure.
 
-vLLM calls it `reasoning`, llama-server and older vLLM `reasoning_content`; null, "" and absent mean the
-same. Times are taken from generated text only: a role delta, an empty delta, prefill progress and the
-usage chunk are not text (vLLM #15106 shows a role delta at 0.9 s and the first word at 2.2 s). An
-event's time is that of the read that completed it.
+vLLM calls it `reasoning`, llama-server `reasoning_content`. Times are taken from generated text only: a role delta or the usage
+chunk is none (vLLM #15106). An event's time is that of the read that completed it.
 """
-
-from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,19 +19,14 @@ _SHOWN: Final = 300  # characters of foreign text that a message quotes
 
 @dataclass(frozen=True, slots=True)
 class ReportedError:
-    """An error that the engine reported instead of an answer, or in the middle of one.
-
-    `code` is an HTTP status if the engine gave one, else None.
-    """
+    """An error that the engine reported instead of an answer or in the middle of one; `code` is its HTTP status, if any."""
 
     message: str
     code: int | None = None
 
 
 class ReplyParser:
-    """Parses one reply's reads; its attributes then hold the content.
-
-    `content` and `reasoning` are pieces with their times in ns; `first` is the time of the first "role",
+    """Parses one reply's reads. `content` and `reasoning` are pieces with their times in ns; `first` is the time of the first "role",
     "token", "reasoning", "content" and "tool".
     """
 

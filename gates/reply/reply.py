@@ -1,10 +1,4 @@
-"""An engine's reply to one sample, with its times. Pure.
-
-Nothing is repaired: arguments stay raw text, tags stay in the content, and departures from the protocol
-are named in `oddities` or `error`. `gates/reply/parser.py` does the parsing.
-"""
-
-from __future__ import annotations
+"""An engine's reply to one sample, with its times. Pure. Nothing is repaired; departures are in `oddities` or `error`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,11 +12,8 @@ from gates.reply.sentence import first_sentence
 
 @dataclass(frozen=True, slots=True)
 class ReplyTimes:
-    """Nanoseconds from the request's first byte; None for what did not occur.
-
-    `token` is the first generated text of any kind and `last` the last; `reasoning`, `content` and `tool`
-    are the first of their kind, content from its first visible character; `sentence` is when speech
-    synthesis could begin. A reply that is not streamed has one time for everything.
+    """Nanoseconds from the request's first byte. `token` and `last`: generated text of any kind; `content`: its first visible
+    character; `sentence`: when speech could begin. A whole reply has one time for everything.
     """
 
     headers: int | None = None
@@ -43,12 +34,7 @@ class ReplyTimes:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The reply to one sample.
-
-    `done`: the stream ended with [DONE], or the body was one whole JSON reply. `oddities` are harmless
-    departures from the protocol. `cached_tokens` is None if the engine does not report it (vLLM does with
-    --enable-prompt-tokens-details only).
-    """
+    """The reply to one sample. `done`: [DONE], or one whole JSON body. `cached_tokens` is None if the engine does not report it."""
 
     status: int | None
     content: str = ""
@@ -128,11 +114,7 @@ def _sentence(reader: ReplyParser) -> int | None:
 
 
 def _text(pieces: list[tuple[int, str]]) -> str:
-    """The pieces as one text that can be encoded as UTF-8.
-
-    A surrogate pair may be split between two chunks; halves that meet are joined, and a lone half becomes
-    U+FFFD.
-    """
+    """The pieces as one text of UTF-8: halves of a surrogate pair that meet are joined, a lone half becomes U+FFFD."""
     text = "".join(text for _, text in pieces)
     if text.isascii():
         return text

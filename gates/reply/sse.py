@@ -1,11 +1,7 @@
 """Splits timed reads of a socket into server-sent events, each with its time. Pure.
 
-As in the WHATWG specification, lines end at CR, LF or CRLF and nowhere else (U+2028 may stand inside
-JSON); comments and the fields `event`, `id` and `retry` are ignored. llama.cpp builds of 2025 reported
-errors in a field named `error`; its value becomes a payload of its own.
+Lines end at CR, LF or CRLF only (U+2028 may stand in JSON). llama.cpp builds of 2025 report errors in a field `error`.
 """
-
-from __future__ import annotations
 
 import re
 from bisect import bisect_right
@@ -21,11 +17,7 @@ _LINE_END: Final = re.compile(rb"\r\n|\r|\n")
 
 @dataclass(frozen=True, slots=True)
 class StreamEvent:
-    """One event's data, and the time in ns of the read that completed it.
-
-    `whole` is False for data after the last blank line when the stream ended: some servers omit the last
-    blank line, and some are killed in the middle of an event.
-    """
+    """One event's data, and the time in ns of the read that completed it. Not `whole`: the stream ended before its blank line."""
 
     at_ns: int
     payload: bytes

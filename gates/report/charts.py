@@ -1,9 +1,4 @@
-"""The geometry of the report's charts, in SVG units: intervals and limits, curves, distributions. Pure.
-
-The page's template draws them.
-"""
-
-from __future__ import annotations
+"""The geometry of the report's charts, in SVG units; the page's template draws them. Pure."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -66,11 +61,7 @@ def axis_ticks(most: float) -> list[float]:
 
 
 def interval_bar(gate: GateResult) -> IntervalBar | None:
-    """The bar of one rule; None without an interval or a limit.
-
-    Rule A allows no share of failures, so no side is shaded and the label is the interval's. An interval
-    without a bound on a side extends to the end of the axis.
-    """
+    """The bar of one rule; None without an interval or a limit. Rule A allows no share, so no side is shaded there."""
     if gate.interval is None or gate.limit is None:
         return None
     low, high = gate.interval.low, gate.interval.high
@@ -132,10 +123,7 @@ def operating_curve(gate: GateResult) -> CurvePlot:
 
 
 def limit_curves(timings: Sequence[Distribution], limit: float | None) -> CurvePlot:
-    """Per arm, the share of replies within each possible limit, and the limit of the policy.
-
-    Curves of times rise and those of rates fall; higher is better in both.
-    """
+    """Per arm, the share of replies within each possible limit: rising for times, falling for rates; higher is better."""
     least = is_rate(timings[0].gate)
     most = axis_ticks(max(*(_quantile(timing, 0.97) for timing in timings), 1.1 * (limit or 0.0)))
     x, y = linear_scale(0.0, most[-1], 40.0, 350.0), linear_scale(0.0, 1.0, 150.0, 10.0)

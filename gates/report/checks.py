@@ -1,16 +1,13 @@
 """Checks of what a report proves. Pure; promotion and `manners gate verify` call those they need.
 
-Each check returns normally if it passes and raises ReportError with one of the codes of `Code` if it
-fails. The checks are independent of each other, except that `signature` must come first and be made on
-the bytes that were received, because all others rely on the content.
+Each raises ReportError with one of the codes of `Code` if it fails. `signature` comes first, on the bytes that were received.
 """
 
-from __future__ import annotations
-
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
+from itertools import zip_longest
 from typing import Final, Literal
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -43,7 +40,7 @@ Code = Literal[
 CLOCK_SKEW: Final = timedelta(minutes=5)
 """How far ahead another machine's clock may be before its report counts as being from the future."""
 
-MAX_SHOWN: Final = 3  # problems that a message names; the others are counted
+MAX_SHOWN: Final = 3
 
 
 def refuse(code: Code, message: str) -> ReportError:
@@ -56,30 +53,26 @@ def signature(envelope: Envelope, trusted: Mapping[str, Ed25519PublicKey]) -> tu
     if found := signers(envelope, trusted):
         return found
     if not envelope.signatures:
-        raise refuse("report_signature", "the report is not signed")
-    if any(s.keyid in trusted for s in envelope.signatures):
-        raise refuse(
-            "report_signature",
-            "the signature does not fit what it signs; the report was changed after it was signed",
-        )
-    by = envelope.signatures[0].keyid
-    raise refuse("report_signature", f"signed by {by:.80}, a key that is not trusted here")
+        why = "the report is not signed"
+    elif any(s.keyid in trusted for s in envelope.signatures):
+        why = "the signature does not fit what it signs; the report was changed after it was signed"
+    else:
+        why = f"signed by {envelope.signatures[0].keyid:.80}, a key that is not trusted here"
+    raise refuse("report_signature", why)
 
 
 def age(statement: Statement, now: datetime, max_age_days: float | None) -> timedelta:
     """The report's age at `now` (an aware time); at most `max_age_days` if given, and not expired."""
-    old = now - parse_time(statement.created)
+    old, why = now - parse_time(statement.created), ""
     if old < -CLOCK_SKEW:
-        raise refuse(
-            "report_stale", f"the report is of {statement.created}, which is in the future; see the clocks"
-        )
-    if max_age_days is not None and old > timedelta(days=max_age_days):
+        why = f"the report is of {statement.created}, which is in the future; see the clocks"
+    elif max_age_days is not None and old > timedelta(days=max_age_days):
         days = old / timedelta(days=1)
-        raise refuse(
-            "report_stale", f"the report is {days:.1f} days old; at most {max_age_days:g} are allowed"
-        )
-    if statement.expires is not None and now > parse_time(statement.expires):
-        raise refuse("report_stale", f"the report expired at {statement.expires}")
+        why = f"the report is {days:.1f} days old; at most {max_age_days:g} are allowed"
+    elif statement.expires is not None and now > parse_time(statement.expires):
+        why = f"the report expired at {statement.expires}"
+    if why:
+        raise refuse("report_stale", why)
     return old
 
 
@@ -90,38 +83,31 @@ def verdict(statement: Statement) -> None:
         why = f": {decision.reasons[0]}" if decision.reasons else ""
         raise refuse("verdict_not_pass", f"the verdict is {decision.verdict}{why}")
     deciding = [gate for gate in decision.gates if gate.tier != "advisory"]
+    faults = [f"{g.gate} ({g.rule}) is {g.verdict}" for g in deciding if g.verdict is not Verdict.PASS]
+    faults += [
+        f"the control {control.name} did not hold" for control in decision.controls if not control.holds
+    ]
     if not deciding:
-        raise refuse("verdict_not_pass", "the verdict is pass, but no gate was measured that could decide it")
-    for gate in deciding:
-        if gate.verdict is not Verdict.PASS:
-            raise refuse(
-                "verdict_not_pass", f"the verdict is pass, but {gate.gate} ({gate.rule}) is {gate.verdict}"
-            )
-    for control in decision.controls:
-        if not control.holds:
-            raise refuse(
-                "verdict_not_pass", f"the verdict is pass, but the control {control.name} did not hold"
-            )
+        faults = ["no gate was measured that could decide it"]
+    if faults:
+        raise refuse("verdict_not_pass", f"the verdict is pass, but {faults[0]}")
 
 
 def complete(statement: Statement, policy: Policy) -> None:
-    """Every rule of the policy has a result with the policy's tier, and every control was run.
-
-    A verdict of pass says nothing about gates that the report leaves out.
-    """
+    """Every rule of the policy has a result with its tier, and every control was run: a pass says nothing of gates left out."""
     found = {(r.gate.partition("[")[0], r.rule, r.tier) for r in statement.decision.gates}
-    if missing := [demand for demand in policy.required_results if demand not in found]:
-        gate, rule, tier = missing[0]
-        more = f", and of {len(missing) - 1} more" if missing[1:] else ""
-        raise refuse(
-            "verdict_not_pass", f"the report has no {tier} result of {gate} ({rule}){more}; {_RUN_AGAIN}"
-        )
+    missing = [
+        f"{tier} result of {gate} ({rule})"
+        for gate, rule, tier in policy.required_results
+        if (gate, rule, tier) not in found
+    ]
     controls = {(control.name, control.expected) for control in statement.decision.controls}
-    if untried := [name for name, way in policy.required_controls.items() if (name, way) not in controls]:
-        raise refuse("verdict_not_pass", f"the report has no control {untried[0]:.80}; {_RUN_AGAIN}")
-
-
-_RUN_AGAIN: Final = "run the gate again, whole"
+    missing += [
+        f"control {name:.80}" for name, way in policy.required_controls.items() if (name, way) not in controls
+    ]
+    if missing:
+        more = f", and of {len(missing) - 1} more" if missing[1:] else ""
+        raise refuse("verdict_not_pass", f"the report has no {missing[0]}{more}; run the gate again, whole")
 
 
 def artefact(statement: Statement, root: str, engine: str | None = None) -> None:
@@ -129,17 +115,18 @@ def artefact(statement: Statement, root: str, engine: str | None = None) -> None
     reported = statement.candidate
     if reported.model.root == root:
         return
-    ours, theirs = _short(root), _short(reported.model.root)
-    what = f"the report is of artefact {reported.model.name} {theirs}"
+    what = f"the report is of artefact {reported.model.name} {_short(reported.model.root)}"
     if engine is None:
-        raise refuse("mismatch_artefact", f"{what}, not of {ours}")
-    baseline = statement.baseline.engine.name
+        raise refuse("mismatch_artefact", f"{what}, not of {_short(root)}")
     raise refuse(
         "mismatch_artefact",
-        f"{what}, served by engine {reported.engine.name}; engine {engine} serves {ours}. Promote"
-        f" {reported.engine.name}, or make a report of this one:"
-        f" manners gate run --candidate {engine} --baseline {baseline}",
+        f"{what}, served by engine {reported.engine.name}; engine {engine} serves {_short(root)}. Promote"
+        f" {reported.engine.name}, or make a report of this one: {_gate_run(engine, statement)}",
     )
+
+
+def _gate_run(engine: str, statement: Statement) -> str:
+    return f"manners gate run --candidate {engine} --baseline {statement.baseline.engine.name}"
 
 
 def suite(statement: Statement, digest: str) -> None:
@@ -154,10 +141,9 @@ def policy(statement: Statement, digest: str) -> None:
 
 def _pinned(stated: Pinned, digest: str, what: str, code: Code) -> None:
     if stated.digest != digest:
-        was, now = _short(stated.digest), _short(digest)
+        made = f"{what} {stated.name} {_short(stated.digest)}"
         raise refuse(
-            code,
-            f"the report was made with {what} {stated.name} {was}; {now} is in force: run the gate again",
+            code, f"the report was made with {made}; {_short(digest)} is in force: run the gate again"
         )
 
 
@@ -166,37 +152,29 @@ def engine(
     found: EngineIdentity,
     code: Literal["mismatch_engine", "mismatch_running"] = "mismatch_engine",
 ) -> None:
-    """The candidate was measured on this engine: driver, dialect, image, arguments, build and model file.
-
-    Promotion checks this twice: for the engine that the configuration would start (mismatch_engine), and
-    for the one that is running (mismatch_running).
+    """The candidate was measured on this engine: driver, dialect, image, arguments, build and model file. Promotion checks what the
+    configuration would start (mismatch_engine) and what is running (mismatch_running).
     """
     stated = statement.candidate.engine
-    if stated.digest == found.digest:
-        return
-    ours, theirs = asdict(found), asdict(stated)
-    name = next(key for key in theirs if key != "name" and ours[key] != theirs[key])
-    was, now = _first_difference(theirs[name], ours[name])
-    raise refuse(code, f"the engine's {name} was {was} in the report and is {now} here")
+    if stated.digest != found.digest:
+        ours, theirs = asdict(found), asdict(stated)
+        name = next(key for key in theirs if key != "name" and ours[key] != theirs[key])
+        was, now = _first_difference(theirs[name], ours[name])
+        raise refuse(code, f"the engine's {name} was {was} in the report and is {now} here")
 
 
 def numerics(
     statement: Statement, found: Numerics, engine: str, rule: NumericsRule, *, runs: bool
 ) -> tuple[str, ...]:
-    """What computed the answers is what `engine` computes with; else the differences that the policy permits, in words.
-
-    Before a start, only part of it is known: `runs` says that `found` is of the running engine. A report that
-    states nothing is accepted unless the policy requires it.
+    """What computed the answers is what `engine` computes with; else the differences that the policy permits, in words. `runs`:
+    `found` is of the running engine; before a start, only part of it is known.
     """
-    stated = statement.candidate.numerics
-    if stated is None and not rule.required:
-        return ()
-    again = f"make a report of it: manners gate run --candidate {engine} --baseline {statement.baseline.engine.name}"
+    stated, again = statement.candidate.numerics, f"make a report of it: {_gate_run(engine, statement)}"
     if stated is None:
-        raise refuse(
-            "mismatch_numerics",
-            f"the report does not say what computed its answers, and the policy requires it; {again}",
-        )
+        if rule.required:
+            why = "the report does not say what computed its answers, and the policy requires it"
+            raise refuse("mismatch_numerics", f"{why}; {again}")
+        return ()
     found_differences = differences(stated, found, unknown=rule.required and runs)
     if bad := [it for it in found_differences if not permits(rule.may_differ, it.part)]:
         shown, parts = "; ".join(it.words for it in bad), ", ".join(f'"{it.part}"' for it in bad)
@@ -211,17 +189,12 @@ def numerics(
 def _first_difference(was: object, now: object) -> tuple[str, str]:
     """Two differing values, shortened for a message; of argument lists the first difference."""
     if isinstance(was, tuple) and isinstance(now, tuple):
-        size = max(len(was), len(now))
-        pairs = zip((*was, *[None] * (size - len(was))), (*now, *[None] * (size - len(now))), strict=True)
-        was, now = next((a, b) for a, b in pairs if a != b)
+        was, now = next((a, b) for a, b in zip_longest(was, now) if a != b)
     return f"{was!r:.80}", f"{now!r:.80}"
 
 
 def lineage(statement: Statement) -> None:
-    """Candidate and baseline are formats of the same model.
-
-    This is computed again from the digests in the report, as in `gates/artefact/lineage.py`.
-    """
+    """Candidate and baseline are formats of the same model, computed again from the digests in the report."""
     ours, theirs = statement.candidate.model, statement.baseline.model
     found = same_lineage(_manifest(ours), _manifest(theirs), map(_manifest, statement.ancestors))
     if not found:
@@ -229,29 +202,23 @@ def lineage(statement: Statement) -> None:
 
 
 def provenance(stated: ModelIdentity, base_model: str | None, parents: Mapping[str, str]) -> None:
-    """The report's origin of an artefact agrees with the manifest here.
-
-    The root digest covers the files and not their origin, from which the lineage is computed.
-    """
+    """The report's origin of an artefact agrees with the manifest here; the root digest does not cover it."""
     if (stated.base_model, dict(stated.parents)) != (base_model, dict(parents)):
-        raise refuse(
-            "baseline_lineage",
-            f"the report states another base model or other parents of {_short(stated.root)} than its manifest",
-        )
+        why = f"another base model or other parents of {_short(stated.root)} than its manifest"
+        raise refuse("baseline_lineage", f"the report states {why}")
 
 
 def baseline(statement: Statement, root: str | None) -> None:
-    """The baseline differs from the candidate and, if a root is given, is the artefact with this root.
-
-    The artefact that is the configured baseline may itself be compared with any of its lineage.
+    """The baseline differs from the candidate and, if given, has this root. The configured baseline itself may be compared with
+    any of its lineage.
     """
     ours, theirs = statement.candidate, statement.baseline
     if (ours.model.root, ours.engine.digest) == (theirs.model.root, theirs.engine.digest):
         raise refuse(
             "baseline_lineage", "the report compares the candidate with itself, which proves nothing"
         )
-    if root not in (None, ours.model.root, theirs.model.root):
-        is_, wanted = _short(theirs.model.root), _short(str(root))
+    if root is not None and root not in (ours.model.root, theirs.model.root):
+        is_, wanted = _short(theirs.model.root), _short(root)
         raise refuse("baseline_lineage", f"the report's baseline is {is_}; the configuration names {wanted}")
 
 
@@ -261,10 +228,7 @@ def _manifest(model: ModelIdentity) -> Artefact:
 
 
 def samples(stated: SampleIndex, lines: Iterable[bytes]) -> int:
-    """The number of samples, each unchanged since the report was made; problems are named.
-
-    `lines` are the file's lines with their line breaks, in order.
-    """
+    """The number of samples, each unchanged since the report was made. `lines` are the file's, with their line breaks."""
     expected = {line.key: line for line in stated.lines}
     whole, seen, faults = hashlib.sha256(), set[str](), list[str]()
     for number, data in enumerate(lines, start=1):
@@ -284,12 +248,14 @@ def samples(stated: SampleIndex, lines: Iterable[bytes]) -> int:
     if not faults and f"sha256:{whole.hexdigest()}" != stated.digest:
         faults.append("altered: the samples are the same, but in another order")
     if faults:
-        more = f" and {len(faults) - MAX_SHOWN} more" if len(faults) > MAX_SHOWN else ""
-        raise refuse(
-            "report_signature",
-            f"the samples are not those of the report: {'; '.join(faults[:MAX_SHOWN])}{more}",
-        )
+        raise refuse("report_signature", f"the samples are not those of the report: {first_few(faults)}")
     return len(seen)
+
+
+def first_few(faults: Sequence[object]) -> str:
+    """The first problems in one line, and how many more there are."""
+    more = f" and {len(faults) - MAX_SHOWN} more" if len(faults) > MAX_SHOWN else ""
+    return "; ".join(map(str, faults[:MAX_SHOWN])) + more
 
 
 def _key_of(line: bytes) -> str:

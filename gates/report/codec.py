@@ -1,10 +1,4 @@
-"""Canonical JSON, and typed values to and from plain ones. Pure.
-
-A report is evidence, so what is read must be exactly what was written. Dataclasses are JSON objects, and
-NamedTuples arrays, to keep long lists short.
-"""
-
-from __future__ import annotations
+"""Canonical JSON, and typed values to and from plain ones; what is read must be exactly what was written. Pure."""
 
 import json
 from typing import Any
@@ -19,10 +13,7 @@ class CodecError(ValueError):
 
 
 def canonical(value: Any) -> bytes:
-    """Canonical JSON as UTF-8: sorted keys, no spaces, only necessary escapes. One value has one text.
-
-    Raises CodecError for NaN and infinity, for a lone surrogate, and for types that JSON does not have.
-    """
+    """Canonical JSON as UTF-8: sorted keys, no spaces, only necessary escapes. Raises CodecError for NaN, infinity and surrogates."""
     try:
         text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
         return text.encode()

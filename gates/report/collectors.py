@@ -1,7 +1,5 @@
 """Collects parts of a statement from a run's results: tallies, failures, distributions, samples. Pure."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,10 +15,7 @@ MAX_POINTS: Final = 201  # a resolution of half a percent
 
 
 def tallies(results: Mapping[str, Iterable[CaseResult]]) -> tuple[GateTally, ...]:
-    """The number of ok, bad and lost cases per gate and arm, over all cases and over the named ones.
-
-    `results` maps an arm to its case results; gates are in the order of their first result.
-    """
+    """The number of ok, bad and lost cases per gate and arm, over all cases and over the named ones."""
     counts: dict[tuple[str, str, bool], Counter[Outcome]] = {}
     for arm, cases in results.items():
         for case in cases:
@@ -46,10 +41,7 @@ def one_line(text: str) -> str:
 
 
 def distribution(gate: str, arm: str, unit: str, values: Sequence[float]) -> Distribution:
-    """A distribution of measured values, reduced to at most `MAX_POINTS` order statistics.
-
-    Point i of m is the value of rank round(i (n-1) / (m-1)), which keeps the smallest and the largest.
-    """
+    """Measured values, reduced to at most `MAX_POINTS` order statistics, the smallest and the largest among them."""
     ordered, n = sorted(values), len(values)
     if n > MAX_POINTS:
         step = (n - 1) / (MAX_POINTS - 1)
@@ -58,10 +50,8 @@ def distribution(gate: str, arm: str, unit: str, values: Sequence[float]) -> Dis
 
 
 def sample_index(lines: Iterable[bytes], outcomes: Mapping[str, Outcome]) -> SampleIndex:
-    """The index of a samples file: its lines (with line breaks), and each sample's worst outcome.
-
-    `outcomes` maps a key's digest to an outcome. A sample that no gate judged (for example a latency
-    sample) is "ok" unless it has a fault. Raises SamplesError for a damaged or duplicate line.
+    """The index of a samples file, with each sample's worst outcome; unjudged samples are "ok" unless they have a fault. Raises
+    SamplesError for a damaged or duplicate line.
     """
     whole, found = hashlib.sha256(), dict[str, SampleEntry]()
     for number, data in enumerate(lines, start=1):

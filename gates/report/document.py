@@ -1,20 +1,11 @@
 """A statement as text: an in-toto Statement v1, written as canonical JSON and read strictly. Pure.
 
-* The subject is the artefact, by its root digest. Everything else that the verdict depends on stands
-  under `predicate.configuration` as ResourceDescriptors, as in in-toto's test-result/v0.1.
-* A statement has exactly one text, and no other text is accepted. Derived fields (the result, the
-  lists of tests, an engine's digest) can therefore not be edited separately, and unknown keys are
-  refused.
-* Signing is in `gates/report/dsse.py`, checking in `gates/report/checks.py`.
+The subject is the artefact; everything else that the verdict depends on stands under `predicate.configuration`, as in in-toto's
+test-result/v0.1. A statement has exactly one text, so that derived fields cannot be edited. An inconclusive verdict is FAILED
+there, so that a reader of in-toto cannot take it for a pass; `verdict` beside it says what it was.
 
-test-result/v0.1 knows PASSED, WARNED and FAILED. An inconclusive verdict is written as FAILED, so that
-a reader who knows only in-toto cannot take it for a pass; `verdict` beside it says what it was.
-
-Sources: in-toto/attestation spec/v1/statement.md, resource_descriptor.md and digest_set.md, and
-spec/predicates/test-result.md.
+Sources: in-toto/attestation spec/v1 statement.md, resource_descriptor.md, digest_set.md; spec/predicates/test-result.md.
 """
-
-from __future__ import annotations
 
 from collections.abc import Mapping
 from math import isinf

@@ -1,19 +1,10 @@
-"""The signed envelope: DSSE v1 with Ed25519. Pure.
+"""The signed envelope: DSSE v1 with Ed25519, and stricter: an envelope has exactly one text. Pure.
 
-    signature = Ed25519(PAE(payloadType, payload)),
-    PAE(type, body) = "DSSEv1" SP LEN(type) SP type SP LEN(body) SP body
-
-An envelope may carry several signatures over the same payload. A key id is only a hint; what counts is
-that the signature verifies with a trusted key.
-
-This is stricter than DSSE, which accepts either base64 alphabet and any JSON layout. Here an envelope
-has exactly one text, because a report is identified by the digest of its bytes: with several texts, a
-report could be revoked under one digest and promoted under another.
+A report is identified by the digest of its bytes: with several texts, it could be revoked under one digest and promoted under
+another. A key id is only a hint; what counts is that the signature verifies with a trusted key.
 
 Sources: secure-systems-lab/dsse v1.0.2, protocol.md and envelope.md; RFC 8032 for Ed25519.
 """
-
-from __future__ import annotations
 
 import base64
 import hashlib
@@ -77,11 +68,7 @@ def countersign(envelope: Envelope, key: Ed25519PrivateKey) -> Envelope:
 
 
 def signers(envelope: Envelope, trusted: Mapping[str, Ed25519PublicKey]) -> tuple[str, ...]:
-    """The ids of the trusted keys with a valid signature; empty if there are none.
-
-    If a signature names a trusted key and does not verify, the envelope was changed and no signature
-    counts. Signatures by other keys are ignored.
-    """
+    """The ids of the trusted keys with a valid signature. If a signature names a trusted key and does not verify, none counts."""
     message = pae(envelope.payload_type, envelope.payload)
     named = [s for s in envelope.signatures if s.keyid in trusted]
     if all(_holds(trusted[s.keyid], s.sig, message) for s in named):

@@ -1,17 +1,10 @@
 """Signing keys on disk: created on first use, kept private, identified by their public key.
 
     FOLDER/report.key    the private key, PKCS #8 PEM, mode 600, its folder mode 700
-    FOLDER/report.pub    the public key, SubjectPublicKeyInfo PEM, for whoever verifies
+    FOLDER/report.pub    the public key; its id: openssl pkey -pubin -in report.pub -outform DER | sha256sum
 
-A key's id is `sha256:` and the SHA-256 of its public key in DER. It can be computed without this program:
-
-    openssl pkey -pubin -in report.pub -outform DER | sha256sum
-
-Trusted keys are public keys in files: a folder of *.pub, or single files. There is no revocation list;
-to stop trusting a key, remove its file.
+Trusted keys are *.pub files; to stop trusting a key, remove its file.
 """
-
-from __future__ import annotations
 
 import os
 import stat
@@ -37,14 +30,8 @@ _MAX_BYTES: Final = 16 * 1024  # a PEM of an Ed25519 key has about 120
 
 
 def load_or_make(folder: Path) -> Ed25519PrivateKey:
-    """The folder's signing key. Creates the folder and the key pair on first use.
-
-    Two processes that create it at the same time end with the same key. A missing public key is written
-    again.
-
-    Raises:
-        KeyFileError: the key is readable by others, is a link, is not an Ed25519 key, or does not belong
-            to the public key beside it.
+    """The folder's signing key, created on first use; two processes that create it at once end with the same key. Raises
+    KeyFileError: readable by others, a link, no Ed25519 key, or not the other half of report.pub.
     """
     path = folder / PRIVATE
     try:
@@ -138,11 +125,7 @@ def _public_pem(key: Ed25519PublicKey) -> bytes:
 
 
 def trusted(places: Iterable[Path]) -> dict[str, Ed25519PublicKey]:
-    """Public keys by id, from files and from folders of *.pub.
-
-    Raises:
-        KeyFileError: a path does not exist, a file is not an Ed25519 public key, or no key was found.
-    """
+    """Public keys by id, from files and from folders of *.pub. Raises KeyFileError, also if there is none."""
     places = tuple(places)
     keys = [_load_public(path) for place in places for path in _public_files(place)]
     if not keys:

@@ -1,9 +1,4 @@
-"""Labels and formatted values of a report, shared by the page and the Markdown. Pure.
-
-Nothing is computed here; everything is taken from the statement.
-"""
-
-from __future__ import annotations
+"""Labels and formatted values of a report, shared by the page and the Markdown. Pure."""
 
 import math
 from typing import Final
@@ -87,10 +82,7 @@ def reasons(statement: Statement) -> list[tuple[str, str]]:
 
 
 def amount(value: float | None, gate: GateResult, way: Rounding = "near") -> str:
-    """A value in the gate's unit: 1.8 %, 92 ms, 33.1 tokens/s, 6 % slower, 2 pt worse.
-
-    Bounds are rounded away from what they bound (`way`), as in the judge's sentences.
-    """
+    """A value in the gate's unit: 1.8 %, 92 ms, 6 % slower, 2 pt worse. Bounds are rounded away from what they bound (`way`)."""
     if value is None:
         return "–"
     if gate.rule == "latency":

@@ -1,11 +1,7 @@
 """The report as Markdown, short enough for a pull request. Pure.
 
-Replies are untrusted: they could close a fence, contain a mention, or look like a table. A model's text
-therefore stands only in fences and code spans that are longer than any run of backticks in it; other
-foreign text is escaped.
+Foreign text stands in fences and code spans that are longer than any run of backticks in it, or is escaped.
 """
-
-from __future__ import annotations
 
 import re
 from typing import Final
@@ -13,15 +9,7 @@ from typing import Final
 from gates.contracts.sample import CANDIDATE
 from gates.judge.formatting import title
 from gates.report import replies
-from gates.report.labels import (
-    MARKS,
-    gate_names,
-    gate_verdict,
-    headline,
-    overview_cells,
-    reasons,
-    sentence,
-)
+from gates.report.labels import MARKS, gate_names, gate_verdict, headline, overview_cells, reasons, sentence
 from gates.report.replies import ReplyEntry
 from gates.report.statement import Statement
 from gates.report.texts import TextLookup, no_texts, shorten, visible

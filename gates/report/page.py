@@ -1,9 +1,4 @@
-"""The report as one HTML page that needs no other file: `report.html.jinja`, with every value escaped.
-
-The page is a view only: `report.json` is what counts.
-"""
-
-from __future__ import annotations
+"""The report as one HTML page: `report.html.jinja`, with every value escaped. A view only; `report.json` counts."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache

@@ -1,10 +1,4 @@
-"""Selects the replies to show: what failed and what flipped, candidate and baseline side by side. Pure.
-
-Every case that the candidate failed, or that differs between the arms, is listed. The worst are shown
-with their texts, the others by name.
-"""
-
-from __future__ import annotations
+"""Selects the replies to show: what failed and what flipped, side by side; the worst with their texts. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

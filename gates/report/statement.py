@@ -1,10 +1,4 @@
-"""The content of a report as values: what was judged, on what, and what was found.
-
-`gates/report/document.py` converts a Statement to text and back, `gates/report/collectors.py` makes its
-parts from a run's results, and `gates/report/checks.py` checks what it proves.
-"""
-
-from __future__ import annotations
+"""The content of a report as values: what was judged, on what, and what was found."""
 
 import hashlib
 from collections.abc import Mapping
@@ -33,12 +27,8 @@ class ModelIdentity:
 
 @dataclass(frozen=True, slots=True)
 class EngineIdentity:
-    """What served an artefact. `image` is NAME@sha256:..., None without a container.
-
-    `argv` and `environment` are canonical: as the driver builds them, without what changes from start to
-    start (ports, host names, paths of the state folder). `build` is the version that the engine reports;
-    `model_file` is the digest of the file it loaded, None if it loads a folder. `name` is the name in the
-    configuration, for display.
+    """What served an artefact. `image` is NAME@sha256:...; `argv` and `environment` are without what changes from start to start;
+    `build` is what the engine reports; `model_file` is the digest of a loaded file; `name` is for display.
     """
 
     name: str
@@ -58,10 +48,7 @@ class EngineIdentity:
 
 @dataclass(frozen=True, slots=True)
 class ComparedArm:
-    """One side of the comparison: an artefact, the engine that served it, and what that computed with.
-
-    `numerics` is None in a report of a program that did not record it.
-    """
+    """One side of the comparison. `numerics` is None in a report of a program that did not record it."""
 
     model: ModelIdentity
     engine: EngineIdentity
@@ -88,10 +75,7 @@ class Harness:
 
 
 class SampleEntry(NamedTuple):
-    """One line of samples.jsonl: the digests of its key and of the line with its line break, 64 hex digits each.
-
-    `outcome` is the worst outcome of the sample over all gates.
-    """
+    """One line of samples.jsonl: the digests of its key and of the line, 64 hex digits each, and its worst outcome."""
 
     key: str
     case: str
@@ -138,11 +122,7 @@ class CaseFailure:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """A distribution of one arm: `points` are order statistics in `unit`, smallest first.
-
-    For `n` measurements there are at most 201 points, evenly spaced in rank from the smallest to the
-    largest. Failed requests have an infinite time, or a rate of 0.
-    """
+    """At most 201 order statistics of `n` measurements, smallest first. Failed requests have an infinite time, or a rate of 0."""
 
     gate: str
     arm: str
@@ -165,13 +145,9 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """A whole report. `created` and `expires` are RFC 3339 in UTC, to the second.
-
-    `expires` is the producer's own limit or None; readers decide how old a report may be. `ancestors` are
-    further artefacts needed to show that both arms are the same model. `data` are training or calibration
-    files in which no prompt of the suite was found; other files were not checked. `speed` are sentences on
-    what the times depend on: the prompt's length, and the gateway. `beside` is what releases up to 0.2 asked beside
-    the gates; it is kept, so that their reports still verify.
+    """A whole report. Times are RFC 3339 in UTC. `ancestors`: artefacts that show that both arms are one model. `data`: files in
+    which no prompt of the suite was found. `speed`: sentences on what times depend on. `beside`: what earlier programs asked
+    beside the gates; it is kept, so that their reports still verify.
     """
 
     candidate: ComparedArm

@@ -1,10 +1,4 @@
-"""Prompts and replies for display, and how untrusted text is made harmless. Pure.
-
-A reply may contain anything: markup, control characters, or marks that reverse the direction of
-text and make one text look like another.
-"""
-
-from __future__ import annotations
+"""Prompts and replies for display. A reply may hold control characters, or marks that make one text look like another. Pure."""
 
 import unicodedata
 from collections.abc import Callable
@@ -35,10 +29,7 @@ _JOINERS: Final = frozenset("\u200c\u200d")
 
 
 def visible(text: str) -> str:
-    """The text with every invisible or reordering character written as \\u{...}.
-
-    Line breaks and tabs are kept; CR LF becomes LF. The result can be encoded as UTF-8.
-    """
+    """Every invisible or reordering character written as \\u{...}; line breaks and tabs are kept, CR LF becomes LF."""
     if text.isascii() and text.isprintable():
         return text
     text = text.replace("\r\n", "\n")

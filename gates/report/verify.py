@@ -1,10 +1,4 @@
-"""Verifies that a report is genuine and about the files that are here.
-
-`verify_report` makes the checks of `gates/report/checks.py`, the signature first. Checks that were not
-made are listed too, so that nobody takes them for passed.
-"""
-
-from __future__ import annotations
+"""Verifies that a report is genuine and about the files that are here; checks that were not made are listed, too."""
 
 import hashlib
 from collections.abc import Mapping
@@ -29,11 +23,8 @@ ATTACHMENTS: Final = "attachments"
 
 @dataclass(frozen=True, slots=True)
 class VerifiedReport:
-    """A genuine report, and what was checked.
-
-    `digest` identifies the envelope's bytes (what `promote` calls `report`), `statement_digest` the signed
-    payload: another signature changes the first and not the second. `checked` and `unchecked` are lines
-    for display.
+    """A genuine report. `digest` is of the envelope's bytes (what `promote` calls `report`), `statement_digest` of the signed
+    payload, which another signature does not change. `checked` and `unchecked` are lines for display.
     """
 
     statement: Statement
@@ -45,11 +36,7 @@ class VerifiedReport:
 
 
 def open_report(report: Path | bytes, trusted: Mapping[str, Ed25519PublicKey]) -> VerifiedReport:
-    """Read a report and verify its signature, without judging its content.
-
-    Raises:
-        ReportError: report_missing (no such file) or report_signature (any other problem).
-    """
+    """Read a report and verify its signature only. Raises ReportError: report_missing or report_signature."""
     data = report if isinstance(report, bytes) else _read(report)
     try:
         envelope = dsse.parse(data)
@@ -80,14 +67,8 @@ def verify_report(
     max_age_days: float | None = None,
     need_pass: bool = True,
 ) -> VerifiedReport:
-    """Verify that a report is signed by a trusted key, fresh, a pass, and about what is given here.
-
-    `samples` is the samples.jsonl beside the report; `artefact` is a folder (or a file in it), every file
-    of which is hashed again; `suite` and `policy` are the digests in force. `need_pass=False` also accepts
-    genuine reports of a failure.
-
-    Raises:
-        ReportError: with the code of the first check that failed.
+    """Verify that a report is signed by a trusted key, fresh, a pass (`need_pass`), and about what is given here: the samples.jsonl
+    beside it, a folder whose every file is hashed again, the digests in force. Raises ReportError, of the first failure.
     """
     opened = open_report(report, trusted)
     statement, yes, unasked = opened.statement, list(opened.checked), list[str]()
@@ -170,7 +151,7 @@ def _check_artefact(statement: Statement, path: Path) -> str:
     except (ManifestError, OSError) as error:
         raise checks.refuse("mismatch_artefact", str(error)) from None
     if problems:
-        more = f" and {len(problems) - checks.MAX_SHOWN} more" if len(problems) > checks.MAX_SHOWN else ""
-        shown = "; ".join(map(str, problems[: checks.MAX_SHOWN]))
-        raise checks.refuse("mismatch_artefact", f"{folder} is not what its manifest says: {shown}{more}")
+        raise checks.refuse(
+            "mismatch_artefact", f"{folder} is not what its manifest says: {checks.first_few(problems)}"
+        )
     return root

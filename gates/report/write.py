@@ -1,11 +1,7 @@
 """Signs a statement and writes it: `report.json` for machines, `report.html` and `report.md` for people.
 
-`report.json` is written last, by rename, so that where it exists the others exist and show the same
-statement. Everything is built and read back before the first byte is written, so that an error leaves
-an older report as it was.
+`report.json` is written last, by rename: where it exists, the others show the same statement.
 """
-
-from __future__ import annotations
 
 import hashlib
 import os
@@ -44,12 +40,7 @@ class WrittenReport:
 def write_report(
     out_dir: Path, statement: Statement, key: Ed25519PrivateKey, texts: TextLookup = no_texts
 ) -> WrittenReport:
-    """Sign and write the three files into `out_dir`, which is created if needed.
-
-    Raises:
-        RunError: they cannot be written there.
-        CodecError: the statement contains NaN, which is a bug of this program.
-    """
+    """Sign and write the three files into `out_dir`. Raises RunError: they cannot be written there; CodecError: NaN, a bug."""
     data = dsse.render(dsse.sign(document.render(statement), key))
     public = key.public_key()
     opened = open_report(data, {dsse.key_id(public): public})  # check that what will be written can be read

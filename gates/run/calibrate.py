@@ -1,7 +1,5 @@
 """Measures how many characters of a conversation make one token in an engine's tokenizer."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from gates.contracts.case import Case, Sampling
@@ -21,13 +19,8 @@ _SHORT, _LONG = 1, 300
 async def calibrate(
     target: Target, timeouts: RequestTimeouts = DEFAULT, limits: ReplyLimits = GATE_LIMITS
 ) -> float:
-    """Characters per token, rounded to one decimal, so that a resumed run schedules the same requests.
-
-    It is taken from the difference of two prompts, which cancels the template's constant part; what the
-    template adds to each message is included.
-
-    Raises:
-        RunError: the engine does not answer, or does not report the length of a prompt.
+    """Characters per token, rounded so that a resumed run schedules the same requests; from the difference of two prompts, which
+    cancels the template's constant part. Raises RunError: no answer, or no length of a prompt.
     """
     async with TimedClient(timeouts, limits=limits) as client:
         (short, few), (long, many) = [await _measured(client, target, size) for size in (_SHORT, _LONG)]

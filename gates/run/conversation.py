@@ -1,11 +1,7 @@
 """Pads conversations with small talk to a given number of tokens. Pure.
 
-The content does not matter for prefill, but all messages must differ, because engines cache prefixes
-and speculate on repetition. Sizes are estimates from characters per token; the true length is taken
-from the engine's usage, and the slope of TTFT is computed over that.
+All messages differ, because engines cache prefixes and speculate on repetition. Sizes are estimates by characters per token.
 """
-
-from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
@@ -53,10 +49,8 @@ def pad_conversation(
     chars_per_token: float,
     turn: int,
 ) -> tuple[Mapping[str, Any], ...]:
-    """The conversation with small talk after its system prompt, about `tokens` tokens in all.
-
-    At least one exchange is added, so that there is a turn before the last one. The small talk starts at
-    exchange number `turn` and wraps around; repetitions are numbered, so that no two messages are equal.
+    """The conversation with small talk after its system prompt, about `tokens` in all, at least one exchange, from number `turn` on.
+    Repetitions are numbered, so that no two messages are equal.
     """
     begin = next(i for i, message in enumerate(messages) if message["role"] != "system")
     left = tokens * chars_per_token - estimate(messages, tools)

@@ -1,7 +1,5 @@
 """A gate job as a value: what is judged, against what, by which policy, and its arms. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -21,10 +19,7 @@ GATEWAY: Final = "gateway"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedModel:
-    """A running engine and the model it serves. `context` in tokens; `tokens` are the special ones.
-
-    `files` are the artefact's as they were before they were hashed and loaded (`gates.run.held_files`).
-    """
+    """A running engine and its model. `context` in tokens; `tokens` are the special ones; `files` as before they were hashed."""
 
     target: Target
     artefact: Artefact
@@ -37,11 +32,8 @@ class ServedModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateJob:
-    """What is judged, against what, and by which policy. `controls`: each control's model and variant by name.
-
-    `known` are further artefacts for finding lineage. `timed` switches the latency part on; `full` asks
-    all of stage 1 even if the candidate has failed already. `through` is a gateway in front of the
-    candidate; it is timed as well, so that its overhead is known.
+    """What is judged. `controls`: model and variant by name. `known`: artefacts for lineage. `timed`: with latency. `full`: all of
+    stage 1 even after a failure. `gateway`: one in front of the candidate, timed to know its overhead.
     """
 
     suite: Suite

@@ -1,11 +1,8 @@
 """The files of the judged artefacts, which must stay as they are from the first question of a run to its report.
 
-They are hashed before their engines load them. Between that and the report they could be exchanged and put back, for
-one load, or for one after a crash: then the report would be about weights that never answered. So their metadata are kept
-beside the samples, and compared when the run goes on and before it is signed (`gates.artefact.artefact.snapshot`).
+Between hashing and report they could be exchanged for one load and put back. So their metadata are kept beside the samples, and
+compared when the run goes on and before it is signed (`gates.artefact.artefact.snapshot`).
 """
-
-from __future__ import annotations
 
 import json
 from collections.abc import Iterable
@@ -20,10 +17,7 @@ HELD: Final = "weights.json"
 
 
 def hold(folder: Path, models: Iterable[ServedModel]) -> None:
-    """Keep the files' metadata in the run's folder, as they were before the files were hashed.
-
-    Raises RunError: the run has begun with other files, or its folder cannot be written to.
-    """
+    """Keep the files' metadata in the run's folder. Raises RunError: the run has begun with other files, or cannot write."""
     now = {model.artefact.root: [list(entry) for entry in model.files] for model in models}
     path = folder / HELD
     try:

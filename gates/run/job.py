@@ -1,16 +1,7 @@
-"""Runs a gate job: ask, score, judge, run the controls, time, and judge again.
+"""Runs a gate job: both arms' named cases and the rest of stage 1; the extension; A/A and negative controls; latency.
 
-1. Ask both arms the named cases, then the rest of stage 1. Stop after a final failure, unless the
-   whole stage is wanted.
-2. Ask the extension (stage 2) of the gates that need it, once.
-3. Ask the baseline again (A/A) and run the negative controls.
-4. Measure latency, arms alternating.
-
-All samples are in the store. A job that was killed continues where it stopped and reaches the same
-verdict.
+All samples are in the store: a job that was killed continues where it stopped and reaches the same verdict.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -63,11 +54,7 @@ def _no_progress(title: str) -> None:
 
 
 async def run_job(job: GateJob, store: SampleStore, *, track: ProgressFactory = _no_progress) -> JobResult:
-    """Ask whatever is not in the store yet, and judge.
-
-    Raises:
-        RunError: an engine does not answer, or the disk is full. SamplesError: the store is another run's.
-    """
+    """Ask whatever is not in the store yet, and judge. Raises RunError: no answer, or a full disk; SamplesError: another run."""
     runner = _JobRunner(job, store, track)
     await runner.ask("named cases", first_stage_requests(job, named=True))
     if job.full or not runner.failed:

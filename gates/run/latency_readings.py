@@ -1,13 +1,8 @@
 """Evaluates latency samples: times in milliseconds, tokens per second, and which readings do not count. Pure.
 
-TTFT is the time to the first visible text or tool call. The time to the first sentence is what a
-speech synthesizer waits for. The decode rate is (completion_tokens - 1) / (last - first), with tokens
-from the engine's usage, because one chunk holds several tokens under speculative decoding. A fault, a
-retry or an empty reply is a failed request and counts as infinitely slow. A reply whose number of
-cached tokens does not fit the regime is void.
+The decode rate is (completion_tokens - 1) / (last - first), as one chunk may hold several tokens. A fault, a retry or an empty
+reply is infinitely slow. A reply whose cached tokens do not fit the regime is void.
 """
-
-from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,11 +31,8 @@ STEADY_LEAST: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class LatencyReading:
-    """One request of the latency part. Times in ms, `decode` in tokens/s, `prompt_tokens` from the usage.
-
-    `failed` says why a request failed, `void` why its times do not count; both are "" for a good one. A
-    time is None if it does not exist: a tool call has no sentence, a short reply no decode rate. `thought`
-    says that reasoning came before the answer.
+    """One request of the latency part: times in ms, `decode` in tokens/s, None if it does not exist. `failed` says why a request
+    failed, `void` why its times do not count. `thought`: reasoning came before the answer.
     """
 
     arm: str
@@ -62,11 +54,8 @@ class LatencyReading:
 
 
 def latency_readings(samples: Iterable[Sample], *, cache_unsaid: bool = False) -> tuple[LatencyReading, ...]:
-    """The readings of all latency samples among these, in order.
-
-    Replies of an engine that does not report cached tokens are void, unless `cache_unsaid`. The salt of a
-    cold request is not proof enough: it is derived from the seed, so a second run against the same vLLM, or
-    a request repeated after a crash, finds what the first one cached.
+    """The readings of all latency samples, in order. Replies without a count of cached tokens are void, unless `cache_unsaid`: a cold
+    request's salt follows from the seed, so a second run finds what the first one cached.
     """
     readings = (sample for sample in samples if sample.key.arm.startswith(LATENCY_PREFIX))
     return tuple(_reading(sample, cache_unsaid) for sample in readings)
@@ -141,10 +130,8 @@ def timings(
     regime: str = "steady",
     first_stage_blocks: int | None = None,
 ) -> tuple[Timing, ...]:
-    """The judge's input: a value for each metric and request of one regime, without void readings.
-
-    `arms` maps the readings' arms to the judge's. Blocks from `first_stage_blocks` on belong to the
-    extension.
+    """The judge's input: a value for each metric and request of one regime, without void readings. Blocks from
+    `first_stage_blocks` on belong to the extension.
     """
     return tuple(
         timing
@@ -191,9 +178,7 @@ class Slope:
 
 
 def slope(readings: Sequence[LatencyReading], arm: str, regime: str) -> Slope | None:
-    """The median of the slopes of all pairs of readings (Theil 1950, Sen 1968), which a few outliers on a
-    shared host do not change. None if all prompts have the same length.
-    """
+    """The median slope of all pairs of readings (Theil 1950, Sen 1968), which a few outliers do not change."""
     points = [
         (reading.prompt_tokens, reading.ttft)
         for reading in _good(readings, arm, regime)
@@ -204,9 +189,7 @@ def slope(readings: Sequence[LatencyReading], arm: str, regime: str) -> Slope | 
 
 
 def differences(readings: Sequence[LatencyReading], arm: str, other: str, regime: str) -> tuple[float, ...]:
-    """TTFT of `arm` minus that of `other` for each pair in which both are good; the gateway's overhead if one of
-    them is measured through it and the other directly.
-    """
+    """TTFT of `arm` minus that of `other` for each pair in which both are good: the gateway's overhead."""
     mine, its = (
         {r.pair: r.ttft for r in _good(readings, name, regime) if r.ttft is not None} for name in (arm, other)
     )

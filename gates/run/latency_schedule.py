@@ -1,22 +1,10 @@
 """The schedule of latency measurements: the requests, their order, and the silence before each. Pure.
 
-* Arms alternate and never run at the same time, because two models on one GPU would compete. Within a
-  block each prompt goes through the arms forwards and backwards (A B B A), in a new random order, so
-  that drift of the host affects all arms alike. If the arms cannot be up together, a block has one
-  phase per arm, in an order that is reversed from block to block, and the engine is restarted before
-  every phase.
-* Every prompt is new to the engine: a nonce of constant length stands in its first user message
-  (vLLM #54227: with fixed prompts the prefix cache made TTFT 49 times lower).
-* There are seconds of silence before each request, as in a spoken conversation (vLLM #31602: TTFT
-  after a pause differs from TTFT in a loop).
-* There are two regimes. *cold*: nothing of the prompt is cached. *steady*: the conversation up to its
-  last turn is cached, because the turn before was just sent, as in an ongoing conversation.
-
-Random choices are the SHA-256 of the seed and a label, so that a schedule is the same on every machine
-and a run can be resumed. `gates.run.latency_readings` evaluates the samples.
+Arms alternate and never run at the same time: each prompt goes A B B A, in a new random order per block, so that drift affects all
+arms alike. Arms that cannot be up together have a phase each, in an order that is reversed from block to block. A nonce makes every
+prompt new to the engine (vLLM #54227), after seconds of silence (vLLM #31602). *cold*: nothing of the prompt is cached; *steady*:
+all but its last turn is. Random choices are hashes of the seed and a label, so that a run can be resumed.
 """
-
-from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -37,12 +25,8 @@ Regime = Literal["cold", "steady"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """What the latency part measures.
-
-    `buckets` are prompt lengths in tokens; `blocks` is the number of periods in which all arms alternate
-    (`first_block` continues the numbering in an extension); `pause_s` is the shortest and longest silence
-    before a request, in seconds. Each block asks each prompt in each bucket twice per arm if the arms are
-    up `together`, and once otherwise.
+    """What the latency part measures. `buckets`: prompt lengths in tokens; `first_block` continues the numbering in an extension;
+    `pause_s`: the shortest and longest silence. A block asks each prompt twice per arm if the arms are up `together`, else once.
     """
 
     buckets: tuple[int, ...] = BUCKETS
@@ -99,14 +83,8 @@ def prompts_needed(n: int, schedule: Schedule) -> int:
 def phases(
     suite: str, arms: Sequence[Arm], prompts: Sequence[Case], sampling: Sampling, schedule: Schedule
 ) -> tuple[tuple[PlannedRequest, ...], ...]:
-    """All requests in order, grouped into phases; `suite` is the suite's digest.
-
-    Arms that are up together have one phase. Otherwise each phase is of one arm: its engine has to be
-    started for it and the others stopped. A phase begins with a warm-up of its arms, one request of each
-    shape (bucket, with or without tools), because kernels are compiled on first use.
-
-    Raises:
-        RunError: no arms, prompts, buckets or blocks, or too few blocks to alternate.
+    """All requests in order, grouped into phases, each after a warm-up of its arms in every shape. Arms that are up together have one
+    phase; otherwise each phase is of one arm, whose engine is started for it. Raises RunError: nothing to ask, or to alternate.
     """
     if not arms or not prompts or not schedule.buckets or schedule.blocks < 1:
         raise RunError("a latency schedule needs arms, prompts, buckets and blocks")

@@ -1,7 +1,5 @@
 """Plans a run's requests: arms, cases, repeats and modes, in order. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -38,11 +36,8 @@ def repeats_at(temperatures: Iterable[float], seed: int) -> tuple[RepeatSampling
 
 @dataclass(frozen=True, slots=True)
 class PlannedRequest:
-    """One request to the arm that its key names.
-
-    `before` is a body that is sent first; its reply is discarded. Then there are `wait_s` seconds of
-    silence. A request that is not `recorded` warms an engine up: it leaves no sample and is repeated when
-    an unfinished run is resumed.
+    """One request to the arm that its key names, after the body `before` (whose reply is discarded) and `wait_s` seconds of silence.
+    What is not `recorded` warms an engine up and is repeated when a run is resumed.
     """
 
     key: SampleKey
@@ -81,15 +76,9 @@ def plan_requests(
     numbers: Callable[[Case], Collection[int]] | None = None,
     whole: bool = True,
 ) -> tuple[PlannedRequest, ...]:
-    """Every request of a stage (None: of all stages), in order.
-
-    `gates` keeps the cases that count for one of them; `numbers` selects the repeats of a case (default:
-    all). Requests stream, as in production. With `whole`, each case of the gate `tools` is asked once more
-    without streaming, because engines have a second tool parser for that (vLLM #28297, #18108).
-    All arms are asked one case before the next, so that drift of the host affects all of them.
-
-    Raises:
-        RunError: two arms have the same name, or a request cannot be made.
+    """Every request of a stage (None: of all), one case to all arms before the next. `gates` keeps the cases of one of them; `numbers`
+    selects a case's repeats. With `whole`, each case of the gate `tools` is asked once more without streaming, as engines have a
+    second tool parser for that (vLLM #28297, #18108). Raises RunError.
     """
     names = [arm.name for arm in arms]
     if len(set(names)) != len(names):

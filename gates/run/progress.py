@@ -1,10 +1,4 @@
-"""Progress display of a run: a bar on a terminal, a line every ten seconds elsewhere.
-
-Drawing takes a millisecond or two, which could show up in latencies. It is done only between samples,
-and never by a thread of its own.
-"""
-
-from __future__ import annotations
+"""Progress of a run: a bar on a terminal, a line every ten seconds elsewhere; drawn between samples, never by a thread."""
 
 import sys
 import time
@@ -54,83 +48,65 @@ class RunCounts:
     def done(self) -> int:
         return self.present + self.asked
 
-    def seconds_left(self, elapsed: float) -> float | None:
-        """The estimated time left at the rate so far; None before the first sample."""
-        return elapsed / self.asked * (self.planned - self.done) if self.asked else None
-
     def __str__(self) -> str:
         return f"{self.lost} lost, {self.retried} retried"
 
 
-class ProgressLines:
-    """A line every ten seconds and one at the end, for logs."""
+class Display:
+    """A bar with the time left if the stream is a terminal, else lines for a log."""
 
-    def __init__(self, label: str, stream: TextIO | None = None) -> None:
-        self._label, self._stream = label, stream or sys.stderr
-        self._counts = RunCounts()
-        self._began = self._shown = 0.0
+    def __init__(self, label: str, stream: TextIO) -> None:
+        self._label, self._stream, self._counts, self._began, self._shown = (
+            label,
+            stream,
+            RunCounts(),
+            0.0,
+            0.0,
+        )
+        self._bar: RichProgress | None = None
+        if stream.isatty():
+            columns = (
+                TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[counts]}"),
+                TimeElapsedColumn(), TimeRemainingColumn(),
+            )  # fmt: skip
+            self._bar = RichProgress(*columns, console=Console(file=stream), auto_refresh=False)
+            self._task = self._bar.add_task(label, total=None, start=False, counts="")
 
     def start(self, total: int, present: int) -> None:
         self._counts = RunCounts(total, present)
         self._began = self._shown = time.monotonic()
+        if self._bar:
+            self._bar.update(self._task, total=total)
+            self._bar.start_task(self._task)
+            self._bar.start()
 
     def sample(self, sample: Sample) -> None:
         self._counts.add(sample)
-        if time.monotonic() - self._shown >= LINE_SECONDS:
+        if time.monotonic() - self._shown >= (_DRAW_SECONDS if self._bar else LINE_SECONDS):
             self._show()
 
     def stop(self) -> None:
         self._show()
+        if self._bar:
+            self._bar.stop()
 
     def _show(self) -> None:
-        self._shown = time.monotonic()
-        left = self._counts.seconds_left(self._shown - self._began)
-        ahead = "" if left is None else f", {in_minutes(left)} left"
-        counts = self._counts
+        self._shown, counts = time.monotonic(), self._counts
+        if self._bar:
+            self._bar.update(self._task, completed=counts.done, counts=str(counts), refresh=True)
+            return
+        ahead = ""
+        if counts.asked:
+            rest = (self._shown - self._began) / counts.asked * (counts.planned - counts.done)
+            ahead = f", {in_minutes(rest)} left"
         print(
             f"{self._label}: {counts.done}/{counts.planned}, {counts}{ahead}", file=self._stream, flush=True
         )
 
 
-class ProgressBar:
-    """A bar with the time left, for a terminal."""
-
-    def __init__(self, label: str, stream: TextIO | None = None) -> None:
-        self._counts = RunCounts()
-        self._drawn = 0.0
-        self._bar = RichProgress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[counts]}"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=Console(file=stream or sys.stderr),
-            auto_refresh=False,
-        )
-        self._task = self._bar.add_task(label, total=None, start=False, counts="")
-
-    def start(self, total: int, present: int) -> None:
-        self._counts = RunCounts(total, present)
-        self._bar.update(self._task, total=total, completed=present, counts=str(self._counts))
-        self._bar.start_task(self._task)
-        self._bar.start()
-
-    def sample(self, sample: Sample) -> None:
-        self._counts.add(sample)
-        self._bar.update(self._task, advance=1, counts=str(self._counts))
-        if time.monotonic() - self._drawn >= _DRAW_SECONDS:
-            self._drawn = time.monotonic()
-            self._bar.refresh()
-
-    def stop(self) -> None:
-        self._bar.stop()
-
-
 def make_progress(label: str, stream: TextIO | None = None) -> RunProgress:
-    """A bar if the stream (default: standard error) is a terminal, else lines."""
-    stream = stream or sys.stderr
-    return ProgressBar(label, stream) if stream.isatty() else ProgressLines(label, stream)
+    """The display of a run; `stream` is standard error if none is given."""
+    return Display(label, stream or sys.stderr)
 
 
 def in_minutes(seconds: float) -> str:

@@ -1,7 +1,5 @@
 """Builds the report's statement, and the texts on its page, from a job's result. Reads the sample store."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime

@@ -1,11 +1,7 @@
 """Builds request bodies from a case, its sampling parameters and the arm's variant. Pure.
 
-Every sampling parameter is set. For missing ones vLLM uses the model's `generation_config.json` (a log
-line in vLLM #43009 shows temperature 0.6 and top_k 20 from there) and llama-server its command line;
-two arms would then differ in sampling instead of weights.
+Every sampling parameter is set: for missing ones engines use the model's `generation_config.json` (vLLM #43009) or their own.
 """
-
-from __future__ import annotations
 
 import hashlib
 import json
@@ -21,11 +17,8 @@ from gates.run.target import Dialect, Target, Variant
 def build_body(
     case: Case, sampling: Sampling, target: Target, variant: Variant, mode: Mode
 ) -> dict[str, Any]:
-    """The body for `POST /v1/chat/completions`.
-
-    Raises:
-        RunError: the dialect has no field for a parameter, or the variant's extra fields would replace
-            a field that is set here.
+    """The body for `POST /v1/chat/completions`. Raises RunError: the dialect has no field for a parameter, or the variant's extra
+    fields would replace one.
     """
     body: dict[str, Any] = {
         "model": target.served_model,
@@ -134,10 +127,7 @@ def _sampling(sampling: Sampling, dialect: Dialect) -> dict[str, Any]:
 
 
 def _thinking(dialect: Dialect, on: bool) -> dict[str, Any]:
-    """The thinking switch as a JSON boolean: vLLM and SGLang read "false" and 0 as on. OpenAI's API has no common field.
-
-    llama-server is also told where to put reasoning, which its command line could have changed.
-    """
+    """The thinking switch as a JSON boolean: vLLM and SGLang read "false" and 0 as on. llama-server is told where to put reasoning."""
     if dialect == "openai":
         return {}
     switch: dict[str, Any] = {"chat_template_kwargs": {"enable_thinking": on}}

@@ -1,7 +1,5 @@
 """The requests of each part of a gate job: stages, A/A, negative controls, latency. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -50,10 +48,7 @@ def control_requests(job: GateJob) -> tuple[PlannedRequest, ...]:
 
 
 def latency_prompts(suite: Suite, samples: Iterable[Sample]) -> tuple[Case, ...]:
-    """Prompts for timing: those with the longest replies of the baseline, without tool calls.
-
-    A decode rate needs long replies; time to first token does not depend on it.
-    """
+    """Prompts for timing: those with the longest replies of the baseline, without tool calls, for a decode rate."""
     made: dict[str, int] = {}
     for sample in samples:
         if sample.key.arm == BASELINE and sample.key.repeat == 0 and sample.key.mode == "stream":

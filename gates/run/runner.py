@@ -1,11 +1,8 @@
 """Makes the planned requests and stores every sample; can be stopped at any time and resumed.
 
-Transport faults are retried and recorded in the sample; a model's answer is never repeated. A sample
-that stays lost is held back until its arm answers again. If an engine is gone, the run therefore ends
-with a RunError instead of a series of lost samples, which are asked again on the next run.
+Transport faults are retried; a model's answer is never repeated. A lost sample is held back until its arm answers again: an engine
+that is gone ends the run with a RunError instead of a series of lost samples.
 """
-
-from __future__ import annotations
 
 import asyncio
 import gc
@@ -31,11 +28,9 @@ from gates.run.transport_faults import transport_fault
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How requests are made. At a concurrency of 1 replies at temperature 0 are reproducible.
-
-    A fault is retried `retries` times, after 1, 4, 16 ... times `backoff_s` seconds, or when the server says (at most
-    LONGEST_WAIT). `busy_retries` is the number where the server is busy (HTTP 429 and 529), if it is another. After `patience` lost samples
-    in a row the arm's engine is considered gone.
+    """How requests are made; at a concurrency of 1 replies at temperature 0 are reproducible. A fault is retried after 1, 4, 16 ... times
+    `backoff_s`, or when the server says. `busy_retries`: for HTTP 429 and 529, if another number. After `patience` lost samples in
+    a row the engine is considered gone.
     """
 
     concurrency: int = 1
@@ -83,12 +78,8 @@ async def run(
     progress: RunProgress | None = None,
     connect: Callable[[RequestTimeouts], RequestClient] = TimedClient,
 ) -> RunCounts:
-    """Make every request that is not in the store yet. `targets` maps the requests' arms, `connect` makes the client.
-
-    When cancelled, finished samples are in the store and requests in progress are dropped.
-
-    Raises:
-        RunError: an engine is gone or rejects all requests, or the disk is full.
+    """Make every request that is not in the store yet. When cancelled, finished samples are in the store. Raises RunError: an engine is
+    gone or rejects all requests, or the disk is full.
     """
     requests = tuple(requests)
     if unknown_arms := {a.key.arm for a in requests} - targets.keys():
@@ -119,7 +110,7 @@ class _Run:
         targets: Mapping[str, Target],
         pace: Pace,
         client: RequestClient,
-        writer: _StoreWriter,
+        writer: "_StoreWriter",
         tally: RunCounts,
         progress: RunProgress | None,
     ) -> None:
@@ -195,7 +186,7 @@ class _StoreWriter:
         self._waiting: deque[Sample] = deque()
         self._thread = ThreadPoolExecutor(1, "samples")
 
-    def __enter__(self) -> _StoreWriter:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -217,10 +208,7 @@ class _StoreWriter:
 
 @contextmanager
 def _frozen_gc() -> Iterator[None]:
-    """Exclude existing objects from garbage collection, whose pauses would look like latency.
-
-    Where somebody has excluded theirs already, those stay excluded: `unfreeze` would take them back, too.
-    """
+    """Exclude existing objects from garbage collection, whose pauses would look like latency, unless somebody has already."""
     if gc.get_freeze_count():
         yield
         return

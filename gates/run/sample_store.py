@@ -1,13 +1,8 @@
 """The sample store: `samples.jsonl`, the only file that a run writes while it asks.
 
-* When `append` returns, the samples are on disk: they are appended and synced.
-* A crash can leave an incomplete last line. It is cut off when the file is opened again. Anything else
-  that is wrong raises a SamplesError with file and line, and changes nothing.
-* A file belongs to one run. Samples of another suite, or of another artefact or engine under the same
-  arm, are refused, and so is a second writer. Every key occurs at most once.
+When `append` returns, the samples are on disk. An incomplete last line, left by a crash, is cut off at the next start; anything else
+that is wrong raises SamplesError. A file belongs to one run, has one writer, and holds every key once.
 """
-
-from __future__ import annotations
 
 import fcntl
 import os
@@ -33,12 +28,8 @@ class SampleStore:
     """An open samples file, locked for this process. `cut` is the size of an incomplete last line, in bytes."""
 
     def __init__(self, path: Path, *, suite: str, arms: Mapping[str, Identity] | None = None) -> None:
-        """Open or create the file of a run over the suite with this digest.
-
-        `arms` are the identities that the run knows; other arms in the file are not checked.
-
-        Raises:
-            SamplesError: not a regular file, damaged, another run's, or open in another process.
+        """Open or create the file of a run over this suite. `arms`: the identities that the run knows. Raises SamplesError: no regular
+        file, damaged, another run's, or open in another process.
         """
         self.path, self._suite, self._arms = path, suite, dict(arms or {})
         self._keys: set[str] = set()
@@ -73,12 +64,7 @@ class SampleStore:
         return read_samples(self.path, suite=self._suite)
 
     def append(self, samples: Iterable[Sample]) -> None:
-        """Write samples to disk, with one fsync for all of them.
-
-        Raises:
-            SamplesError: a key exists already or belongs to another run; nothing is written.
-            RunError: the disk does not accept them; the file is left as it was.
-        """
+        """Write samples to disk, with one fsync for all. Raises SamplesError: a key is there or another run's; RunError: the disk refuses."""
         lines: list[bytes] = []
         new: set[str] = set()
         for sample in samples:
@@ -128,11 +114,7 @@ class SampleStore:
 
 
 def read_samples(path: Path, *, suite: str | None = None) -> Iterator[Sample]:
-    """Every sample of a file that nobody is writing, without a lock; of any suite if None.
-
-    Raises:
-        SamplesError: the file cannot be read, is of another suite, or has a damaged line.
-    """
+    """Every sample of a file that nobody is writing; of any suite if None. Raises SamplesError."""
     keys: set[str] = set()
     try:
         with path.open("rb") as file:

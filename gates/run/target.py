@@ -1,7 +1,5 @@
 """Targets (engines to ask) and arms (targets with a name and a variant). Values."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ssl import SSLContext
@@ -15,11 +13,8 @@ Dialect = Literal["vllm", "llama-server", "sglang", "openai"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A running engine, or a gateway in front of one.
-
-    `url` is without `/v1`; `served_model` is the model's name there. `artefact` and `engine` are digests:
-    of the weights' folder, and of what serves them (build, arguments, image). `headers` may hold a key, and `tls` knows
-    a certificate authority of the engine's own; they are used for requests and stored nowhere.
+    """A running engine, or a gateway in front of one. `url` is without `/v1`; `artefact` and `engine` are digests of the weights' folder
+    and of what serves it. `headers` may hold a key; they are stored nowhere.
     """
 
     url: str
@@ -41,11 +36,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """How an arm's requests differ from production's, for the negative controls.
-
-    `thinking` enables thinking, `system_suffix` is appended to the system prompt, and without `tools` the
-    tool schemas are left out. `extra` adds request fields and cannot replace any.
-    """
+    """How an arm's requests differ from production's, for the negative controls. `extra` adds fields and cannot replace any."""
 
     thinking: bool = False
     system_suffix: str = ""

@@ -1,10 +1,4 @@
-"""Decides which replies are transport faults and may be asked again. Pure.
-
-A transport fault says nothing about the model: no connection, 5xx, 429 or 408, a timeout, a truncated
-reply. Anything else is the model's answer, however bad, and is never asked for again.
-"""
-
-from __future__ import annotations
+"""Decides which replies are transport faults and may be asked again: no connection, 5xx, 429, 408, a timeout, a cut reply. Pure."""
 
 from collections.abc import Sequence
 from typing import Final

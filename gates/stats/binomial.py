@@ -1,17 +1,9 @@
-"""Binomial probabilities and two confidence intervals for a share: exact (Clopper-Pearson) and score (Wilson).
+"""Binomial probabilities and confidence intervals for a share, by the standard library: a gateway has no scipy.
 
-Uses only the standard library, because a gateway that verifies reports has no scipy. Everything is
-based on the regularised incomplete beta function, computed by its continued fraction.
-
-Clopper-Pearson has guaranteed coverage and is used for claims that must hold (rule A). Wilson covers
-on average and is narrower (rule B). The normal approximation is not used: at 0 of 25 its width is zero.
-
-    Clopper & Pearson (1934), Biometrika 26:404-413.
-    Wilson (1927), J. Am. Stat. Assoc. 22:209-212.
-    Brown, Cai & DasGupta (2001), Statistical Science 16:101-133: which to take when.
+Clopper-Pearson has guaranteed coverage (rule A), Wilson covers on average and is narrower (rule B); the normal approximation has no
+width at 0 of 25. Clopper & Pearson (1934), Biometrika 26:404-413. Wilson (1927), J. Am. Stat. Assoc. 22:209-212. Brown, Cai &
+DasGupta (2001), Statistical Science 16:101-133.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -151,11 +143,8 @@ def _check(k: int, n: int) -> None:
 
 @lru_cache(maxsize=1 << 10)
 def two_looks(n: int, need: float, drop: float, more: int, need_in_all: float, p: float) -> float:
-    """The exact probability to pass a plan of one look and at most one extension.
-
-    Of the first `n`, `need` or more successes pass and `drop` or fewer fail. In between, `more` are asked,
-    and `need_in_all` or more of all of them pass. `p` is the probability of a success. A look that cannot
-    be passed has a need of infinity.
+    """The exact probability to pass one look and at most one extension: `need` of the first `n` pass, `drop` or fewer fail; in between,
+    `more` are asked, and `need_in_all` of all pass. Infinity: cannot be passed.
     """
     at_once = 0.0 if need == inf else tail(int(need), n, p)
     if more == 0 or need_in_all == inf:

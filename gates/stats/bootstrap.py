@@ -1,20 +1,9 @@
-"""Rule D against a baseline: how much slower, by pairs, on a host that is shared with others.
+"""Rule D against a baseline: the median over pairs of log(candidate / baseline), on a host that is shared with others.
 
-The statistic is the median over pairs of log(candidate / baseline). Pairs of one block share the
-host's load, and pairs of one prompt share its length, so both are resampled as whole clusters (the
-pigeonhole bootstrap): a resample draws blocks and prompts with replacement, and a pair's weight is the
-product of how often its block and its prompt were drawn. The bounds are percentiles.
-
-The random generator is written out here, so that a seed gives the same numbers in any version of any
-language.
-
-    Owen (2007), Annals of Applied Statistics 1:386-411: the pigeonhole bootstrap, which errs on
-        the side of wide intervals for crossed factors.
-    Efron & Tibshirani, An Introduction to the Bootstrap (1993), chapter 13: percentiles.
-    Steele, Lea & Flood (2014), OOPSLA: SplitMix64.
+Pairs of one block share the host's load, and pairs of one prompt its length: both are resampled as whole clusters (pigeonhole
+bootstrap), and a pair's weight is the product of both counts. The generator is written out, so that a seed gives the same numbers.
+Owen (2007), Annals of Applied Statistics 1:386-411. Efron & Tibshirani (1993), chapter 13. Steele, Lea & Flood (2014): SplitMix64.
 """
-
-from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass

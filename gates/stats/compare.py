@@ -1,12 +1,7 @@
 """The plan of rule C: which losses Tango's bounds accept at n pairs with one extension, and its exact curve.
 
-A look passes if the one-sided upper bound of the loss is within the margin, fails if the lower bound
-is beyond it, and is undecided in between; after the extension, undecided fails. The probability to
-pass is summed over both kinds of discordant pairs. It depends on the loss and on the *churn*, the
-share of prompts that flip in the candidate's favour by chance.
+The curve depends on the loss and on the *churn*, the share of prompts that flip in the candidate's favour by chance.
 """
-
-from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -57,10 +52,7 @@ class ComparePlan:
     confidence: float = 0.95
 
     def judge(self, b: int, c: int, more_b: int | None = None, more_c: int | None = None) -> Verdict:
-        """The verdict on the discordant pairs of stage 1, and of the extension if it was asked.
-
-        INCONCLUSIVE requests the extension. A decision of stage 1 is final.
-        """
+        """The verdict on the discordant pairs of stage 1, and of the extension; INCONCLUSIVE requests it."""
         if passes(b, c, self.n, self.margin, self.confidence):
             return Verdict.PASS
         if not self.more or fails(b, c, self.n, self.margin, self.confidence):
@@ -71,10 +63,7 @@ class ComparePlan:
         return Verdict.PASS if late else Verdict.FAIL
 
     def chance(self, loss: float, churn: float) -> float:
-        """The exact probability that a candidate passes.
-
-        It loses a prompt with probability `loss + churn` and wins one with probability `churn`.
-        """
+        """The exact probability that a candidate passes that loses a prompt with `loss + churn` and wins one with `churn`."""
         return _chance(self, loss + churn, churn)
 
 

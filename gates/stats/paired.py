@@ -1,17 +1,9 @@
-"""Rule C: the loss against a baseline, prompt by prompt. Tango's score bounds and McNemar's mid-p.
+"""Rule C: the loss (b - c) / n against a baseline. Tango's score bounds and McNemar's mid-p.
 
-Of n prompts, the baseline was right and the candidate wrong in `b`, and the reverse in `c`; the loss
-is (b - c) / n. "McNemar finds no difference" must not count as a pass: with b = 4 and c = 0 it finds
-none at any n. Only a bound on the loss can show that a candidate is at most a margin worse. Tango's
-interval has a width even if nothing differs: b = c = 0 gives an upper bound of z² / (n + z²).
-
-    Tango (1998), Statistics in Medicine 17:891-908: the score interval for paired differences.
-    Fagerland, Lydersen & Laake (2013), BMC Med. Res. Methodol. 13:91: mid-p is better than the exact
-        conditional and the asymptotic McNemar test.
-    Liu, Hsueh, Hsieh & Chen (2002), Statistics in Medicine 21:231-245: its size and power.
+"McNemar finds no difference" must not count as a pass: with b = 4 and c = 0 it finds none at any n. Tango's interval has a width even
+if nothing differs: b = c = 0 gives an upper bound of z² / (n + z²). Tango (1998), Statistics in Medicine 17:891-908. Fagerland,
+Lydersen & Laake (2013), BMC Med. Res. Methodol. 13:91. Liu, Hsueh, Hsieh & Chen (2002), Statistics in Medicine 21:231-245.
 """
-
-from __future__ import annotations
 
 from math import inf, sqrt
 
@@ -19,10 +11,7 @@ from gates.stats.binomial import pmf, root, tail, z_of
 
 
 def score(b: int, c: int, n: int, loss: float) -> float:
-    """Tango's score statistic for the hypothesis that the true loss is `loss`; negative if less was observed.
-
-    The variance uses the maximum-likelihood share of c-pairs under that hypothesis (his eq. 2.9).
-    """
+    """Tango's score statistic for the hypothesis that the true loss is `loss` (his eq. 2.9); negative if less was observed."""
     seen = b - c - n * loss
     linear = (2 * n - b + c) * loss - b - c
     free = c * loss * (1.0 - loss)

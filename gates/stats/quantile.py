@@ -1,17 +1,8 @@
-"""Rule D, absolute: a quantile of times against a limit, by order statistics.
+"""Rule D, absolute: a quantile of times against a limit, by order statistics, without a distribution.
 
-No distribution is assumed; a failed request is simply the worst value. Of n sorted values the r-th
-smallest bounds the q-quantile from above with confidence P(B < r), and the s-th from below with
-confidence P(B >= s), where B is binomial (n, q): for the median of 100, the 59th and the 42nd. The
-number of values within the limit decides the same question, which gives the exact curve. Requests are
-treated as independent; if the host's load changes slowly, the true confidence is lower. The comparison
-with the baseline (`gates.stats.bootstrap`) resamples whole blocks and does not have this problem.
-
-    Conover, Practical Nonparametric Statistics, 3rd ed. (1999), section 3.2.
-    Hahn & Meeker, Statistical Intervals (1991), section 5.2.
+Of n sorted values the r-th smallest bounds the q-quantile from above with confidence P(B < r), the s-th from below with P(B >= s), B
+binomial (n, q). Conover, Practical Nonparametric Statistics (1999), 3.2; Hahn & Meeker, Statistical Intervals (1991), 5.2.
 """
-
-from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -43,10 +34,7 @@ def smallest_n(q: float = 0.5, confidence: float = 0.95) -> int:
 
 @dataclass(frozen=True, slots=True)
 class QuantilePlan:
-    """`n` values, or `n + more` after an undecided first look; the q-quantile must be within a limit.
-
-    For a lower limit, pass negated values: the q-quantile of those.
-    """
+    """`n` values, or `n + more` after an undecided first look; the q-quantile must be within a limit (negate for a lower one)."""
 
     n: int
     more: int = 0
@@ -54,10 +42,7 @@ class QuantilePlan:
     confidence: float = 0.95
 
     def judge(self, within: int, more_within: int | None = None) -> Verdict:
-        """The verdict on `within` of n values within the limit, and of the extension's.
-
-        INCONCLUSIVE requests the extension. A decision of stage 1 is final.
-        """
+        """The verdict on `within` of n values within the limit, and of the extension; INCONCLUSIVE requests it."""
         need, drop = self._marks(self.n)
         if within >= need:
             return Verdict.PASS

@@ -1,15 +1,8 @@
-"""Rule B: a minimum share of successes, by Wilson's bounds, with one extension.
+"""Rule B: a minimum share of successes, by Wilson's bounds, with one extension, after which undecided fails.
 
-A look passes if the one-sided Wilson lower bound reaches the required share, fails if the upper bound
-is below it, and is undecided in between. After the extension, undecided fails. Two looks give a model
-exactly at the limit more than one chance, and Wilson covers on average only; the exact curve takes
-both into account.
-
-    Wilson (1927), J. Am. Stat. Assoc. 22:209-212; Brown, Cai & DasGupta (2001), Stat. Sci. 16:101-133.
-    Bowyer, Aitchison & Ivanova (2025), arXiv 2503.01747: why not the normal approximation.
+Wilson (1927), J. Am. Stat. Assoc. 22:209-212; Brown, Cai & DasGupta (2001), Stat. Sci. 16:101-133; Bowyer, Aitchison & Ivanova (2025),
+arXiv 2503.01747: why not the normal approximation.
 """
-
-from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -41,10 +34,7 @@ class RatePlan:
     confidence: float = 0.95
 
     def judge(self, good: int, more_good: int | None = None) -> Verdict:
-        """The verdict on `good` successes of n; `more_good` are the extension's, None if it was not asked.
-
-        INCONCLUSIVE requests the extension. A decision of stage 1 is final.
-        """
+        """The verdict on `good` successes of n, and of the extension; INCONCLUSIVE requests it."""
         if good >= needed(self.n, self.least, self.confidence):
             return Verdict.PASS
         if not self.more or good <= dropped(self.n, self.least, self.confidence):

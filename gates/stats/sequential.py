@@ -1,15 +1,8 @@
-"""Confidence sequences: bounds that may be read after every reply, for traffic without a fixed size.
+"""Confidence sequences: bounds that hold at all times, for traffic without a fixed size that somebody reads after every reply.
 
-The gate has fixed sizes (rules A to D). In production, somebody may look after any reply; an interval
-for a fixed size would then be wrong sooner or later. A confidence sequence holds at all times
-simultaneously: the probability that it *ever* misses the true rate is at most 1 - confidence. This one
-is Robbins' mixture of binomial likelihood ratios with a beta prior (Ville's inequality).
-
-    Robbins (1970), Annals of Mathematical Statistics 41:1397-1409.
-    Howard, Ramdas, McAuliffe & Sekhon (2021), Annals of Statistics 49:1055-1080.
+Robbins' mixture of binomial likelihood ratios with a beta prior (Ville's inequality). Robbins (1970), Annals of Mathematical
+Statistics 41:1397-1409; Howard, Ramdas, McAuliffe & Sekhon (2021), Annals of Statistics 49:1055-1080.
 """
-
-from __future__ import annotations
 
 from math import inf, lgamma, log, log1p
 
@@ -29,11 +22,7 @@ def log_wealth(bad: int, n: int, rate: float, prior: tuple[float, float] = (0.5,
 def confidence_sequence(
     bad: int, n: int, confidence: float = 0.95, prior: tuple[float, float] = (0.5, 0.5)
 ) -> tuple[float, float]:
-    """(low, high) for a rate after `bad` of `n`; valid at every n simultaneously.
-
-    The prior affects the width and not the validity. Jeffreys' is the default: at 0 of n it is closer to
-    the bound for a fixed n than the uniform prior.
-    """
+    """(low, high) for a rate after `bad` of `n`, valid at every n simultaneously. The prior affects the width only."""
     if not 0 <= bad <= n:
         raise ValueError(f"{bad} of {n} is no share")
     if n == 0:

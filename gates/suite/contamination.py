@@ -1,21 +1,8 @@
-"""Contamination check: no prompt of a suite may occur in the conversations that a model was trained on.
+"""Contamination check: no prompt of a suite may occur in the conversations that a model was trained on. Pure.
 
-The prompt of a case is its last user message; the system prompt, the tools and earlier turns may
-legitimately occur in training data. A conversation is {"messages": [...]}. Texts are compared after
-`gates/suite/normalize.py`. There are three rules:
-
-* **same**: a user message equals the whole prompt. This is the only rule for prompts of fewer than
-  13 words, in which a shared phrase proves nothing.
-* **gram**: any message, also the system's, contains 13 consecutive words of the prompt (the measure of
-  GPT-3's report, arXiv 2005.14165, appendix C, and of most since).
-* **near**: a user message and the prompt have a Jaccard similarity of their word trigrams of at least
-  0.6. One replaced word in fifteen gives 0.63. The similarity is computed exactly; a suite is small
-  enough that no MinHash is needed.
-
-Pure except for the command: `python -m gates.suite.contamination SUITE FILE.jsonl ...`.
+The prompt of a case is its last user message. **same**: a user message equals it, the only rule below 13 words. **gram**: any message
+has 13 consecutive words of it (arXiv 2005.14165, appendix C). **near**: the Jaccard similarity of word trigrams is at least 0.6.
 """
-
-from __future__ import annotations
 
 import argparse
 import sys
@@ -28,8 +15,8 @@ from typing import Any, Final, Literal, TypeVar
 from gates.contracts.case import Case, Suite
 from gates.contracts.errors import GatesError, SuiteError
 from gates.decode.jsonl import read_objects
+from gates.detect.normalize import normalize
 from gates.suite.load import load_suite
-from gates.suite.normalize import normalize
 
 NGRAM_WORDS: Final = 13
 NEAR_DUPLICATE_SHARE: Final = 0.6
@@ -41,10 +28,7 @@ _Key = TypeVar("_Key")
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """A prompt that occurs in the data. `conversation` is the first one that has it, counted from 0.
-
-    `share` is 1 for same and gram, the Jaccard similarity for near; `text` is the matching text.
-    """
+    """A prompt that occurs in the data, first in `conversation`. `share` is 1 for same and gram, the similarity for near."""
 
     case: str
     conversation: int
@@ -62,10 +46,7 @@ def is_own_data(suite: Suite, data_digest: str | None) -> bool:
 
 
 def overlaps(suite: Suite, conversations: Iterable[Mapping[str, Any]]) -> list[Overlap]:
-    """Every prompt that occurs in the conversations, at most once per rule, in the order found.
-
-    Raises SuiteError for a conversation without messages, because it cannot be checked.
-    """
+    """Every prompt that occurs in the conversations, once per rule. Raises SuiteError for one without messages."""
     check = ContaminationCheck(suite)
     found: dict[tuple[str, Kind], Overlap] = {}
     for number, conversation in enumerate(conversations):

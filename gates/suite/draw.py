@@ -1,10 +1,4 @@
-"""Draws some prompts of a suite, group by group, for a short run. Pure.
-
-A policy names how many of each gate's prompts are asked (`draw`). Which ones is fixed by their ids alone, so that
-everybody draws the same, and nobody can draw until the verdict is a good one.
-"""
-
-from __future__ import annotations
+"""Draws some prompts of a suite, gate by gate, for a short run; by their ids alone, so that nobody can draw until it passes. Pure."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -14,20 +8,14 @@ from gates.contracts.case import Suite
 
 
 def seeded_shuffle(seed: str, ids: Iterable[str]) -> list[str]:
-    """The ids in a seeded random order: sorted by the SHA-256 of "<seed> <id>".
-
-    The first of them form stage 1 and the next stage 2. Both stages are then exchangeable, as the
-    operating curve of rule A requires. An id keeps its relative position when others are added or removed.
+    """The ids sorted by the SHA-256 of "<seed> <id>". The first form stage 1, the next stage 2: both are exchangeable, as rule A's curve
+    requires.
     """
     return sorted(ids, key=lambda name: hashlib.sha256(f"{seed} {name}".encode()).digest())
 
 
 def drawn(suite: Suite, sizes: Mapping[str, int]) -> Suite:
-    """The suite with so many of each gate's stage 1 prompts, in its own order; the whole suite without sizes.
-
-    A prompt counts for all of its gates, so that a gate may get more prompts than it was given, never fewer while
-    the suite has them. Its digest stays that of the whole suite: the policy's says what was drawn from it.
-    """
+    """The suite with at least so many of each gate's stage 1 prompts, in its own order; the whole suite without sizes. The digest stays."""
     if not sizes:
         return suite
     first = {case.id: case for case in suite.cases if case.stage == 1}

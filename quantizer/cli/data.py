@@ -129,8 +129,7 @@ def run_generate(args: argparse.Namespace) -> int:
 def _teacher(args: argparse.Namespace) -> TeacherServer:
     """The teacher that the flags name. Raises UnavailableError, and RecipeError for flags that do not fit together."""
     from gates.contracts.errors import RunError
-    from gates.detect.label import first_model
-    from gates.run.http import read_key
+    from gates.run.http import first_model, read_key
     from quantizer.core.errors import RecipeError, UnavailableError
     from quantizer.data.teacher import make_teacher
 

@@ -32,13 +32,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from gates.contracts.case import Suite
 from gates.contracts.errors import RunError
 from gates.contracts.sample import Sample
+from gates.detect.normalize import normalize
 from gates.reply.reply import read_reply
 from gates.run.progress import in_minutes
 from gates.run.runner import Pace, run
 from gates.run.sample_store import SampleStore
 from gates.run.target import Arm, Target, Variant
 from gates.suite.contamination import ContaminationCheck
-from gates.suite.normalize import normalize
 from quantizer.core.errors import DataError, ExportError, UnavailableError
 from quantizer.data.collector import ARM, DataCollector
 from quantizer.data.conversation import file_digest

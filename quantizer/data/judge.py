@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gates.contracts.case import Case
+from gates.detect.catalogue import GATES
 from gates.detect.detection import Detection
 from gates.detect.refusal import find_refusal
 from gates.detect.toolcall import find_call_faults
-from gates.judge.score import REPLY_DETECTORS, ReplyDetector
 from gates.reply.reply import Reply
 
-SPOKEN: Final = ("raw_call", "leak", "empty", "no_markdown", "loop", "verbosity", "speakable")
+SPOKEN: Final = tuple(gate.name for gate in GATES.values() if gate.training != "never")
 """The gates that every answer has to pass."""
-CALLED: Final = ("raw_call", "leak", "no_markdown", "loop")
+CALLED: Final = tuple(gate.name for gate in GATES.values() if gate.training == "text")
 """The gates for text beside a tool call, which may be empty."""
 
 
@@ -23,7 +23,7 @@ CALLED: Final = ("raw_call", "leak", "no_markdown", "loop")
 class ExpectedMessage:
     """The requirements for a message.
 
-    calls: in the form of `gates.suite.expect`; () for none, None for any valid calls. answer: the expected answer,
+    calls: in the form of `gates.detect.expect`; () for none, None for any valid calls. answer: the expected answer,
     or None. script: "" for any. declines: it may say that something cannot be done.
     """
 
@@ -39,7 +39,11 @@ def find_faults(reply: Reply, expected: ExpectedMessage) -> list[Detection]:
     """All findings that disqualify a message. A thought in a separate field is not judged."""
     bare = replace(reply, reasoning="", usage=None)
     case = _case(expected)
-    found = [finding for gate in _gates(bare, expected) for finding in _JUDGES[gate](case, bare, ())]
+    found = [finding for gate in _gates(bare, expected) for finding in GATES[gate].findings(case, bare)]
+    if expected.calls is None:
+        found = [*find_call_faults(bare.calls, case.tools), *found]
+    elif not (bare.calls or expected.declines):
+        found += find_refusal(bare.content)
     return [finding for finding in found if finding.decides]
 
 
@@ -48,21 +52,14 @@ def reason(finding: Detection) -> str:
     return f"{finding.detector}: {finding.kind}"
 
 
-_JUDGES: Final[Mapping[str, ReplyDetector]] = {
-    **REPLY_DETECTORS,
-    "refusal": lambda case, reply, _: find_refusal(reply.content),
-    "sound": lambda case, reply, _: find_call_faults(reply.calls, case.tools),
-}
-
-
 def _gates(reply: Reply, expected: ExpectedMessage) -> list[str]:
-    gates = ["sound" if expected.calls is None else "tools"]
+    gates = [] if expected.calls is None else ["tools"]
     if reply.calls:
         return [*gates, *CALLED]
     gates += [gate for gate in SPOKEN if gate != "verbosity" or expected.max_seconds]
     gates += ["script"] if expected.script else []
     gates += ["factual"] if expected.answer else []
-    return gates if expected.calls is None or expected.declines else [*gates, "refusal"]
+    return gates
 
 
 def _case(expected: ExpectedMessage) -> Case:

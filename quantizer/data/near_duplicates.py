@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from gates.suite.normalize import normalize
+from gates.detect.normalize import normalize
 
 NEAR: Final = 0.8
 

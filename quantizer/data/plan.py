@@ -28,7 +28,7 @@ from gates.contracts.case import Sampling
 from gates.contracts.errors import SuiteError
 from gates.decode.decoder import DecodeError, nearest, read
 from gates.decode.toml_file import TomlFiles
-from gates.suite.expect import SCRIPTS
+from gates.detect.script import SCRIPTS
 from gates.suite.load import FILES as SUITES
 from gates.suite.load import check_tool
 from quantizer.core.errors import RecipeError

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from gates.suite.expect import ABSENT
-from gates.suite.normalize import normalize
+from gates.detect.expect import ABSENT
+from gates.detect.normalize import normalize
 from quantizer.core.errors import RecipeError
 from quantizer.data.plan import SLOT, WHOLE, Category, DataPlan, Record, Scenario, TurnPlan
 
@@ -31,7 +31,7 @@ DISTRACTORS: Final = 4
 class ScriptedTurn:
     """One user turn.
 
-    calls: what the teacher has to call, in the form of `gates.suite.expect`. answer: in that form too, or None if
+    calls: what the teacher has to call, in the form of `gates.detect.expect`. answer: in that form too, or None if
     any answer is accepted. arguments, reply: the call's arguments as JSON, and the answer, if the plan has them.
     """
 

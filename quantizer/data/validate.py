@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, Any, Final
 from gates.contracts.case import Suite
 from gates.contracts.errors import SuiteError
 from gates.detect.duration import spoken_seconds
+from gates.detect.normalize import normalize
 from gates.detect.script import letter_counts
 from gates.reply.calls import ReplyCall
 from gates.reply.reply import Reply
 from gates.suite.contamination import ContaminationCheck
 from gates.suite.load import check_tool
-from gates.suite.normalize import normalize
 from quantizer.core.errors import DataError
 from quantizer.data import conversation as rows
 from quantizer.data import judge

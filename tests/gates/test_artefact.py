@@ -94,11 +94,11 @@ def test_everything_said_at_sealing_is_read_back(folder: Path) -> None:
     """Name, format, time to the second, and the whole provenance survive."""
     artefact = load(folder)
 
-    assert (
-        artefact.name,
-        artefact.format,
-        artefact.created,
-    ) == ("annie", "gguf-q4_k_m", "2026-11-21T09:30:15Z")
+    assert (artefact.name, artefact.format, artefact.created) == (
+        "annie",
+        "gguf-q4_k_m",
+        "2026-11-21T09:30:15Z",
+    )
     assert artefact.provenance == ORIGIN
 
 

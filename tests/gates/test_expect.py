@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gates.suite.expect import accepts, mismatch
-from gates.suite.normalize import normalize
+from gates.detect.expect import accepts, mismatch
+from gates.detect.normalize import normalize
 
 ACCEPTED: list[tuple[list[Any], Any, bool]] = [
     (["Hassan"], "hassan", True),

@@ -15,11 +15,11 @@ import pytest
 
 from gates.contracts.case import Case, Suite
 from gates.detect.answers import find_wrong_answer
+from gates.detect.expect import mismatch
+from gates.detect.normalize import normalize
 from gates.suite.contamination import prompt_of
 from gates.suite.draw import seeded_shuffle
-from gates.suite.expect import mismatch
 from gates.suite.load import load_suite, shipped
-from gates.suite.normalize import normalize
 
 NAMES = shipped()
 suite = cache(load_suite)

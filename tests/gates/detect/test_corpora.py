@@ -11,7 +11,8 @@ import pytest
 from gates.contracts.errors import SuiteError
 from gates.detect import corpus as corpora
 from gates.detect.__main__ import main
-from gates.detect.corpus import DETECTORS, FOLDER, LabelledCase, load, load_all, parse
+from gates.detect.catalogue import DETECTORS
+from gates.detect.corpus import FOLDER, LabelledCase, load, load_all, parse
 from gates.detect.measure import THRESHOLDS, CorpusScore, Threshold, score, scores, timed
 
 LINES = load_all()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gates.detect.corpus import load_all
 from gates.detect.detection import decide
 from gates.detect.leak import find_leaks, hidden_tokens
-from gates.detect.leak_patterns import DECISIVE_WEIGHT, PATTERNS, candidates, fold, matches
+from gates.detect.leak_patterns import PATTERNS, candidates, fold, matches
 from gates.detect.tags import added_tokens
 
 PLAIN = "The capital of Karnataka is Bengaluru."
@@ -22,15 +22,7 @@ def test_clean_speech_has_no_finding_at_all() -> None:
 def test_a_reasoning_field_is_a_leak_where_thinking_is_off() -> None:
     found = find_leaks(PLAIN, reasoning="They ask for a capital.")
     assert [(f.kind, f.part) for f in found] == [("reasoning", "reasoning")]
-    assert find_leaks(PLAIN, reasoning="They ask for a capital.", thinking=True) == []
-
-
-def test_a_reasoning_field_of_white_space_is_empty() -> None:
     assert find_leaks(PLAIN, reasoning="\n\n") == []
-
-
-def test_content_may_not_leak_even_where_thinking_is_on() -> None:
-    assert decide(find_leaks("Okay, the user wants a capital.", thinking=True))
 
 
 @pytest.mark.parametrize(
@@ -132,13 +124,6 @@ def test_tokens_that_nobody_sees_are_counted_generously(
     assert ("hidden_tokens" in kinds) == (unseen > 0)
 
 
-def test_running_into_the_limit_is_evidence_for_a_short_answer_only() -> None:
-    found = find_leaks(PLAIN, finish_reason="length", short=True)
-    assert [(f.kind, f.decides) for f in found] == [("cut", False)]
-    assert find_leaks(PLAIN, finish_reason="length") == []
-    assert find_leaks(PLAIN, finish_reason="stop", short=True) == []
-
-
 # ------------------------------------------------------------------------------------- the look-up
 
 
@@ -162,7 +147,3 @@ def test_no_pattern_is_dead() -> None:
     texts = [fold(line.fields["text"]) for line in load_all() if line.detector == "leak"]
     dead = [p.regex.pattern for p in PATTERNS if not any(next(matches(p, low), None) for low in texts)]
     assert not dead
-
-
-def test_weights_are_small_whole_numbers() -> None:
-    assert {pattern.weight for pattern in PATTERNS} <= {1, 2, DECISIVE_WEIGHT}

@@ -24,11 +24,7 @@ ENGINE = f"sha256:{'e' * 64}"
 SYSTEM = {"role": "system", "content": "You are Annie."}
 FUNCTION: dict[str, Any] = {
     "name": "web_search",
-    "parameters": {
-        "type": "object",
-        "properties": {"query": {"type": "string"}},
-        "required": ["query"],
-    },
+    "parameters": {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
 }
 TOOL = {"type": "function", "function": FUNCTION}
 QUICK = Pace(backoff_s=0.001)

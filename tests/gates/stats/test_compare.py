@@ -10,14 +10,7 @@ from hypothesis import strategies as st
 
 from gates.contracts.verdict import Verdict
 from gates.stats.binomial import pmf, z_of
-from gates.stats.compare import (
-    ComparePlan,
-    fails,
-    largest_b,
-    passes,
-    resolving_n,
-    smallest_failing_b,
-)
+from gates.stats.compare import ComparePlan, fails, largest_b, passes, resolving_n, smallest_failing_b
 from gates.stats.paired import tango_lower, tango_upper
 
 PASS, FAIL, OPEN = Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE

@@ -1,7 +1,5 @@
 """Normalizes text for comparison, so that capitals, punctuation and spacing do not matter. Pure."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 
@@ -23,10 +21,7 @@ _CHARACTER_MAP = _CharacterMap()
 
 
 def normalize(text: str) -> str:
-    """Letters, marks and digits in lower case with single spaces between words; "What's up?" gives "whats up".
-
-    Combining marks are kept: without its vowel signs a Kannada word is a different word.
-    """
+    """Lower-case words with single spaces; "What's up?" gives "whats up". Marks are kept: without them Kannada is another word."""
     if text.isascii():
         return _NOT_ASCII_WORD.sub(" ", text.replace("'", "").lower()).strip()
     folded = unicodedata.normalize("NFKC", text).translate(_CHARACTER_MAP).casefold()

@@ -1,0 +1,139 @@
+"""Every gate as one object: its detector, its words, what it expects, and who else asks it. A new gate is a row here."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from gates.contracts.case import Case
+from gates.detect.answers import find_wrong_answer
+from gates.detect.detection import Detection
+from gates.detect.duration import find_too_long
+from gates.detect.empty import find_empty
+from gates.detect.everyday import find_everyday_fault
+from gates.detect.leak import find_leaks
+from gates.detect.loop import find_loops
+from gates.detect.markdown import find_markdown
+from gates.detect.rawcall import find_raw_calls
+from gates.detect.refusal import find_refusal
+from gates.detect.script import find_wrong_script
+from gates.detect.speakable import find_unspeakable
+from gates.detect.toolcall import find_wrong_calls
+from gates.reply.reply import Reply
+
+Detect = Callable[..., list[Detection]]
+Fields = Callable[[Case, Reply, Collection[str]], Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """The words for a gate's outcomes: of answers in the past tense, of a model in the present."""
+
+    bad: str = "failed"
+    bads: str = "fails"
+    good: str = "passed"
+    goods: str = "passes"
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One gate. `detect` takes the keywords that `fields` makes of a case, its reply and the model's special tokens, which are
+    also those of a line of the corpus `gates/corpus/DETECTOR*.jsonl`. `expects`: the field of a case's `expect`. `canary`: asked
+    before a promotion of every reply, or where the case has the expectation. `training`: judges every text of training data,
+    or answers only.
+    """
+
+    name: str
+    title: str
+    wording: Wording
+    detector: str
+    detect: Detect
+    fields: Fields = lambda case, reply, tokens: {"text": reply.content}
+    expects: str | None = None
+    canary: Literal["always", "expected", "never"] = "never"
+    training: Literal["text", "answer", "never"] = "never"
+
+    def findings(self, case: Case, reply: Reply, tokens: Collection[str] = ()) -> list[Detection]:
+        """What is wrong with a reply to a case."""
+        return self.detect(**self.fields(case, reply, tokens))
+
+
+def _leak(case: Case, reply: Reply, tokens: Collection[str]) -> Mapping[str, Any]:
+    return {
+        "text": reply.content,
+        "reasoning": reply.reasoning,
+        "tokens": tokens,
+        "completion_tokens": reply.completion_tokens,
+        "called": "".join(f"{call.name}{call.arguments}" for call in reply.calls),
+    }
+
+
+def _calls(case: Case, reply: Reply, _: Collection[str]) -> Mapping[str, Any]:
+    return {
+        "calls": reply.calls,
+        "tools": case.tools,
+        "finish_reason": reply.finish_reason,
+        "expected": case.expect["calls"],
+    }
+
+
+def _everyday(case: Case, reply: Reply, _: Collection[str]) -> Mapping[str, Any]:
+    return {
+        "text": reply.content,
+        "expect": case.expect["everyday"],
+        "calls": len(reply.calls),
+        "tools": _names(case),
+        "reasoning": reply.reasoning,
+    }
+
+
+def _expecting(field: str, keyword: str) -> Fields:
+    return lambda case, reply, _: {"text": reply.content, keyword: case.expect[field]}
+
+
+def _names(case: Case) -> list[str]:
+    return [tool["function"]["name"] for tool in case.tools]
+
+
+GATES: Final[Mapping[str, Gate]] = {
+    gate.name: gate
+    for gate in (
+        Gate("leak", "No leaked thoughts", Wording("leaked", "leaks", "did not leak", "does not leak"),
+             "leak", find_leaks, _leak, canary="always", training="text"),
+        Gate("raw_call", "No spoken tool calls",
+             Wording("spoke a raw tool call", "speaks raw tool calls", "spoke no raw tool call", "speaks no tool calls"),
+             "raw_call", find_raw_calls, lambda case, reply, _: {"text": reply.content, "names": _names(case)},
+             canary="always", training="text"),
+        Gate("empty", "No empty replies", Wording("were empty", "answers with nothing", "were not empty", "says something"),
+             "empty", find_empty, lambda case, reply, _: {"text": reply.content, "calls": len(reply.calls)},
+             canary="always", training="answer"),
+        Gate("tools", "Tool calls",
+             Wording("made a wrong call", "makes the wrong call", "made the right call", "makes the right call"),
+             "toolcall", find_wrong_calls, _calls, expects="calls", canary="expected"),
+        Gate("no_markdown", "No markdown",
+             Wording("contained markdown", "writes markdown", "contained no markdown", "stays free of markdown"),
+             "markdown", find_markdown, canary="always", training="text"),
+        Gate("factual", "Facts", Wording("were wrong", "is wrong", "were right", "is right"),
+             "answer", find_wrong_answer, _expecting("answer", "expect"), expects="answer", canary="expected"),
+        Gate("reasoning", "Reasoning", Wording("were wrong", "reasons wrongly", "were right", "reasons rightly"),
+             "answer", find_wrong_answer, _expecting("answer", "expect"), expects="answer", canary="expected"),
+        Gate("loop", "No loops", Wording("looped", "goes in a loop", "did not loop", "stays out of loops"),
+             "loop", find_loops, canary="always", training="text"),
+        Gate("verbosity", "Length", Wording("were too long", "runs too long", "were short enough", "keeps to its time"),
+             "verbosity", find_too_long, _expecting("max_seconds", "max_seconds"), expects="max_seconds", training="answer"),
+        Gate("speakable", "Speakable text",
+             Wording("could not be spoken", "cannot be spoken", "could be spoken", "can be spoken"),
+             "speakable", find_unspeakable, training="answer"),
+        Gate("script", "Writing system",
+             Wording("were in the wrong script", "leaves its script", "were in the right script", "keeps to its script"),
+             "script", find_wrong_script, _expecting("script", "script"), expects="script"),
+        Gate("everyday", "Everyday requests",
+             Wording("were wrong", "fails everyday requests", "were right", "meets everyday requests"),
+             "everyday", find_everyday_fault, _everyday, expects="everyday"),
+    )
+}  # fmt: skip
+
+DETECTORS: Final[Mapping[str, Detect]] = {
+    **{gate.detector: gate.detect for gate in GATES.values()},
+    "refusal": find_refusal,  # judges training data and everyday requests; no gate of its own
+}
+"""Every detector by the name of its corpus."""
