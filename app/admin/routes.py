@@ -29,6 +29,8 @@ from app.promotion.requests import PromotionRequest, check_model
 from app.promotion.service import PromotionService
 from app.promotion.state_machine import OperationKind
 from app.promotion.views import report_view
+from app.proxy.deadlines import ClientGone
+from app.proxy.uploads import Uploads
 from app.registry.values import AuditEntry, Revocation, Thing
 from gates.contracts.errors import KeyFileError, ReportError
 from gates.report.keys import trusted
@@ -184,11 +186,21 @@ def _add_replicas(routes: APIRouter, promotions: PromotionService) -> None:
 def _add_reports(
     routes: APIRouter, config: Config, promotions: PromotionService, reader: reports.ReportThread
 ) -> None:
-    state = config.state_dir
+    state, uploads = config.state_dir, Uploads(MAX_REPORT_BYTES)
 
     @routes.post("/admin/reports", response_model=None, openapi_extra=takes(EnvelopeBody))
     async def upload(request: Request) -> Response:
-        data = await _read(request, MAX_REPORT_BYTES)
+        promised = request.headers.get("content-length", "").encode()
+        try:
+            data, held = await uploads.body(request.receive, promised, actor(request))
+        except ClientGone:
+            raise TooSlow("the request broke off") from None  # the client is gone, and it is no bug
+        try:
+            return await keep(request, data)
+        finally:
+            uploads.give_back(actor(request), held)
+
+    async def keep(request: Request, data: bytes) -> Response:
         report = await reader.do(partial(reports.read, data))
         detail = {"digest": report.digest, "artefact": report.artefact, "verdict": report.verdict}
         entry = AuditEntry(
@@ -278,20 +290,20 @@ def actor(request: Request) -> str:
 
 async def read_body(request: Request, kind: type[Any]) -> Any:
     """The checked body. Raises BadJSON, BadField, BodyTooLarge."""
-    raw = json_object(await _read(request, MAX_BODY_BYTES))
+    raw = json_object(await _read(request))
     try:
         return kind.model_validate(raw)
     except ValidationError as error:
         raise field_error(error, raw) from None
 
 
-async def _read(request: Request, limit: int) -> bytes:
+async def _read(request: Request) -> bytes:
     data = bytearray()
     try:
         async for part in request.stream():
             data += part
-            if len(data) > limit:
-                raise BodyTooLarge(f"the body is larger than {limit} bytes: send less")
+            if len(data) > MAX_BODY_BYTES:
+                raise BodyTooLarge(f"the body is larger than {MAX_BODY_BYTES} bytes: send less")
     except ClientDisconnect:
         raise TooSlow("the request broke off") from None  # the client is gone, and it is no bug
     return bytes(data)

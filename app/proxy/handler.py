@@ -26,7 +26,6 @@ from app.engines.pool import EnginePool
 from app.errors.render import error_response
 from app.errors.translate import bug_behind, forget_frames, unwritten
 from app.errors.tree import (
-    BodyTooLarge,
     ChoiceNotKept,
     ContextExceeded,
     Draining,
@@ -45,6 +44,7 @@ from app.proxy.passthrough import pass_through
 from app.proxy.reading import RequestReader
 from app.proxy.reply_writer import STREAM_HEADERS
 from app.proxy.tracing import Tracing
+from app.proxy.uploads import Uploads
 from app.stream.encode import error_frame
 from app.telemetry.log import Logger, where
 from app.telemetry.metrics import Metrics
@@ -81,6 +81,7 @@ class ProxyHandler:
         self._log = log
         self._accounting = accounting
         self._reader = RequestReader()
+        self._uploads = Uploads(config.gateway.max_body_bytes)
         self._queues = {
             name: AdmissionQueue(model.concurrency, model.queue) for name, model in config.models.items()
         }
@@ -95,7 +96,7 @@ class ProxyHandler:
     def apply(self, config: Config) -> None:
         """Take the limits of a configuration with the same models; for requests that come from now on."""
         limits = config.gateway
-        self._max_body_bytes, self._max_messages = limits.max_body_bytes, limits.max_messages
+        self._uploads.limit, self._max_messages = limits.max_body_bytes, limits.max_messages
         self._budget = ReplyBudget(limits.max_stream_bytes, limits.max_reply_bytes)
         for name, model in config.models.items():
             self._queues[name].resize(model.concurrency, model.queue)
@@ -133,10 +134,10 @@ class ProxyHandler:
         self, context: RequestContext, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Let it in by its key's limits, read it, and serve it; or say why not."""
-        surface, headers = context.surface, scope["state"]["headers"]
+        surface = context.surface
         try:
             context.admission = context.account.begin(unix_now())
-            await self._read(context, scope["method"], headers, receive)
+            await self._read(context, scope, receive)
         except ClientGone as gone:
             context.error = gone
             self._accounting.closed(context)
@@ -148,16 +149,18 @@ class ProxyHandler:
         else:
             await self._serve(context, receive, send)
 
-    async def _read(
-        self, context: RequestContext, method: str, headers: dict[bytes, bytes], receive: Receive
-    ) -> None:
+    async def _read(self, context: RequestContext, scope: Scope, receive: Receive) -> None:
         """Accept a request that can be served. Raises RequestError, Draining, Busy or ClientGone."""
-        surface = context.surface
+        surface, method, state = context.surface, scope["method"], scope["state"]
         if method != "POST":
             raise WrongMethod(f"{method[:16]} is not for {surface.path}: POST a request", "POST")
-        raw = await _body(headers, receive, self._max_body_bytes)
+        peer = state.get("caller") or scope["client"][0]
+        raw, held = await self._uploads.body(receive, state["headers"].get(b"content-length", b""), peer)
         start = time.perf_counter()
-        parsed = await self._reader.read(surface, raw, self._max_messages, receive)
+        try:
+            parsed = await self._reader.read(surface, raw, self._max_messages, receive)
+        finally:
+            self._uploads.give_back(peer, held)
         if self.draining:
             raise Draining("this gateway is shutting down; send the request to another")
         chats = not isinstance(surface, PassThroughSurface) or surface.chats
@@ -303,23 +306,3 @@ class ProxyHandler:
         if bug is not None:
             event = "unreadable_reply" if isinstance(fault, UpstreamError) else "internal_error"
             self._log.error(event, request_id=context.request_id, engine=context.engine, **where(bug))
-
-
-async def _body(headers: dict[bytes, bytes], receive: Receive, limit: int) -> bytes:
-    """The body, counted while it comes: Content-Length is only a promise, if a telling one.
-
-    Raises:
-        BodyTooLarge: more than `limit` bytes. ClientGone: the caller left inside the body.
-    """
-    promised = headers.get(b"content-length", b"")
-    size = int(promised) if promised.isdigit() else 0
-    body, more = bytearray(), True  # no list: a body may come byte by byte
-    while size <= limit and more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        body += message.get("body", b"")
-        size, more = len(body), message.get("more_body", False)
-    if size > limit:
-        raise BodyTooLarge(f"the body is larger than {limit} bytes: send less")
-    return bytes(body)
