@@ -165,7 +165,7 @@ async def test_a_caller_alone_makes_no_engine_slow(tmp_path: Path, hasty: None) 
             await home.ask(stream=True)
         await asyncio.sleep(0.1)
         assert home.engine.questioned == len(QUESTIONS)
-        assert await state(home) == "obeys"
+        assert await state(home) == home.gateway.pool.first("annie", {}).conduct == "obeys"
 
 
 @live
@@ -195,7 +195,8 @@ async def test_clean_probes_clear_an_engine(
         home.engine.behaviour = None
         asked = home.engine.questioned
         await becomes(home, "obeys")
-        assert home.engine.questioned >= asked + (backend.CLEAN_PROBES - 1) * len(QUESTIONS)
+        probes = (home.engine.questioned - asked) / len(QUESTIONS)
+        assert backend.CLEAN_PROBES - 1 <= probes <= backend.CLEAN_PROBES + 2
 
 
 SCHEMA = {"type": "string", "pattern": "^hm[<]/think>Hi$"}
