@@ -431,6 +431,7 @@ async def _watch_one(
         limits=limits,
         down=lambda: deps.pool.trouble(name),
         probe=lambda: HANDLERS[Action.PROBE](deps, plan, Effect("", Action.PROBE, engine)),
+        confirm=lambda: probe(deps, plan, Effect("", Action.PROBE, engine)),
     )
 
 
@@ -461,6 +462,7 @@ async def watch_replies(
     limits: BakeLimits = BAKE_LIMITS,
     down: DownReason = _never,
     probe: Probe | None = None,
+    confirm: Probe | None = None,
 ) -> EffectEvidence:
     """Watch an engine's live replies, its state and synthetic requests for so many seconds.
 
@@ -473,15 +475,15 @@ async def watch_replies(
     The watch ends only while the engine is up and takes requests, after it has served enough, and with a good answer to a
     synthetic request that was sent when the time was over. Otherwise it goes on for as long as `BakeLimits` says.
 
-    Callers' replies alone decide nothing: what they show is a breach when the synthetic requests, which are then sent
-    at once, go badly as well (`bake_slow`: begin later than the incumbent's usual replies). For `bake_errors` a probe has decided.
+    Callers' replies alone decide nothing: what they show is a breach when `confirm` (if not given: `probe`), which is then asked
+    at once, goes badly as well (`bake_slow`: begins later than the incumbent's usual replies). For `bake_errors` a probe has decided.
 
     Raises:
         BreachError: bake_leak, bake_raw_tool_call, bake_empty, bake_markdown, bake_loop, bake_errors,
             bake_slow, bake_gone, bake_probe, bake_unserved, or bake_quiet.
     """
     replies = _LiveReplies(reply_window, model, engine, incumbent, limits)
-    synthetic = _SyntheticRequests(probe, limits.probe_every_s)
+    synthetic = _SyntheticRequests(probe, confirm or probe, limits.probe_every_s)
     health = _Health(down, limits.gone_s)
     clock = asyncio.get_running_loop().time
     end = clock() + seconds
@@ -594,26 +596,24 @@ class _LiveReplies:
 class _SyntheticRequests:
     """Synthetic requests beside the live ones, one at a time."""
 
-    def __init__(self, probe: Probe | None, every_s: float) -> None:
+    def __init__(self, probe: Probe | None, confirm: Probe | None, every_s: float) -> None:
         self.done = 0
         self._begun = self._good = float(
             "-inf"
         )  # when the last one began, and the last that was answered well
         self._wanted = asyncio.Event()
         self._found: object = None  # the evidence of the last one
-        self.suspicion: str | None = (
-            None  # the limit that live replies break, and no synthetic request confirmed
-        )
-        self._task = asyncio.create_task(self._run(probe, every_s)) if probe else None
+        self.suspicion: str | None = None  # the limit that live replies break, unconfirmed
+        self._task = asyncio.create_task(self._run(probe, confirm, every_s)) if probe and confirm else None
 
-    async def _run(self, probe: Probe, every_s: float) -> None:
+    async def _run(self, probe: Probe, confirm: Probe, every_s: float) -> None:
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(every_s):
                     await self._wanted.wait()
             self._wanted.clear()
             self._begun = asyncio.get_running_loop().time()
-            self._found = await probe()
+            self._found = await (probe if self.suspicion is None else confirm)()
             self._good = self._begun
             self.done += 1
 

@@ -297,7 +297,8 @@ async def test_what_only_callers_replies_show_rolls_nothing_back() -> None:
 
 
 async def test_what_a_turn_shows_as_well_ends_the_bake_at_once() -> None:
-    fault = await breached(ReplyWindow(), *[LEAK] * 10, limits=SELDOM, probe=Turns(bad=True))
+    turns, confirm = Turns(), Turns(bad=True)
+    fault = await breached(ReplyWindow(), *[LEAK] * 10, limits=SELDOM, probe=turns, confirm=confirm)
     assert fault.code == "bake_leak" and "a thought was said" in fault.message
 
 
