@@ -14,6 +14,7 @@ COPY requirements/gateway.txt requirements/
 RUN /opt/venv/bin/pip install --quiet --no-cache-dir --disable-pip-version-check --no-deps --require-hashes -r requirements/gateway.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY app app
+COPY docs/runbook.md docs/runbook.md
 COPY deploy deploy
 COPY gates gates
 # The command line knows its words; what it needs to carry them out is not in here.

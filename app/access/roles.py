@@ -66,7 +66,7 @@ ROUTES: Final[Mapping[tuple[str, str], Role]] = MappingProxyType(
 """By method and path template. A route that is not listed needs `administer`, and a test says that all are listed."""
 
 OPEN_ROUTES: Final = frozenset(
-    {"/metrics", "/healthz", "/admin/ui", "/admin/ui/console.css", "/admin/ui/console.js"}
+    {"/metrics", "/healthz", "/admin/ui", "/admin/ui/console.css", "/admin/ui/console.js", "/admin/runbook"}
 )
 """Routes of the operators' listener that need no operator."""
 

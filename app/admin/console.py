@@ -4,12 +4,14 @@ The page itself holds no data of this gateway, so it needs no token; every reque
 """
 
 import hashlib
+import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 from fastapi import APIRouter, Request
+from markdown_it import MarkdownIt
 from starlette.responses import JSONResponse, Response
 
 from app.admin import reports
@@ -33,7 +35,9 @@ FILES: Final = {
     "/admin/ui/console.css": ("console.css", "text/css"),
     "/admin/ui/console.js": ("console.js", "text/javascript"),
 }
-OPEN: Final = frozenset(FILES)
+RUNBOOK: Final = "/admin/runbook"
+"""Where alerts link to: the runbook of this very version."""
+OPEN: Final = frozenset({*FILES, RUNBOOK})
 """The exact paths that need no token."""
 
 POLICY: Final = (
@@ -57,6 +61,8 @@ def console_router(config: Config, promotions: PromotionService, reader: reports
     routes = APIRouter()
     for path in FILES:
         routes.add_api_route(path, _file, methods=["GET"], response_model=None, include_in_schema=False)
+
+    routes.add_api_route(RUNBOOK, _runbook, methods=["GET"], response_model=None, include_in_schema=False)
 
     async def shown(digest: str, show: Callable[[Opened], T]) -> T:
         """What is shown of a report, made in the reports' thread."""
@@ -90,6 +96,22 @@ async def _file(request: Request) -> Response:
     name, kind = FILES[request.url.path]
     named = {**_named(request), **HEADERS}
     return Response(_bytes(name), headers=named, media_type=kind)
+
+
+async def _runbook(request: Request) -> Response:
+    return Response(_rendered(), headers={**_named(request), **HEADERS}, media_type="text/html")
+
+
+@cache
+def _rendered() -> str:
+    """docs/runbook.md with an anchor at every section; links to other pages of the repository lead nowhere here."""
+    text = re.sub(r"\[([^]]+)\]\((?!#|http)[^)]*\)", r"\1", _bytes("runbook.md").decode())
+    body = re.sub(
+        r"<(h[1-6])>(.*?)</h",
+        lambda m: f'<{m[1]} id="{re.sub("[^a-z0-9 -]", "", m[2].lower()).replace(" ", "-")}">{m[2]}</h',
+        MarkdownIt().render(text),
+    )
+    return f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Runbook</title><body>{body}</body></html>'
 
 
 @cache

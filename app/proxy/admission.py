@@ -1,8 +1,9 @@
 """Admission: a cap on concurrent requests, a bounded queue, and 429 for the rest."""
 
 import asyncio
+import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from app.errors.tree import Busy
@@ -11,13 +12,21 @@ from app.errors.tree import Busy
 class AdmissionQueue:
     """A cap on concurrent requests with a bounded, first-come queue. One event loop only.
 
-    `served` is what those are that have a place, in words for callers.
+    `served` is what those are that have a place, in words for callers. `waited` is called with the seconds that a request
+    has waited, until it had a place or gave up.
     """
 
-    def __init__(self, concurrency: int, queue: int, served: str = "served") -> None:
-        self._concurrency = concurrency
-        self._queue = queue
+    def __init__(
+        self,
+        concurrency: int,
+        queue: int,
+        served: str = "served",
+        waited: Callable[[float], None] = lambda seconds: None,
+    ) -> None:
+        self.concurrency = concurrency
+        self.room = queue
         self._served = served
+        self._waited = waited
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._spare: deque[asyncio.Future[None]] = deque()  # for places that no request wants
         self.in_flight = 0
@@ -29,7 +38,7 @@ class AdmissionQueue:
 
     def resize(self, concurrency: int, queue: int) -> None:
         """Change the cap and the queue's length. What is served or waits stays; freed places go to who waits."""
-        self._concurrency, self._queue = concurrency, queue
+        self.concurrency, self.room = concurrency, queue
         while (line := self._waiting or self._spare) and self.in_flight < concurrency:
             turn = line.popleft()
             if not turn.done():
@@ -51,7 +60,7 @@ class AdmissionQueue:
         Waits, without a limit of its own, for a place that no request wants. Nobody is kept out by that: it
         takes none of the queue's room, and whoever waits in the queue comes first.
         """
-        if self.in_flight < self._concurrency and not self._waiting:
+        if self.in_flight < self.concurrency and not self._waiting:
             self.in_flight += 1
         else:
             await self._turn(self._spare)
@@ -61,18 +70,21 @@ class AdmissionQueue:
             self._leave()
 
     async def _enter(self, patience: float) -> None:
-        if self.in_flight < self._concurrency and not self._waiting:
+        if self.in_flight < self.concurrency and not self._waiting:
             self.in_flight += 1
-            return
-        if len(self._waiting) >= self._queue:
+            return self._waited(0.0)
+        if len(self._waiting) >= self.room:
             raise Busy(
                 f"{self.in_flight} requests are being {self._served} and {self.waiting} wait; try later"
             )
+        began = time.perf_counter()
         try:
             async with asyncio.timeout(patience):
                 await self._turn(self._waiting)
         except TimeoutError:
             raise Busy(f"no place became free in {patience:g} s; try later", "queue_timeout") from None
+        finally:
+            self._waited(time.perf_counter() - began)
 
     async def _turn(self, line: deque[asyncio.Future[None]]) -> None:
         """Wait in line for a place. One that is given in the moment of a cancel goes to the next."""
@@ -88,7 +100,7 @@ class AdmissionQueue:
             raise
 
     def _leave(self) -> None:
-        while (line := self._waiting or self._spare) and self.in_flight <= self._concurrency:
+        while (line := self._waiting or self._spare) and self.in_flight <= self.concurrency:
             turn = line.popleft()
             if not turn.done():
                 turn.set_result(None)  # the place changes hands: in_flight stays

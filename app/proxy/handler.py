@@ -83,7 +83,8 @@ class ProxyHandler:
         self._reader = RequestReader()
         self._uploads = Uploads(config.gateway.max_body_bytes)
         self._queues = {
-            name: AdmissionQueue(model.concurrency, model.queue) for name, model in config.models.items()
+            name: AdmissionQueue(model.concurrency, model.queue, waited=metrics.queue_wait(name))
+            for name, model in config.models.items()
         }
         for name, queue in self._queues.items():
             metrics.queue(name, queue)

@@ -9,7 +9,14 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, Literal, Protocol, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+)
 
 from app.stream.clocks import Clocks
 from app.stream.conduct import CONDUCTS, Conduct
@@ -23,6 +30,7 @@ DURATION_BUCKETS = (
 )  # fmt: skip
 PHASE_BUCKETS = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 3600.0)
 TOKEN_BUCKETS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
+WAIT_BUCKETS = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 OVERHEAD_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 
 UNKNOWN = "_unknown"
@@ -59,6 +67,8 @@ COUNTERS: Final[Mapping[str, tuple[str, str]]] = {
 GAUGES: Final[Mapping[str, tuple[str, str]]] = {
     "manners_in_flight": ("Requests being served.", "model"),
     "manners_queue_depth": ("Requests waiting.", "model"),
+    "manners_concurrency_limit": ("Requests that are served at once, as configured.", "model"),
+    "manners_queue_limit": ("Requests that may wait, as configured.", "model"),
     "manners_active_engine": ("1 for each live engine of a model.", "model engine"),
     "manners_shift_weight": ("Percent of a model's conversations that go to the candidate of a promotion; 0 while none is shifting.", "model"),
     "manners_replica_refused": ("1 for an engine that gets no requests: it is not what its report is about, or not what the other replicas are.", "engine"),
@@ -83,6 +93,7 @@ HISTOGRAMS: Final[Mapping[str, tuple[str, str, tuple[float, ...]]]] = {
     "gen_ai_server_time_per_output_token_seconds": ("Seconds per generated token after the first, by the engine's own token count.", "model engine", TOKEN_BUCKETS),
     "gen_ai_server_request_duration_seconds": ("From the request's last byte in to the reply's last byte out.", "model engine", DURATION_BUCKETS),
     "manners_gateway_overhead_seconds": ("The gateway's own share of the time to first content, without queue and engine.", "model engine", OVERHEAD_BUCKETS),
+    "manners_queue_wait_seconds": ("Time that a request waited for a place, until it had one or gave up; 0 for most.", "model", WAIT_BUCKETS),
     "manners_stream_max_gap_seconds": ("The longest silence between two visible pieces of one reply.", "model engine", VOICE_BUCKETS),
     "manners_promotion_phase_seconds": ("Time spent in a phase.", "phase", PHASE_BUCKETS),
 }  # fmt: skip
@@ -121,11 +132,15 @@ class Queue(Protocol):
     def waiting(self) -> int:
         """That wait for a place."""
 
+    concurrency: int  # the most that are served at once
+    room: int  # the most that may wait
+
 
 class Metrics:
     """The gateway's instruments. Labels: model (public name), engine; never a caller's text."""
 
     def __init__(self) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter and histogram
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)  # rules ask when the process began
         self._children: dict[tuple[object, ...], Any] = {}
@@ -367,6 +382,12 @@ class Metrics:
         """The requests of a model, counted at every scrape."""
         self._gauges["manners_in_flight"].labels(model).set_function(lambda: queue.in_flight)
         self._gauges["manners_queue_depth"].labels(model).set_function(lambda: queue.waiting)
+        self._gauges["manners_concurrency_limit"].labels(model).set_function(lambda: queue.concurrency)
+        self._gauges["manners_queue_limit"].labels(model).set_function(lambda: queue.room)
+
+    def queue_wait(self, model: str) -> Callable[[float], None]:
+        """What takes the seconds that a request of the model has waited."""
+        return self._histograms["manners_queue_wait_seconds"].labels(model).observe
 
     def memory(self, read: Callable[[], float], floor: float) -> None:
         """Where the host's free memory is read from, at every scrape; and how little is too little, in bytes."""

@@ -15,7 +15,7 @@ from tests.ops.facts import ALERTS, PROMETHEUS, RECORDING
 from tests.ports import free_port
 
 INSTALL = "needs prometheus: apt-get install -y --no-install-recommends prometheus"
-GRAFANA = {"$__rate_interval": "30s", "$model": ".*", "$engine": ".*"}
+GRAFANA = {"$__rate_interval": "30s", "$model": ".*", "$engine": ".*", "$instance": ".*"}
 """What Grafana puts in for its own variables."""
 
 Sample = tuple[dict[str, str], float]

@@ -78,3 +78,12 @@ def test_a_failure_is_read_with_its_reasons_and_its_gates() -> None:
 def test_a_report_is_trusted_by_its_signers() -> None:
     shown = reading(examples.passing(), "sha256:00", ("ed25519:1",))
     assert shown["trusted"] and shown["signers"] == ["ed25519:1"] and shown["reasons"] == []
+
+
+async def test_the_runbook_has_the_section_that_each_alert_links_to(tmp_path: Path) -> None:
+    """Without a token: a link carries none."""
+    rules = (Path(__file__).parents[3] / "deploy/prometheus/rules/alerts.yml").read_text("utf-8")
+    linked = set(re.findall(r"runbook_url: http://127\.0\.0\.1:8081(/admin/runbook)#(\w+)", rules))
+    async with house(tmp_path) as it:
+        page = (await it.get(f"{it.admin}/admin/runbook")).raw.decode()
+    assert linked and not [anchor for _, anchor in linked if f'id="{anchor}"' not in page]

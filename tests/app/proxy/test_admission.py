@@ -283,3 +283,13 @@ async def test_the_gateway_serves_in_the_order_of_arrival(tmp_path_factory: pyte
         await asyncio.gather(*tasks)
         asked = [seen.body["messages"][-1]["content"] for seen in home.engine.requests[1:]]
         assert asked == [str(number) for number in range(10)]
+
+
+async def test_a_wait_is_measured_until_its_place_or_until_it_gives_up() -> None:
+    waits: list[float] = []
+    queue = AdmissionQueue(1, 1, waited=waits.append)
+    async with queue.place(60):
+        with pytest.raises(Busy):
+            async with queue.place(0.01):
+                pass
+    assert waits[0] == 0 < waits[1]

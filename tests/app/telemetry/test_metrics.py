@@ -49,6 +49,9 @@ NAMES = {
     "manners_retries": "counter",
     "manners_in_flight": "gauge",
     "manners_queue_depth": "gauge",
+    "manners_concurrency_limit": "gauge",
+    "manners_queue_limit": "gauge",
+    "manners_queue_wait_seconds": "histogram",
     "manners_active_engine": "gauge",
     "manners_affinity": "counter",
     "manners_replica_refused": "gauge",
@@ -264,6 +267,9 @@ async def test_gauges_come_back_to_nothing(home: House) -> None:
     await home.booked()
     scrape = await home.metrics()
     assert scrape("manners_in_flight") == scrape("manners_queue_depth") == 0
+    assert (scrape("manners_concurrency_limit"), scrape("manners_queue_limit")) == (8, 32)
+    assert scrape("manners_queue_wait_seconds_count") > 0
+    assert not [name for name, _ in scrape.samples if name.endswith("_created")]
 
 
 async def test_names_of_keys_become_labels_up_to_a_bound() -> None:
