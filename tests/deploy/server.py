@@ -92,6 +92,9 @@ def main() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     worker = subprocess.Popen([sys.executable, "-c", WORKER])
     print("worker", worker.pid, flush=True)
+    if how == "has children of their own":
+        twice = f"import subprocess, sys; print('escaped', subprocess.Popen([sys.executable, '-c', {WORKER!r}], start_new_session=True).pid, flush=True)"
+        subprocess.run([sys.executable, "-c", twice], start_new_session=True, check=True)
     if how == "hangs":
         worker.wait()
     host = "0.0.0.0" if how == "listens everywhere" else Handler.given.host

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -43,7 +44,7 @@ SERVING = """
 
     asyncio.run(main())
 """
-# The same with a server that leaves its worker when it ends; says the number of the group.
+# The same with a server whose children have left its group; says the number of the group.
 OTHER = """
     import asyncio, sys
     from pathlib import Path
@@ -51,7 +52,7 @@ OTHER = """
     from tests.deploy.test_process import SERVER, spec_of
 
     async def main():
-        spec = spec_of(Path(sys.argv[1]), "leaves its worker")
+        spec = spec_of(Path(sys.argv[1]), "has children of their own")
         state = await ProcessEngine(spec, state_dir=Path(sys.argv[2])).start()
         print(state.pid, flush=True)
         await asyncio.sleep(60)
@@ -141,10 +142,13 @@ def test_a_gateway_killed_during_a_load_leaves_no_engine(endless: Path, tmp_path
 def test_a_killed_gateway_leaves_no_server_of_another_environment_and_no_worker(
     artefact: Path, tmp_path: Path, frozen: bool
 ) -> None:
-    """The kernel ends the whole group, however many processes it has."""
+    """The kernel ends the whole group, however many processes it has, and the guard what has left it."""
     parent, leader = pid_of_child(OTHER, artefact, tmp_path)
     members = group_of(leader)
     assert len(members) == 3
+    log = (tmp_path / "engines" / "other.log").read_text()
+    members |= set(map(int, re.findall(r"^escaped (\d+)$", log, re.MULTILINE)))
+    assert len(members) == 4
     if frozen:
         os.killpg(leader, signal.SIGSTOP)
     killed(parent)

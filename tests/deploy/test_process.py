@@ -172,6 +172,28 @@ async def test_whoever_of_it_is_killed_the_rest_ends_and_another_comes(
         assert second.last_error == f"{how} while serving"
 
 
+@pytest.mark.parametrize("how", ["stop", "kill", "keeper", "server"])
+async def test_what_has_left_for_a_session_of_its_own_ends_with_the_engine(
+    artefact: Path, tmp_path: Path, how: str
+) -> None:
+    """An orphan twice over, in nobody's group: it would hold the GPU's memory for ever."""
+    engine = made(spec_of(artefact, "has children of their own"), tmp_path)
+    async with up(engine) as state:
+        assert state.pid is not None
+        (escaped,) = re.findall(r"^escaped (\d+)$", engine.log_path.read_text(), re.MULTILINE)
+        assert lives(int(escaped)) and int(escaped) not in group_of(state.pid)
+        if how == "kill":
+            os.killpg(state.pid, signal.SIGKILL)
+        elif how != "stop":
+            server = next(iter(group_of(state.pid) - {state.pid, worker_of(engine)}))
+            os.kill(state.pid if how == "keeper" else server, signal.SIGKILL)
+        if how != "stop":
+            assert await gone({int(escaped)})
+            await until(engine, Phase.READY)
+    escapes = re.findall(r"^escaped (\d+)$", engine.log_path.read_text(), re.MULTILINE)
+    assert await gone({int(escaped), *map(int, escapes)})
+
+
 async def test_a_server_that_ignores_sigterm_is_killed_with_its_worker(
     artefact: Path, tmp_path: Path
 ) -> None:
