@@ -65,7 +65,6 @@ def test_a_bad_candidate_fails_for_the_right_reason(
 def test_a_q2_k_file_is_refused_before_the_long_part_for_what_a_caller_would_hear(
     ran: Callable[[str], Ended],
 ) -> None:
-    """Thoughts and calls that are spoken: counts of prompts, and no comparison with another model."""
     stated = ran("thin").statement
     assert stated.candidate.model.format == "gguf-q2_k"
     failed = {(r.gate, r.rule) for r in stated.decision.gates if r.verdict == "fail" and r.tier == "critical"}

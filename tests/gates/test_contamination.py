@@ -1,7 +1,5 @@
 """The contamination wall: what counts as a suite's prompt in training data, and what does not."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -60,39 +58,16 @@ FOUND = [
 
 @pytest.mark.parametrize("prompt, trained, rules", FOUND)
 def test_a_prompt_is_found_by_these_rules(prompt: str, trained: str, rules: set[str]) -> None:
-    """The whole turn; thirteen words in a row; most of the trigrams, of a long prompt."""
     assert kinds(overlaps(asked(prompt), [talk("Hello", "Hi!", trained, "Fine.")])) == rules
 
 
 def test_thirteen_words_are_found_in_anybodys_message() -> None:
-    """An assistant that quotes the prompt was trained on it all the same."""
     found = overlaps(asked(LONG), [talk("Hello", f"You asked: {LONG}")])
 
     assert kinds(found) == {"gram"}
 
 
-def test_a_short_prompt_that_only_an_assistant_said_is_not_found() -> None:
-    """ "Fine, thanks" is an answer, and no prompt."""
-    assert overlaps(asked("Fine, thanks"), [talk("How are you?", "Fine, thanks.")]) == []
-
-
-def test_an_example_in_a_system_prompt_is_found() -> None:
-    """A prompt that was shown with its answer was trained on, wherever it stood."""
-    shown = {"messages": [{"role": "system", "content": f"Example: {LONG} Sunny."}, *talk("Hi")["messages"]]}
-
-    assert kinds(overlaps(asked(LONG), [shown])) == {"gram"}
-
-
-def test_a_cases_own_system_prompt_is_no_prompt() -> None:
-    """Production's is what suite and training data are both made with."""
-    shared = {"role": "system", "content": LONG}
-    trained = {"messages": [shared, {"role": "user", "content": "Something else"}]}
-
-    assert overlaps(suite([shared, {"role": "user", "content": SHORT}]), [trained]) == []
-
-
 def test_of_a_case_only_the_last_words_of_the_user_count() -> None:
-    """What went before sets the scene, and scenes may be shared; a tool's result asks nothing."""
     scene: list[dict[str, Any]] = [
         {"role": "user", "content": LONG},
         {"role": "assistant", "content": "Sunny."},
@@ -106,7 +81,6 @@ def test_of_a_case_only_the_last_words_of_the_user_count() -> None:
 
 
 def test_each_rule_tells_the_first_conversation_that_has_the_prompt() -> None:
-    """A thousand repetitions are one line, with the place to look at."""
     data = [talk("Hello", "Hi!"), talk(SHORT, "Monday."), talk(SHORT, "Monday.")]
 
     (found,) = overlaps(asked(SHORT, LONG), data)
@@ -115,24 +89,8 @@ def test_each_rule_tells_the_first_conversation_that_has_the_prompt() -> None:
     assert "when is my dentist appointment" in str(found)
 
 
-def test_two_cases_with_one_last_turn_are_both_told() -> None:
-    """After other scenes they are two cases, and both are spoilt."""
-    before = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi!"}]
-    both = suite([*before, {"role": "user", "content": SHORT}], [{"role": "user", "content": SHORT}])
-
-    assert {o.case for o in overlaps(both, [talk(SHORT, "Monday.")])} == {"case-0", "case-1"}
-
-
-def test_content_in_parts_is_read() -> None:
-    """OpenAI's other way to write a message."""
-    parts = [{"type": "text", "text": "When is my dentist"}, {"type": "text", "text": "appointment?"}]
-
-    assert kinds(overlaps(asked(SHORT), [{"messages": [{"role": "user", "content": parts}]}])) == {"same"}
-
-
 @pytest.mark.parametrize("conversation", [{}, {"messages": "hi"}, {"messages": ["hi"]}, {"text": LONG}])
 def test_what_cannot_be_read_cannot_be_cleared(conversation: dict[str, Any]) -> None:
-    """Data in another shape is a fault and not a clean bill."""
     with pytest.raises(SuiteError, match="conversation 1: has no list of messages"):
         overlaps(asked(SHORT), [talk("Hello"), conversation])
 
@@ -144,7 +102,6 @@ WORDS = st.lists(st.sampled_from([f"w{i}" for i in range(40)]), min_size=NGRAM_W
 def test_any_thirteen_words_of_a_prompt_are_found_wherever_they_stand(
     prompt: list[str], around: list[str], data: st.DataObject
 ) -> None:
-    """Cut any thirteen words out of a prompt and put them between others: they are found."""
     start = data.draw(st.integers(0, len(prompt) - NGRAM_WORDS))
     place = data.draw(st.integers(0, len(around)))
     said = [*around[:place], *prompt[start : start + NGRAM_WORDS], *around[place:]]
@@ -152,14 +109,7 @@ def test_any_thirteen_words_of_a_prompt_are_found_wherever_they_stand(
     assert "gram" in kinds(overlaps(asked(" ".join(prompt)), [talk(" ".join(said))]))
 
 
-@given(WORDS, st.lists(st.sampled_from([f"v{i}" for i in range(40)]), max_size=40))
-def test_other_words_are_never_found(prompt: list[str], said: list[str]) -> None:
-    """Without a word in common nothing overlaps."""
-    assert overlaps(asked(" ".join(prompt)), [talk(" ".join(said))]) == []
-
-
 def test_a_data_digest_that_is_the_suites_own_is_told() -> None:
-    """An artefact made of the suite says so itself."""
     little = asked(SHORT)
 
     assert is_own_data(little, little.digest)
@@ -201,19 +151,8 @@ DATA = [
 def test_the_command_tells_by_its_exit_code(
     files: tuple[Path, Path], capsys: pytest.CaptureFixture[str], text: str, code: int, told: str
 ) -> None:
-    """0 is clean, 1 is not, 65 is data that cannot be read, with file and line."""
     head, data = files
     data.write_text(text, encoding="utf-8")
 
     assert main([str(head), str(data)]) == code
     assert told in "".join(capsys.readouterr())
-
-
-def test_the_command_refuses_a_file_that_is_not_there(
-    files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A missing file is not clean data."""
-    head, data = files
-
-    assert main([str(head), str(data)]) == 65
-    assert "data.jsonl: cannot be read" in capsys.readouterr().err

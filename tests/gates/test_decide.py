@@ -1,7 +1,5 @@
 """The judgement: what was measured, and the verdict that follows; what may never follow."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +9,7 @@ from hypothesis import strategies as st
 
 from gates.artefact.lineage import Lineage
 from gates.contracts.errors import SamplesError
-from gates.contracts.verdict import CaseResult, ControlResult, Decision, GateResult, Tier, Verdict
+from gates.contracts.verdict import CaseResult, Decision, GateResult, Tier, Verdict
 from gates.judge.decide import decide, extensions, judge_control
 from gates.judge.measurements import Measurements, Timing
 from gates.policy.policy import (
@@ -123,7 +121,6 @@ CASES = [
 def test_what_was_measured_gives_this_verdict(
     what: str, changes: dict[str, Any], verdict: Verdict, reason: str
 ) -> None:
-    """And the first sentences say why."""
     decision = judged(outcomes(**changes))
 
     assert decision.verdict is verdict, decision.reasons
@@ -134,20 +131,13 @@ def test_what_was_measured_gives_this_verdict(
 
 
 def test_a_pass_without_its_negative_control_is_none() -> None:
-    """Nothing shows that this gate can fail."""
     decision = decide(policy(), outcomes())
 
     assert decision.verdict is OPEN
     assert decision.reasons == ("control stranger was not run: nothing shows that this gate can fail",)
 
 
-def test_a_failure_without_its_control_is_one() -> None:
-    """A run that stopped at the failure need not go on."""
-    assert decide(policy(), outcomes(bad=some("leak", [3]))).verdict is FAIL
-
-
 def test_a_control_that_did_not_come_out_as_it_had_to_takes_the_verdict_away() -> None:
-    """Whatever it would have been."""
     broken = replace(HELD, verdict=PASS, sentence="stranger must fail on leak, and gave pass")
     good = decide(policy(), outcomes(), (broken,))
     bad = decide(policy(), outcomes(bad=some("leak", [3])), (broken,))
@@ -158,7 +148,6 @@ def test_a_control_that_did_not_come_out_as_it_had_to_takes_the_verdict_away() -
 
 
 def test_a_baseline_that_agrees_with_itself_is_a_control_that_holds() -> None:
-    """A/A is in the decision without being asked for."""
     (same, _) = judged(outcomes()).controls
 
     assert (same.name, same.holds) == ("A/A", True)
@@ -166,23 +155,13 @@ def test_a_baseline_that_agrees_with_itself_is_a_control_that_holds() -> None:
 
 
 def test_a_baseline_that_disagrees_with_itself_is_no_measure() -> None:
-    """13 of 150 are more than 8 %."""
     decision = judged(outcomes(again_bad=some("tools", range(20, 33))))
 
     assert decision.verdict is OPEN
     assert "the baseline disagrees with itself on 8.7 % of tools prompts" in decision.reasons[0]
 
 
-def test_flips_up_to_the_limit_are_noise() -> None:
-    """12 of 150 are 8 %."""
-    flips = some("tools", [*range(20, 26)]), some("tools", [*range(26, 32)])
-    decision = judged(outcomes(baseline_bad=flips[0], bad=flips[0], again_bad=flips[1]))
-
-    assert decision.verdict is PASS, decision.reasons
-
-
 def test_a_baseline_that_loses_to_itself_is_no_measure() -> None:
-    """Flips in one direction only: 12 of 150 lost and none won."""
     lost = some("tools", range(20, 32))
     decision = judged(outcomes(again_bad=lost))
 
@@ -190,17 +169,7 @@ def test_a_baseline_that_loses_to_itself_is_no_measure() -> None:
     assert "it lost to itself on tools" in decision.reasons[0]
 
 
-def test_a_few_answers_lost_in_a_a_count_as_flips() -> None:
-    """One of a hundred is noise; three are no run."""
-    found = outcomes()
-    for lost, verdict in ((1, PASS), (3, OPEN)):
-        first = results(found.suite, lost=some("tools", range(20, 20 + lost)))
-        again = tuple(r for r in first if r.case in some("tools", range(100)))
-        assert judged(replace(found, again=again)).verdict is verdict
-
-
 def test_a_a_on_too_few_prompts_is_none() -> None:
-    """Ninety-nine are fewer than the policy's hundred."""
     found = outcomes()
     again = tuple(r for r in found.again if r.case in some("tools", range(99)))
     decision = judged(replace(found, again=again))
@@ -210,7 +179,6 @@ def test_a_a_on_too_few_prompts_is_none() -> None:
 
 
 def test_an_advisory_comparison_is_no_part_of_a_a() -> None:
-    """What does not decide cannot break what does."""
     gates = {"leak": LEAK, "tools": replace(TOOLS, tier="advisory")}
     decision = judged(outcomes(again_bad=some("tools", range(20, 90))), gates=gates)
 
@@ -218,20 +186,7 @@ def test_an_advisory_comparison_is_no_part_of_a_a() -> None:
     assert [control.name for control in decision.controls] == ["stranger"]
 
 
-def test_a_negative_control_fails_as_it_must() -> None:
-    """On the gates it has to break, with the evidence."""
-    leaky = decide(policy(), outcomes(bad=some("leak", range(165))))
-    control = judge_control("stranger", FAIL, leaky, ("leak",))
-
-    assert control.holds
-    assert control.because == ("leak",)
-    assert control.sentence.startswith(
-        "stranger must fail on leak, and did: leak: 25 of 25 named prompts leaked"
-    )
-
-
 def test_a_negative_control_that_fails_elsewhere_does_not_hold() -> None:
-    """Slow is not leaky."""
     slow = decide(policy(), outcomes(timings=timings(ours=500.0)))
     control = judge_control("stranger", FAIL, slow, ("leak",))
 
@@ -241,60 +196,21 @@ def test_a_negative_control_that_fails_elsewhere_does_not_hold() -> None:
 
 
 def test_a_negative_control_must_fail_on_every_gate_it_breaks() -> None:
-    """One of two is not enough."""
     leaky = decide(policy(), outcomes(bad=some("leak", [1])))
 
     assert judge_control("stranger", FAIL, leaky, ("leak", "tools")).verdict is OPEN
-
-
-def test_a_control_may_be_judged_as_a_whole() -> None:
-    """Without gates it is the decision that counts."""
-    assert judge_control("as is", PASS, judged(outcomes())).holds
-    assert not judge_control("as is", FAIL, judged(outcomes())).holds
-
-
-def test_a_control_that_broke_off_after_its_failure_is_enough() -> None:
-    """Two named leaks of the first three prompts asked: nobody needs the rest."""
-    found = outcomes(bad=some("leak", [0, 1]))
-    few = tuple(r for r in found.candidate if r.case in some("leak", range(3)))
-    short = decide(policy(), replace(found, candidate=few, baseline=(), again=(), timings=()))
-
-    assert judge_control("stranger", FAIL, short, ("leak",)).holds
 
 
 # ------------------------------------------------------------------------------------- extensions
 
 
 def test_the_gates_that_ask_for_the_extension_are_named_once() -> None:
-    """Rule A for leak, C for tools."""
     decision = judged(outcomes(bad=some("leak", [40]) | some("tools", range(20, 25))))
 
     assert extensions(decision) == ("leak", "tools")
 
 
-def test_an_open_comparison_asks_for_its_extension_before_a_a_was_asked() -> None:
-    """The baseline is asked again only for what did not fail."""
-    decision = judged(outcomes(bad=some("tools", range(20, 25)), again=()))
-
-    assert extensions(decision) == ("tools",)
-
-
-def test_a_noisy_comparison_is_not_extended() -> None:
-    """More of the same noise decides nothing."""
-    found = outcomes(bad=some("tools", range(20, 25)), again_bad=some("tools", range(30, 60)))
-
-    assert extensions(judged(found)) == ()
-
-
-def test_a_metric_of_buckets_is_extended_as_a_whole() -> None:
-    """By the metric's own name."""
-    found = outcomes(timings=spread(50, 100))
-
-    assert extensions(judged(found, latency={"ttft": replace(ALONE, per_bucket=True)})) == ("ttft",)
-
-
 def test_nothing_is_extended_once_something_failed() -> None:
-    """Another gate's open question decides nothing any more."""
     decision = judged(outcomes(bad=some("leak", [40]) | some("tools", range(20, 60))))
 
     assert decision.verdict is FAIL
@@ -302,21 +218,11 @@ def test_nothing_is_extended_once_something_failed() -> None:
 
 
 def test_what_stage_one_decided_stands() -> None:
-    """Tools passed by itself; the extension that leak asked for lost ten calls and is another story."""
     bad = some("leak", [40]) | some("tools", range(150, 160))
     decision = judged(outcomes(bad=bad, stages=(1, 2)))
 
     assert decision.verdict is PASS
     assert of(decision, "tools", "compare").n == of(decision, "tools", "rate").n == 150
-
-
-def test_without_a_registered_extension_open_is_failed() -> None:
-    """Fails closed."""
-    gate = GateRules("critical", "greedy", compare=CompareRule(0.05, 150, 150))
-    decision = judged(outcomes(bad=some("tools", range(20, 26))), gates={"leak": LEAK, "tools": gate})
-
-    assert decision.verdict is FAIL
-    assert "at most 7.6 points worse; limit: 5)" in decision.reasons[0]
 
 
 # ---------------------------------------------------------------------------------------- properties
@@ -358,7 +264,6 @@ def run_of(ours: dict[str, str], theirs: dict[str, str], extended: bool) -> Deci
 def test_a_failure_more_never_turns_a_verdict_for_the_better(
     states: tuple[dict[str, str], dict[str, str], bool], case: str
 ) -> None:
-    """FAIL stays FAIL whatever was there before; what was good and fails makes nothing better."""
     ours, theirs, extended = states
     before, after = run_of(ours, theirs, extended), run_of(ours | {case: "bad"}, theirs, extended)
 
@@ -371,7 +276,6 @@ def test_a_failure_more_never_turns_a_verdict_for_the_better(
 def test_an_answer_that_is_not_there_never_makes_a_pass(
     states: tuple[dict[str, str], dict[str, str], bool], case: str, how: str
 ) -> None:
-    """In either arm: what passes with the answer gone would have passed with it. One that was never there cannot go."""
     ours, theirs, extended = states
     gone = [(ours | {case: how}, theirs)] if ours.get(case) != "missing" else []
     gone += [(ours, theirs | {case: how})] if theirs.get(case) != "missing" else []
@@ -388,7 +292,6 @@ def test_an_answer_that_is_not_there_never_makes_a_pass(
 def test_every_sentence_is_one_line_with_a_number(
     states: tuple[dict[str, str], dict[str, str], bool],
 ) -> None:
-    """Whatever was measured."""
     for result in run_of(*states).gates:
         assert "\n" not in result.sentence and "None" not in result.sentence
         assert any(character.isdigit() for character in result.sentence), result.sentence
@@ -398,30 +301,7 @@ def test_every_sentence_is_one_line_with_a_number(
 # ------------------------------------------------------------------------------------ the sentences
 
 
-def test_a_clean_gate_says_how_much_it_shows() -> None:
-    """The bound, not only 0 of 165; and what the rule would let through."""
-    leak = of(judged(outcomes()), "leak", "zero")
-
-    assert leak.sentence == "0 of 165 leaked (limit 0; 95 % confidence: below 1.8 %)"
-    assert leak.curve_words == (
-        "would pass a model that leaks 2 % of the time in 4.6 % of runs, and one at 0.1 % in 95.4 %"
-    )
-    assert leak.interval is not None and leak.interval.method == "Clopper-Pearson"
-
-
-def test_a_pass_by_the_second_stage_says_less() -> None:
-    """1 of 280: the bound is that of the whole procedure."""
-    leak = of(judged(outcomes(bad=some("leak", [40]), stages=(1, 2))), "leak", "zero")
-
-    assert (
-        leak.sentence
-        == "1 of 280 leaked (limit 1, and 0 of the last 115; 95 % confidence: below 2.0 %): leak-40"
-    )
-    assert leak.interval is not None and leak.interval.high == pytest.approx(0.0195, abs=5e-5)
-
-
 def test_the_curve_is_of_the_prompts_that_were_really_asked() -> None:
-    """A suite that holds more than the policy asks for is stricter, and its curve says so."""
     whole = suite({"leak": (240, 115, 25), "tools": SIZES["tools"]})
     leak = of(judged(outcomes(of=whole)), "leak", "zero")
 
@@ -429,19 +309,7 @@ def test_the_curve_is_of_the_prompts_that_were_really_asked() -> None:
     assert "leaks 2 % of the time in 1.1 % of runs" in leak.curve_words
 
 
-def test_a_rate_says_its_bound_and_its_floor() -> None:
-    """131 of 150, the same in both arms."""
-    same = some("tools", range(10, 29))
-    rate = of(judged(outcomes(bad=same, baseline_bad=same)), "tools", "rate")
-
-    assert rate.sentence == (
-        "131 of 150 made the right call (87 %; 95 % confidence: at least 81 %; required: 60 %)"
-    )
-    assert rate.interval is not None and rate.interval.method == "Wilson, 97 % each look"
-
-
 def test_a_comparison_says_points_and_names_the_flips() -> None:
-    """Two lost, one won, and which."""
     found = outcomes(bad=some("tools", [20, 21]), baseline_bad=some("tools", [30]))
     compare = of(judged(found), "tools", "compare")
 
@@ -456,7 +324,6 @@ def test_a_comparison_says_points_and_names_the_flips() -> None:
 
 
 def test_an_alarm_warns_and_does_not_decide() -> None:
-    """Four lost and none won: chance seldom gives that, and the margin still holds after the extension."""
     found = outcomes(bad=some("tools", [20, 21, 22, 23]), stages=(1, 2))
     compare = of(judged(found), "tools", "compare")
 
@@ -465,7 +332,6 @@ def test_an_alarm_warns_and_does_not_decide() -> None:
 
 
 def test_more_than_twice_the_flips_of_a_a_is_an_alarm() -> None:
-    """Lost and won alike: equal shares of right answers, and another model all the same."""
     one, other, again = some("tools", range(20, 28)), some("tools", range(40, 48)), some("tools", [60, 61])
     compare = of(judged(outcomes(bad=one, baseline_bad=other, again_bad=other | again)), "tools", "compare")
 
@@ -473,7 +339,6 @@ def test_more_than_twice_the_flips_of_a_a_is_an_alarm() -> None:
 
 
 def test_reasons_put_manners_before_speed_and_critical_before_supporting() -> None:
-    """The worst is read first."""
     gates = {"tools": replace(TOOLS, tier="supporting"), "leak": LEAK}
     bad = some("leak", [3]) | some("tools", range(10, 150))
     decision = judged(outcomes(bad=bad, timings=timings(ours=500.0)), gates=gates)
@@ -482,29 +347,11 @@ def test_reasons_put_manners_before_speed_and_critical_before_supporting() -> No
     assert names == ["leak", "leak", "tools", "tools", "ttft", "ttft"]
 
 
-def test_floors_are_judged_before_the_rules() -> None:
-    """Then A, B, C and D."""
-    rules = [result.rule for result in judged(outcomes()).gates]
-
-    assert rules == ["floor", "floor", "zero", "rate", "compare", "latency", "ratio"]
-
-
 # ------------------------------------------------------------------------- tiers and what is no gate
-
-
-def test_an_advisory_gate_never_decides() -> None:
-    """Neither for nor against, nor does it ask for an extension."""
-    gates = {"leak": LEAK, "tools": replace(TOOLS, tier="advisory")}
-    for bad in (range(10, 150), range(20, 25)):
-        decision = judged(outcomes(bad=some("tools", bad)), gates=gates)
-        assert decision.verdict is PASS, decision.reasons
-        assert extensions(decision) == ()
-        assert {r.verdict for r in decision.gates if r.gate == "tools"} != {PASS}
 
 
 @pytest.mark.parametrize("tier", ["critical", "advisory"])
 def test_only_a_rule_that_decides_says_that_it_waits_for_more(tier: Tier) -> None:
-    """Nobody asks the extension of an advisory rule, so its sentence must not promise one."""
     decides = {"empty": GateRules("critical", zero=ZeroRule(1))}
     gates = {"leak": replace(LEAK, tier=tier), "tools": replace(TOOLS, tier=tier), **decides}
     bad = [*some("leak", [40]), *some("tools", range(20, 70))]
@@ -524,15 +371,7 @@ def test_only_a_rule_that_decides_says_that_it_waits_for_more(tier: Tier) -> Non
     assert set(extensions(decision)) == ({"leak", "tools", "ttft"} if tier == "critical" else set())
 
 
-def test_a_supporting_gate_decides() -> None:
-    """With its own margin."""
-    gates = {"leak": LEAK, "tools": replace(TOOLS, tier="supporting")}
-
-    assert judged(outcomes(bad=some("tools", range(10, 150))), gates=gates).verdict is FAIL
-
-
 def test_a_gate_that_the_suite_does_not_feed_is_inconclusive() -> None:
-    """Nothing gated is not passed, which a rival lets through."""
     bare = suite({"leak": SIZES["leak"]})
     decision = judged(outcomes(of=bare))
 
@@ -542,43 +381,16 @@ def test_a_gate_that_the_suite_does_not_feed_is_inconclusive() -> None:
 
 
 def test_a_suite_that_names_fewer_cases_is_inconclusive() -> None:
-    """Seven of seven are more than six of ten, and three were never asked."""
     few = judged(outcomes(of=suite({"leak": SIZES["leak"], "tools": (150, 150, 7)})))
 
     assert few.verdict is OPEN
     assert few.reasons == ("tools: 0 of 7 named prompts made a wrong call (limit 4); 3 of 10 have no result",)
 
 
-def test_a_lost_answer_does_not_count_as_good() -> None:
-    """102 of 150 are needed; 101 and a lost one are open."""
-    gates = {"leak": LEAK, "tools": GateRules("critical", rate=RateRule(0.60, 150, 300))}
-    bad = some("tools", range(10, 58))
-    enough, short = (judged(outcomes(bad=bad, lost=lost), gates=gates) for lost in ((), some("tools", [100])))
-
-    assert (enough.verdict, short.verdict) == (PASS, OPEN)
-    assert extensions(short) == ("tools",)
-
-
-def test_a_suite_smaller_than_the_policy_is_inconclusive() -> None:
-    """Though everything in it was asked and good."""
-    decision = judged(outcomes(of=suite({"leak": (100, 115, 25), "tools": SIZES["tools"]})))
-
-    assert decision.verdict is OPEN
-    assert "leak: 0 of 100 leaked; 65 of 165 have no result" in decision.reasons
-
-
 # -------------------------------------------------------------------------------------------- faults
 
 
-def test_two_results_for_one_prompt_are_refused() -> None:
-    """The same prompt twice is no new evidence."""
-    found = outcomes()
-    with pytest.raises(SamplesError, match="leak-0 has two results for leak"):
-        judged(replace(found, candidate=(*found.candidate, found.candidate[0])))
-
-
 def test_a_result_of_another_suite_is_refused() -> None:
-    """It would be counted where nobody asked it."""
     found = outcomes()
     odd = CaseResult("other-1", "leak", "ok", 1, False)
     with pytest.raises(SamplesError, match="other-1 is no case of suite test"):
@@ -596,7 +408,6 @@ def test_a_result_of_another_suite_is_refused() -> None:
     ],
 )
 def test_a_timing_that_is_none_is_refused(timing: Timing, why: str) -> None:
-    """By name, and before anything is judged by it."""
     with pytest.raises(SamplesError, match=why):
         judged(outcomes(timings=(*timings(), timing)))
 
@@ -626,36 +437,13 @@ def speed(rule: LatencyRule, found: tuple[Timing, ...], metric: str = "ttft") ->
 def test_the_median_keeps_the_limit_by_order_statistics(
     rule: LatencyRule, within: int, more: int | None, verdict: Verdict, extend: bool
 ) -> None:
-    """The 59th of 100 at one look; the 60th, then the 114th of 200, where there may be two."""
     late = () if more is None else spread(more, 100, stage=2)
     result = speed(rule, (*spread(within, 100), *late))
 
     assert (result.verdict, result.extend) == (verdict, extend), result.sentence
 
 
-def test_speed_says_its_median_and_its_bound() -> None:
-    """In the metric's unit."""
-    assert speed(ALONE, spread(80, 100)).sentence == (
-        "median TTFT: 80 ms over 100 requests (95 % confidence: at most 80.0 ms; limit: at most 120 ms)"
-    )
-    assert speed(ALONE, spread(20, 100)).sentence == (
-        "median TTFT: 200 ms over 100 requests (95 % confidence: at least 200.0 ms; limit: at most 120 ms)"
-    )
-
-
-def test_a_rate_is_bounded_from_below() -> None:
-    """Decode: at least 25 tokens a second."""
-    rule = LatencyRule("critical", 25.0, 100, 100)
-    good = speed(rule, spread(59, 100, metric="decode", fast=33.0, slow=20.0), "decode")
-    bad = speed(rule, spread(20, 100, metric="decode", fast=33.0, slow=20.0), "decode")
-
-    assert (good.verdict, bad.verdict) == (PASS, FAIL)
-    assert good.interval is not None and good.interval.low == 33.0
-    assert bad.sentence.endswith("at most 20.0 tokens/s; limit: at least 25 tokens/s)")
-
-
 def test_a_failed_request_is_the_slowest() -> None:
-    """It counts against the limit; more than 2 % of them leave nothing measured."""
     few = tuple(replace(t, value=None) if i < 2 else t for i, t in enumerate(spread(100, 100)))
     many = tuple(replace(t, value=None) if i < 3 else t for i, t in enumerate(spread(100, 100)))
     most = tuple(replace(t, value=None) if i < 70 else t for i, t in enumerate(spread(100, 100)))
@@ -668,13 +456,11 @@ def test_a_failed_request_is_the_slowest() -> None:
 
 
 def test_too_few_requests_are_inconclusive_unless_they_are_all_slow() -> None:
-    """Ninety fast ones show nothing; ninety slow ones cannot be made good."""
     assert speed(ALONE, spread(90, 90)).verdict is OPEN
     assert speed(ALONE, spread(0, 90)).verdict is FAIL
 
 
 def test_what_did_not_count_stands_beside_what_is_missing() -> None:
-    """So that an open rule says what to do; a rule that has its requests has no need of it."""
     why = "9 did not count: nobody knows"
     few, all_ = (
         judged(outcomes(timings=spread(n, n), uncounted=why), latency={"ttft": ALONE}) for n in (90, 100)
@@ -685,25 +471,10 @@ def test_what_did_not_count_stands_beside_what_is_missing() -> None:
 
 
 def test_an_extension_that_broke_off_is_inconclusive() -> None:
-    """Sixty of a hundred more, though 55 of them within the limit would be enough."""
     result = speed(ALONE, (*spread(59, 100), *spread(55, 60, stage=2)))
 
     assert (result.verdict, result.extend) == (OPEN, False)
     assert result.sentence.endswith("60 of 100 more requests were timed")
-
-
-def test_each_bucket_may_be_asked_to_pass() -> None:
-    """A mix can hide a slow length."""
-    short = tuple(replace(t, bucket="0.5k") for t in spread(100, 100))
-    long = tuple(replace(t, bucket="8k", block=9) for t in spread(0, 30))
-    mixed = judged(outcomes(timings=(*short, *long)), latency={"ttft": ALONE})
-    each = judged(outcomes(timings=(*short, *long)), latency={"ttft": replace(ALONE, per_bucket=True)})
-
-    assert mixed.verdict is PASS
-    assert {r.gate: r.verdict for r in each.gates if r.rule == "latency"} == {
-        "ttft[0.5k]": PASS,
-        "ttft[8k]": OPEN,
-    }
 
 
 RATIO = RatioRule(0.10, blocks=8, pairs=80, resamples=1000)
@@ -723,30 +494,13 @@ RATIO = RatioRule(0.10, blocks=8, pairs=80, resamples=1000)
     ],
 )
 def test_how_much_slower_it_may_be(found: tuple[Timing, ...], verdict: Verdict, words: str) -> None:
-    """Ten per cent; a baseline that fails is no credit."""
     decision = judged(outcomes(timings=found), latency={"ttft": replace(FAST, ratio=RATIO)})
     result = of(decision, "ttft", "ratio")
 
     assert (result.verdict, words in result.sentence) == (verdict, True), result.sentence
 
 
-def moody() -> tuple[Timing, ...]:
-    """Blocks by turns as fast as the baseline and a fifth slower."""
-    return tuple(
-        replace(t, value=120.0) if t.arm == "candidate" and t.block % 2 else t for t in timings(100.0, 100.0)
-    )
-
-
-def test_a_ratio_within_the_noise_is_open() -> None:
-    """Neither shown to be slower nor shown not to be."""
-    result = of(judged(outcomes(timings=moody())), "ttft", "ratio")
-
-    assert result.verdict is OPEN
-    assert result.sentence.endswith("whether it is more than 10 % slower is open")
-
-
 def test_pairs_that_the_baseline_failed_are_lost() -> None:
-    """Two of 104 may be; three leave nothing measured."""
     whole = timings()
 
     def failing(count: int) -> Verdict:
@@ -761,7 +515,6 @@ def test_pairs_that_the_baseline_failed_are_lost() -> None:
 
 
 def test_of_a_rate_fewer_is_slower() -> None:
-    """20 tokens a second against 30."""
     rule = LatencyRule("critical", 10.0, 100, 100, ratio=RATIO)
     slow, fast = (
         of(
@@ -777,7 +530,6 @@ def test_of_a_rate_fewer_is_slower() -> None:
 
 
 def test_pairs_of_another_models_baseline_are_not_compared() -> None:
-    """Nor its speed."""
     decision = judged(outcomes(lineage=Lineage(False, "it is bob")))
 
     assert of(decision, "ttft", "ratio").verdict is OPEN
@@ -785,25 +537,9 @@ def test_pairs_of_another_models_baseline_are_not_compared() -> None:
 
 
 def test_a_policy_of_speed_and_advice_alone_cannot_pass() -> None:
-    """It cannot be written either; the judge does not rely on that."""
     bare = replace(policy(), latency={"ttft": ALONE})
     object.__setattr__(bare, "gates", {"leak": replace(LEAK, tier="advisory")})
     decision = decide(bare, outcomes(), (HELD,))
 
     assert decision.verdict is OPEN
     assert decision.reasons == ("no gate of behaviour was judged",)
-
-
-def test_the_same_measurements_give_the_same_decision() -> None:
-    """In whatever order they were written down."""
-    found = outcomes(bad=some("tools", [20, 21]))
-    turned = replace(found, candidate=found.candidate[::-1], timings=found.timings[::-1])
-
-    assert judged(found) == judged(turned)
-
-
-def test_a_control_of_the_wrong_expectation_is_not_the_wanted_one() -> None:
-    """A control that was to pass does not stand in for one that was to fail."""
-    friendly = ControlResult("stranger", PASS, PASS, (), "stranger passed")
-
-    assert decide(policy(), outcomes(), (friendly,)).verdict is OPEN

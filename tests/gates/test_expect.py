@@ -1,7 +1,5 @@
 """What an expectation accepts, and how a wrong call is told; and words as they are compared."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -51,7 +49,6 @@ ACCEPTED: list[tuple[list[Any], Any, bool]] = [
 
 @pytest.mark.parametrize("accepted, value, fits", ACCEPTED)
 def test_a_value_is_accepted_or_not(accepted: list[Any], value: Any, fits: bool) -> None:
-    """Equal values, in any capitals; text that has the words; one of several; at any depth."""
     assert accepts(accepted, value) is fits
 
 
@@ -63,7 +60,6 @@ JSON = st.recursive(
 
 @given(JSON)
 def test_every_plain_value_accepts_itself(value: Any) -> None:
-    """Whatever JSON an argument is, the same JSON is right."""
     assert accepts([value], json.loads(json.dumps(value)))
 
 
@@ -96,7 +92,6 @@ MADE: list[tuple[list[Any], list[Any], str | None]] = [
 
 @pytest.mark.parametrize("expected, made, why", MADE)
 def test_calls_are_right_or_it_is_told_why_not(expected: list[Any], made: list[Any], why: str | None) -> None:
-    """Order does not count; the first fault is told in the leaderboard's words."""
     assert mismatch(expected, made) == why
 
 
@@ -113,11 +108,9 @@ WORDS = [
 
 @pytest.mark.parametrize("text, expected", WORDS)
 def test_text_is_compared_without_its_dress(text: str, expected: str) -> None:
-    """Case, stops, widths and apostrophes go; letters, vowel signs and digits stay."""
     assert normalize(text) == expected
 
 
 @given(st.text())
 def test_normal_text_stays_as_it_is(text: str) -> None:
-    """Normalising twice is normalising once."""
     assert normalize(normalize(text)) == normalize(text)

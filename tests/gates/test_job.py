@@ -20,7 +20,6 @@ from gates.run.job import JobResult, judge, run_job
 from gates.run.planned_request import PlannedRequest
 from gates.run.request_plan import (
     control_requests,
-    extension_requests,
     first_stage_requests,
     latency_prompts,
     latency_schedule,
@@ -81,17 +80,6 @@ def test_the_first_stage_asks_both_arms_the_same() -> None:
     assert by_arm.keys() == {CANDIDATE, BASELINE} and by_arm[CANDIDATE] == by_arm[BASELINE]
 
 
-def test_the_first_stage_holds_no_case_of_the_extension() -> None:
-    assert {CASES[name].stage for name in cases(first_stage_requests(JOB))} == {1}
-    assert {CASES[name].stage for name in cases(extension_requests(JOB, {"leak"}))} == {2}
-
-
-def test_the_named_cases_are_a_beginning_of_the_first_stage() -> None:
-    named, whole = first_stage_requests(JOB, named=True), first_stage_requests(JOB)
-    assert cases(named) == {case.id for case in SUITE.cases if case.named}
-    assert {a.key for a in named} < {a.key for a in whole}
-
-
 def test_a_case_is_asked_as_often_as_its_gates_count() -> None:
     asks = [a for a in first_stage_requests(JOB) if a.key.arm == CANDIDATE and a.key.mode == "stream"]
     for case in SUITE.cases:
@@ -106,27 +94,12 @@ def test_the_baseline_is_asked_again_at_temperature_zero_only() -> None:
     assert {a.key.repeat for a in asks} == {COLD} and {a.request["temperature"] for a in asks} == {0.0}
 
 
-def test_the_baseline_again_covers_every_comparative_gate() -> None:
-    asked = cases(self_comparison_requests(JOB))
-    for name, gate in POLICY.gates.items():
-        if gate.compare:
-            assert len(asked & {c.id for c in SUITE.of(name, 1)}) >= POLICY.same.n, name
-
-
 def test_each_control_is_asked_the_gates_that_it_has_to_fail() -> None:
     asks = control_requests(JOB)
     assert arms(asks) == {"control:stranger", "control:thinking-on", "control:tools-removed"}
     for control in POLICY.controls:
         wanted = {c.id for gate in control.breaks for c in SUITE.of(gate, 1)}
         assert cases(a for a in asks if a.key.arm == f"control:{control.name}") == wanted
-
-
-def test_the_controls_are_what_they_are_called() -> None:
-    asks = control_requests(JOB)
-    thinking = [a.request for a in asks if a.key.arm == "control:thinking-on"]
-    bare = [a.request for a in asks if a.key.arm == "control:tools-removed"]
-    assert all(request["chat_template_kwargs"] == {"enable_thinking": True} for request in thinking)
-    assert not any("tools" in request for request in bare)
 
 
 def test_prompts_that_are_timed_fit_both_contexts() -> None:
@@ -220,7 +193,6 @@ async def _run(
 
 @pytest.mark.slow  # a whole gate runs: 2 s
 async def test_the_same_samples_are_judged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job asks for its verdict after every part, whether or not that part asked anything."""
     sizes: list[int] = []
 
     def counted(job: GateJob, store: SampleStore) -> JobResult:
@@ -256,12 +228,6 @@ def leaks_in(arm: str, names: set[str]) -> Model:
         return {"content": "<think>hm</think>Yes."} if leaks else mannered(case, ask)
 
     return model
-
-
-async def test_a_named_leak_ends_the_job_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    named = next(case.id for case in SUITE.of("leak", 1) if "leak" in case.named)
-    judged, titles = await _run(tmp_path, monkeypatch, leaks_in(CANDIDATE, {named}))
-    assert titles == ["named cases"] and judged.decision.verdict == "fail"
 
 
 async def test_a_candidate_that_failed_is_asked_the_whole_stage_if_wanted(

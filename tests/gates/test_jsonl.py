@@ -1,7 +1,5 @@
 """The reader of JSON Lines that suites, corpora, conversations share."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Is the baseline the candidate's own model? By the manifests of what was made of what."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -57,7 +55,6 @@ STRANGERS = [
 def test_these_are_one_model(
     candidate: Artefact, baseline: Artefact, known: tuple[Artefact, ...], why: str
 ) -> None:
-    """Quantization, conversion and recovery keep a model what it is."""
     found = same_lineage(candidate, baseline, known)
 
     assert found and "sha256:" in found.reason
@@ -67,7 +64,6 @@ def test_these_are_one_model(
 def test_these_are_two(
     candidate: Artefact, baseline: Artefact, known: tuple[Artefact, ...], why: str
 ) -> None:
-    """A base, another fine-tune, an unknown parent: the reason names both."""
     found = same_lineage(candidate, baseline, known)
 
     assert not found
@@ -75,7 +71,6 @@ def test_these_are_two(
 
 
 def test_parents_in_a_circle_come_to_an_end() -> None:
-    """A manifest may claim anything."""
     one = made("one")
     two = made("two", source=one)
     round_again = Artefact(
@@ -86,7 +81,6 @@ def test_parents_in_a_circle_come_to_an_end() -> None:
 
 
 def test_the_shipped_models_know_their_own() -> None:
-    """annie's forms are one model; the stranger that she was trained from is another."""
     q4, f16, stranger = (
         load(MODELS / name) for name in ("annie-nano-q4_k_m", "annie-nano-f16", "stranger-nano-q4_k_m")
     )

@@ -5,13 +5,11 @@ from dataclasses import replace
 import pytest
 
 from gates.contracts.errors import ReportError
-from gates.contracts.numerics import PARTS, Numerics, Part, differences, permits
+from gates.contracts.numerics import PARTS, Numerics, Part, differences
 from gates.policy.policy import NumericsRule
 from gates.report import checks
 from gates.report.statement import Statement
-from gates.run import report_builder
 from tests.gates.report import examples
-from tests.gates.test_job import JOB
 
 HOPPER = Numerics(kernel="MarlinNvFp4LinearKernel", scheme="W4A16", kv_cache="auto", gpu="NVIDIA H200")
 SPARK = Numerics(
@@ -43,18 +41,6 @@ def test_what_only_one_side_knows_differs_where_that_is_asked() -> None:
     assert differences(Numerics(), Numerics(), unknown=True) == ()
     (only,) = differences(HOPPER, replace(HOPPER, scheme=None), unknown=True)
     assert only.words == "quantization scheme was W4A16 in the report and is not known here"
-
-
-def test_another_scheme_is_another_kernel_and_not_the_other_way_round() -> None:
-    assert permits(["scheme"], "kernel") and permits(["scheme"], "scheme")
-    assert not permits(["kernel"], "scheme") and not permits(["scheme"], "gpu")
-
-
-def test_it_is_told_in_one_line() -> None:
-    assert str(SPARK) == (
-        "kernel FlashInferCutlassNvFp4LinearKernel, quantization scheme W4A4, KV cache auto, GPU NVIDIA GB10"
-    )
-    assert str(Numerics()) == "nothing known"
 
 
 # ----------------------------------------------------------------------------- at the door
@@ -99,13 +85,3 @@ def test_a_report_of_other_numerics_is_refused_with_what_to_do(
     line = str(refused.value)
     assert said in line and "\n" not in line
     assert f"manners gate run --candidate spark --baseline {GOOD.baseline.engine.name}" in line
-
-
-def test_a_run_states_what_its_engines_computed_with() -> None:
-    arm = report_builder._arm(replace(JOB.candidate, numerics=HOPPER))
-    assert (arm.engine, arm.numerics) == (JOB.candidate.engine, HOPPER)
-
-
-def test_what_the_policy_permits_is_told_in_words() -> None:
-    rule = NumericsRule(may_differ=("scheme", "gpu"))
-    assert len(checks.numerics(MADE, SPARK, "spark", rule, runs=True)) == 3

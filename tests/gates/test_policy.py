@@ -1,12 +1,10 @@
 """Policies: read strictly, refused by name, digested by what decides, and checked against a suite."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import FrozenInstanceError, asdict, fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +25,6 @@ from gates.policy.policy import (
     RatioRule,
     RunSettings,
     SelfComparison,
-    TemperatureRepeats,
     ZeroRule,
 )
 from gates.run.request import with_system
@@ -36,7 +33,7 @@ from gates.stats.quantile import QuantilePlan
 from gates.stats.rate import RatePlan
 from gates.suite.load import load_suite
 from gates.suite.load import shipped as shipped_suites
-from tests.gates.judged import LEAK, RUN, TOOLS, policy, suite
+from tests.gates.judged import LEAK, TOOLS, policy, suite
 
 SMALLEST = """
 name = "small"
@@ -60,7 +57,6 @@ def edited(old: str, new: str, of: str = "annie") -> str:
 
 
 def test_a_policy_of_four_lines_takes_the_rest_by_default() -> None:
-    """What is left out is filled in."""
     small = parse(SMALLEST)
 
     assert (small.confidence, small.look, small.run.retries, small.run.max_lost) == (0.95, 0.97, 2, 0.02)
@@ -69,7 +65,6 @@ def test_a_policy_of_four_lines_takes_the_rest_by_default() -> None:
 
 
 def test_annie_is_what_the_seeds_ask_for() -> None:
-    """The named floors, and the seeds' two limits of speed."""
     annie = load_policy("annie")
     floors = {name: gate.floor for name, gate in annie.gates.items() if gate.floor}
 
@@ -85,16 +80,7 @@ def test_annie_is_what_the_seeds_ask_for() -> None:
     assert {annie.gates[name].tier for name in floors} == {"critical"}
 
 
-def test_annies_run_is_the_declared_one() -> None:
-    """One at a time; greedy once, and three times at the temperature of production."""
-    run = load_policy("annie").run
-
-    assert (run.concurrency, run.retries, run.max_lost, run.system) == (1, 2, 0.02, "")
-    assert run.temperatures == (0.0, 0.7, 0.7, 0.7)
-
-
 def test_the_hardened_policy_differs_in_its_system_text_alone() -> None:
-    """The seeds' four rules, and annie's numbers."""
     annie, hardened = load_policy("annie"), load_policy("annie-hardened")
     text = hardened.run.system
 
@@ -107,7 +93,6 @@ def test_the_hardened_policy_differs_in_its_system_text_alone() -> None:
 
 
 def test_the_nano_policy_differs_in_everyday_requests_speed_and_controls_alone() -> None:
-    """The same manners of a smaller model; no limit of a Spark's. What decides is the same, and everyday requests, too."""
     annie, nano = load_policy("annie"), load_policy("annie-nano")
 
     assert nano.gates.keys() - annie.gates.keys() == {"everyday"}
@@ -122,7 +107,6 @@ def test_the_nano_policy_differs_in_everyday_requests_speed_and_controls_alone()
 
 
 def test_every_key_is_used_in_annies_file() -> None:
-    """It is the documentation."""
     document = tomllib.loads((FILES.folder / "annie.toml").read_text("utf-8"))
     gates, latency = document["gates"].values(), document["latency"].values()
 
@@ -142,12 +126,6 @@ def test_every_key_is_used_in_annies_file() -> None:
     assert used(t["zero"] for t in gates if "zero" in t) == known(ZeroRule)
     assert used(document["controls"]) == {"name", "breaks"}
     assert set(document["numerics"]) == known(NumericsRule)
-
-
-def test_a_policy_cannot_be_changed() -> None:
-    """A value; another one is made of it."""
-    with pytest.raises(FrozenInstanceError):
-        load_policy("annie").confidence = 0.5  # type: ignore[misc]
 
 
 BROKEN: list[tuple[str, str, str]] = [
@@ -188,7 +166,6 @@ BROKEN: list[tuple[str, str, str]] = [
 
 @pytest.mark.parametrize("old, new, why", BROKEN, ids=[why[:50] for _, _, why in BROKEN])
 def test_a_key_that_cannot_be_used_is_named(old: str, new: str, why: str) -> None:
-    """In one line, with the file and what to change."""
     with pytest.raises(PolicyError) as error:
         parse(edited(old, new), "annie.toml")
 
@@ -198,7 +175,6 @@ def test_a_key_that_cannot_be_used_is_named(old: str, new: str, why: str) -> Non
 
 @pytest.mark.parametrize("tier", ["advisory"])
 def test_a_policy_that_gates_nothing_is_refused(tier: str) -> None:
-    """Advice alone is no gate, and neither is speed."""
     with pytest.raises(PolicyError, match="gates: nothing is gated"):
         parse(SMALLEST.replace("critical", tier))
     with pytest.raises(PolicyError, match="gates: is missing"):
@@ -210,24 +186,7 @@ def test_a_policy_that_gates_nothing_is_refused(tier: str) -> None:
         parse(SMALLEST.partition("[gates.leak]")[0] + "[gates]\n")
 
 
-def test_a_gate_without_a_rule_is_refused() -> None:
-    """It would be passed by anything."""
-    with pytest.raises(PolicyError, match="gates.leak: has no rule; give it floor, zero, rate or compare"):
-        parse(SMALLEST.replace("zero = { first = 165 }", ""))
-
-
-def test_a_policy_is_found_by_name_or_by_path(tmp_path: Path) -> None:
-    """A shipped one, or any .toml file."""
-    path = tmp_path / "mine.toml"
-    path.write_text(SMALLEST, "utf-8")
-
-    assert load_policy(path) == load_policy(str(path)) == parse(SMALLEST)
-    assert shipped() == ("annie", "annie-hardened", "annie-nano", "annie-nano-short")
-    assert [load_policy(name).name for name in shipped()] == list(shipped())
-
-
 def test_what_a_policy_draws_is_part_of_its_digest() -> None:
-    """A report on part of the prompts is one of another policy; of a policy that draws nothing, older digests hold."""
     whole = load_policy("annie-nano")
     short = replace(whole, draw={"leak": 60})
     later = ("description", "draw", "numerics")
@@ -243,13 +202,11 @@ def test_what_a_policy_draws_is_part_of_its_digest() -> None:
     [("leek = 5", "there is no such gate; did you mean 'leak'"), ("leak = 0", "draw.leak: must be from 1")],
 )
 def test_a_draw_names_gates_of_the_policy_and_a_number(draw: str, why: str) -> None:
-    """Nothing is left out by a slip of the pen."""
     with pytest.raises(PolicyError, match=why):
         parse(f"{SMALLEST}[draw]\n{draw}\n")
 
 
 def test_a_policy_that_is_not_there_names_the_nearest(tmp_path: Path) -> None:
-    """And a file that cannot be read says why."""
     with pytest.raises(
         PolicyError, match="anny: no such policy; did you mean 'annie'.; or give a .toml file"
     ):
@@ -266,7 +223,6 @@ def test_a_policy_that_is_not_there_names_the_nearest(tmp_path: Path) -> None:
 
 
 def test_comments_order_and_description_do_not_change_the_digest() -> None:
-    """What decides is the same."""
     plain = parse(SMALLEST)
     other = parse("# why\n" + SMALLEST.replace('name = "small"\nversion = 1', 'version = 1\nname = "small"'))
 
@@ -275,7 +231,6 @@ def test_comments_order_and_description_do_not_change_the_digest() -> None:
 
 
 def test_what_a_promotion_compares_makes_no_report_stale() -> None:
-    """The digest is that of the canonical form which signed reports have, from before there was such a table."""
     plain = parse(SMALLEST)
     assert plain.digest == replace(plain, numerics=NumericsRule(may_differ=("gpu",), required=True)).digest
     assert plain.digest == "sha256:096177770a50c12acece02ea1864c54b9166bccf8df8f6902d93c4a30a72dfeb"
@@ -295,7 +250,6 @@ def test_what_a_promotion_compares_makes_no_report_stale() -> None:
     ],
 )
 def test_what_decides_changes_the_digest(old: str, new: str) -> None:
-    """Every number of it."""
     changed = parse(edited(old, new)).digest
 
     assert changed != load_policy("annie").digest
@@ -306,7 +260,6 @@ def test_what_decides_changes_the_digest(old: str, new: str) -> None:
 
 
 def test_which_repeats_a_gate_counts() -> None:
-    """ "every" all four, "greedy" the one at temperature 0; a case is asked what its gates count."""
     annie = load_policy("annie")
 
     assert annie.counted("leak") == (0, 1, 2, 3)
@@ -316,15 +269,7 @@ def test_which_repeats_a_gate_counts() -> None:
     assert annie.asked(["nothing of this policy"]) == ()
 
 
-def test_temperature_zero_is_found_wherever_it_stands() -> None:
-    """By its value."""
-    run = RunSettings(repeats=(TemperatureRepeats(0.7, 2), TemperatureRepeats(0.0, 1)))
-
-    assert policy(run=run).counted("tools") == (2,)
-
-
 def test_the_controls_that_a_report_must_hold() -> None:
-    """The known bad must fail; where something is compared the baseline must pass against itself."""
     compares = {"leak": LEAK, "tools": TOOLS}
 
     assert policy(gates=compares).required_controls == {"A/A": Verdict.PASS, "stranger": Verdict.FAIL}
@@ -332,7 +277,6 @@ def test_the_controls_that_a_report_must_hold() -> None:
 
 
 def test_a_systems_text_goes_behind_the_prompt() -> None:
-    """Or is the prompt, where there was none; the messages themselves are left as they are."""
     system: Mapping[str, Any] = {"role": "system", "content": "You are Annie."}
     user: Mapping[str, Any] = {"role": "user", "content": "hi"}
 
@@ -346,11 +290,6 @@ def test_a_systems_text_goes_behind_the_prompt() -> None:
 
 
 # ------------------------------------------------------------------------------ policy against suite
-
-
-def test_a_suite_that_feeds_the_policy_is_accepted() -> None:
-    """Exactly as many prompts as it asks."""
-    check_policy(policy(), suite())
 
 
 UNFIT: list[tuple[dict[str, Any], dict[str, tuple[int, int, int]], str]] = [
@@ -378,7 +317,6 @@ UNFIT: list[tuple[dict[str, Any], dict[str, tuple[int, int, int]], str]] = [
 def test_a_policy_that_cannot_decide_on_a_suite_is_refused_by_name(
     changes: dict[str, Any], sizes: dict[str, tuple[int, int, int]], why: str
 ) -> None:
-    """With the number, and the one that would do."""
     whole = {"leak": (165, 115, 25), "tools": (150, 150, 10)} | sizes
     law = replace(policy(**{"controls": (), **changes}))
 
@@ -387,23 +325,11 @@ def test_a_policy_that_cannot_decide_on_a_suite_is_refused_by_name(
         check_policy(law, suite(whole))
 
 
-def test_a_named_case_of_the_second_stage_is_refused() -> None:
-    """Named cases are asked first."""
-    whole = suite()
-    late = tuple(replace(case, named=("leak",)) if case.id == "leak-200" else case for case in whole.cases)
-    early = tuple(replace(case, named=()) if case.id == "leak-0" else case for case in late)
-
-    assert list(policy_problems(policy(), replace(whole, cases=early))) == [
-        "gates.leak.floor: leak-200 is named and in stage 2; named cases are asked first"
-    ]
-
-
 PAIRS = [("annie-nano", "annie-nano"), ("annie", "annie"), ("annie-hardened", "annie")]
 
 
 @pytest.mark.parametrize("law, asked", [pair for pair in PAIRS if pair[1] in shipped_suites()])
 def test_the_shipped_policies_fit_their_suites(law: str, asked: str) -> None:
-    """As they are started by default."""
     check_policy(load_policy(law), load_suite(asked))
 
 
@@ -412,7 +338,6 @@ def test_the_shipped_policies_fit_their_suites(law: str, asked: str) -> None:
 
 @pytest.mark.parametrize("name", shipped())
 def test_no_shipped_rule_passes_a_model_on_its_limit_more_often_than_promised(name: str) -> None:
-    """Both looks together, exactly: 5.1 % at most, where 5 % are promised."""
     law = load_policy(name)
     for gate in law.gates.values():
         if rate := gate.rate:
@@ -426,15 +351,3 @@ def test_no_shipped_rule_passes_a_model_on_its_limit_more_often_than_promised(na
         level = law.level(latency.n, latency.n_max)
         speed = QuantilePlan(latency.n, latency.n_max - latency.n, latency.quantile, level)
         assert speed.chance(latency.quantile) <= 0.051
-
-
-def test_a_rule_of_one_look_keeps_the_confidence_itself() -> None:
-    """Only where there may be two is each of them stricter."""
-    assert policy().level(150, 150) == 0.95
-    assert policy().level(150, 300) == 0.97
-
-
-def test_the_run_is_checked_where_it_is_made() -> None:
-    """A value that exists is well formed, file or no file."""
-    with pytest.raises(ValueError, match="concurrency: must be from 1 to 256, not 0"):
-        replace(RUN, concurrency=0)

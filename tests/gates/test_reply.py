@@ -1,7 +1,5 @@
 """What an engine said and when: recorded streams, every split of them, and every odd shape."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,7 +14,7 @@ from gates.reply.calls import ReplyCall
 from gates.reply.parser import ReportedError
 from gates.reply.reply import Reply, read_reply
 from tests.looped import looped
-from tests.script import DONE, call, chunk, event, finish, role, text, thought, usage
+from tests.script import DONE, chunk, event, finish, role, text, thought, usage
 
 STREAMS = Path(__file__).parents[1] / "data" / "streams"
 GOLDENS = sorted(path.stem for path in STREAMS.glob("*.sse"))
@@ -68,7 +66,6 @@ def whole(message: dict[str, Any], reason: str | None = "stop", **more: Any) -> 
 
 @looped("name", PARSED)
 def test_a_recorded_stream_says_what_the_gateway_hears(name: str) -> None:
-    """The gate reads what engines send as the gateway does, but for newlines that it strips."""
     raw, sidecar, caller = golden(name)
     reply = heard(raw, status=sidecar["status"])
 
@@ -82,7 +79,6 @@ def test_a_recorded_stream_says_what_the_gateway_hears(name: str) -> None:
 
 @pytest.mark.parametrize("name", [n for n in GOLDENS if n.startswith("vllm-raw-tool")])
 def test_of_an_engine_without_a_parser_the_raw_text_is_judged(name: str) -> None:
-    """What the gateway would rescue stays in the content, where the gate for raw calls finds it."""
     raw, _, _ = golden(name)
     if name != "vllm-raw-tool-result":
         assert "<tool_call>" in heard(raw).content and heard(raw).calls == ()
@@ -90,7 +86,6 @@ def test_of_an_engine_without_a_parser_the_raw_text_is_judged(name: str) -> None
 
 @looped("name", GOLDENS, in_groups_of=50)
 def test_a_recorded_stream_reads_the_same_byte_by_byte(name: str) -> None:
-    """Nothing but the clocks depends on how a stream was cut."""
     raw, sidecar, _ = golden(name)
     at_once, slowly = (
         heard(*cut, status=sidecar["status"]) for cut in ([raw], (bytes([byte]) for byte in raw))
@@ -102,7 +97,6 @@ def test_a_recorded_stream_reads_the_same_byte_by_byte(name: str) -> None:
 
 @given(st.data())
 def test_an_event_happens_with_the_read_that_completes_it(data: st.DataObject) -> None:
-    """Wherever the bytes are cut, a clock shows the read with the last byte of the deciding event."""
     before = role() + thought("Hm. ")
     body = before + text("It is ten.") + finish() + DONE
     cuts = sorted(data.draw(st.sets(st.integers(1, len(body) - 1), max_size=12)))
@@ -118,12 +112,6 @@ def test_an_event_happens_with_the_read_that_completes_it(data: st.DataObject) -
     assert clocks["content"] == clocks["last"] == read_of(len(before + text("It is ten.")) - 1)
 
 
-@given(st.lists(st.binary(max_size=60), max_size=6), st.sampled_from([None, 200, 400, 502]))
-def test_no_bytes_at_all_make_it_raise(reads: list[bytes], status: int | None) -> None:
-    """Whatever comes from a socket is a reply, and a bad one is not complete."""
-    assert not heard(*reads, status=status).complete
-
-
 @pytest.mark.slow  # JSON of every form is drawn: 3 s
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: (
     st.lists(inner, max_size=3)
@@ -136,7 +124,6 @@ def test_no_bytes_at_all_make_it_raise(reads: list[bytes], status: int | None) -
     )
 )))  # fmt: skip
 def test_no_json_makes_it_raise(payload: Any) -> None:
-    """Fields of any type, in any place, are read or named, and the text can be written as UTF-8."""
     reply = heard(event(payload), event({"choices": [payload]}), event({"choices": [{"delta": payload}]}))
 
     assert reply.content.encode() is not None
@@ -165,22 +152,13 @@ def test_no_json_makes_it_raise(payload: Any) -> None:
          "usage", "ping", "no-data", "other-fields"],
 )  # fmt: skip
 def test_what_is_no_text_stops_no_clock(silent: bytes) -> None:
-    """Role frames, empty deltas, nulls, progress and usage are not what a voice waits for."""
     clocks = ms(heard(silent, text("Hi."), finish()))
 
     assert clocks.pop("role", 1) == 1
     assert clocks == {"token": 2, "content": 2, "last": 2, "sentence": 3}
 
 
-def test_white_space_before_the_first_word_is_a_token_and_no_word() -> None:
-    """Behind a closed thought the model writes two newlines; nobody can hear them."""
-    clocks = ms(heard(text("\n\n"), text("Hello"), finish()))
-
-    assert (clocks["token"], clocks["content"]) == (1, 2)
-
-
 def test_a_tool_call_is_visible_with_its_name() -> None:
-    """The name stops the clock; arguments that trickle in after it do not stop it again."""
     named = {"index": 0, "id": "c", "function": {"name": "web_search"}}
     fragment = {"index": 0, "function": {"arguments": "{}"}}
     reply = heard(role(), chunk({"tool_calls": [named]}), chunk({"tool_calls": [fragment]}))
@@ -200,18 +178,10 @@ def test_a_tool_call_is_visible_with_its_name() -> None:
     ],
 )
 def test_the_first_sentence_is_over_when_a_voice_can_know_it(pieces: list[str], at: int) -> None:
-    """A mark and white space behind it; a reply's end ends its last sentence."""
     assert ms(heard(*map(text, pieces), finish()))["sentence"] == at
 
 
-@pytest.mark.parametrize("reads", [[text("No end")], [text(" "), finish()], [call("f", "{}"), finish()]])
-def test_a_reply_without_a_sentence_has_no_time_for_one(reads: list[bytes]) -> None:
-    """One that was cut, one of white space, and one that calls."""
-    assert heard(*reads).clocks.sentence is None
-
-
 def test_a_whole_reply_says_everything_with_its_last_read() -> None:
-    """The bytes of a JSON body mean nothing before the last of them."""
     body = whole({"content": "Hi there. Bye."})
 
     assert ms(heard(body[:9], body[9:])) == {"token": 2, "content": 2, "sentence": 2, "last": 2}
@@ -220,15 +190,7 @@ def test_a_whole_reply_says_everything_with_its_last_read() -> None:
 # ------------------------------------------------------------------------------------------- shapes
 
 
-@pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
-def test_both_words_for_a_thought_are_known(field: str) -> None:
-    """vLLM's since 2025, and llama-server's; streamed and whole."""
-    for reply in (heard(chunk({field: "Hm."})), heard(whole({field: "Hm.", "content": None}))):
-        assert (reply.reasoning, reply.content) == ("Hm.", "")
-
-
 def test_a_call_is_put_together_by_its_index() -> None:
-    """Fragments of two calls may come by turns; arguments stay the raw text."""
 
     def part(index: int, fragment: str, **head: str) -> dict[str, Any]:
         ids = {"id": head["id"]} if head else {}
@@ -267,7 +229,6 @@ CALL_SHAPES = {
 
 @pytest.mark.parametrize("deltas, calls", CALL_SHAPES.values(), ids=CALL_SHAPES)
 def test_odd_calls_are_read_and_not_repaired(deltas: list[Any], calls: list[tuple[str, str]]) -> None:
-    """One delta a chunk, and for calls without an index all in one."""
     chunks = [deltas] if "index" not in deltas[0] else [[delta] for delta in deltas]
     reply = heard(*(chunk({"tool_calls": part}) for part in chunks))
 
@@ -284,29 +245,10 @@ def test_odd_calls_are_read_and_not_repaired(deltas: list[Any], calls: list[tupl
     ],
 )
 def test_cached_tokens_are_known_only_if_they_were_said(counts: dict[str, Any], cached: int | None) -> None:
-    """0 cached and not said are two things."""
     assert heard(event({"choices": [], "usage": counts})).cached_tokens == cached
 
 
-def test_llama_servers_timings_say_what_was_cached() -> None:
-    """Builds without prompt_tokens_details say it there."""
-    body = {"choices": [], "usage": {"prompt_tokens": 30}, "timings": {"cache_n": 27}}
-
-    assert heard(event(body)).cached_tokens == 27
-
-
-def test_the_last_usage_counts_where_every_chunk_has_one() -> None:
-    """vLLM's continuous_usage_stats; the reasoning tokens are read with it."""
-    last = {"prompt_tokens": 7, "completion_tokens": 9, "completion_tokens_details": {"reasoning_tokens": 4}}
-    reply = heard(
-        chunk({"content": "Hi"}, usage={"completion_tokens": 1}), event({"choices": [], "usage": last})
-    )
-
-    assert (reply.prompt_tokens, reply.completion_tokens) == (7, 9)
-
-
 def test_halves_of_a_character_that_meet_become_one() -> None:
-    """JSON may escape an emoji as two surrogates, and an engine may put them into two chunks."""
     halves = [
         b'data: {"choices":[{"delta":{"content":"%b"}}]}\n\n' % half for half in (rb"\ud83d", rb"\ude00")
     ]
@@ -315,23 +257,7 @@ def test_halves_of_a_character_that_meet_become_one() -> None:
     assert heard(halves[0]).content == "�"
 
 
-@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
-def test_lines_end_as_the_standard_says(end: bytes) -> None:
-    """And a line separator inside JSON ends none."""
-    said = "a\u2028b\x85"
-    head, rest = b'{"choices":', json.dumps([{"delta": {"content": said}}], ensure_ascii=False).encode()
-
-    assert heard(b"data: " + head + end + b"data:" + rest + b"}" + end + end).content == said
-
-
 # -------------------------------------------------------------------------------------- how it ended
-
-
-def test_a_reply_with_its_end_is_complete() -> None:
-    """Streamed with finish_reason and [DONE]; also if [DONE] lacks its blank line; and whole."""
-    assert heard(text("Hi."), finish(), DONE).complete
-    assert heard(text("Hi."), finish(), DONE.rstrip()).done
-    assert heard(whole({"content": "Hi."})).complete
 
 
 BROKEN = TransportFault("broken", "the connection was closed")
@@ -352,16 +278,10 @@ ENDS = {
 def test_a_reply_that_broke_off_is_not_complete_and_keeps_what_came(
     reads: list[bytes], fault: TransportFault | None
 ) -> None:
-    """In each of the ways in which engines break off."""
     reply = heard(*reads, fault=fault)
 
     assert reply.content == "Hi." if fault and len(reads) == 2 else "Hi"
     assert not reply.complete
-
-
-def test_a_reply_that_said_done_is_complete_whatever_came_of_its_connection() -> None:
-    """The engine may well close it without the last bytes of the framing."""
-    assert heard(text("Hi."), finish(), DONE, fault=BROKEN).complete
 
 
 @pytest.mark.parametrize(
@@ -375,7 +295,6 @@ def test_a_reply_that_said_done_is_complete_whatever_came_of_its_connection() ->
     ],
 )
 def test_an_error_frame_is_read_in_all_its_shapes(body: bytes, error: ReportedError) -> None:
-    """An object, a text, and something else."""
     assert heard(body).error == error
 
 
@@ -395,12 +314,10 @@ def test_an_error_frame_is_read_in_all_its_shapes(body: bytes, error: ReportedEr
 def test_a_status_that_is_not_200_is_an_error_with_its_text(
     status: int, body: bytes, error: ReportedError
 ) -> None:
-    """From an engine, and from a proxy before it."""
     assert heard(body, status=status).error == error
 
 
 def test_what_is_odd_and_loses_nothing_is_named() -> None:
-    """Once each, in the order in which it came up."""
     other = {"choices": [{"index": 1, "delta": {"content": "B"}}]}
     reply = heard(text("A"), event(other), event(other), finish(), DONE, text("C"), b"data: {")
 

@@ -70,15 +70,6 @@ def test_one_bad_repeat_makes_a_prompt_bad_and_says_which() -> None:
     )
 
 
-def test_a_prompt_that_was_not_asked_often_enough_has_no_result() -> None:
-    assert result(every()[:-1], "leak") is None
-
-
-def test_a_failure_is_one_however_often_it_was_asked() -> None:
-    found = result([sample(said="<think>hm</think>Hi")], "leak")
-    assert found is not None and found.outcome == "bad"
-
-
 def test_a_greedy_gate_looks_at_the_greedy_repeat_only() -> None:
     found = result(
         [sample(), *[sample(said="* one\n* two", repeat=n) for n in range(1, REPEATS)]], "no_markdown"
@@ -90,12 +81,6 @@ def test_a_lost_answer_is_no_judgement_and_no_pass() -> None:
     lost = sample(repeat=1, fault=TransportFault("timeout", "no answer in 30 s"))
     found = result([sample(), lost, *every()[2:]], "leak")
     assert found is not None and found.outcome == "lost" and "timeout" in found.why
-
-
-def test_bad_outweighs_lost() -> None:
-    lost = sample(repeat=1, fault=TransportFault("broken", "reset"))
-    found = result([sample(said="<think>hm"), lost, *every()[2:]], "leak")
-    assert found is not None and found.outcome == "bad"
 
 
 def test_a_call_that_is_right_streamed_and_wrong_whole_is_wrong() -> None:
@@ -131,12 +116,6 @@ def test_a_detector_that_stumbles_passes_nothing() -> None:
     assert "the detector failed on it" in failure_reason("tools", broken, reply)
 
 
-def test_the_worst_that_any_gate_made_of_a_sample_is_its_outcome() -> None:
-    good, bad = sample(), sample(said="", repeat=1)
-    outcomes = score(POLICY, SUITE, [good, bad]).outcomes
-    assert outcomes == {good.key.digest: "ok", bad.key.digest: "bad"}
-
-
 def test_timed_samples_and_strangers_are_left_alone() -> None:
     timed = sample(arm="latency:candidate")
     other = sample(replace(HELLO, id="hello@500:steady"))
@@ -154,7 +133,6 @@ def test_special_tokens_of_one_arm_are_not_looked_for_in_another() -> None:
 
 
 def test_a_changed_key_has_its_own_digest() -> None:
-    """A key keeps its digest once it was asked for; a copy with another field does not have it."""
     key = sample().key
     kept = key.digest
     changed = [replace(key, arm="baseline"), replace(key, repeat=1), replace(key, mode="whole")]

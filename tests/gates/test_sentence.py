@@ -1,7 +1,5 @@
 """One definition of the first sentence: the gate's and the gateway's."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,7 +9,6 @@ from gates.reply.sentence import first_sentence
 
 @given(st.text(alphabet="ab3.!? \n\"')।…", max_size=24))
 def test_the_gate_and_the_gateway_know_a_sentences_end_at_the_same_character(said: str) -> None:
-    """A number in a report and one on the operator's dashboard are of one thing."""
     clocks = Clocks(0.0)
     for position, character in enumerate(said, start=1):
         clocks.text(character, float(position))

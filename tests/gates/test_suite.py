@@ -1,7 +1,5 @@
 """Suites from disk: what loads, what is refused and how it is told, and what the digest is over."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from collections.abc import Callable
@@ -11,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from gates.contracts.case import Sampling
 from gates.contracts.errors import SuiteError
-from gates.suite.load import digest_of, load_suite, shipped
+from gates.suite.load import digest_of, load_suite
 
 WEATHER = {
     "type": "function",
@@ -89,7 +86,6 @@ def write(tmp_path: Path) -> Write:
 
 
 def test_names_are_resolved_to_what_a_model_is_asked(write: Write) -> None:
-    """The system prompt comes first, the tools in the order of their set."""
     rain, hello = load_suite(write()).cases
 
     assert rain.messages == (
@@ -101,25 +97,7 @@ def test_names_are_resolved_to_what_a_model_is_asked(write: Write) -> None:
     assert hello.tools == ()
 
 
-def test_the_head_is_read(write: Write) -> None:
-    """Name, version, description and sampling are the file's."""
-    suite = load_suite(str(write()))
-
-    assert (suite.name, suite.version, suite.description) == ("little", 3, "Two cases.")
-    assert suite.sampling == Sampling(seed=7, max_tokens=64)
-
-
-def test_a_suite_finds_the_cases_of_a_gate_and_stage(write: Write) -> None:
-    """`of` keeps to a gate, and to a stage when asked."""
-    later = HELLO | {"id": "later", "stage": 2, "named": [], "user": "Are you there?"}
-    suite = load_suite(write(RAIN, HELLO, later))
-
-    assert [c.id for c in suite.of("leak")] == ["hello", "later"]
-    assert [c.id for c in suite.of("leak", 2)] == ["later"]
-
-
 def test_a_case_may_carry_its_own_messages_and_tools(write: Write) -> None:
-    """A turn with a tool's result is taken as it stands."""
     messages = [
         {"role": "user", "content": "What day is it?"},
         {"role": "assistant", "content": "", "tool_calls": [CALL]},
@@ -132,18 +110,6 @@ def test_a_case_may_carry_its_own_messages_and_tools(write: Write) -> None:
     assert loaded.messages == tuple(messages)
     assert loaded.tools == (DATE,)
     assert loaded.tool_choice == "auto"
-
-
-def test_an_unknown_name_tells_which_suites_there_are() -> None:
-    """A misspelt name is one line with the right ones."""
-    with pytest.raises(SuiteError, match=r"anie: no such suite; did you mean .annie.\?; or give"):
-        load_suite("anie")
-
-
-def test_a_path_that_is_not_there_is_named(tmp_path: Path) -> None:
-    """A missing file is told by its path."""
-    with pytest.raises(SuiteError, match=r"none\.toml: cannot be read"):
-        load_suite(tmp_path / "none.toml")
 
 
 # ----------------------------------------------------------------------------------- what is refused
@@ -242,7 +208,6 @@ REFUSED = [
 
 @pytest.mark.parametrize("line, why", REFUSED, ids=[why[:50] for _, why in REFUSED])
 def test_a_bad_case_is_told_with_file_line_and_field(write: Write, line: object, why: str) -> None:
-    """Whatever is wrong with a line, the message begins with its place and names the field."""
     path = write(HELLO | {"id": "first", "user": "Good evening"}, line)
 
     with pytest.raises(SuiteError, match=rf"little\.jsonl:2: .*{why}"):
@@ -267,25 +232,21 @@ HEADS = [
 
 @pytest.mark.parametrize("head, why", HEADS, ids=[why for _, why in HEADS])
 def test_a_bad_head_is_told_with_its_key(write: Write, head: str, why: str) -> None:
-    """The head is read as strictly as the cases."""
     with pytest.raises(SuiteError, match=why):
         load_suite(write(head=head))
 
 
 def test_a_suite_without_cases_is_refused(write: Write) -> None:
-    """Nothing asked is nothing passed."""
     with pytest.raises(SuiteError, match="has no case"):
         load_suite(write(""))
 
 
 def test_two_cases_with_one_id_are_refused(write: Write) -> None:
-    """Samples are kept by id."""
     with pytest.raises(SuiteError, match="two cases have the id 'hello'"):
         load_suite(write(HELLO, HELLO | {"user": "Good day"}))
 
 
 def test_two_cases_that_say_the_same_are_refused_with_both_ids(write: Write) -> None:
-    """Other capitals, stops, system prompt or tools make no new evidence."""
     again = {"id": "again", "gates": ["leak"], "system": "annie", "user": "hello its me", "tools": "house"}
 
     with pytest.raises(SuiteError, match="'hello' and 'again' say the same"):
@@ -293,7 +254,6 @@ def test_two_cases_that_say_the_same_are_refused_with_both_ids(write: Write) -> 
 
 
 def test_the_same_words_after_another_turn_are_another_prompt(write: Write) -> None:
-    """A follow-up leans on what was said before it."""
     before = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]
     later = {
         "id": "later",
@@ -308,7 +268,6 @@ def test_the_same_words_after_another_turn_are_another_prompt(write: Write) -> N
 
 
 def test_the_digest_does_not_know_the_layout_of_files(write: Write, tmp_path: Path) -> None:
-    """Order of cases, how many files, names for prompts and tools, labels: none of it is judged."""
     whole = load_suite(write())
     inline = case(system=..., user=..., tools=[DATE, WEATHER], messages=list(whole.cases[0].messages))
     (tmp_path / "more.jsonl").write_text(json.dumps(inline), encoding="utf-8")
@@ -319,14 +278,6 @@ def test_the_digest_does_not_know_the_layout_of_files(write: Write, tmp_path: Pa
 
     assert apart.cases != whole.cases
     assert apart.digest == whole.digest
-
-
-def test_the_digest_is_the_formula(write: Write) -> None:
-    """`digest_of` over a loaded suite is its digest, and it has the usual form."""
-    suite = load_suite(write())
-
-    assert digest_of(suite.sampling, reversed(suite.cases)) == suite.digest
-    assert suite.digest.startswith("sha256:") and len(suite.digest) == 71
 
 
 CHANGES: list[tuple[str, dict[str, Any]]] = [
@@ -346,14 +297,12 @@ CHANGES: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize("changes", [c for _, c in CHANGES], ids=[name for name, _ in CHANGES])
 def test_the_digest_changes_with_what_is_asked_or_judged(write: Write, changes: dict[str, Any]) -> None:
-    """Any of these makes another suite."""
     before = load_suite(write()).digest
 
     assert load_suite(write(case(**changes), HELLO)).digest != before
 
 
 def test_the_digest_changes_with_the_order_of_a_schemas_keys(write: Write) -> None:
-    """A template prints the schema as it stands, and llama.cpp's grammar follows its order."""
     before = load_suite(write()).digest
     parameters = WEATHER["function"]["parameters"]  # type: ignore[index]
     turned = dict(reversed(parameters["properties"].items()))
@@ -363,7 +312,6 @@ def test_the_digest_changes_with_the_order_of_a_schemas_keys(write: Write) -> No
 
 
 def test_the_digest_does_not_change_with_the_order_of_expectations(write: Write) -> None:
-    """A judge looks keys up; gates are a set."""
     before = load_suite(write()).digest
     turned = {"calls": [{"arguments": {"unit": ["celsius", ""], "city": ["Hassan"]}, "name": "get_weather"}]}
 
@@ -372,7 +320,6 @@ def test_the_digest_does_not_change_with_the_order_of_expectations(write: Write)
 
 @pytest.mark.parametrize("key", sorted(tomllib.loads(HEAD)["sampling"]))
 def test_the_digest_changes_with_every_sampling_parameter(write: Write, key: str) -> None:
-    """Another sampler is another measurement."""
     suite = load_suite(write())
     other = replace(suite.sampling, **{key: getattr(suite.sampling, key) + 1})
 
@@ -385,8 +332,3 @@ def test_a_shipped_suite_is_read_once_and_any_other_each_time(write: Write) -> N
     assert load_suite("annie") is load_suite("annie")
     assert len(load_suite(mine).cases) == 1
     assert len(load_suite(write(HELLO, RAIN)).cases) == 2
-
-
-def test_the_shipped_suites_are_the_two() -> None:
-    """Annie's, and that of her nano models."""
-    assert shipped() == ("annie", "annie-nano")

@@ -4,10 +4,7 @@ The numbers are the seeds' and the statistics': 165 + 115 prompts for rule A, 15
 markdown, 100 + 50 for knowledge (`gates/policies`); the named cases are the seeds' gates.
 """
 
-from __future__ import annotations
-
 import re
-from collections import Counter
 from functools import cache
 from typing import Any
 
@@ -16,7 +13,6 @@ import pytest
 from gates.contracts.case import Case, Suite
 from gates.detect.answers import find_wrong_answer
 from gates.detect.expect import mismatch
-from gates.detect.normalize import normalize
 from gates.suite.contamination import prompt_of
 from gates.suite.draw import seeded_shuffle
 from gates.suite.load import load_suite, shipped
@@ -45,7 +41,6 @@ POOLS: dict[str, tuple[float, dict[str, int]]] = {
     "idle": (1 / 2, {"empty": 18}),
     "everyday": (160 / 243, {}),
 }
-SUPPORTING = ("loop", "verbosity", "speakable", "script")
 # What was asked of which model must stay known: another digest needs another version.
 DIGESTS = {
     ("annie", 1): "sha256:61f5663e0c256ee35d961f06bf37315efd2e103deaa12e2af5718c2fd00084da",
@@ -65,7 +60,6 @@ def in_pool(whole: Suite, pool: str) -> list[Case]:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("gate", SIZES)
 def test_every_gate_has_the_prompts_that_its_plan_needs(name: str, gate: str) -> None:
-    """Stage 1, stage 2, and the seeds' named ones, all in stage 1."""
     first, second, named = SIZES[gate]
 
     assert len(suite(name).of(gate, 1)) >= first
@@ -75,25 +69,14 @@ def test_every_gate_has_the_prompts_that_its_plan_needs(name: str, gate: str) ->
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_named_fifty_for_emptiness_are_the_leak_the_tool_and_the_markdown_cases(name: str) -> None:
-    """The seeds counted non-empty replies over these three gates' prompts."""
     named = {gate: {c.id for c in suite(name).cases if gate in c.named} for gate in SIZES}
 
     assert named["empty"] == named["leak"] | named["tools"] | named["no_markdown"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("gate", SUPPORTING)
-def test_everything_that_is_spoken_is_listened_to(name: str, gate: str) -> None:
-    """Loops, length, speakability and script are judged wherever no call is due."""
-    spoken = [case for case in suite(name).cases if "tools" not in case.gates]
-
-    assert sum(gate in case.gates for case in spoken) >= len(spoken) - 2  # Kannada in Latin letters
-
-
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("pool", POOLS)
 def test_the_stages_are_drawn_by_lot(name: str, pool: str) -> None:
-    """Draw again with the suite's seed: the same cases come first, for stages and for lent gates."""
     share, lent = POOLS[pool]
     unnamed = {case.id: case for case in in_pool(suite(name), pool) if not case.named}
     order, first = seeded_shuffle(f"{name} 1", unnamed), round(share * len(unnamed))
@@ -104,81 +87,11 @@ def test_the_stages_are_drawn_by_lot(name: str, pool: str) -> None:
         assert {gate: gate in case.gates for gate in lent} == {g: rank < n for g, n in lent.items()}
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("stage", [1, 2])
-def test_a_quarter_of_the_tool_cases_must_not_be_answered_with_a_call(name: str, stage: int) -> None:
-    """A model that always calls something is no better than one that never does."""
-    cases = suite(name).of("tools", stage)
-
-    assert sum(not case.expect["calls"] for case in cases) / len(cases) >= 0.25
-
-
-def test_everyday_requests_are_of_every_kind_and_most_have_no_tool() -> None:
-    """The gate asks what a caller says who declared no tools, or too few."""
-    cases = suite("annie-nano").of("everyday")
-    kinds = Counter(case.turn for case in cases)
-
-    assert len(cases) >= 150
-    assert min(kinds[kind] for kind in ("declined", "chat", "sum", "memory")) >= 30
-    assert 30 <= sum(bool(case.tools) for case in cases) <= len(cases) / 2
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_tool_cases_hold_what_breaks_parsers(name: str) -> None:
-    """Two calls at once, numbers and booleans, arguments left out, and several tools to choose from."""
-    calls = [case.expect["calls"] for case in suite(name).of("tools")]
-    accepted = [values for made in calls for call in made for values in call["arguments"].values()]
-
-    assert sum(len(made) > 1 for made in calls) >= 20
-    assert {type(value) for values in accepted for value in values} >= {str, int, float, bool}
-    assert sum(len(case.tools) > 1 for case in suite(name).of("tools")) >= 150
-
-
-def test_annies_tool_cases_are_of_every_kind() -> None:
-    """Nested arguments, results in the messages, every tool wished for; no nano model could follow."""
-    cases = suite("annie").of("tools")
-    calls = [call for case in cases for call in case.expect["calls"]]
-    roles = Counter(message["role"] for case in cases for message in case.messages)
-    sent = {tool["function"]["name"] for case in cases for tool in case.tools}
-    nested = [v for c in calls for values in c["arguments"].values() for v in values if isinstance(v, list)]
-
-    assert {call["name"] for call in calls} == sent
-    assert roles["tool"] >= 25
-    assert sum(any(isinstance(item, dict) for item in value) for value in nested) >= 9
-
-
-@pytest.mark.parametrize("gate", SIZES)
-def test_a_tenth_of_annies_cases_is_in_kannada(gate: str) -> None:
-    """For every gate."""
-    cases = suite("annie").of(gate)
-
-    assert sum(case.language == "kn" for case in cases) / len(cases) >= 0.1
-
-
 def test_a_kannada_prompt_wants_a_kannada_reply() -> None:
-    """And an English one Latin letters; Kannada in Latin letters may be answered in either."""
     for case in suite("annie").cases:
         if "script" in case.gates:
             letters = re.search(r"[\u0c80-\u0cff]", prompt_of(case))
             assert case.expect["script"] == ("Knda" if letters else "Latn")
-
-
-def test_no_two_of_annies_prompts_differ_by_a_number_only() -> None:
-    """ "Five minutes" after "six minutes" would be hardly any new evidence."""
-    counts = Counter(
-        re.sub(r"\d+", "#", normalize(" ".join(m["content"] for m in case.messages if m["role"] == "user")))
-        for case in suite("annie").cases
-    )
-
-    assert [text for text, n in counts.items() if n > 1] == []
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_no_two_cases_end_in_the_same_words(name: str) -> None:
-    """The wall looks at what the user says last, so that has to tell a case."""
-    counts = Counter(normalize(prompt_of(case)) for case in suite(name).cases)
-
-    assert [text for text, n in counts.items() if n > 1] == []
 
 
 # ------------------------------------------------------------------------------ answers and calls fit
@@ -186,7 +99,6 @@ def test_no_two_cases_end_in_the_same_words(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_answer_is_right_when_said_and_not_by_saying_the_question_again(name: str) -> None:
-    """Each accepted wording alone, and the prompt alone, before the judge that the gate uses."""
     for case in suite(name).cases:
         if answer := case.expect.get("answer"):
             said = [*answer.get("any", ()), *([f"{answer['number']:g}"] if "number" in answer else [])]
@@ -207,7 +119,6 @@ def example(want: Any) -> Any:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_expected_call_can_be_made_and_none_is_met_by_silence(name: str) -> None:
-    """With the first accepted value of every argument; and a call where none is due is wrong."""
     for case in suite(name).of("tools"):
         expected = case.expect["calls"]
         made = [
@@ -220,5 +131,4 @@ def test_every_expected_call_can_be_made_and_none_is_met_by_silence(name: str) -
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_suite_that_changed_has_another_version(name: str) -> None:
-    """Put the new digest here under a new version; reports of the old one are about the old one."""
     assert DIGESTS[name, suite(name).version] == suite(name).digest

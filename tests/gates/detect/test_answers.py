@@ -1,7 +1,5 @@
 """Answers that are said, in every form; and denied, doubted, longer and taken back."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -65,17 +63,6 @@ def test_a_number_is_said_or_it_is_not(text: str, why: str | None) -> None:
     assert wrong(text, number=42, tolerance=0) == why
 
 
-def test_a_number_may_be_off_by_its_tolerance() -> None:
-    assert wrong("about 3.1", number=3.14, tolerance=0.05) is None
-    assert wrong("about 3.2", number=3.14, tolerance=0.05) == "missing"
-
-
-def test_either_form_will_do_where_both_are_given() -> None:
-    assert wrong("an octet", "octet", number=8, tolerance=0) is None
-    assert wrong("eight of them", "octet", number=8, tolerance=0) is None
-    assert wrong("seven of them", "octet", number=8, tolerance=0) == "missing"
-
-
 DATES = [
     "15 August 1947", "August 15, 1947", "the 15th of August, 1947", "15 Aug 1947", "1947-08-15",
     "15 ಆಗಸ್ಟ್ 1947", "the fifteenth... 15 August nineteen forty seven",
@@ -105,11 +92,6 @@ def test_a_date_is_one_date_in_every_form(said: str) -> None:
 )
 def test_units_money_and_accents_have_one_form(said: str, expected: str) -> None:
     assert wrong(f"It is {said}.", expected) is None
-
-
-def test_the_finding_shows_where_it_was_denied() -> None:
-    (found,) = find_wrong_answer("It is not Paris at all.", {"any": ["Paris"]})
-    assert (found.start, found.excerpt) == (10, "Paris")
 
 
 # ------------------------------------------------------------------------------------------ numbers
@@ -173,8 +155,3 @@ def test_every_number_is_read_from_words_and_from_both_kinds_of_groups(n: int) -
 )
 def test_numbers_are_read_as_people_say_them(text: str, values: list[float]) -> None:
     assert [number.value for number in numbers(text)] == values
-
-
-def test_a_number_knows_where_it_is_said() -> None:
-    (number,) = numbers("It is one hundred and two, I think.")
-    assert (number.start, number.end) == (6, 25)

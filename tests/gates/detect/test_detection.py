@@ -1,7 +1,5 @@
 """Findings show their evidence; stretches of text know what they hold."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

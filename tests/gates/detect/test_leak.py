@@ -1,7 +1,5 @@
 """Leaked thinking: by field, by token, by tag, by number and by wording; and what only sounds like it."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,10 +11,6 @@ from gates.detect.leak_patterns import PATTERNS, candidates, fold, matches
 from gates.detect.tags import added_tokens
 
 PLAIN = "The capital of Karnataka is Bengaluru."
-
-
-def test_clean_speech_has_no_finding_at_all() -> None:
-    assert find_leaks(PLAIN) == []
 
 
 def test_a_reasoning_field_is_a_leak_where_thinking_is_off() -> None:
@@ -133,7 +127,6 @@ def test_a_folded_text_keeps_its_places(text: str) -> None:
 
 
 def test_the_cheap_look_hides_no_pattern_in_any_corpus() -> None:
-    """What is not a candidate would not have matched."""
     texts = {fold(line.fields["text"]) for line in load_all() if isinstance(line.fields.get("text"), str)}
     for low in texts:
         chosen = {id(pattern) for pattern in candidates(low)}
@@ -143,7 +136,6 @@ def test_the_cheap_look_hides_no_pattern_in_any_corpus() -> None:
 
 
 def test_no_pattern_is_dead() -> None:
-    """Every pattern matches something in the corpora of the leak detector."""
     texts = [fold(line.fields["text"]) for line in load_all() if line.detector == "leak"]
     dead = [p.regex.pattern for p in PATTERNS if not any(next(matches(p, low), None) for low in texts)]
     assert not dead

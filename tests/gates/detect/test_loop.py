@@ -1,7 +1,5 @@
 """Replies that go in circles, and people who only say a thing twice."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Calls that came as text, whole and in pieces, and tools that are only talked about."""
 
-from __future__ import annotations
-
 import pytest
 
 from gates.detect.rawcall import find_raw_calls

@@ -1,21 +1,18 @@
 """How a reply sounds: empty, too long, hard to say, in the wrong script, declining."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gates.detect.answers import find_wrong_answer
 from gates.detect.detection import LONGEST_EXCERPT
-from gates.detect.duration import find_too_long, spoken_seconds, spoken_words
+from gates.detect.duration import find_too_long, spoken_seconds
 from gates.detect.empty import find_empty
 from gates.detect.leak import find_leaks
 from gates.detect.live import find_violations
-from gates.detect.number_words import spoken_length
 from gates.detect.refusal import find_refusal
-from gates.detect.script import LetterCounts, find_wrong_script, letter_counts
-from gates.detect.speakable import SpeechLimits, find_unspeakable
+from gates.detect.script import find_wrong_script
+from gates.detect.speakable import find_unspeakable
 
 # -------------------------------------------------------------------------------------------- empty
 
@@ -35,11 +32,6 @@ from gates.detect.speakable import SpeechLimits, find_unspeakable
 def test_a_reply_with_nothing_to_hear_is_empty(text: str, kind: str) -> None:
     assert [finding.kind for finding in find_empty(text)] == [kind]
     assert find_empty(text, calls=1) == []
-
-
-@pytest.mark.parametrize("text", ["5", "ಹೌದು", "A", "<think>x</think>Yes", "no."])
-def test_a_reply_with_a_letter_or_a_digit_is_not_empty(text: str) -> None:
-    assert find_empty(text) == []
 
 
 # ------------------------------------------------------------------------------------------- length
@@ -62,11 +54,6 @@ def test_a_reply_with_a_letter_or_a_digit_is_not_empty(text: str) -> None:
 )
 def test_seconds_follow_the_words_and_the_aksharas(text: str, seconds: float) -> None:
     assert spoken_seconds(text) == pytest.approx(seconds)
-
-
-def test_words_are_counted_as_they_are_said() -> None:
-    assert spoken_words("It is 1,23,456 rupees.") == 12
-    assert [spoken_length(n) for n in (0, 20, 21, 100, 101, 1000, 123_456, 10**7)] == [1, 1, 2, 2, 3, 2, 9, 2]
 
 
 def test_what_is_too_long_is_shown_from_where_the_time_is_up() -> None:
@@ -122,39 +109,7 @@ def test_no_number_is_an_emoticon(form: str) -> None:
     assert [text for text in told if any(f.kind == "emoticon" for f in find_unspeakable(text))] == []
 
 
-@pytest.mark.parametrize(
-    "text", ["8)", "8/10", "8 D", "8|3", "8*3", "=3", "2 =8", "8=3", "8:30", "8-3", "row 8D", "8P"]
-)
-def test_what_is_written_with_numbers_is_no_emoticon(text: str) -> None:
-    assert "emoticon" not in {finding.kind for finding in find_unspeakable(f"It is {text}.")}
-
-
-@pytest.mark.parametrize(
-    "text", [":)", ":-)", ";-)", ":'(", ":P", ":-D", ":/", "=)", "=D", "8-)", "<3", "XD", "^_^", ":3"]
-)
-def test_faces_are_emoticons(text: str) -> None:
-    assert "emoticon" in {finding.kind for finding in find_unspeakable(f"Good {text}")}
-
-
-def test_lengths_are_limits_that_can_be_set() -> None:
-    text = "This is a sentence of eight whole words. And another."
-    kinds = [
-        f.kind for f in find_unspeakable(text, SpeechLimits(sentence_words=7, first_sentence_characters=20))
-    ]
-    assert sorted(kinds) == ["long_opening", "long_sentence"]
-    assert find_unspeakable(text) == []
-
-
-def test_an_end_without_a_mark_is_cut_off_unless_more_is_to_come() -> None:
-    assert [f.kind for f in find_unspeakable("It was a good")] == ["truncated"]
-    assert find_unspeakable("It was a good", finished=False) == []
-
-
 # -------------------------------------------------------------------------------------------- script
-
-
-def test_letters_are_counted_by_script_and_digits_by_none() -> None:
-    assert letter_counts("Anil ಜೊತೆ 42 你") == LetterCounts(latin=4, kannada=4, other=1)
 
 
 @pytest.mark.parametrize(
@@ -183,11 +138,6 @@ def test_romanised_kannada_is_named_and_does_not_decide() -> None:
 # ------------------------------------------------------------------------------------------- refusal
 
 
-def test_the_first_phrase_that_declines_is_shown() -> None:
-    (found,) = find_refusal("Well. I'm sorry, but I can't do that. I am unable to.")
-    assert found.start == 6
-
-
 @pytest.mark.parametrize(
     "text", ["I can't wait!", "I can't recommend it enough.", "You can't park here.", "Sorry I'm late."]
 )
@@ -204,10 +154,6 @@ def test_a_finished_reply_is_looked_at_by_all_that_need_only_a_text() -> None:
     assert [finding.detector for finding in find_violations("")] == ["empty"]
     assert find_violations("", calls=1) == []
     assert find_violations("The timer is set, and I'll ring in ten minutes.") == []
-
-
-def test_evidence_that_does_not_decide_is_no_breach() -> None:
-    assert find_violations("Hmm, I'm not sure about that one, sorry.") == []
 
 
 # --------------------------------------------------------------------------------------- any text

@@ -1,7 +1,5 @@
 """Two arms' states of one case as a pair: what is certain, and the most that the unknown could add."""
 
-from __future__ import annotations
-
 import pytest
 
 from gates.contracts.verdict import Flip
@@ -46,7 +44,6 @@ def test_a_pair_is_this_table(
     could_lose: int,
     could_win: int,
 ) -> None:
-    """A side that is known says what the other could still make of it."""
     found = count_pairs({"a": ours}, {"a": theirs})
 
     assert (found.count, found.lost, found.won) == (count, lost, won)
@@ -55,7 +52,6 @@ def test_a_pair_is_this_table(
 
 
 def test_pairs_add_up() -> None:
-    """Over all cases of the candidate's."""
     ours: dict[str, CaseState] = {"a": "ok", "b": "bad", "c": "ok", "d": "lost"}
     theirs: dict[str, CaseState] = {"a": "ok", "b": "ok", "c": "bad", "d": "ok", "e": "bad"}
     found = count_pairs(ours, theirs)

@@ -1,7 +1,5 @@
 """Values to JSON and back: what was written comes back, and nothing else is taken."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping
@@ -59,7 +57,6 @@ SOUND: dict[str, Any] = encode(
 
 @given(OUTER)
 def test_a_value_survives_its_own_json(value: Outer) -> None:
-    """Encoded, written, read and decoded, it is the same value with the same types."""
     again = decode(Outer, json.loads(canonical(encode(value))), "value")
 
     assert again == value
@@ -67,7 +64,6 @@ def test_a_value_survives_its_own_json(value: Outer) -> None:
 
 
 def test_a_whole_number_where_a_float_is_due_has_the_text_of_the_float() -> None:
-    """1 and 1.0 are one value, so they have one text, wherever they stand."""
     whole, real = Inner(1, "a"), Inner(1.0, "a")
 
     assert canonical(encode(whole, Inner)) == canonical(encode(real, Inner))
@@ -95,7 +91,6 @@ FAULTS = [
 
 @pytest.mark.parametrize("change, message", FAULTS)
 def test_another_shape_is_refused_by_its_place(change: dict[str, Any], message: str) -> None:
-    """Every fault is one line that says where it is."""
     value = {k: v for k, v in (SOUND | change).items() if v is not ...}
     with pytest.raises(CodecError, match=message) as caught:
         decode(Outer, value, "value")
@@ -104,6 +99,5 @@ def test_another_shape_is_refused_by_its_place(change: dict[str, Any], message: 
 
 @pytest.mark.parametrize("value", [{"a": object()}, {"a": "\ud800"}, [math.nan]])
 def test_what_json_cannot_hold_is_refused(value: Any) -> None:
-    """An object, half of a surrogate pair and NaN have no canonical text."""
     with pytest.raises(CodecError):
         canonical(value)

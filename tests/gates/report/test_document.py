@@ -1,7 +1,5 @@
 """A statement's text: an in-toto Statement whose every part follows from the value."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable
@@ -28,14 +26,12 @@ def edited(statement: Statement, edit: Callable[[dict[str, Any]], object]) -> by
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_a_statement_comes_back_as_it_was_written(example: Callable[[], Statement]) -> None:
-    """Text to value to text: nothing is lost and nothing is added."""
     statement = example()
 
     assert parse(render(statement)) == statement
 
 
 def test_what_computed_the_answers_comes_back_and_is_left_out_where_it_was_not_recorded() -> None:
-    """Reports of older programs have none of it, and stay readable."""
     plain = examples.passing()
     for candidate in (Numerics(), Numerics(scheme="W4A16", gpu="NVIDIA H200")):
         stated = replace(plain, candidate=replace(plain.candidate, numerics=candidate))
@@ -46,7 +42,6 @@ def test_what_computed_the_answers_comes_back_and_is_left_out_where_it_was_not_r
 
 
 def test_what_is_attached_and_what_older_releases_stated_comes_back() -> None:
-    """Both are left out where there is none, so that a report of before has its bytes still."""
     plain = examples.passing()
     old = {"name": "bfcl", "tallies": [{"kind": "simple", "n": 3, "low": -0.5, "high": 0.0}]}
     whole = replace(plain, attachments=(Attachment("ifeval.json", examples.sha("a")),), beside=(old,))
@@ -58,7 +53,6 @@ def test_what_is_attached_and_what_older_releases_stated_comes_back() -> None:
 
 
 def test_it_is_an_in_toto_statement_about_the_artefact() -> None:
-    """The four fields of Statement v1, and the subject by its root digest."""
     statement = examples.passing()
     found = document(statement)
 
@@ -69,7 +63,6 @@ def test_it_is_an_in_toto_statement_about_the_artefact() -> None:
 
 
 def test_every_configuration_is_a_resource_descriptor() -> None:
-    """in-toto asks each for a digest (or a uri, or content); names are there once."""
     descriptors = document(examples.passing())["predicate"]["configuration"]
 
     assert all(len(d["digest"]["sha256"]) == 64 for d in descriptors)
@@ -78,20 +71,7 @@ def test_every_configuration_is_a_resource_descriptor() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "example, result",
-    [(examples.passing, "PASSED"), (examples.failing, "FAILED"), (examples.inconclusive, "FAILED")],
-)
-def test_only_a_pass_is_passed(example: Callable[[], Statement], result: str) -> None:
-    """What is inconclusive is FAILED for who knows only test-result, and says of itself what it is."""
-    statement = example()
-
-    assert document(statement)["predicate"]["result"] == result
-    assert document(statement)["predicate"]["verdict"] == statement.verdict.value
-
-
 def test_an_alarm_and_an_advisory_rule_are_warnings() -> None:
-    """They stand in warnedTests, neither passed without a word nor failed."""
     predicate = document(examples.passing())["predicate"]
 
     assert predicate["warnedTests"] == ["verbosity/rate", "speakable/compare"]
@@ -122,7 +102,6 @@ EDITS: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
 def test_an_edited_statement_is_refused_by_its_place(
     edit: Callable[[dict[str, Any]], object], message: str
 ) -> None:
-    """What follows from other fields cannot say otherwise, and the line names where it does."""
     with pytest.raises(CodecError, match=message) as caught:
         parse(edited(examples.failing(), edit))
     assert "\n" not in str(caught.value)
@@ -132,19 +111,16 @@ def test_an_edited_statement_is_refused_by_its_place(
     "text", [b"", b"{}", b"[]", b"null", b"[" * 100_000, b"\xff\xfe", b"{" + b"9" * 5000]
 )
 def test_what_is_no_statement_is_refused(text: bytes) -> None:
-    """Cut off, empty, too deep, or another encoding: one clear refusal."""
     with pytest.raises(CodecError):
         parse(text)
 
 
 def test_another_layout_of_the_same_values_is_refused() -> None:
-    """A text has one form, so that its digest names it."""
     with pytest.raises(CodecError, match="its layout"):
         parse(json.dumps(json.loads(render(examples.passing()))).encode())
 
 
 def test_an_infinite_latency_can_be_stated() -> None:
-    """A reply that never came is infinitely late, and the report says so."""
     statement = examples.inconclusive()
 
     assert any(math.inf in timing.points for timing in statement.distributions)
@@ -152,32 +128,12 @@ def test_an_infinite_latency_can_be_stated() -> None:
 
 
 def test_a_digest_of_another_form_cannot_be_stated() -> None:
-    """An artefact is named by sha256 and 64 hex digits, or the report is not written."""
     statement = examples.passing()
     with pytest.raises(CodecError, match="no digest"):
         render(replace(statement, samples=SampleIndex("md5:0", ())))
 
 
 def test_nan_cannot_be_stated() -> None:
-    """Nothing measured is no number."""
     timing = Distribution("ttft", "candidate", "ms", 1, (math.nan,))
     with pytest.raises(CodecError, match="cannot be written"):
         render(replace(examples.passing(), distributions=(timing,)))
-
-
-def test_an_engines_digest_follows_its_flags_and_not_its_name() -> None:
-    """Two names for one engine are one engine; one flag more is another."""
-    engine = examples.CANDIDATE.engine
-
-    assert replace(engine, name="other").digest == engine.digest
-    assert replace(engine, argv=(*engine.argv, "--seed", "1")).digest != engine.digest
-    assert replace(engine, environment={"A": "b"}).digest != engine.digest
-
-
-def test_three_thousand_samples_stay_near_a_megabyte() -> None:
-    """Every sample is a line of about 200 bytes: the whole evidence can be uploaded to promote."""
-    statement = examples.passing()
-    lines = statement.samples.lines
-    many = replace(statement, samples=SampleIndex(statement.samples.digest, (*lines, *lines)[:3000]))
-
-    assert len(render(many)) < 600_000

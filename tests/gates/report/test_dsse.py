@@ -1,7 +1,5 @@
 """The envelope: DSSE's bytes, Ed25519's signatures, and one text per envelope."""
 
-from __future__ import annotations
-
 import base64
 import json
 import shutil
@@ -49,12 +47,10 @@ PAE = [
 
 @pytest.mark.parametrize("kind, body, expected", PAE)
 def test_the_signed_bytes_are_the_protocols(kind: str, body: bytes, expected: bytes) -> None:
-    """PAE joins type and body so that no other pair has the same bytes."""
     assert expected == pae(kind, body)
 
 
 def test_the_signature_is_that_of_rfc_8032() -> None:
-    """RFC 8032, 7.1, TEST 1: the key of that test, over what it signs, gives a signature known beforehand."""
     seed = bytes.fromhex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60")
     key = Ed25519PrivateKey.from_private_bytes(seed)
     envelope = sign(b"{}", key, "t")
@@ -66,7 +62,6 @@ def test_the_signature_is_that_of_rfc_8032() -> None:
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl: apt install openssl")
 def test_openssl_agrees(tmp_path: Path) -> None:
-    """Another program verifies the signature over PAE, and finds the same key id."""
     envelope = sign(b'{"a":1}', KEY)
     pem = PUBLIC.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     (tmp_path / "k.pub").write_bytes(pem)
@@ -82,41 +77,11 @@ def test_openssl_agrees(tmp_path: Path) -> None:
     assert key_id(PUBLIC).removeprefix("sha256:") in run.stdout
 
 
-def test_an_envelope_comes_back_as_it_was_written() -> None:
-    """Text to value to text."""
-    envelope = countersign(sign(b"payload", KEY), OTHER_KEY)
-
-    assert parse(render(envelope)) == envelope
-    assert render(parse(render(envelope))) == render(envelope)
-
-
-def test_several_may_sign_and_each_only_once() -> None:
-    """Two keys are two signatures; the same key again adds none."""
-    envelope = countersign(countersign(sign(b"payload", KEY), OTHER_KEY), KEY)
-
-    assert len(envelope.signatures) == 2
-    assert set(signers(envelope, BOTH)) == BOTH.keys()
-
-
-def test_the_order_of_signing_does_not_show() -> None:
-    """One set of signatures has one text."""
-    there, back = countersign(sign(b"p", KEY), OTHER_KEY), countersign(sign(b"p", OTHER_KEY), KEY)
-
-    assert render(there) == render(back)
-
-
 def test_a_stranger_beside_a_trusted_key_harms_nothing() -> None:
-    """Who is not trusted counts for nothing."""
     assert signers(countersign(sign(b"p", KEY), OTHER_KEY), TRUSTED) == tuple(TRUSTED)
 
 
-def test_a_stranger_alone_is_nobody() -> None:
-    """Only a trusted key makes a report genuine."""
-    assert signers(sign(b"p", OTHER_KEY), TRUSTED) == ()
-
-
 def test_a_strangers_signature_under_a_trusted_name_is_void() -> None:
-    """A key id is a hint: the signature has to verify under the key that it names."""
     forged = sign(b"p", OTHER_KEY).signatures[0].sig
     envelope = Envelope(b"p", (Signature(key_id(PUBLIC), forged),))
 
@@ -124,7 +89,6 @@ def test_a_strangers_signature_under_a_trusted_name_is_void() -> None:
 
 
 def test_one_broken_signature_of_a_trusted_key_voids_the_others() -> None:
-    """Somebody changed the envelope; what else did they change?"""
     envelope = countersign(sign(b"p", KEY), OTHER_KEY)
     first, second = envelope.signatures
     broken = Envelope(b"p", (Signature(first.keyid, bytes(64)), second))
@@ -133,7 +97,6 @@ def test_one_broken_signature_of_a_trusted_key_voids_the_others() -> None:
 
 
 def test_a_signature_is_over_its_payloads_type_too() -> None:
-    """The same bytes under another type are another message."""
     envelope = sign(b"p", KEY, "type/one")
 
     assert signers(Envelope(b"p", envelope.signatures, "type/two"), TRUSTED) == ()
@@ -162,7 +125,6 @@ TEXTS = [
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_another_text_is_refused(text: bytes) -> None:
-    """Other layouts, alphabets, paddings and orders: an envelope has one text, or it has many names."""
     with pytest.raises(CodecError):
         parse(text)
 
@@ -170,7 +132,6 @@ def test_another_text_is_refused(text: bytes) -> None:
 @settings(max_examples=scaled(100, 300))
 @given(st.data())
 def test_flipping_any_byte_of_an_envelope_is_noticed(data: st.DataObject) -> None:
-    """Whatever byte becomes whatever other: it cannot be read, or nobody trusted signed it."""
     text = bytearray(render(sign(b'{"verdict":"pass"}', KEY)))
     place = data.draw(st.integers(0, len(text) - 1))
     text[place] ^= data.draw(st.integers(1, 255))
@@ -180,17 +141,3 @@ def test_flipping_any_byte_of_an_envelope_is_noticed(data: st.DataObject) -> Non
         return
 
     assert found == ()
-
-
-def test_every_single_bit_of_an_envelope_counts() -> None:
-    """The same, of each bit in turn."""
-    text = render(sign(b"{}", KEY))
-    for place in range(len(text)):
-        for bit in range(8):
-            changed = bytearray(text)
-            changed[place] ^= 1 << bit
-            try:
-                found = signers(parse(bytes(changed)), TRUSTED)
-            except CodecError:
-                continue
-            assert found == (), f"byte {place}, bit {bit}"

@@ -11,7 +11,6 @@ import pytest
 
 from gates.artefact.manifest import parse as parse_manifest
 from gates.contracts.errors import ManifestError, PolicyError
-from gates.detect.arguments import InvalidArguments, read_arguments
 from gates.policy.load import parse as parse_policy
 from gates.report import document, dsse
 from gates.report.codec import CodecError
@@ -97,15 +96,3 @@ def test_a_text_that_is_none_is_refused(
 def test_a_policy_that_nests_without_end_or_holds_a_huge_number_is_refused(text: str) -> None:
     with pytest.raises(PolicyError, match="not TOML"):
         parse_policy(text)
-
-
-def test_arguments_that_nest_almost_too_deep_are_read_or_refused() -> None:
-    for depth in range(800, 1100, 3):
-        found = read_arguments('{"a":' * depth + "1" + "}" * depth)
-        assert isinstance(found, dict | InvalidArguments)
-
-
-def test_the_key_that_is_said_twice_is_found_among_many() -> None:
-    keys = [f"k{n}" for n in range(100_000)]
-    found = read_arguments("{" + ",".join(f'"{key}":1' for key in (*keys, keys[-1])) + "}")
-    assert isinstance(found, InvalidArguments) and found.kind == "duplicate_key"

@@ -1,7 +1,5 @@
 """How numbers are said, and drawn: a bound never promises more than it bounds."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import replace
@@ -9,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from gates.contracts.verdict import GateResult, Interval, Verdict
-from gates.judge.formatting import title
-from gates.report.charts import axis_ticks, interval_bar, limit_curves, linear_scale, summary
-from gates.report.labels import amount, headline, interval_bound, measured, reasons, required, sentence
+from gates.report.charts import axis_ticks, interval_bar, limit_curves, summary
+from gates.report.labels import amount, headline, interval_bound, measured, reasons, required
 from gates.report.statement import Distribution
 from tests.gates.report import examples
 from tests.gates.report.examples import F, P, U
@@ -53,7 +50,6 @@ BOUNDS = [
 
 @pytest.mark.parametrize("gate, words", BOUNDS)
 def test_a_bound_is_rounded_away_from_what_it_bounds(gate: GateResult, words: str) -> None:
-    """Of a pass the worst that it may be, of a failure the least that it is; better is not "at most worse"."""
     assert words == interval_bound(gate)
 
 
@@ -72,12 +68,10 @@ REQUIRED = [
 
 @pytest.mark.parametrize("gate, words", REQUIRED)
 def test_what_is_required_is_said_in_the_rules_unit(gate: GateResult, words: str) -> None:
-    """A count of named prompts, a share, points, or a time."""
     assert words == required(gate)
 
 
 def test_what_was_measured_is_said_in_the_rules_unit() -> None:
-    """And nothing is said as nothing."""
     assert [measured(g) for g in (ZERO, RATE, COMPARE, RATIO, TTFT)] == [
         "0 of 165 failed", "95 of 100", "1 pt worse", "2 % slower", "91.6 ms",
     ]  # fmt: skip
@@ -89,7 +83,6 @@ def test_what_was_measured_is_said_in_the_rules_unit() -> None:
 
 
 def test_the_headline_says_why_it_is_open() -> None:
-    """Open rules, broken controls, or a run that was not whole."""
     base = examples.inconclusive()
     whole = replace(base.decision, controls=(), gates=(RATE,))
 
@@ -100,7 +93,6 @@ def test_the_headline_says_why_it_is_open() -> None:
 
 
 def test_reasons_name_their_gate_by_its_title() -> None:
-    """The judge writes the gate's name; a reader gets its title. A control's reason has none."""
     assert reasons(examples.inconclusive())[1][0] == "No leaked thoughts"
     assert reasons(examples.inconclusive())[0] == (
         "",
@@ -109,23 +101,7 @@ def test_reasons_name_their_gate_by_its_title() -> None:
     assert reasons(examples.passing()) == []
 
 
-def test_titles_and_sentences() -> None:
-    """A bucket is told; an unknown gate keeps its name; a sentence has a capital and a stop."""
-    assert title("ttft[4k]") == "Time to first token, prompts of 4k"
-    assert title("new_gate") == "new_gate"
-    assert sentence("lost 3 of 4") == "Lost 3 of 4."
-    assert sentence("Done.") == "Done."
-
-
 # ---------------------------------------------------------------------------------------- drawings
-
-
-def test_a_scale_keeps_what_lies_outside_at_its_edge() -> None:
-    """A drawing does not leave its box; a span of nothing is no division by it."""
-    at = linear_scale(0.0, 10.0, 100.0, 200.0)
-
-    assert [at(-5.0), at(0.0), at(5.0), at(10.0), at(math.inf)] == [100.0, 100.0, 150.0, 200.0, 200.0]
-    assert linear_scale(3.0, 3.0, 0.0, 1.0)(3.0) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -139,7 +115,6 @@ def test_a_scale_keeps_what_lies_outside_at_its_edge() -> None:
     ],
 )
 def test_ticks_are_round_numbers(most: float, ticks: list[float]) -> None:
-    """Ones, twos and fives, from nothing to past the most."""
     assert axis_ticks(most) == pytest.approx(ticks)
 
 
@@ -166,7 +141,6 @@ NEVER = math.inf
 def test_higher_is_better_in_every_curve(
     gate: str, points: tuple[float, ...], ends: tuple[float, float], words: str
 ) -> None:
-    """A request that failed keeps its curve below the top."""
     timing = Distribution(gate, "candidate", "ms", len(points), points)
 
     assert heights(timing) == ends

@@ -1,8 +1,5 @@
 """A report is believed only whole: signed, fresh, a pass, and about what lies here."""
 
-from __future__ import annotations
-
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -15,16 +12,15 @@ from hypothesis import strategies as st
 
 from gates.artefact.artefact import seal
 from gates.contracts.errors import ReportError
-from gates.contracts.verdict import ControlResult, Decision, Verdict
+from gates.contracts.verdict import ControlResult, Verdict
 from gates.report import checks, document, dsse
 from gates.report.statement import ComparedArm, ModelIdentity, Pinned, Statement
-from gates.report.verify import open_report, verify_report
+from gates.report.verify import verify_report
 from tests.gates.report import examples
 from tests.gates.report.examples import BASELINE, CANDIDATE, KEY, OTHER_KEY, WHEN
 from tests.scale import scaled
 
 TRUSTED = {dsse.key_id(KEY.public_key()): KEY.public_key()}
-ANYONE = TRUSTED | {dsse.key_id(OTHER_KEY.public_key()): OTHER_KEY.public_key()}
 
 
 def signed(statement: Statement, key: Any = KEY) -> bytes:
@@ -67,7 +63,6 @@ def sealed(folder: Path, statement: Statement) -> Statement:
 
 
 def test_a_genuine_report_is_taken_with_all_that_was_asked(tmp_path: Path, samples: Path) -> None:
-    """Signature, age, verdict, lineage, suite, policy, samples and artefact; nothing is left open."""
     data = (Pinned("train.jsonl", None, f"sha256:{'7' * 64}"),)
     statement = replace(sealed(tmp_path / "annie", examples.passing()), data=data)
     found = verified(
@@ -81,7 +76,6 @@ def test_a_genuine_report_is_taken_with_all_that_was_asked(tmp_path: Path, sampl
 
 
 def test_what_was_not_asked_is_said(tmp_path: Path) -> None:
-    """Without samples and an artefact a report is genuine, and questions stay open."""
     path = tmp_path / "report.json"
     path.write_bytes(signed(examples.passing()))
 
@@ -94,19 +88,7 @@ def test_what_was_not_asked_is_said(tmp_path: Path) -> None:
     ]
 
 
-def test_a_later_signature_changes_the_reports_name_and_not_the_statements() -> None:
-    """Who is revoked by the digest of what was signed stays so, whoever signs it again."""
-    once = dsse.sign(document.render(examples.passing()), KEY)
-    one = open_report(dsse.render(once), ANYONE)
-    two = open_report(dsse.render(dsse.countersign(once, OTHER_KEY)), ANYONE)
-
-    assert one.digest != two.digest
-    assert one.statement_digest == two.statement_digest
-    assert len(two.signers) == 2
-
-
 def test_a_genuine_failure_can_be_read_without_being_a_pass() -> None:
-    """For people and for the viewer; promotion asks for the pass."""
     report = signed(examples.failing())
 
     assert verified(report, need_pass=False).statement.verdict is Verdict.FAIL
@@ -117,38 +99,21 @@ def test_a_genuine_failure_can_be_read_without_being_a_pass() -> None:
 
 
 def test_a_report_that_is_not_there_is_missing(tmp_path: Path) -> None:
-    """A path that leads nowhere, and a folder."""
     assert refusal(lambda: verified(tmp_path / "report.json")).code == "report_missing"
     assert refusal(lambda: verified(tmp_path)).code == "report_missing"
 
 
 def test_another_key_is_not_trusted() -> None:
-    """Signed well, by somebody else."""
     error = refusal(lambda: verified(signed(examples.passing(), OTHER_KEY)))
 
     assert error.code == "report_signature"
     assert "not trusted" in str(error)
 
 
-def test_an_unsigned_report_is_refused() -> None:
-    """An envelope without a signature states nothing."""
-    error = refusal(lambda: verified(dsse.render(dsse.Envelope(document.render(examples.passing()), ()))))
-
-    assert error.code == "report_signature"
-    assert "not signed" in str(error)
-
-
 def test_a_signed_payload_of_another_type_is_no_report() -> None:
-    """The key may sign other things too."""
     envelope = dsse.sign(document.render(examples.passing()), KEY, "application/json")
 
     assert refusal(lambda: verified(dsse.render(envelope))).code == "report_signature"
-
-
-@pytest.mark.parametrize("data", [b"", b"{}", b"\xff", b"not json"])
-def test_what_is_no_envelope_is_refused(data: bytes) -> None:
-    """An upload may be anything."""
-    assert refusal(lambda: verified(data)).code == "report_signature"
 
 
 SHORT = signed(replace(examples.passing(), samples=replace(examples.passing().samples, lines=())))
@@ -157,18 +122,10 @@ SHORT = signed(replace(examples.passing(), samples=replace(examples.passing().sa
 @settings(max_examples=scaled(70, 200))
 @given(place=st.integers(0, len(SHORT) - 1), mask=st.integers(1, 255))
 def test_a_report_with_any_byte_changed_is_rejected(place: int, mask: int) -> None:
-    """Wherever the byte stands: payload, type, key id, signature, or between them."""
     changed = bytearray(SHORT)
     changed[place] ^= mask
 
     assert refusal(lambda: verified(bytes(changed))).code == "report_signature"
-
-
-@given(cut=st.integers(0, len(SHORT) - 1), added=st.binary(min_size=1, max_size=8))
-def test_a_report_cut_or_grown_is_rejected(cut: int, added: bytes) -> None:
-    """A download that broke off, and one with something behind it."""
-    assert refusal(lambda: verified(SHORT[:cut])).code == "report_signature"
-    assert refusal(lambda: verified(SHORT + added)).code == "report_signature"
 
 
 # ------------------------------------------------------------------------------------------- fresh
@@ -197,7 +154,6 @@ def aged(days: float, limit: float | None, **changes: Any) -> ReportError | None
     ],
 )
 def test_a_report_has_an_age(days: float, limit: float | None, expires: str | None, stale: bool) -> None:
-    """Older than the limit, past its own end, or out of the future: stale."""
     error = aged(days, limit, expires=expires)
 
     assert (error is not None) is stale
@@ -213,7 +169,6 @@ def judged(**changes: Any) -> ReportError:
 
 
 def test_only_a_pass_is_a_pass() -> None:
-    """A failure and an inconclusive report are refused with their first reason."""
     for example in (examples.failing(), examples.inconclusive()):
         error = refusal(lambda example=example: checks.verdict(example))  # type: ignore[misc]
         assert error.code == "verdict_not_pass"
@@ -221,7 +176,6 @@ def test_only_a_pass_is_a_pass() -> None:
 
 
 def test_a_pass_that_rests_on_nothing_is_none() -> None:
-    """No gate, or only advisory ones: nothing measured is never a pass."""
     advisory = tuple(g for g in examples.passing().decision.gates if g.tier == "advisory")
 
     assert "no gate" in str(judged(gates=()))
@@ -229,7 +183,6 @@ def test_a_pass_that_rests_on_nothing_is_none() -> None:
 
 
 def test_a_pass_over_a_failed_gate_or_control_is_none() -> None:
-    """Whoever made the verdict: it is read against what it stands on."""
     gates = examples.passing().decision.gates
     failed = ControlResult("thinking on", Verdict.FAIL, Verdict.PASS, (), "")
 
@@ -238,26 +191,10 @@ def test_a_pass_over_a_failed_gate_or_control_is_none() -> None:
     assert "thinking on" in str(judged(controls=(failed,)))
 
 
-def test_an_advisory_gate_never_decides() -> None:
-    """The passing example has one that is open, and passes."""
-    assert any(
-        g.tier == "advisory" and g.verdict is not Verdict.PASS for g in examples.passing().decision.gates
-    )
-    checks.verdict(examples.passing())
-
-
-def test_a_decision_without_reasons_is_still_refused() -> None:
-    """No sentence is needed to say no."""
-    statement = replace(examples.passing(), decision=Decision(Verdict.FAIL, ()))
-
-    assert refusal(lambda: checks.verdict(statement)).code == "verdict_not_pass"
-
-
 # --------------------------------------------------------------------------------------- of what
 
 
 def test_a_report_of_another_artefact_is_refused(tmp_path: Path) -> None:
-    """Sealed and sound, but not what was measured."""
     sealed(tmp_path / "annie", examples.passing())
     error = refusal(lambda: verified(signed(examples.passing()), artefact=tmp_path / "annie"))
 
@@ -266,7 +203,6 @@ def test_a_report_of_another_artefact_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_artefact_changed_after_the_report_is_refused_by_its_file(tmp_path: Path) -> None:
-    """The manifest still says what the report says; the bytes do not."""
     statement = sealed(tmp_path / "annie", examples.passing())
     (tmp_path / "annie" / "model.gguf").write_bytes(b"GGUF" + bytes(99) + b"!")
     error = refusal(lambda: verified(signed(statement), artefact=tmp_path / "annie"))
@@ -275,16 +211,8 @@ def test_an_artefact_changed_after_the_report_is_refused_by_its_file(tmp_path: P
     assert "changed: model.gguf" in str(error)
 
 
-def test_a_folder_that_is_no_artefact_is_refused(tmp_path: Path) -> None:
-    """Nothing sealed lies there."""
-    assert (
-        refusal(lambda: verified(signed(examples.passing()), artefact=tmp_path)).code == "mismatch_artefact"
-    )
-
-
 @pytest.mark.parametrize("what", ["suite", "policy"])
 def test_another_suite_or_policy_in_force_is_a_mismatch(what: str) -> None:
-    """A report proves what its suite asked and its policy allowed, and no more."""
     error = refusal(lambda: verified(signed(examples.passing()), **{what: examples.sha("new")}))
 
     assert error.code == f"mismatch_{what}"
@@ -308,7 +236,6 @@ ENGINES = [
 
 @pytest.mark.parametrize("change, message", ENGINES)
 def test_another_engine_is_a_mismatch_that_names_what_differs(change: dict[str, Any], message: str) -> None:
-    """The image moved, a flag came or went, the build is newer: it was not this that was measured."""
     found = replace(CANDIDATE.engine, **change)
 
     error = refusal(lambda: checks.engine(examples.passing(), found))
@@ -318,11 +245,6 @@ def test_another_engine_is_a_mismatch_that_names_what_differs(change: dict[str, 
         refusal(lambda: checks.engine(examples.passing(), found, "mismatch_running")).code
         == "mismatch_running"
     )
-
-
-def test_the_same_engine_under_another_name_is_the_same() -> None:
-    """What a configuration calls it proves nothing."""
-    checks.engine(examples.passing(), replace(CANDIDATE.engine, name="spark-new"))
 
 
 SOURCE, STRANGER = examples.SOURCE, examples.sha("stranger")
@@ -355,7 +277,6 @@ def compared(
 def test_the_baseline_is_of_the_same_model(
     ours: dict[str, str], base: str | None, theirs: dict[str, str], their_base: str | None, sound: bool
 ) -> None:
-    """Two models compared would measure their training and not the format."""
     statement = compared(ours, base, theirs, their_base)
     if sound:
         checks.lineage(statement)
@@ -364,7 +285,6 @@ def test_the_baseline_is_of_the_same_model(
 
 
 def test_a_lineage_over_a_checkpoint_in_between_is_stated_with_it() -> None:
-    """The candidate was made of a recovered checkpoint; the report holds that one's parents, too."""
     statement = compared({"source": STRANGER}, "Qwen", {"source": SOURCE}, "Qwen")
     between = ModelIdentity("recovered", "hf-bf16", STRANGER, "Qwen", {"base": SOURCE})
 
@@ -373,7 +293,6 @@ def test_a_lineage_over_a_checkpoint_in_between_is_stated_with_it() -> None:
 
 
 def test_a_report_against_another_model_is_refused() -> None:
-    """The whole verification asks it too."""
     stranger = ComparedArm(replace(BASELINE.model, parents={"source": STRANGER}), BASELINE.engine)
 
     assert (
@@ -428,7 +347,6 @@ def emptied(lines: list[bytes]) -> list[bytes]:
 def test_samples_that_are_not_the_reports_are_named(
     change: Callable[[list[bytes]], list[bytes]], message: str, samples: Path
 ) -> None:
-    """Missing, altered, extra: each by its case and arm, or by its line."""
     samples.write_bytes(b"".join(change(samples.read_bytes().splitlines(keepends=True))))
     error = refusal(lambda: verified(signed(examples.passing()), samples=samples))
 
@@ -439,7 +357,6 @@ def test_samples_that_are_not_the_reports_are_named(
 @settings(max_examples=50)
 @given(st.data())
 def test_any_byte_of_the_samples_counts(data: st.DataObject) -> None:
-    """Whatever byte of whatever line."""
     lines = examples.sample_lines({"candidate": examples.cases("reasoning")[:4]})
     stated = examples.ledger({"candidate": examples.cases("reasoning")[:4]})
     text = bytearray(b"".join(lines))
@@ -449,18 +366,3 @@ def test_any_byte_of_the_samples_counts(data: st.DataObject) -> None:
         refusal(lambda: checks.samples(stated, bytes(text).splitlines(keepends=True))).code
         == "report_signature"
     )
-
-
-def test_samples_that_are_not_there_are_refused(tmp_path: Path) -> None:
-    """Asked for and not found is no."""
-    error = refusal(lambda: verified(signed(examples.passing()), samples=tmp_path / "samples.jsonl"))
-
-    assert "samples.jsonl" in str(error)
-
-
-def test_the_report_itself_may_lie_in_the_artefacts_folder_or_not(tmp_path: Path) -> None:
-    """A file of the artefact is as good a way to name it as its folder."""
-    statement = sealed(tmp_path / "annie", examples.passing())
-    shutil.copytree(tmp_path / "annie", tmp_path / "copy")
-
-    assert verified(signed(statement), artefact=tmp_path / "copy" / "model.gguf").statement == statement

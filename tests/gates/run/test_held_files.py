@@ -112,7 +112,6 @@ def test_a_record_that_is_none_is_an_error_that_says_what_to_do(
 async def test_nothing_is_signed_after_an_exchange(
     tmp_path: Path, model: ServedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor by the same command once more."""
     job = replace(JOB, candidate=model)
 
     async def make(*_: Any, **__: Any) -> GateJob:

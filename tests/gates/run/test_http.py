@@ -1,7 +1,5 @@
 """The network edge: foreign errors and their kinds, and where a key comes from."""
 
-from __future__ import annotations
-
 from itertools import count
 from pathlib import Path
 
@@ -31,7 +29,6 @@ KINDS: dict[str, tuple[tuple[Step, ...], str, str]] = {
 async def test_every_foreign_error_is_a_fault_of_its_kind(
     steps: tuple[Step, ...], kind: str, detail: str
 ) -> None:
-    """What had come until then is kept."""
     async with ScriptedEngine() as engine, TimedClient(SHORT) as client:
         engine.play(*steps)
         attempt = await client.ask(target(engine), b"{}")
@@ -43,7 +40,6 @@ async def test_every_foreign_error_is_a_fault_of_its_kind(
 
 
 async def test_the_clock_starts_when_the_request_goes_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a clock that ticks when it is looked at: connecting and warming up have looked at it before."""
     ticks = count(1)
     monkeypatch.setattr("gates.run.http.time.perf_counter_ns", lambda: next(ticks))
     async with ScriptedEngine() as engine, TimedClient(RequestTimeouts()) as client:
@@ -51,14 +47,6 @@ async def test_the_clock_starts_when_the_request_goes_out(monkeypatch: pytest.Mo
         attempt = await client.ask(target(engine), b"{}")
 
     assert attempt.headers_ns == 1 and attempt.reads[0].at_ns == 2
-
-
-async def test_nobody_at_the_address_is_a_fault_of_the_connection() -> None:
-    """Before a byte went out."""
-    async with TimedClient(SHORT) as client:
-        attempt = await client.ask(target("http://127.0.0.1:1"), b"{}")
-
-    assert attempt.fault is not None and attempt.fault.kind == "connect" and attempt.status is None
 
 
 LIMITS = ReplyLimits(size=20_000, lines=1000)
@@ -80,7 +68,6 @@ FLOODS: dict[str, tuple[Step, bytes]] = {
 async def test_a_reply_without_end_is_given_up_before_more_of_it_is_parsed(
     head: Step, piece: bytes, pieces: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Memory has one, and so has the patience of who shares the event loop."""
     parsed = b""
     receive = ResponseHandler.data_received
 
@@ -104,17 +91,7 @@ async def test_a_reply_without_end_is_given_up_before_more_of_it_is_parsed(
     assert len(parsed) <= 2 * LIMITS.size and parsed.count(b"\n") <= 2 * LIMITS.lines, "with the next reply"
 
 
-async def test_a_body_that_lasts_until_the_connection_ends_is_whole() -> None:
-    """Old proxies frame so."""
-    async with ScriptedEngine() as engine, TimedClient(RequestTimeouts()) as client:
-        engine.play(Head(framing="close"), Say(text("Hi.")))
-        attempt = await client.ask(target(engine), b"{}")
-
-    assert attempt.fault is None and b"".join(r.data for r in attempt.reads) == text("Hi.")
-
-
 async def test_no_redirect_is_followed() -> None:
-    """The engine under test is the one at the address."""
     async with (
         ScriptedEngine() as engine,
         ScriptedEngine() as other,
@@ -127,7 +104,6 @@ async def test_no_redirect_is_followed() -> None:
 
 
 def test_a_key_comes_from_the_environment_or_a_file(tmp_path: Path) -> None:
-    """And without either there is no header."""
     (tmp_path / "key").write_text("sk-1\n", "utf-8")
 
     assert read_key(variable="KEY", environ={"KEY": " sk-2 "}) == "sk-2"
@@ -137,15 +113,6 @@ def test_a_key_comes_from_the_environment_or_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["", " \n", "two words", "sk-1\r\nx-evil: 1", "clé", "sk-\x7f"])
 def test_what_cannot_be_a_key_is_refused_and_not_shown(key: str) -> None:
-    """A line break would be a second header."""
     with pytest.raises(RunError, match="the environment variable KEY holds no key") as caught:
         read_key(variable="KEY", environ={"KEY": key})
     assert not key.strip() or key.strip() not in str(caught.value)
-
-
-def test_a_key_that_is_not_there_is_named_by_its_place(tmp_path: Path) -> None:
-    """The variable, or the file."""
-    with pytest.raises(RunError, match="variable KEY holds no key"):
-        read_key(variable="KEY", environ={})
-    with pytest.raises(RunError, match=r"none: no key could be read \(FileNotFoundError\)"):
-        read_key(file=tmp_path / "none")

@@ -1,7 +1,5 @@
 """A run that is killed half-way, again and again, ends as one that nobody touched."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import sys
@@ -60,7 +58,6 @@ def spoken(reply: Reply) -> tuple[object, ...]:
 @pytest.mark.slow  # gates are killed and go on: 8 s
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.nightly)])  # the same at other moments
 async def test_a_killed_run_is_completed_without_a_loss_or_a_second_asking(tmp_path: Path, seed: int) -> None:
-    """Exactly the planned keys, each once, with the very bytes of a run in one go."""
     draw, words = random.Random(seed), [f"word {n}" for n in range(40)]
     async with ScriptedEngine() as engine:
         engine.echo = True
@@ -84,7 +81,6 @@ async def test_a_killed_run_is_completed_without_a_loss_or_a_second_asking(tmp_p
 @pytest.mark.slow  # gates are killed and go on: 7 s
 @pytest.mark.engine
 async def test_a_killed_run_over_a_real_engine_says_the_same_as_one_in_one_go(tmp_path: Path) -> None:
-    """At temperature 0, whatever was in the engine's cache when it was killed; streamed and whole."""
     dialect: Dialect = "llama-server"
     if not (MODELS / KINDS["llama-hermes"].model).exists():
         pytest.skip("the nano models are missing: make nano")

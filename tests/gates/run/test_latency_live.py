@@ -1,7 +1,5 @@
 """The latency gate over engines: the schedule is run, the cache is what the regime says, it resumes."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -32,7 +30,6 @@ JUDGED: dict[str, ArmName] = {"candidate": "candidate", "baseline": "baseline"}
 
 
 async def test_a_schedule_is_run_in_order_and_resumed_where_it_was_left(tmp_path: Path) -> None:
-    """Warm-ups and the turns before are asked again; what is on file is not."""
     async with ScriptedEngine() as engine:
         engine.always(*reply("Hi."))
         (asks,) = phases(SUITE, [arm(n, target(engine)) for n in NAMES], PROMPTS, Sampling(), QUIET)
@@ -47,7 +44,6 @@ async def test_a_schedule_is_run_in_order_and_resumed_where_it_was_left(tmp_path
 
 
 async def test_a_request_that_failed_is_not_tried_again(tmp_path: Path) -> None:
-    """It was slow for the voice that waited."""
     async with ScriptedEngine() as engine:
         (asks,) = phases(SUITE, [arm(n, target(engine)) for n in NAMES], PROMPTS, Sampling(), QUIET)
         recorded = [replace(a, before=None) for a in asks if a.recorded]
@@ -59,7 +55,6 @@ async def test_a_request_that_failed_is_not_tried_again(tmp_path: Path) -> None:
 
 
 async def test_characters_a_token_come_from_two_prompts() -> None:
-    """Their difference; what the template adds is in both."""
     async with ScriptedEngine() as engine:
         for tokens in (40, 345):
             engine.play(*status(200, {"choices": [], "usage": {"prompt_tokens": tokens}}))
@@ -82,7 +77,6 @@ async def test_characters_a_token_come_from_two_prompts() -> None:
 async def test_an_engine_that_does_not_count_cannot_be_scheduled(
     answers: list[tuple[Step, ...]], told: str
 ) -> None:
-    """With the reason."""
     async with ScriptedEngine() as engine:
         for answer in answers:
             engine.play(*answer)
@@ -93,7 +87,6 @@ async def test_an_engine_that_does_not_count_cannot_be_scheduled(
 @pytest.mark.slow  # a real engine computes long prompts, cold and warm
 @pytest.mark.engine
 async def test_a_real_engine_is_cold_and_steady_as_the_regime_says(tmp_path: Path) -> None:
-    """Direct and through the gateway: llama.cpp says of every reply how much was cached."""
     if not (MODELS / KINDS["llama-hermes"].model).exists():
         pytest.skip("the nano models are missing: make nano")
     async with (

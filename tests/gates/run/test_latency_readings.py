@@ -1,7 +1,5 @@
 """From samples to times: what is slow, what failed, what must not count, and what the judge takes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import inf
 from typing import Any
@@ -54,23 +52,6 @@ def reading(*reads: tuple[float, bytes], **more: Any) -> LatencyReading:
     return one
 
 
-def test_a_good_request_has_three_times() -> None:
-    """First word, first sentence (known with the next word's white space), and the rate after it."""
-    one = reading(*spoken(90.0))
-
-    assert (one.arm, one.slot) == ("candidate", LatencySlot("hello", 500, "steady", 0, 0))
-    assert (one.ttft, one.first_sentence) == (90.0, 90.0)
-    assert one.decode == pytest.approx(25.0)
-    assert (one.prompt_tokens, one.cached_tokens, one.failed, one.void) == (100, 80, "", "")
-
-
-def test_the_rate_is_of_tokens_and_not_of_chunks() -> None:
-    """Under speculative decoding a chunk holds several."""
-    reads = [r if b"usage" not in r[1] else (r[0], usage(61) + DONE) for r in spoken()]
-
-    assert reading(*reads).decode == pytest.approx(75.0)
-
-
 @pytest.mark.parametrize(
     "reads",
     [
@@ -86,7 +67,6 @@ def test_the_rate_is_of_tokens_and_not_of_chunks() -> None:
     ids=["short", "tool-call", "in-a-heap", "no-usage"],
 )
 def test_what_has_no_rate_is_given_none(reads: Timed) -> None:
-    """Few tokens, tags that nobody sees, a client that was starved, or no count."""
     assert reading(*reads).decode is None and reading(*reads).failed == ""
 
 
@@ -105,18 +85,10 @@ FAILURES: dict[str, tuple[Timed, dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("reads, more, why", FAILURES.values(), ids=FAILURES)
 def test_a_request_that_failed_is_infinitely_slow(reads: Timed, more: dict[str, Any], why: str) -> None:
-    """Also one that a second try made good: the first one had cost its time."""
     one = reading(*reads, **more)
 
     assert (one.failed, one.ttft, one.decode, one.void) == (why, None, None, "")
     assert [t.value for t in timings([one], {"candidate": "candidate"})] == [None, None, None]
-
-
-def test_a_thought_before_the_answer_is_told() -> None:
-    """The answer's time is the answer's, late as it is."""
-    one = reading((20.0, thought("Hm.")), *spoken(90.0))
-
-    assert one.thought and one.ttft == 90.0 and not reading(*spoken()).thought
 
 
 @pytest.mark.parametrize(
@@ -130,7 +102,6 @@ def test_a_thought_before_the_answer_is_told() -> None:
     ],
 )  # fmt: skip
 def test_a_reply_of_another_regime_does_not_count(regime: str, cached: int | None, void: str) -> None:
-    """A prefix cache made TTFT 49 times lower where nobody had meant it to (vLLM #54227)."""
     one = reading(*spoken(cached=cached), slot=LatencySlot("hello", 500, regime, 0, 0))
 
     assert one.void == void
@@ -138,19 +109,12 @@ def test_a_reply_of_another_regime_does_not_count(regime: str, cached: int | Non
 
 
 def test_an_engine_that_does_not_say_can_be_believed_only_on_purpose() -> None:
-    """Then what it may have cached is not known, and the caller has said that this is all right."""
     (one,) = latency_readings([taken(*spoken(cached=None))], cache_unsaid=True)
 
     assert one.void == ""
 
 
-def test_samples_of_other_arms_are_no_readings() -> None:
-    """One file holds the whole run."""
-    assert latency_readings([sample("hello"), sample("hello", arm="control:thinking")]) == ()
-
-
 def test_the_judge_takes_a_timing_for_each_metric() -> None:
-    """With what makes two of them a pair; a stage-two block is told by its number."""
     slot = LatencySlot("fact", 2000, "steady", 9, 1)
     made = timings(
         [reading(*spoken(90.0), slot=slot, arm="direct")], {"direct": "baseline"}, first_stage_blocks=8
@@ -164,7 +128,6 @@ def test_the_judge_takes_a_timing_for_each_metric() -> None:
 
 
 def test_only_the_named_arms_and_the_asked_regime_are_judged() -> None:
-    """The gateway's arm and the cold regime are for the report."""
     every = [
         reading(*spoken()),
         reading(*spoken(), arm="gateway"),
@@ -175,7 +138,6 @@ def test_only_the_named_arms_and_the_asked_regime_are_judged() -> None:
 
 
 def test_what_did_not_count_is_told_with_its_commonest_reason() -> None:
-    """Of one arm and one regime; whoever reads it learns the flag that makes vLLM say what it cached."""
     mute, warm = spoken(cached=None), spoken(cached=9)
     every = [
         *(reading(*mute, slot=LatencySlot("hello", 500, "steady", n, 0)) for n in range(2)),
@@ -189,16 +151,7 @@ def test_what_did_not_count_is_told_with_its_commonest_reason() -> None:
     assert void_summary(every, "baseline") == ""
 
 
-def test_a_salt_is_no_proof_that_nothing_was_cached() -> None:
-    """It is drawn from the seed: the same vLLM has it from the run before."""
-    bare = taken(*spoken(cached=None), slot=LatencySlot("hello", 500, "cold", 0, 0))
-    salted = replace(bare, request={**bare.request, "cache_salt": "00000001"})
-
-    assert latency_readings([salted])[0].void == CACHE_UNKNOWN
-
-
 def test_the_slope_is_over_what_prompts_really_were_and_no_outlier_moves_it() -> None:
-    """20 ms and 10 ms for every 1,000 tokens; a hiccup of the host and a failure are in between."""
     points = [(500, 25.0), (2000, 40.0), (4000, 60.0), (8000, 100.0), (4000, 900.0)]
     every = [
         LatencyReading("candidate", LatencySlot("c", 0, "steady", n, 0), ttft=ms, prompt_tokens=tokens)
@@ -215,7 +168,6 @@ def test_the_slope_is_over_what_prompts_really_were_and_no_outlier_moves_it() ->
 
 
 def test_the_gateways_share_is_a_difference_pair_by_pair() -> None:
-    """Where both sides of a pair are good."""
 
     def at(arm: str, block: int, ms: float, **more: Any) -> LatencyReading:
         return LatencyReading(arm, LatencySlot("c", 500, "steady", block, 0), ttft=ms, **more)

@@ -1,7 +1,5 @@
 """The latency schedule: turns of the arms, silence, new prompts, two regimes; the same every time."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from dataclasses import replace
@@ -11,8 +9,8 @@ import pytest
 
 from gates.contracts.case import Case, Sampling
 from gates.contracts.errors import RunError
-from gates.run.conversation import buckets_within, estimate, pad_conversation, with_nonce
-from gates.run.latency_schedule import LatencySlot, Regime, Schedule, phases, prompts_needed, slot_of
+from gates.run.conversation import estimate, pad_conversation, with_nonce
+from gates.run.latency_schedule import LatencySlot, Schedule, phases, slot_of
 from gates.run.planned_request import PlannedRequest
 from gates.run.target import Dialect
 from tests.gates.run.parts import SUITE, SYSTEM, arm, case, target
@@ -43,7 +41,6 @@ def said(ask: PlannedRequest) -> list[str]:
 
 @pytest.mark.parametrize("names", [TWO, THREE])
 def test_a_prompt_goes_round_the_arms_forth_and_back(names: tuple[str, ...]) -> None:
-    """A B B A: a drift of the host meets all arms alike; the order is drawn anew each time."""
     rounds = [
         [a.key.arm for a in group]
         for _, group in groupby(measured(asks(names=names)), lambda a: (a.key.case, a.key.repeat // 2))
@@ -54,7 +51,6 @@ def test_a_prompt_goes_round_the_arms_forth_and_back(names: tuple[str, ...]) -> 
 
 
 def test_every_block_asks_every_prompt_in_every_bucket_twice_of_every_arm() -> None:
-    """In an order of its own."""
     counted = Counter((a.key.arm, a.key.case, a.key.repeat // 2) for a in measured(asks()))
     orders = {
         block: [a.key.case for a in measured(asks()) if a.key.repeat // 2 == block] for block in range(4)
@@ -65,7 +61,6 @@ def test_every_block_asks_every_prompt_in_every_bucket_twice_of_every_arm() -> N
 
 
 def test_arms_that_are_never_up_together_alternate_block_by_block() -> None:
-    """A phase for each start of an engine, with its warm-up: A B, B A, A B, B A."""
     apart = replace(SMALL, together=False)
     made = phases(SUITE, [arm(name) for name in TWO], PROMPTS, Sampling(), apart)
     who = [{a.key.arm for a in phase} for phase in made]
@@ -78,27 +73,7 @@ def test_arms_that_are_never_up_together_alternate_block_by_block() -> None:
         phases(SUITE, [arm()], PROMPTS, Sampling(), replace(apart, blocks=3))
 
 
-def test_a_phase_warms_up_every_shape_first_and_without_a_pause() -> None:
-    """Bucket by tools or none, on every arm: kernels are compiled on the first of a shape."""
-    warm = [a for a in asks() if not a.recorded]
-    shapes = Counter((a.key.arm, a.key.case.partition("@")[2], "tools" in a.request) for a in warm)
-
-    assert asks()[: len(warm)] == tuple(warm) and {a.wait_s for a in warm} == {0.0}
-    assert set(shapes.values()) == {1} and len(shapes) == 2 * 2 * 2
-
-
-@pytest.mark.parametrize("regime", ["cold", "steady"])
-def test_no_two_requests_are_the_same(regime: Regime) -> None:
-    """A nonce of constant length stands in the first user turn, warm-ups and both arms included."""
-    every = asks(replace(SMALL, regime=regime))
-    nonces = [re.match(r"Note (\d{8})\. ", said(a)[1]) for a in every]
-
-    assert all(nonces) and len({n[1] for n in nonces if n}) == len(every)
-    assert said(every[0])[0] == SYSTEM["content"]
-
-
 def test_a_pair_is_asked_the_same_but_for_its_nonce() -> None:
-    """The arms' prompts have the same length."""
     by_slot: dict[tuple[str, int], set[tuple[str, ...]]] = {}
     for a in measured(asks()):
         words = tuple(re.sub(r"\d{8}", "", text) for text in said(a))
@@ -107,16 +82,7 @@ def test_a_pair_is_asked_the_same_but_for_its_nonce() -> None:
     assert {len(words) for words in by_slot.values()} == {1}
 
 
-def test_a_voice_pauses_between_its_turns() -> None:
-    """Between the shortest and the longest silence, drawn for each request."""
-    waits = [a.wait_s for a in measured(asks(replace(SMALL, pause_s=(2.0, 4.0))))]
-
-    assert all(2.0 <= wait < 4.0 for wait in waits) and len(set(waits)) > 30
-    assert {a.wait_s for a in asks(replace(SMALL, pause_s=(0.0, 0.0)))} == {0.0}
-
-
 def test_in_the_steady_regime_the_turn_before_is_asked_first() -> None:
-    """All but the last exchange, answered by a single token; the prefix is then cached."""
     for a in measured(asks()):
         assert a.before is not None
         assert a.before["messages"] == a.request["messages"][:-2] and a.before["max_tokens"] == 1
@@ -129,7 +95,6 @@ def test_in_the_steady_regime_the_turn_before_is_asked_first() -> None:
     [("vllm", "cache_salt"), ("sglang", "cache_salt"), ("llama-server", "cache_prompt"), ("openai", None)],
 )
 def test_in_the_cold_regime_nothing_may_come_from_the_cache(dialect: Dialect, field: str | None) -> None:
-    """In the engine's own words; what it does all the same, its cached tokens tell."""
     every = asks(replace(SMALL, regime="cold"), dialect=dialect)
     values = [a.request.get(field) for a in every if field]
 
@@ -139,13 +104,11 @@ def test_in_the_cold_regime_nothing_may_come_from_the_cache(dialect: Dialect, fi
 
 
 def test_a_schedule_is_the_same_every_time_and_another_with_another_seed() -> None:
-    """Or a run could not be resumed."""
     assert asks() == asks()
     assert {a.key for a in measured(asks())}.isdisjoint(a.key for a in measured(asks(replace(SMALL, seed=4))))
 
 
 def test_an_extension_goes_on_where_the_first_stage_ended() -> None:
-    """With blocks and keys of its own."""
     later = measured(asks(replace(SMALL, first_block=4)))
 
     assert {a.key.repeat // 2 for a in later} == {4, 5, 6, 7}
@@ -153,7 +116,6 @@ def test_an_extension_goes_on_where_the_first_stage_ended() -> None:
 
 
 def test_a_sample_tells_its_slot() -> None:
-    """From its key alone, in a file that anyone may read later."""
     slots = {(a.key.case, a.key.repeat): slot_of(a.key.case, a.key.repeat) for a in measured(asks())}
 
     assert LatencySlot("find", 600, "steady", 3, 1) in slots.values()
@@ -163,26 +125,11 @@ def test_a_sample_tells_its_slot() -> None:
             slot_of(odd, 0)
 
 
-@pytest.mark.parametrize(
-    "n, blocks, together, prompts", [(100, 8, True, 7), (96, 8, True, 6), (100, 8, False, 13)]
-)
-def test_so_many_prompts_give_so_many_requests(n: int, blocks: int, together: bool, prompts: int) -> None:
-    """Of each bucket and arm, at least."""
-    assert prompts_needed(n, Schedule(blocks=blocks, together=together)) == prompts
-
-
-def test_a_schedule_of_nothing_is_refused() -> None:
-    """No arm, no prompt, no bucket, no block."""
-    with pytest.raises(RunError, match="needs arms, prompts, buckets and blocks"):
-        phases(SUITE, [], PROMPTS, Sampling(), SMALL)
-
-
 # ------------------------------------------------------------------------------------------ contexts
 
 
 @pytest.mark.parametrize("tokens", [200, 2000, 8000])
 def test_a_conversation_grows_to_about_its_size(tokens: int) -> None:
-    """By whole exchanges, and never twice the same turn."""
     messages = pad_conversation(PROMPTS[0].messages, (), tokens, 4.0, 7)
     turns = [message["content"] for message in messages]
 
@@ -192,15 +139,7 @@ def test_a_conversation_grows_to_about_its_size(tokens: int) -> None:
     assert [m["role"] for m in messages[1:]] == ["user", "assistant"] * (len(messages) // 2 - 1) + ["user"]
 
 
-def test_tools_and_prompt_count_towards_the_size() -> None:
-    """A small bucket with a long prompt gets a single exchange, and there is always one."""
-    long = case("long", "word " * 500, tools=True)
-
-    assert len(pad_conversation(long.messages, long.tools, 200, 4.0, 0)) == len(long.messages) + 2
-
-
 def test_small_talk_never_parts_a_call_from_its_result() -> None:
-    """It stands behind the system prompt."""
     call = {"role": "assistant", "content": "", "tool_calls": [{"id": "x"}]}
     turns = (SYSTEM, {"role": "user", "content": "Find it."}, call, {"role": "tool", "content": "Found."})
 
@@ -208,13 +147,7 @@ def test_small_talk_never_parts_a_call_from_its_result() -> None:
 
 
 def test_a_nonce_stands_in_the_first_user_turn_whatever_is_before_it() -> None:
-    """And the case itself stays as it was."""
     bare = Case("hi", (), ({"role": "user", "content": "Hi."}, {"role": "user", "content": "You?"}))
 
     assert [m["content"] for m in with_nonce(bare.messages, "Note 1.")] == ["Note 1. Hi.", "You?"]
     assert [m["content"] for m in bare.messages] == ["Hi.", "You?"]
-
-
-def test_only_buckets_that_the_context_takes_are_measured() -> None:
-    """With room for an answer, and for an estimate that was short."""
-    assert buckets_within(4096, 96, (500, 2000, 3200, 4000, 8000)) == (500, 2000, 3200)

@@ -1,13 +1,7 @@
 """What a run is going to ask: arms, cases, repeats, modes, in order, and each under its own key."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
-import pytest
-
-from gates.contracts.errors import RunError
 from gates.run.planned_request import (
     PlannedRequest,
     RepeatSampling,
@@ -16,7 +10,7 @@ from gates.run.planned_request import (
     repeats_at,
 )
 from gates.run.request import body_digest
-from tests.gates.run.parts import ARTEFACT, ENGINE, OTHER, SUITE, arm, case, suite, target
+from tests.gates.run.parts import ARTEFACT, ENGINE, SUITE, arm, case, suite
 
 HELLO, FIND = case("hello"), case("find", tools=True, gates=("tools", "leak"))
 LATER = case("later", stage=2)
@@ -28,7 +22,6 @@ def names(asks: tuple[PlannedRequest, ...]) -> list[str]:
 
 
 def test_a_stage_is_asked_streaming_and_each_tool_prompt_once_more_whole() -> None:
-    """Engines have another tool parser for replies in one piece."""
     assert names(plan_requests(EVERY, [arm()])) == [
         "candidate/hello/0/stream", "candidate/find/0/stream", "candidate/find/0/whole",
     ]  # fmt: skip
@@ -36,23 +29,7 @@ def test_a_stage_is_asked_streaming_and_each_tool_prompt_once_more_whole() -> No
     assert len(plan_requests(EVERY, [arm()], stage=None, whole=False)) == 3
 
 
-def test_a_prompt_with_tools_that_no_call_is_judged_of_is_asked_streaming_only() -> None:
-    """The other parser has nothing to do with what its gates look at."""
-    chat = suite(case("chat", tools=True, gates=("leak",)))
-
-    assert names(plan_requests(chat, [arm()])) == ["candidate/chat/0/stream"]
-
-
-def test_an_arm_without_tools_is_asked_for_no_whole_reply() -> None:
-    """There is no call in it to be parsed."""
-    assert names(plan_requests(EVERY, [arm(tools=False)])) == [
-        "candidate/hello/0/stream",
-        "candidate/find/0/stream",
-    ]
-
-
 def test_arms_take_turns_case_by_case() -> None:
-    """Interleaved, so that a drift of the host meets both."""
     arms = [arm("candidate"), arm("baseline")]
     by_case = [n.split("/")[:2] for n in names(plan_requests(EVERY, arms, whole=False))]
 
@@ -65,7 +42,6 @@ def test_arms_take_turns_case_by_case() -> None:
 
 
 def test_repeats_have_temperatures_and_seeds_of_their_own() -> None:
-    """Once greedily, then as production samples; the whole reply is asked for at the coolest."""
     asks = plan_requests(EVERY, [arm()], gates=["tools"], repeats=repeats_at((0.7, 0.0), seed=5))
 
     assert [(a.key.repeat, a.key.mode) for a in asks] == [(0, "stream"), (1, "stream"), (1, "whole")]
@@ -73,7 +49,6 @@ def test_repeats_have_temperatures_and_seeds_of_their_own() -> None:
 
 
 def test_a_case_is_asked_only_with_the_repeats_that_its_gates_count() -> None:
-    """A policy says which; a case with none is not asked."""
     asks = plan_requests(
         EVERY,
         [arm()],
@@ -84,42 +59,13 @@ def test_a_case_is_asked_only_with_the_repeats_that_its_gates_count() -> None:
 
 
 def test_a_key_says_all_that_makes_a_sample_this_one() -> None:
-    """Suite, artefact, engine, request, arm, case, repeat and mode."""
     key = plan_requests(EVERY, [arm()])[0].key
 
     assert (key.suite, key.artefact, key.engine) == (SUITE, ARTEFACT, ENGINE)
     assert key.request == body_digest(plan_requests(EVERY, [arm()])[0].request)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"served_model": "other"}, {"dialect": "llama-server"}, {"artefact": OTHER}, {"engine": OTHER},
-    ],
-    ids=lambda change: next(iter(change)),
-)  # fmt: skip
-def test_another_engine_model_or_dialect_is_another_sample(change: dict[str, Any]) -> None:
-    """Two of them never meet under one key, as they can in a cache of replies."""
-    here, there = arm(), arm(where=replace(target("http://127.0.0.1:1"), **change))
-
-    assert not {a.key for a in plan_requests(EVERY, [here])} & {a.key for a in plan_requests(EVERY, [there])}
-
-
-def test_another_address_is_the_same_sample() -> None:
-    """An engine that was started again has another port."""
-    here, there = arm(), arm(where=target("http://127.0.0.1:2"))
-
-    assert [a.key for a in plan_requests(EVERY, [here])] == [a.key for a in plan_requests(EVERY, [there])]
-
-
-def test_two_arms_of_one_name_are_refused() -> None:
-    """Their samples would have one key."""
-    with pytest.raises(RunError, match="one name: candidate, candidate"):
-        plan_requests(EVERY, [arm(), arm()])
-
-
 def test_what_is_on_file_is_not_asked_again() -> None:
-    """The rest is, in its order."""
     asks = plan_requests(EVERY, [arm()])
 
     assert pending_requests(asks, {asks[1].key}) == (asks[0], asks[2])
@@ -127,7 +73,6 @@ def test_what_is_on_file_is_not_asked_again() -> None:
 
 
 def test_a_warm_up_is_made_again_as_long_as_a_sample_of_its_arm_will_follow() -> None:
-    """An engine may have been started anew in between; one that is done needs none."""
     mine, theirs = (
         plan_requests(EVERY, [arm()], gates=["tools"], whole=False),
         plan_requests(EVERY, [arm("baseline")], whole=False),

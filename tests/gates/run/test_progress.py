@@ -18,7 +18,6 @@ class Terminal(io.StringIO):
 
 
 def test_a_log_gets_a_line_every_ten_seconds_and_one_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With counts, and the time left at the rate so far, what was on file before left out of it."""
     clock = {"now": 100.0}
     monkeypatch.setattr("gates.run.progress.time.monotonic", lambda: clock["now"])
     log = io.StringIO()
@@ -40,7 +39,6 @@ def test_a_log_gets_a_line_every_ten_seconds_and_one_at_the_end(monkeypatch: pyt
 
 
 def test_a_terminal_gets_a_bar_without_a_thread() -> None:
-    """A thread of its own would disturb a clock."""
     terminal = Terminal()
     bar = Display("gate", terminal)
     bar.start(total=3, present=1)

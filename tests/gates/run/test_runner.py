@@ -1,7 +1,5 @@
 """The runner over real sockets: what is asked again, what never is, and what is on file at the end."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 from collections.abc import AsyncIterator, Sequence
@@ -63,7 +61,6 @@ def cases_of(samples: list[Sample]) -> list[str]:
 
 
 async def test_a_sample_is_what_went_out_and_every_byte_that_came(engine: ScriptedEngine, path: Path) -> None:
-    """With its times in order, counted from the request's first byte."""
     engine.play(Head(), Say(role()), Say(b"data: \xff\n\n"), Say(text("Hi.")), Say(finish()), Say(DONE))
     asks = asks_of(engine, HELLO)
     _, (sample,) = await asked(engine, path, asks)
@@ -75,18 +72,6 @@ async def test_a_sample_is_what_went_out_and_every_byte_that_came(engine: Script
     assert sample.headers_ns is not None
     times = [0, sample.headers_ns, *(r.at_ns for r in sample.reads), sample.ended_ns]
     assert times == sorted(times) and (sample.status, sample.fault, sample.retries) == (200, None, ())
-
-
-async def test_a_reply_in_one_piece_is_asked_for_and_kept(engine: ScriptedEngine, path: Path) -> None:
-    """A tool prompt is asked streaming and whole."""
-    body = {"choices": [{"message": {"content": "Hi."}, "finish_reason": "stop"}]}
-    engine.play(*reply("Hi."))
-    engine.play(*status(200, body))
-    _, samples = await asked(engine, path, asks_of(engine, FIND))
-
-    assert [(s.key.mode, read_reply(s).content, read_reply(s).complete) for s in samples] == [
-        ("stream", "Hi.", True), ("whole", "Hi.", True),
-    ]  # fmt: skip
 
 
 FAULTS: dict[str, tuple[tuple[Step, ...], str]] = {
@@ -111,7 +96,6 @@ FAULTS: dict[str, tuple[tuple[Step, ...], str]] = {
 async def test_a_fault_of_transport_is_tried_again_and_stays_visible(
     engine: ScriptedEngine, path: Path, steps: tuple[Step, ...], kind: str
 ) -> None:
-    """The sample holds the answer that came then, and what went before it."""
     engine.play(*steps)
     pace = replace(QUICK, timeouts=RequestTimeouts(idle=0.2))
     tally, (sample,) = await asked(engine, path, asks_of(engine, HELLO), pace)
@@ -122,7 +106,6 @@ async def test_a_fault_of_transport_is_tried_again_and_stays_visible(
 
 
 async def test_a_sample_is_lost_after_three_tries(engine: ScriptedEngine, path: Path) -> None:
-    """It is on file with its last fault and those before, and is not asked again by the next run."""
     for code in (503, 500, 502):
         engine.play(*status(code, b"down"))
     asks = asks_of(engine, HELLO, FACT)
@@ -156,7 +139,6 @@ ANSWERS: dict[str, tuple[Step, ...]] = {
 async def test_an_answer_is_never_asked_for_again_however_bad(
     engine: ScriptedEngine, path: Path, steps: tuple[Step, ...]
 ) -> None:
-    """A second try would be a second chance for the model."""
     engine.play(*steps)
     tally, (sample,) = await asked(engine, path, asks_of(engine, HELLO))
 
@@ -169,7 +151,6 @@ async def test_an_answer_is_never_asked_for_again_however_bad(
 async def test_an_engine_that_cannot_be_asked_ends_the_run_and_leaves_no_sample(
     engine: ScriptedEngine, path: Path, code: int, told: str
 ) -> None:
-    """A wrong key says nothing of the model; a body that quotes it is not shown."""
     engine.always(
         *status(code, b"Incorrect API key provided: sk-secret" if code != 404 else b"no such model")
     )
@@ -182,7 +163,6 @@ async def test_an_engine_that_cannot_be_asked_ends_the_run_and_leaves_no_sample(
 async def test_an_engine_that_is_gone_ends_the_run_and_is_asked_again_when_it_is_back(
     engine: ScriptedEngine, path: Path
 ) -> None:
-    """What it did not answer is not on file as lost, or the run could never be completed."""
     asks = asks_of(engine, *MANY)
     for _ in range(2):
         engine.play(*reply("Hi."))
@@ -197,39 +177,10 @@ async def test_an_engine_that_is_gone_ends_the_run_and_is_asked_again_when_it_is
     assert cases_of(after) == [c.id for c in MANY]
 
 
-async def test_an_engine_that_was_never_there_is_named(path: Path) -> None:
-    """With its address, and with what to do."""
-    with pytest.raises(RunError, match=r"http://127.0.0.1:1 failed 2 times in a row, at last with connect"):
-        await asked(
-            "http://127.0.0.1:1", path, asks_of("http://127.0.0.1:1", *MANY), replace(QUICK, patience=2)
-        )
-
-
-async def test_losses_between_answers_are_on_file_in_their_place(engine: ScriptedEngine, path: Path) -> None:
-    """They were the prompt's, or the moment's; also the last one of a run."""
-    for steps in (reply("Hi."), *[status(503)] * 6, reply("Hi."), *[status(503)] * 3):
-        engine.play(*steps)
-    tally, samples = await asked(engine, path, asks_of(engine, *MANY[:5]))
-
-    assert [s.fault is None for s in samples] == [True, False, False, True, False]
-    assert cases_of(samples) == [c.id for c in MANY[:5]] and tally.lost == 3
-
-
-async def test_a_second_run_asks_only_what_is_missing(engine: ScriptedEngine, path: Path) -> None:
-    """And nothing at all when nothing is."""
-    await asked(engine, path, asks_of(engine, *MANY[:3]))
-    tally, samples = await asked(engine, path, asks_of(engine, *MANY))
-    idle, _ = await asked(engine, path, asks_of(engine, *MANY))
-
-    assert (tally.planned, tally.present, tally.asked) == (8, 3, 5) and idle.asked == 0
-    assert cases_of(samples) == [c.id for c in MANY] and len(engine.requests) == 8
-
-
 @pytest.mark.parametrize("concurrency", [1, 3])
 async def test_as_many_are_asked_at_once_as_the_pace_says(
     engine: ScriptedEngine, path: Path, concurrency: int
 ) -> None:
-    """At 1, one after the other: an answer at temperature 0 is then the same every time."""
     gate = asyncio.Event()
     engine.always(Head(), Until(gate), Say(text("Hi.")), Say(finish()), Say(DONE))
     task = asyncio.create_task(
@@ -247,7 +198,6 @@ async def test_as_many_are_asked_at_once_as_the_pace_says(
 async def test_a_run_that_is_cancelled_keeps_what_was_answered_and_lets_go_of_the_rest(
     engine: ScriptedEngine, path: Path
 ) -> None:
-    """The engine learns that nobody listens; the next run goes on."""
     begun = asyncio.Event()
     for _ in range(2):
         engine.play(*reply("Hi."))
@@ -266,7 +216,6 @@ async def test_a_run_that_is_cancelled_keeps_what_was_answered_and_lets_go_of_th
 
 
 async def test_a_key_goes_out_with_the_request_and_into_no_file(engine: ScriptedEngine, path: Path) -> None:
-    """Not even when the engine does not answer."""
     secret = target(engine, headers={"authorization": "Bearer sk-secret"})
     asks = plan_requests(suite(HELLO, FACT), [arm(where=secret)])
     engine.play(*status(503), *[])
@@ -285,17 +234,7 @@ class Watched(ScriptedEngine):
         return await super().script_for(seen)
 
 
-async def test_a_request_goes_out_on_a_connection_that_has_just_been_used(path: Path) -> None:
-    """What a new connection costs is not the engine's time."""
-    async with Watched() as engine:
-        await asked(engine, path, asks_of(engine, *MANY))
-
-        assert engine.everything == [("GET", 1), ("POST", 1)] * len(MANY)
-        assert engine.requests[0].headers["accept-encoding"] == "identity"
-
-
 async def test_an_engine_that_closes_behind_every_stream_costs_no_second_try(path: Path) -> None:
-    """llama-server does, and says nothing of it."""
     async with Watched() as engine:
         engine.always(Head(), Say(text("Hi.")), Say(finish()), Raw(b"0\r\n\r\n"), CloseNow())
         tally, _ = await asked(engine, path, asks_of(engine, *MANY))
@@ -305,7 +244,6 @@ async def test_an_engine_that_closes_behind_every_stream_costs_no_second_try(pat
 
 
 async def test_a_warm_up_leaves_no_sample_and_has_to_be_answered(engine: ScriptedEngine, path: Path) -> None:
-    """An engine that refuses its shape would refuse every sample of it."""
     (hello, fact) = asks_of(engine, HELLO, FACT)
     asks = [replace(hello, recorded=False), fact]
     tally, samples = await asked(engine, path, asks)
@@ -317,7 +255,6 @@ async def test_a_warm_up_leaves_no_sample_and_has_to_be_answered(engine: Scripte
 
 
 async def test_the_turn_before_is_asked_right_before_its_sample(engine: ScriptedEngine, path: Path) -> None:
-    """Its reply is thrown away, whatever it is."""
     engine.play(*status(500))
     (ask,) = asks_of(engine, HELLO)
     _, samples = await asked(
@@ -329,29 +266,14 @@ async def test_the_turn_before_is_asked_right_before_its_sample(engine: Scripted
 
 
 async def test_pauses_need_one_request_at_a_time(engine: ScriptedEngine, path: Path) -> None:
-    """Several at once would fill each other's silence."""
     (ask,) = asks_of(engine, HELLO)
     with pytest.raises(RunError, match="set concurrency to 1"):
         await asked(engine, path, [replace(ask, wait_s=1.0)], Pace(concurrency=2))
 
 
-async def test_an_arm_without_an_engine_is_named_before_anything_is_asked(
-    engine: ScriptedEngine, path: Path
-) -> None:
-    """Not after half a run."""
-    asks = plan_requests(suite(HELLO), [arm("candidate"), arm("baseline")])
-    with (
-        SampleStore(path, suite=SUITE) as ledger,
-        pytest.raises(RunError, match="no engine is given for baseline"),
-    ):
-        await run(asks, {"candidate": target(engine)}, ledger)
-    assert engine.requests == []
-
-
 async def test_a_full_disk_ends_the_run_with_one_line(
     engine: ScriptedEngine, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not with a group of errors."""
 
     def full(ledger: SampleStore, samples: object) -> None:
         raise RunError("the disk is full")
@@ -365,7 +287,6 @@ async def test_a_full_disk_ends_the_run_with_one_line(
 async def test_memory_is_still_while_a_run_goes_on(
     by_another: bool, engine: ScriptedEngine, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A pause of the collector would look like the engine's. What somebody else has frozen stays frozen."""
     calls: list[str] = []
     for name in ("collect", "freeze", "unfreeze"):
         monkeypatch.setattr(gc, name, partial(calls.append, name))

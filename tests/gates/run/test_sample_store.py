@@ -1,7 +1,5 @@
 """The ledger: what is on file stays, a torn end is cut off, and nothing else that is wrong passes."""
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess
@@ -34,14 +32,12 @@ def lines(path: Path) -> list[str]:
 
 
 def test_what_was_appended_is_read_back_byte_for_byte(path: Path) -> None:
-    """Also reads that are no UTF-8; and by anyone, without a lock."""
     with SampleStore(path, suite=SUITE) as ledger:
         assert list(ledger.samples()) == list(read_samples(path)) == THREE
         assert len(ledger) == 3 and ledger.cut == 0
 
 
 def test_a_file_that_was_opened_again_knows_its_keys(path: Path) -> None:
-    """And goes on at its end."""
     with SampleStore(path, suite=SUITE) as ledger:
         assert THREE[0].key in ledger and sample("four").key not in ledger
         ledger.append([sample("four")])
@@ -51,23 +47,12 @@ def test_a_file_that_was_opened_again_knows_its_keys(path: Path) -> None:
 
 @pytest.mark.parametrize("kept", [0, 1, 10, 400])
 def test_a_torn_last_line_is_cut_off(path: Path, kept: int) -> None:
-    """As many bytes of it as a kill left; the others stay, and the sample can be written again."""
     path.write_text("".join(lines(path)[:2]) + lines(path)[2][:kept], "ascii")
     with SampleStore(path, suite=SUITE) as ledger:
         assert (ledger.cut, len(ledger)) == (kept, 2)
         ledger.append([THREE[2]])
 
     assert list(read_samples(path)) == THREE
-
-
-@pytest.mark.parametrize("torn", ["one-line", "no-break", "zeroes"])
-def test_a_torn_only_line_is_cut_off_too(path: Path, torn: str) -> None:
-    """The first sample was under way; without its line break it is torn, whole as it looks."""
-    left = {"one-line": lines(path)[0][:20], "no-break": lines(path)[0][:-1], "zeroes": "\0" * 512}
-    path.write_text(left[torn], "ascii")
-    with SampleStore(path, suite=SUITE) as ledger:
-        assert len(ledger) == 0
-    assert path.read_bytes() == b""
 
 
 DAMAGE: dict[str, tuple[Callable[[list[str]], str], str]] = {
@@ -91,7 +76,6 @@ DAMAGE: dict[str, tuple[Callable[[list[str]], str], str]] = {
 def test_a_damaged_file_is_refused_with_its_line_and_left_as_it_is(
     path: Path, spoil: Callable[[list[str]], str], told: str
 ) -> None:
-    """By the run that would go on with it, and by whoever reads it later."""
     path.write_bytes(spoiled := spoil(lines(path)).encode())
 
     for read in (lambda: SampleStore(path, suite=SUITE), lambda: list(read_samples(path, suite=SUITE))):
@@ -101,16 +85,7 @@ def test_a_damaged_file_is_refused_with_its_line_and_left_as_it_is(
     assert path.read_bytes() == spoiled
 
 
-def test_a_torn_file_is_refused_by_who_only_reads_it(path: Path) -> None:
-    """A verdict is about a whole file."""
-    path.write_text("".join(lines(path))[:-1], "ascii")
-
-    with pytest.raises(SamplesError, match=":3: the last line is torn"):
-        list(read_samples(path))
-
-
 def test_a_file_that_is_no_ledger_loses_nothing(tmp_path: Path) -> None:
-    """A last line without a break is torn only if it begins as ours do."""
     (tmp_path / "notes").write_text("my notes", "utf-8")
 
     with pytest.raises(SamplesError, match="torn"):
@@ -120,7 +95,6 @@ def test_a_file_that_is_no_ledger_loses_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("what", ["artefact", "engine"])
 def test_an_arm_is_one_artefact_on_one_engine(path: Path, what: str) -> None:
-    """After a new build a run begins anew: half a file of each would be judged as one."""
     mine = {"artefact": ARTEFACT, "engine": ENGINE} | {what: OTHER}
     known = {"candidate": (mine["artefact"], mine["engine"])}
 
@@ -131,7 +105,6 @@ def test_an_arm_is_one_artefact_on_one_engine(path: Path, what: str) -> None:
 
 @pytest.mark.parametrize("odd", [sample("one"), sample(suite=OTHER), sample(request=OTHER)])
 def test_a_sample_that_may_not_stand_there_is_not_written(path: Path, odd: Sample) -> None:
-    """One that is there, another run's, and one whose key is not of its request; nor what came with it."""
     before = path.read_bytes()
     with SampleStore(path, suite=SUITE) as ledger, pytest.raises(SamplesError):
         ledger.append([sample("four"), odd])
@@ -139,16 +112,7 @@ def test_a_sample_that_may_not_stand_there_is_not_written(path: Path, odd: Sampl
     assert path.read_bytes() == before
 
 
-def test_a_sample_is_written_once_in_a_ledgers_life(path: Path) -> None:
-    """Also one that was written since it was opened."""
-    with SampleStore(path, suite=SUITE) as ledger:
-        ledger.append([sample("four")])
-        with pytest.raises(SamplesError, match="nothing is asked twice"):
-            ledger.append([sample("four")])
-
-
 def test_two_runs_cannot_write_one_file(path: Path) -> None:
-    """Not in one process, nor from another; and the second one changes nothing."""
     code = f"from gates.run.sample_store import SampleStore; from pathlib import Path; SampleStore(Path({str(path)!r}), suite='x')"
     with SampleStore(path, suite=SUITE):
         with pytest.raises(SamplesError, match="another run is writing it"):
@@ -159,21 +123,10 @@ def test_two_runs_cannot_write_one_file(path: Path) -> None:
     SampleStore(path, suite=SUITE).close()
 
 
-def test_a_child_process_does_not_keep_the_file_locked(path: Path) -> None:
-    """An engine that a run starts may outlive it."""
-    with SampleStore(path, suite=SUITE):
-        child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    try:
-        SampleStore(path, suite=SUITE).close()
-    finally:
-        child.communicate(b"\n")
-
-
 @pytest.mark.parametrize("refused", ["write", "fsync"])
 def test_a_full_disk_ends_the_run_and_leaves_whole_lines(
     path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
 ) -> None:
-    """Half a line that was written before it is taken back."""
     real, before = os.write, path.read_bytes()
 
     def full(file: int, data: bytes = b"") -> int:
@@ -189,23 +142,3 @@ def test_a_full_disk_ends_the_run_and_leaves_whole_lines(
         assert path.read_bytes() == before
         ledger.append([sample("four")])
     assert len(list(read_samples(path))) == 4
-
-
-def test_every_append_reaches_the_disk_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One fsync for one group of samples."""
-    synced: list[int] = []
-    with SampleStore(path, suite=SUITE) as ledger:
-        monkeypatch.setattr(os, "fsync", synced.append)
-        ledger.append([sample("four"), sample("five")])
-
-    assert len(synced) == 1
-
-
-def test_what_cannot_be_opened_is_one_line(tmp_path: Path) -> None:
-    """No such folder, a folder, and a pipe."""
-    os.mkfifo(tmp_path / "pipe")
-    for odd in (tmp_path / "none" / "samples.jsonl", tmp_path, tmp_path / "pipe"):
-        with pytest.raises(SamplesError, match="cannot be opened|no plain file"):
-            SampleStore(odd, suite=SUITE)
-    with pytest.raises(SamplesError, match="cannot be read"):
-        list(read_samples(tmp_path / "none"))
