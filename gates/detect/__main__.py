@@ -7,6 +7,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from os import EX_USAGE
 from typing import Any, Final, Literal, NoReturn
 
@@ -17,16 +18,16 @@ from rich.table import Table
 from gates.contracts.errors import GatesError
 from gates.detect.catalogue import DETECTORS
 from gates.detect.corpus import FOLDER, load_all
-from gates.detect.measure import CorpusScore, scores, timed
+from gates.detect.measure import CorpusScore, scores
 
 _WIDTH: Final = 140  # characters of the table, also without a terminal
 _COLUMNS: Final[tuple[tuple[str, Literal["left", "right"]], ...]] = (
     ("corpus", "left"), ("found", "right"), ("recall %", "right"), ("mistaken", "right"),
-    ("rate %", "right"), ("bar", "left"), ("µs", "right"),
+    ("rate %", "right"), ("bar", "left"),
 )  # fmt: skip
 _NOTE: Final = (
-    "In brackets: Clopper-Pearson's two-sided 95 % interval. A row that stands in belongs to the one above, or"
-    " does not count. µs: a call, the least mean over clean cases, on this machine."
+    "In brackets: Clopper-Pearson's two-sided 95 % interval. A row that is indented belongs to the one above,"
+    " or does not count."
 )
 
 
@@ -64,50 +65,31 @@ def _measure(options: argparse.Namespace) -> int:
     if not chosen:
         raise GatesError(f"{FOLDER} holds no case for {', '.join(options.detectors)}")
     all_ = scores(chosen)
-    times = {
-        s.corpus: timed([line for line in chosen if line.corpus == s.corpus]) for s in all_ if not s.group
-    }
     if options.json:
-        print_json([_document(score, times) for score in all_])
+        document = [_document(score) for score in all_]
+        sys.stdout.write(json.dumps(document, ensure_ascii=False, indent=2) + "\n")
     else:
-        _show(all_, times, options.misses)
+        _show(all_, options.misses)
     return 0 if all(score.reaches for score in all_ if not score.group) else 1
 
 
-def print_json(document: Any) -> None:
-    """Write one JSON text to standard output."""
-    sys.stdout.write(json.dumps(document, ensure_ascii=False, indent=2) + "\n")
+def _document(score: CorpusScore) -> dict[str, Any]:
+    names = (
+        "corpus", "hits", "found", "recall", "recall_interval", "clean", "wrong", "false_positives",
+        "false_positive_interval", "missed", "mistaken",
+    )  # fmt: skip
+    out: dict[str, Any] = {name: getattr(score, name) for name in names} | {"group": score.group or None}
+    return out if score.group else out | {"bar": asdict(score.bar), "reaches": score.reaches}
 
 
-def _document(score: CorpusScore, times: dict[str, float | None]) -> dict[str, Any]:
-    out: dict[str, Any] = {
-        "corpus": score.corpus,
-        "group": score.group or None,
-        "hits": score.hits,
-        "found": score.found,
-        "recall": score.recall,
-        "recall_interval": score.recall_interval,
-        "clean": score.clean,
-        "wrong": score.wrong,
-        "false_positives": score.false_positives,
-        "false_positive_interval": score.false_positive_interval,
-        "missed": score.missed,
-        "mistaken": score.mistaken,
-    }
-    if not score.group:
-        out["bar"] = {"recall": score.bar.recall, "false_positives": score.bar.false_positives}
-        out |= {"reaches": score.reaches, "microseconds": times[score.corpus]}
-    return out
-
-
-def _show(all_: Sequence[CorpusScore], times: dict[str, float | None], misses: bool) -> None:
+def _show(all_: Sequence[CorpusScore], misses: bool) -> None:
     console = Console(highlight=False)
     console.width = max(console.width, _WIDTH)
     table = Table(box=box.SIMPLE_HEAD)
     for name, justify in _COLUMNS:
         table.add_column(name, justify=justify, no_wrap=True)
     for score in all_:
-        table.add_row(*_row(score, times), style="dim" if score.group else "")
+        table.add_row(*_row(score), style="dim" if score.group else "")
     console.print(table)
     for score in all_:
         if not score.group and (misses or not score.reaches):
@@ -116,13 +98,11 @@ def _show(all_: Sequence[CorpusScore], times: dict[str, float | None], misses: b
     console.print(_NOTE, style="dim")
 
 
-def _row(score: CorpusScore, times: dict[str, float | None]) -> tuple[str, ...]:
-    bar = time = ""
+def _row(score: CorpusScore) -> tuple[str, ...]:
+    bar = ""
     if not score.group:
         told = f"{100 * score.bar.recall:g}, {100 * score.bar.false_positives:g}"
         bar = f"{told} reached" if score.reaches else f"{told} [red]missed[/]"
-        taken = times[score.corpus]
-        time = f"{taken:.0f}" if taken is not None else ""
     return (
         f"  {score.group}" if score.group else score.corpus,
         f"{score.found}/{score.hits}" if score.hits else "",
@@ -130,7 +110,6 @@ def _row(score: CorpusScore, times: dict[str, float | None]) -> tuple[str, ...]:
         f"{score.wrong}/{score.clean}" if score.clean else "",
         _share(score.false_positives, score.false_positive_interval),
         bar,
-        time,
     )
 
 

@@ -1,6 +1,5 @@
 """Recall and false-positive rates of the detectors over their corpora, with exact intervals."""
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -92,20 +91,6 @@ def scores(lines: Iterable[LabelledCase]) -> list[CorpusScore]:
         groups = dict.fromkeys(line.group for line in all_ if line.group)
         out += [score(corpus, name, [line for line in all_ if line.group == name]) for name in groups]
     return out
-
-
-def timed(lines: Sequence[LabelledCase], repeats: int = 20) -> float | None:
-    """Microseconds per call on a clean case, the minimum of several means; None without clean cases."""
-    clean = [line for line in lines if line.label == "clean"]
-    if not clean:
-        return None
-    best = float("inf")
-    for _ in range(repeats):
-        start = time.perf_counter()
-        for line in clean:
-            line.findings()
-        best = min(best, time.perf_counter() - start)
-    return best / len(clean) * 1e6
 
 
 def _described(line: LabelledCase) -> str:

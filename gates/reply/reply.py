@@ -89,16 +89,8 @@ def read_reply(sample: Sample) -> Reply:
 
 
 def _times(reader: ReplyParser, headers_ns: int | None) -> ReplyTimes:
-    return ReplyTimes(
-        headers=headers_ns,
-        role=reader.first.get("role"),
-        token=reader.first.get("token"),
-        reasoning=reader.first.get("reasoning"),
-        content=reader.first.get("content"),
-        tool=reader.first.get("tool"),
-        sentence=_sentence(reader),
-        last=reader.last_ns,
-    )
+    first = {kind: reader.first.get(kind) for kind in ("role", "token", "reasoning", "content", "tool")}
+    return ReplyTimes(headers=headers_ns, **first, sentence=_sentence(reader), last=reader.last_ns)
 
 
 def _sentence(reader: ReplyParser) -> int | None:

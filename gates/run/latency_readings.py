@@ -153,16 +153,8 @@ def _timings(reading: LatencyReading, arm: ArmName, first_stage_blocks: int | No
     for metric in ("ttft", "first_sentence", "decode"):
         value = getattr(reading, metric)
         if value is not None or reading.failed:
-            yield Timing(
-                metric,
-                arm,
-                slot.case,
-                value,
-                bucket_label(slot.bucket),
-                slot.block,
-                slot.round,
-                2 if late else 1,
-            )
+            bucket, stage = bucket_label(slot.bucket), 2 if late else 1
+            yield Timing(metric, arm, slot.case, value, bucket, slot.block, slot.round, stage)
 
 
 # ---------------------------------------------------------------------------------- for the report

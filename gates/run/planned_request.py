@@ -2,36 +2,13 @@
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 from gates.contracts.case import Case, Sampling, Suite
 from gates.contracts.errors import RunError
 from gates.contracts.sample import Mode, SampleKey
 from gates.run.request import body_digest, build_body
 from gates.run.target import Arm
-
-
-@dataclass(frozen=True, slots=True)
-class RepeatSampling:
-    """The sampling of one repeat; None keeps the suite's temperature or seed."""
-
-    temperature: float | None = None
-    seed: int | None = None
-
-    def of(self, sampling: Sampling) -> Sampling:
-        return replace(
-            sampling,
-            temperature=sampling.temperature if self.temperature is None else self.temperature,
-            seed=sampling.seed if self.seed is None else self.seed,
-        )
-
-
-ONCE: Final = (RepeatSampling(),)
-
-
-def repeats_at(temperatures: Iterable[float], seed: int) -> tuple[RepeatSampling, ...]:
-    """One repeat for each of a policy's temperatures, each with its own seed."""
-    return tuple(RepeatSampling(temperature, seed + i) for i, temperature in enumerate(temperatures))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,30 +48,37 @@ def plan_requests(
     arms: Sequence[Arm],
     *,
     stage: int | None = 1,
-    gates: Iterable[str] | None = None,
-    repeats: Sequence[RepeatSampling] = ONCE,
+    gates: Container[str] | None = None,
+    temperatures: Sequence[float] = (),
     numbers: Callable[[Case], Collection[int]] | None = None,
     whole: bool = True,
 ) -> tuple[PlannedRequest, ...]:
-    """Every request of a stage (None: of all), one case to all arms before the next. `gates` keeps the cases of one of them; `numbers`
-    selects a case's repeats. With `whole`, each case of the gate `tools` is asked once more without streaming, as engines have a
-    second tool parser for that (vLLM #28297, #18108). Raises RunError.
+    """Every request of a stage (None: of all), one case to all arms before the next. `gates` keeps the cases of one of them.
+
+    `temperatures` are those of the repeats, each with its own seed (none: one repeat as the suite has it); `numbers` selects a case's
+    repeats. With `whole`, each case of the gate `tools` is asked once more without streaming, as engines have a second tool parser
+    for that (vLLM #28297, #18108). Raises RunError.
     """
     names = [arm.name for arm in arms]
     if len(set(names)) != len(names):
         raise RunError(f"two arms have one name: {', '.join(names)}")
-    wanted = None if gates is None else set(gates)
-    cases = [
-        case
-        for case in suite.cases
-        if stage in (None, case.stage) and (wanted is None or wanted & set(case.gates))
+    base = suite.sampling
+    samplings = [replace(base, temperature=t, seed=base.seed + i) for i, t in enumerate(temperatures)] or [
+        base
     ]
-
-    def of(arm: Arm, case: Case) -> Iterator[PlannedRequest]:
-        chosen = range(len(repeats)) if numbers is None else sorted(numbers(case))
-        return _case_requests(suite, arm, case, {i: repeats[i].of(suite.sampling) for i in chosen}, whole)
-
-    return tuple(request for case in cases for arm in arms for request in of(arm, case))
+    return tuple(
+        request
+        for case in suite.cases
+        if stage in (None, case.stage) and (gates is None or any(gate in gates for gate in case.gates))
+        for arm in arms
+        for request in _case_requests(
+            suite,
+            arm,
+            case,
+            {i: samplings[i] for i in (sorted(numbers(case)) if numbers else range(len(samplings)))},
+            whole,
+        )
+    )
 
 
 def _case_requests(

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
+from math import inf
 from statistics import median
 from typing import Final
 
@@ -19,11 +20,7 @@ from gates.run.job import JobResult
 from gates.run.latency_readings import LatencyReading, differences, slope
 from gates.run.sample_store import SampleStore
 
-_FAILED_VALUE: Final[Mapping[str, float]] = {
-    "ttft": float("inf"),
-    "first_sentence": float("inf"),
-    "decode": 0.0,
-}
+_FAILED_VALUE: Final = {"ttft": inf, "first_sentence": inf, "decode": 0.0}
 """The value of a failed request, by metric."""
 
 
@@ -151,25 +148,12 @@ def _spoken(reply: Reply) -> str:
 def summary(statement: stated.Statement) -> str:
     """The verdict and every rule as JSON, for scripts."""
     decision = statement.decision
-    rules = [
-        {
-            "gate": result.gate,
-            "rule": result.rule,
-            "tier": result.tier,
-            "verdict": str(result.verdict),
-            "n": result.n,
-            "bad": result.bad,
-            "estimate": result.estimate,
-            "limit": result.limit,
-            "sentence": result.sentence,
-        }
-        for result in decision.gates
-    ]
+    names = ("gate", "rule", "tier", "verdict", "n", "bad", "estimate", "limit", "sentence")
     document = {
-        "verdict": str(decision.verdict),
-        "reasons": list(decision.reasons),
+        "verdict": decision.verdict,
+        "reasons": decision.reasons,
         "candidate": statement.candidate.model.root,
-        "gates": rules,
+        "gates": [{name: getattr(result, name) for name in names} for result in decision.gates],
         "attachments": [encode(file) for file in statement.attachments],
         "controls": [{"name": c.name, "holds": c.holds, "sentence": c.sentence} for c in decision.controls],
     }

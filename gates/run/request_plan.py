@@ -11,7 +11,7 @@ from gates.reply.reply import read_reply
 from gates.run.conversation import buckets_within
 from gates.run.gate_job import GateJob
 from gates.run.latency_schedule import Schedule
-from gates.run.planned_request import PlannedRequest, plan_requests, repeats_at
+from gates.run.planned_request import PlannedRequest, plan_requests
 from gates.run.target import Arm
 
 
@@ -98,8 +98,7 @@ def _job_requests(
 
     kept = suite.cases if cases is None else tuple(cases.values())
     ordered = sorted(kept, key=lambda case: not case.named)
-    repeats = repeats_at(temperatures, suite.sampling.seed)
     return plan_requests(
-        replace(suite, cases=tuple(ordered)), arms, stage=stage, gates=gates, repeats=repeats,
+        replace(suite, cases=tuple(ordered)), arms, stage=stage, gates=gates, temperatures=temperatures,
         numbers=numbers, whole=not greedy,
     )  # fmt: skip

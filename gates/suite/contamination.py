@@ -4,8 +4,6 @@ The prompt of a case is its last user message. **same**: a user message equals i
 has 13 consecutive words of it (arXiv 2005.14165, appendix C). **near**: the Jaccard similarity of word trigrams is at least 0.6.
 """
 
-import argparse
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,10 +11,9 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 from gates.contracts.case import Case, Suite
-from gates.contracts.errors import GatesError, SuiteError
+from gates.contracts.errors import SuiteError
 from gates.decode.jsonl import read_objects
 from gates.detect.normalize import normalize
-from gates.suite.load import load_suite
 
 NGRAM_WORDS: Final = 13
 NEAR_DUPLICATE_SHARE: Final = 0.6
@@ -162,38 +159,9 @@ def _near_duplicates(index: _Index, number: int, words: Sequence[str]) -> Iterat
             yield Overlap(case, number, "near", share, " ".join(words))
 
 
-# ----------------------------------------------------------------------------------------- command
-
-
 def read_conversations(path: Path) -> Iterator[dict[str, Any]]:
     """The conversations of a JSONL file. Raises SuiteError that names file and line."""
     for where, row in read_objects(path):
         if not isinstance(row.get("messages"), list):
             raise SuiteError(f"{where}: is no conversation; a line is an object with messages")
         yield row
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command: 0 for clean files, 1 for overlaps, 65 (EX_DATAERR) if a file cannot be read."""
-    parser = argparse.ArgumentParser(
-        prog="python -m gates.suite.contamination", description="Is a suite in this data?"
-    )
-    parser.add_argument("suite", help="a shipped suite's name, or a .toml file")
-    parser.add_argument("data", nargs="+", type=Path, help="JSONL files of conversations")
-    given = parser.parse_args(arguments)
-    try:
-        suite = load_suite(given.suite)
-        found = [
-            (path, overlap) for path in given.data for overlap in overlaps(suite, read_conversations(path))
-        ]
-    except GatesError as error:
-        sys.stderr.write(f"{error}\n")
-        return 65
-    for path, overlap in found:
-        sys.stdout.write(f"{path}: {overlap}\n")
-    sys.stdout.write(f"{len(found)} overlaps with {suite.name} {suite.digest}\n")
-    return 1 if found else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gates.contracts.case import Case, Sampling, Suite
 from gates.contracts.errors import SuiteError
-from gates.suite.contamination import NGRAM_WORDS, Overlap, is_own_data, main, overlaps
+from gates.suite.contamination import NGRAM_WORDS, Overlap, is_own_data, overlaps, read_conversations
 
 SHORT = "When is my dentist appointment?"
 LONG = (
@@ -117,42 +117,14 @@ def test_a_data_digest_that_is_the_suites_own_is_told() -> None:
     assert not is_own_data(little, None)
 
 
-# --------------------------------------------------------------------------------------- the command
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> tuple[Path, Path]:
-    """A suite of one case, and the path of a data file that is not there yet."""
-    sampling = "\n".join(
-        f"{key} = {value}"
-        for key, value in {
-            "temperature": 0, "top_p": 1, "top_k": -1, "min_p": 0, "repetition_penalty": 1,
-            "presence_penalty": 0, "frequency_penalty": 0, "seed": 0, "max_tokens": 9,
-        }.items()
-    )  # fmt: skip
-    head = (
-        f'name = "little"\nversion = 1\ndescription = "."\ncases = ["little.jsonl"]\n[sampling]\n{sampling}\n'
-    )
-    (tmp_path / "little.toml").write_text(head, encoding="utf-8")
-    line = json.dumps({"id": "dentist", "gates": ["leak"], "user": SHORT})
-    (tmp_path / "little.jsonl").write_text(line, encoding="utf-8")
-    return tmp_path / "little.toml", tmp_path / "data.jsonl"
-
-
-DATA = [
-    (json.dumps(talk("Hello")) + "\n\n" + json.dumps(talk("Bye")) + "\n", 0, "0 overlaps with little"),
-    (json.dumps(talk(SHORT)), 1, "dentist: same (1.00) in conversation 0"),
-    (json.dumps(talk("Hello")) + "\n{", 65, "data.jsonl:2: not JSON"),
-    ('{"text": "Hello"}', 65, "data.jsonl:1: is no conversation"),
-]
-
-
-@pytest.mark.parametrize("text, code, told", DATA)
-def test_the_command_tells_by_its_exit_code(
-    files: tuple[Path, Path], capsys: pytest.CaptureFixture[str], text: str, code: int, told: str
-) -> None:
-    head, data = files
-    data.write_text(text, encoding="utf-8")
-
-    assert main([str(head), str(data)]) == code
-    assert told in "".join(capsys.readouterr())
+@pytest.mark.parametrize(
+    "text, why",
+    [
+        (json.dumps(talk("Hello")) + "\n{", "data.jsonl:2: not JSON"),
+        ('{"text": "Hello"}', "data.jsonl:1: is no conversation"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named_by_its_line(tmp_path: Path, text: str, why: str) -> None:
+    (tmp_path / "data.jsonl").write_text(text, encoding="utf-8")
+    with pytest.raises(SuiteError, match=why):
+        list(read_conversations(tmp_path / "data.jsonl"))

@@ -4,10 +4,8 @@ from dataclasses import replace
 
 from gates.run.planned_request import (
     PlannedRequest,
-    RepeatSampling,
     pending_requests,
     plan_requests,
-    repeats_at,
 )
 from gates.run.request import body_digest
 from tests.gates.run.parts import ARTEFACT, ENGINE, SUITE, arm, case, suite
@@ -41,18 +39,25 @@ def test_arms_take_turns_case_by_case() -> None:
     ]
 
 
+SEED = EVERY.sampling.seed
+
+
 def test_repeats_have_temperatures_and_seeds_of_their_own() -> None:
-    asks = plan_requests(EVERY, [arm()], gates=["tools"], repeats=repeats_at((0.7, 0.0), seed=5))
+    asks = plan_requests(EVERY, [arm()], gates=["tools"], temperatures=(0.7, 0.0))
 
     assert [(a.key.repeat, a.key.mode) for a in asks] == [(0, "stream"), (1, "stream"), (1, "whole")]
-    assert [(a.request["temperature"], a.request["seed"]) for a in asks] == [(0.7, 5), (0.0, 6), (0.0, 6)]
+    assert [(a.request["temperature"], a.request["seed"]) for a in asks] == [
+        (0.7, SEED),
+        (0.0, SEED + 1),
+        (0.0, SEED + 1),
+    ]
 
 
 def test_a_case_is_asked_only_with_the_repeats_that_its_gates_count() -> None:
     asks = plan_requests(
         EVERY,
         [arm()],
-        repeats=(RepeatSampling(0.0), RepeatSampling(0.7)),
+        temperatures=(0.0, 0.7),
         numbers=lambda c: {1, 0} if c is HELLO else (),
     )
     assert names(asks) == ["candidate/hello/0/stream", "candidate/hello/1/stream"]
