@@ -18,7 +18,8 @@ from app.api.tool_choice import ToolPolicy, read_choice
 from app.api.tool_schema import SchemaError, SchemaTooLarge, check_format, check_schema
 from app.errors.tree import BadField, BadJSON
 from deploy.engine.dialects import COMMON_FIELDS, DIALECTS, Thinking
-from deploy.engine.spec import Dialect, Medium
+from deploy.engine.spec import Medium
+from gates.contracts.dialect import Dialect
 
 MAX_TOOLS = 128
 """OpenAI's limit on functions in one request; and on the calls of one turn, which has none of its own."""

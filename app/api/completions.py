@@ -30,7 +30,7 @@ from app.stream.events import Broken, Done, Event, Finish, Logprobs, Text, Token
 from app.stream.holdback import UNBOUNDED, ThinkPolicy
 from app.stream.pipeline import StreamPolicy
 from deploy.engine.dialects import DIALECTS
-from deploy.engine.spec import Dialect
+from gates.contracts.dialect import Dialect
 
 _FIELDS = frozenset(
     {

@@ -17,7 +17,7 @@ from app.errors.envelopes import ANTHROPIC_PATH
 from app.errors.tree import EngineBroke, EngineRefused
 from app.stream.chunks import UNREADABLE, why_unreadable
 from app.stream.events import Usage
-from deploy.engine.spec import Dialect
+from gates.contracts.dialect import Dialect
 
 _PATHS: dict[Dialect, str] = {
     "llama-server": "/v1/chat/completions/input_tokens",

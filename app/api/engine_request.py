@@ -14,7 +14,7 @@ from app.stream.pipeline import StreamPolicy
 from app.stream.schema import Tools
 from deploy.engine.abilities import Abilities
 from deploy.engine.dialects import COMMON_FIELDS, DIALECTS, FORCING_FIELDS, Thinking
-from deploy.engine.spec import Dialect
+from gates.contracts.dialect import Dialect
 
 DEFAULT_ROOM = 1024
 """Tokens for an answer behind an ended thought, when neither the request nor the engine says."""

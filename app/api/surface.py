@@ -15,7 +15,7 @@ from app.api.engine_request import AskedEngine, stream_policy, upstream_body, wi
 from app.stream.encode import ReplyHead
 from app.stream.events import Event, Usage
 from app.stream.pipeline import StreamPolicy
-from deploy.engine.spec import Dialect
+from gates.contracts.dialect import Dialect
 
 COMMENT = b": keep-alive\n\n"
 """A sign of life that no reader of events sees (HTML Living Standard, 9.2.6)."""

@@ -29,7 +29,7 @@ from app.stream.chunks import UNREADABLE
 from app.stream.events import Broken, CallArguments, CallStart, Event, Finish, Text
 from app.stream.holdback import FILTERED
 from deploy.engine.abilities import Abilities
-from deploy.engine.spec import Dialect
+from gates.contracts.dialect import Dialect
 
 NOT_KEPT = ChoiceNotKept.code
 

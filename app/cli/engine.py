@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from deploy.core.errors import DeployError, DockerError, LeaseHeld, PinError, SpecError, WeightsError
-from deploy.engine.spec import Dialect
+from gates.contracts.dialect import Dialect
 
 if TYPE_CHECKING:
     from app.config.config import Config

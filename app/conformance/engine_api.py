@@ -9,7 +9,7 @@ import httpx2
 
 from deploy.core.engine_http import read_body, read_json
 from deploy.engine.dialects import DIALECTS
-from deploy.engine.spec import Dialect
+from gates.contracts.dialect import Dialect
 
 
 class EngineEndpoints:

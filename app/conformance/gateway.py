@@ -18,7 +18,8 @@ from app.wiring import Gateway, create_gateway
 from deploy.core.engine_access import OPEN, EngineAccess
 from deploy.drivers.url import UrlEngine
 from deploy.engine.engine import OnChange
-from deploy.engine.spec import Dialect, EngineSpec
+from deploy.engine.spec import EngineSpec
+from gates.contracts.dialect import Dialect
 
 READY_SECONDS = 60.0
 TIMEOUTS = {"connect": 2.0, "first_token": 30.0, "idle": 30.0, "total": 120.0}

@@ -29,7 +29,7 @@ from app.conformance.gateway import InProcessGateway, configuration, front
 from app.conformance.reply import ObservedReply, StreamReader, read_whole
 from deploy.core.engine_access import OPEN, EngineAccess
 from deploy.engine.abilities import Abilities
-from deploy.engine.spec import Dialect
+from gates.contracts.dialect import Dialect
 
 NEVER_BEGAN = "the engine never began"
 BEGIN_SECONDS = 60.0

@@ -40,8 +40,9 @@ from deploy.engine.abilities import Abilities
 from deploy.engine.dialects import DIALECTS
 from deploy.engine.engine import Engine, EngineState, Phase
 from deploy.engine.probe import ProbeOutcome, ProbeResult, probe
-from deploy.engine.spec import Dialect, EngineSpec, Kind
+from deploy.engine.spec import EngineSpec, Kind
 from deploy.engine.supervised import SupervisedEngine
+from gates.contracts.dialect import Dialect
 
 QUIET_SECONDS = 10.0
 """An engine without a token for this long is probed: twice before it stops counting as ready."""

@@ -17,6 +17,7 @@ from typing import Final
 from app.promotion.state_machine import EffectError, FailureReason
 from deploy.core.engine_access import OPEN, EngineAccess
 from gates.contracts.case import Case, Sampling, Suite
+from gates.contracts.dialect import Dialect
 from gates.contracts.errors import RunError, SuiteError
 from gates.contracts.sample import Mode, SampleKey
 from gates.detect.catalogue import GATES
@@ -24,7 +25,7 @@ from gates.judge.score import failure_reason
 from gates.reply.reply import Reply, read_reply
 from gates.run.http import ReplyLimits, RequestTimeouts, TimedClient
 from gates.run.request import body_digest, build_body, encode_body
-from gates.run.target import Dialect, Target, Variant
+from gates.run.target import Target, Variant
 
 QUESTIONS: Final = Path(__file__).parent.parent.parent / "deploy" / "canary.toml"
 

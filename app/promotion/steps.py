@@ -37,7 +37,8 @@ from app.registry.reader import RegistryReader
 from app.telemetry.reply_window import ReplyOutcome, ReplyWindow
 from deploy.core.errors import DeployError, LeaseHeld
 from deploy.engine.engine import Engine, EngineState
-from deploy.engine.spec import Dialect, EngineSpec
+from deploy.engine.spec import EngineSpec
+from gates.contracts.dialect import Dialect
 from gates.contracts.errors import PolicyError, ReportError, SuiteError
 from gates.policy.load import load_policy
 from gates.report import checks

@@ -20,13 +20,14 @@ from app.promotion.canary import REPLY, ask, target_of
 from app.promotion.state_machine import EffectError, FailureReason
 from deploy.core.engine_access import OPEN, EngineAccess
 from gates.contracts.case import Case, Sampling
+from gates.contracts.dialect import Dialect
 from gates.contracts.errors import RunError
 from gates.contracts.sample import Mode
 from gates.reply.reply import Reply
 from gates.run.calibrate import calibrate
 from gates.run.conversation import CHARS_PER_TOKEN, buckets_within, pad_conversation, with_nonce
 from gates.run.http import RequestTimeouts, TimedClient
-from gates.run.target import Dialect, Target, Variant
+from gates.run.target import Target, Variant
 
 LAST: Final = 3
 """How many medians in a row must agree."""

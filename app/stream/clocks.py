@@ -10,9 +10,9 @@ import re
 from collections.abc import Sequence
 
 from app.stream.events import CallArguments, CallStart, Event, Finish, Text, Thought
+from gates.reply.sentence import SENTENCE_END
 
 _SENTENCE_MARK = re.compile(r"[.!?।…]")
-_SENTENCE_END = re.compile(r"[.!?।…][\"'”’)\]]{0,4}\s")
 _SENTENCE_OPEN = re.compile(r"[.!?।…][\"'”’)\]]{0,4}$")  # it ends if whitespace follows
 
 
@@ -79,7 +79,7 @@ class Clocks:
         if not (self._tail or _SENTENCE_MARK.search(text)):
             return
         text = self._tail + text
-        if _SENTENCE_END.search(text):
+        if SENTENCE_END.search(text):
             self.first_sentence = now
         last = _SENTENCE_OPEN.search(text)
         self._tail = last[0] if last else ""

@@ -12,8 +12,9 @@ from deploy.doctor.host import is_spark
 from deploy.doctor.result import CheckResult, EngineCheck, check, fail, ok, unknown, warn
 from deploy.engine.command import server_args
 from deploy.engine.flags import parse_flags
-from deploy.engine.spec import Dialect, EngineSpec
+from deploy.engine.spec import EngineSpec
 from deploy.profiles import vllm_flags
+from gates.contracts.dialect import Dialect
 
 PARSERS: Final[Mapping[str, tuple[str, ...]]] = {
     "hermes": ("hermes",),

@@ -15,7 +15,8 @@ import httpx2
 from deploy.core.engine_access import OPEN, EngineAccess
 from deploy.core.engine_http import engine_client, plain_word, read_json
 from deploy.engine.samples import SAMPLES
-from deploy.engine.spec import Dialect, Medium
+from deploy.engine.spec import Medium
+from gates.contracts.dialect import Dialect
 from gates.detect.tags import tags
 
 BUDGET = 4

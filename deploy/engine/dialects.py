@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from deploy.engine.spec import Dialect
+from gates.contracts.dialect import Dialect
 
 Thinking = int | None
 """0: off. None: on, without a budget. N > 0: on, at most N tokens."""

@@ -26,7 +26,8 @@ from deploy.core.engine_http import (
     read_json,
 )
 from deploy.core.lines import LineSplitter
-from deploy.engine.spec import Dialect, Kind
+from deploy.engine.spec import Kind
+from gates.contracts.dialect import Dialect
 
 STREAM_BYTES = 1 << 20
 """The longest stream of a probe, which requests four tokens."""

@@ -13,10 +13,10 @@ from typing import Literal, get_args
 
 from deploy.core.engine_access import EngineAccess
 from deploy.core.errors import SpecError
+from gates.contracts.dialect import Dialect
 from gates.contracts.numerics import PARTS
 from gates.report.codec import canonical
 
-Dialect = Literal["vllm", "llama-server", "sglang", "openai"]
 Driver = Literal["docker", "process", "embedded", "url"]
 Kind = Literal["chat", "embeddings"]
 Gpu = Literal["all", "none"]

@@ -26,8 +26,9 @@ from typing import Final, Literal
 from deploy.core.errors import DeployError
 from deploy.core.versions import at_least, numbers
 from deploy.engine.flags import parse_flags
-from deploy.engine.spec import Dialect, EngineSpec
+from deploy.engine.spec import EngineSpec
 from deploy.profiles import vllm_flags
+from gates.contracts.dialect import Dialect
 from gates.decode import decoder
 from gates.decode.decoder import DecodeError
 from gates.decode.toml_file import TomlFiles

@@ -3,10 +3,10 @@
 import re
 from typing import Final
 
-_END: Final = re.compile(r"[.!?।…][\"'”’)\]]{0,4}\s")
+SENTENCE_END: Final = re.compile(r"[.!?।…][\"'”’)\]]{0,4}\s")
 
 
 def first_sentence(text: str) -> int | None:
     """The number of characters after which the first sentence is known to be complete, or None: "3.5" does not end at the point."""
-    found = _END.search(text)
+    found = SENTENCE_END.search(text)
     return found.end() if found else None

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from gates.contracts.case import Case, Sampling
+from gates.contracts.dialect import Dialect
 from gates.contracts.errors import RunError
 from gates.contracts.sample import Mode
-from gates.run.target import Dialect, Target, Variant
+from gates.run.target import Target, Variant
 
 
 def build_body(

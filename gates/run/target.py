@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ssl import SSLContext
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urlsplit
 
+from gates.contracts.dialect import Dialect
 from gates.contracts.errors import RunError
-
-Dialect = Literal["vllm", "llama-server", "sglang", "openai"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
 
+from gates.contracts.dialect import Dialect
 from gates.contracts.sample import TimedRead, TransportFault
 from gates.run.http import Attempt, RequestTimeouts, TimedClient
 from gates.run.runner import RequestClient
-from gates.run.target import Dialect, Target
+from gates.run.target import Target
 from quantizer.core.errors import RecipeError
 from quantizer.data import messages_api
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from deploy.drivers.embedded import EmbeddedEngine
-from deploy.engine.spec import Dialect, EngineSpec
+from deploy.engine.spec import EngineSpec
+from gates.contracts.dialect import Dialect
 from tests.conformance import sglang_server
 from tests.conformance.vllm_server import CPU, GPU, Install, running
 

@@ -19,7 +19,8 @@ from deploy.drivers.url import UrlEngine
 from deploy.engine.abilities import Abilities, abilities
 from deploy.engine.engine import Phase
 from deploy.engine.samples import SAMPLES
-from deploy.engine.spec import Dialect, EngineSpec
+from deploy.engine.spec import EngineSpec
+from gates.contracts.dialect import Dialect
 from tests.deploy.scripted import DONE, OK, TOKEN, answer, scripted, unused_url
 from tests.scale import PATIENCE
 

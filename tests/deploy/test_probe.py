@@ -14,7 +14,8 @@ from deploy.core.errors import StartCancelled, StartTimeout
 from deploy.drivers.url import UrlEngine
 from deploy.engine.engine import EngineState, Phase
 from deploy.engine.probe import SAID_CHARACTERS, ProbeOutcome, probe, served_model, wait_until_streams
-from deploy.engine.spec import Dialect, EngineSpec
+from deploy.engine.spec import EngineSpec
+from gates.contracts.dialect import Dialect
 from tests.deploy.scripted import (
     DONE,
     OK,

@@ -13,8 +13,9 @@ from deploy.drivers.embedded import EmbeddedEngine
 from deploy.drivers.factory import make_engine
 from deploy.drivers.process import ProcessEngine
 from deploy.drivers.url import UrlEngine
-from deploy.engine.spec import Dialect, EngineSpec, spec_digest, spec_text
+from deploy.engine.spec import EngineSpec, spec_digest, spec_text
 from deploy.engine.weights import find_gguf, find_projector
+from gates.contracts.dialect import Dialect
 
 DIGEST = "sha256:" + "0a" * 32
 EMBEDDED: dict[str, Any] = {

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from app.stream.pipeline import Pipeline, StreamPolicy
-from deploy.engine.spec import Dialect
+from gates.contracts.dialect import Dialect
 from tests.fuzz.draw import ByteSource, Draw, RandomSource
 from tests.fuzz.hearing import (
     CHATS,

@@ -15,7 +15,7 @@ from app.stream.encode import ReplyHead
 from app.stream.events import Broken, CallArguments, CallStart, Event, Finish, Text, Thought
 from app.stream.pipeline import Pipeline, StreamPolicy
 from app.stream.sse import SSEDecoder
-from deploy.engine.spec import Dialect
+from gates.contracts.dialect import Dialect
 from tests.app.stream.wire import TOOLS
 
 CHATS: dict[str, Surface] = {

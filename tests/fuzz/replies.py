@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
-from deploy.engine.spec import Dialect
+from gates.contracts.dialect import Dialect
 from tests.fuzz.draw import Draw
 
 Field = Literal["content", "reasoning", "call"]

@@ -15,7 +15,7 @@ from app.api.history import without_thoughts
 from app.api.surface import ParsedRequest
 from deploy.engine import dialects
 from deploy.engine.abilities import QUESTIONS, Abilities
-from deploy.engine.spec import Dialect
+from gates.contracts.dialect import Dialect
 from tests.app.house import HELLO, TOOLS, Answer, House, house
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -24,7 +24,7 @@ from app.api.tool_choice import (
 from app.errors.tree import BadField
 from app.stream.events import Broken, CallArguments, CallStart, Done, Event, Finish, Text, Thought, Usage
 from deploy.engine.abilities import Abilities
-from deploy.engine.spec import Dialect
+from gates.contracts.dialect import Dialect
 from tests.app.house import HELLO
 
 NAMES = ("find", "play", "stop")

@@ -26,7 +26,8 @@ from app.config.config import (
     parse,
 )
 from app.stream.tags import ALL_CALL_FAMILIES, ALL_FAMILIES
-from deploy.engine.spec import Dialect, Driver
+from deploy.engine.spec import Driver
+from gates.contracts.dialect import Dialect
 
 EXAMPLE = EMBEDDED_DEFAULT.parent / "manners.example.toml"
 

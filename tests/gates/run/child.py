@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
+from gates.contracts.dialect import Dialect
 from gates.run.planned_request import PlannedRequest, plan_requests
 from gates.run.runner import run
 from gates.run.sample_store import SampleStore
-from gates.run.target import Dialect, Target
+from gates.run.target import Target
 from tests.gates.run.parts import QUICK, SUITE, arm, case, suite, target
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from gates.contracts.dialect import Dialect
 from gates.contracts.sample import Sample
 from gates.reply.reply import Reply, read_reply
 from gates.run.sample_store import read_samples
-from gates.run.target import Dialect, Target
+from gates.run.target import Target
 from tests.conformance.engines import KINDS, MODELS, serving
 from tests.gates.run.child import asks_for, complete
 from tests.gates.run.parts import target

@@ -8,11 +8,11 @@ from itertools import groupby
 import pytest
 
 from gates.contracts.case import Case, Sampling
+from gates.contracts.dialect import Dialect
 from gates.contracts.errors import RunError
 from gates.run.conversation import estimate, pad_conversation, with_nonce
 from gates.run.latency_schedule import LatencySlot, Schedule, phases, slot_of
 from gates.run.planned_request import PlannedRequest
-from gates.run.target import Dialect
 from tests.gates.run.parts import SUITE, SYSTEM, arm, case, target
 
 PROMPTS = [case("hello"), case("fact"), case("find", tools=True)]

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from gates.contracts.case import Case, Sampling
+from gates.contracts.dialect import Dialect
 from gates.contracts.errors import RunError
 from gates.run.request import body_digest, build_body, encode_body
-from gates.run.target import Dialect, Variant
+from gates.run.target import Variant
 from tests.gates.run.parts import TOOL, case, target
 
 COOL = Sampling(
