@@ -9,6 +9,7 @@ SGLANG := .venv-sglang
 GPU    := .venv-gpu
 NVFP4  := .work/annie-nano-nvfp4
 PROMPT := .work/promptfoo
+DUEL   := .work/duel
 CLIENTS := .venv-clients
 CLIENTS_JS := .work/clients
 COVERAGE := .work/coverage
@@ -140,6 +141,9 @@ bench: $(VENV)/.dev  ## measure against a bare pass-through, LiteLLM, smg and ng
 	$(BIN)/python -m tests.bench --install
 	$(BIN)/python -m tests.bench
 
+duel: $(VENV)/.dev $(VLLM)/.installed $(DUEL)/.installed  ## BFCL through the gateway and without it, and others' reply parsers on every cut: docs/duel.md (installs 3.5 GB)
+	$(BIN)/python -m tests.duel --python $(VLLM)/bin/python $(DUEL_ARGS)
+
 demo: $(VENV)/.dev  ## the whole story in a terminal: refused, promoted, made to leak, rolled back (DEMO_ARGS="--cast FILE --still FILE")
 	@$(call install,$(VENV),--require-hashes -r tests/demo/requirements.txt)
 	@$(BIN)/python -m tests.demo $(DEMO_ARGS)
@@ -160,6 +164,7 @@ lock: $(VENV)/.dev  ## resolve the pinned requirements again
 	$(BIN)/uv pip compile -q --universal --generate-hashes --python-version 3.11 requirements/vllm.in --excludes requirements/vllm-excluded.txt -o requirements/vllm.txt
 	$(BIN)/uv pip compile -q --universal --generate-hashes --python-version 3.11 requirements/vllm-gpu.in -o requirements/vllm-gpu.txt
 	$(BIN)/uv pip compile -q --python-platform x86_64-manylinux_2_34 --generate-hashes --python-version 3.12 --prerelease allow requirements/sglang.in -o requirements/sglang.txt
+	$(BIN)/uv pip compile -q --no-deps --generate-hashes --python-version 3.11 requirements/duel.in -o requirements/duel.txt
 	$(BIN)/uv pip compile -q --universal --generate-hashes --python-version 3.11 requirements/clients.in -o requirements/clients.txt
 
 clean:  ## remove the environment and every cache
@@ -212,6 +217,11 @@ $(SGLANG)/.installed: $(BIN)/uv requirements/sglang.txt
 $(CLIENTS)/.installed: $(BIN)/uv requirements/clients.txt
 	$(BIN)/python -m venv --clear $(CLIENTS)
 	$(call install,$(CLIENTS),--require-hashes -r requirements/clients.txt)
+	@touch $@
+
+$(DUEL)/.installed: $(BIN)/uv requirements/duel.txt
+	mkdir -p $(DUEL)
+	$(BIN)/uv pip install --quiet --no-deps --require-hashes --target $(DUEL)/site -r requirements/duel.txt
 	@touch $@
 
 gpu:
