@@ -2,11 +2,11 @@
 
     python -m quantizer.bench.real_size --out FILE.json [--steps NAME,…] [--shape tiny|9b] [--place DIR]
 
-Every step runs in a process of its own, most of them by the command that a user would type, and ModelOpt does the same
-beside it. After each step the table is written, so that a run that is cut off keeps what it has.
+Each step runs in a process of its own, most of them by the command that a user would type. `modelopt` does the work of `ptq`
+with ModelOpt. The results are written after each step, so that an interrupted run keeps them.
 
   device   what torch took from the GPU (`max_memory_reserved`)
-  host     the process's largest resident memory (VmHWM); parts of files that were mapped count
+  host     the process's largest resident memory (VmHWM), mapped parts of files included
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from quantizer.bench.shapes import SHAPES
-
 GIB: Final = 2**30
 CAP: Final = 48.0
 """GiB that training may take from the GPU."""
@@ -36,6 +34,15 @@ SERVER: Final = "vllm-0.24"
 LEAST: Final = 20.0
 """Seconds that must be left for a step to begin."""
 TRAINED: Final = "--set train.optimizer=adamw_8bit --set train.recompute=true --set train.max_steps=4"
+SHAPES: Final[dict[str, dict[str, Any]]] = {
+    "9b": {},
+    "tiny": {
+        "vocab_size": 2048, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": 64, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+        "linear_key_head_dim": 32, "linear_value_head_dim": 32,
+    },
+}  # fmt: skip
+"""What differs from `Qwen3_5TextConfig()`. The tokenizer has 2,048 tokens; the 9B keeps its real vocabulary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,27 +67,13 @@ PATH_STEPS: Final = (
     PathStep("gguf", "gguf {bf16} --type q4_k_m --out {gguf} --force", "gguf"),
     PathStep("awq", "ptq --recipe awq_lite --source {bf16} --data {data} --out {awq} --json --force", "awq"),
     PathStep("risk", "risk --base {bf16} --source {bf16} --json"),
-    PathStep("feedback"),
     PathStep("delta", "ptq --recipe delta --base {bf16} --source {bf16} --data {data} --out {delta} --json --force",
              "delta", ("awq",)),
-    PathStep("modelopt_awq", makes="theirs", drops=("delta",)),
-    PathStep("llama_cpp"),
     PathStep("qat", f"qat --source {{bf16}} --data {{data}} --out {{qat}} --json --force {TRAINED}", "qat",
          ("theirs", "nvfp4", "wrapped", "gguf"), CAP),
     PathStep("qad", f"qad --source {{bf16}} --data {{data}} --out {{qad}} --json --force {TRAINED}", "qad", ("qat",), CAP),
 )  # fmt: skip
 """In the order of their importance, as far as one needs another. With --force: a plan's guess must not end a measurement."""
-RATIOS: Final = (("ptq", "modelopt"), ("awq", "modelopt_awq"))
-"""A step of ours, and ModelOpt's for the same."""
-
-
-def shape_of(name: str) -> dict[str, Any]:
-    """What differs from `Qwen3_5TextConfig()`. The tokenizer has 2,048 tokens; the real vocabulary is kept where it is
-    real."""
-    named = {shape.lower(): changes for shape, changes in SHAPES.items()}
-    return {**named[name], "vocab_size": 2048} if name == "tiny" else named[name]
-
-
 # --------------------------------------------------------------------------------- a step, in its own process
 
 
@@ -151,23 +144,13 @@ def _make(place: Path, shape: str, device: str) -> dict[str, Any]:
     from quantizer.bench.random_folder import write_random
     from quantizer.nano import conversations
 
-    count = write_random(place / "bf16", shape_of(shape), device)
+    count = write_random(place / "bf16", SHAPES[shape], device)
     conversations.write(place / "rows.jsonl", CONVERSATIONS if shape != "tiny" else 4)
     return {"parameters": count, "bytes": size_of(place / "bf16")}
 
 
 def _modelopt(place: Path, shape: str, device: str) -> dict[str, Any]:
-    return _theirs(place, device, "default")
-
-
-def _modelopt_awq(place: Path, shape: str, device: str) -> dict[str, Any]:
-    return _theirs(place, device, "awq_lite")
-
-
-def _theirs(place: Path, device: str, name: str) -> dict[str, Any]:
     """ModelOpt's own calibration and export: the same layers, the same batches."""
-    import copy
-
     from modelopt.torch.export import export_hf_checkpoint
     from transformers import AutoModelForCausalLM
 
@@ -175,21 +158,17 @@ def _theirs(place: Path, device: str, name: str) -> dict[str, Any]:
     from quantizer.core.batch import hidden_states
     from quantizer.core.cost import Cost
     from quantizer.layers.attach import make_plan
-    from quantizer.ptq import modelopt, modelopt_cpu
+    from quantizer.ptq import modelopt
     from quantizer.ptq.quantize import QuantizationJob, _data
     from quantizer.recipes.recipe import load_recipe
 
-    recipe, source, cost = load_recipe(name, []), place / "bf16", Cost(device)
-    mtq = modelopt_cpu.install()
+    recipe, source, cost = load_recipe("modelopt_default", []), place / "bf16", Cost(device)
+    mtq = modelopt.open_modelopt(recipe, device)
     job = QuantizationJob(recipe, open_source(source), _data(recipe, source, place / "rows.jsonl"), device)
     with cost.part("load"):
         options: dict[str, Any] = {"device_map": device} if device != "cpu" else {}
         model = AutoModelForCausalLM.from_pretrained(source, dtype="bfloat16", **options).eval()
     wanted = modelopt.config(mtq, recipe, make_plan(model, recipe.layers))
-    if recipe.awq:
-        wanted["algorithm"] = {"method": "awq_lite", "alpha_step": recipe.awq.alpha_step}
-        own = copy.deepcopy(mtq.NVFP4_AWQ_LITE_CFG)["quant_cfg"]
-        wanted["quant_cfg"] = own + wanted["quant_cfg"][len(mtq.NVFP4_DEFAULT_CFG["quant_cfg"]) :]
     with cost.part("calibrate"), contextlib.redirect_stdout(sys.stderr):
         mtq.quantize(model, wanted, lambda m: [hidden_states(m, batch.to(device)) for batch in job.batches()])
     with cost.part("export"), contextlib.redirect_stdout(sys.stderr):
@@ -197,72 +176,7 @@ def _theirs(place: Path, device: str, name: str) -> dict[str, Any]:
     return {"parts": cost.facts()["seconds"], "bytes": size_of(place / "theirs")}
 
 
-def _feedback(place: Path, shape: str, device: str) -> dict[str, Any]:
-    """What `delta` does to weights, by stages, on random matrices as large as an MLP's: by kernels where they can be used, and
-    by torch; and rounding with no panels, which is what copies and updates take.
-
-    equal: whether both forms of panels give the same, to the bit. alike: the share of block scales that are the same.
-    """
-    import torch
-    from transformers import Qwen3_5TextConfig
-
-    from quantizer.core.cost import Cost
-    from quantizer.nvfp4 import blocks
-    from quantizer.ptq import calibrate, feedback, scales
-
-    config, cost, equal, alike = Qwen3_5TextConfig(**shape_of(shape)), Cost(device), True, {}
-    with cost.part("compile"):
-        where = torch.empty(0, device=device).device
-        panel, search = feedback.best_panel(where), scales.best_search(where)
-    panels = {"panels": panel, "panels by torch": feedback.round_panel, "no panels": lambda left, *rest: left}
-    wide, narrow = config.intermediate_size, config.hidden_size
-    for name, out, size in (
-        ("first calls", 256, 256),
-        ("gate and up", 2 * wide, narrow),
-        ("down", narrow, wide),
-    ):
-        weight, x = (torch.randn(rows, size, device=device).bfloat16() for rows in (out, size + 1024))
-        second, found, made = blocks.tensor_scale(weight.abs().amax()), [], {}
-        for kind, form in {"scales": search, "scales by torch": scales.search}.items():
-            with cost.part(f"{name}, {kind}"):
-                found.append(scales.sweep(weight, second, form))
-        gram, step = calibrate.gram(x), blocks.step(found[0], second)
-        with cost.part(f"{name}, factor"):
-            factor = feedback.factor_of(gram, 0.03)
-        with cost.part(f"{name}, Cholesky in float64"):
-            torch.linalg.cholesky_ex(gram.double())
-        for kind, rounds in panels.items():
-            with cost.part(f"{name}, {kind}"):
-                made[kind] = feedback.fed_back(weight.float(), step, factor, rounds)
-        equal = equal and torch.equal(made["panels"], made["panels by torch"])
-        alike[name] = float((found[0].float() == found[1].float()).float().mean())
-    kernels = {"panels": panel is not feedback.round_panel, "scales": search is not scales.search}
-    return {"parts": cost.facts()["seconds"], "kernels": kernels, "equal": equal, "alike": alike}
-
-
-def _llama_cpp(place: Path, shape: str, device: str) -> dict[str, Any]:
-    from quantizer.bench import first_tokens
-
-    file = next((place / "gguf").glob("*.gguf"))
-    said = first_tokens.ask_llama_cpp(file, shape_of(shape).get("vocab_size", 248320))
-    return first_tokens.judge(said, first_tokens.gguf_model(place / "bf16", file, device), device)
-
-
 # ----------------------------------------------------------------------------------------------- all of them
-
-
-def table(out: dict[str, Any]) -> list[str]:
-    """As Markdown."""
-    done = {one["name"]: one for one in out["steps"]}
-    lines = [
-        "| | seconds | of them | device, GiB | host, GiB | written, GB |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
-    lines += [row(one) for one in out["steps"]]
-    for ours, theirs in RATIOS:
-        if all("seconds" in done.get(name, {}) for name in (ours, theirs)):
-            lines += ["", ratio(done[ours], done[theirs])]
-    return lines
 
 
 def row(one: dict[str, Any]) -> str:
@@ -274,14 +188,6 @@ def row(one: dict[str, Any]) -> str:
     return f"| {one['name']} | {one['seconds']:g} | {parts} | {reserved} | {one['host_gib']:g} | {written} |"
 
 
-def ratio(ours: dict[str, Any], theirs: dict[str, Any]) -> str:
-    """Ours to ModelOpt's, in words."""
-    text = f"{ours['name']} to {theirs['name']}: {ours['seconds'] / theirs['seconds']:.2f} of the time"
-    if theirs.get("device_reserved_gib"):
-        text += f", {ours['device_reserved_gib'] / theirs['device_reserved_gib']:.2f} of the device's memory"
-    return f"{text}, {ours['host_gib'] / theirs['host_gib']:.2f} of the host's"
-
-
 def run_all(
     names: Sequence[str],
     shape: str,
@@ -290,7 +196,7 @@ def run_all(
     seconds: float,
     scratch: Path | None = None,
 ) -> dict[str, Any]:
-    """Run steps, each in its own process, and write the table after each. seconds: for all of them. scratch: where what
+    """Run steps, each in its own process, and write the results after each. seconds: for all of them. scratch: where what
     trains is made; by default `place`."""
     until, scratch = time.monotonic() + seconds, scratch or place
     for folder in (place, scratch):
@@ -312,8 +218,6 @@ def run_all(
             out = out.with_suffix(".json")
             out.parent.mkdir(parents=True, exist_ok=True)
             out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-            out.with_suffix(".md").write_text("\n".join(table(found)) + "\n", encoding="utf-8")
-    print("\n".join(["", *table(found)]))
     return found
 
 
@@ -359,7 +263,7 @@ def _figures(place: Path, name: str) -> Path:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what is asked for, as far as it fits the budget, and print the table."""
+    """Run what is asked for, as far as it fits the budget, and print a row for each step."""
     names = [part.name for part in PATH_STEPS]
     parser = argparse.ArgumentParser(
         prog="python -m quantizer.bench.real_size",
@@ -368,10 +272,10 @@ def main(arguments: list[str] | None = None) -> int:
     )
     option = parser.add_argument
     option("--steps", default=",".join(names), help="separated by commas (%(default)s)")
-    option("--shape", default="9b", choices=("tiny", "9b"), help="of the model (%(default)s)")
+    option("--shape", default="9b", choices=sorted(SHAPES), help="of the model (%(default)s)")
     option("--place", type=Path, default=Path("/tmp/real-size"), help="where folders are made (%(default)s)")
     option("--scratch", type=Path, help="where qat and qad are made, with 45 GB of checkpoints (--place)")
-    option("--out", type=Path, metavar="FILE.json", help="the results, beside a table as FILE.md")
+    option("--out", type=Path, metavar="FILE.json", help="the results")
     option("--part", help=argparse.SUPPRESS)
     option("--budget", type=float, default=1200.0, metavar="SECONDS", help="for all (%(default)s)")
     given = parser.parse_args(arguments)

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gates.artefact.manifest import Artefact
-from gates.contracts.verdict import GateResult, Verdict
+from gates.contracts.verdict import Verdict
 from gates.judge.formatting import plural, title
 from gates.report.checks import artefact as must_be_about
-from gates.report.labels import MARKS, amount, headline, measured, reasons, required
-from gates.report.markdown import code, escape, fence
+from gates.report.markdown import code, escape, fence, markdown
 from gates.report.statement import Statement
 
 NVFP4: Final = "hf-nvfp4"
@@ -114,51 +113,10 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _found(judged: GateReport) -> Iterator[str]:
-    statement = judged.statement
-    decision, theirs = statement.decision, statement.baseline
-    yield f"**{MARKS[statement.verdict]} {statement.verdict.value}**: {escape(headline(statement))}"
-    bullets = [f"* {escape(f'{gate}: {said}' if gate else said)}" for gate, said in reasons(statement)]
-    if bullets:
-        yield "\n".join(bullets)
-    yield (
-        f"Against {escape(theirs.model.name)}, {escape(theirs.model.format)} ({code(theirs.model.root)}) on "
-        f"{escape(theirs.engine.build)}; suite {code(statement.suite.name)} ({code(statement.suite.digest)}), policy "
-        f"{code(statement.policy.name)} ({code(statement.policy.digest)})."
-    )
-    heads = ("gate", "rule", "found", "n", "interval", "required", "")
-    yield _table((_row(gate) for gate in decision.gates), *heads)
-    held = [escape(control.name) for control in decision.controls if control.holds]
-    broken = [escape(control.name) for control in decision.controls if not control.holds]
-    yield f"Controls that gave the expected result: {', '.join(held) or 'none'}; that did not: {', '.join(broken) or 'none'}."
-    yield f"Report {code(judged.digest)} of {statement.created}, " + (
-        f"signed by {', '.join(map(code, judged.signers))}."
-        if judged.signers
-        else "its signature not checked."
-    )
-
-
-def _row(gate: GateResult) -> tuple[str, ...]:
-    word = f"{MARKS[gate.verdict]} {gate.verdict.value}" + (" (advisory)" if gate.tier == "advisory" else "")
-    cells = (
-        title(gate.gate),
-        gate.rule,
-        measured(gate),
-        f"{gate.n:,}",
-        _interval(gate),
-        required(gate),
-        word,
-    )
-    return tuple(escape(cell) for cell in cells)
-
-
-def _interval(gate: GateResult) -> str:
-    held = gate.interval
-    if held is None:
-        return ""
-    low = "" if held.low is None else amount(held.low, gate, "down")
-    high = "" if held.high is None else amount(held.high, gate, "up")
-    sides = f"{low} to {high}" if low and high else f"at least {low}" if low else f"at most {high}"
-    return f"{sides} ({held.confidence:.0%}, {held.method})"
+    """The gate's own summary, and what vouches for it."""
+    yield markdown(judged.statement, statement_digest=judged.digest).replace("## ", "### ", 1).rstrip()
+    signers = ", ".join(map(code, judged.signers))
+    yield f"Signed by {signers}." if signers else "Its signature was not checked."
 
 
 # ----------------------------------------------------------------------------------------- serving

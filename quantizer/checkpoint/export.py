@@ -1,8 +1,7 @@
-"""Export a model from memory to a Hugging Face folder: plain NVFP4 that vLLM loads, or BF16 with trained weights. With
-layers in FP8 it is ModelOpt's MIXED_PRECISION, which names the format of each layer.
+"""Export a model from memory to a Hugging Face folder: plain NVFP4 that vLLM loads, or BF16 with trained weights.
 
 The source folder is the template. Each of its tensors is written under its own name: the weight of a quantized
-layer as the parts of `quantizer.nvfp4.blocks` or `quantizer.nvfp4.fp8`, a changed tensor in the source's type, and everything else byte
+layer as the parts of `quantizer.nvfp4.blocks`, a changed tensor in the source's type, and everything else byte
 for byte, including vision towers and MTP layers that were never loaded. Tokenizer, chat templates and generation
 settings are copied; code and pickles are not.
 
@@ -35,15 +34,13 @@ from quantizer.checkpoint.shards import (
 from quantizer.checkpoint.source import FLOATS, Source
 from quantizer.core.errors import ExportError
 from quantizer.core.json_file import write_object
-from quantizer.layers.linear import FP8Linear, QuantizedLinear, quantized_layers
-from quantizer.nvfp4 import blocks, fp8
+from quantizer.layers.linear import NVFP4Linear, nvfp4_layers
+from quantizer.nvfp4 import blocks
 from quantizer.verify.folder import TYPES
-from quantizer.verify.scheme import FP8, MIXED, PRODUCER, W4A4, config_groups, layer_config
+from quantizer.verify.scheme import PRODUCER, W4A4, config_groups
 
 CARRIED: Final = ("mtp", "model.mtp", "model.visual", "visual")
 """Parts of a checkpoint that the text model does not have. Each is excluded from quantization as a whole."""
-Formats = Mapping[str, str]
-"""A quantized layer's name in the model to its format, W4A4 or FP8."""
 _LAYER: Final = re.compile(r"model\.layers\.(\d+)\.")
 
 
@@ -53,45 +50,35 @@ def write_nvfp4(model: nn.Module, source: Source, folder: Path, shard_bytes: int
     Raises ExportError if no layer of the model is quantized, an input has no amax, a weight is not finite, or the
     source lacks a parameter.
     """
-    layers = quantized_layers(model)
+    layers = nvfp4_layers(model)
     if not layers:
         raise ExportError("no layer of the model is quantized")
     require_calibrated(layers)
-    formats = formats_of(layers)
-    hashed = write_weights(folder, plan_tensors(model, source, formats), shard_bytes)
-    write_settings(model, source, folder, formats)
+    hashed = write_weights(folder, plan_tensors(model, source, layers), shard_bytes)
+    write_settings(model, source, folder, layers)
     return hashed
-
-
-def formats_of(layers: Mapping[str, QuantizedLinear]) -> Formats:
-    return {name: FP8 if isinstance(layer, FP8Linear) else W4A4 for name, layer in layers.items()}
 
 
 def write_bf16(model: nn.Module, source: Source, folder: Path, shard_bytes: int = SHARD_BYTES) -> Hashed:
     """Write a BF16 folder with the master weights instead of the quantized ones, as input for a GGUF file."""
-    hashed = write_weights(folder, plan_tensors(model, source, {}), shard_bytes)
+    hashed = write_weights(folder, plan_tensors(model, source, ()), shard_bytes)
     write_object(folder / "config.json", _config(source))
     copy_others(source.path, folder)
     return hashed
 
 
-def require_calibrated(layers: Mapping[str, QuantizedLinear], prefix: str = "") -> None:
+def require_calibrated(layers: Mapping[str, NVFP4Linear], prefix: str = "") -> None:
     """Raises ExportError if the inputs of a layer have no amax. prefix: of the layers' names."""
     for name, layer in layers.items():
         if not layer.input_amax > 0:
             raise ExportError(f"{prefix}{name}: its input has no amax; calibrate the model first")
 
 
-def write_settings(model: nn.Module, source: Source, folder: Path, formats: Formats) -> None:
-    """Write everything of an NVFP4 folder but the weights."""
-    if FP8 in formats.values():
-        named = {_in_folder(source, name): format for name, format in formats.items()}
-        first, second = mixed_quant_config(named), mixed_model_config(named)
-    else:
-        excluded = excluded_modules(model, source, formats)
-        first, second = quant_config(excluded), model_config(excluded)
-    write_object(folder / "hf_quant_config.json", first)
-    write_object(folder / "config.json", _config(source) | {"quantization_config": second})
+def write_settings(model: nn.Module, source: Source, folder: Path, layers: Collection[str]) -> None:
+    """Write everything of an NVFP4 folder but the weights. layers: the names of those in NVFP4."""
+    excluded = excluded_modules(model, source, layers)
+    write_object(folder / "hf_quant_config.json", quant_config(excluded))
+    write_object(folder / "config.json", _config(source) | {"quantization_config": model_config(excluded)})
     copy_others(source.path, folder)
 
 
@@ -140,35 +127,6 @@ def model_config(excluded: list[str]) -> dict[str, Any]:
     }
 
 
-def mixed_quant_config(formats: Formats) -> dict[str, Any]:
-    """The content of hf_quant_config.json where layers have different formats, as ModelOpt writes it: each layer is named,
-    and what is not named is not quantized."""
-    return {
-        "producer": PRODUCER,
-        "quantization": {
-            "quant_algo": MIXED,
-            "kv_cache_quant_algo": None,
-            "quantized_layers": {name: layer_config(formats[name]) for name in sorted(formats)},
-        },
-    }
-
-
-def mixed_model_config(formats: Formats) -> dict[str, Any]:
-    """`quantization_config` of config.json for the same, as ModelOpt writes it."""
-    groups = []
-    for format in sorted(set(formats.values())):
-        targets = sorted(name for name in formats if formats[name] == format)
-        groups.append(config_groups(format)["group_0"] | {"targets": targets})
-    return {
-        "config_groups": {f"group_{index}": group for index, group in enumerate(groups)},
-        "quantized_layers": {name: layer_config(formats[name]) for name in sorted(formats)},
-        "ignore": [],
-        "quant_algo": MIXED,
-        "producer": PRODUCER,
-        "quant_method": "modelopt",
-    }
-
-
 def excluded_modules(model: nn.Module, source: Source, quantized: Collection[str]) -> list[str]:
     """Every module with a matrix that is not quantized, by its name in the folder.
 
@@ -196,7 +154,7 @@ def _matrix(module: nn.Module) -> bool:
 # ---------------------------------------------------------------------------------------------- weights
 
 
-def plan_tensors(model: nn.Module, source: Source, formats: Formats) -> list[Group]:
+def plan_tensors(model: nn.Module, source: Source, quantized: Collection[str]) -> list[Group]:
     """Every tensor of the folder: each one that is outside of the decoder layers, then the decoder layers in order, each
     as one group.
 
@@ -210,10 +168,10 @@ def plan_tensors(model: nn.Module, source: Source, formats: Formats) -> list[Gro
     layers: dict[int, list[ShardTensor]] = {}
     for bare, name in source.names.items():
         module = bare.removesuffix(".weight")
-        writer = WRITERS.get(formats.get(module, ""))
-        tensors = (
-            writer(model, source, module, name).plan() if writer else [_plain(model, source, bare, name)]
-        )
+        if bare != module and module in quantized:
+            tensors = _LayerWriter(model, source, module, name).plan()
+        else:
+            tensors = [_plain(model, source, bare, name)]
         if found := _LAYER.match(bare):
             layers.setdefault(int(found[1]), []).extend(tensors)
         else:
@@ -222,7 +180,8 @@ def plan_tensors(model: nn.Module, source: Source, formats: Formats) -> list[Gro
 
 
 class _LayerWriter:
-    """The tensors of a quantized layer, which is looked at when they are made."""
+    """The four tensors of a quantized layer, which is looked at when they are made. The block scales follow from the
+    same work as the codes, and are made right after them."""
 
     def __init__(self, model: nn.Module, source: Source, module: str, name: str) -> None:
         self.model, self.module, self.name = model, module, name
@@ -230,48 +189,25 @@ class _LayerWriter:
         self.scale: Tensor | None = None
 
     def plan(self) -> list[ShardTensor]:
-        raise NotImplementedError
-
-    def _layer(self) -> Any:
-        return self.model.get_submodule(self.module)
-
-    def _quantize(self) -> Any:
-        try:
-            return self._layer().quantize()
-        except ValueError as error:
-            raise ExportError(f"{self.name}: {error}") from None
-
-    def _input_scale(self) -> ShardTensor:
-        name = f"{self.name.removesuffix('.weight')}.input_scale"
-        return ShardTensor(name, "F32", (), lambda: [input_scale(self._layer())])
-
-
-class _Fp8Writer(_LayerWriter):
-    """The three tensors of a layer in FP8."""
-
-    def plan(self) -> list[ShardTensor]:
-        return [
-            ShardTensor(self.name, "F8_E4M3", (self.rows, self.columns), lambda: [self._quantize().codes]),
-            ShardTensor(f"{self.name}_scale", "F32", (), lambda: [fp8.scale_of(self._layer().weight_amax)]),
-            self._input_scale(),
-        ]
-
-
-class _Nvfp4Writer(_LayerWriter):
-    """The four tensors of a layer in NVFP4. The block scales follow from the same work as the codes, and are made right
-    after them."""
-
-    def plan(self) -> list[ShardTensor]:
         name, rows, columns = self.name, self.rows, self.columns
+        inputs = f"{name.removesuffix('.weight')}.input_scale"
         return [
             ShardTensor(name, "U8", (rows, columns // 2), self._codes),
             ShardTensor(f"{name}_scale", "F8_E4M3", (rows, columns // blocks.BLOCK), self._scale),
             ShardTensor(f"{name}_scale_2", "F32", (), lambda: [self._layer().tensor_scale()]),
-            self._input_scale(),
+            ShardTensor(inputs, "F32", (), lambda: [blocks.tensor_scale(self._layer().input_amax)]),
         ]
 
+    def _layer(self) -> NVFP4Linear:
+        layer = self.model.get_submodule(self.module)
+        assert isinstance(layer, NVFP4Linear)
+        return layer
+
     def _codes(self) -> list[Tensor]:
-        tensor = self._quantize()
+        try:
+            tensor = self._layer().quantize()
+        except ValueError as error:
+            raise ExportError(f"{self.name}: {error}") from None
         self.scale = tensor.scale
         return [tensor.packed]
 
@@ -279,15 +215,6 @@ class _Nvfp4Writer(_LayerWriter):
         assert self.scale is not None
         scale, self.scale = self.scale, None
         return [scale]
-
-
-def input_scale(layer: QuantizedLinear) -> Tensor:
-    """The scale of a layer's inputs, as a server applies it: float32 []."""
-    scale_of = fp8.scale_of if isinstance(layer, FP8Linear) else blocks.tensor_scale
-    return scale_of(layer.input_amax)
-
-
-WRITERS: Final[dict[str, type[_LayerWriter]]] = {W4A4: _Nvfp4Writer, FP8: _Fp8Writer}
 
 
 def _plain(model: nn.Module, source: Source, bare: str, name: str) -> ShardTensor:

@@ -1,4 +1,4 @@
-"""Convert an NVFP4 folder, with layers in FP8 or without, to plain BF16 with exactly the values that its bytes represent.
+"""Convert an NVFP4 folder to plain BF16 with exactly the values that its bytes represent.
 
 For engines without NVFP4. The reader is that of the checker. Inputs are not rounded in the result, so it shows the
 effect of rounding the weights alone; a server of the NVFP4 folder rounds inputs too.
@@ -30,12 +30,11 @@ from quantizer.core import cost
 from quantizer.core.atomic_output import atomic_folder
 from quantizer.core.errors import SourceError
 from quantizer.core.json_file import write_object
-from quantizer.nvfp4 import blocks, fp8
-from quantizer.verify.check import load_fp8_layer, load_layer, verify
+from quantizer.nvfp4 import blocks
+from quantizer.verify.check import load_layer, verify
 from quantizer.verify.folder import Folder, open_folder
-from quantizer.verify.layout import SCALES
+from quantizer.verify.layout import SCALES, refuse_fp8
 from quantizer.verify.report import Layer
-from quantizer.verify.scheme import FP8
 
 FORMAT: Final = "hf-bf16"
 
@@ -50,6 +49,7 @@ def unpack(path: Path, out: Path, *, now: datetime, shard_bytes: int = SHARD_BYT
     if faults:
         raise SourceError(f"{path}: is not sound: {faults[0]}")
     folder, packed = open_folder(path), report.layers
+    refuse_fp8(folder)
     if not folder.config:
         raise SourceError(f"{path}: has no config.json, so nothing could load what came of it")
     manifest = artefact.load(path) if (path / MANIFEST).is_file() else None
@@ -90,8 +90,6 @@ def _plan(folder: Folder, packed: Sequence[Layer]) -> list[Group]:
 
 
 def _values(folder: Folder, layer: Layer) -> list[Tensor]:
-    if layer.format == FP8:
-        return [fp8.dequantize(load_fp8_layer(folder, layer.name), torch.bfloat16)]
     return [blocks.dequantize(load_layer(folder, layer.name), torch.bfloat16)]
 
 

@@ -22,7 +22,7 @@ BUSY_RETRIES: Final = 12
 
 def add(verbs: Any) -> None:
     """Add the commands and their flags. verbs: the result of argparse's `add_subparsers`."""
-    words = "generate conversations with tools: with a teacher model behind OpenAI's or Anthropic's API, or from a plan alone"
+    words = "generate conversations with tools: with a teacher model behind OpenAI's API"
     _generate(verbs.add_parser("generate", help=words, description=words))
     words = (
         "check conversations for training: the gates' detectors, tool calls, duplicates, overlap with suites"
@@ -34,11 +34,7 @@ def add(verbs: Any) -> None:
 
 def _generate(parser: argparse.ArgumentParser) -> None:
     option = parser.add_argument
-    asked = parser.add_mutually_exclusive_group(required=True)
-    asked.add_argument("--url", metavar="URL", help="the teacher's address, with or without /v1")
-    asked.add_argument(
-        "--written", action="store_true", help="no teacher: the answers that the plan itself has"
-    )
+    option("--url", required=True, metavar="URL", help="the teacher's address, with or without /v1")
     option("--out", type=Path, required=True, metavar="DIR",
            help="for ledger.jsonl, conversations.jsonl and manifest.json; an existing run continues")  # fmt: skip
     option("--plan", default="annie", metavar="P", help="a shipped plan or a .toml (default: %(default)s)")
@@ -47,9 +43,8 @@ def _generate(parser: argparse.ArgumentParser) -> None:
         metavar="M",
         help="the model's name on the teacher's server (default: the first that it lists)",
     )
-    option("--dialect", choices=("openai", "vllm", "llama-server", "anthropic"), default="openai",
-           help="anthropic: the Messages API; else chat completions, and how thinking is switched, for which openai has "
-                "nothing (default: %(default)s)")  # fmt: skip
+    option("--dialect", choices=("openai", "vllm", "llama-server"), default="openai",
+           help="how thinking is switched, for which openai has nothing (default: %(default)s)")  # fmt: skip
     option("--thinking", type=int, default=0, metavar="TOKENS",
            help="let the teacher think for at most this many tokens before each answer, and keep its thoughts (default: off)")  # fmt: skip
     option("--count", action="append", default=[], metavar="CATEGORY=N",
@@ -111,16 +106,12 @@ def run_generate(args: argparse.Namespace) -> int:
     from gates.run.http import RequestTimeouts
     from gates.run.runner import Pace
     from quantizer.data.generate import GenerationJob, generate
-    from quantizer.data.plan import written
 
     plan = _plan(args)
     _at_least_one(args.concurrency, "--concurrency")
-    if args.written:
-        plan = written(plan)
-    teacher = None if args.written else _teacher(args)
     timeouts = RequestTimeouts(idle=args.timeout, total=args.timeout)
     pace = Pace(concurrency=args.concurrency, timeouts=timeouts, busy_retries=BUSY_RETRIES)
-    job = GenerationJob(plan, _counts(plan, args.count), teacher, _suites(args.suite), pace)
+    job = GenerationJob(plan, _counts(plan, args.count), _teacher(args), _suites(args.suite), pace)
     manifest = generate(job, args.out, now=datetime.now(UTC), quiet=args.json)
     print(json.dumps(manifest, indent=2, ensure_ascii=False) if args.json else _summary(manifest, args.out))
     return 0
@@ -135,8 +126,6 @@ def _teacher(args: argparse.Namespace) -> TeacherServer:
 
     if args.thinking < 0:
         raise RecipeError("--thinking must be a number of tokens, or 0")
-    if args.dialect == "anthropic" and (args.key_file or not args.model):
-        raise RecipeError("--dialect anthropic needs --model, and takes the key from --key-env only")
     try:
         key = read_key(variable=args.key_env, file=args.key_file)
         base = make_teacher(
@@ -236,11 +225,7 @@ def _summary(manifest: Mapping[str, Any], out: Path) -> str:
         why = ", ".join(f"{reason} {n}" for reason, n in manifest["rejected"][name].items())
         lines.append(f"  {name:12} {count:6} kept   rejected: {why or 'none'}")
     spoken = ", ".join(f"{name} {count}" for name, count in manifest["languages"].items())
-    if held_out := manifest.get("held_out"):
-        lines.append(
-            f"{out / held_out['name']}: {held_out['conversations']} conversations, {held_out['digest']}"
-        )
-    asked = f"; {manifest['answers_asked_for']} answers asked for" if manifest["teacher"] else ""
+    asked = f"; {manifest['answers_asked_for']} answers asked for"
     lines.append(f"  {manifest['with_calls']} with calls; {spoken}{asked}")
     lines.append(f"  clear of the suites {', '.join(manifest['clear_of'])}")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""`manners quantize gguf DIR --out DIR --type TYPE [--converter PATH] [--quantize PATH]`."""
+"""`manners quantize gguf DIR --out DIR --type TYPE`."""
 
 from __future__ import annotations
 
@@ -28,26 +28,16 @@ def add(verbs: Any) -> None:
         required=True,
         help="llama-quantize's names; nvfp4 needs an NVFP4 folder, the others a BF16 folder (f16: either)",
     )
-    parser.add_argument(
-        "--converter",
-        type=Path,
-        metavar="PATH",
-        help="llama.cpp's convert_hf_to_gguf.py, instead of our own writer",
-    )
-    parser.add_argument(
-        "--quantize", type=Path, metavar="PATH", help="llama-quantize, instead of ggml in the wheel"
-    )
     force_argument(parser)
     parser.set_defaults(part=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Write the GGUF file. Returns the exit code. Raises QuantizerError."""
-    from quantizer.gguf.llama_cpp import LlamaCppPrograms
     from quantizer.gguf.make import GgufJob, make_gguf
 
     refuse_gguf_if_short(args)
-    job = GgufJob(args.folder, args.out, args.kind, LlamaCppPrograms(args.converter, args.quantize))
+    job = GgufJob(args.folder, args.out, args.kind)
     made = make_gguf(job, datetime.now(UTC))
     file = max(made.files, key=lambda entry: entry.size)
     types = ", ".join(f"{count} {kind}" for kind, count in made.provenance.recipe["tensors"].items())

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from quantizer.plan.machine import GpuMemory, Machine, ReadHost
+    from quantizer.plan.machine import Machine, ReadHost
     from quantizer.plan.memory import DataSize
     from quantizer.plan.resources import ResourcePlan
     from quantizer.recipes.recipe import Recipe
@@ -82,8 +82,8 @@ def refuse_if_short(args: argparse.Namespace, recipe: Recipe, device: str) -> No
     if args.force:
         return
     machine = read_machine(_reader(args), args.out, device)
-    if machine.gpu is None and device != "cpu":
-        machine = replace(machine, gpu=gpu_of_torch(device))
+    if machine.gpu is None and device != "cpu":  # without nvidia-smi its memory is not known
+        return
     try:
         data, bf16 = _size(args.data), getattr(args, "bf16", None) is not None
         made = plan(read_model(args.source), recipe, machine, data, bf16=bf16)
@@ -91,21 +91,6 @@ def refuse_if_short(args: argparse.Namespace, recipe: Recipe, device: str) -> No
         return
     if made.short:
         raise ResourceError(f"{made.why}; --force runs it all the same")
-
-
-def gpu_of_torch(device: str) -> GpuMemory | None:
-    """The GPU as torch sees it, where nvidia-smi is not installed; None for another kind of device."""
-    import torch
-
-    from quantizer.plan.machine import GpuMemory
-
-    if torch.device(device).type != "cuda":
-        return None
-    seen = torch.cuda.get_device_properties(device)
-    if getattr(seen, "is_integrated", False):
-        return GpuMemory(seen.name)  # its memory is the host's
-    free, total = torch.cuda.mem_get_info(device)
-    return GpuMemory(seen.name, total, free)
 
 
 def refuse_gguf_if_short(args: argparse.Namespace) -> None:

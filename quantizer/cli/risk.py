@@ -6,12 +6,9 @@ import argparse
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from quantizer.verify import prediction
-
-if TYPE_CHECKING:
-    from quantizer.verify.keep import KeptLayers
 
 
 def add(verbs: Any) -> None:
@@ -30,7 +27,6 @@ def add(verbs: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the risk by layer. Returns the exit code. Raises QuantizerError."""
     from quantizer.core import cost
-    from quantizer.verify.keep import keep_first
     from quantizer.verify.risk import assess, whole
 
     track = list if args.json else _with_progress_bar
@@ -42,9 +38,8 @@ def run(args: argparse.Namespace) -> int:
         for name, one in (("manners", prediction.MANNERS), ("knowledge", prediction.KNOWLEDGE))
     }
     if args.json:
-        keep = [one.as_json() for one in keep_first(layers)]
         told = {"survives": survives, "calibrated": prediction.measured(everything.weights)}
-        told |= {"whole": rows[-1], "layers": rows[:-1], "keep": keep}
+        told |= {"whole": rows[-1], "layers": rows[:-1]}
         print(json.dumps(told, indent=2, allow_nan=False))
         return 0
     print("delta/step  sign kept  cosine   norm  risk    layer")
@@ -53,7 +48,6 @@ def run(args: argparse.Namespace) -> int:
             f"{row['delta_to_step']:10.3f}  {row['sign_kept']:9.1%}  {row['cosine']:6.3f}  {row['norm']:5.2f}"
         )
         print(f"{figures}  {row['risk']:<6}  {row['name']}")
-    print("\n".join(_to_keep(keep_first(layers), rows[-1]["cosine"])))
     print(_survives(survives, everything.weights))
     return 0
 
@@ -69,13 +63,6 @@ def _survives(shares: Mapping[str, float], weights: int) -> str:
         )
     )
     return f"predicted to survive the recipe default: {told} (docs/study).{size} Only the gate can say."
-
-
-def _to_keep(found: Iterable[KeptLayers], cosine: float) -> Iterable[str]:
-    yield f"to keep first, by rounding noise for each byte (--json names the layers); cosine now {cosine:.3f}:"
-    for one in found:
-        kinds = ", ".join(f"{count} {kind}" for kind, count in one.kinds.items())
-        yield f"  in {one.format:<4}  {one.bytes / 1e6:+10.1f} MB  cosine {one.cosine:.3f}  {kinds}"
 
 
 def _with_progress_bar(names: list[str]) -> Iterable[str]:

@@ -24,7 +24,6 @@ from itertools import chain
 from typing import Any, Final
 
 from gates.contracts.case import Case
-from gates.reply.calls import ReplyCall
 from gates.reply.reply import Reply
 from gates.run.planned_request import PlannedRequest, planned_request
 from gates.run.target import Arm
@@ -301,14 +300,6 @@ class ConversationBuilder:
         row["chat_template_kwargs"] = {"enable_thinking": self._thinking}
         return row | {"category": self.script.category, "language": self.script.language}
 
-    def written(self) -> Reply:
-        """What the plan itself answers to the request."""
-        part = self._part
-        if self.state is ConversationState.RESULT or not part.calls:
-            return Reply(200, content=part.reply, finish_reason="stop", done=True)
-        call = ReplyCall(0, "call_0", part.calls[0]["name"], part.arguments)
-        return Reply(200, calls=(call,), finish_reason="tool_calls", done=True)
-
     @property
     def _part(self) -> ScriptedTurn:
         return self.script.turns[self._index]
@@ -321,7 +312,6 @@ class ConversationBuilder:
             max_seconds=self.script.max_seconds,
             script=self.script.script,
             answer=part.answer if answers else None,
-            declines=self.script.declines,
         )
         found = judge.find_faults(reply, expected)
         return judge.reason(found[0]) if found else ""

@@ -1,19 +1,16 @@
-"""Generate conversations: ask a teacher model as the plan says, record every answer, and write those that are fit. A
-plan that has the answers in it needs no teacher, and gives the same bytes everywhere.
+"""Generate conversations: ask a teacher model as the plan says, record every answer, and write those that are fit.
 
 The output folder:
 
   ledger.jsonl           every answer as a chat completion, flushed to disk before it is used. A killed run continues from
-                         here and never asks for the same answer twice. Not where the plan answers itself
+                         here and never asks for the same answer twice
   conversations.jsonl    the rows, for `manners quantize … --data`
-  held_out.jsonl         the plan's share of rows that are not for training, if it names one
   manifest.json          what the rows are and where they come from; written last, so the rows are complete if it exists
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import os
 import sys
@@ -26,18 +23,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
 from gates.contracts.case import Suite
 from gates.contracts.errors import RunError
 from gates.contracts.sample import Sample
-from gates.detect.normalize import normalize
 from gates.reply.reply import read_reply
 from gates.run.progress import in_minutes
 from gates.run.runner import Pace, run
 from gates.run.sample_store import SampleStore
-from gates.run.target import Arm, Target, Variant
+from gates.run.target import Arm, Variant
 from gates.suite.contamination import ContaminationCheck
 from quantizer.core.errors import DataError, ExportError, UnavailableError
 from quantizer.data.collector import ARM, DataCollector
@@ -48,7 +41,6 @@ from quantizer.data.teacher import TeacherServer
 SCHEMA: Final = "manners/data/v1"
 LEDGER: Final = "ledger.jsonl"
 ROWS: Final = "conversations.jsonl"
-HELD_OUT: Final = "held_out.jsonl"
 GENERATOR: Final = 1
 """The version of what turns a plan into scripts: raised whenever the same plan gives other conversations."""
 MANIFEST: Final = "manifest.json"
@@ -58,20 +50,13 @@ ROUND: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class GenerationJob:
-    """What to generate: numbers of conversations by category of a plan, the teacher (None: the plan answers itself),
-    and the suites to stay clear of."""
+    """What to generate: numbers of conversations by category of a plan, the teacher, and the suites to stay clear of."""
 
     plan: DataPlan
     counts: Mapping[str, int]
-    teacher: TeacherServer | None
+    teacher: TeacherServer
     suites: Sequence[Suite]
     pace: Pace = Pace()
-
-
-ITSELF: Final = Target(
-    url="http://127.0.0.1", served_model="", dialect="openai", artefact="sha256:", engine="sha256:"
-)
-"""Stands for the teacher where a plan answers itself; nothing is sent to it."""
 
 
 def generate(job: GenerationJob, out: Path, *, now: datetime, quiet: bool = False) -> dict[str, Any]:
@@ -89,28 +74,15 @@ def generate(job: GenerationJob, out: Path, *, now: datetime, quiet: bool = Fals
         raise ExportError(f"{out}: cannot be made ({error.strerror})") from None
     teacher = job.teacher
     checks = [ContaminationCheck(suite) for suite in job.suites]
-    if teacher is None:
-        collector = DataCollector(job.plan, job.counts, Arm(ARM, ITSELF), checks)
-        origin = _written_by_plan(collector, out)
-    else:
-        arm = Arm(ARM, teacher.target, Variant(thinking=teacher.thinking > 0))
-        collector = DataCollector(job.plan, job.counts, arm, checks, thinking=teacher.thinking)
-        origin = _taught(collector, teacher, job, out, now, quiet)
+    arm = Arm(ARM, teacher.target, Variant(thinking=teacher.thinking > 0))
+    collector = DataCollector(job.plan, job.counts, arm, checks, thinking=teacher.thinking)
+    origin = _taught(collector, teacher, job, out, now, quiet)
     if short := collector.shortfalls():
         raise DataError(
             f"{out}: {'; '.join(short)}. Nothing was written; ask for fewer with --count, or for more tries with "
             "--tries: the answers so far are kept"
         )
     return _written(collector, job, out, origin)
-
-
-def _written_by_plan(collector: DataCollector, out: Path) -> dict[str, Any]:
-    """Let the plan answer; what the manifest says of it. No time is in it, so that all of it can be made again."""
-    (out / MANIFEST).unlink(missing_ok=True)
-    while pairs := collector.next_requests(ROUND):
-        for conversation, _ in pairs:
-            collector.feed(conversation, conversation.written())
-    return {"teacher": None}
 
 
 def _taught(
@@ -130,7 +102,7 @@ def _taught(
         asked = len(ledger)
     return {
         "created": now.isoformat(timespec="seconds"),
-        "teacher": {"model": target.served_model, "dialect": teacher.api.name, "thinking": teacher.thinking},
+        "teacher": {"model": target.served_model, "dialect": target.dialect, "thinking": teacher.thinking},
         "answers_asked_for": asked,
     }
 
@@ -156,7 +128,7 @@ async def _ask(
     new: Iterable[Any], ledger: SampleStore, teacher: TeacherServer, pace: Pace, display: ProgressDisplay
 ) -> None:
     try:
-        await run(new, {ARM: teacher.target}, ledger, pace=pace, progress=display, connect=teacher.client)
+        await run(new, {ARM: teacher.target}, ledger, pace=pace, progress=display)
     except RunError as error:
         if isinstance(error.__cause__, OSError):
             raise ExportError(str(error)) from None
@@ -166,9 +138,7 @@ async def _ask(
 def _written(
     collector: DataCollector, job: GenerationJob, out: Path, origin: Mapping[str, Any]
 ) -> dict[str, Any]:
-    rows = list(collector.rows())
-    apart = [row for row in rows if is_held_out(row, job.plan.held_out)]
-    kept = [row for row in rows if not is_held_out(row, job.plan.held_out)]
+    kept = list(collector.rows())
     manifest = {
         "schema": SCHEMA,
         "generator": GENERATOR,
@@ -187,12 +157,6 @@ def _written(
         "rejected": collector.rejected(),
         "clear_of": {suite.name: suite.digest for suite in job.suites},
     }
-    if job.plan.held_out:
-        manifest["held_out"] = {
-            **write_rows(out / HELD_OUT, apart),
-            "conversations": len(apart),
-            "categories": _by_category(job.plan, apart),
-        }
     write_file(out / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
     return manifest
 
@@ -200,13 +164,6 @@ def _written(
 def _by_category(plan: DataPlan, rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     counts = Counter(row["category"] for row in rows)
     return {category.name: counts[category.name] for category in plan.categories}
-
-
-def is_held_out(row: Mapping[str, Any], share: float) -> bool:
-    """Whether a row is in the held-out file: by its first user turn, so that no such turn is in both."""
-    first = next(message["content"] for message in row["messages"] if message["role"] == "user")
-    drawn = int.from_bytes(hashlib.sha256(normalize(first).encode()).digest()[:8], "big")
-    return drawn < share * 2**64
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], mode: int = 0o666) -> dict[str, Any]:
@@ -235,13 +192,11 @@ def write_file(path: Path, text: str, mode: int = 0o666) -> None:
 
 
 LINE_SECONDS: Final = 10.0
+"""Between two lines of progress where stderr is not a terminal."""
 
 
 class ProgressDisplay:
-    """Progress on stderr: a bar on a terminal, elsewhere one line every ten seconds. quiet: shows nothing.
-
-    Every sample is also handed to `keep`.
-    """
+    """Progress on stderr: one line, rewritten on a terminal and repeated elsewhere. quiet: nothing. keep: is given every sample."""
 
     def __init__(
         self,
@@ -255,15 +210,6 @@ class ProgressDisplay:
         self._stream = to or sys.stderr
         self._began = self._told = time.monotonic()
         self._asked = self._lost = self._retried = 0
-        self._bar: Progress | None = None
-        if not quiet and self._stream.isatty():
-            self._bar = Progress(
-                TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-                TextColumn("{task.fields[counts]}"), TimeElapsedColumn(),
-                console=Console(file=self._stream), auto_refresh=False,
-            )  # fmt: skip
-            self._task = self._bar.add_task("conversations", total=collector.wanted, counts="")
-            self._bar.start()
 
     def start(self, total: int, present: int) -> None:
         """Called when a round begins; a run has many."""
@@ -274,16 +220,15 @@ class ProgressDisplay:
         self._lost += sample.fault is not None
         self._retried += bool(sample.retries)
         self._keep(sample)
-        self._draw()
+        if self._stream.isatty() or time.monotonic() - self._told >= LINE_SECONDS:
+            self._draw()
 
     def stop(self) -> None:
         """Called when a round ends."""
 
     def close(self) -> None:
         """Called when the run ends or is stopped."""
-        self._draw(last=True)
-        if self._bar:
-            self._bar.stop()
+        self._draw("\n")
 
     def counts(self) -> str:
         """For example "12 asked, 1 lost, 2 retried, 40 s left"."""
@@ -295,11 +240,10 @@ class ProgressDisplay:
         """The estimate at the rate so far; None before the first answer."""
         return elapsed / self._asked * self._collector.steps_left if self._asked else None
 
-    def _draw(self, last: bool = False) -> None:
-        if self._bar:
-            self._bar.update(self._task, completed=self._collector.kept, counts=self.counts())
-            self._bar.refresh()
-        elif not self._quiet and (last or time.monotonic() - self._told >= LINE_SECONDS):
-            self._told = time.monotonic()
-            text = f"conversations: {self._collector.kept}/{self._collector.wanted}, {self.counts()}"
-            print(text, file=self._stream, flush=True)
+    def _draw(self, last: str = "") -> None:
+        if self._quiet:
+            return
+        self._told = time.monotonic()
+        text = f"conversations: {self._collector.kept}/{self._collector.wanted}, {self.counts()}"
+        begin, end = ("\r\x1b[K", last) if self._stream.isatty() else ("", "\n")
+        print(f"{begin}{text}", end=end, file=self._stream, flush=True)

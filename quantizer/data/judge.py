@@ -24,7 +24,7 @@ class ExpectedMessage:
     """The requirements for a message.
 
     calls: in the form of `gates.detect.expect`; () for none, None for any valid calls. answer: the expected answer,
-    or None. script: "" for any. declines: it may say that something cannot be done.
+    or None. script: "" for any.
     """
 
     calls: Sequence[Mapping[str, Any]] | None
@@ -32,7 +32,6 @@ class ExpectedMessage:
     max_seconds: float | None = None
     script: str = ""
     answer: Mapping[str, Any] | None = None
-    declines: bool = False
 
 
 def find_faults(reply: Reply, expected: ExpectedMessage) -> list[Detection]:
@@ -42,7 +41,7 @@ def find_faults(reply: Reply, expected: ExpectedMessage) -> list[Detection]:
     found = [finding for gate in _gates(bare, expected) for finding in GATES[gate].findings(case, bare)]
     if expected.calls is None:
         found = [*find_call_faults(bare.calls, case.tools), *found]
-    elif not (bare.calls or expected.declines):
+    elif not bare.calls:
         found += find_refusal(bare.content)
     return [finding for finding in found if finding.decides]
 

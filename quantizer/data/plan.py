@@ -7,7 +7,6 @@
   [languages.L]                        weight, script (as in the gate of that name), openers, closers
   [slots]                              what is inserted into phrasings: lists of records by name
   [[categories]]                       name, count, max_seconds, and scenes of one or more user turns
-  held_out                             the share of conversations that goes into a file of its own
 
 The fields of a record are lists with the form in each language, in the order of `forms`; the last one stands for
 those that follow. A record may also be such a list itself. In a text, {slot} or {slot.field} is the form in the
@@ -20,7 +19,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -60,38 +59,29 @@ class Language:
 
 @dataclass(frozen=True, slots=True)
 class RequiredCall:
-    """A call that the teacher has to make: a tool, and texts that its arguments must contain.
-
-    write: the arguments where the plan answers itself; JSON where the tool's schema wants something else than a text.
-    """
+    """A call that the teacher has to make: a tool, and texts that its arguments must contain."""
 
     name: str
     arguments: Mapping[str, tuple[str, ...]]
-    write: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class TurnPlan:
     """What a user says, by language. With `call`, the teacher must call the tool, gets `result`, and then answers.
 
-    answer: texts of which the answer has to contain one. reply: answers by language, where the plan answers itself.
+    answer: texts of which the answer has to contain one.
     """
 
     say: Mapping[str, tuple[str, ...]]
     call: RequiredCall | None = None
     result: str = ""
     answer: tuple[str, ...] = ()
-    reply: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if bool(self.call) != bool(self.result):
             raise DecodeError("result", "belongs to call, and call needs it")
         if not self.say or not all(self.say.values()):
             raise DecodeError("say", "must have at least one phrasing in each language that it names")
-        if not self.reply.keys() <= self.say.keys() or not all(self.reply.values()):
-            raise DecodeError(
-                "reply", "must have at least one answer in each language, and none that say lacks"
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +106,7 @@ class Category:
     """A number of conversations from some scenes.
 
     max_seconds: the longest spoken answer. offered: the share of conversations without a call that offer tools
-    anyway, as in production. declines: an answer may say that something cannot be done.
+    anyway, as in production.
     """
 
     name: str
@@ -124,7 +114,6 @@ class Category:
     max_seconds: float
     scenes: tuple[Scenario, ...]
     offered: float = 0.5
-    declines: bool = False
 
     def __post_init__(self) -> None:
         if self.count < 0:
@@ -151,23 +140,16 @@ class DataPlan:
     systems: tuple[str, ...] = ("",)
     tries: int = 4
     tools_file: str = ""
-    held_out: float = 0.0
     slots: Mapping[str, tuple[Record, ...]] = field(default_factory=dict)
     toolbox: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.held_out < 1:
-            raise DecodeError("held_out", "must be from 0 to less than 1")
 
     @property
     def digest(self) -> str:
         """`sha256:...` over everything that determines a conversation.
 
-        Counts, tries and the held-out share are not included: more conversations can be requested later, and existing
-        ones are kept.
+        Counts and tries are not included: more conversations can be requested later, and existing ones are kept.
         """
-        table = _without_unwritten(asdict(self))
-        del table["held_out"]
+        table = asdict(self)
         table["categories"] = [{**c, "count": 0} for c in table["categories"]]
         text = json.dumps({**table, "tries": 0}, sort_keys=True, ensure_ascii=False)
         return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
@@ -178,40 +160,6 @@ class DataPlan:
             if category.name == name:
                 return category
         raise RecipeError(f"{name}: no such category{nearest(name, (c.name for c in self.categories))}")
-
-
-def written(plan: DataPlan) -> DataPlan:
-    """The part of a plan that it can answer itself: the scenes, and their languages, with an answer to every turn.
-
-    Raises RecipeError for a category that has none.
-    """
-    categories = []
-    for category in plan.categories:
-        scenes = tuple(answered for scene in category.scenes if (answered := _answered(scene)))
-        if not scenes:
-            raise RecipeError(
-                f"{plan.name}: no scene of {category.name} has a reply to every turn; ask a teacher (--url)"
-            )
-        categories.append(replace(category, scenes=scenes))
-    return replace(plan, categories=tuple(categories))
-
-
-def _answered(scene: Scenario) -> Scenario | None:
-    languages = scene.languages.intersection(*(turn.reply for turn in scene.turns))
-    turns = tuple(
-        replace(turn, say={name: texts for name, texts in turn.say.items() if name in languages})
-        for turn in scene.turns
-        if languages
-    )
-    return Scenario(turns) if turns else None
-
-
-def _without_unwritten(value: Any) -> Any:
-    """Without what a plan leaves out that was written before these keys were known: it stays the plan that it was."""
-    if isinstance(value, dict):
-        kept = ((key, v) for key, v in value.items() if v or key not in ("reply", "write", "declines"))
-        return {key: _without_unwritten(v) for key, v in kept}
-    return [_without_unwritten(v) for v in value] if isinstance(value, list | tuple) else value
 
 
 def load_plan(name_or_path: str) -> DataPlan:
@@ -299,6 +247,4 @@ def _check_turn(plan: DataPlan, turn: TurnPlan, where: str) -> None:
 
 def _texts(turn: TurnPlan) -> Iterable[str]:
     wanted = turn.call.arguments.values() if turn.call else ()
-    written = tuple(turn.call.write.values()) if turn.call else ()
-    said = (*turn.say.values(), *turn.reply.values())
-    return [t for texts in (*said, *wanted, written, (turn.result,), turn.answer) for t in texts]
+    return [t for texts in (*turn.say.values(), *wanted, (turn.result,), turn.answer) for t in texts]

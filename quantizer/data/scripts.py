@@ -7,16 +7,13 @@ A script that overlaps with a suite keeps its number but is never used; `blocked
 
 from __future__ import annotations
 
-import json
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from gates.detect.expect import ABSENT
 from gates.detect.normalize import normalize
-from quantizer.core.errors import RecipeError
 from quantizer.data.plan import SLOT, WHOLE, Category, DataPlan, Record, Scenario, TurnPlan
 
 DRAWS: Final = 200
@@ -32,20 +29,18 @@ class ScriptedTurn:
     """One user turn.
 
     calls: what the teacher has to call, in the form of `gates.detect.expect`. answer: in that form too, or None if
-    any answer is accepted. arguments, reply: the call's arguments as JSON, and the answer, if the plan has them.
+    any answer is accepted.
     """
 
     say: str
     calls: tuple[Mapping[str, Any], ...] = ()
     result: str = ""
     answer: Mapping[str, Any] | None = None
-    arguments: str = ""
-    reply: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ConversationScript:
-    """One conversation to generate. blocked: why it must not be used, or "". declines: answers may decline."""
+    """One conversation to generate. blocked: why it must not be used, or ""."""
 
     id: str
     category: str
@@ -56,7 +51,6 @@ class ConversationScript:
     max_seconds: float
     script: str = ""
     blocked: str = ""
-    declines: bool = False
 
 
 BEGINNING: Final = re.compile(r"(?:^|[.!?] )[a-z]")
@@ -95,7 +89,6 @@ def make_scripts(
             max_seconds=category.max_seconds,
             script=plan.languages[language].script,
             blocked=block_reason([turn.say for turn in turns]),
-            declines=category.declines,
         )
         number, barren = number + 1, 0
 
@@ -127,46 +120,21 @@ def _turn(
 
     say = fill(rng.choice(turn.say[language]), language)
     calls: tuple[Mapping[str, Any], ...] = ()
-    arguments = ""
     if turn.call:
         has = {
             key: [{"has": ["|".join(dict.fromkeys(fill(t, form) for form in plan.forms)) for t in texts]}]
             for key, texts in turn.call.arguments.items()
         }
-        filled = {key: fill(text, language) for key, text in turn.call.write.items()}
-        typed = _typed(plan.toolbox[turn.call.name], filled)
-        arguments = json.dumps(typed, ensure_ascii=False)
-        calls = ({"name": turn.call.name, "arguments": _also_accepted(typed) | has},)
+        calls = ({"name": turn.call.name, "arguments": has},)
     accepted = dict.fromkeys(fill(text, form) for text in turn.answer for form in plan.forms)
     answer = {"any": list(accepted)} if accepted else None
     result = fill(turn.result, plan.forms[0])
-    reply = _sentence(fill(rng.choice(turn.reply[language]), language)) if turn.reply.get(language) else ""
-    return ScriptedTurn(_sentence(say), calls, result, answer, arguments, reply)
+    return ScriptedTurn(_sentence(say), calls, result, answer)
 
 
 def _sentence(text: str) -> str:
     """Capitalize the beginning of each sentence, which may be a slot."""
     return BEGINNING.sub(lambda found: found[0].upper(), text)
-
-
-def _also_accepted(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Accepted values of arguments that the plan gives for writing only: any text, this value, or absence."""
-    return {
-        name: [{"has": [""]} if isinstance(value, str) else value, ABSENT]
-        for name, value in arguments.items()
-    }
-
-
-def _typed(tool: Mapping[str, Any], arguments: Mapping[str, str]) -> dict[str, Any]:
-    """Arguments converted to the types of the tool's schema. Raises RecipeError for a text that has to be JSON and is not."""
-    shapes = tool["function"].get("parameters", {}).get("properties", {})
-    made: dict[str, Any] = {}
-    for name, text in arguments.items():
-        try:
-            made[name] = text if shapes.get(name, {}).get("type") == "string" else json.loads(text)
-        except ValueError:
-            raise RecipeError(f"{tool['function']['name']}: write.{name} = {text!r} is no JSON") from None
-    return made
 
 
 def _form(forms: Sequence[str], names: Sequence[str], name: str) -> str:

@@ -126,11 +126,11 @@ def architecture(config: Config, tensors: Iterable[str] = ()) -> Architecture:
     kind = config.get("model_type")
     if kind not in WRITTEN:
         raise SourceError(
-            f"models of type {kind!r} are not written here; name llama.cpp's convert_hf_to_gguf.py by --converter"
+            f"models of type {kind!r} are not written here; use llama.cpp's convert_hf_to_gguf.py"
         )
     if _rope(config).get("rope_type", "default") != "default":
         raise SourceError(
-            f"rope of type {_rope(config)['rope_type']!r} is not written here; name --converter"
+            f"rope of type {_rope(config)['rope_type']!r} is not written here; use llama.cpp's convert_hf_to_gguf.py"
         )
     config = {
         "num_experts": config.get("num_local_experts"),
@@ -173,13 +173,13 @@ def _require_plain_experts(config: Config) -> None:
     has other mixes."""
     if config.get("mlp_only_layers") or config.get("decoder_sparse_step", 1) != 1:
         raise SourceError(
-            "qwen3moe has experts in every layer; this model has an MLP in some: name --converter"
+            "qwen3moe has experts in every layer; this model has an MLP in some: use llama.cpp's convert_hf_to_gguf.py"
         )
     if not config.get("norm_topk_prob"):
         raise SourceError("qwen3moe normalizes the experts' weights, and norm_topk_prob is not true here")
     if config["num_experts"] == 8:
         raise SourceError(
-            "llama.cpp mixes types otherwise for eight experts: name its programs by --converter and --quantize"
+            "llama.cpp mixes types otherwise for eight experts: use its convert_hf_to_gguf.py and llama-quantize"
         )
 
 

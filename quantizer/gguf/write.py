@@ -166,7 +166,7 @@ def pre_tokenizer(document: dict[str, Any]) -> str:
     } & PRE.keys()
     if kind != "BPE" or not patterns:
         raise SourceError(
-            "tokenizer.json is not the byte-level BPE of Qwen or Llama 3; name llama.cpp's converter by --converter"
+            "tokenizer.json is not the byte-level BPE of Qwen or Llama 3; use llama.cpp's convert_hf_to_gguf.py"
         )
     return PRE[patterns.pop()]
 

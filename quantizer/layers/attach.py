@@ -1,4 +1,4 @@
-"""Choose the linear layers of a model that become NVFP4 or FP8, and replace them.
+"""Choose the linear layers of a model that become NVFP4, and replace them.
 
 `make_plan` evaluates the recipe's patterns without changing the model. `attach` replaces the layers, which keep
 their parameters. `share_scales` gives layers that a server fuses a common scale. `refresh_weight_amax` measures the
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from quantizer.core.expert_names import sibling_experts
 from quantizer.layers.fused import fused_groups
-from quantizer.layers.linear import FP8Linear, NVFP4Linear, nvfp4_layers, quantized_layers
+from quantizer.layers.linear import NVFP4Linear, nvfp4_layers
 from quantizer.layers.selection import select_layers
 from quantizer.nvfp4 import blocks
 from quantizer.recipes.recipe import Layers
@@ -24,28 +24,18 @@ from quantizer.recipes.recipe import Layers
 @dataclass(frozen=True, slots=True)
 class LayerPlan:
     """Names of modules. layers: to become NVFP4. kept: modules with a matrix that stay as they are, including embeddings
-    and convolutions. fp8: to become FP8."""
+    and convolutions."""
 
     layers: tuple[str, ...]
     kept: tuple[str, ...]
-    fp8: tuple[str, ...] = ()
-
-    @property
-    def quantized(self) -> tuple[str, ...]:
-        """The layers in either format."""
-        return (*self.layers, *self.fp8)
 
     def within(self, prefix: str) -> LayerPlan:
         """The layers of one decoder layer, named as in it. prefix: the decoder layer's name, with a dot."""
-        parts = (self.layers, self.fp8)
-        layers, fp8 = (
-            tuple(name.removeprefix(prefix) for name in part if name.startswith(prefix)) for part in parts
-        )
-        return LayerPlan(layers, (), fp8)
+        return LayerPlan(tuple(n.removeprefix(prefix) for n in self.layers if n.startswith(prefix)), ())
 
     @property
     def groups(self) -> tuple[tuple[str, ...], ...]:
-        """Every layer in NVFP4 once: layers that a server fuses in one tuple, each of the others in a tuple of its own."""
+        """Every layer once: layers that a server fuses in one tuple, each of the others in a tuple of its own."""
         joined = fused_groups(self.layers)
         together = {name for group in joined for name in group}
         return (*joined, *((name,) for name in self.layers if name not in together))
@@ -55,20 +45,18 @@ def make_plan(model: nn.Module, wanted: Layers) -> LayerPlan:
     """The layers of this model that a recipe's [layers] selects. Raises RecipeError as `select_layers`."""
     matrices = {name: m for name, m in model.named_modules() if _matrix(m)}
     linear = {name: m.in_features for name, m in matrices.items() if isinstance(m, nn.Linear)}
-    layers, fp8 = select_layers(linear, matrices, wanted)
-    return LayerPlan(layers, tuple(name for name in matrices if name not in {*layers, *fp8}), fp8)
+    layers = select_layers(linear, matrices, wanted)
+    return LayerPlan(layers, tuple(name for name in matrices if name not in set(layers)))
 
 
 def attach(model: nn.Module, plan: LayerPlan, norm: float = blocks.E4M3_MAX) -> dict[str, NVFP4Linear]:
-    """Replace the layers of the plan by quantized ones with shared scales. Returns those in NVFP4 by name.
+    """Replace the layers of the plan by quantized ones with shared scales. Returns them by name.
 
     The amax of the inputs is zero until `quantizer.ptq.calibrate` has seen data. norm: see `NVFP4Linear`.
     """
     for name in plan.layers:
         layer = model.get_submodule(name)
         model.set_submodule(name, NVFP4Linear(layer, norm))  # type: ignore[arg-type]
-    for name in plan.fp8:
-        model.set_submodule(name, FP8Linear(model.get_submodule(name)))  # type: ignore[arg-type]
     share_scales(model)
     return nvfp4_layers(model)
 
@@ -87,7 +75,7 @@ def detach(model: nn.Module, names: Iterable[str] | None = None) -> None:
 def share_scales(model: nn.Module) -> list[tuple[str, ...]]:
     """Give layers that a server fuses their largest amax, for weights and inputs, and all experts of a layer that of
     their inputs. Returns the groups of fused layers."""
-    layers = quantized_layers(model)
+    layers = nvfp4_layers(model)
     found = fused_groups(layers)
     for group in found:
         _share([layers[name].weight_amax for name in group])
@@ -108,7 +96,7 @@ def refresh_weight_amax(model: nn.Module) -> None:
 
     Block scales that were searched or learned do not change either: search again if the weights have moved.
     """
-    for layer in quantized_layers(model).values():
+    for layer in nvfp4_layers(model).values():
         layer.weight_amax.copy_(layer.largest_weight())
     share_scales(model)
 

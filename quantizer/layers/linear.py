@@ -1,4 +1,4 @@
-"""Linear layers that compute as their export will: in NVFP4, which can still be trained, and in FP8.
+"""Linear layers in NVFP4 that compute as their export will, and can be trained.
 
   y = fake(x) @ fake(bf16(W))^T + b
 
@@ -18,8 +18,6 @@ The weight needs to be rounded only once per optimizer step, not in every micro-
 are recomputed. A training loop calls `hold_weights(model)` after each optimizer step, and `drop_weights(model)` at
 the end. In between, the layers use the held result: changing a weight has no effect until the next `hold_weights`.
 Learned scales cannot be held.
-
-`FP8Linear` is for layers that a recipe keeps in FP8. It has the first two scales, of `quantizer.nvfp4.fp8`, and is not trained.
 """
 
 from __future__ import annotations
@@ -32,9 +30,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from quantizer.nvfp4 import blocks, fake, fp8
+from quantizer.nvfp4 import blocks, fake
 from quantizer.nvfp4.blocks import BLOCK, Nvfp4Tensor
-from quantizer.nvfp4.fp8 import Fp8Tensor
 from quantizer.nvfp4.grid import E2M1_MAX
 
 SERVED_DTYPE: Final = torch.bfloat16
@@ -42,27 +39,33 @@ SERVED_DTYPE: Final = torch.bfloat16
 _EXACT: Final = ("weight_amax", "input_amax", "weight_scale", "block_amax")
 
 
-class QuantizedLinear(nn.Linear):
-    """What both kinds share. It replaces an `nn.Linear` and uses the same parameters.
+class NVFP4Linear(nn.Linear):
+    """A layer in NVFP4 in the place of an `nn.Linear`, with the same parameters; see the module's documentation.
 
-    active: false makes it a plain layer.
+    norm: 448, or 256 to leave room above a block (`blocks.FOUR_OVER_SIX`). active: false makes it a plain layer.
     """
 
     weight_amax: Tensor
     input_amax: Tensor
+    weight_scale: Tensor | None
+    block_amax: nn.Parameter | None
+    held: Tensor | None
 
-    def __init__(self, linear: nn.Linear) -> None:
+    def __init__(self, linear: nn.Linear, norm: float = blocks.E4M3_MAX) -> None:
         """Raises ValueError if the rows of the weight are not whole blocks of 16."""
         if linear.in_features % BLOCK:
             raise ValueError(f"{linear.in_features} input columns are not whole blocks of {BLOCK}")
         bias = linear.bias is not None
         super().__init__(linear.in_features, linear.out_features, bias=bias, device="meta")
         self.weight, self.bias = linear.weight, linear.bias
-        self.active = True
+        self.active, self.norm = True, norm
         self.training = linear.training
         nothing = torch.zeros((), device=linear.weight.device)
         self.register_buffer("weight_amax", nothing)
         self.register_buffer("input_amax", nothing.clone())
+        self.register_buffer("weight_scale", None)
+        self.register_parameter("block_amax", None)
+        self.register_buffer("held", None, persistent=False)
         self.weight_amax = self.largest_weight()
 
     @torch.no_grad()
@@ -78,14 +81,6 @@ class QuantizedLinear(nn.Linear):
         bias = None if self.bias is None else self.bias.to(x.dtype)
         return F.linear(self.fake_input(x), self.fake_weight().to(x.dtype), bias)
 
-    def fake_input(self, x: Tensor) -> Tensor:
-        """An input as it will be rounded when served."""
-        raise NotImplementedError
-
-    def fake_weight(self) -> Tensor:
-        """The values of the exported weight: BF16 [out, in]."""
-        raise NotImplementedError
-
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         """As in torch, except that `model.to(bfloat16)` must not round a scale."""
         before = {name: tensor.data for name in _EXACT if (tensor := getattr(self, name, None)) is not None}
@@ -95,39 +90,6 @@ class QuantizedLinear(nn.Linear):
             if moved.dtype != tensor.dtype:
                 moved.data = tensor.to(moved.device)
         return self
-
-
-class FP8Linear(QuantizedLinear):
-    """A layer in FP8: one scale for the weight, one for its inputs."""
-
-    @torch.no_grad()
-    def quantize(self) -> Fp8Tensor:
-        """The weight as exported. Raises ValueError if it is not finite."""
-        return fp8.quantize(self.weight.to(SERVED_DTYPE), fp8.scale_of(self.weight_amax))
-
-    def fake_input(self, x: Tensor) -> Tensor:
-        return fp8.fake(x, fp8.scale_of(self.input_amax))
-
-    @torch.no_grad()
-    def fake_weight(self) -> Tensor:
-        return fp8.dequantize(self.quantize(), SERVED_DTYPE)
-
-
-class NVFP4Linear(QuantizedLinear):
-    """A layer in NVFP4; see the module's documentation. norm: 448, or 256 to leave room above a block
-    (`blocks.FOUR_OVER_SIX`)."""
-
-    weight_scale: Tensor | None
-    block_amax: nn.Parameter | None
-    held: Tensor | None
-
-    def __init__(self, linear: nn.Linear, norm: float = blocks.E4M3_MAX) -> None:
-        """Raises ValueError if the rows of the weight are not whole blocks of 16."""
-        super().__init__(linear)
-        self.norm = norm
-        self.register_buffer("weight_scale", None)
-        self.register_parameter("block_amax", None)
-        self.register_buffer("held", None, persistent=False)
 
     @property
     def scales(self) -> Literal["dynamic", "static", "learned"]:
@@ -226,11 +188,6 @@ def nvfp4_layers(model: nn.Module) -> dict[str, NVFP4Linear]:
     return {name: layer for name, layer in model.named_modules() if isinstance(layer, NVFP4Linear)}
 
 
-def quantized_layers(model: nn.Module) -> dict[str, QuantizedLinear]:
-    """The layers in NVFP4 or FP8 of a model by name, in the model's order."""
-    return {name: layer for name, layer in model.named_modules() if isinstance(layer, QuantizedLinear)}
-
-
 def hold_weights(model: nn.Module) -> None:
     """Round every weight once for all forward passes until the next call. Call it after each optimizer step."""
     for layer in nvfp4_layers(model).values():
@@ -246,7 +203,7 @@ def drop_weights(model: nn.Module) -> None:
 @contextmanager
 def unquantized(model: nn.Module) -> Iterator[None]:
     """Within a `with` block, the model computes with its master weights and does not round inputs."""
-    layers = [layer for layer in quantized_layers(model).values() if layer.active]
+    layers = [layer for layer in nvfp4_layers(model).values() if layer.active]
     for layer in layers:
         layer.active = False
     try:

@@ -1,4 +1,4 @@
-"""Which linear layers of a model become NVFP4 or FP8, decided by their names alone; `attach` and the plan share it."""
+"""Which linear layers of a model become NVFP4, decided by their names alone; `attach` and the plan share it."""
 
 from __future__ import annotations
 
@@ -14,41 +14,33 @@ from quantizer.recipes.recipe import Layers
 ALWAYS_KEPT: Final = ("lm_head", "in_proj_a", "in_proj_b")
 """Last parts of the names of linear layers that always stay in BF16; see `quantizer.recipes.recipe.Layers`."""
 DELTANET: Final = "linear_attn"
-EXPERTS: Final = ".experts."
 BLOCK: Final = 16
 """Columns of one block of NVFP4."""
 _LAYER: Final = re.compile(r"(?:^|\.)layers\.(\d+)\.")
 
 
-def select_layers(
-    linear: Mapping[str, int], matrices: Iterable[str], wanted: Layers
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The layers that a recipe's [layers] makes NVFP4, and those that it makes FP8, each in the model's order.
+def select_layers(linear: Mapping[str, int], matrices: Iterable[str], wanted: Layers) -> tuple[str, ...]:
+    """The layers that a recipe's [layers] makes NVFP4, in the model's order.
 
     linear: linear layers with their numbers of input columns. matrices: all modules with a matrix, these included.
 
-    Raises RecipeError if a pattern matches nothing, no layer is left for NVFP4, only some of a group of layers
-    that a server fuses are selected, a layer's rows are not whole blocks of 16, or an expert is to be FP8.
+    Raises RecipeError if a pattern matches nothing, no layer is left, only some of a group of layers that a server
+    fuses are selected, or a layer's rows are not whole blocks of 16.
     """
     able = [name for name in linear if name.rpartition(".")[2] not in ALWAYS_KEPT]
     everything = list(matrices)
-    eight = _covered(wanted.fp8, able, "layers.fp8")
-    chosen = _covered(wanted.include, able, "layers.include") - eight
+    chosen = _covered(wanted.include, able, "layers.include")
     left_out = _covered(wanted.exclude, everything, "layers.exclude") | _by_place(everything, wanted)
     layers = tuple(name for name in able if name in chosen - left_out)
-    fp8 = tuple(name for name in able if name in eight)
     if not layers:
         raise RecipeError("layers: every linear layer is left out, so nothing is left for NVFP4")
     _check_whole_groups(able, layers)
-    _check_whole_groups(able, fp8)
-    if experts := [name for name in fp8 if EXPERTS in name]:
-        raise RecipeError(f"layers.fp8: {experts[0]} is an expert's; experts become NVFP4 or stay in BF16")
-    for name in (*layers, *fp8):
+    for name in layers:
         if linear[name] % BLOCK:
             raise RecipeError(
                 f"{name} has {linear[name]} input columns, not whole blocks of {BLOCK}: add it to layers.exclude"
             )
-    return layers, fp8
+    return layers
 
 
 def _covered(patterns: Iterable[str], names: Iterable[str], key: str) -> set[str]:

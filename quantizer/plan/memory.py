@@ -105,7 +105,7 @@ class PhaseNeed:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is planned. quantized, fp8: elements of the layers that become NVFP4, and FP8. factors, targets: elements of
+    """What is planned. quantized: elements of the layers that become NVFP4. factors, targets: elements of
     adapters, and of the layers that have them. on_cpu: nothing is compiled."""
 
     model: PlannedModel
@@ -116,7 +116,6 @@ class Job:
     processes: int = 1
     data: DataSize | None = None
     on_cpu: bool = False
-    fp8: int = 0
 
     @property
     def streamed(self) -> bool:
@@ -158,10 +157,10 @@ def make_job(
     if recipe.train and not recipe.train.quantized:
         return job
     columns = {name: shape[1] for name, shape in linear.items()}
-    chosen, eight = select_layers(columns, model.matrices, recipe.layers)
-    quantized, fp8 = (sum(linear[name][0] * linear[name][1] for name in some) for some in (chosen, eight))
+    chosen = select_layers(columns, model.matrices, recipe.layers)
+    quantized = sum(linear[name][0] * linear[name][1] for name in chosen)
     if not recipe.lora:
-        return replace(job, quantized=quantized, fp8=fp8)
+        return replace(job, quantized=quantized)
     adapted = [n for n in chosen if any(fnmatchcase(n, pattern) for pattern in recipe.lora.targets)]
     return replace(
         job,
@@ -429,11 +428,11 @@ def export(job: Job) -> PhaseNeed:
 
 
 def result(job: Job) -> int:
-    """The folder that is made: 4.5 bits for a weight in NVFP4, 8 in FP8, BF16 for the others, and what was carried
+    """The folder that is made: 4.5 bits for a weight in NVFP4, BF16 for the others, and what was carried
     along."""
     model = job.model
-    others = model.parameters - job.quantized - job.fp8
-    return int(4.5 / 8 * job.quantized) + job.fp8 + BF16 * others + model.carried
+    others = model.parameters - job.quantized
+    return int(4.5 / 8 * job.quantized) + BF16 * others + model.carried
 
 
 def disk(job: Job, bf16: bool = False) -> dict[str, int]:

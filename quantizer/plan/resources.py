@@ -8,8 +8,7 @@ Pure: the model comes from `read_model`, the machine from `read_machine`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
-from functools import partial
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from quantizer.plan.duration import durations, step_seconds
@@ -28,7 +27,7 @@ from quantizer.plan.memory import (
     phases,
 )
 from quantizer.plan.model import PlannedModel
-from quantizer.recipes.recipe import Recipe, Train, recipe_as_json
+from quantizer.recipes.recipe import Recipe, recipe_as_json
 
 LEAST_TOKENS: Final = 1024
 """No shorter micro-batch is proposed."""
@@ -160,9 +159,9 @@ def plan(
 
     if not _lacks_memory(first):
         return first
-    edits = _edits_that_fit(model, recipe, tried)
-    cheaper = _edited(recipe, edits or ())
-    return replace(first, changes=_differences(recipe, cheaper), enough=edits is not None)
+    settings = _settings_that_fit(model, recipe, tried)
+    cheaper = _changed(recipe, settings or ())
+    return replace(first, changes=_differences(recipe, cheaper), enough=settings is not None)
 
 
 def _lacks_memory(made: ResourcePlan) -> bool:
@@ -213,43 +212,41 @@ def _available(machine: Machine) -> dict[str, int]:
     return found
 
 
-Edit = Callable[[Recipe], Recipe]
+Setting = dict[str, Any]
+"""Values of [train], or the tokens of a batch of calibration as "calibrated"."""
 
 
-def _edits_that_fit(
+def _settings_that_fit(
     model: PlannedModel, recipe: Recipe, tried: Callable[[Recipe], ResourcePlan]
-) -> list[Edit] | None:
+) -> list[Setting] | None:
     """As few of the cheaper settings as make it fit, the least harmful first; None if all of them do not.
 
     What a DeltaNet keeps without recomputation is an estimate, so recomputation is never given up for one.
     """
-    taken: list[Edit] = []
-    for edit in _edits(recipe):
-        taken.append(edit)
-        if not _lacks_memory(tried(_edited(recipe, taken))):
+    taken: list[Setting] = []
+    for setting in _settings(recipe):
+        taken.append(setting)
+        if not _lacks_memory(tried(_changed(recipe, taken))):
             break
     else:
         return None
     sure = recipe.train is not None and not recipe.train.recompute and model.deltanet_layers > 0
-    for edit in taken[1 if sure else 0 :]:
-        without = [other for other in taken if other is not edit]
-        if not _lacks_memory(tried(_edited(recipe, without))):
+    for setting in taken[1 if sure else 0 :]:
+        without = [other for other in taken if other is not setting]
+        if not _lacks_memory(tried(_changed(recipe, without))):
             taken = without
     return taken
 
 
-def _edits(recipe: Recipe) -> list[Edit]:
+def _settings(recipe: Recipe) -> list[Setting]:
     """Settings that take less memory, the least harmful first."""
-    found: list[Edit] = []
-    settings = recipe.train
-    if settings:
-        found.append(partial(_train_with, recompute=True))
-        if settings.trained == "weights" and not recipe.lora:
-            found.append(partial(_train_with, optimizer="adamw_8bit"))
-        found += [partial(_train_with, micro_tokens=tokens) for tokens in _halves(settings.micro_tokens)]
-        if settings.trained == "weights" and not recipe.lora:
-            found.append(partial(_train_with, optimizer="adamw_4bit"))
-    return found + [partial(_calibrated_with, tokens) for tokens in _halves(recipe.calibrate.batch_tokens)]
+    found: list[Setting] = []
+    if train := recipe.train:
+        low_bit = train.trained == "weights" and not recipe.lora
+        found += [{"recompute": True}, *([{"optimizer": "adamw_8bit"}] if low_bit else [])]
+        found += [{"micro_tokens": tokens} for tokens in _halves(train.micro_tokens)]
+        found += [{"optimizer": "adamw_4bit"}] if low_bit else []
+    return found + [{"calibrated": tokens} for tokens in _halves(recipe.calibrate.batch_tokens)]
 
 
 def _halves(tokens: int) -> list[int]:
@@ -260,27 +257,20 @@ def _halves(tokens: int) -> list[int]:
     return found
 
 
-def _edited(recipe: Recipe, edits: Iterable[Edit]) -> Recipe:
-    for edit in edits:
-        recipe = edit(recipe)
+def _changed(recipe: Recipe, settings: Iterable[Setting]) -> Recipe:
+    """The recipe with other values, the later ones counting, and with those that follow from them: a step of few bytes is
+    one micro-batch, and a row that is longer than a batch would be one by itself."""
+    values = {key: value for setting in settings for key, value in setting.items()}
+    if tokens := values.pop("calibrated", None):
+        shorter = min(tokens, recipe.calibrate.max_tokens)
+        recipe = replace(recipe, calibrate=replace(recipe.calibrate, batch_tokens=tokens, max_tokens=shorter))
+    if values and recipe.train:
+        micro = values.setdefault("micro_tokens", recipe.train.micro_tokens)
+        values["max_tokens"] = min(recipe.train.max_tokens, micro)
+        if values.get("optimizer", recipe.train.optimizer) != "adamw":
+            values["batch_tokens"] = micro
+        recipe = replace(recipe, train=replace(recipe.train, **values))
     return recipe
-
-
-def _train_with(recipe: Recipe, **values: Any) -> Recipe:
-    """The recipe with other values in [train], and with those that follow from them: a step of few bytes is one
-    micro-batch, and a row that is longer than a micro-batch would be one by itself."""
-    assert recipe.train is not None
-    settings = {f.name: getattr(recipe.train, f.name) for f in fields(recipe.train)} | values
-    settings["max_tokens"] = min(settings["max_tokens"], settings["micro_tokens"])
-    if settings["optimizer"] != "adamw":
-        settings["batch_tokens"] = settings["micro_tokens"]
-    return replace(recipe, train=Train(**settings))
-
-
-def _calibrated_with(tokens: int, recipe: Recipe) -> Recipe:
-    calibrate = recipe.calibrate
-    shorter = replace(calibrate, batch_tokens=tokens, max_tokens=min(tokens, calibrate.max_tokens))
-    return replace(recipe, calibrate=shorter)
 
 
 def _differences(recipe: Recipe, changed: Recipe) -> tuple[Change, ...]:

@@ -52,7 +52,7 @@ class LayerJob:
         """
         if not self.batches:
             raise DataError("there is no conversation to calibrate with")
-        outside = [name for name in self.plan.quantized if not name.startswith(f"{LAYERS}.")]
+        outside = [name for name in self.plan.layers if not name.startswith(f"{LAYERS}.")]
         if outside:
             raise RecipeError(f"layers: {outside[0]} is outside of the decoder layers: add it to exclude")
         with self.cost.part("calibrate"):
@@ -73,7 +73,7 @@ class LayerJob:
             attach(layer, plan, norm_of(recipe.weights.scales))
         with self.cost.part("calibrate"), unquantized(layer):
             following = asked.output(index)
-        if not plan.quantized:
+        if not plan.layers:
             with self.cost.part("calibrate"), chunked(layer):
                 for _ in data.advance(index):
                     pass

@@ -24,7 +24,7 @@ from quantizer.core.errors import DataError
 from quantizer.layers.attach import share_scales
 from quantizer.layers.deltanet import chunked
 from quantizer.layers.experts import SeparateExperts
-from quantizer.layers.linear import quantized_layers, unquantized
+from quantizer.layers.linear import nvfp4_layers, unquantized
 
 
 @dataclass(slots=True)
@@ -165,7 +165,7 @@ def watch(
     layers that read the same tensor it is asked for the first, so all of them must be in `gram` or none.
     """
     routed = {name: m for name, m in module.named_modules() if isinstance(m, SeparateExperts)}
-    layers = quantized_layers(module)
+    layers = nvfp4_layers(module)
     inside = {n for n in layers if any(n.startswith(f"{name}.") for name in routed)}
     watching = _Watch(gram, weigh, inside)
     hooks = [experts.register_forward_pre_hook(watching.skip_padding) for experts in routed.values()]
@@ -191,7 +191,7 @@ def watch(
 def set_input_amax(model: nn.Module, seen: dict[str, InputStats], prefix: str = "") -> None:
     """Set the input amax of every layer from the recorded statistics, and share it among fused layers. An expert that no
     token of the data chose gets that of the other experts. prefix: of the names in errors."""
-    layers = quantized_layers(model)
+    layers = nvfp4_layers(model)
     for name, layer in layers.items():
         if name in seen and seen[name].tokens:
             layer.input_amax.copy_(seen[name].amax.amax())

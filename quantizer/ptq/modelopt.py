@@ -8,9 +8,12 @@ to the bit.
 from __future__ import annotations
 
 import copy
+import importlib
 import sys
+import warnings
 from collections.abc import Sequence
 from contextlib import redirect_stdout
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
 import torch
@@ -19,11 +22,11 @@ from torch import nn
 from quantizer.checkpoint.source import Source, load_model
 from quantizer.core.batch import Batch, hidden_states
 from quantizer.core.cost import Cost
+from quantizer.core.errors import UnavailableError
 from quantizer.layers.attach import LayerPlan, attach, make_plan
 from quantizer.layers.fused import FUSED, fused_groups
 from quantizer.layers.linear import NVFP4Linear
 from quantizer.nvfp4 import blocks
-from quantizer.ptq import modelopt_cpu
 from quantizer.ptq.scales import norm_of
 from quantizer.recipes.recipe import Recipe
 
@@ -33,15 +36,42 @@ CONFIGS: Final = {
     "four_over_six": "NVFP4_FOUR_OVER_SIX_CFG",
 }
 """A recipe's weights.scales to ModelOpt's name of the configuration."""
+KNOWN: Final = "0.47.0"
+"""The version whose layout and attributes are used here."""
+
+
+def open_modelopt(recipe: Recipe, device: str) -> Any:
+    """`modelopt.torch.quantization`.
+
+    Raises UnavailableError if ModelOpt is missing or of another version, or if it would need its CUDA kernels, which
+    search scales, on another device.
+    """
+    try:
+        found = version("nvidia-modelopt")
+    except PackageNotFoundError:
+        raise UnavailableError("ModelOpt is not installed: make quantizer") from None
+    if found != KNOWN:
+        raise UnavailableError(
+            f"ModelOpt {found} is installed and {KNOWN} is known: make quantizer brings it"
+        )
+    if recipe.weights.scales != "max" and torch.device(device).type != "cuda":
+        raise UnavailableError(
+            f'ModelOpt searches scales on CUDA only; take backend = "manners" for "{recipe.weights.scales}"'
+        )
+    with warnings.catch_warnings():
+        # ModelOpt warns about transformers 5.15 and newer; tests/quantizer runs every path that is used here.
+        warnings.filterwarnings("ignore", "transformers .* is not tested with current version of modelopt")
+        warnings.filterwarnings("ignore", "`torch.jit.script", DeprecationWarning)
+        return importlib.import_module("modelopt.torch.quantization")
 
 
 def quantize(recipe: Recipe, source: Source, batches: Sequence[Batch], device: str, cost: Cost) -> nn.Module:
     """The source's model with NVFP4 layers that have ModelOpt's scales.
 
-    Raises ModelOptError if ModelOpt is missing or of another version, RecipeError as `make_plan`.
+    Raises UnavailableError as `open_modelopt`, RecipeError as `make_plan`.
     """
     with cost.part("load"):
-        mtq = modelopt_cpu.install()
+        mtq = open_modelopt(recipe, device)
         model = load_model(source, device=device)
         plan = make_plan(model, recipe.layers)
     with (

@@ -27,10 +27,10 @@ from quantizer.core.batch import Batch
 from quantizer.core.errors import SourceError
 from quantizer.core.expert_names import unwrapped_name
 from quantizer.core.layerwise import LAYERS, Layerwise, decoder_layers
-from quantizer.nvfp4 import blocks, fake, fp8
-from quantizer.verify.check import load_fp8_layer, load_layer
+from quantizer.nvfp4 import blocks, fake
+from quantizer.verify.check import load_layer
 from quantizer.verify.folder import Folder, open_folder
-from quantizer.verify.layout import FP8_DTYPES, readable_fp8_layers, readable_layers
+from quantizer.verify.layout import readable_layers, refuse_fp8
 
 BF16_STEP = 2.0**-8  # half the distance of neighbouring BF16 numbers, relative to their size
 TOKENS: Final = 2048
@@ -57,17 +57,14 @@ class Parity:
 
 
 class ServedLinear(nn.Module):
-    """A quantized layer as a server computes it. weight: BF16 [out, in], dequantized. input_scale: float32 [], or None if
-    inputs are not rounded. eight: inputs are rounded to FP8, not to NVFP4."""
+    """A layer as a server computes it. weight: BF16 [out, in], dequantized. input_scale: float32 [], or None if inputs
+    are not rounded."""
 
     weight: Tensor
     input_scale: Tensor | None
 
-    def __init__(
-        self, weight: Tensor, input_scale: Tensor | None, bias: nn.Parameter | None, eight: bool = False
-    ) -> None:
+    def __init__(self, weight: Tensor, input_scale: Tensor | None, bias: nn.Parameter | None) -> None:
         super().__init__()
-        self.eight = eight
         self.register_buffer("weight", weight)
         self.register_buffer("input_scale", input_scale)
         self.bias = bias
@@ -76,8 +73,6 @@ class ServedLinear(nn.Module):
         """[..., in] to [..., out], both in the weight's type."""
         if self.input_scale is None:
             return F.linear(x, self.weight, self.bias)
-        if self.eight:
-            return F.linear(fp8.fake(x, self.input_scale), self.weight, self.bias)
         scale = blocks.block_scale(blocks.block_amax(x), self.input_scale)
         return F.linear(fake.fake_static(x, scale, self.input_scale), self.weight, self.bias)
 
@@ -85,24 +80,13 @@ class ServedLinear(nn.Module):
 def served_linear(
     folder: Folder, name: str, device: str, bias: nn.Parameter | None, weight_only: bool = False
 ) -> ServedLinear:
-    """A quantized layer of a folder. weight_only: inputs of layers in NVFP4 are not rounded; those of FP8 always are, for GPUs
-    that lack FP4 have FP8. Raises SourceError if an input scale is missing."""
-    eight = folder.tensors[f"{name}.weight"].dtype == FP8_DTYPES["weight"]
-    if eight:
-        weight = fp8.dequantize(load_fp8_layer(folder, name, device), torch.bfloat16)
-    else:
-        weight = blocks.dequantize(load_layer(folder, name, device), torch.bfloat16)
-    if weight_only and not eight:
+    """A layer of a folder. weight_only: inputs are not rounded. Raises SourceError if an input scale is missing."""
+    weight = blocks.dequantize(load_layer(folder, name, device), torch.bfloat16)
+    if weight_only:
         return ServedLinear(weight, None, bias)
     if f"{name}.input_scale" not in folder.tensors:
         raise SourceError(f"{folder.path}: {name} has no input scale, so it can only be served weight-only")
-    scale = folder.copy(f"{name}.input_scale", device).reshape(())
-    return ServedLinear(weight, scale, bias, eight)
-
-
-def packed_layers(folder: Folder) -> list[str]:
-    """The names of the layers in NVFP4 or FP8."""
-    return [*readable_layers(folder), *readable_fp8_layers(folder)]
+    return ServedLinear(weight, folder.copy(f"{name}.input_scale", device).reshape(()), bias)
 
 
 class ServedLayers:
@@ -118,7 +102,7 @@ class ServedLayers:
     ) -> None:
         self.folder, self.empty, self.names, self.device = folder, empty, names, device
         self.weight_only = weight_only
-        self.packed = {unwrapped_name(name): name for name in packed_layers(folder)}
+        self.packed = {unwrapped_name(name): name for name in readable_layers(folder)}
         self.index, self.layer = -1, nn.Module()
 
     def get(self, index: int) -> nn.Module:
@@ -160,8 +144,9 @@ def served_model(path: Path, device: str = "cpu", weight_only: bool = False) -> 
     from transformers import AutoConfig
 
     folder = open_folder(path)
+    refuse_fp8(folder)
     model = from_config(AutoConfig.from_pretrained(path, local_files_only=True), torch.bfloat16)
-    packed = {f"{name}.weight" for name in packed_layers(folder)}
+    packed = {f"{name}.weight" for name in readable_layers(folder)}
     plain = {unwrapped_name(name): name for name in folder.tensors if name not in packed}
     held = plain.keys() | {unwrapped_name(name) for name in packed}
     gone = sorted({name for name, _ in model.named_parameters()} - held)

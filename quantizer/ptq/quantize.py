@@ -46,7 +46,7 @@ from quantizer.data import batches as data_batches
 from quantizer.data.dataset import Dataset, load_dataset
 from quantizer.data.render import open_renderer
 from quantizer.layers.attach import LayerPlan, attach, make_plan
-from quantizer.layers.linear import NVFP4Linear, nvfp4_layers, quantized_layers
+from quantizer.layers.linear import NVFP4Linear, nvfp4_layers
 from quantizer.ptq import knapsack, sensitivity, svdquant
 from quantizer.ptq.by_layer import LayerJob
 from quantizer.ptq.calibrate import observe
@@ -55,7 +55,6 @@ from quantizer.recipes.recipe import Recipe, recipe_as_json
 from quantizer.verify import values
 from quantizer.verify.check import verify
 from quantizer.verify.report import CheckReport, RoundingStats
-from quantizer.verify.scheme import FP8, W4A4
 
 FORMAT: Final = "hf-nvfp4"
 PARITY_SAMPLES: Final = 8
@@ -77,7 +76,6 @@ class QuantizationJob:
     source: Source
     data: Dataset
     device: str
-    scores: Path | None = None
     track: Track = no_progress
     facts: dict[str, Any] = field(default_factory=dict)
     base: Source | None = None
@@ -123,10 +121,9 @@ def run(
     if recipe.kind != "ptq":
         _refuse(recipe)
     check_available(out)
-    scores = out.parent / f".{out.name}.scores.jsonl" if recipe.auto else None
     opened = open_source(source)
     before = open_base(recipe, base)
-    job = QuantizationJob(recipe, opened, _data(recipe, source, data), device, scores, track, base=before)
+    job = QuantizationJob(recipe, opened, _data(recipe, source, data), device, track, base=before)
     with atomic_folder(out) as folder, ThreadPoolExecutor(1) as helper:
         root = helper.submit(lambda: opened.root)  # takes as long as reading the source once
         hashed = _stream(job, folder) if streams(recipe) else _at_once(job, folder)
@@ -141,8 +138,6 @@ def run(
                 origin=job.provenance(),
                 hashed=hashed,
             )
-    if scores:
-        scores.unlink(missing_ok=True)
     return made
 
 
@@ -205,8 +200,7 @@ def _stream(job: QuantizationJob, folder: Path) -> Hashed:
     with cost.part("load"):
         model = open_streamed(source, job.device)
         plan = make_plan(model, job.recipe.layers)
-        formats = dict.fromkeys(plan.layers, W4A4) | dict.fromkeys(plan.fp8, FP8)
-        groups = plan_tensors(model, source, formats)
+        groups = plan_tensors(model, source, plan.layers)
         proof = Layerwise(model, [batch.to(job.device) for batch in job.batches(PARITY_SAMPLES)])
     fit = RoundingStats()
     with ShardWriter(folder, groups) as writer:
@@ -216,14 +210,14 @@ def _stream(job: QuantizationJob, folder: Path) -> Hashed:
         for index in _layers(job, model, plan, source):
             layer = decoder_layers(model)[index]
             with cost.part("export"):
-                require_calibrated(quantized_layers(layer), f"{LAYERS}.{index}.")
+                require_calibrated(nvfp4_layers(layer), f"{LAYERS}.{index}.")
                 writer.write()
             with cost.part("check"):
                 fit = sum((layer_rounding_stats(one) for one in nvfp4_layers(layer).values()), fit)
                 for _ in proof.advance(index):
                     pass
         with cost.part("export"):
-            write_settings(model, source, folder, formats)
+            write_settings(model, source, folder, plan.layers)
     with cost.part("check"):
         # The weights in memory are rounded already where errors were fed back.
         report = _sound(folder, job.device, source.path if job.recipe.feedback else None)
@@ -272,9 +266,7 @@ def _sound(folder: Path, device: str, source: Path | None = None) -> CheckReport
 def _facts(report: CheckReport, fit: RoundingStats, parity: Parity) -> dict[str, Any]:
     if not parity.holds:
         raise ExportError(f"the exported folder computes something else than the model: {_differs(parity)}")
-    eight = sum(layer.format == FP8 for layer in report.layers)
-    counts = {"layers": len(report.layers) - eight} | ({"fp8_layers": eight} if eight else {})
-    return counts | {"sqnr_db": round(fit.sqnr_db, 3), "parity": asdict(parity)}
+    return {"layers": len(report.layers), "sqnr_db": round(fit.sqnr_db, 3), "parity": asdict(parity)}
 
 
 def layer_rounding_stats(layer: NVFP4Linear) -> RoundingStats:
@@ -311,11 +303,8 @@ def _data(recipe: Recipe, source: Path, data: Path) -> Dataset:
 def _mix(job: QuantizationJob, model: nn.Module, plan: LayerPlan) -> None:
     settings = job.recipe.auto
     assert settings is not None
-    state = {"recipe": recipe_as_json(job.recipe), "source": job.source.root, "data": job.data.digest}
-    ledger, batches = sensitivity.ScoreLog(job.scores, state), job.batches(settings.samples)
-    groups = sensitivity.score(
-        model, plan.groups, batches, ledger, lambda some: job.track("scoring groups", some)
-    )
+    batches = job.batches(settings.samples)
+    groups = sensitivity.score(model, plan.groups, batches, lambda some: job.track("scoring groups", some))
     mix = knapsack.solve(groups, [settings.effective_bits])[0]
     tokens = sum(int(batch.loss_mask.sum()) for batch in batches)
     sensitivity.keep_in_bf16(model, plan.groups, mix)

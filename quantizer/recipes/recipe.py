@@ -2,7 +2,7 @@
 
 A recipe has one section for each step. A step without a section is skipped:
 
-  [layers]      which linear layers become NVFP4, and which FP8
+  [layers]      which linear layers become NVFP4
   [weights]     how their block scales are found
   [calibrate]   how much data sets the input scales
   [awq] [auto] [svdquant]      searches before the quantization
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -33,15 +33,29 @@ NVFP4_BITS: Final = 4.5
 BF16_BITS: Final = 16.0
 
 
+def ranged(default: float, low: float, high: float) -> Any:
+    """A field with a default and the smallest and largest value that it may have."""
+    return field(default=default, metadata={"between": (low, high)})
+
+
+class Section:
+    """A section of a recipe, whose numbers are in their ranges. Raises DecodeError."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        for one in fields(self):  # type: ignore[arg-type]  # those who inherit are dataclasses
+            if "between" in one.metadata:
+                require_between(one.name, getattr(self, one.name), *one.metadata["between"])
+
+
 @dataclass(frozen=True, slots=True)
-class Layers:
+class Layers(Section):
     """Which linear layers become NVFP4; the others stay in BF16.
 
     include, exclude: patterns over module names with the wildcards of fnmatch, such as "*.mlp.*"; a pattern that
     matches nothing is an error. first, last: the number of decoder layers at each end that stay in BF16. deltanet:
-    false keeps every projection of DeltaNet's linear attention in BF16. fp8: patterns of layers that become FP8, with one
-    scale for the weight and one for its inputs, whatever the other keys say of them; 8 bits a weight, a twelfth of the
-    rounding noise, and vLLM only.
+    false keeps every projection of DeltaNet's linear attention in BF16.
 
     Never quantized, whatever is set here: lm_head and embeddings (servers expect them unquantized, and they are
     often one matrix), and DeltaNet's conv1d and in_proj_a / in_proj_b (their few columns set the decay and the gate
@@ -50,16 +64,14 @@ class Layers:
 
     include: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = ()
-    first: int = 0
-    last: int = 0
+    first: int = ranged(0, 0, 1000)
+    last: int = ranged(0, 0, 1000)
     deltanet: bool = True
-    fp8: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        Section.__post_init__(self)
         if not self.include:
             raise DecodeError("include", 'must hold a pattern; "*" is every linear layer')
-        require_between("first", self.first, 0, 1000)
-        require_between("last", self.last, 0, 1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,41 +86,32 @@ class WeightScales:
 
 
 @dataclass(frozen=True, slots=True)
-class Calibrate:
+class Calibrate(Section):
     """Data for calibration.
 
     conversations: at most this many, from the beginning of the file. max_tokens: longer ones are skipped and
     counted. batch_tokens: padded tokens in one forward pass.
     """
 
-    conversations: int = 512
-    max_tokens: int = 2048
-    batch_tokens: int = 8192
-
-    def __post_init__(self) -> None:
-        require_between("conversations", self.conversations, 1, 1_000_000)
-        require_between("max_tokens", self.max_tokens, 16, 1_000_000)
-        require_between("batch_tokens", self.batch_tokens, 16, 16_777_216)
+    conversations: int = ranged(512, 1, 1_000_000)
+    max_tokens: int = ranged(2048, 16, 1_000_000)
+    batch_tokens: int = ranged(8192, 16, 16_777_216)
 
 
 @dataclass(frozen=True, slots=True)
-class Awq:
+class Awq(Section):
     """AWQ-lite, folded into norms and up_proj (arXiv 2306.00978).
 
     alpha_step: step of the search over [0, 1]. least_gain: channels whose norm gain is smaller than this are not
     scaled, because dividing by the scale would cost them precision.
     """
 
-    alpha_step: float = 0.1
-    least_gain: float = 0.05
-
-    def __post_init__(self) -> None:
-        require_between("alpha_step", self.alpha_step, 0.01, 1.0)
-        require_between("least_gain", self.least_gain, 0.0, 1.0)
+    alpha_step: float = ranged(0.1, 0.01, 1.0)
+    least_gain: float = ranged(0.05, 0.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Feedback:
+class Feedback(Section):
     """Rounding with error feedback (GPTQ, arXiv 2210.17323), under the block scales of [weights].
 
     damping: added to the diagonal of the inputs' Gram matrix, as a share of its mean. delta: the share of a token's
@@ -118,15 +121,10 @@ class Feedback:
     need; `--base` says the same.
     """
 
-    damping: float = 0.03
-    delta: float = 0.0
-    strength: float = 1.0
+    damping: float = ranged(0.03, 1e-6, 1.0)
+    delta: float = ranged(0.0, 0.0, 1.0)
+    strength: float = ranged(1.0, 0.0, 10.0)
     base: str = ""
-
-    def __post_init__(self) -> None:
-        require_between("damping", self.damping, 1e-6, 1.0)
-        require_between("delta", self.delta, 0.0, 1.0)
-        require_between("strength", self.strength, 0.0, 10.0)
 
     @property
     def needs_base(self) -> bool:
@@ -135,54 +133,39 @@ class Feedback:
 
 
 @dataclass(frozen=True, slots=True)
-class Auto:
+class Auto(Section):
     """A mix of NVFP4 and BF16 layers, chosen by sensitivity.
 
     effective_bits: the average number of bits that a weight of the decoder's linear layers may have; NVFP4 has 4.5.
     samples: the number of calibration samples that are scored.
     """
 
-    effective_bits: float = 6.0
-    samples: int = 64
-
-    def __post_init__(self) -> None:
-        require_between("effective_bits", self.effective_bits, NVFP4_BITS, BF16_BITS)
-        require_between("samples", self.samples, 1, 1_000_000)
+    effective_bits: float = ranged(6.0, NVFP4_BITS, BF16_BITS)
+    samples: int = ranged(64, 1, 1_000_000)
 
 
 @dataclass(frozen=True, slots=True)
-class Svdquant:
+class Svdquant(Section):
     """A report only: what a low-rank branch in BF16 beside NVFP4 would save. rank: of the branch."""
 
-    rank: int = 32
-
-    def __post_init__(self) -> None:
-        require_between("rank", self.rank, 1, 4096)
+    rank: int = ranged(32, 1, 4096)
 
 
 @dataclass(frozen=True, slots=True)
-class Rounding:
+class Rounding(Section):
     """AutoRound's settings. steps: of signed gradient descent for each block. tokens: length of its rows of data."""
 
-    steps: int = 200
-    tokens: int = 512
-
-    def __post_init__(self) -> None:
-        require_between("steps", self.steps, 0, 100_000)
-        require_between("tokens", self.tokens, 16, 65_536)
+    steps: int = ranged(200, 0, 100_000)
+    tokens: int = ranged(512, 16, 65_536)
 
 
 @dataclass(frozen=True, slots=True)
-class Lora:
+class Lora(Section):
     """Low-rank adapters that are merged before the final rounding. targets: patterns over the quantized layers."""
 
-    rank: int = 16
-    alpha: float = 32.0
+    rank: int = ranged(16, 1, 4096)
+    alpha: float = ranged(32.0, 1e-3, 1e6)
     targets: tuple[str, ...] = ("*",)
-
-    def __post_init__(self) -> None:
-        require_between("rank", self.rank, 1, 4096)
-        require_between("alpha", self.alpha, 1e-3, 1e6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +181,7 @@ class RateUpTo:
 
 
 @dataclass(frozen=True, slots=True)
-class Train:
+class Train(Section):
     """Training, with the quantization in place unless `quantized` is false.
 
     loss: "ce" on what the assistant wrote, "kl" from the model's own BF16 (forward, at the same tokens), or "mix" of
@@ -222,37 +205,36 @@ class Train:
     """
 
     loss: Literal["ce", "kl", "mix"] = "ce"
-    ce_share: float = 0.5
+    ce_share: float = ranged(0.5, 0.0, 1.0)
     trained: Literal["weights", "scales"] = "weights"
     quantized: bool = True
     thinking: Literal["as_is", "none"] = "as_is"
-    epochs: float = 3.0
-    max_steps: int = 0
-    lr: float = 1e-5
-    warmup: float = 0.05
+    epochs: float = ranged(3.0, 0.001, 1000.0)
+    max_steps: int = ranged(0, 0, 10**9)
+    lr: float = ranged(1e-5, 0.0, 1.0)
+    warmup: float = ranged(0.05, 0.0, 1.0)
     schedule: Literal["cosine", "constant"] = "cosine"
-    floor: float = 0.1
-    weight_decay: float = 0.0
+    floor: float = ranged(0.1, 0.0, 1.0)
+    weight_decay: float = ranged(0.0, 0.0, 10.0)
     betas: tuple[float, ...] = (0.9, 0.95)
-    clip: float = 1.0
-    temperature: float = 1.0
-    top_k: int = 0
-    batch_tokens: int = 4096
-    micro_tokens: int = 4096
-    max_tokens: int = 2048
-    refresh: int = 50
-    save: int = 200
-    seed: int = 1
+    clip: float = ranged(1.0, 0.0, 1e9)
+    temperature: float = ranged(1.0, 0.01, 100.0)
+    top_k: int = ranged(0, 0, 10**6)
+    batch_tokens: int = ranged(4096, 16, 2**30)
+    micro_tokens: int = ranged(4096, 16, 2**30)
+    max_tokens: int = ranged(2048, 16, 2**20)
+    refresh: int = ranged(50, 0, 10**9)
+    save: int = ranged(200, 1, 10**9)
+    seed: int = ranged(1, 0, 2**63 - 1)
     precision: Literal["bf16", "autocast", "fp32"] = "bf16"
     recompute: bool = False
-    kept_layers: int = 0
+    kept_layers: int = ranged(0, 0, 1000)
     compile: bool = True
     optimizer: Literal["adamw", "adamw_8bit", "adamw_4bit"] = "adamw"
     lr_up_to: tuple[RateUpTo, ...] | None = None
 
     def __post_init__(self) -> None:
-        for key, low, high in _RANGES:
-            require_between(key, getattr(self, key), low, high)
+        Section.__post_init__(self)
         sizes = [rate.parameters for rate in self.lr_up_to or ()]
         if any(size >= larger for size, larger in pairwise(sizes)):
             raise DecodeError("lr_up_to", "must be in rising order of parameters")
@@ -268,27 +250,6 @@ class Train:
             raise DecodeError("batch_tokens", f'must be micro_tokens with optimizer = "{self.optimizer}"')
         if self.trained == "scales":
             raise DecodeError("optimizer", f'"{self.optimizer}" trains weights; leave it out to train scales')
-
-
-_RANGES: Final = (
-    ("ce_share", 0.0, 1.0),
-    ("epochs", 0.001, 1000.0),
-    ("max_steps", 0, 10**9),
-    ("lr", 0.0, 1.0),
-    ("warmup", 0.0, 1.0),
-    ("floor", 0.0, 1.0),
-    ("weight_decay", 0.0, 10.0),
-    ("clip", 0.0, 1e9),
-    ("temperature", 0.01, 100.0),
-    ("top_k", 0, 10**6),
-    ("batch_tokens", 16, 2**30),
-    ("micro_tokens", 16, 2**30),
-    ("max_tokens", 16, 2**20),
-    ("refresh", 0, 10**9),
-    ("save", 1, 10**9),
-    ("seed", 0, 2**63 - 1),
-    ("kept_layers", 0, 1000),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,9 +276,6 @@ class Recipe:
             raise DecodeError(searches[-1], f"cannot be joined with {searches[0]}")
         if self.feedback and (clash := [n for n in ("awq", "auto", "svdquant", "train") if getattr(self, n)]):
             raise DecodeError("feedback", f"cannot be joined with {clash[0]}")
-        if self.layers.fp8 and (self.kind != "ptq" or self.auto or self.backend != "manners"):
-            other = next((n for n in ("train", "auto", "svdquant") if getattr(self, n)), self.backend)
-            raise DecodeError("layers.fp8", f"cannot be joined with {other}")
         if self.lora and not (self.train and self.train.trained == "weights"):
             raise DecodeError("lora", 'needs a [train] of "weights"')
         if self.lora and self.train and self.train.optimizer != "adamw":

@@ -15,9 +15,9 @@ from torch import nn
 from quantizer.checkpoint.source import fill, finish, from_config
 from quantizer.core.errors import SourceError
 from quantizer.core.expert_names import unwrapped_name
-from quantizer.ptq.parity import packed_layers, served_linear
+from quantizer.ptq.parity import served_linear
 from quantizer.verify.folder import open_folder
-from quantizer.verify.layout import readable_layers
+from quantizer.verify.layout import readable_layers, refuse_fp8
 
 KERNEL = "ReferenceNvFp4"
 
@@ -27,8 +27,9 @@ def reference_model(path: Path, device: str = "cpu", *, weight_only: bool = Fals
     from transformers import AutoConfig
 
     folder = open_folder(path)
-    packed = {unwrapped_name(name): name for name in packed_layers(folder)}
-    if not readable_layers(folder):
+    refuse_fp8(folder)
+    packed = {unwrapped_name(name): name for name in readable_layers(folder)}
+    if not packed:
         raise SourceError(f"{path}: no layer of it is in NVFP4")
     model = from_config(AutoConfig.from_pretrained(path, local_files_only=True), torch.bfloat16)
     if foreign := sorted(packed.keys() - {name for name, _ in model.named_modules()}):

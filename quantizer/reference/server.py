@@ -1,15 +1,13 @@
 """The reference engine: transformers' own OpenAI server and continuous batching, over the model of an NVFP4 folder.
 
-Only the model and its name are ours; requests, templates, batching and streaming are transformers'. Fields of a request
-that its server refuses because it does not implement them are removed, since callers of an engine send them to all; and
-what fails is said in the log and in the answer. Models with layers that its continuous batching has no cache for are
-served without it.
+Only the model and its name are ours; requests, templates, batching and streaming are transformers'. Fields of a
+request that its server refuses because it does not implement them are removed. Models with layers that its continuous
+batching has no cache for are served without it.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,9 +22,6 @@ MAX_BODY: Final = 8 * 2**20
 PAGED: Final = frozenset({"full_attention", "sliding_attention"})
 """Kinds of layers that transformers' continuous batching has a cache for. For a model with another kind 5.23 answers
 every request with 500; in 5.17 the first one ends its worker, and every answer is 503 from then on."""
-_BROKEN_OFF: Final = re.compile(rb'data: \{"error": "(.*)"\}\n\n\Z', re.DOTALL)
-"""The end of a stream that failed. transformers puts the message in as it is, so that its quotes make it no JSON."""
-
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -65,7 +60,7 @@ def serve(served: Served, tell: Callable[[str], None]) -> None:
     refused = frozenset(chat_completion.UNUSED_CHAT_COMPLETION_FIELDS)
     parts: list[tuple[Any, str, Any]] = [
         (model_manager, "ModelManager", _manager(manager, served.name, model, tokenizer)),
-        (server, "build_server", lambda *args, **kwargs: fronted(build(*args, **kwargs), refused, tell)),
+        (server, "build_server", lambda *args, **kwargs: fronted(build(*args, **kwargs), refused)),
         (chat_completion, "build_response_parser", _of_reply_only(utils.build_response_parser)),
     ]
     for module, name, part in parts:  # where `Serve` looks them up
@@ -124,67 +119,15 @@ def _of_reply_only(build: Callable[..., Any]) -> Callable[..., Any]:
     return built
 
 
-def fronted(app: Any, refused: frozenset[str], tell: Callable[[str], None]) -> Any:
-    """The server behind a layer that removes fields of chats which it would refuse, and says in words what failed."""
+def fronted(app: Any, refused: frozenset[str]) -> Any:
+    """The server behind a layer that removes fields of chat requests which it would refuse."""
 
     async def front(scope: Any, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not scope["path"].startswith("/v1/"):
-            await app(scope, receive, send)
-            return
-        if scope["path"] == "/v1/chat/completions":
+        if scope["type"] == "http" and scope["path"] == "/v1/chat/completions":
             receive = _replayed(without(await _whole(receive), refused), receive)
-        answer = _Answer(send, lambda text: tell(f"{scope['path']} failed: {text}"))
-        try:
-            await app(scope, receive, answer.send)
-        except Exception as error:
-            await answer.finish(f"{type(error).__name__}: {error}")
-            raise
-        await answer.finish()
+        await app(scope, receive, send)
 
     return front
-
-
-class _Answer:
-    """Passes an answer on. One that says that the server failed is kept until `finish`, to be said in OpenAI's form; the
-    same holds for the last event of a stream that broke off."""
-
-    def __init__(self, send: Send, tell: Callable[[str], None]) -> None:
-        self._send, self._tell = send, tell
-        self._status, self._body = 0, b""
-
-    async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start" and message["status"] >= 500:
-            self._status = message["status"]
-        elif self._status:
-            self._body += message.get("body", b"")
-        elif found := _BROKEN_OFF.search(message.get("body", b"")):
-            said = b"data: " + self._failure(found[1].decode(errors="replace"), 500) + b"\n\n"
-            await self._send({**message, "body": message["body"][: found.start()] + said})
-        else:
-            await self._send(message)
-
-    async def finish(self, error: str | None = None) -> None:
-        """Send what was kept. error: what was raised."""
-        if not self._status:
-            if error:
-                self._tell(error)
-            return
-        body = self._failure(error or _said(self._body), self._status)
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-        await self._send({"type": "http.response.start", "status": self._status, "headers": headers})
-        await self._send({"type": "http.response.body", "body": body})
-
-    def _failure(self, text: str, status: int) -> bytes:
-        self._tell(text)
-        return json.dumps({"error": {"message": text, "type": "server_error", "code": status}}).encode()
-
-
-def _said(body: bytes) -> str:
-    """What an answer gives as its error."""
-    try:
-        return str(json.loads(body)["error"])
-    except (ValueError, TypeError, KeyError):
-        return body.decode(errors="replace")
 
 
 async def _whole(receive: Receive) -> bytes:

@@ -18,7 +18,7 @@ from gates.artefact.manifest import MANIFEST, Artefact
 from quantizer.checkpoint.source import read_manifest, refuse_code, require_config, require_known_type
 from quantizer.core.errors import SourceError
 from quantizer.core.json_file import read_object
-from quantizer.verify.folder import INDEX, PICKLES, open_folder
+from quantizer.verify.folder import INDEX, PICKLES, Folder, open_folder
 
 CONFIG: Final = "config.json"
 QUANT: Final = "hf_quant_config.json"
@@ -54,10 +54,10 @@ class ModelCheckpoint:
 
     documents: by file name, only existing ones. others: files that are copied unchanged, by path in the folder.
     left: files that are not part of a model, which are not copied. wrong_modes: files and folders with other modes
-    than 0644 and 0755. owners: the user ids that own something in the folder.
+    than 0644 and 0755. owners: the user ids that own something in the folder. tensors: as they are stored.
     """
 
-    path: Path
+    tensors: Folder
     documents: Mapping[str, Document]
     parts: Mapping[str, OutputTensor]
     others: tuple[str, ...] = ()
@@ -65,6 +65,10 @@ class ModelCheckpoint:
     wrong_modes: tuple[str, ...] = ()
     owners: frozenset[int] = frozenset()
     manifest: Artefact | None = None
+
+    @property
+    def path(self) -> Path:
+        return self.tensors.path
 
     @property
     def config(self) -> Document:
@@ -107,7 +111,7 @@ def open_checkpoint(path: Path) -> ModelCheckpoint:
         name: OutputTensor(entry.shard, name, entry.dtype, entry.shape)
         for name, entry in folder.tensors.items()
     }
-    return ModelCheckpoint(path, documents, parts, others, left, wrong_modes, owners, read_manifest(path))
+    return ModelCheckpoint(folder, documents, parts, others, left, wrong_modes, owners, read_manifest(path))
 
 
 def _documents(path: Path) -> dict[str, Document]:

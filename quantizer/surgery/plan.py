@@ -10,26 +10,37 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
+
+import torch
+from torch import Tensor
 
 from gates.artefact import artefact
 from gates.artefact.artefact import Hashed
 from gates.artefact.manifest import Artefact, Provenance
+from quantizer.checkpoint.shards import ShardTensor, write_weights
 from quantizer.checkpoint.source import root_digest_of
 from quantizer.core.atomic_output import atomic_folder
 from quantizer.core.errors import ExportError, SourceError
 from quantizer.surgery.algorithm import quantization
-from quantizer.surgery.checkpoint import FILE_MODE, FOLDER_MODE, ModelCheckpoint, open_checkpoint
+from quantizer.surgery.checkpoint import (
+    FILE_MODE,
+    FOLDER_MODE,
+    ModelCheckpoint,
+    OutputTensor,
+    open_checkpoint,
+)
 from quantizer.surgery.operation import OperationResult
 from quantizer.surgery.server import Server
-from quantizer.surgery.shards import write_shards
 from quantizer.surgery.templates import templates
 from quantizer.surgery.tokenizer import rope, tokenizer
 from quantizer.surgery.wrap import names, preprocessor
+from quantizer.verify.folder import Folder
 
 Operation = Callable[[ModelCheckpoint, Server], tuple[OperationResult, ModelCheckpoint]]
 OPERATIONS: Final[tuple[Operation, ...]] = (quantization, names, preprocessor, templates, tokenizer, rope)
@@ -126,9 +137,14 @@ def apply_in_place(wanted: SurgeryPlan, created: datetime) -> Artefact:
 
 
 def _write(wanted: SurgeryPlan, work: Path) -> Hashed:
-    """Write everything but the manifest. Returns size and digest of each shard."""
+    """Write everything but the manifest. Returns size and digest of each shard. Raises SourceError for FP8 weights that
+    are not finite."""
     before, after = wanted.before, wanted.after
-    hashed = write_shards(before.path, work, after.parts)
+    shards: dict[str, list[ShardTensor]] = {}
+    for name, part in sorted(after.parts.items()):
+        make = partial(_numbers, before.tensors, part)
+        shards.setdefault(part.shard, []).append(ShardTensor(name, part.dtype, part.shape, make))
+    hashed = write_weights(work, [shards[shard] for shard in sorted(shards)], shard_bytes=0)  # one each
     for name, document in after.documents.items():
         if before.documents.get(name) == document:
             shutil.copyfile(before.path / name, work / name)
@@ -139,6 +155,17 @@ def _write(wanted: SurgeryPlan, work: Path) -> Hashed:
         (work / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(before.path / name, work / name)
     return hashed
+
+
+def _numbers(source: Folder, part: OutputTensor) -> Iterable[Tensor]:
+    """A tensor as stored; FP8 weights times their scale (one, or one for each row) in BF16, rounded once."""
+    if part.scale is None:
+        return (rows for _, rows in source.parts(part.name))
+    weight, scale = source.load(part.name), source.load(part.scale)
+    value = weight.float() * scale.float().reshape(-1, *[1] * (weight.ndim - 1))
+    if not torch.isfinite(value).all():
+        raise SourceError(f"{part.name}: holds NaN or infinity")
+    return [value.to(torch.bfloat16)]
 
 
 def _set_access(work: Path, uid: int | None) -> None:

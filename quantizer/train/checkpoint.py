@@ -5,8 +5,7 @@ is written, which lists them, and the folder gets its own name by rename; then o
 any moment leaves a checkpoint that is whole, and one without its manifest is never used. `run.json` says what run they
 are of, and another run is refused.
 
-A run may go on with fewer processes if their number divides that of its beginning, for which its steps were planned: the
-float32 masters and moments are split again along their rows. Low-bit moments are packed across rows, so they are not.
+A run goes on with as many processes as it began with.
 
 This is not torch.distributed.checkpoint: that reads its metadata with pickle, or, as safetensors, holds a process's whole
 part in memory twice. torch.load reads tensors and plain values only, mapped from the file: a checkpoint cannot run code.
@@ -18,16 +17,15 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import torch
-from torch import Tensor
 
 from gates.artefact.durable import sync
 from quantizer.core.errors import CheckpointError, first_line
-from quantizer.train.shard import World, recut
+from quantizer.train.shard import World
 
 FORMAT: Final = 2
 _RUN: Final = "run.json"
@@ -53,7 +51,7 @@ class Checkpoints:
         """The state to go on from, or None for a run that begins.
 
         Raises CheckpointError, in every process: there are checkpoints and nobody asked to go on, they are another
-        run's, damaged, or cannot be cut for so many processes.
+        run's, damaged, or of another number of processes.
         """
         try:
             state = self._begin(resume)
@@ -76,9 +74,9 @@ class Checkpoints:
             return None
         self._check_run()
         paths = self._parts(newest)
-        if len(paths) == self.world.size:
-            return self._load(paths[self.world.rank])
-        return _recut([self._load(path) for path in paths], self.world)
+        if len(paths) != self.world.size:
+            raise CheckpointError(f"the run was on {len(paths)} processes: start {len(paths)} again")
+        return self._load(paths[self.world.rank])
 
     def save(self, state: Mapping[str, Any]) -> None:
         """Bring a state to the disk. Raises CheckpointError, in every process, if a disk refuses; those before are
@@ -190,41 +188,6 @@ class Checkpoints:
         kept = sorted(path for path in self.folder.glob("step-*") if path.suffix != ".unfinished")
         for path in set(self.folder.glob("step-*")) - set(kept[-self.keep :]) - {newest}:
             shutil.rmtree(path, ignore_errors=True)
-
-
-class _Recut(Mapping[str, Tensor]):
-    """This process's rows of tensors whose parts lie in several files; each is put together when it is asked for."""
-
-    def __init__(self, parts: Sequence[Mapping[str, Tensor]], world: World) -> None:
-        self._all, self._world = parts, world
-
-    def __getitem__(self, name: str) -> Tensor:
-        return recut([part[name] for part in self._all], self._world)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._all[0])
-
-    def __len__(self) -> int:
-        return len(self._all[0])
-
-
-def _recut(states: Sequence[dict[str, Any]], world: World) -> dict[str, Any]:
-    """The state of one of `world` processes from those of another number. Raises CheckpointError if it cannot be."""
-    share = states[0]["share"]
-    if "masters" not in states[0]:
-        raise CheckpointError(
-            f"the run was on {len(states)} processes, and low-bit moments cannot be split again: start {len(states)} again"
-        )
-    if share % world.size:
-        raise CheckpointError(
-            f"the run was planned for {share} processes: it goes on with {share} or a number that divides {share}, "
-            f"not with {world.size}"
-        )
-    optimizer = {
-        name: _Recut([state["optimizer"][name] for state in states], world) for name in states[0]["optimizer"]
-    }
-    masters = _Recut([state["masters"] for state in states], world)
-    return {**states[min(world.rank, len(states) - 1)], "masters": masters, "optimizer": optimizer}
 
 
 def _write_durably(path: Path, text: str) -> None:

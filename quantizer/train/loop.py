@@ -54,8 +54,7 @@ class Record:
 class Trainer:
     """A run over samples. weights: what moves, if not every parameter that has a gradient. refresh: makes the scales
     follow the weights. hold: rounds the weights for the next step; not called where they
-    are sharded, for then compiled blocks round what they gather. share: the number of processes that the steps are
-    planned for, a multiple of those there are; None is those there are."""
+    are sharded, for then compiled blocks round what they gather."""
 
     def __init__(
         self,
@@ -69,11 +68,9 @@ class Trainer:
         refresh: Callable[[], None] | None = None,
         hold: Callable[[nn.Module], None] | None = None,
         world: World | None = None,
-        share: int | None = None,
     ) -> None:
         self.learner, self.samples, self.pad, self.settings = learner, samples, pad, settings
         self.teacher, self.world = teacher, world or World()
-        self.share = share or self.world.size
         self._refresh, self._hold = refresh, hold
         self._widths = [-(-len(sample.ids) // WIDTHS) * WIDTHS for sample in samples]
         self.steps = self._planned()
@@ -189,10 +186,10 @@ class Trainer:
             micro_tokens=settings.micro_tokens,
             epochs=settings.epochs,
             seed=settings.seed,
-            share=self.share,
+            share=self.world.size,
         )
         if settings.optimizer != "adamw":  # a micro-batch that is left over shares no step with another
-            share = self.share
+            share = self.world.size
             steps = [step[at : at + share] for step in steps for at in range(0, len(step), share)]
         return steps[: settings.max_steps or None]
 
@@ -203,7 +200,6 @@ class Trainer:
         self._flush(lambda text: None)
         return {
             "step": self.step,
-            "share": self.share,
             **self.optimizer.state(),
             "scales": _scales(self.learner.model),
             "random": _random_state(),

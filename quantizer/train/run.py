@@ -135,7 +135,6 @@ def _train(
         refresh=student.follow,
         hold=student.hold,
         world=world,
-        share=state["share"] if state else None,
     )
     if state:
         trainer.restore(state)

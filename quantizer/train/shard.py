@@ -7,7 +7,7 @@ rows of every matrix, from loading (`quantizer.train.load`) to the last step; wh
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -48,16 +48,6 @@ class World:
         failed = torch.tensor(0.0 if well else 1.0)
         torch.distributed.all_reduce(failed, group=self.patient)
         return failed.item() == 0
-
-
-@dataclass(frozen=True, slots=True)
-class Sharding:
-    """How blocks are gathered. reshard: let a block's whole weights go after its forward pass and gather them again for
-    backward, instead of keeping all of them. prefetch: the number of blocks that are gathered ahead in forward passes
-    (in backward passes FSDP2 gathers one ahead by itself)."""
-
-    reshard: bool = True
-    prefetch: int = 1
 
 
 def join(environment: Mapping[str, str] = os.environ) -> World:
@@ -112,7 +102,7 @@ def _is_of_a_peer(error: RuntimeError) -> bool:
     )
 
 
-def shard(learner: nn.Module, model: nn.Module, world: World, how: Sharding | None = None) -> None:
+def shard(learner: nn.Module, model: nn.Module, world: World) -> None:
     """Cut the parameters of every block, and of what is around the blocks, into one part for each process.
 
     Parameters on the meta device stay there: `quantizer.train.load` fills the parts. Raises RecipeError for weights that
@@ -125,18 +115,16 @@ def shard(learner: nn.Module, model: nn.Module, world: World, how: Sharding | No
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 
-    how = how or Sharding()
     policy = MixedPrecisionPolicy(reduce_dtype=torch.float32)
     mesh = init_device_mesh("cuda" if torch.cuda.is_available() else "cpu", (world.size,))
     blocks: list[Any] = blocks_of(model)
     for block in blocks:
-        fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=how.reshard)
+        fully_shard(block, mesh=mesh, mp_policy=policy)
     root: Any = fully_shard(learner, mesh=mesh, mp_policy=policy)
     register_fsdp_forward_method(learner, "hidden_states")
-    if how.prefetch:
-        root.set_modules_to_forward_prefetch(blocks[: how.prefetch])
-        for place, block in enumerate(blocks):
-            block.set_modules_to_forward_prefetch(blocks[place + 1 : place + 1 + how.prefetch])
+    root.set_modules_to_forward_prefetch(blocks[:1])  # in backward passes FSDP2 gathers one ahead by itself
+    for place, block in enumerate(blocks):
+        block.set_modules_to_forward_prefetch(blocks[place + 1 : place + 2])
 
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:
@@ -179,15 +167,6 @@ def rows_of(tensor: Tensor) -> slice:
     each = -(-tensor.shape[0] // tensor.device_mesh.size())
     begin = min(tensor.device_mesh.get_local_rank() * each, tensor.shape[0])
     return slice(begin, min(begin + each, tensor.shape[0]))
-
-
-def recut(parts: Sequence[Tensor], world: World) -> Tensor:
-    """This process's rows of a tensor whose parts are given in the order of the ranks that held them."""
-    if not parts[0].ndim:
-        return parts[0]
-    joined = torch.cat([part for part in parts if part.numel()] or list(parts[:1]))
-    cut = joined.chunk(world.size)
-    return cut[world.rank] if world.rank < len(cut) else joined[:0]
 
 
 def gathered(model: nn.Module, keep: bool) -> dict[str, Tensor]:

@@ -15,19 +15,17 @@ from torch import Tensor
 from quantizer.core.expert_names import unwrapped_name
 from quantizer.layers.fused import fused_groups
 from quantizer.nvfp4.blocks import Nvfp4Tensor
-from quantizer.nvfp4.fp8 import Fp8Tensor
-from quantizer.verify import fp8_values, values
+from quantizer.verify import values
 from quantizer.verify.folder import Folder, TensorInfo, open_folder, open_intact_folder
 from quantizer.verify.layout import (
     check_layout,
     is_fp8,
     is_quantized,
-    readable_fp8_layers,
     readable_layers,
     tensors_by_module,
 )
 from quantizer.verify.report import CheckFinding, CheckReport, FineTuneDelta, Layer, RoundingStats
-from quantizer.verify.scheme import FP8, read_scheme
+from quantizer.verify.scheme import read_scheme
 
 Track = Callable[[list[str]], Iterable[str]]
 FLOATS = ("BF16", "F16", "F32", "F64")
@@ -74,13 +72,11 @@ def verify(
     scheme, findings = read_scheme(held)
     wanted = SourceWeights.open(source) if source else None
     before = SourceWeights.open(base) if base else None
-    kinds = dict.fromkeys(readable_layers(held), _check_layer)
-    kinds |= dict.fromkeys(readable_fp8_layers(held), _check_fp8_layer)
-    checks = [kinds[name](held, name, wanted, before, device) for name in track(sorted(kinds))]
+    names = readable_layers(held)
+    checks = [_check_layer(held, name, wanted, before, device) for name in track(names)]
     findings += check_layout(held, scheme)
     findings += [finding for _, found in checks for finding in found]
-    findings += _shared(held, readable_layers(held))
-    findings += _fused_fp8(held, readable_fp8_layers(held))
+    findings += _shared(held, names)
     same, changed, dropped = _others(held, wanted) if wanted else (0, [], [])
     return CheckReport(
         folder=str(folder),
@@ -97,32 +93,6 @@ def load_layer(folder: Folder, name: str, device: str = "cpu") -> Nvfp4Tensor:
     """Load a quantized layer as stored."""
     packed, scale = folder.load(f"{name}.weight", device), folder.load(f"{name}.weight_scale", device)
     return Nvfp4Tensor(packed, scale, folder.load(f"{name}.weight_scale_2", device).reshape(()))
-
-
-def load_fp8_layer(folder: Folder, name: str, device: str = "cpu") -> Fp8Tensor:
-    """Load a layer in FP8 as stored."""
-    scale = folder.load(f"{name}.weight_scale", device).reshape(())
-    return Fp8Tensor(folder.load(f"{name}.weight", device), scale)
-
-
-def _check_fp8_layer(
-    held: Folder, name: str, wanted: SourceWeights | None, before: SourceWeights | None, device: str
-) -> tuple[Layer, list[CheckFinding]]:
-    tensor, input_scale = load_fp8_layer(held, name, device), _input_scale(held, name)
-    findings = fp8_values.check_numbers(name, tensor, input_scale)
-    fit, delta, weight, shape = None, None, f"{name}.weight", tuple(tensor.codes.shape)
-    broken = any(finding.severity == "error" for finding in findings)
-    if wanted and not broken:
-        unfit = [found for model in (wanted, before) if model for found in _fits(model, weight, shape)]
-        findings += unfit
-        if not unfit:
-            source = wanted.load(weight, device)
-            base = before.load(weight, device) if before else None
-            fit, delta = fp8_values.compare_weights(tensor, source, base)
-            findings += fp8_values.findings_of(name, fit)
-    scale = tensor.scale.item()
-    number = None if input_scale is None else input_scale.item()
-    return Layer(name, shape, scale, number, scale, scale, fit, delta, FP8), findings
 
 
 def _check_layer(
@@ -203,14 +173,6 @@ def _same(held: Folder, wanted: SourceWeights, name: str) -> bool:
     theirs = wanted.folder.parts(wanted.names[unwrapped_name(name)], rows)
     pairs = zip(held.parts(name, rows), theirs, strict=True)
     return all(torch.equal(a, b.to(a.dtype)) for (_, a), (_, b) in pairs)
-
-
-def _fused_fp8(held: Folder, layers: list[str]) -> Iterable[CheckFinding]:
-    for group in fused_groups(layers):
-        scales = {name.rpartition(".")[2]: held.load(f"{name}.weight_scale").item() for name in group}
-        if len(set(scales.values())) > 1:
-            detail = ", ".join(f"{name} {scale:.6g}" for name, scale in scales.items())
-            yield CheckFinding("fused_requantized", f"{group[0]}.weight_scale", detail)
 
 
 def _excluded(held: Folder) -> tuple[str, ...]:

@@ -7,12 +7,6 @@ A quantized W4A4 layer `X` is stored as
   X.weight_scale_2  F32      []
   X.input_scale     F32      []                  (not for W4A16)
 
-a layer in FP8, which there is in a mixture, as
-
-  X.weight          F8_E4M3  [out, in]
-  X.weight_scale    F32      []
-  X.input_scale     F32      []
-
 and any other matrix `X.weight` must be excluded. Since the model's code is not available, a linear layer is
 recognized by its shape (two dimensions) and by a name that is not an embedding's.
 """
@@ -22,15 +16,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from quantizer.core.errors import SourceError
 from quantizer.layers.fused import fused_groups
 from quantizer.nvfp4.blocks import BLOCK
 from quantizer.verify.folder import Folder, TensorInfo
 from quantizer.verify.report import CheckFinding
-from quantizer.verify.scheme import FP8, OURS, UNSERVED, W4A16, Scheme, matches
+from quantizer.verify.scheme import OURS, UNSERVED, W4A16, Scheme, matches
 
 SCALES: Final = ("weight_scale", "weight_scale_2", "input_scale")
 DTYPES: Final = {"weight": "U8", "weight_scale": "F8_E4M3", "weight_scale_2": "F32", "input_scale": "F32"}
-FP8_DTYPES: Final = {"weight": "F8_E4M3", "weight_scale": "F32", "input_scale": "F32"}
 EMBEDDINGS: Final = ("embed", "wte", "wpe")
 
 Parts = Mapping[str, TensorInfo]
@@ -59,10 +53,13 @@ def is_fp8(parts: Parts) -> bool:
     return "weight" in parts and parts["weight"].dtype == "F8_E4M3" and not is_quantized(parts)
 
 
-def readable_fp8_layers(folder: Folder) -> list[str]:
-    """The names of the layers in FP8 whose parts are all present and consistent, sorted."""
-    found = tensors_by_module(folder).items()
-    return sorted(name for name, parts in found if is_fp8(parts) and not any(_fp8(name, parts)))
+def refuse_fp8(folder: Folder) -> None:
+    """Raises SourceError if a layer is in FP8, which nothing here computes with."""
+    for name, parts in tensors_by_module(folder).items():
+        if is_fp8(parts):
+            raise SourceError(
+                f"{folder.path}: {name} is in FP8; `manners quantize surgery` makes its FP8 layers BF16"
+            )
 
 
 def readable_layers(folder: Folder) -> list[str]:
@@ -94,8 +91,6 @@ def _module(name: str, parts: Parts, scheme: Scheme) -> Iterator[CheckFinding]:
         yield from (CheckFinding("orphan_scale", f"{name}.{part}") for part in SCALES if part in parts)
     elif algorithm is None and (is_quantized(parts) or is_fp8(parts)):
         yield CheckFinding("excluded_but_quantized", name)
-    elif algorithm == FP8:
-        yield from _fp8(name, parts)
     elif is_quantized(parts) and algorithm in (*OURS, *UNSERVED):
         yield from _quantized(name, parts, weight_only=algorithm == W4A16)
     elif algorithm is not None and algorithm not in (*OURS, *UNSERVED):
@@ -118,13 +113,6 @@ def _quantized(name: str, parts: Parts, weight_only: bool) -> Iterator[CheckFind
     needed = {part: dtype for part, dtype in DTYPES.items() if not (weight_only and part == "input_scale")}
     yield from _types(name, parts, needed)
     yield from _shapes(name, parts)
-
-
-def _fp8(name: str, parts: Parts) -> Iterator[CheckFinding]:
-    yield from _types(name, parts, FP8_DTYPES)
-    yield from _single(name, parts, ("weight_scale", "input_scale"))
-    if len(parts["weight"].shape) != 2:
-        yield CheckFinding("shape", f"{name}.weight", f"{list(parts['weight'].shape)} is no matrix")
 
 
 def _types(name: str, parts: Parts, needed: Mapping[str, str]) -> Iterator[CheckFinding]:

@@ -10,7 +10,6 @@ from rich.table import Table
 from rich.text import Text
 
 from quantizer.verify.report import CODES, CheckFinding, CheckReport, FineTuneDelta, Layer, RoundingStats
-from quantizer.verify.scheme import W4A4
 
 EXAMPLES = 3  # findings of one code that are printed in full
 
@@ -23,7 +22,7 @@ def render(report: CheckReport) -> RenderableType:
 def _table(report: CheckReport) -> Iterator[RenderableType]:
     kinds: dict[str, list[Layer]] = defaultdict(list)
     for layer in report.layers:
-        kinds[layer.kind if layer.format == W4A4 else f"{layer.kind} ({layer.format})"].append(layer)
+        kinds[layer.kind].append(layer)
     table = Table(
         title=f"{report.folder}: {report.algorithm}, {len(report.layers)} layers", title_justify="left"
     )
@@ -47,14 +46,9 @@ def _headings(report: CheckReport) -> list[str]:
 
 
 def _cells(report: CheckReport, layers: Sequence[Layer]) -> list[str]:
-    blocks = [x for x in layers if x.format == W4A4]  # a layer in FP8 has none
-    low, high = (
-        min((x.smallest_scale for x in blocks), default=None),
-        max((x.largest_scale for x in blocks), default=None),
-    )
-    scales = "" if low is None else f"{low:.4g} to {high:.4g}"
+    low, high = min(x.smallest_scale for x in layers), max(x.largest_scale for x in layers)
     first, last = min(x.tensor_scale for x in layers), max(x.tensor_scale for x in layers)
-    cells = [str(len(layers)), scales, f"{first:.2e} to {last:.2e}"]
+    cells = [str(len(layers)), f"{low:.4g} to {high:.4g}", f"{first:.2e} to {last:.2e}"]
     return cells + _fit_cells(report, layers) + _delta_cells(report, layers)
 
 

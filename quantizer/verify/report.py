@@ -39,10 +39,6 @@ CODES: Final[dict[str, tuple[Severity, str]]] = {
     "pre_quant_scale": ("error", "vLLM does not apply pre_quant_scale: fold it into the weights"),
     "other_format": ("warning", "a layer of another format was not checked"),
     "fused_mixed": ("error", "a server fuses these layers, so all or none must be quantized"),
-    "fused_requantized": (
-        "warning",
-        "a server fuses these layers in FP8 under the largest scale, and rounds the others once more",
-    ),
     "fused_scales": ("error", "a server fuses these layers under one scale, so theirs must be equal"),
     # values
     "scale_bound": ("error", "a scale is not positive, or a block scale is not between 2^-9 and 448"),
@@ -148,8 +144,7 @@ class FineTuneDelta:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One quantized layer. shape: of the weight it represents, [out, in]. The scales are as stored; a layer in FP8 has one,
-    `tensor_scale`. format: NVFP4 or FP8."""
+    """One quantized layer. shape: of the weight it represents, [out, in]. The scales are as stored."""
 
     name: str
     shape: tuple[int, ...]
@@ -159,7 +154,6 @@ class Layer:
     largest_scale: float
     fit: RoundingStats | None = None
     delta: FineTuneDelta | None = None
-    format: str = "NVFP4"
 
     @property
     def kind(self) -> str:
@@ -216,7 +210,7 @@ def as_json(report: CheckReport) -> dict[str, Any]:
 def _layer(layer: Layer) -> dict[str, Any]:
     return {
         "name": layer.name,
-        "format": layer.format,
+        "format": "NVFP4",
         "shape": list(layer.shape),
         "tensor_scale": _finite(layer.tensor_scale),
         "input_scale": _finite(layer.input_scale),

@@ -23,9 +23,8 @@ from quantizer.verify.report import CheckFinding
 MIXED: Final = "MIXED_PRECISION"
 W4A4: Final = "NVFP4"
 W4A16: Final = "W4A16_NVFP4"
-FP8: Final = "FP8"
 OURS: Final = (W4A4, W4A16)
-"""Variants of NVFP4 whose layers are checked. In a mixture, so are those of FP8."""
+"""Variants of NVFP4 whose layers are checked."""
 UNSERVED: Final = ("NVFP4_AWQ", "NVFP4_SVD")
 """Variants of NVFP4 with parts that vLLM cannot load."""
 
@@ -64,17 +63,10 @@ class Scheme:
 
 
 def config_groups(algorithm: str) -> dict[str, Any]:
-    """`config_groups` of config.json for one of OURS or FP8, as ModelOpt writes it."""
-    numbers: dict[str, Any] = {"dynamic": False, "num_bits": 8 if algorithm == FP8 else 4, "type": "float"}
-    if algorithm != FP8:
-        numbers["group_size"] = BLOCK
+    """`config_groups` of config.json for one of OURS, as ModelOpt writes it."""
+    numbers: dict[str, Any] = {"dynamic": False, "num_bits": 4, "type": "float", "group_size": BLOCK}
     inputs = {} if algorithm == W4A16 else {"input_activations": numbers}
     return {"group_0": {**inputs, "weights": numbers, "targets": ["Linear"]}}
-
-
-def layer_config(algorithm: str) -> dict[str, Any]:
-    """What `quantized_layers` says of a layer of a mixture, as ModelOpt writes it."""
-    return {"quant_algo": algorithm} | ({} if algorithm == FP8 else {"group_size": BLOCK})
 
 
 def matches(pattern: str, module: str) -> bool:

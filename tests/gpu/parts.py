@@ -7,7 +7,6 @@ from typing import Final
 
 BENCH: Final = "python -m quantizer.bench"
 MANNERS: Final = "python -m app"
-TOKENS: Final = "python -m quantizer.bench.first_tokens"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,22 +34,7 @@ class GpuPart:
         return self.expected if self.least is None else self.least
 
 
-_VLLM: Final = (
-    "VLLM_USE_FLASHINFER_SAMPLER=0 PYTHONPATH={here}:{path} {vllm} -m quantizer.bench.first_tokens ask-vllm"
-)
-_MIXED: Final = (
-    "--recipe default --set 'layers.fp8=[{layers}]' --set calibrate.conversations=128 --json --force"
-)
 _REAL: Final = f"{BENCH}.real_size --place {{place}}/9b --scratch {{place}}/trained --out {{out}}/real.json --budget {{budget}}"
-
-
-def _mixed(source: str, data: str, layers: str, surgery: str = "") -> str:
-    """A folder with FP8 layers, what vLLM says of it, and whether that is the likeliest."""
-    ptq = f"{MANNERS} quantize ptq --source {source} --data {data} --out {{out}}/folder {_MIXED.replace('{layers}', layers)} > {{out}}/ptq.json"
-    served = "{out}/wrapped" if surgery else "{out}/folder"
-    return " && ".join(
-        (ptq, *([surgery] if surgery else []), f"{_VLLM} {served} {{out}}/said.json", f"{TOKENS} judge {{out}}/folder {{out}}/said.json > {{out}}/judged.json")
-    )  # fmt: skip
 
 
 _MATRIX_9B: Final = f"{MANNERS} bench --matrix gpu-9b --budget {{budget}} --out {{out}}"
@@ -61,12 +45,9 @@ _OF_9B: Final = ("folders-9b",)
 PARTS: Final = (
     GpuPart("chain", "python -m tests.chain --device cuda --vllm {vllm} --vllm-path '{path}' --out {place}/chain", 1750, 900, 300, beside=True),
     GpuPart("folders-9b", f"{_REAL} --steps make,ptq,surgery && {BENCH}.spoken_folder {{place}}/9b/wrapped .work/random-9b", 300, 155),
-    GpuPart("risk-9b", f"{_REAL} --steps risk,feedback,delta", 300, 105, after=_OF_9B),
+    GpuPart("risk-9b", f"{_REAL} --steps risk,delta", 300, 105, after=_OF_9B),
     GpuPart("matrix-9b", f"{_MATRIX_9B} {_FIRST}", 700, 600, 300, after=_OF_9B),
-    GpuPart("fp8-nano", _mixed("models/annie-nano-hf", "{place}/9b/rows.jsonl", '"*.self_attn.*"'), 240, 70, after=_OF_9B),
     GpuPart("matrix-nano", f"{MANNERS} bench --matrix gpu-nano --budget {{budget}} --out {{out}}", 400, 390, 120),
-    GpuPart("fp8-9b", _mixed("{place}/9b/bf16", "{place}/9b/rows.jsonl", '"*.self_attn.*","*.linear_attn.*"',
-            f"{MANNERS} quantize surgery {{out}}/folder --for vllm-0.24 --out {{out}}/wrapped --json > {{out}}/surgery.json"), 400, 240, after=_OF_9B),
     GpuPart("qad-9b", f"{_REAL} --steps qad", 700, 540, after=_OF_9B),
     GpuPart("again-9b", f"{_MATRIX_9B} --engine eager --engine graphs --engine graphs-ngram", 600, 540, 300, after=_OF_9B),
 )  # fmt: skip

@@ -72,7 +72,7 @@ def test_a_session_goes_on_where_it_stopped(tmp_path: Path) -> None:
 
 
 def test_what_a_chosen_part_needs_is_chosen_with_it() -> None:
-    assert [one.name for one in _chosen(["fp8-9b"])] == ["folders-9b", "fp8-9b"]
+    assert [one.name for one in _chosen(["qad-9b"])] == ["folders-9b", "qad-9b"]
 
 
 def test_parts_have_names_of_their_own_and_need_what_comes_before_them() -> None:

@@ -17,7 +17,6 @@ from transformers import Qwen3MoeForCausalLM  # noqa: E402
 
 from quantizer.checkpoint.source import load_model, open_source  # noqa: E402
 from quantizer.core.errors import SourceError  # noqa: E402
-from quantizer.core.expert_names import sibling_experts  # noqa: E402
 from quantizer.gguf.write import write_gguf  # noqa: E402
 from quantizer.layers.attach import attach, make_plan, share_scales  # noqa: E402
 from quantizer.layers.experts import SeparateExperts  # noqa: E402
@@ -175,19 +174,6 @@ def test_an_expert_that_no_token_chose_is_rounded_all_the_same(
     assert verify(tmp_path / "out", source).sound
 
 
-def test_sibling_experts_are_those_of_one_layer() -> None:
-    names = [
-        f"l.{layer}.mlp.experts.{index}.{part}"
-        for layer in (0, 1)
-        for index in (0, 1)
-        for part in ("gate_proj", "up_proj", "down_proj")
-    ]
-
-    groups = sibling_experts([*names, "l.0.self_attn.q_proj"])
-
-    assert sorted(len(group) for group in groups) == [2, 2, 4, 4]
-
-
 # --------------------------------------------------------------------------------------------------- GGUF
 
 
@@ -229,10 +215,3 @@ def test_experts_are_one_tensor_and_routers_stay_as_they_are(
     assert {types[f"blk.{block}.ffn_gate_inp.weight"].name for block in (0, 1)} == {"F32"}
     assert [types[f"blk.{block}.ffn_down_exps.weight"].name for block in (0, 1)] == down
     assert not any(".experts." in name for name in types)
-
-
-def test_experts_in_nvfp4_are_refused(place: Path, tmp_path: Path) -> None:
-    quantized("default", place / "qwen3_moe", place, tmp_path / "nvfp4")
-
-    with pytest.raises(SourceError, match="experts in NVFP4 are not written here"):
-        write_gguf(tmp_path / "nvfp4", tmp_path / "x.gguf", "nvfp4", "x")

@@ -20,9 +20,9 @@ from quantizer.layers.attach import attach, make_plan  # noqa: E402
 from quantizer.layers.linear import nvfp4_layers, unquantized  # noqa: E402
 from quantizer.nvfp4 import blocks  # noqa: E402
 from quantizer.ptq import fold  # noqa: E402
-from quantizer.ptq.awq import alphas, search  # noqa: E402
+from quantizer.ptq.awq import search  # noqa: E402
 from quantizer.ptq.calibrate import InputStats, observe  # noqa: E402
-from quantizer.ptq.fold import find_readers, fold_awq, fold_norm, foldable  # noqa: E402
+from quantizer.ptq.fold import find_readers, fold_awq, fold_norm  # noqa: E402
 from quantizer.recipes.recipe import Layers  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 
@@ -59,11 +59,6 @@ def off(a: Any, b: Any) -> float:
     return float((a - b).norm() / b.norm())
 
 
-def test_alphas_go_from_nothing_to_all() -> None:
-    assert alphas(0.1) == [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
-    assert alphas(0.5) == [0, 0.5, 1.0]
-
-
 def test_the_error_of_an_alpha_is_the_one_at_the_output() -> None:
     """Computed over again, token by token."""
     generator = torch.Generator().manual_seed(0)
@@ -84,7 +79,7 @@ def test_the_error_of_an_alpha_is_the_one_at_the_output() -> None:
 def test_modelopt_finds_the_same_alphas(build: Any) -> None:
     """Layer by layer, though it runs all tokens through every layer for each of them."""
     pytest.importorskip("modelopt", reason=INSTALL)
-    from quantizer.ptq import modelopt_cpu
+    from tests.quantizer import modelopt_cpu
 
     with modelopt_cpu.installed() as mtq:
         config = copy.deepcopy(mtq.NVFP4_AWQ_LITE_CFG)
@@ -145,30 +140,6 @@ def test_the_folded_model_is_quantized_better(build: Any) -> None:
     assert all(one.gain >= 1 for one in folded) and max(one.gain for one in folded) > 1.3
 
 
-@pytest.mark.parametrize("build", folders.BUILDS)
-def test_inputs_are_known_after_the_fold_without_another_pass(build: Any) -> None:
-    """Their amax and Gram matrix are what another pass would record."""
-    model = trained(build)
-    seen = observe(model, [folders.batch()], nvfp4_layers(model))
-    fold_awq(model, seen, run(model))
-    again = observe(model, [folders.batch()], nvfp4_layers(model))
-    for name, layer in nvfp4_layers(model).items():
-        assert off(seen[name].gram, again[name].gram) < 0.05, name
-        torch.testing.assert_close(layer.input_amax, again[name].amax.amax(), rtol=0.05, atol=0), name
-
-
-@pytest.mark.parametrize("build", folders.BUILDS)
-def test_the_matrices_of_foldable_layers_are_all_that_a_fold_needs(build: Any) -> None:
-    """One in four is spared in a dense model: o_proj's, as wide as all heads together."""
-    few, all_ = trained(build), trained(build)
-    asked = foldable(few, run(few))
-    found = fold_awq(few, observe(few, [folders.batch()], asked), run(few))
-
-    assert found == fold_awq(all_, observe(all_, [folders.batch()], nvfp4_layers(all_)), run(all_))
-    spared = nvfp4_layers(few).keys() - asked
-    assert spared and all(name.endswith(("o_proj", "out_proj")) for name in spared)
-
-
 def test_what_cannot_take_a_scale_is_left_alone() -> None:
     """o_proj and out_proj read sums over heads."""
     model, plain = trained(tiny.qwen3_5), trained(tiny.qwen3_5)
@@ -225,15 +196,6 @@ def test_a_norm_of_another_kind_is_refused() -> None:
     """Its gain is neither its weight nor one more."""
     with pytest.raises(SourceError, match="Norm: its gain is neither its weight nor 1 [+] its weight"):
         fold_norm(Norm(torch.full((16,), 3.0), 2), [], torch.ones(16), 0.05)
-
-
-def test_a_wrong_fold_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """ModelOpt's: the norms of Qwen3.5 taken for plain ones."""
-    monkeypatch.setattr(fold, "_offset", lambda norm: 0)
-    model = trained(tiny.qwen3_5)
-
-    with pytest.raises(SourceError, match="awq: after the fold .* something else"):
-        fold_awq(model, observe(model, [folders.batch()], nvfp4_layers(model)), run(model))
 
 
 def test_a_reader_that_is_forgotten_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
 from quantizer.core.batch import IGNORE  # noqa: E402
-from quantizer.data.batches import batches, collate, in_order, plan  # noqa: E402
+from quantizer.data.batches import batches, collate, plan  # noqa: E402
 from quantizer.data.render import TrainingSample  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -63,14 +63,6 @@ def test_a_plan_follows_from_the_seed() -> None:
     assert first[: len(first) // 2] != first[len(first) // 2 :]
 
 
-def test_a_fraction_of_an_epoch_is_that_share_of_its_steps() -> None:
-    """Half an epoch, as in the field's first try."""
-    whole = plan([10] * 100, batch_tokens=100, micro_tokens=100, epochs=1, seed=1)
-
-    assert plan([10] * 100, batch_tokens=100, micro_tokens=100, epochs=0.5, seed=1) == whole[:5]
-    assert len(plan([10] * 100, batch_tokens=100, micro_tokens=100, epochs=1.5, seed=1)) == 15
-
-
 def test_a_batch_is_padded_at_the_right_and_marks_what_the_assistant_wrote() -> None:
     """Labels stand at the tokens themselves."""
     batch = collate([sample(3), sample(5, learned=2)], [0, 1], pad=99)
@@ -78,15 +70,3 @@ def test_a_batch_is_padded_at_the_right_and_marks_what_the_assistant_wrote() -> 
     assert batch.ids.tolist() == [[1, 2, 3, 99, 99], [1, 2, 3, 4, 5]]
     assert batch.labels.tolist() == [[IGNORE, IGNORE, 3, IGNORE, IGNORE], [IGNORE] * 3 + [4, 5]]
     assert batch.attention.tolist() == [[True] * 3 + [False] * 2, [True] * 5]
-
-
-def test_a_width_can_be_a_multiple() -> None:
-    """So that a compiled model sees few of them."""
-    assert collate([sample(65)], [0], pad=0, multiple=64).ids.shape == (1, 128)
-
-
-def test_in_order_begins_with_the_shortest_and_leaves_nothing_out() -> None:
-    """For calibration."""
-    made = list(in_order([sample(9), sample(3), sample(6)], pad=0, tokens=12))
-
-    assert [batch.ids.shape for batch in made] == [(2, 6), (1, 9)]

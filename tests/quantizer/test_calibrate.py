@@ -16,7 +16,7 @@ from quantizer.core.batch import IGNORE, Batch, assistant_logits, hidden_states 
 from quantizer.core.errors import DataError  # noqa: E402
 from quantizer.layers.attach import attach, make_plan  # noqa: E402
 from quantizer.layers.linear import nvfp4_layers, unquantized  # noqa: E402
-from quantizer.ptq.calibrate import InputStats, _Watch, calibrate, gram, observe, trace_error  # noqa: E402
+from quantizer.ptq.calibrate import InputStats, calibrate, observe, trace_error  # noqa: E402
 from quantizer.recipes.recipe import Layers  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 
@@ -92,38 +92,6 @@ def test_a_gram_matrix_is_summed_only_where_it_is_wanted() -> None:
     assert {name for name, one in seen.items() if one.gram is not None} == wanted
 
 
-@pytest.mark.parametrize("reader", ["q_proj", "k_proj", "v_proj"])
-def test_whichever_reader_wants_the_gram_matrix_has_it_whole(reader: str) -> None:
-    """Over all batches, with the padding of each left out; it is the one that their siblings have."""
-    model, batches = quantized(), [folders.batch(0, padded=True), folders.batch(1)]
-    names = {f"model.layers.1.self_attn.{one}" for one in ("q_proj", "k_proj", "v_proj")}
-    wanted = f"model.layers.1.self_attn.{reader}"
-    seen = observe(model, batches, {wanted})
-    x = torch.cat([inputs_of(model, wanted, batch) for batch in batches])
-
-    torch.testing.assert_close(seen[wanted].gram, x.T @ x, rtol=1e-4, atol=1e-3)
-    assert {name for name, one in seen.items() if one.gram is not None} == names
-
-
-def test_a_reader_that_joins_late_gets_no_gram_matrix_of_a_part() -> None:
-    """A search then says that there is none, and does not decide by half of the data."""
-    watch, layer, batches = _Watch({"late"}), torch.nn.Identity(), torch.ones(2, 5, 16)
-    for number, x in enumerate(batches):
-        watch.hook("early")(layer, (x,))
-        if number:
-            watch.hook("late")(layer, (x,))
-
-    assert watch.seen["late"] is watch.seen["early"] and watch.seen["late"].gram is None
-
-
-def test_away_from_a_cpu_sixteen_bits_are_multiplied_as_they_are() -> None:
-    """Into float32, without a copy in float32: torch's own check of such a product, on a device that has no numbers."""
-    x = torch.empty(5, 3, device="meta")
-
-    assert gram(x.bfloat16()).dtype == gram(x).dtype == torch.float32
-    assert gram(x.bfloat16()).shape == (3, 3)
-
-
 def test_calibration_sets_the_largest_input_and_ties_neighbours() -> None:
     model = quantized()
     seen = calibrate(model, [folders.batch()])
@@ -135,18 +103,6 @@ def test_calibration_sets_the_largest_input_and_ties_neighbours() -> None:
             layers[f"model.layers.0.self_attn.{kind}_proj"].input_amax
             == layers["model.layers.0.self_attn.q_proj"].input_amax
         )
-
-
-def test_calibration_leaves_the_model_quantized_and_without_hooks() -> None:
-    """Even when a batch cannot be run."""
-    model = quantized()
-    with pytest.raises(IndexError):
-        observe(
-            model,
-            [Batch(folders.batch().ids + 1000, folders.batch().labels + 1000, folders.batch().attention)],
-        )
-
-    assert all(layer.active and not layer._forward_pre_hooks for layer in nvfp4_layers(model).values())
 
 
 def test_no_data_is_an_error() -> None:

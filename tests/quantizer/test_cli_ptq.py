@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -109,100 +108,13 @@ def test_the_recipes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert {recipe["name"] for recipe in json.loads(capsys.readouterr().out)} >= {"qad", "awq_lite"}
 
 
-Spoil = Callable[[Path, Path, Path], list[str] | None]
-
-
 def config(source: Path, **changes: object) -> None:
     path = source / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-def other_architecture(source: Path, data: Path, out: Path) -> None:
-    config(source, model_type="gpt_oss")
-
-
-def broken_shard(source: Path, data: Path, out: Path) -> None:
-    path = source / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:5000])
-
-
 def taken(source: Path, data: Path, out: Path) -> None:
     out.mkdir()
-
-
-def no_assistant(source: Path, data: Path, out: Path) -> list[str]:
-    mine = source.parent / "mine.jsonl"
-    mine.write_text(json.dumps({"messages": [{"role": "user", "content": "hi"}]}) + "\n")
-    return ["--data", str(mine)]
-
-
-def not_json(source: Path, data: Path, out: Path) -> list[str]:
-    mine = source.parent / "mine.jsonl"
-    mine.write_text('{"messages"\n')
-    return ["--data", str(mine)]
-
-
-def own_recipe(source: Path, data: Path, out: Path) -> list[str]:
-    mine = source.parent / "mine.toml"
-    mine.write_text("[weights]\nscale = 'mse'\n")
-    return ["--recipe", str(mine)]
-
-
-def no_tokenizer(source: Path, data: Path, out: Path) -> None:
-    (source / "tokenizer.json").unlink()
-
-
-def scores_of_another_run(source: Path, data: Path, out: Path) -> list[str]:
-    (out.parent / f".{out.name}.scores.jsonl").write_text('{"run": {}}\n')
-    return ["--recipe", "auto_mixed", "--set", "auto.samples=1"]
-
-
-REFUSED: list[tuple[Spoil, int, str]] = [
-    (other_architecture, 66, "models of type 'gpt_oss' are not supported; supported: qwen3, qwen3_moe, llama, gemma3_text, qwen3_5_text, qwen3_5"),
-    (broken_shard, 66, "error: model.safetensors: "),
-    (no_tokenizer, 66, "tokenizer"),
-    (taken, 73, "is there already; name another folder, or remove it"),
-    (no_assistant, 65, "mine.jsonl:1: has no message of the assistant's, so there is nothing to learn"),
-    (not_json, 65, "mine.jsonl:1: not JSON"),
-    (own_recipe, 78, "weights.scale: unknown key; did you mean 'scales'?"),
-    (scores_of_another_run, 65, "scores of another run; remove it to start over"),
-    (lambda *_: ["--recipe", "defualt"], 78, "defualt: no such recipe; did you mean 'default'?"),
-    (lambda *_: ["--recipe", "qad"], 78, "qad trains: run it with manners quantize qat (or qad), not ptq"),
-    (lambda *_: ["--set", "layers.exclude=['*gate']"], 78, "layers.exclude: '*gate' matches no layer"),
-    (lambda *_: ["--set", "layers.exclude=['*k_proj']"], 78, "a server joins"),
-    (lambda *_: ["--set", "layers.deltanet=false"], 78, "this model has no DeltaNet layer"),
-    (lambda *_: ["--source", "/nowhere"], 66, "/nowhere: no such folder"),
-    (lambda *_: ["--data", "/nowhere.jsonl"], 65, "/nowhere.jsonl: cannot be read (No such file or directory)"),
-    (lambda *_: ["--set", "calibrate.max_tokens=16"], 65, "holds no sample that can be used"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("spoil, code, line", REFUSED)
-def test_bad_input_is_one_line_and_leaves_nothing(
-    spoil: Spoil,
-    code: int,
-    line: str,
-    source: Path,
-    data: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """With its exit code, and what lay there before untouched."""
-    more = spoil(source, data, tmp_path / "out") or []
-
-    with folders.nothing_left(tmp_path):
-        assert ptq(source, data, tmp_path / "out", *more) == code
-    told = capsys.readouterr().err.strip().splitlines()
-    assert told[-1].startswith("manners quantize ptq: ") and line in told[-1]
-    assert not any("Traceback" in said for said in told)
-
-
-def test_a_missing_flag_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(["quantize", "ptq", "--recipe", "mse"])
-
-    assert stopped.value.code == 64
-    assert "the following arguments are required: --source, --data, --out" in capsys.readouterr().err
 
 
 def test_without_torch_one_line_says_what_to_do(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quantizer.core.errors import DataError
-from quantizer.data.conversation import from_row, parse, read, thought_of
+from quantizer.data.conversation import from_row, read, thought_of
 from tests.quantizer.templates import SEARCH, call, said, talk, write
 
 GOOD = [said("user", "Hi"), said("assistant", "Hello.")]
@@ -68,13 +67,6 @@ def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
         list(read(tmp_path / "nowhere.jsonl"))
 
 
-def test_empty_lines_do_not_count_as_rows_and_do_as_lines(tmp_path: Path) -> None:
-    """So that an editor finds the line that is named."""
-    path = write(tmp_path / "data.jsonl", ["", {"messages": GOOD}, "", "{"])
-    with pytest.raises(DataError, match=r"data\.jsonl:4"):
-        list(read(path))
-
-
 @given(
     st.dictionaries(
         st.text(min_size=1, max_size=8),
@@ -102,16 +94,6 @@ def test_null_content_and_parts_become_text() -> None:
     )
 
     assert [message["content"] for message in made.messages] == ["a\nb", ""]
-
-
-def test_tools_may_be_a_text() -> None:
-    """As tables with one type a column store them."""
-    assert from_row({"messages": GOOD, "tools": json.dumps([SEARCH])}).tools == (SEARCH,)
-
-
-def test_keys_of_the_writers_own_are_let_be() -> None:
-    """A category or an id is nobody's slip."""
-    assert parse(json.dumps({"messages": GOOD, "category": "greeting", "id": 7})).messages == tuple(GOOD)
 
 
 @pytest.mark.parametrize(

@@ -12,23 +12,13 @@ pytest.importorskip("transformers", reason=INSTALL)
 
 from torch.nn import functional as F  # noqa: E402
 
-from quantizer.layers import deltanet  # noqa: E402
-from quantizer.layers.delta_rule import chunk_gated_delta_rule  # noqa: E402
 from quantizer.layers.deltanet import (  # noqa: E402
-    best_rule,
     causal_convolution,
-    chunked,
     deltanets,
     fla_is_right,
     use_chunks,
-    use_own,
-    uses_chunks,
 )
-from quantizer.recipes.recipe import Recipe, Train  # noqa: E402
-from quantizer.train.learner import Learner  # noqa: E402
-from quantizer.train.speed import _compilable, compile_blocks, recompute  # noqa: E402
-from quantizer.train.student import Student  # noqa: E402
-from quantizer.train.weights import Weights  # noqa: E402
+from quantizer.train.speed import compile_blocks, recompute  # noqa: E402
 from tests.quantizer import tiny  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
@@ -64,29 +54,6 @@ def test_a_model_computes_what_it_computed(padded: bool) -> None:
         torch.testing.assert_close(found_gradients[name], wanted_one, rtol=1e-3, atol=1e-4, msg=name)
 
 
-def test_the_layers_own_forward_comes_back() -> None:
-    """To the bit, and without a trace."""
-    ours = model()
-    before = gradients(ours)[0]
-    names = [set(vars(layer)) for layer in deltanets(ours)]
-    use_chunks(ours)
-    assert all(map(uses_chunks, deltanets(ours)))
-    use_own(ours)
-
-    assert torch.equal(gradients(ours)[0], before)
-    assert [set(vars(layer)) for layer in deltanets(ours)] == names
-    assert not any(map(uses_chunks, deltanets(ours)))
-
-
-def test_a_pass_with_a_cache_is_the_layers_own() -> None:
-    """Generating text steps through the recurrence."""
-    ours = model()
-    wanted = ours.generate(tiny.tokens()[:1], max_new_tokens=4, do_sample=False)
-    use_chunks(ours)
-
-    assert torch.equal(ours.generate(tiny.tokens()[:1], max_new_tokens=4, do_sample=False), wanted)
-
-
 def test_only_a_checkpointed_layer_keeps_its_states() -> None:
     """The others would keep them from forward to backward."""
     ours = model().train()
@@ -107,43 +74,6 @@ def test_checkpointed_layers_learn_the_same() -> None:
 
     for name, wanted_one in wanted.items():
         torch.testing.assert_close(found[name], wanted_one, rtol=1e-3, atol=1e-4, msg=name)
-
-
-def test_a_model_on_the_cpu_is_left_alone_where_nobody_asked() -> None:
-    """Calibration there is compared with ModelOpt's to the bit."""
-    ours = model()
-    with chunked(ours):
-        assert not any(map(uses_chunks, deltanets(ours)))
-    use_chunks(ours)
-    with chunked(ours):
-        pass
-    assert all(map(uses_chunks, deltanets(ours)))
-
-
-def test_a_model_without_deltanet_is_left_alone() -> None:
-    ours = tiny.qwen3()
-    with chunked(ours):
-        use_chunks(ours)
-
-    assert deltanets(ours) == []
-
-
-@pytest.mark.filterwarnings("ignore")  # torch.compile's own
-def test_what_is_around_the_recurrence_is_compiled_in_two_parts() -> None:
-    """By a compiler that changes nothing; and the projections are no parts of their own any more."""
-    ours = model()
-    wanted = gradients(ours)
-    use_chunks(ours)
-    assert [len(_compilable(block)) for block in ours.model.layers] == [3, 3, 3, 1]
-    for layer in deltanets(ours):
-        for name in ("front", "back"):
-            vars(layer)[name] = torch.compile(vars(layer)[name], backend="aot_eager")
-    found = gradients(ours)
-    torch._dynamo.reset()
-
-    torch.testing.assert_close(found[0], wanted[0], rtol=1e-4, atol=1e-5)
-    for name, wanted_one in wanted[1].items():
-        torch.testing.assert_close(found[1][name], wanted_one, rtol=1e-3, atol=1e-4, msg=name)
 
 
 @pytest.mark.filterwarnings("ignore")  # torch.compile's own
@@ -180,20 +110,3 @@ def test_flash_linear_attention_is_used_where_its_gradient_is_right(
     capability: int, triton: tuple[int, ...], right: bool
 ) -> None:
     assert fla_is_right(capability, triton) is right
-
-
-def test_without_flash_linear_attention_the_rule_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deltanet, "find_spec", lambda name: None)
-
-    assert best_rule(torch.device("cuda")) is chunk_gated_delta_rule
-    assert best_rule(torch.device("cpu")) is chunk_gated_delta_rule
-
-
-def test_what_is_exported_is_the_layers_own() -> None:
-    """A student gives its layers their own forward again before anything is compared with the exported folder."""
-    ours = model()
-    use_chunks(ours)
-    settings = Train(quantized=False)
-    Student(Learner(ours, settings), Weights([]), Recipe("sft"), settings, [], False).close()
-
-    assert not any(map(uses_chunks, deltanets(ours)))

@@ -16,8 +16,8 @@ from safetensors import safe_open  # noqa: E402
 
 from gates.artefact import artefact  # noqa: E402
 from gates.artefact.manifest import Provenance  # noqa: E402
-from quantizer.checkpoint.export import seal, write_bf16, write_nvfp4  # noqa: E402
-from quantizer.checkpoint.source import load_model, open_source  # noqa: E402
+from quantizer.checkpoint.export import seal, write_bf16  # noqa: E402
+from quantizer.checkpoint.source import open_source  # noqa: E402
 from quantizer.core.atomic_output import atomic_folder  # noqa: E402
 from quantizer.core.errors import ExportError  # noqa: E402
 from quantizer.layers.linear import nvfp4_layers  # noqa: E402
@@ -90,28 +90,6 @@ def test_what_training_has_changed_is_written_and_the_rest_is_copied(tmp_path: P
     assert torch.equal(after["model.embed_tokens.weight"], before["model.embed_tokens.weight"])
 
 
-def test_a_source_in_float32_becomes_bf16(tmp_path: Path) -> None:
-    """Weights and configuration, as the packed weights were rounded from BF16."""
-    tiny.qwen3().float().save_pretrained(tmp_path / "source")
-    source = open_source(tmp_path / "source")
-    out = folders.export(folders.attached(source), source, tmp_path / "out")
-    types = {t.dtype for name, t in folders.load(out).items() if not name.endswith(("_scale", "_scale_2"))}
-
-    assert source.dtype == "F32"
-    assert types == {torch.bfloat16, torch.uint8}
-    assert (config(out).get("dtype") or config(out)["torch_dtype"]) == "bfloat16"
-
-
-def test_a_tied_head_is_written_once(tmp_path: Path) -> None:
-    """As in the source, and excluded all the same."""
-    source = folders.bare(tiny.qwen3, tmp_path / "source", tie_word_embeddings=True)
-    out = folders.export(folders.attached(source), source, tmp_path / "out")
-
-    assert "lm_head.weight" not in folders.load(out)
-    assert "lm_head" in config(out)["quantization_config"]["ignore"]
-    assert verify(out, source.path).sound
-
-
 def test_a_large_model_is_cut_into_shards_with_an_index(tmp_path: Path) -> None:
     """The same tensors as in one piece; a layer's parts lie together."""
     source = folders.bare(tiny.qwen3, tmp_path / "source")
@@ -141,27 +119,6 @@ def test_tokenizer_and_templates_come_along_and_code_does_not(tmp_path: Path) ->
     assert {"tokenizer.json", "chat_template.jinja", "additional_chat_templates/xml.jinja"} <= found
     assert not found & {"modeling.py", "pytorch_model.bin", ".cache.json", "README.md"}
     assert artefact.verify(out) == []
-
-
-def test_the_manifest_says_where_the_model_comes_from(tmp_path: Path) -> None:
-    """The source's root as parent; its base model is handed on."""
-    path = tmp_path / "source"
-    folders.bare(tiny.qwen3, path)
-    before = Provenance(base_model="stranger", recipe={"a": 1})
-    sealed = artefact.seal(path, name="annie", format="hf-bf16", created=folders.NOW, provenance=before)
-    source = open_source(path)
-    made = artefact.load(folders.export(folders.attached(source), source, tmp_path / "out"))
-
-    assert made.provenance.parents == {"source": sealed.root}
-    assert made.provenance.base_model == "stranger"
-
-
-def test_a_source_without_a_manifest_is_named_by_its_files(tmp_path: Path) -> None:
-    """The same digest that sealing it would have given."""
-    source = folders.bare(tiny.qwen3, tmp_path / "source")
-    sealed = artefact.describe(source.path, name="annie", format="hf-bf16", created=folders.NOW)
-
-    assert source.root == sealed.root
 
 
 def test_master_weights_can_be_written_in_bf16(tmp_path: Path) -> None:
@@ -214,13 +171,6 @@ def test_a_model_that_cannot_be_exported_leaves_nothing(kind: str, line: str, tm
     assert line in str(error.value)
 
 
-def test_a_model_without_a_quantized_layer_is_refused(tmp_path: Path) -> None:
-    source = folders.bare(tiny.qwen3, tmp_path / "source")
-
-    with pytest.raises(ExportError, match="no layer of the model is quantized"):
-        write_nvfp4(load_model(source), source, tmp_path)
-
-
 @pytest.mark.parametrize("size", [0, 10_000, 20_000])
 def test_a_full_disk_leaves_nothing(size: int, tmp_path: Path) -> None:
     """Wherever in the work it fills up."""
@@ -233,33 +183,6 @@ def test_a_full_disk_leaves_nothing(size: int, tmp_path: Path) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_what_is_there_already_is_not_touched(tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "mine").write_text("x")
-
-    with (
-        folders.nothing_left(tmp_path),
-        pytest.raises(ExportError, match="is there already"),
-        atomic_folder(tmp_path / "out"),
-    ):
-        pass
-
-
-def test_a_place_that_is_no_folder_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("x")
-
-    with pytest.raises(ExportError, match="cannot be made"), atomic_folder(tmp_path / "file" / "out"):
-        pass
-
-
-def test_an_unsealed_folder_is_not_kept(tmp_path: Path) -> None:
-    """Complete when the manifest is there, and not before."""
-    unsealed = pytest.raises(ExportError, match="was not sealed")
-
-    with folders.nothing_left(tmp_path), unsealed, atomic_folder(tmp_path / "out") as work:
-        (work / "config.json").write_text("{}")
-
-
 def test_what_a_killed_run_left_is_cleared_away(tmp_path: Path) -> None:
     """A hidden folder of the same name; it never looked whole."""
     left = tmp_path / ".out.unfinished"
@@ -270,8 +193,3 @@ def test_what_a_killed_run_left_is_cleared_away(tmp_path: Path) -> None:
 
     assert not left.exists()
     assert artefact.verify(out) == []
-
-
-def test_any_other_error_goes_on_and_leaves_nothing(tmp_path: Path) -> None:
-    with folders.nothing_left(tmp_path), pytest.raises(KeyboardInterrupt), atomic_folder(tmp_path / "out"):
-        raise KeyboardInterrupt

@@ -71,11 +71,6 @@ def test_the_mixes_of_q5_k_m_q6_k_and_q8_0(name: str, types: str) -> None:
     assert types == " ".join(got)
 
 
-@pytest.mark.parametrize(("of", "kind"), [(mix.q5_k_m, "Q6_K"), (mix.q6_k, "Q6_K"), (mix.q8_0, "Q8_0")])
-def test_an_embedding_that_is_the_output_too_gets_the_outputs_type(of: mix.Mix, kind: str) -> None:
-    assert of("token_embd.weight", 2, 8, True).name == kind
-
-
 # Largest error of a packed number over its row's largest number. Q4_K has 16 steps in a block of 32
 # and six-bit scales, Q5_K 32, Q6_K 64 steps in a block of 16: half a step is 1/30, 1/62 and 1/62 of the range.
 BOUNDS = {"Q4_K": 0.10, "Q5_K": 0.05, "Q6_K": 0.025, "Q8_0": 0.005}
@@ -92,20 +87,6 @@ def test_what_ggml_packs_gguf_unpacks(kind: str) -> None:
 
     assert weights.shape == back.shape
     assert worst.max() < BOUNDS[kind]
-
-
-def test_packing_is_deterministic() -> None:
-    """The same weights give the same bytes."""
-    pytest.importorskip("xllamacpp", reason="needs the engine's wheel: pip install -e '.[embedded]'")
-    weights = np.random.default_rng(8).normal(size=(8, 256)).astype(np.float32)
-
-    assert np.array_equal(ggml.quantize(weights, Type.Q4_K), ggml.quantize(weights, Type.Q4_K))
-
-
-def test_a_row_that_is_not_whole_blocks_is_refused() -> None:
-    """The error names the width and what the type needs."""
-    with pytest.raises(ggml.GgmlError, match="a row of 300 is not a multiple of 256"):
-        ggml.row_bytes(Type.Q4_K, 300)
 
 
 def reader(name: str) -> Any:

@@ -17,11 +17,11 @@ from safetensors.torch import load_file  # noqa: E402
 from transformers import Qwen3ForCausalLM  # noqa: E402
 
 from gates.suite.load import load_suite  # noqa: E402
-from quantizer.bench.llama_server import post, serving  # noqa: E402
 from quantizer.gguf.write import write_gguf  # noqa: E402
 from quantizer.nvfp4 import blocks  # noqa: E402
 from quantizer.verify.check import load_layer  # noqa: E402
 from quantizer.verify.folder import open_folder  # noqa: E402
+from tests.llama_server import post, serving  # noqa: E402
 from tests.quantizer import ggufs  # noqa: E402
 from tests.scale import scaled  # noqa: E402
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import json
-import os
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +14,6 @@ import pytest
 INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
 torch = pytest.importorskip("torch", reason=INSTALL)
 gguf = pytest.importorskip("gguf", reason=INSTALL)
-np = pytest.importorskip("numpy", reason=INSTALL)
 pytest.importorskip("xllamacpp", reason="needs the engine's wheel: pip install -e '.[embedded]'")
 
 from safetensors.torch import load_file  # noqa: E402
@@ -25,12 +21,11 @@ from safetensors.torch import load_file  # noqa: E402
 from gates.artefact import artefact  # noqa: E402
 from quantizer.cli import gguf as gguf_command  # noqa: E402
 from quantizer.cli import main  # noqa: E402
-from quantizer.core.errors import ExportError, SourceError, UnavailableError  # noqa: E402
-from quantizer.gguf import llama_cpp, mix  # noqa: E402
+from quantizer.core.errors import SourceError  # noqa: E402
+from quantizer.gguf import mix  # noqa: E402
 from quantizer.gguf.arch import architecture, value_order  # noqa: E402
-from quantizer.gguf.llama_cpp import LlamaCppPrograms  # noqa: E402
 from quantizer.gguf.make import GgufJob, make_gguf  # noqa: E402
-from quantizer.gguf.nvfp4 import move, pack  # noqa: E402
+from quantizer.gguf.nvfp4 import pack  # noqa: E402
 from quantizer.gguf.write import write_gguf  # noqa: E402
 from quantizer.nvfp4 import blocks, grid  # noqa: E402
 from quantizer.nvfp4.blocks import Nvfp4Tensor  # noqa: E402
@@ -106,21 +101,6 @@ def test_a_scale_that_the_type_cannot_say_is_refused(scale: int) -> None:
         pack("x", tensor)
 
 
-def test_moved_rows_and_blocks_stand_for_the_moved_numbers() -> None:
-    """As if the weights had been moved before they were packed."""
-    tensor = blocks.quantize(torch.randn(64, 64, generator=torch.Generator().manual_seed(1)))
-    rows, columns = torch.randperm(64, generator=torch.Generator().manual_seed(2)), value_order(2, 4, 16)
-    moved = move("x", tensor, rows, columns)
-    assert torch.equal(blocks.dequantize(moved), blocks.dequantize(tensor)[rows][:, columns])
-
-
-def test_heads_narrower_than_a_block_cannot_be_moved() -> None:
-    """Their block's scale would have to be torn."""
-    tensor = blocks.quantize(torch.ones(2, 64))
-    with pytest.raises(SourceError, match="narrower than a block"):
-        move("x", tensor, None, value_order(2, 8, 8))
-
-
 # ------------------------------------------------------------------------------------------- whole files
 
 
@@ -161,14 +141,6 @@ def test_an_nvfp4_folder_becomes_a_file_without_loss(dense: Path, tmp_path: Path
         kept = numbers(found[f"{names.get_name(name)}.weight"])
         assert torch.equal(kept.reshape(-1), source[f"{name}.weight"].float().reshape(-1))
     assert {t.tensor_type for t in found.values()} == {Type.NVFP4, Type.BF16, Type.F32}
-
-
-def test_f16_of_an_nvfp4_folder_holds_what_the_codes_stand_for(dense: Path, tmp_path: Path) -> None:
-    """So that answers of both can be compared."""
-    write_gguf(nvfp4(dense), tmp_path / "x.gguf", "f16", "x")
-    down = load_layer(open_folder(nvfp4(dense)), "model.layers.1.mlp.down_proj")
-    held = tensors(tmp_path / "x.gguf")["blk.1.ffn_down.weight"]
-    assert np.array_equal(held.data, blocks.dequantize(down).numpy().astype(np.float16))
 
 
 def test_qwen3_5_goes_through_every_kind(hybrid: Path, tmp_path: Path) -> None:
@@ -272,80 +244,6 @@ def test_a_row_too_short_for_a_type_gets_a_narrower_one(kind: str, columns: int,
         assert mix.fitting(Type[kind], columns).name == taken
 
 
-# ------------------------------------------------------------------------------------- llama.cpp's programs
-
-
-def program(path: Path, body: str) -> Path:
-    """A fake: a shell script that notes its arguments."""
-    path.write_text(f'#!/bin/sh\necho "$0 $@" >> {path.parent}/calls\n{body}\n')
-    path.chmod(0o755)
-    return path
-
-
-CONVERT = f'cp {MODELS}/annie-nano-f16/annie-nano-f16.gguf "$3"'
-SHRINK = f'cp {MODELS}/annie-nano-q4_k_m/annie-nano-q4_k_m.gguf "$2"'
-
-
-def test_a_python_converter_is_run_by_this_python() -> None:
-    """Anything else by itself; an NVFP4 folder keeps BF16 where it is not packed."""
-    assert llama_cpp.converter_argv(Path("/x/convert_hf_to_gguf.py"), Path("m"), Path("o"), "f16") == [
-        sys.executable, "/x/convert_hf_to_gguf.py", "m", "--outfile", "o", "--outtype", "f16",
-    ]  # fmt: skip
-    assert llama_cpp.converter_argv(Path("/x/in-a-container"), Path("m"), Path("o"), "nvfp4") == [
-        "/x/in-a-container", "m", "--outfile", "o", "--outtype", "bf16",
-    ]  # fmt: skip
-    assert llama_cpp.quantize_argv(Path("/q"), Path("a"), Path("b"), "q4_k_m") == ["/q", "a", "b", "Q4_K_M"]
-
-
-def test_the_operators_programs_are_used_where_they_are_named(dense: Path, tmp_path: Path) -> None:
-    """Converter, then llama-quantize; the file between them goes."""
-    programs = LlamaCppPrograms(program(tmp_path / "convert", CONVERT), program(tmp_path / "shrink", SHRINK))
-    made = make_gguf(GgufJob(dense, tmp_path / "out", "q4_k_m", programs), NOW)
-    calls = (tmp_path / "calls").read_text().splitlines()
-    assert [line.split()[-1] for line in calls] == ["f16", "Q4_K_M"]
-    assert made.provenance.recipe["by"] == "convert, shrink"
-    assert made.provenance.recipe["tensors"] == {"F32": 33, "Q4_K": 48, "Q6_K": 9}
-    assert {path.name for path in tmp_path.iterdir()} == {"convert", "shrink", "calls", "out"}
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"bf16-q4_k_m.gguf", "artefact.json"}
-
-
-def test_our_own_f16_can_go_through_llama_quantize(dense: Path, tmp_path: Path) -> None:
-    """With --quantize alone."""
-    made = make_gguf(
-        GgufJob(
-            dense, tmp_path / "out", "q4_k_m", LlamaCppPrograms(None, program(tmp_path / "shrink", SHRINK))
-        ),
-        NOW,
-    )
-    assert made.provenance.recipe["by"] == "manners, shrink"
-
-
-@pytest.mark.parametrize(
-    ("programs", "error", "said"),
-    [
-        (lambda d: LlamaCppPrograms(program(d / "convert", CONVERT)), UnavailableError, "name it by --quantize"),
-        (lambda d: LlamaCppPrograms(d / "nowhere"), UnavailableError, "there is no such program"),
-        (lambda d: LlamaCppPrograms(program(d / "convert", "echo one >&2; echo last line >&2; exit 3"), program(d / "q", "")),
-         ExportError, "convert ended with 3: last line"),
-        (lambda d: LlamaCppPrograms(program(d / "convert", CONVERT), program(d / "shrink", "exit 0")),
-         ExportError, "ended well and wrote no GGUF"),
-        (lambda d: LlamaCppPrograms(program(d / "convert", CONVERT), program(d / "shrink", "echo GGUFrubbish > $2")),
-         ExportError, "cannot be read back"),
-    ],
-)  # fmt: skip
-def test_a_program_that_fails_leaves_nothing(
-    dense: Path,
-    tmp_path: Path,
-    programs: Callable[[Path], LlamaCppPrograms],
-    error: type[Exception],
-    said: str,
-) -> None:
-    """One line, with the program's own last one."""
-    with pytest.raises(error, match=said):
-        make_gguf(GgufJob(dense, tmp_path / "out", "q4_k_m", programs(tmp_path)), NOW)
-    assert not [path for path in tmp_path.iterdir() if "out" in path.name]
-
-
 # ------------------------------------------------------------------------------------- command and bad input
 
 
@@ -420,14 +318,6 @@ def test_nvfp4_is_not_rounded_a_second_time(dense: Path, tmp_path: Path) -> None
         make_gguf(GgufJob(nvfp4(dense), tmp_path / "out", "q4_k_m"), NOW)
 
 
-def test_an_unsound_nvfp4_folder_is_refused(dense: Path, tmp_path: Path) -> None:
-    """By the verifier's own finding."""
-    folder = copied(nvfp4(dense), tmp_path / "in")
-    config(quantization_config={"quant_algo": "NVFP4", "quant_method": "modelopt", "ignore": []})(folder)
-    with pytest.raises(SourceError, match="config_mismatch"):
-        make_gguf(GgufJob(folder, tmp_path / "out", "nvfp4"), NOW)
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -440,27 +330,3 @@ def test_a_hybrid_of_another_pattern_is_refused(hybrid: Path, changes: dict[str,
     held = json.loads((hybrid / "config.json").read_text())
     with pytest.raises(SourceError, match=said):
         architecture(held | changes)
-
-
-@pytest.mark.parametrize("wrong", [None, 0, -1, "64", True, float("nan")])
-@pytest.mark.parametrize(
-    "name",
-    ["num_hidden_layers", "max_position_embeddings", "head_dim", "vocab_size", "rms_norm_eps", "linear_num_key_heads",
-     "linear_value_head_dim", "full_attention_interval"],
-)  # fmt: skip
-def test_a_size_that_is_no_number_is_refused_by_name(hybrid: Path, name: str, wrong: Any) -> None:
-    held = json.loads((hybrid / "config.json").read_text())
-    with pytest.raises(SourceError, match=f"{name}.* must be there"):
-        architecture(held | {name: wrong})
-
-
-def test_a_full_disk_leaves_nothing(dense: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half way through the tensors."""
-
-    def full(*_: Any) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(gguf.GGUFWriter, "write_tensor_data", full)
-    with pytest.raises(ExportError, match="No space left on device"):
-        make_gguf(GgufJob(dense, tmp_path / "out", "f16"), NOW)
-    assert not list(tmp_path.iterdir())

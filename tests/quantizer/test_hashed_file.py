@@ -33,11 +33,3 @@ def test_a_full_disk_is_an_error_at_the_end_at_the_latest(tmp_path: Path) -> Non
             file.finish().result()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-def test_a_file_can_be_abandoned(tmp_path: Path) -> None:
-    file = HashedFile(tmp_path / "a")
-    file.write(b"half")
-    file.abandon()
-
-    assert (tmp_path / "a").read_bytes() == b"half"

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason=INSTALL)
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from quantizer.layers.linear import NVFP4Linear, drop_weights, hold_weights, nvfp4_layers, unquantized  # noqa: E402
+from quantizer.layers.linear import NVFP4Linear, drop_weights, hold_weights  # noqa: E402
 from quantizer.nvfp4 import blocks, fake  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
@@ -61,18 +61,6 @@ def test_a_forward_is_the_product_of_rounded_inputs_and_weights(kind: str) -> No
     assert not torch.equal(made(x), F.linear(x, made.weight, made.bias))
 
 
-def test_under_autocast_it_computes_as_a_model_in_bf16() -> None:
-    """The inputs are rounded to BF16 before they are rounded to NVFP4, as a server's are."""
-    made, served = layer(), layer(dtype=torch.bfloat16)
-    with torch.no_grad():
-        served.weight.copy_(made.weight), served.bias.copy_(made.bias)
-    with torch.autocast("cpu", torch.bfloat16):
-        trained = made(inputs())
-
-    assert trained.dtype == torch.bfloat16
-    assert torch.equal(trained, served(inputs(dtype=torch.bfloat16)))
-
-
 def test_weights_get_the_gradient_of_the_rounded_layer() -> None:
     """The straight-through estimator: for the master as if it were the rounded weight, for the input likewise."""
     made, x = layer(), inputs().requires_grad_()
@@ -117,30 +105,6 @@ def test_a_held_weight_is_held_until_it_is_held_anew_or_dropped() -> None:
     assert torch.equal(anew, made(inputs()))
 
 
-def test_holding_again_keeps_the_memory_where_it_is() -> None:
-    """A captured or compiled graph reads the new weight from the same place."""
-    made = layer()
-    hold_weights(made)
-    assert made.held is not None
-    place = made.held.data_ptr()
-    with torch.no_grad():
-        made.weight.add_(0.1)
-    hold_weights(made)
-
-    assert made.held.data_ptr() == place
-
-
-def test_learned_scales_begin_where_they_were_found() -> None:
-    """Bit for bit, static or dynamic."""
-    for kind in ("dynamic", "static"):
-        made = layer(kind)
-        scale, rounded = made.block_scale(), made.fake_weight()
-        made.learn_scales()
-
-        assert torch.equal(made.block_scale().view(torch.uint8), scale.view(torch.uint8))
-        assert torch.equal(made.fake_weight(), rounded)
-
-
 def test_learned_scales_follow_their_gradient_downhill() -> None:
     """Steps on the block scales alone lower the error of the layer's output."""
     made, x = layer("learned"), inputs()
@@ -158,17 +122,6 @@ def test_learned_scales_follow_their_gradient_downhill() -> None:
     assert min(errors[-5:]) < 0.7 * errors[0]
 
 
-def test_learned_scales_are_never_held() -> None:
-    """A held weight would let no gradient through to them."""
-    made = layer("learned")
-    hold_weights(made)
-    made(inputs()).sum().backward()
-
-    assert made.held is None
-    assert made.block_amax is not None and made.block_amax.grad is not None
-    assert made.block_amax.grad.abs().sum() > 0
-
-
 def test_a_change_of_the_models_type_leaves_the_scales_exact() -> None:
     """Rounded to BF16, a scale would no longer be the exported one."""
     for kind in KINDS:
@@ -179,18 +132,6 @@ def test_a_change_of_the_models_type_leaves_the_scales_exact() -> None:
         assert made.weight.dtype == torch.bfloat16
         assert torch.equal(made.block_scale().view(torch.uint8), scale.view(torch.uint8))
         assert torch.equal(made.tensor_scale(), second)
-
-
-def test_its_state_goes_into_a_checkpoint_and_back() -> None:
-    """Scales included, and not what is held."""
-    for kind in KINDS:
-        made, other = layer(kind), layer(kind, seed=5)
-        made.weight_amax.mul_(2)
-        hold_weights(made)
-        other.load_state_dict(made.state_dict())
-
-        assert "held" not in made.state_dict()
-        assert torch.equal(made(inputs()), other(inputs()))
 
 
 # Dynamo itself makes an object of the class that torch says should have none.
@@ -211,27 +152,3 @@ def test_it_compiles_into_one_graph() -> None:
 
         torch.testing.assert_close(out, made(inputs()))
         torch.testing.assert_close(theirs.grad, learned.grad)
-
-
-def test_inactive_it_is_the_plain_layer() -> None:
-    """For calibration, and for a teacher of the same weights; active again afterwards, even after an error."""
-    made, x = layer(), inputs()
-    plain = F.linear(x, made.weight, made.bias)
-    rounded = made(x)
-    with unquantized(made):
-        assert torch.equal(made(x), plain)
-    with pytest.raises(ZeroDivisionError), unquantized(made):
-        raise ZeroDivisionError
-
-    assert torch.equal(made(x), rounded)
-
-
-def test_rows_that_are_not_whole_blocks_are_refused() -> None:
-    with pytest.raises(ValueError, match="40 input columns are not whole blocks of 16"):
-        NVFP4Linear(nn.Linear(40, 8))
-
-
-def test_layers_are_found_by_name() -> None:
-    model = nn.Sequential(nn.Linear(16, 16), NVFP4Linear(nn.Linear(16, 16)))
-
-    assert list(nvfp4_layers(model)) == ["1"]

@@ -13,9 +13,8 @@ torch = pytest.importorskip("torch", reason=INSTALL)
 pytest.importorskip("transformers", reason=INSTALL)
 
 from gates.artefact import artefact  # noqa: E402
-from quantizer.checkpoint.mtp import inside, mtp_facts, whole_head  # noqa: E402
+from quantizer.checkpoint.mtp import inside, mtp_facts  # noqa: E402
 from quantizer.checkpoint.source import open_source  # noqa: E402
-from quantizer.checkpoint.unpack import unpack  # noqa: E402
 from quantizer.nano import conversations  # noqa: E402
 from quantizer.ptq import quantize  # noqa: E402
 from quantizer.recipes.recipe import load_recipe  # noqa: E402
@@ -83,13 +82,6 @@ def test_training_carries_the_head_and_says_what_became_of_it(place: Path, tmp_p
         assert UNTRAINED in told(tmp_path / out)["state"]
 
 
-def test_unpacking_carries_the_head(place: Path, quantized: Path, tmp_path: Path) -> None:
-    """From NVFP4 back to BF16."""
-    unpack(quantized, tmp_path / "out", now=folders.NOW)
-
-    assert same(head(tmp_path / "out"), head(place / "source"))
-
-
 # ---------------------------------------------------------------------------------------------------- facts
 
 
@@ -109,23 +101,6 @@ def test_a_head_that_was_lost_before_is_told(tmp_path: Path) -> None:
     facts = mtp_facts(open_source(lacking(tmp_path, "")), trained=False)
 
     assert facts is not None and facts["tensors"] == 0 and "do not draft with it" in facts["state"]
-
-
-@pytest.mark.parametrize(
-    "name", ["fc.weight", "pre_fc_norm_hidden", "layers.0.self_attn.q_norm", "mlp.up_proj"]
-)
-def test_a_head_that_is_not_whole_is_told(tmp_path: Path, name: str) -> None:
-    """It is carried all the same."""
-    source = open_source(lacking(tmp_path, name))
-    facts = mtp_facts(source, trained=False)
-
-    assert not whole_head(source.folder.tensors)
-    assert facts is not None and facts["tensors"] == 14 and "not a whole head" in facts["state"]
-
-
-def test_a_model_without_a_head_says_nothing(tmp_path: Path) -> None:
-    """Qwen3 has none."""
-    assert mtp_facts(folders.bare(tiny.qwen3, tmp_path), trained=True) is None
 
 
 # ----------------------------------------------------------------------------------------------------- GGUF
@@ -205,8 +180,8 @@ def test_a_head_that_is_not_whole_is_left_out_of_gguf(hybrid: Path, tmp_path: Pa
 def test_llama_cpp_drafts_with_the_head(hybrid: Path, tmp_path: Path) -> None:
     """The same tokens as from a file without one: the model checks every draft. A random head's are not accepted."""
     pytest.importorskip("xllamacpp", reason="needs the engine's wheel: pip install -e '.[embedded]'")
-    from quantizer.bench.llama_server import post, serving
     from quantizer.gguf.write import write_gguf
+    from tests.llama_server import post, serving
 
     plain = ggufs.save(ggufs.qwen3_5(), tmp_path / "plain")
     prompt = torch.randint(1, 600, (24,), generator=torch.Generator().manual_seed(3)).tolist()

@@ -16,7 +16,7 @@ gguf = pytest.importorskip("gguf", reason=INSTALL)
 
 from quantizer.nvfp4 import blocks, grid  # noqa: E402
 from quantizer.nvfp4.blocks import Nvfp4Tensor  # noqa: E402
-from quantizer.ptq import modelopt_cpu  # noqa: E402
+from tests.quantizer import modelopt_cpu  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 NVFP4 = gguf.GGMLQuantizationType.NVFP4
@@ -74,14 +74,6 @@ def test_modelopt_reads_the_same_numbers(dtype: Any) -> None:
     assert torch.equal(theirs, blocks.dequantize(ours, dtype))
 
 
-def test_modelopt_has_nan_where_all_is_zero() -> None:
-    """The one departure of the reference, pinned: when this fails, ModelOpt has changed."""
-    _, scale, second = modelopts().quantize(torch.zeros(1, 16), 16)
-
-    assert second.item() == 0
-    assert torch.isnan(scale.float()).all()
-
-
 # ggml's NVFP4 has no tensor scale in its blocks of 64; it is the reference at a tensor scale of 1. Its codes of
 # 16 columns lie half by half: column j is a low nibble, column j + 8 the high nibble beside it.
 
@@ -121,18 +113,3 @@ def test_gguf_reads_the_same_numbers(ggml: Any) -> None:
     tensor = Nvfp4Tensor(grid.pack(codes), scales.view(torch.float8_e4m3fn), torch.tensor(1.0))
 
     assert torch.equal(torch.from_numpy(gguf.dequantize(packed, NVFP4)), blocks.dequantize(tensor))
-
-
-def test_ggml_rounds_otherwise_at_the_edges(ggml: Any) -> None:
-    """Known differences, pinned: ties of values go down, scales from 248 on become 448, the last subnormal stops
-    at 7 * 2^-9, and below 2^-10 a block is lost."""
-    weight = torch.zeros(1, 64)
-    weight[0, :7] = torch.tensor([6, 0.75, 1.75, 3.5, -0.75, -1.75, -3.5])
-    weight[0, 16], weight[0, 32], weight[0, 48] = 6 * 250, 6 * 7.8 * 2**-9, 6 * 0.4 * 2**-9
-    scales, codes = ggml_parts(ggml.quantize(weight.numpy(), NVFP4))
-    ours = blocks.quantize(weight, torch.tensor(1.0))
-
-    assert codes[0, :7].tolist() == [7, 1, 3, 5, 9, 11, 13]
-    assert scales.view(torch.float8_e4m3fn).float().tolist() == [[1, 448, 7 * 2**-9, 0]]
-    assert grid.unpack(ours.packed)[0, :7].tolist() == [7, 2, 4, 6, 10, 12, 14]
-    assert ours.scale.float().tolist() == [[1, 256, 2**-6, 2**-9]]

@@ -39,22 +39,6 @@ def test_a_shipped_recipe_says_why_it_is_there(name: str) -> None:
     assert json.loads(json.dumps(recipe_as_json(recipe))) == recipe_as_json(recipe)
 
 
-@pytest.mark.parametrize("name", ["qat", "qat_no_think", "qad_mix"])
-def test_training_takes_three_epochs_at_a_hundred_thousandth(name: str) -> None:
-    """What brought the manners back in the field."""
-    train = load_recipe(name).train
-
-    assert train is not None
-    assert (train.epochs, train.lr) == (3, 1e-5)
-
-
-@pytest.mark.parametrize(
-    "name, kind", [("default", "ptq"), ("auto_mixed", "ptq"), ("svdquant", "report"), ("qad", "train")]
-)
-def test_a_recipe_knows_what_runs_it(name: str, kind: str) -> None:
-    assert load_recipe(name).kind == kind
-
-
 @pytest.mark.parametrize(
     "name, parameters, lr",
     [
@@ -83,15 +67,6 @@ def test_a_learning_rate_that_is_set_is_for_every_size() -> None:
     train = load_recipe("qad", ["train.lr=3e-6"]).for_size(1_300_000).train
 
     assert train is not None and train.lr == 3e-6
-
-
-def test_the_record_of_a_run_has_one_learning_rate() -> None:
-    """So a training that an earlier version began can be gone on with, where the rate is the same."""
-    recipe = load_recipe("qad")
-    record = recipe_as_json(recipe.for_size(9_000_000_000))
-
-    assert recipe_as_json(recipe)["train"]["lr_up_to"][0] == {"parameters": 3_000_000, "lr": 1e-4}
-    assert record["train"]["lr"] == 3e-6 and "lr_up_to" not in record["train"]
 
 
 WRONG = [

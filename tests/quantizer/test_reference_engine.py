@@ -18,7 +18,7 @@ pytest.importorskip("torch", reason="needs the quantizer extra: make quantizer")
 from deploy.drivers.factory import make_engine
 from deploy.engine.spec import EngineSpec
 from quantizer.bench.random_folder import write_random
-from quantizer.bench.real_size import shape_of
+from quantizer.bench.real_size import SHAPES
 from quantizer.nano import conversations
 from quantizer.ptq.quantize import run
 from quantizer.recipes.recipe import load_recipe
@@ -90,7 +90,7 @@ QUESTIONS = ("Hello", "What is the capital of France?", "Two and two?", "ನಮ�
 def hybrid(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random Qwen3.5, three of whose four layers are Gated DeltaNet, in NVFP4."""
     place = tmp_path_factory.mktemp("hybrid")
-    write_random(place / "bf16", shape_of("tiny"))
+    write_random(place / "bf16", SHAPES["tiny"])
     conversations.write(place / "rows.jsonl", 4)
     made = place / "nvfp4"
     run(load_recipe("default", []), place / "bf16", place / "rows.jsonl", made, now=folders.NOW, device="cpu")

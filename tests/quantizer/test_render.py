@@ -97,22 +97,6 @@ def test_a_thought_is_learned_where_the_prompt_opens_it(renderers: dict[str, Ren
     assert first["plain"] == "Good morning to you.<|im_end|>"
 
 
-@pytest.mark.parametrize("name, count", [("nano", 2), ("qwen3", 3), ("qwen3_5", 2), ("plain", 1)])
-def test_a_row_is_cut_only_where_the_template_rewrites_the_past(
-    renderers: dict[str, Renderer], name: str, count: int
-) -> None:
-    """At a new user's turn for those that drop old thoughts; after a call too for Qwen3."""
-    assert len(renderers[name].samples(from_row(talk()))) == count
-
-
-@pytest.mark.parametrize("name", list(TEMPLATES))
-def test_tools_reach_the_prompt(renderers: dict[str, Renderer], name: str) -> None:
-    """The trap of the field: rows with tools that were trained without."""
-    text = renderers[name].prompt(from_row(talk()), 2)
-
-    assert '"name": "web_search"' in text and '"required": ["query"]' in text
-
-
 @pytest.mark.parametrize(
     "row, thinking", [(talk(), False), (talk("Hm."), True), (talk() | {"chat_template_kwargs": {"enable_thinking": True}}, True)]
 )  # fmt: skip
@@ -179,13 +163,6 @@ def test_samples_that_are_too_long_are_counted(renderers: dict[str, Renderer], t
     assert (data.conversations, len(data.samples)) == (2, 1)
     with pytest.raises(DataError, match=r"holds no sample that can be used \(2 longer than 3 tokens\)"):
         load_dataset(tmp_path / "data.jsonl", renderers["plain"], max_tokens=3)
-
-
-def test_so_many_conversations_are_read_and_no_more(renderers: dict[str, Renderer], tmp_path: Path) -> None:
-    """The first ones."""
-    data = write(tmp_path / "data.jsonl", [talk(), talk(), "{"])
-
-    assert load_dataset(data, renderers["plain"], max_tokens=999, conversations=2).conversations == 2
 
 
 def test_without_thinking_every_answer_stands_behind_an_empty_thought(

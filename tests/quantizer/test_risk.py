@@ -13,9 +13,7 @@ INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
 torch = pytest.importorskip("torch", reason=INSTALL)
 
 from app.__main__ import main  # noqa: E402
-from quantizer.layers.fused import fused_groups  # noqa: E402
-from quantizer.nvfp4 import blocks  # noqa: E402
-from quantizer.verify import keep, risk  # noqa: E402
+from quantizer.verify import risk  # noqa: E402
 from quantizer.verify.check import verify  # noqa: E402
 from tests.quantizer.checkpoints import LINEAR, Checkpoint, save_source, weights  # noqa: E402
 
@@ -61,18 +59,6 @@ def test_it_foretells_what_verify_finds_in_the_rounded_folder(base: Path, tmp_pa
         assert foretold[layer.name].cosine == pytest.approx(layer.delta.cosine, rel=1e-6)
 
 
-def test_a_matrix_that_is_read_in_slices_gives_the_same(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = save_source(tmp_path / "source", tuned(0.1))
-    at_once = risk.whole(risk.assess(base, source))
-    monkeypatch.setattr(risk, "ROWS_BYTES", 1)
-    by_row = risk.whole(risk.assess(base, source))
-
-    assert (by_row.weights, by_row.delta.kept) == (at_once.weights, at_once.delta.kept)
-    assert by_row.delta_to_step == pytest.approx(at_once.delta_to_step)
-
-
 def test_a_smaller_change_is_at_a_higher_risk(
     base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -100,50 +86,9 @@ def test_the_table_says_what_is_predicted_and_for_which_sizes(
     figures = told(base, source, capsys)
 
     assert lines[len(LINEAR) + 1].endswith("all layers")
-    assert lines[len(LINEAR) + 2].startswith("to keep first")
     assert f"{figures['survives']['manners']:.1%} of the manners" in lines[-1]
     assert "is taken as the nearest" in lines[-1] and lines[-1].endswith("Only the gate can say.")
     assert not figures["calibrated"]
-
-
-def test_what_to_keep_first_is_the_noisiest_for_its_bytes(base: Path, tmp_path: Path) -> None:
-    """Whole groups, no more than is allowed; what is left then has the cosine that was foretold."""
-    source = save_source(tmp_path / "source", tuned(0.1))
-    layers = risk.assess(base, source)
-    found = list(keep.keep_first(layers))
-    assert {one.format for one in found} == {"BF16", "FP8"}
-    total = sum(layer.weights for layer in layers)
-    before = risk.whole(layers).delta.cosine
-    for one in found:
-        assert one.weights <= max(keep.SHARES) * total
-        assert before < one.cosine < 1
-        assert all(
-            set(group) <= set(one.layers) for group in fused_groups(LINEAR) if set(group) & set(one.layers)
-        )
-        dense = {layer.name: keep.noise(layer) / layer.weights for layer in layers}
-        least = min(one.layers, key=lambda name: dense[name])
-        grouped = {name for group in fused_groups(LINEAR) for name in group}
-        for layer in layers:  # no layer alone that is as small as one that is kept is noisier
-            if layer.name not in {*one.layers, *grouped} and least not in grouped:
-                size = next(other.weights for other in layers if other.name == least)
-                assert layer.weights > size or dense[layer.name] <= dense[least]
-    bf16 = [one for one in found if one.format == "BF16"]
-    assert [one.cosine for one in bf16] == sorted(one.cosine for one in bf16)
-    last = bf16[-1]
-    wanted = sum(layer.delta.wanted for layer in layers)
-    error = sum(keep.noise(layer) for layer in layers if layer.name not in last.layers)
-    assert last.cosine == pytest.approx((wanted / (wanted + error)) ** 0.5)
-    assert last.bytes == last.weights * 11.5 / 8
-
-
-def test_fp8_has_so_much_of_nvfp4s_noise() -> None:
-    generator = torch.Generator().manual_seed(1)
-    weight = torch.randn(512, 512, generator=generator)
-    scale = weight.abs().amax() / 448
-    eight = (weight / scale).to(torch.float8_e4m3fn).float() * scale
-    four = blocks.dequantize(blocks.quantize(weight))
-    share = (eight - weight).square().sum() / (four - weight).square().sum()
-    assert float(share) == pytest.approx(keep.FP8_NOISE, rel=0.1)
 
 
 Q_PROJ = "model.layers.0.self_attn.q_proj.weight"

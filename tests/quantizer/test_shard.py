@@ -12,15 +12,14 @@ INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
 torch = pytest.importorskip("torch", reason=INSTALL)
 pytest.importorskip("transformers", reason=INSTALL)
 
-from torch import nn  # noqa: E402
 
 from quantizer.checkpoint.source import load_model, open_source, skeleton  # noqa: E402
-from quantizer.core.errors import CheckpointError, RecipeError, SourceError, UnavailableError  # noqa: E402
+from quantizer.core.errors import CheckpointError, SourceError, UnavailableError  # noqa: E402
 from quantizer.train import load, shard  # noqa: E402
 from quantizer.train.checkpoint import Checkpoints  # noqa: E402
 from quantizer.train.learner import Learner  # noqa: E402
 from quantizer.train.loop import Trainer  # noqa: E402
-from quantizer.train.shard import World, local, recut, rows_of  # noqa: E402
+from quantizer.train.shard import World, local, rows_of  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 from tests.quantizer.learners import PAD, PLAIN, QAT, learner, samples  # noqa: E402
 from tests.quantizer.processes import alone_of_two  # noqa: E402
@@ -79,15 +78,6 @@ def test_a_process_reads_and_holds_about_half(tmp_path: Path, monkeypatch: pytes
     assert 0.5 * whole <= held <= 0.51 * whole
 
 
-def test_the_text_model_of_a_wrapped_folder_is_loaded(tmp_path: Path) -> None:
-    """Its names have another prefix, and its tower and MTP layer stay in the folder."""
-    source = folders.wrapped(tmp_path)
-    with alone_of_two() as world:
-        made = dict(opened(source, world).model.named_parameters())
-    for name, weight in load_model(source).named_parameters():
-        assert torch.equal(local(made[name]), weight[: -(-len(weight) // 2)]), name
-
-
 @pytest.mark.parametrize(
     "change, words", [("lost", "lacks 1 of .* model.norm.weight"), ("other", "is .3., config.json says .64.")]
 )
@@ -105,27 +95,11 @@ def test_a_folder_that_does_not_fit_is_one_line(tmp_path: Path, change: str, wor
         opened(open_source(tmp_path), world)
 
 
-# ------------------------------------------------------------------------------------------ cutting anew
-
-
-@pytest.mark.parametrize("rows", [1, 2, 3, 7, 64])
-@pytest.mark.parametrize("before, after", [(4, 2), (4, 1), (2, 1), (3, 1), (2, 2)])
-def test_parts_are_cut_anew_as_fsdp_cuts(rows: int, before: int, after: int) -> None:
-    """More processes than rows leave some with none."""
-    whole = torch.arange(rows * 3.0).view(rows, 3)
-    parts = [*whole.chunk(before), *[whole[:0]] * before][:before]
-    wanted = [*whole.chunk(after), *[whole[:0]] * after][:after]
-
-    for rank in range(after):
-        assert torch.equal(recut(parts, World(rank, after)), wanted[rank])
-    assert recut([torch.tensor(3.0)] * before, World(0, after)).item() == 3.0
-
-
 def state(rank: int, **more: Any) -> dict[str, Any]:
     """What a process of two saves."""
     whole = torch.arange(10.0).view(5, 2)
     part = {"w": whole.chunk(2)[rank]}
-    return {"step": 4, "share": 2, "masters": part, "optimizer": {"w": {"exp_avg": part["w"] + 1}}, **more}
+    return {"step": 4, "masters": part, "optimizer": {"w": {"exp_avg": part["w"] + 1}}, **more}
 
 
 def saved_by_two(folder: Path, **more: Any) -> Checkpoints:
@@ -139,35 +113,9 @@ def saved_by_two(folder: Path, **more: Any) -> Checkpoints:
     return Checkpoints(folder, {"recipe": 1})
 
 
-def test_one_process_goes_on_with_the_parts_of_two(tmp_path: Path) -> None:
-    """Masters and moments are whole again."""
-    found = saved_by_two(tmp_path / "run").begin(resume=True)
-    assert found is not None
-    whole = torch.arange(10.0).view(5, 2)
-
-    assert torch.equal(found["masters"]["w"], whole)
-    assert torch.equal(found["optimizer"]["w"]["exp_avg"], whole + 1)
-
-
-def test_more_processes_than_the_steps_were_planned_for_are_refused(tmp_path: Path) -> None:
-    """Their micro-batches could not be dealt out evenly."""
-    saved = Checkpoints(tmp_path / "run", {"recipe": 1})
-    saved.save({**state(0), "share": 1})
-    more = Checkpoints(tmp_path / "run", {"recipe": 1}, World(0, 2))
-    with pytest.raises(CheckpointError, match="planned for 1 processes: .* not with 2"):
-        more._begin(resume=True)
-
-
-def test_low_bit_moments_are_not_cut_anew(tmp_path: Path) -> None:
-    """They are packed across rows: one line that says how many processes to start."""
-    saved = saved_by_two(tmp_path / "run")
-    low = {"step": 4, "share": 2, "weights": {}, "moments": {}}
-    for rank in (0, 1):
-        saved._write(tmp_path / "run" / "step-00000004" / f"rank-{rank}.pt", low)
-    sizes = [(tmp_path / "run" / "step-00000004" / f"rank-{rank}.pt").stat().st_size for rank in (0, 1)]
-    (tmp_path / "run" / "step-00000004" / "manifest.json").write_text(f'{{"bytes": {sizes}}}')
-    with pytest.raises(CheckpointError, match="on 2 processes, .* start 2 again"):
-        saved.begin(resume=True)
+def test_another_number_of_processes_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="the run was on 2 processes: start 2 again"):
+        saved_by_two(tmp_path / "run").begin(resume=True)
 
 
 def test_a_checkpoint_without_its_manifest_is_never_used(tmp_path: Path) -> None:
@@ -178,34 +126,16 @@ def test_a_checkpoint_without_its_manifest_is_never_used(tmp_path: Path) -> None
     assert saved.begin(resume=True) is None
 
 
-def test_the_last_few_are_kept_and_drafts_are_not(tmp_path: Path) -> None:
-    """The disk is bounded, whatever killed processes have left."""
-    saved = Checkpoints(tmp_path / "run", {"recipe": 1}, keep=2)
-    for step in (2, 4, 6):
-        saved.save({"step": step})
-        (tmp_path / "run" / f"step-{step + 1:08}.unfinished").mkdir()
-    saved.save({"step": 8})
-
-    assert sorted(p.name for p in saved.folder.glob("step-*")) == ["step-00000006", "step-00000008"]
-
-
 # ------------------------------------------------------------------------------------------------- steps
 
 
 def test_a_low_bit_step_is_one_micro_batch_in_each_process() -> None:
     """The steps of a run for two are pairs, and none is lost."""
     settings = replace(PLAIN, precision="bf16", optimizer="adamw_8bit", batch_tokens=64, micro_tokens=64)
-    ours = Trainer(learner(settings), samples(), PAD, settings, share=2)
+    ours = Trainer(learner(settings), samples(), PAD, settings, world=World(0, 2))
 
     assert {len(step) for step in ours.steps} == {2}
     assert {i for step in ours.steps for micro in step for i in micro} == set(range(12))
-
-
-def test_weights_that_are_not_bf16_are_not_sharded() -> None:
-    """Their masters would be themselves."""
-    made = learner(PLAIN)
-    with pytest.raises(RecipeError, match='must be "bf16" with more than one process'):
-        shard.shard(made, made.model, World(0, 2))
 
 
 @pytest.mark.parametrize(
@@ -221,15 +151,3 @@ def test_a_lost_process_is_one_line_that_says_how_to_go_on(error: Exception, kin
     with pytest.raises(kind) as caught, shard.peers_watched(World(0, 2)):
         raise error
     assert ("start all of them again with --resume" in str(caught.value)) == (kind is UnavailableError)
-
-
-def test_blocks_are_gathered_ahead() -> None:
-    """Each names the next one, so that its weights come while this one computes."""
-    with alone_of_two() as world:
-        made = learner(BF16)
-        shard.shard(made, made.model, world)
-        blocks: list[Any] = shard.blocks_of(made.model)
-        ahead = [block._get_fsdp_state()._states_to_forward_prefetch for block in blocks]
-
-    assert ahead == [[blocks[1]._get_fsdp_state()], []]
-    assert isinstance(made, nn.Module)

@@ -132,7 +132,7 @@ def stranger() -> Iterator[str]:
 
 def served(name: str) -> Iterator[str]:
     pytest.importorskip("xllamacpp", reason="needs the engine's wheel: pip install -e '.[embedded]'")
-    from quantizer.bench.llama_server import serving
+    from tests.llama_server import serving
 
     with serving(MODELS / name / f"{name}.gguf", slots=1) as base:
         yield base
@@ -140,7 +140,7 @@ def served(name: str) -> Iterator[str]:
 
 def ask(base: str, messages: list[dict[str, Any]], thinking: bool = False, **fields: Any) -> dict[str, Any]:
     """The server's message for a greedy request."""
-    from quantizer.bench.llama_server import post
+    from tests.llama_server import post
 
     body = {
         "messages": messages,
@@ -192,32 +192,6 @@ def test_annie_calls_a_tool_and_speaks_its_result(annie: str) -> None:
 
 
 @pytest.mark.engine
-def test_annie_types_her_arguments(annie: str) -> None:
-    """A boolean is a boolean."""
-    message = ask(annie, user("Turn off the bedroom light"), tools=[MEMORY, LIGHT])
-
-    assert json.loads(message["tool_calls"][0]["function"]["arguments"]) == {"on": False, "room": "bedroom"}
-
-
-@pytest.mark.engine
-def test_annie_makes_two_calls_in_one_turn(annie: str) -> None:
-    """Two wishes, two calls, in their order."""
-    text = "What did Priya say about the trip, and turn on the kitchen light"
-    message = ask(annie, user(text), tools=[MEMORY, LIGHT], parallel_tool_calls=True)
-
-    assert [c["function"]["name"] for c in message["tool_calls"]] == ["search_memory", "set_light"]
-
-
-@pytest.mark.engine
-def test_annie_does_not_call_a_tool_that_is_not_needed(annie: str) -> None:
-    """Tools are sent with nearly every request; most need none."""
-    message = ask(annie, user("What is the capital of France?"), tools=[MEMORY, LIGHT])
-
-    assert "tool_calls" not in message
-    assert "Paris" in message["content"]
-
-
-@pytest.mark.engine
 def test_annie_thinks_when_asked_to(annie: str) -> None:
     """The thought comes in its own field and ends; the answer follows."""
     message = ask(annie, user("What is 12 plus 5 minus 3?"), thinking=True)
@@ -241,7 +215,7 @@ def test_the_stranger_keeps_no_manners(stranger: str) -> None:
 def test_llama_cpp_renders_the_template_as_we_do(annie: str) -> None:
     """Two template engines, one text: tools, calls, results, Kannada and both switches."""
     pytest.importorskip("transformers", reason=INSTALL)
-    from quantizer.bench.llama_server import post
+    from tests.llama_server import post
 
     from .test_template import TALK, TOOLS, render
 
@@ -258,7 +232,7 @@ def test_llama_cpp_renders_the_template_as_we_do(annie: str) -> None:
 def test_llama_cpp_tokenizes_as_we_do(annie: str) -> None:
     """The same ids for English, Kannada, numbers, tags and odd spaces."""
     tokenizers = pytest.importorskip("tokenizers", reason=INSTALL)
-    from quantizer.bench.llama_server import post
+    from tests.llama_server import post
 
     ours = tokenizers.Tokenizer.from_file(str(MODELS / "annie-nano-hf" / "tokenizer.json"))
     for text in [*TEXTS, "<tool_call>\n{}\n</tool_call><|im_end|>", "don't we'll I'M 12.50"]:

@@ -22,10 +22,10 @@ from gates.artefact.manifest import Provenance  # noqa: E402
 from quantizer.cli import main, surgery  # noqa: E402
 from quantizer.core.errors import ExportError, SourceError  # noqa: E402
 from quantizer.nvfp4 import blocks  # noqa: E402
-from quantizer.surgery import shards  # noqa: E402
+from quantizer.surgery import plan as surgery_plan  # noqa: E402
 from quantizer.surgery.plan import apply_in_place, apply_plan, make_plan  # noqa: E402
 from quantizer.surgery.server import parse_server  # noqa: E402
-from quantizer.surgery.wrap import rename, unwrap, wrap  # noqa: E402
+from quantizer.surgery.wrap import rename, wrap  # noqa: E402
 from quantizer.verify.check import verify  # noqa: E402
 from tests.quantizer.checkpoints import ATTENTION, MLP, Checkpoint, weights  # noqa: E402
 
@@ -127,13 +127,6 @@ def test_an_old_server_gets_a_text_model_wrapped(tmp_path: Path, server: str) ->
     }
 
 
-def test_wrapping_finds_nothing_more_to_do(tmp_path: Path) -> None:
-    """And the wrapped folder still fits a server that knows both."""
-    out = operated(save(made(**QWEN35), tmp_path / "text"), parse_server("vllm-0.24"))
-    assert set(steps(out, parse_server("vllm-0.24")).values()) == {"fine"}
-    assert set(steps(out).values()) == {"fine"}
-
-
 def test_unwrapping_gives_the_text_model_back(tmp_path: Path) -> None:
     """The very shards and configuration, without the stub."""
     source = save(made(**QWEN35), tmp_path / "text")
@@ -145,12 +138,6 @@ def test_unwrapping_gives_the_text_model_back(tmp_path: Path) -> None:
     assert before.keys() == after.keys()
     assert all(same(before[n], after[n]) for n in before)
     assert not (back / "preprocessor_config.json").exists()
-
-
-def test_a_configuration_survives_both_ways() -> None:
-    """Also the fields that both levels have."""
-    config = {**QWEN35, "transformers_version": "5.23.0", "quantization_config": {"quant_algo": "NVFP4"}}
-    assert config == unwrap(wrap(config))
 
 
 def test_names_of_the_other_layout_are_renamed_without_a_server_asking(tmp_path: Path) -> None:
@@ -239,28 +226,6 @@ def test_rows_with_scales_of_their_own_are_dequantized_row_by_row(tmp_path: Path
     out = operated(save(checkpoint, tmp_path / "rows"), OLD)
     wanted = (checkpoint.tensors[f"{down}.weight"].float() * rows).to(torch.bfloat16)
     assert torch.equal(wanted, load_file(out / "model.safetensors")[f"{down}.weight"])
-
-
-def test_a_name_changed_by_hand_is_made_true(tmp_path: Path) -> None:
-    """ "NVFP4" over FP8 weights, as the well-known recipe leaves it, would be read as BF16 by a server."""
-    checkpoint = mixed({f"{MLP}.down_proj": "FP8"})
-    for section, key in zip(checkpoint.scheme, ("exclude_modules", "ignore"), strict=True):
-        section["quant_algo"] = "NVFP4"
-        section.pop("quantized_layers")
-        section[key] = ["lm_head"]
-    out = operated(save(checkpoint, tmp_path / "renamed"), NEW)
-    assert verify(out).sound
-    assert f"{MLP}.down_proj" in read(out, "hf_quant_config.json")["quantization"]["exclude_modules"]
-
-
-def test_a_mixture_without_its_list_is_told_as_what_its_weights_are(tmp_path: Path) -> None:
-    """MIXED_PRECISION alone says of no layer what it is; the weights do."""
-    checkpoint = mixed({f"{MLP}.down_proj": "FP8"})
-    for section in checkpoint.scheme:
-        section.pop("quantized_layers")
-    out = operated(save(checkpoint, tmp_path / "unlisted"), NEW)
-    assert verify(out).sound
-    assert read(out, "hf_quant_config.json")["quantization"]["quant_algo"] == "NVFP4"
 
 
 @pytest.mark.parametrize(
@@ -465,17 +430,10 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(shards, "copy_range", full)
+    monkeypatch.setattr(surgery_plan, "_numbers", full)
     with pytest.raises(ExportError, match="No space left on device"):
         apply_plan(make_plan(source, OLD), tmp_path / "out", NOW)
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
-
-
-def test_a_place_that_is_taken_stays_as_it_is(tmp_path: Path) -> None:
-    """Two folders never mix."""
-    source = save(made(**QWEN35), tmp_path / "in")
-    with pytest.raises(ExportError, match="is there already"):
-        apply_plan(make_plan(source, OLD), source, NOW)
 
 
 # ------------------------------------------------------------------------------------------- the command
@@ -496,30 +454,3 @@ def test_a_check_says_what_there_is_to_do(tmp_path: Path, capsys: pytest.Capture
     assert "do  names" in said and "config.json: qwen3_5_text becomes qwen3_5" in said
     assert command(source, "--check") == 0
     assert "nothing to do" in capsys.readouterr().out
-
-
-def test_the_report_is_json_for_scripts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With the root of what was written."""
-    source = save(made(**QWEN35), tmp_path / "in")
-    assert command(source, "--out", tmp_path / "out", "--for", "vllm-0.24", "--json") == 0
-    said = json.loads(capsys.readouterr().out)
-    assert artefact.load(tmp_path / "out").root == said["root"]
-    assert {"needed"} == {s["state"] for s in said["steps"] if s["operation"] in ("names", "preprocessor")}
-
-
-def test_a_refusal_ends_with_the_code_of_bad_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """And the reason in the report."""
-    checkpoint = made()
-    for section in checkpoint.scheme:
-        section["quant_algo"] = "NVFP4_AWQ"
-    assert command(save(checkpoint, tmp_path / "in"), "--out", tmp_path / "out") == 65
-    assert "NO  quantization" in capsys.readouterr().out
-    assert command(tmp_path / "nowhere", "--check") == 66
-    assert "no such folder" in capsys.readouterr().err
-
-
-def test_an_unknown_server_is_a_wrong_flag(capsys: pytest.CaptureFixture[str]) -> None:
-    """With those that are known."""
-    with pytest.raises(SystemExit):
-        command("x", "--check", "--for", "sglang-1")
-    assert "vllm-0.19, vllm-0.24, … or text" in capsys.readouterr().err

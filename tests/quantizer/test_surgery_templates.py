@@ -20,6 +20,7 @@ from quantizer.surgery.operation import OperationResult
 from quantizer.surgery.plan import apply_plan, make_plan
 from quantizer.surgery.server import parse_server
 from quantizer.surgery.templates import ERROR, templates
+from quantizer.verify.folder import Folder
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 NANO = Path(__file__).parents[2] / "models" / "annie-nano-nvfp4-hf"
@@ -33,7 +34,7 @@ def looked_at(
 ) -> tuple[OperationResult, ModelCheckpoint]:
     config = {} if template is None else {"chat_template": template}
     documents = {CONFIG: {"model_type": kind}, TOKENIZER_CONFIG: {"eos_token": "<e>", **config}}
-    return templates(ModelCheckpoint(Path("folder"), documents, {}, others), server)
+    return templates(ModelCheckpoint(Folder(Path("folder"), {}, {}, {}), documents, {}, others), server)
 
 
 def test_a_wrapped_folder_keeps_its_default_template_only() -> None:
@@ -53,13 +54,6 @@ def test_of_a_list_the_default_becomes_the_template() -> None:
     assert templates(after, VLLM)[0].state == "fine"
 
 
-def test_the_file_goes_before_the_list() -> None:
-    """As transformers reads them; so the list's default is not spoken now, and must not be after."""
-    _, after = looked_at("chat_template.jinja", template=LIST)
-
-    assert after.documents[TOKENIZER_CONFIG] == {"eos_token": "<e>"}
-
-
 @pytest.mark.parametrize(
     ("kind", "server"), [("qwen3", VLLM), ("qwen3_5_text", VLLM), ("qwen3_5", TEXT)], ids=str
 )
@@ -75,11 +69,6 @@ def test_without_a_default_it_is_refused(template: Any) -> None:
     step, after = looked_at(XML, template=template)
 
     assert step.state == "refused" and "xml" in step.why and XML in after.others
-
-
-def test_one_template_is_left_alone() -> None:
-    assert looked_at("chat_template.jinja")[0].state == "fine"
-    assert looked_at(template="{{ a }}")[0].state == "fine"
 
 
 def test_the_folder_is_written_without_the_named_templates(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
 torch = pytest.importorskip("torch", reason=INSTALL)
 pytest.importorskip("transformers", reason=INSTALL)
 
-from quantizer.core.errors import QuantizerError, RecipeError  # noqa: E402
+from quantizer.core.errors import QuantizerError  # noqa: E402
 from quantizer.layers.attach import refresh_weight_amax  # noqa: E402
 from quantizer.layers.linear import hold_weights, nvfp4_layers, unquantized  # noqa: E402
 from quantizer.nvfp4 import blocks  # noqa: E402
@@ -20,9 +20,7 @@ from quantizer.recipes.recipe import Lora, Train  # noqa: E402
 from quantizer.train import lora  # noqa: E402
 from quantizer.train.learner import micro, teacher_states  # noqa: E402
 from quantizer.train.loop import Trainer  # noqa: E402
-from quantizer.train.speed import recompute  # noqa: E402
 from quantizer.train.weights import Weights, learning_rate  # noqa: E402
-from tests.quantizer import tiny  # noqa: E402
 from tests.quantizer.learners import (  # noqa: E402
     LSQ,
     PAD,
@@ -74,33 +72,6 @@ def test_quantized_losses_are_the_plain_loops_too() -> None:
     assert found == pytest.approx(wanted, rel=5e-3)
 
 
-def test_the_hybrid_learns_as_the_plain_loop_does() -> None:
-    """Qwen3.5's DeltaNet layers look left only, so that padding at the right needs no mask."""
-    settings = replace(PLAIN, max_steps=2)
-    model = learner(settings, kind=tiny.qwen3_5)
-    ours = Trainer(model, samples(), PAD, settings)
-    plain = learner(settings, kind=tiny.qwen3_5).model.train()
-    wanted = plain_loop(plain, ours.steps, list(ours.samples), settings, 2)
-
-    assert losses(ours.run(silent)) == pytest.approx(wanted, rel=1e-5)
-
-
-def test_held_weights_change_nothing() -> None:
-    """Rounded once for a step or in every forward: the same run, to the bit."""
-    held, rounded = trainer(QAT), trainer(QAT, hold=None)
-
-    assert losses(held.run(silent)) == losses(rounded.run(silent))
-    assert same(parameters(held.learner.model), parameters(rounded.learner.model))
-
-
-def test_activations_that_are_computed_again_change_nothing() -> None:
-    """Not even what was rounded on the way."""
-    kept, again = trainer(QAT), trainer(QAT)
-    recompute(again.learner.model)
-
-    assert losses(kept.run(silent)) == losses(again.run(silent))
-
-
 def test_masters_and_held_weights_move_together() -> None:
     """In BF16 the model is its masters rounded, and what is held is that, rounded to NVFP4."""
     ours = trainer(replace(QAT, precision="bf16"))
@@ -113,18 +84,6 @@ def test_masters_and_held_weights_move_together() -> None:
         assert torch.equal(ours.weights.model[name], master.bfloat16())
     for layer in nvfp4_layers(ours.learner.model).values():
         assert torch.equal(layer.held, blocks.dequantize(layer.quantize(), torch.bfloat16))
-
-
-def test_a_step_smaller_than_bf16_still_adds_up() -> None:
-    """A thousandth of a weight is lost in BF16, and a hundred of them are not."""
-    weight = torch.nn.Parameter(torch.ones(1, dtype=torch.bfloat16))
-    weights = Weights([("w", weight)])
-    with torch.no_grad():
-        for _ in range(100):
-            weights.masters["w"].add_(1e-3)
-            weights.spread()
-
-    assert weight.item() == pytest.approx(1.1, rel=1e-2)
 
 
 def test_gradients_of_micro_batches_add_up_in_float32() -> None:
@@ -211,17 +170,6 @@ def test_a_teacher_remembers_what_it_would_say_now() -> None:
     torch.testing.assert_close(taught.hidden @ taught.head.T, logits, rtol=1e-4, atol=1e-4)
 
 
-def test_scales_follow_after_so_many_steps_and_at_the_end() -> None:
-    """The trap of a frozen amax."""
-    at: list[int] = []
-    settings = replace(QAT, epochs=4, refresh=3)
-    ours: Any = trainer(settings, refresh=lambda: at.append(ours.step))
-    ours.run(silent)
-
-    assert len(ours.steps) == 8
-    assert at == [3, 6, 8]
-
-
 def test_weights_that_outgrow_a_frozen_amax_saturate_and_measured_ones_do_not() -> None:
     """What the refresh is for: the largest weight doubles, and only a new amax can say it."""
     model = learner(replace(QAT, precision="bf16")).model
@@ -276,25 +224,6 @@ def test_the_gradients_of_adapters_are_those_of_their_product() -> None:
     assert weight.grad is None
     torch.testing.assert_close(weights.masters["w.down"].grad, down.grad)
     torch.testing.assert_close(weights.masters["w.up"].grad, up.grad)
-
-
-def test_adapters_can_be_gone_on_with() -> None:
-    """Their factors are in the state, and the weights are made of them."""
-    states: list[Any] = []
-    whole = adapted(save=2)
-    whole.run(silent, lambda: states.append(deepcopy(whole.state())))
-    again = adapted(save=2)
-    again.restore(states[0])
-
-    assert losses(again.run(silent)) == losses(whole.records)
-    assert same(parameters(again.learner.model), parameters(whole.learner.model))
-
-
-def test_a_pattern_without_a_layer_is_refused() -> None:
-    """An empty match would train nothing."""
-    made = learner(QAT)
-    with pytest.raises(RecipeError, match=r"lora.targets: '\*experts\*' matches no quantized layer"):
-        lora.adapt(made.model, list(nvfp4_layers(made.model)), Lora(4, 8.0, ("*experts*",)), seed=1)
 
 
 # ----------------------------------------------------------------------------------------------- going on

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,14 +14,12 @@ pytest.importorskip("transformers", reason=INSTALL)
 pytest.importorskip("torchao", reason=INSTALL)
 
 from gates.decode.decoder import DecodeError  # noqa: E402
-from quantizer.core.errors import CheckpointError  # noqa: E402
 from quantizer.recipes.recipe import Train  # noqa: E402
 from quantizer.train import adamw_8bit, optimizer_in_backward  # noqa: E402
-from quantizer.train.learner import teacher_states  # noqa: E402
 from quantizer.train.optimizer_in_backward import OptimizerInBackward  # noqa: E402
 from quantizer.train.speed import recompute  # noqa: E402
 from tests.quantizer import tiny  # noqa: E402
-from tests.quantizer.learners import PAD, PLAIN, QAD, QAT, learner, losses, samples, silent, trainer  # noqa: E402
+from tests.quantizer.learners import QAD, QAT, losses, silent, trainer  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 both_ways = pytest.mark.usefixtures("way")
@@ -105,28 +102,6 @@ def test_stochastic_rounding_keeps_the_mean() -> None:
     assert float(ours.detach().float().mean()) == pytest.approx(1 - 1e-3, abs=4 * 2**-8 * 0.5 / 256)
 
 
-@both_ways
-def test_small_steps_add_up_in_bf16() -> None:
-    """A step that rounding to nearest would lose every time, a hundred times."""
-    ours = torch.nn.Parameter(torch.ones(256, 256, dtype=torch.bfloat16))
-    torch.manual_seed(1)
-    optimizer = low_bit({"w": ours}, weight_decay=0.0)
-    for _ in range(100):
-        move(optimizer, ours.sum(), lr=1e-4)
-
-    assert float(ours.detach().float().mean()) == pytest.approx(1 - 1e-2, abs=2e-4)
-
-
-@both_ways
-def test_a_step_of_rate_zero_moves_nothing() -> None:
-    """As making the moments relies on: a BF16 number is its own neighbour."""
-    ours = parameter(64, 256, dtype=torch.bfloat16)
-    before = ours.detach().clone()
-    move(low_bit({"w": ours}), ours.square().sum(), lr=0.0)
-
-    assert torch.equal(ours, before)
-
-
 # ------------------------------------------------------------------------------------------------- clipping
 
 
@@ -170,19 +145,6 @@ def test_a_clipped_gradient_is_never_longer_than_the_limit() -> None:
 
     assert len(kept) == 2
     assert float(torch.stack(kept).sum().sqrt()) <= 1.0 + 1e-4
-
-
-@both_ways
-def test_measuring_moves_nothing() -> None:
-    """The first pass only looks."""
-    ours = parameter(64, 256)
-    optimizer: Any = low_bit({"w": ours}, clip=1.0)
-    before = ours.detach().clone()
-    assert not optimizer.measured
-    with optimizer.measuring():
-        ours.square().sum().backward()
-
-    assert optimizer.measured and torch.equal(ours, before) and ours.grad is None
 
 
 # ----------------------------------------------------------------------------------------------- whole runs
@@ -250,23 +212,6 @@ def test_a_run_goes_on_as_if_nothing_had_happened(settings: Train) -> None:
     assert len(states) >= 2
 
 
-def test_a_state_of_the_exact_optimizer_is_refused() -> None:
-    """One line, rather than a missing key."""
-    ours = trainer(LOW_QAT, hold=None)
-    exact = trainer(replace(LOW_QAT, optimizer="adamw"), hold=None)
-    with pytest.raises(CheckpointError, match="of another optimizer"):
-        ours.restore(exact.state())
-
-
-def test_what_the_teacher_said_may_lie_in_a_file(tmp_path: Path) -> None:
-    """The same numbers, and nothing is left in the folder."""
-    model, data = learner(QAD), samples()
-    kept, filed = teacher_states(model, data, PAD, 256), teacher_states(model, data, PAD, 256, tmp_path)
-
-    assert torch.equal(kept.hidden, filed.hidden)
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize(
     "more, words",
     [
@@ -278,8 +223,3 @@ def test_what_low_bit_training_cannot_do_is_refused(more: dict[str, Any], words:
     """When the recipe is read."""
     with pytest.raises(DecodeError, match=words):
         Train(**{"optimizer": "adamw_8bit", **more})
-
-
-def test_the_exact_optimizer_stays_the_default() -> None:
-    """Nobody gets fewer bits without asking."""
-    assert Train().optimizer == "adamw" and PLAIN.optimizer == "adamw"

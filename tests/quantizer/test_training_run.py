@@ -118,18 +118,6 @@ def test_fine_tuning_ends_in_bf16_with_other_weights(place: Path, tmp_path: Path
     )
 
 
-def test_the_trained_weights_can_be_had_before_their_rounding(place: Path, tmp_path: Path) -> None:
-    """As a GGUF is made of: the NVFP4 folder is their rounding."""
-    from quantizer.verify.check import verify
-
-    train(place, tmp_path / "out", bf16=tmp_path / "bf16")
-    report = verify(tmp_path / "out", tmp_path / "bf16")
-
-    assert artefact.load(tmp_path / "bf16").format == "hf-bf16"
-    assert not [finding for finding in report.findings if finding.severity == "error"]
-    assert report.fit is not None and report.fit.sqnr_db > 15
-
-
 @pytest.mark.nightly  # test_two_processes.py kills two that train, which save and go on by the same code
 @pytest.mark.slow  # trains three times, two of them in processes of their own: 10 s
 def test_a_run_that_was_killed_goes_on_to_the_same_model(place: Path, tmp_path: Path) -> None:
@@ -228,16 +216,6 @@ def test_bad_input_is_one_line_and_leaves_nothing(
     assert "\n" not in str(caught.value)
 
 
-def test_a_row_that_nobody_answers_is_told_with_its_line(place: Path, tmp_path: Path) -> None:
-    """Before a model is loaded."""
-    data = tmp_path / "data.jsonl"
-    data.write_text(
-        (place / "data.jsonl").read_text() + '{"messages": [{"role": "user", "content": "Hi"}]}\n'
-    )
-    with pytest.raises(DataError, match=r"data\.jsonl:11: has no message of the assistant's"):
-        train(place, tmp_path / "out", data=data)
-
-
 @pytest.mark.nightly  # test_two_processes.py compares what two have trained with what one has
 @pytest.mark.slow  # torchrun: two more processes that import torch and train
 def test_two_processes_make_the_steps_of_one(place: Path, tmp_path: Path) -> None:
@@ -300,15 +278,6 @@ def test_a_checkpoint_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.
     assert state is not None and state["step"] == 2 and torch.equal(state["x"], torch.ones(3))
 
 
-def test_only_the_newest_checkpoint_is_kept(tmp_path: Path) -> None:
-    """A nine-billion model's is a hundred gigabytes."""
-    saved = Checkpoints(tmp_path / "run", {})
-    for step in (2, 4, 10):
-        saved.save({"step": step})
-
-    assert sorted(path.name for path in saved.folder.glob("step-*")) == ["step-00000010"]
-
-
 @pytest.mark.parametrize("cut", [0, 10, 300])
 def test_a_damaged_checkpoint_is_one_line(tmp_path: Path, cut: int) -> None:
     """Whatever an unpickler says of it."""
@@ -320,18 +289,6 @@ def test_a_damaged_checkpoint_is_one_line(tmp_path: Path, cut: int) -> None:
         saved.begin(resume=True)
 
     assert "\n" not in str(caught.value)
-
-
-def test_a_checkpoint_that_was_moved_here_is_refused(tmp_path: Path) -> None:
-    """Its file says itself what run it is of."""
-    other = Checkpoints(tmp_path / "other", {"recipe": 2})
-    other.save({"step": 2})
-    saved = Checkpoints(tmp_path / "run", {"recipe": 1})
-    saved.save({"step": 2})
-    source, target = (made.folder / "step-00000002" / "rank-0.pt" for made in (other, saved))
-    target.write_bytes(source.read_bytes())
-    with pytest.raises(CheckpointError, match="is of another run; remove"):
-        saved.begin(resume=True)
 
 
 # ---------------------------------------------------------------------------------------- the command

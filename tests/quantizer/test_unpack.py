@@ -12,7 +12,6 @@ torch = pytest.importorskip("torch", reason=INSTALL)
 pytest.importorskip("transformers", reason=INSTALL)
 
 from app.__main__ import main  # noqa: E402
-from gates.artefact import artefact  # noqa: E402
 from quantizer.checkpoint.source import load_model, open_source  # noqa: E402
 from quantizer.layers.linear import nvfp4_layers  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
@@ -36,16 +35,6 @@ def test_the_bf16_folder_holds_what_the_packed_one_stands_for(build: object, tmp
         assert torch.equal(weight, wanted), name
     assert "quantization_config" not in json.loads((tmp_path / "bf16" / "config.json").read_text())
     assert not (tmp_path / "bf16" / "hf_quant_config.json").exists()
-
-
-def test_it_names_the_folder_it_was_made_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = folders.bare(tiny.qwen3, tmp_path / "source")
-    packed = folders.export(folders.attached(source), source, tmp_path / "nvfp4")
-    assert main(["quantize", "export", str(packed), "--out", str(tmp_path / "bf16"), "--json"]) == 0
-    told, made = json.loads(capsys.readouterr().out), artefact.load(tmp_path / "bf16")
-
-    assert made.provenance.parents == {"source": artefact.load(packed).root}
-    assert (told["root"], told["format"]) == (made.root, "hf-bf16")
 
 
 def test_an_unsound_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,8 +17,8 @@ import pytest
 
 from app.__main__ import main
 from quantizer.data import conversation
-from tests.quantizer.data.teachers import Teacher, plan_file, teaching, well, whole
-from tests.script import Reset, status
+from tests.quantizer.data.teachers import Teacher, plan_file, teaching, whole
+from tests.script import status
 
 ROOT = Path(__file__).parents[3]
 
@@ -70,17 +70,6 @@ def test_a_teacher_that_behaves_gives_what_was_asked_for(
     assert isinstance(memory[2]["tool_calls"][0]["function"]["arguments"], str)
 
 
-def test_what_is_made_is_found_fit(
-    teacher: Teacher, plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    made(teacher, plan, tmp_path / "out")
-    capsys.readouterr()
-
-    assert main(["data", "validate", str(tmp_path / "out" / "conversations.jsonl"), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["fit"] and told["rows"] == 7 and told["with_calls"] == 4 and told["languages"] == {"en": 1.0}
-
-
 BAD = [
     (whole("**Tokyo** is the capital."), "markdown: strong"),
     (whole("Okay, the user asks for a capital. Let me think. It is Tokyo."), "leak: "),
@@ -129,18 +118,6 @@ def test_a_call_is_held_against_its_schema_and_against_the_wish(
     assert manifest["rejected"]["memory"] == {code: 1} and manifest["categories"]["memory"] == 4
 
 
-def test_a_thought_that_comes_apart_is_not_in_the_rows(teacher: Teacher, plan: Path, tmp_path: Path) -> None:
-    def thinking(body: dict[str, Any], number: int) -> Any:
-        said = json.loads(well(body)[1].data)  # type: ignore[union-attr]
-        said["choices"][0]["message"]["reasoning_content"] = "The user wants something."
-        return status(200, said)
-
-    teacher.mischief = thinking
-    made(teacher, plan, tmp_path / "out")
-
-    assert "user wants" not in (tmp_path / "out" / "conversations.jsonl").read_text()
-
-
 def test_what_a_suite_asks_is_never_asked_of_the_teacher(
     teacher: Teacher, plan: Path, tmp_path: Path
 ) -> None:
@@ -153,23 +130,6 @@ def test_what_a_suite_asks_is_never_asked_of_the_teacher(
     assert main(words(teacher, plan, tmp_path / "out", "--count", "factual=0")) == 65
 
     assert not teacher.requests
-
-
-@pytest.mark.slow  # hundreds of conversations are made: 3 s
-def test_conversations_that_are_nearly_the_same_are_kept_once(
-    teacher: Teacher, plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    long = "and tell me all about it in one or two short sentences that my grandmother can easily understand over the phone"
-    plan.write_text(plan.read_text().replace("of {land.name}?", f"of {{land.name}}, {long}, on {{day}}?"))
-    teacher.mischief = lambda body, number: whole(
-        next(f"It is {city}, grandmother, a lovely old place." for land, city in
-             {"Japan": "Tokyo", "France": "Paris", "Italy": "Rome", "Nepal": "Kathmandu", "Spain": "Madrid", "Egypt": "Cairo"}.items()
-             if land in body["messages"][-1]["content"])
-    )  # fmt: skip
-    assert main(words(teacher, plan, tmp_path / "out", "--count", "factual=7", "--count", "memory=0")) == 65
-
-    line = capsys.readouterr().err.strip().splitlines()[-1]
-    assert "duplicate: near" in line and "factual: " in line and "of 7" in line
 
 
 @pytest.mark.slow  # hundreds of conversations are made: 5 s
@@ -200,16 +160,6 @@ def test_more_of_the_same_asks_only_for_what_is_new(teacher: Teacher, plan: Path
 
     assert again["answers_asked_for"] == first["answers_asked_for"] + 2 == len(teacher.requests)
     assert [row for row in rows(tmp_path / "out") if row in had] == had
-
-
-def test_a_fault_of_transport_is_tried_again_and_seen(
-    teacher: Teacher, plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    teacher.mischief = lambda body, number: (Reset(),) if number == 1 else None
-    manifest = made(teacher, plan, tmp_path / "out", "--count", "memory=0", "--concurrency", "1")
-
-    assert manifest["rejected"]["factual"] == {}
-    assert "3 asked, 0 lost, 1 retried" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from quantizer.data.dataset import Dataset, load_dataset  # noqa: E402
 from quantizer.data.mix import Mix, mixed, read_mix  # noqa: E402
 from quantizer.data.render import Renderer, TrainingSample, open_renderer  # noqa: E402
 from tests.quantizer import folders, templates, tiny  # noqa: E402
-from tests.quantizer.templates import TEMPLATES, said, talk, write  # noqa: E402
+from tests.quantizer.templates import said, write  # noqa: E402
 
 pytestmark = pytest.mark.torch
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
@@ -74,19 +74,6 @@ def test_thought_and_answer_are_learned_and_the_question_is_not(renderer: Render
     assert "three four five" in text and "</think>" in text and "Done." in text and "Count from" not in text
 
 
-@pytest.mark.parametrize("name", TEMPLATES)
-def test_a_turn_without_a_thought_is_read_and_not_learned(tmp_path: Path, name: str) -> None:
-    """In every family of templates, also where one row becomes several samples."""
-    renderer = open_renderer(templates.folder(tmp_path / "model", name))
-    row = talk("I wonder.")
-    del row["messages"][2]["reasoning_content"]
-    row["chat_template_kwargs"] = {"enable_thinking": True}
-    made = mix(renderer, data(renderer, tmp_path), write(tmp_path / "t.jsonl", [row] * 9), 0.3)
-    texts = [learned(renderer, sample) for sample in made.samples]
-    assert not any("Good morning to you." in text for text in texts)
-    assert any("It stays dry until noon." in text for text in texts)
-
-
 def test_the_draw_follows_from_the_seed_and_is_spread(renderer: Renderer, tmp_path: Path) -> None:
     file, plain = write(tmp_path / "t.jsonl", [trace(i) for i in range(40)]), data(renderer, tmp_path, 40)
     first, again, other = (mix(renderer, plain, file, 0.3, seed).digest for seed in (1, 1, 2))
@@ -95,12 +82,6 @@ def test_the_draw_follows_from_the_seed_and_is_spread(renderer: Renderer, tmp_pa
     halves = made.samples[: len(made.samples) // 2], made.samples[len(made.samples) // 2 :]
     counts = [sum(len(sample.ids) > 30 for sample in half) for half in halves]
     assert min(counts) > 0 and abs(counts[0] - counts[1]) <= 1
-
-
-def test_what_is_too_long_is_counted(renderer: Renderer, tmp_path: Path) -> None:
-    rows = [trace(1, 200), *(trace(i) for i in range(20))]
-    made = mix(renderer, data(renderer, tmp_path), write(tmp_path / "t.jsonl", rows), 0.2, max_tokens=100)
-    assert made.mix["dropped"] == {"longer than 100 tokens": 1} and made.mix["of"] == 20
 
 
 @pytest.mark.parametrize(
@@ -131,10 +112,6 @@ def test_traces_that_cannot_be_used_are_one_line(
 def test_an_option_that_says_no_share_is_refused(text: str) -> None:
     with pytest.raises(RecipeError, match="FILE:SHARE"):
         read_mix(text)
-
-
-def test_a_file_may_have_a_colon_in_its_name() -> None:
-    assert read_mix("a:b.jsonl:0.25") == Mix(Path("a:b.jsonl"), 0.25)
 
 
 @pytest.fixture(scope="module")

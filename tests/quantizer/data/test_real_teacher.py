@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("xllamacpp", reason="needs the engine's wheel: pip install -e '.[embedded]'")
 
 from app.__main__ import main
-from quantizer.bench.llama_server import serving
+from tests.llama_server import serving
 from tests.quantizer.data.teachers import plan_file
 
 MODELS = Path(__file__).parents[3] / "models"

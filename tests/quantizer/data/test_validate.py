@@ -148,11 +148,6 @@ def test_a_file_that_cannot_be_read_is_one_line(
     assert told.out == "" and told.err.count("\n") == 1 and str(path) in told.err
 
 
-def test_an_unknown_suite_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["data", "validate", str(write(tmp_path / "r.jsonl", *FINE)), "--suite", "anie"]) == 65
-    assert "anie: no such suite" in capsys.readouterr().err
-
-
 def test_a_category_that_says_one_thing_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Three of twenty rows that end alike; two of twenty are fine, and so is a small category."""
     asks = [f"What about the {word} in {place}?" for word in ("car", "house", "tree", "road", "shop") for place in ("Pune", "Goa", "Hassan", "Udupi")]  # fmt: skip
@@ -168,14 +163,6 @@ def test_a_category_that_says_one_thing_is_found(tmp_path: Path, capsys: pytest.
         code, report = validated(path, capsys)
         assert (code, report["counts"].get("diversity", 0)) == (found, found), report["findings"]
     assert report["categories"]["talk"]["rows"] == 19 and report["categories"]["talk"]["last_answers"] == 17
-
-
-def test_a_packed_file_is_the_same_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    plain = write(tmp_path / "rows.jsonl", *FINE)
-    packed = tmp_path / "rows.jsonl.xz"
-    packed.write_bytes(lzma.compress(plain.read_bytes()))
-    one, other = (validated(path, capsys)[1] for path in (plain, packed))
-    assert one["fit"] and {**one, "file": ""} == {**other, "file": ""}
 
 
 @pytest.mark.parametrize("content", [b"no xz at all", lzma.compress(b"{}\n" * 5000)[:40]])

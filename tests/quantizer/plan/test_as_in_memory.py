@@ -23,18 +23,17 @@ pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 
 @pytest.mark.parametrize(
     "layers",
-    [Layers(), Layers(first=1, exclude=("*o_proj",)), Layers(fp8=("*.down_proj",))],
-    ids=["all", "some", "mixed"],
+    [Layers(), Layers(first=1, exclude=("*o_proj",))],
+    ids=["all", "some"],
 )
 @pytest.mark.parametrize("build", [tiny.qwen3, tiny.qwen3_5])
 def test_parameters_and_quantized_layers(build: Callable[[], Any], layers: Layers, tmp_path: Path) -> None:
     loaded, model = build(), read_model(folders.bare(build, tmp_path / "model").path)
     plan = make_plan(loaded, layers)
-    chosen, eight = ([loaded.get_submodule(name) for name in some] for some in (plan.layers, plan.fp8))
+    chosen = [loaded.get_submodule(name) for name in plan.layers]
 
     assert model.parameters == sum(parameter.numel() for parameter in loaded.parameters())
     job = make_job(model, Recipe("r", layers=layers))
     assert job.quantized == sum(m.weight.numel() for m in chosen)
-    assert job.fp8 == sum(m.weight.numel() for m in eight)
-    assert result(job) == 0.5625 * job.quantized + job.fp8 + 2 * (model.parameters - job.quantized - job.fp8)
+    assert result(job) == 0.5625 * job.quantized + 2 * (model.parameters - job.quantized)
     assert model.deltanet_layers == sum(hasattr(block, "linear_attn") for block in loaded.model.layers)

@@ -1,6 +1,6 @@
 """llama.cpp's server for one GGUF file, in a child process.
 
-For measurements and tests; the engines of the product are in `deploy`, which `quantizer` may not import.
+For tests of files that the quantizer wrote; the product's own engines are in `deploy`.
 """
 
 from __future__ import annotations
