@@ -10,7 +10,6 @@ The checks, by the code of their findings:
   leak, raw_call, empty, markdown, loop, verbosity, speakable, script    as in the gates
   duplicate  a row that says the same as another, or nearly the same
   wall       a prompt of a suite
-  diversity  an answer, or a user's first words, that make up too much of a category (the row's own `category`)
 """
 
 from __future__ import annotations
@@ -43,10 +42,6 @@ SCRIPTS: Final = {"en": "Latn", "kn": "Knda"}
 """The script of the answers for a row's own `language`; other languages are not checked."""
 MIXED: Final = 0.1
 """A row uses a language if at least this share of its letters belongs to it."""
-MOST_ALIKE: Final = 0.1
-"""The largest share of a category's rows that may begin or end with the same text."""
-FEWEST: Final = 20
-"""Rows of a category below which its diversity is not judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,26 +58,9 @@ class DataFinding:
 
 
 @dataclass(slots=True)
-class CategoryCounts:
-    """Rows of one category, and how different they are. begins: the first user turns. ends: the last answers.
-    trigrams: the assistant's word trigrams, each with its number."""
-
-    rows: int = 0
-    begins: Counter[str] = field(default_factory=Counter)
-    ends: Counter[str] = field(default_factory=Counter)
-    trigrams: Counter[tuple[str, ...]] = field(default_factory=Counter)
-    first_line: int = 0
-
-    @property
-    def distinct(self) -> float:
-        """The share of the assistant's word trigrams that are different (distinct-3, Li et al. 2016)."""
-        return len(self.trigrams) / max(1, self.trigrams.total())
-
-
-@dataclass(slots=True)
 class DataReport:
     """The results. seconds: spoken length of each answer. tokens: length of each rendered sample; None without a
-    model folder. learned: of those tokens, the assistant's. categories: by the rows' own `category`."""
+    model folder. learned: of those tokens, the assistant's."""
 
     file: str
     digest: str
@@ -94,7 +72,6 @@ class DataReport:
     tokens: list[int] | None = None
     learned: int = 0
     suites: dict[str, str] = field(default_factory=dict)
-    categories: dict[str, CategoryCounts] = field(default_factory=dict)
     findings: list[DataFinding] = field(default_factory=list)
 
 
@@ -114,18 +91,7 @@ def validate(
         look.row(number, line)
     if not report.rows:
         raise DataError(f"{path}: is empty")
-    report.findings += _monotonous(report.categories)
     return report
-
-
-def _monotonous(categories: Mapping[str, CategoryCounts]) -> Iterator[DataFinding]:
-    """The texts that make up too much of a category."""
-    for name, counts in categories.items():
-        for what, texts in (("begin", counts.begins), ("end", counts.ends)):
-            text, number = texts.most_common(1)[0]
-            if counts.rows >= FEWEST and number > MOST_ALIKE * counts.rows:
-                detail = f"{number} of {counts.rows} rows {what} with {text!r:.80}"
-                yield DataFinding(counts.first_line, f"category {name}", "diversity", detail)
 
 
 def _renderer(source: Path | None) -> Renderer | None:
@@ -163,8 +129,6 @@ class RowValidator:
             return
         raw = json.loads(line)
         self._count(raw, made)
-        if isinstance(raw.get("category"), str):
-            self._categorize(raw["category"], made)
         self.faults(number, raw, made)
         self.likenesses(number, made)
         if self._renderer:
@@ -202,19 +166,6 @@ class RowValidator:
         report.languages[language] = report.languages.get(language, 0) + 1
         if made.thinks and made.switches.get("enable_thinking") is False:
             self._add("row", "thought", "thinking is switched off, and there is a thought")
-
-    def _categorize(self, category: str, made: rows.Conversation) -> None:
-        said = {
-            role: [normalize(str(m["content"])) for m in made.messages if m["role"] == role]
-            for role in ("user", "assistant")
-        }
-        counts = self._report.categories.setdefault(category, CategoryCounts(first_line=self._line))
-        counts.rows += 1
-        counts.begins[next(iter(said["user"]), "")] += 1
-        counts.ends[said["assistant"][-1]] += 1
-        for text in said["assistant"]:
-            words = text.split()
-            counts.trigrams.update(zip(words, words[1:], words[2:], strict=False))
 
     def _tools(self, made: rows.Conversation) -> bool:
         """Whether calls can be checked against the tools."""
@@ -313,8 +264,6 @@ def report_lines(report: DataReport) -> Iterator[str]:
         yield f"  spoken seconds     {_spread(report.seconds, '.1f')} of {len(report.seconds)} answers"
     yield f"  tokens             {_tokens(report)}"
     yield f"  clear of suites    {_clear(report)}"
-    for name, counts in report.categories.items():
-        yield f"  {name:18} {counts.rows} rows, {len(counts.begins)} beginnings, {len(counts.ends)} last answers, distinct-3 {counts.distinct:.2f}"
     by_code = Counter(found.code for found in report.findings)
     yield "  found              " + (
         ", ".join(f"{n} {code}" for code, n in by_code.most_common()) or "nothing"
@@ -339,15 +288,6 @@ def report_as_json(report: DataReport) -> dict[str, Any]:
         "spoken_seconds": _quantiles(report.seconds),
         "tokens": None if tokens is None else _quantiles(tokens) | {"learned": report.learned},
         "suites": report.suites,
-        "categories": {
-            name: {
-                "rows": counts.rows,
-                "beginnings": len(counts.begins),
-                "last_answers": len(counts.ends),
-                "distinct_3": round(counts.distinct, 4),
-            }
-            for name, counts in report.categories.items()
-        },
         "counts": dict(Counter(found.code for found in report.findings).most_common()),
         "findings": [
             {"line": found.line, "place": found.place, "code": found.code, "detail": found.detail}

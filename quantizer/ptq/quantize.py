@@ -305,7 +305,7 @@ def _mix(job: QuantizationJob, model: nn.Module, plan: LayerPlan) -> None:
     assert settings is not None
     batches = job.batches(settings.samples)
     groups = sensitivity.score(model, plan.groups, batches, lambda some: job.track("scoring groups", some))
-    mix = knapsack.solve(groups, [settings.effective_bits])[0]
+    mix = knapsack.solve(groups, settings.effective_bits)
     tokens = sum(int(batch.loss_mask.sum()) for batch in batches)
     sensitivity.keep_in_bf16(model, plan.groups, mix)
     if not nvfp4_layers(model):

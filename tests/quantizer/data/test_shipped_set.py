@@ -39,7 +39,7 @@ def test_the_shipped_set_is_fit_and_clear_of_every_shipped_suite(
 ) -> None:
     assert main(["data", "validate", str(SET / f"{name}.jsonl.xz"), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert report["fit"] and report["with_thoughts"] == 0 and set(report["categories"]) == KINDS
+    assert report["fit"] and report["with_thoughts"] == 0
 
 
 def test_it_is_a_thousand_of_all_kinds_as_its_manifest_says() -> None:

@@ -148,23 +148,6 @@ def test_a_file_that_cannot_be_read_is_one_line(
     assert told.out == "" and told.err.count("\n") == 1 and str(path) in told.err
 
 
-def test_a_category_that_says_one_thing_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Three of twenty rows that end alike; two of twenty are fine, and so is a small category."""
-    asks = [f"What about the {word} in {place}?" for word in ("car", "house", "tree", "road", "shop") for place in ("Pune", "Goa", "Hassan", "Udupi")]  # fmt: skip
-
-    def rows(alike: int, count: int = 20) -> list[dict[str, Any]]:
-        ends = ["It is being repaired this week."] * alike + [
-            f"I heard of it from {asks[i][16:-1]}." for i in range(alike, count)
-        ]
-        return [talk(end, ask, category="talk") for end, ask in zip(ends, asks, strict=False)]
-
-    for alike, count, found in ((3, 20, 1), (2, 20, 0), (3, 19, 0)):
-        path = write(tmp_path / "rows.jsonl", *rows(alike, count))
-        code, report = validated(path, capsys)
-        assert (code, report["counts"].get("diversity", 0)) == (found, found), report["findings"]
-    assert report["categories"]["talk"]["rows"] == 19 and report["categories"]["talk"]["last_answers"] == 17
-
-
 @pytest.mark.parametrize("content", [b"no xz at all", lzma.compress(b"{}\n" * 5000)[:40]])
 def test_a_packed_file_that_is_damaged_is_one_line(
     content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
