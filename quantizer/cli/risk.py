@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from quantizer.cli.ptq import shown
 from quantizer.verify import prediction
 
 
@@ -29,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     from quantizer.core import cost
     from quantizer.verify.risk import assess, whole
 
-    track = list if args.json else _with_progress_bar
+    track = list if args.json else partial(shown, "reading layers")
     layers = assess(args.base, args.source, track, cost.chosen_device(args.device))
     everything = whole(layers)
     rows = [layer.as_json(everything.weights) for layer in (*layers, everything)]
@@ -63,10 +65,3 @@ def _survives(shares: Mapping[str, float], weights: int) -> str:
         )
     )
     return f"predicted to survive the recipe default: {told} (docs/study).{size} Only the gate can say."
-
-
-def _with_progress_bar(names: list[str]) -> Iterable[str]:
-    from rich.console import Console
-    from rich.progress import track
-
-    return track(names, "reading layers", console=Console(stderr=True), transient=True)

@@ -8,10 +8,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable
+from functools import partial
 from os import EX_DATAERR, EX_USAGE
 from pathlib import Path
 from typing import Any, Final
+
+from quantizer.cli.ptq import shown
 
 SOUND: Final = 0
 FAULTY: Final = 1
@@ -45,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
         return EX_USAGE
     try:
         device = cost.chosen_device(args.device)
-        track = list if args.json else _with_progress_bar
+        track = list if args.json else partial(shown, "checking layers")
         report = verify(args.folder, args.source, args.base, track, device)
     except FolderError as error:
         print(f"manners quantize verify: {error}", file=sys.stderr)
@@ -59,10 +61,3 @@ def run(args: argparse.Namespace) -> int:
 
         Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH).print(render(report))
     return SOUND if report.sound else FAULTY
-
-
-def _with_progress_bar(names: list[str]) -> Iterable[str]:
-    from rich.console import Console
-    from rich.progress import track
-
-    return track(names, "checking layers", console=Console(stderr=True), transient=True)

@@ -1,4 +1,4 @@
-"""Make the configuration describe the quantization that the weights really have: plain NVFP4 wherever possible.
+"""Make the configuration describe the quantization that the weights really have: plain NVFP4.
 
 `quant_algo` is never merely renamed. AWQ's and SVDQuant's variants of NVFP4 have parts that a server would ignore,
 so they are refused. A mixture with FP8 becomes plain NVFP4 by converting its FP8 layers to BF16 and excluding them.
@@ -40,11 +40,9 @@ def quantization(checkpoint: ModelCheckpoint, server: Server) -> Found:
     algorithm, problem = _algorithm(sections, packed, server)
     if problem:
         return OperationResult(OPERATION, "refused", problem), checkpoint
-    kept = algorithm == MIXED
-    fp8_layers = {} if kept else _fp8(checkpoint, packed)
-    after = checkpoint if kept else _dequantized(checkpoint, fp8_layers)
-    joined = [] if kept else _not_plain(after, packed)
-    if joined:
+    fp8_layers = _fp8(checkpoint, packed)
+    after = _dequantized(checkpoint, fp8_layers)
+    if joined := _not_plain(after, packed):
         return OperationResult(OPERATION, "refused", joined[0]), checkpoint
     whole = _with_descriptions(after, sections, algorithm, packed)
     if whole == checkpoint:
@@ -52,7 +50,7 @@ def quantization(checkpoint: ModelCheckpoint, server: Server) -> Found:
             OPERATION, "fine", f"{algorithm}, described identically in both places"
         ), checkpoint
     changes = _changes(checkpoint, whole, sections, fp8_layers)
-    return OperationResult(OPERATION, "needed", _why(sections, server, fp8_layers), tuple(changes)), whole
+    return OperationResult(OPERATION, "needed", _why(sections, fp8_layers), tuple(changes)), whole
 
 
 def _sections(checkpoint: ModelCheckpoint) -> tuple[Document, Document]:
@@ -104,10 +102,6 @@ def _algorithm(
     named, layers = _named_algorithm(sections), _layers(sections)
     if named is None:
         return W4A4, "weights are packed and neither configuration names a quant_algo; export the model again"
-    if (
-        named == MIXED and layers and not server.plain_only
-    ):  # without the list, no server knows the algorithm of a layer
-        return MIXED, None
     kinds = {layers.get(name, W4A4) for name in packed} if named == MIXED else {named}
     if len(kinds) != 1 or not kinds <= set(OURS):
         return (
@@ -170,48 +164,37 @@ def _with_descriptions(
     lists = [
         section[key] for section, key in ((first, "exclude_modules"), (second, "ignore")) if key in section
     ]
-    plain = algorithm != MIXED
-    exclude = (
-        next((held for held in lists if _covers_unpacked(held, checkpoint, packed)), None) if plain else None
-    )
-    if plain and (exclude is None or any(sorted(map(str, held)) != sorted(exclude) for held in lists)):
+    exclude = next((held for held in lists if _covers_unpacked(held, checkpoint, packed)), None)
+    if exclude is None or any(sorted(map(str, held)) != sorted(exclude) for held in lists):
         exclude = sorted(_matrices(checkpoint, packed))
-    layers = {} if plain else {"quantized_layers": dict(first or second)["quantized_layers"]}
-    held = {} if exclude is None else {"exclude_modules": exclude}
     kv = first.get("kv_cache_quant_algo") or second.get("kv_cache_quant_algo")
     quant = {
         **{key: value for key, value in first.items() if key not in ("quantized_layers",)},
         "quant_algo": algorithm,
         "kv_cache_quant_algo": kv,
-        **({"group_size": BLOCK} if plain else {}),
-        **held,
-        **layers,
+        "group_size": BLOCK,
+        "exclude_modules": exclude,
     }
     producer = _producer(checkpoint.documents.get(QUANT, {}).get("producer") or second.get("producer"))
     document = {**checkpoint.documents.get(QUANT, {}), "producer": producer, "quantization": quant}
     config = {
         **checkpoint.config,
-        "quantization_config": _in_config(second, algorithm, exclude, layers, producer),
+        "quantization_config": _in_config(second, algorithm, exclude, producer),
     }
     return checkpoint.with_document(QUANT, document).with_document(CONFIG, config)
 
 
-def _in_config(
-    held: Document, algorithm: str, exclude: list[str] | None, layers: Document, producer: Document
-) -> dict[str, Any]:
+def _in_config(held: Document, algorithm: str, exclude: list[str], producer: Document) -> dict[str, Any]:
     """`quantization_config` of config.json, as ModelOpt writes it."""
     same = held.get("quant_algo") == algorithm and "config_groups" in held
-    after = {
+    return {
         **{key: value for key, value in held.items() if key != "quantized_layers"},
         "quant_algo": algorithm,
         "producer": producer,
         "quant_method": "modelopt",
-        **layers,
+        "config_groups": held["config_groups"] if same else config_groups(algorithm),
+        "ignore": exclude,
     }
-    if algorithm != MIXED:
-        after["config_groups"] = held["config_groups"] if same else config_groups(algorithm)
-        after["ignore"] = exclude
-    return after
 
 
 def _producer(held: Any) -> dict[str, Any]:
@@ -245,12 +228,9 @@ def _covers_unpacked(exclude: Any, checkpoint: ModelCheckpoint, packed: Iterable
     return all(covers(name) for name in linear) and not any(covers(name) for name in packed)
 
 
-def _why(sections: tuple[Document, Document], server: Server, fp8_layers: Mapping[str, str]) -> str:
-    named = _named_algorithm(sections)
-    if named == MIXED and server.plain_only:
-        return f"{server.name} does not read {MIXED}"
+def _why(sections: tuple[Document, Document], fp8_layers: Mapping[str, str]) -> str:
     if fp8_layers:
-        return f"called {named}, and {len(fp8_layers)} layers are FP8: a server would read them as BF16"
+        return f"called {_named_algorithm(sections)}, and {len(fp8_layers)} layers are FP8, which nothing here reads"
     return "the two descriptions of the quantization are not whole, equal and true"
 
 

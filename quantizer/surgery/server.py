@@ -5,9 +5,6 @@ The version bounds and their sources:
 * `WRAPS`: text-only `qwen3_5_text` folders load in vLLM since 0.28 (vllm-project/vllm pull requests 50210, 50355);
   0.24 fails with "Expected Qwen3_5Config, found Qwen3_5TextConfig".
 * `TRANSFORMERS_5`: vLLM up to 0.19 comes with transformers 4, which has no TokenizersBackend.
-* `MIXED`: MIXED_PRECISION came with pull request 35047 in early 2026; 0.15.1 and 0.16 refuse it (issue 37854), and
-  the first version after it read it in only one of its two places (pull request 36312). If in doubt, the folder is
-  made plain, which every version reads.
 """
 
 from __future__ import annotations
@@ -18,7 +15,6 @@ from typing import Final
 
 WRAPS: Final = (0, 28)
 TRANSFORMERS_5: Final = (0, 20)
-MIXED: Final = (0, 18)
 W4A16: Final = (0, 24)
 NEWEST: Final = "vllm-0.33"
 TEXT: Final = "text"
@@ -47,11 +43,6 @@ class Server:
     @property
     def transformers_4(self) -> bool:
         return self.before(TRANSFORMERS_5)
-
-    @property
-    def plain_only(self) -> bool:
-        """Whether the server refuses MIXED_PRECISION."""
-        return self.before(MIXED)
 
 
 def parse_server(name: str) -> Server:

@@ -109,16 +109,6 @@ def _rename_section(section: Document, exclude: str, body: str) -> dict[str, Any
     after = dict(section)
     if isinstance(after.get(exclude), list):
         after[exclude] = [rename(str(pattern), body) for pattern in after[exclude]]
-    if isinstance(after.get("quantized_layers"), dict):
-        after["quantized_layers"] = {
-            rename(name, body): value for name, value in after["quantized_layers"].items()
-        }
-        # Of a mixture each group names its layers; elsewhere they are kinds of modules.
-        groups = after.get("config_groups")
-        after["config_groups"] = {
-            key: {**group, "targets": [rename(name, body) for name in group.get("targets", [])]}
-            for key, group in (groups.items() if isinstance(groups, dict) else ())
-        }
     return after
 
 

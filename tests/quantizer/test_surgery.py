@@ -24,7 +24,7 @@ from quantizer.core.errors import ExportError, SourceError  # noqa: E402
 from quantizer.nvfp4 import blocks  # noqa: E402
 from quantizer.surgery import plan as surgery_plan  # noqa: E402
 from quantizer.surgery.plan import apply_in_place, apply_plan, make_plan  # noqa: E402
-from quantizer.surgery.server import parse_server  # noqa: E402
+from quantizer.surgery.server import Server, parse_server  # noqa: E402
 from quantizer.surgery.wrap import rename, wrap  # noqa: E402
 from quantizer.verify.check import verify  # noqa: E402
 from tests.quantizer.checkpoints import ATTENTION, MLP, Checkpoint, weights  # noqa: E402
@@ -192,11 +192,12 @@ def mixed(layers: dict[str, str]) -> Checkpoint:
     return checkpoint
 
 
-def test_a_mixture_with_fp8_becomes_plain_nvfp4(tmp_path: Path) -> None:
+@pytest.mark.parametrize("server", [OLD, NEW])
+def test_a_mixture_with_fp8_becomes_plain_nvfp4(tmp_path: Path, server: Server) -> None:
     """FP8 layers are dequantized to BF16 and excluded, NVFP4 layers stay byte for byte; the check agrees."""
     down, o = f"{MLP}.down_proj", f"{ATTENTION}.o_proj"
     source = save(mixed({down: "FP8", o: "FP8"}), tmp_path / "mixed")
-    out = operated(source, OLD)
+    out = operated(source, server)
 
     quant = read(out, "hf_quant_config.json")["quantization"]
     assert tuple(quant[k] for k in ("quant_algo", "group_size", "kv_cache_quant_algo")) == ("NVFP4", 16, None)
@@ -208,13 +209,7 @@ def test_a_mixture_with_fp8_becomes_plain_nvfp4(tmp_path: Path) -> None:
     assert f"{down}.weight_scale" not in after and f"{down}.input_scale" not in after
     assert torch.equal(before[f"{MLP}.up_proj.weight"], after[f"{MLP}.up_proj.weight"])
     assert verify(out).sound
-    assert set(steps(out, OLD).values()) == {"fine"}
-
-
-def test_a_mixture_stays_where_the_server_reads_it(tmp_path: Path) -> None:
-    """Nothing is made larger without need."""
-    source = save(mixed({f"{MLP}.down_proj": "FP8"}), tmp_path / "mixed")
-    assert set(steps(source, parse_server("vllm-0.24")).values()) == {"fine"}
+    assert set(steps(out, server).values()) == {"fine"}
 
 
 def test_rows_with_scales_of_their_own_are_dequantized_row_by_row(tmp_path: Path) -> None:
