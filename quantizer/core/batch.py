@@ -51,12 +51,3 @@ def hidden_states(model: nn.Module, batch: Batch) -> Tensor:
     mask = None if bool(batch.attention.all()) else batch.attention
     decoder = model.get_submodule("model")
     return decoder(input_ids=batch.ids, attention_mask=mask, use_cache=False).last_hidden_state
-
-
-def assistant_logits(model: nn.Module, batch: Batch) -> Tensor:
-    """The logits of those positions that predict an assistant token: [assistant tokens, vocabulary].
-
-    The logits of the whole batch would be by far the largest tensor, so they are never computed.
-    """
-    hidden = hidden_states(model, batch)[:, :-1]
-    return model.get_submodule("lm_head")(hidden[batch.loss_mask])

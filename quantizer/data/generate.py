@@ -21,13 +21,13 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 from gates.contracts.case import Suite
 from gates.contracts.errors import RunError
 from gates.contracts.sample import Sample
 from gates.reply.reply import read_reply
-from gates.run.progress import in_minutes
+from gates.run.progress import LINE_SECONDS, RunCounts, in_minutes
 from gates.run.runner import Pace, run
 from gates.run.sample_store import SampleStore
 from gates.run.target import Arm, Variant
@@ -112,9 +112,7 @@ async def _collect(
 ) -> None:
     """Ask until no conversation is open."""
     book: dict[str, Sample] = {sample.key.digest: sample for sample in ledger.samples()}
-    display = ProgressDisplay(
-        collector, lambda sample: book.__setitem__(sample.key.digest, sample), quiet=quiet
-    )
+    display = ProgressDisplay(collector, lambda sample: book.__setitem__(sample.key.digest, sample), quiet)
     with closing(display):
         while pairs := collector.next_requests(ROUND * pace.concurrency):
             new = [ask for _, ask in pairs if ask.key.digest not in book]
@@ -191,59 +189,35 @@ def write_file(path: Path, text: str, mode: int = 0o666) -> None:
         raise ExportError(f"{path}: cannot be written ({error.strerror})") from None
 
 
-LINE_SECONDS: Final = 10.0
-"""Between two lines of progress where stderr is not a terminal."""
-
-
 class ProgressDisplay:
-    """Progress on stderr: one line, rewritten on a terminal and repeated elsewhere. quiet: nothing. keep: is given every sample."""
+    """A line on stderr every ten seconds and one at the end. quiet: nothing. keep: is given every sample. The rounds of a
+    run are one."""
 
-    def __init__(
-        self,
-        collector: DataCollector,
-        keep: Callable[[Sample], None],
-        *,
-        quiet: bool = False,
-        to: TextIO | None = None,
-    ) -> None:
+    def __init__(self, collector: DataCollector, keep: Callable[[Sample], None], quiet: bool) -> None:
         self._collector, self._keep, self._quiet = collector, keep, quiet
-        self._stream = to or sys.stderr
+        self._counts = RunCounts()
         self._began = self._told = time.monotonic()
-        self._asked = self._lost = self._retried = 0
 
     def start(self, total: int, present: int) -> None:
-        """Called when a round begins; a run has many."""
+        """Called when a round begins."""
 
     def sample(self, sample: Sample) -> None:
         """Called when an answer was recorded."""
-        self._asked += 1
-        self._lost += sample.fault is not None
-        self._retried += bool(sample.retries)
+        self._counts.add(sample)
         self._keep(sample)
-        if self._stream.isatty() or time.monotonic() - self._told >= LINE_SECONDS:
-            self._draw()
+        if time.monotonic() - self._told >= LINE_SECONDS:
+            self.close()
 
     def stop(self) -> None:
         """Called when a round ends."""
 
     def close(self) -> None:
-        """Called when the run ends or is stopped."""
-        self._draw("\n")
-
-    def counts(self) -> str:
-        """For example "12 asked, 1 lost, 2 retried, 40 s left"."""
-        left = self.seconds_left(time.monotonic() - self._began)
-        ahead = "" if left is None else f", {in_minutes(left)} left"
-        return f"{self._asked} asked, {self._lost} lost, {self._retried} retried{ahead}"
-
-    def seconds_left(self, elapsed: float) -> float | None:
-        """The estimate at the rate so far; None before the first answer."""
-        return elapsed / self._asked * self._collector.steps_left if self._asked else None
-
-    def _draw(self, last: str = "") -> None:
+        """Print a line, as when the run ends or is stopped."""
         if self._quiet:
             return
         self._told = time.monotonic()
-        text = f"conversations: {self._collector.kept}/{self._collector.wanted}, {self.counts()}"
-        begin, end = ("\r\x1b[K", last) if self._stream.isatty() else ("", "\n")
-        print(f"{begin}{text}", end=end, file=self._stream, flush=True)
+        asked, made = self._counts.asked, self._collector
+        left = (self._told - self._began) / asked * made.steps_left if asked else None
+        ahead = "" if left is None else f", {in_minutes(left)} left"
+        line = f"conversations: {made.kept}/{made.wanted}, {asked} asked, {self._counts}{ahead}"
+        print(line, file=sys.stderr, flush=True)

@@ -8,16 +8,16 @@ since nothing before it has changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from quantizer.core.batch import Batch, assistant_logits
+from quantizer.core.batch import Batch
 from quantizer.core.errors import DataError
+from quantizer.core.layerwise import Layerwise, decoder_layers
 from quantizer.layers.attach import detach
 from quantizer.layers.linear import drop_weights, hold_weights, nvfp4_layers, unquantized
 from quantizer.ptq.knapsack import LayerGroup, PrecisionMix
@@ -64,52 +64,26 @@ class _Pass:
     """A batch after a pass through the unquantized model: the input of each decoder layer, and the output."""
 
     def __init__(self, model: nn.Module, batch: Batch) -> None:
-        self.model, self.batch = model, batch.to(next(model.parameters()).device)
-        self.layers = list(model.get_submodule("model.layers").children())
-        self.read: dict[int, Tensor] = {}
-        hooks = [layer.register_forward_pre_hook(self._remember(i)) for i, layer in enumerate(self.layers)]
-        try:
-            self.reference = F.log_softmax(assistant_logits(model, self.batch).float(), dim=-1)
-        finally:
-            for hook in hooks:
-                hook.remove()
+        self.head, self.batch = model.get_submodule("lm_head"), batch.to(next(model.parameters()).device)
+        self.run = Layerwise(model, [self.batch])
+        self.layers = range(len(decoder_layers(model)))
+        self.read = [self.run.hidden[0]]
+        for index in self.layers:
+            deque(self.run.advance(index), maxlen=0)
+            self.read.append(self.run.hidden[0])
+        self.reference = self._logits()
 
     def divergence(self, group: tuple[str, ...]) -> float:
         """The summed KL divergence of the model as it is now from the reference. group: the layers that have
         changed."""
         first = min(int(name.split("layers.", 1)[1].split(".", 1)[0]) for name in group)
-        with _from_layer(self.model, first, self.read[first]):
-            logits = assistant_logits(self.model, self.batch).float()
-        return float(
-            F.kl_div(F.log_softmax(logits, dim=-1), self.reference, reduction="sum", log_target=True)
-        )
+        self.run.hidden[0] = self.read[first]
+        for index in self.layers[first:]:
+            deque(self.run.advance(index), maxlen=0)
+        return float(F.kl_div(self._logits(), self.reference, reduction="sum", log_target=True))
 
-    def _remember(self, index: int) -> Callable[[nn.Module, tuple[Any, ...]], None]:
-        def look(layer: nn.Module, args: tuple[Any, ...]) -> None:
-            self.read[index] = args[0]
-
-        return look
-
-
-class _Skipped(nn.Module):
-    """Replaces a decoder layer whose output is already known."""
-
-    def forward(self, hidden: Tensor, *args: Any, **more: Any) -> Tensor:
-        return hidden
-
-
-@contextmanager
-def _from_layer(model: nn.Module, first: int, hidden: Tensor) -> Iterator[None]:
-    """Within a `with` block, the model starts at a decoder layer with the input recorded for it."""
-    layers = model.get_submodule("model.layers")
-    assert isinstance(layers, nn.ModuleList)
-    whole = list(layers)
-    hook = whole[first].register_forward_pre_hook(lambda layer, args: (hidden, *args[1:]))
-    try:
-        for index in range(first):
-            layers[index] = _Skipped()
-        yield
-    finally:
-        hook.remove()
-        for index in range(first):
-            layers[index] = whole[index]
+    def _logits(self) -> Tensor:
+        """Of the tokens of the assistant, as logarithms: float32 [assistant tokens, vocabulary]."""
+        hidden = self.run.finish(0)[:, :-1]
+        logits: Tensor = self.head(hidden[self.batch.loss_mask])
+        return F.log_softmax(logits.float(), dim=-1)

@@ -15,7 +15,7 @@ pytest.importorskip("transformers", reason=INSTALL)
 
 from torch import nn  # noqa: E402
 
-from quantizer.core.batch import Batch, assistant_logits  # noqa: E402
+from quantizer.core.batch import Batch, hidden_states  # noqa: E402
 from quantizer.core.errors import DataError  # noqa: E402
 from quantizer.layers.attach import attach, make_plan  # noqa: E402
 from quantizer.layers.linear import nvfp4_layers, unquantized  # noqa: E402
@@ -69,6 +69,10 @@ def scored(build: Any = tiny.qwen3) -> tuple[Any, Any]:
     attach(model, plan)
     calibrate(model, [folders.batch()])
     return model, plan.groups
+
+
+def assistant_logits(model: Any, batch: Batch) -> Any:
+    return model.lm_head(hidden_states(model, batch)[:, :-1][batch.loss_mask])
 
 
 @torch.no_grad()

@@ -12,7 +12,7 @@ pytest.importorskip("transformers", reason=INSTALL)
 
 from torch.nn import functional as F  # noqa: E402
 
-from quantizer.core.batch import IGNORE, Batch, assistant_logits, hidden_states  # noqa: E402
+from quantizer.core.batch import Batch, hidden_states  # noqa: E402
 from quantizer.core.errors import DataError  # noqa: E402
 from quantizer.layers.attach import attach, make_plan  # noqa: E402
 from quantizer.layers.linear import nvfp4_layers, unquantized  # noqa: E402
@@ -126,15 +126,3 @@ def test_a_layer_that_saw_nothing_is_named() -> None:
 
     with pytest.raises(DataError, match=r"layers\.1\..*: no token of the data went through it"):
         calibrate(model, [folders.batch()])
-
-
-def test_logits_are_those_that_foretell_the_assistant() -> None:
-    """Position t - 1 for a token at t; none for padding or for what others wrote."""
-    model, batch = tiny.qwen3(), folders.batch(padded=True)
-    with torch.no_grad():
-        whole = model(input_ids=batch.ids, attention_mask=batch.attention).logits
-        some = assistant_logits(model, batch)
-    wanted = [whole[row, t - 1] for row in range(4) for t in range(1, 16) if batch.labels[row, t] != IGNORE]
-
-    assert len(some) == len(wanted) == 4 + 3 * 8
-    assert torch.equal(some, torch.stack(wanted))
