@@ -114,7 +114,12 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
 
 def _found(judged: GateReport) -> Iterator[str]:
     """The gate's own summary, and what vouches for it."""
-    yield markdown(judged.statement, statement_digest=judged.digest).replace("## ", "### ", 1).rstrip()
+    statement = judged.statement
+    yield markdown(statement, statement_digest=judged.digest).replace("## ", "### ", 1).rstrip()
+    yield "\n".join(
+        f"* {kind}: {code(one.digest)}"
+        for kind, one in (("suite", statement.suite), ("policy", statement.policy))
+    )
     signers = ", ".join(map(code, judged.signers))
     yield f"Signed by {signers}." if signers else "Its signature was not checked."
 

@@ -290,7 +290,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "a shard that is cut off": (
         lambda f: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:-9]),
         "f16", "cut off or damaged"),
-    "an unknown architecture": (config(model_type="mamba"), "f16", "'mamba' are not written here; name llama.cpp's"),
+    "an unknown architecture": (config(model_type="mamba"), "f16", "'mamba' are not written here; use llama.cpp's"),
     "code of its own": (config(auto_map={"AutoModel": "x"}), "f16", "auto_map"),
     "a stretched rope": (config(rope_parameters={"rope_type": "yarn", "rope_theta": 1.0}), "f16", "'yarn'"),
     "a foreign tokenizer": (no_bpe, "f16", "not the byte-level BPE of Qwen or Llama 3"),
