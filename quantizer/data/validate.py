@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, Final
 from gates.contracts.case import Suite
 from gates.contracts.errors import SuiteError
 from gates.detect.duration import spoken_seconds
-from gates.detect.normalize import normalize
 from gates.detect.script import letter_counts
 from gates.reply.calls import ReplyCall
 from gates.reply.reply import Reply
