@@ -543,3 +543,36 @@ def test_a_policy_of_speed_and_advice_alone_cannot_pass() -> None:
 
     assert decision.verdict is OPEN
     assert decision.reasons == ("no gate of behaviour was judged",)
+
+
+def test_two_results_for_one_prompt_are_refused() -> None:
+    found = outcomes()
+    with pytest.raises(SamplesError, match="leak-0 has two results for leak"):
+        judged(replace(found, candidate=(*found.candidate, found.candidate[0])))
+
+
+def test_each_bucket_may_be_asked_to_pass() -> None:
+    short = tuple(replace(t, bucket="0.5k") for t in spread(100, 100))
+    long = tuple(replace(t, bucket="8k", block=9) for t in spread(0, 30))
+    mixed = judged(outcomes(timings=(*short, *long)), latency={"ttft": ALONE})
+    each = judged(outcomes(timings=(*short, *long)), latency={"ttft": replace(ALONE, per_bucket=True)})
+
+    assert mixed.verdict is PASS
+    assert {r.gate: r.verdict for r in each.gates if r.rule == "latency"} == {
+        "ttft[0.5k]": PASS,
+        "ttft[8k]": OPEN,
+    }
+
+
+def moody() -> tuple[Timing, ...]:
+    """Blocks by turns as fast as the baseline and a fifth slower."""
+    return tuple(
+        replace(t, value=120.0) if t.arm == "candidate" and t.block % 2 else t for t in timings(100.0, 100.0)
+    )
+
+
+def test_a_ratio_within_the_noise_is_open() -> None:
+    result = of(judged(outcomes(timings=moody())), "ttft", "ratio")
+
+    assert result.verdict is OPEN
+    assert result.sentence.endswith("whether it is more than 10 % slower is open")
