@@ -217,7 +217,12 @@ class PromotionService:
         requests.check_model(self._config, request.model)
         if request.key is not None and not dry_run:
             key = request.key
-            known = await self.do(lambda registry: registry.operation_of_key(key))
+            try:
+                known = await self.do(lambda registry: registry.operation_of_key(key))
+            except StateUnavailable:
+                if request.kind is OperationKind.PROMOTE:
+                    raise
+                known = None
             if known is not None:
                 return self._repeated(known, request)
         if request.kind is OperationKind.ROLLBACK and not dry_run:

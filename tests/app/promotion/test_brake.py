@@ -3,6 +3,7 @@
 import asyncio
 import ctypes
 import os
+import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from app.config.config import parse
 from app.promotion import step_writer
 from app.promotion.state_machine import Action, Effect, EffectEvidence, OperationPlan
-from app.promotion.steps import HANDLERS, Dependencies
+from app.promotion.steps import HANDLERS, Dependencies, probe
 from app.telemetry.reply_window import ReplyOutcome
 from tests.app.house import eventually
 from tests.app.promotion.stage import OPERATOR, Stage, stage, tables
@@ -233,6 +234,24 @@ async def test_a_rollback_at_the_switch_or_after_the_bake_is_taken(
         held.goes_on.set()
         assert (await it.ended(operation))["phase"] == "rolled_back"
         assert live(it) == "small" and it.house.gateway.pool.running() == {"small"}
+
+
+# ------------------------------------------------------------------------ a candidate that hangs
+
+
+async def test_a_candidate_that_freezes_in_its_bake_is_rolled_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody asks it meanwhile, its process lives, and the bake is over before a health check is due."""
+    async with staged(tmp_path, bake_seconds=1.0) as it:
+        operation = await promoted(it)
+        monkeypatch.setitem(HANDLERS, Action.PROBE, probe)
+        pid = it.house.gateway.pool.states()["large"].pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        ended = await it.ended(operation)
+        assert (ended["phase"], live(it)) == ("rolled_back", "small")
+        assert ended["error"]["code"] in ("bake_gone", "bake_probe")
 
 
 # ------------------------------------------------------------------------- eligible to the last
