@@ -157,8 +157,10 @@ def evidence(bake: Bake) -> dict[str, object]:
 
 def unserved(replies: Sequence[ReplyOutcome], enough: int, may_wait: bool) -> FailureReason | None:
     """Why these replies are too few for a bake to end; None: they are enough. `may_wait`: more may still come."""
-    served = sum(one.ended == "ok" or (one.ended == "other" and one.was_shown) for one in replies)
     failed = sum(one.ended == "failed" for one in replies)
+    served = sum(one.ended == "ok" for one in replies) + len(
+        waits(one for one in replies if one.ended == "other")
+    )
     if not replies or served >= enough or (served >= failed and not may_wait):
         return None
     message = f"{served} replies were served and {failed} failed; {enough} have to be served"

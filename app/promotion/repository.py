@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from app.promotion.state_machine import (
-    EVENT_NAMES,
     EffectDone,
     EffectFailed,
     EffectRefused,
@@ -200,7 +199,8 @@ def _detail(
     transition: Transition, event: OperationEvent, evidence: Mapping[str, object]
 ) -> dict[str, object]:
     """The audit's detail of a step."""
-    detail: dict[str, object] = {"event": EVENT_NAMES[type(event)], **encode(event)}
+    name = type(event).__name__.removeprefix("Effect").lower()
+    detail: dict[str, object] = {"event": name, **encode(event)}
     if isinstance(event, EffectDone | EffectFailed | EffectRefused):
         detail["effect"] = detail.pop("key")
     if transition.effect is not None:

@@ -370,13 +370,9 @@ class PromotionService:
     async def operations(self, limit: int) -> list[dict[str, Any]]:
         """The views of the latest operations, the newest first."""
         rows = await self.do(lambda registry: registry.latest_operations(limit))
-        running = {one.id: one for one in self._worker.running.values()}
-        known = [running.pop(row.id, row) for row in rows]
-        shown = [*running.values(), *known][:limit]
-        return [
-            row_view(one, self.catalogue) if isinstance(one, OperationRow) else self._view(one)
-            for one in shown
-        ]
+        running = {one.id: self._view(one) for one in self._worker.running.values()}
+        known = [running.pop(row.id, {}) or row_view(row, self.catalogue) for row in rows]
+        return [*running.values(), *known][:limit]
 
     async def follow(self, id: str, after: int) -> AsyncIterator[tuple[str, int, dict[str, Any]]]:
         """The events of an operation, beginning with the one after `after`: (kind, seq, value).

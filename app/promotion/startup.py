@@ -14,7 +14,7 @@ from app.engines.backend import loggable
 from app.errors.tree import Refused
 from app.promotion import repository
 from app.promotion.spec_catalogue import SpecCatalogue, spec_of
-from app.promotion.state_machine import Action, Effect, OperationPhase, OperationState, reconcile
+from app.promotion.state_machine import OperationPhase, OperationState, reconcile
 from app.promotion.steps import Dependencies
 from app.registry.errors import Conflict
 from app.registry.registry import Registry
@@ -53,16 +53,14 @@ class Startup:
         replicas = {engine for engines in live.values() for engine in engines[1:]}
         found = await self._found()
         running = {one.spec: one for one in found}
-        effects = reconcile(
+        orphans, starts = reconcile(
             {model: engines[0] for model, engines in live.items()}, unfinished, resident | replicas, running
         )
-        for effect in effects:
-            if effect.action is Action.STOP:
-                await self._remove(running[effect.engine])
-        starts = [effect for effect in effects if effect.action is Action.START]
+        for engine in orphans:
+            await self._remove(running[engine])
         up = {one.spec for one in found if one.running}
-        waiting = [effect for effect in starts if not self._start_now(effect, up)]
-        waiting.sort(key=lambda effect: effect.engine not in served)
+        waiting = [engine for engine in starts if not self._start_now(engine, up)]
+        waiting.sort(key=lambda engine: engine not in served)
         self._task = supervise(partial(self._load, waiting), "boot")
 
     async def stop(self) -> None:
@@ -85,18 +83,18 @@ class Startup:
         except DeployError as error:
             self._log.error("orphan_stays", engine=orphan.engine, error=loggable(error))
 
-    def _start_now(self, effect: Effect, up: Collection[str]) -> bool:
+    def _start_now(self, engine: str, up: Collection[str]) -> bool:
         """Start an engine in the background; False: it has to wait for its turn to load."""
-        spec = self._deps.catalogue.spec(effect.engine)
-        if spec.driver in ("docker", "process") and effect.engine not in up:
+        spec = self._deps.catalogue.spec(engine)
+        if spec.driver in ("docker", "process") and engine not in up:
             return False
         self._deps.pool.want(spec, self._model(spec.name))
         return True
 
-    async def _load(self, waiting: list[Effect]) -> None:
+    async def _load(self, waiting: list[str]) -> None:
         """Load one after the other; a failed one is not retried here."""
         while waiting:
-            spec = self._deps.catalogue.spec(waiting.pop(0).engine)
+            spec = self._deps.catalogue.spec(waiting.pop(0))
             try:
                 async with self._deps.memory.lease.held(HOLDER, wait_s=LOAD_SECONDS):
                     await self._deps.pool.bring_up(spec, self._model(spec.name))

@@ -2,7 +2,7 @@
 
     queued --Begin--> preflight    check: the report and the weights, or the target of a rollback
                       admitted     lease; with stop-then-start also: route, drain, stop; admit
-                      starting     start, and release the lease
+                      starting     start
                       healthy      identify: the running engine is what was judged; recheck
                       warming      warm                                       (not in a rollback)
                       canary       probe, identify and recheck                (not in a rollback)
@@ -267,17 +267,6 @@ class Restart:
 
 OperationEvent = Begin | EffectDone | EffectFailed | EffectRefused | Breached | Cancel | Restart
 
-EVENT_NAMES: Final[Mapping[type, str]] = {
-    Begin: "begin",
-    EffectDone: "done",
-    EffectFailed: "failed",
-    EffectRefused: "refused",
-    Breached: "breached",
-    Cancel: "cancel",
-    Restart: "restart",
-}
-"""How the audit writes them."""
-
 
 # ------------------------------------------------------------------------------------------- effects
 
@@ -289,7 +278,7 @@ class Action(StrEnum):
     RECHECK = "recheck"  # it is eligible still; its weights are not read again
     LEASE = "lease"  # this operation holds the one loading lease, if it has an engine to load
     ADMIT = "admit"  # there is memory for it
-    START = "start"  # it runs and streams; loaded under the lease unless it runs already
+    START = "start"  # it runs and streams; loaded under the lease, which ends with the load
     IDENTIFY = "identify"  # what runs is what the report and the spec say
     WARM = "warm"  # it answers every request shape in settled times
     PROBE = "probe"  # it answers the canary's questions
@@ -299,7 +288,6 @@ class Action(StrEnum):
     BYPASS = "bypass"  # new requests of the model go to its other live engines
     DRAIN = "drain"  # it has no open request left; bounded, and then the rest is cut off
     STOP = "stop"  # it has ended, and its memory has been freed
-    RELEASE = "release"  # this operation holds no lease
     WATCH = "watch"  # it has behaved in live traffic for `bake_s`
 
 
@@ -323,17 +311,13 @@ EffectEvidence = dict[str, object]
 Actions = tuple[tuple[Action, str], ...]
 """Actions and the engines that they are for, in order."""
 
-_CANDIDATE_ONLY: Final[Mapping[OperationPhase, tuple[Action, ...]]] = {
-    _P.PREFLIGHT: (Action.CHECK,),
-    _P.STARTING: (Action.START, Action.RELEASE),
+_BRING_IN: Final[Mapping[OperationPhase, tuple[Action, ...]]] = {
+    _P.STARTING: (Action.START,),
     _P.HEALTHY: (Action.IDENTIFY, Action.RECHECK),
     _P.WARMING: (Action.WARM,),
     _P.CANARY: (Action.PROBE, Action.IDENTIFY, Action.RECHECK),
-    _P.SWITCHING: (Action.ROUTE,),
-    _P.RESUMING: (Action.START, Action.ROUTE),
-    _P.BAKING: (Action.WATCH, Action.RECHECK),
 }
-"""The phases that concern the candidate alone."""
+"""What every new engine goes through before it serves: those of the first wave phase by phase."""
 
 
 @lru_cache(maxsize=256)  # every step asks for its phase's twice
@@ -353,89 +337,32 @@ def effects(plan: OperationPlan, phase: OperationPhase, outcome: OperationPhase 
 
 
 def _actions(plan: OperationPlan, phase: OperationPhase, outcome: OperationPhase | None) -> Actions:
-    if phase is _P.SHIFTING:
-        return ((Action.RECHECK, plan.candidate),) if plan.shifts else ()
-    if plan.is_rolling:
-        return _rolling_actions(plan, phase, outcome)
-    if phase in _CANDIDATE_ONLY:
-        return tuple((action, plan.candidate) for action in _CANDIDATE_ONLY[phase])
+    first = waves(plan)[0]
     if phase is _P.ROLLING_BACK:
-        return _undo_switch(plan) if outcome is _P.ROLLED_BACK else _undo_start(plan)
-    make = _BOTH_ENGINES.get(phase)
-    return make(plan) if make else ()
+        return _undo_waves(plan) if outcome is _P.ROLLED_BACK else _undo_first_wave(plan, first)
+    if phase in _BRING_IN:
+        return tuple((action, engine) for action in _BRING_IN[phase] for engine in first.new)
+    make = _PHASES.get(phase)
+    return make(plan, first) if make else ()
 
 
-def _admission(plan: OperationPlan) -> Actions:
-    """The lease comes first, so that nothing is stopped only to wait for another model's load."""
-    free_memory: Actions = ()
-    if plan.strategy is Strategy.STOP_THEN_START:
-        free_memory = _bypass(plan, plan.incumbent)
-    return ((Action.LEASE, plan.candidate), *free_memory, (Action.ADMIT, plan.candidate))
+def _each(action: Action, engines: Iterable[str]) -> Actions:
+    return tuple((action, engine) for engine in engines)
 
 
-def _drain(plan: OperationPlan) -> Actions:
-    # With stop-then-start the incumbent's requests have ended already.
-    return ((Action.DRAIN, plan.incumbent),) if plan.strategy is Strategy.BLUE_GREEN else ()
-
-
-def _retire(plan: OperationPlan) -> Actions:
-    return _stop(plan, plan.incumbent)
-
-
-_BOTH_ENGINES: Final[Mapping[OperationPhase, Callable[[OperationPlan], Actions]]] = {
-    _P.ADMITTED: _admission,
-    _P.DRAINING: _drain,
-    _P.RETIRING: _retire,
-}
-
-
-def _undo_start(plan: OperationPlan) -> Actions:
-    """The candidate has served nobody, or a share. If the incumbent runs and serves, this changes nothing there."""
-    stop = (*_unshare(plan), *_stop(plan, plan.candidate))
-    return (*stop, *_incumbent_serves(plan), (Action.RELEASE, plan.candidate))
-
-
-def _unshare(plan: OperationPlan) -> Actions:
-    """The candidate gets no share of the traffic, and what it had is answered."""
-    return ((Action.BYPASS, plan.candidate), (Action.DRAIN, plan.candidate)) if plan.shifts else ()
-
-
-def _undo_switch(plan: OperationPlan) -> Actions:
-    """The candidate serves."""
-    if plan.strategy is Strategy.STOP_THEN_START:
-        back = (*_bypass(plan, plan.candidate), *_incumbent_serves(plan))
-    else:
-        drain: Actions = ((Action.DRAIN, plan.candidate),)
-        back = (*_incumbent_serves(plan), *drain, *_stop(plan, plan.candidate))
-    return (*back, (Action.RELEASE, plan.candidate))
-
-
-def _incumbent_serves(plan: OperationPlan) -> Actions:
-    return ((Action.START, plan.incumbent), (Action.ROUTE, plan.incumbent))
-
-
-def _bypass(plan: OperationPlan, engine: str) -> Actions:
-    """The fallback serves, and the memory of the engine that served is freed."""
-    assert plan.fallback is not None  # a plan that stops first has one
-    return ((Action.ROUTE, plan.fallback), (Action.DRAIN, engine), (Action.STOP, engine))
-
-
-def _stop(plan: OperationPlan, engine: str) -> Actions:
-    return () if engine in plan.resident else ((Action.STOP, engine),)
-
-
-# -------------------------------------------------------------------------------------- replicas
+def _stop(plan: OperationPlan, engines: Iterable[str]) -> Actions:
+    return _each(Action.STOP, (engine for engine in engines if engine not in plan.resident))
 
 
 class Wave(NamedTuple):
-    """New replicas that come at once, and the old ones whose places they take."""
+    """New engines that come at once, and the old ones whose places they take; without replicas, one and one."""
 
     new: tuple[str, ...]
     old: tuple[str, ...]
 
 
 def waves(plan: OperationPlan) -> tuple[Wave, ...]:
-    """Of a plan with replicas. Old replicas that are in none of them are left until all new ones serve."""
+    """Old replicas that are in none of them are left until all new ones serve."""
     size = 1
     if _stops_first(plan):
         size = max(1, min(plan.max_unavailable, len(plan.old) - 1))
@@ -447,29 +374,20 @@ def _stops_first(plan: OperationPlan) -> bool:
     return plan.strategy is Strategy.STOP_THEN_START
 
 
-def _rolling_actions(plan: OperationPlan, phase: OperationPhase, outcome: OperationPhase | None) -> Actions:
-    first = waves(plan)[0]
-    if phase is _P.ROLLING_BACK:
-        return _undo_waves(plan) if outcome is _P.ROLLED_BACK else _undo_first_wave(plan, first)
-    if phase in _BEFORE_JOINING:
-        return tuple((action, engine) for action in _CANDIDATE_ONLY[phase] for engine in first.new)
-    make = _REPLICAS.get(phase)
-    return make(plan, first) if make else ()
-
-
-def _each(action: Action, engines: Iterable[str]) -> Actions:
-    return tuple((action, engine) for engine in engines)
+def _bypass(plan: OperationPlan, engine: str) -> Actions:
+    """The fallback serves, and the memory of the engine that served is freed."""
+    assert plan.fallback is not None  # a plan that stops first has one
+    return ((Action.ROUTE, plan.fallback), (Action.DRAIN, engine), (Action.STOP, engine))
 
 
 def _take_out(plan: OperationPlan, engines: tuple[str, ...]) -> Actions:
     """No new request goes to them, those they have are answered, and where there is no room they are stopped."""
-    stops = (
-        tuple(action for engine in engines for action in _stop(plan, engine)) if _stops_first(plan) else ()
-    )
+    stops = _stop(plan, engines) if _stops_first(plan) else ()
     return (*_each(Action.BYPASS, engines), *_each(Action.DRAIN, engines), *stops)
 
 
 def _admit_first(plan: OperationPlan, first: Wave) -> Actions:
+    """The lease comes first, so that nothing is stopped only to wait for another model's load."""
     room: Actions = ()
     if _stops_first(plan):
         room = _bypass(plan, plan.incumbent) if len(plan.old) == 1 else _take_out(plan, first.old)
@@ -477,6 +395,8 @@ def _admit_first(plan: OperationPlan, first: Wave) -> Actions:
 
 
 def _switch_first(plan: OperationPlan, first: Wave) -> Actions:
+    if not plan.is_rolling:
+        return ((Action.ROUTE, plan.candidate),)
     joined = _each(Action.JOIN, first.new)
     if _stops_first(plan) and len(plan.old) == 1:  # the fallback serves, and is no replica
         assert plan.fallback is not None
@@ -485,7 +405,7 @@ def _switch_first(plan: OperationPlan, first: Wave) -> Actions:
 
 
 def _rest(plan: OperationPlan, first: Wave) -> Actions:
-    """Every wave but the first, which serves; then nobody else does."""
+    """Remaining waves; then only new replicas serve."""
     beside = not _stops_first(plan)
     done: Actions = _take_out(plan, first.old) if beside else ()
     for wave in waves(plan)[1:]:
@@ -497,23 +417,21 @@ def _rest(plan: OperationPlan, first: Wave) -> Actions:
 
 def _bring_in(plan: OperationPlan, engine: str) -> Actions:
     """What the first of them went through phase by phase; identified once, when nothing is left to be done to it."""
-    phases = [phase for phase in PATHS[plan.kind] if phase in _BEFORE_JOINING]
-    checks = [action for phase in phases for action in _CANDIDATE_ONLY[phase]]
+    checks = [action for phase in PATHS[plan.kind] for action in _BRING_IN.get(phase, ())]
     once = [action for at, action in enumerate(checks) if action not in checks[at + 1 :]]
     return ((Action.ADMIT, engine), *((action, engine) for action in once), (Action.JOIN, engine))
 
 
 def _undo_first_wave(plan: OperationPlan, first: Wave) -> Actions:
-    """No candidate has served, but for a share."""
-    stops = tuple(action for engine in first.new for action in _stop(plan, engine))
-    return (*_unshare(plan), *stops, *_old_serve(plan), (Action.RELEASE, plan.candidate))
+    """Undo before the switch: no candidate has served, but for a share. No-op for an incumbent that serves."""
+    share = ((Action.BYPASS, plan.candidate), (Action.DRAIN, plan.candidate)) if plan.shifts else ()
+    return (*share, *_stop(plan, first.new), *_old_serve(plan))
 
 
 def _undo_waves(plan: OperationPlan) -> Actions:
     """Some candidates serve, or all of them."""
     if not _stops_first(plan):
-        stops = tuple(action for engine in plan.new for action in _stop(plan, engine))
-        return (*_old_serve(plan), *_each(Action.DRAIN, plan.new), *stops, (Action.RELEASE, plan.candidate))
+        return (*_old_serve(plan), *_each(Action.DRAIN, plan.new), *_stop(plan, plan.new))
     back: Actions = ()
     left = plan.old[sum(len(wave.old) for wave in waves(plan)) :]
     for engine in left:  # they were not stopped
@@ -525,27 +443,25 @@ def _undo_waves(plan: OperationPlan) -> Actions:
         back += _take_out(plan, wave.new)
         for engine in wave.old:
             back += ((Action.START, engine), (Action.JOIN, engine))
-    return (*back, (Action.ROUTE, plan.incumbent), (Action.RELEASE, plan.candidate))
+    return (*back, (Action.ROUTE, plan.incumbent))
 
 
 def _old_serve(plan: OperationPlan) -> Actions:
     return (*_each(Action.START, plan.old), (Action.ROUTE, plan.incumbent))
 
 
-_BEFORE_JOINING: Final = frozenset(_CANDIDATE_ONLY) - UNTOUCHED - SWITCHED
-"""What every new replica goes through, the first of them phase by phase."""
-
-_REPLICAS: Final[Mapping[OperationPhase, Callable[[OperationPlan, Wave], Actions]]] = {
+_PHASES: Final[Mapping[OperationPhase, Callable[[OperationPlan, Wave], Actions]]] = {
     _P.PREFLIGHT: lambda plan, first: _each(Action.CHECK, plan.new),
     _P.ADMITTED: _admit_first,
+    _P.SHIFTING: lambda plan, first: ((Action.RECHECK, plan.candidate),) if plan.shifts else (),
     _P.SWITCHING: _switch_first,
     _P.ROLLING: _rest,
     _P.RESUMING: lambda plan, first: (*_each(Action.START, plan.new), (Action.ROUTE, plan.candidate)),
     _P.DRAINING: lambda plan, first: _each(Action.DRAIN, plan.old),
     _P.BAKING: lambda plan, first: ((Action.WATCH, plan.candidate), *_each(Action.RECHECK, plan.new)),
-    _P.RETIRING: lambda plan, first: tuple(action for engine in plan.old for action in _stop(plan, engine)),
+    _P.RETIRING: lambda plan, first: _stop(plan, plan.old),
 }
-"""The phases of an operation on replicas; `first` is the first wave. Those of `_BEFORE_JOINING` are not listed."""
+"""The other phases; `first` is the first wave."""
 
 
 # ----------------------------------------------------------------------------------------- the state
@@ -792,40 +708,27 @@ def reconcile(
     unfinished: Iterable[OperationState],
     resident: Collection[str],
     running: Collection[str],
-) -> tuple[Effect, ...]:
-    """The effects of a start, to be run in order; then each unfinished operation's own, by `recover`.
+) -> tuple[list[str], list[str]]:
+    """The engines to stop at a start, and those to start then; afterwards each unfinished operation goes on by `Restart`.
 
     `live` is the engine of each model's live alias, `unfinished` the operations as they were found,
     `resident` the engines that run whoever is live (fallbacks), `running` those found running.
 
     A model with an unfinished operation is left to that operation. Every other model gets the engine of its
     `live` alias. Engines that run and are not wanted are orphans: they are stopped first, since their
-    memory may be needed. A running engine that is wanted is adopted: `start` changes nothing.
+    memory may be needed. A running engine that is wanted is adopted: to start it changes nothing.
     """
     plans = {state.plan.model: state.plan for state in unfinished}
-    settled = {model: engine for model, engine in live.items() if model not in plans}
     involved = {engine for plan in plans.values() for engine in (*plan.new, *plan.old)}
-    wanted = {*settled.values(), *resident}
-    orphans = [_start_effect(Action.STOP, engine) for engine in sorted({*running} - wanted - involved)]
-    starts = [_start_effect(Action.START, engine) for engine in sorted(wanted)]
-    routes = [_start_effect(Action.ROUTE, engine, model) for model, engine in sorted(settled.items())]
-    return (*orphans, *starts, *routes)
-
-
-def _start_effect(action: Action, engine: str, model: str = "") -> Effect:
-    return Effect(f"start/{model}/{action}/{engine}", action, engine)
+    wanted = {*resident, *(engine for model, engine in live.items() if model not in plans)}
+    return sorted({*running} - wanted - involved), sorted(wanted)
 
 
 # ------------------------------------------------------------------------------ how an effect fails
 
 
 class EffectEnding(Exception):
-    """An effect did not bring about what it should. The worker turns each kind into an event.
-
-    EffectError    it could not be done                     -> EffectFailed
-    RefusalError   a check rejected; CHECK and IDENTIFY     -> EffectRefused
-    BreachError    a limit was exceeded in live traffic     -> Breached
-    """
+    """An effect did not bring about what it should. The worker turns each kind into an event."""
 
     def __init__(self, fault: FailureReason) -> None:
         super().__init__(f"{fault.code}: {fault.message}")
@@ -833,12 +736,12 @@ class EffectEnding(Exception):
 
 
 class EffectError(EffectEnding):
-    """It could not be done; the operation is undone."""
+    """EffectFailed: it could not be done; the operation is undone."""
 
 
 class RefusalError(EffectEnding):
-    """A check rejected the candidate; so is the operation."""
+    """EffectRefused: a check rejected the candidate; so is the operation."""
 
 
 class BreachError(EffectEnding):
-    """In live traffic the candidate exceeded a limit, failed or disappeared; it is rolled back."""
+    """Breached: in live traffic the candidate exceeded a limit, failed or disappeared; it is rolled back."""

@@ -158,12 +158,6 @@ def _loads(deps: Dependencies, engine: str) -> bool:
     return spec.driver != "url" and not deps.pool.is_up(spec.name)
 
 
-async def release(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
-    """This operation holds no lease."""
-    deps.memory.lease.release(plan.operation)
-    return {}
-
-
 async def admit(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
     """There is memory for the engine; if it runs, it has it already."""
     spec = deps.catalogue.spec(effect.engine)
@@ -173,7 +167,7 @@ async def admit(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
 
 
 async def start(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
-    """The engine runs and streams; loaded under the lease unless it runs already.
+    """The engine runs and streams; loaded under the lease, which ends with the load.
 
     While a candidate loads, it is killed if the host runs short of memory; an engine that served before
     is not.
@@ -191,6 +185,7 @@ async def start(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
         why = str(error).splitlines()[0]
         code = "memory_floor" if "memory_floor" in why else "start_failed"  # the memory guard's code
         raise EffectError(FailureReason(code, why)) from None
+    deps.memory.lease.release(plan.operation)
     state = deps.pool.states()[spec.name]
     return {"engine": spec.name, "pid": state.pid, "seconds": _since(began)}
 
@@ -449,10 +444,6 @@ def bake_limits(configured: Promotion, *, tests: int = 1) -> BakeLimits:
     return replace(BAKE_LIMITS, alpha=BAKE_LIMITS.alpha / tests, slow_factor=configured.bake_slow_factor)
 
 
-def _never() -> str | None:
-    return None
-
-
 async def watch_replies(
     reply_window: ReplyWindow,
     model: str,
@@ -461,7 +452,7 @@ async def watch_replies(
     seconds: float,
     *,
     limits: BakeLimits = BAKE_LIMITS,
-    down: DownReason = _never,
+    down: DownReason = lambda: None,
     probe: Probe | None = None,
     confirm: Probe | None = None,
 ) -> EffectEvidence:
@@ -678,7 +669,6 @@ HANDLERS: Final[Mapping[Action, Handler]] = {
     Action.BYPASS: bypass,
     Action.DRAIN: drain,
     Action.STOP: stop,
-    Action.RELEASE: release,
     Action.WATCH: watch,
 }
 
@@ -695,7 +685,6 @@ TIMEOUTS: Final[Mapping[Action, float]] = {
     Action.JOIN: 3600.0,
     Action.BYPASS: 60.0,
     Action.STOP: 300.0,
-    Action.RELEASE: 60.0,
 }
 """Seconds until an effect counts as failed; hashing, loading and compiling a large engine takes minutes.
 Drain, share and watch are not listed: they end by their own bounds."""

@@ -9,7 +9,6 @@ takes it: a full disk keeps no bad candidate in service.
 import asyncio
 import time
 from collections.abc import Iterable
-from functools import partial
 from typing import Any, Final
 
 from app.promotion import repository
@@ -191,9 +190,11 @@ class PromotionWorker:
         self, running: RunningOperation, after: Transition, event: OperationEvent, evidence: EffectEvidence
     ) -> Signal | None:
         """Write a step, before its effect or, if it runs ahead, meanwhile. A signal that comes first takes its place."""
-        details: dict[str, Any] = {"at": now(), "actor": ACTOR, "evidence": evidence}
-        write = partial(_commit, after=after, event=event, details=details)
-        writer = running.writer
+        at, writer = now(), running.writer
+
+        def write(registry: Registry) -> None:
+            repository.commit(registry, after, event, at=at, actor=ACTOR, evidence=evidence)
+
         ahead, behind = after.state.runs_ahead, writer.is_behind
         writer.add(write)
         if ahead:
@@ -294,7 +295,3 @@ def _done(effect: Effect, evidence: EffectEvidence) -> tuple[OperationEvent, Eff
     except CodecError as error:
         return EffectFailed(effect.key, FailureReason("evidence_unreadable", str(error))), {}
     return EffectDone(effect.key), evidence
-
-
-def _commit(registry: Registry, after: Transition, event: OperationEvent, details: dict[str, Any]) -> None:
-    repository.commit(registry, after, event, **details)

@@ -43,11 +43,6 @@ class ReplyOutcome(Struct, frozen=True):
     wait: float | None = None
     shown: bool = True
 
-    @property
-    def was_shown(self) -> bool:
-        """Whether the caller got content of a streamed reply."""
-        return self.wait is not None and self.shown
-
 
 def ended_as(outcome: str, code: str | None) -> Ended:
     """The engine's share in a request's outcome, by that and the error's code."""

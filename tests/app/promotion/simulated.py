@@ -12,6 +12,7 @@ from pathlib import Path
 from app.promotion import repository
 from app.promotion.state_machine import (
     CHECKS,
+    Action,
     Begin,
     Effect,
     EffectDone,
@@ -73,11 +74,9 @@ class World:
         assert self.lease in (None, operation)
         self.lease = operation
 
-    def _release(self, engine: str, operation: str) -> None:
-        self.lease = None
-
     def _start(self, engine: str, operation: str) -> None:
         self.running.add(engine)
+        self.lease = None
         assert len(self.running - {SPARE}) <= self.room, f"no memory for {engine} beside {self.running}"
 
     def _route(self, engine: str, operation: str) -> None:
@@ -157,7 +156,13 @@ class Gateway:
     def _come_up(self) -> Iterator[str]:
         found = [*map(repository.state_of, self.registry.operations(unfinished_only=True))]
         live = {a.model: a.engine for a in self.registry.aliases() if a.name == "live" and a.engine}
-        for effect in reconcile(live, found, {SPARE}, self.world.running):
+        orphans, starts = reconcile(live, found, {SPARE}, self.world.running)
+        settled = [] if found else [*live.values()]
+        todo = ((Action.STOP, orphans), (Action.START, starts), (Action.ROUTE, settled))
+        effects = [
+            Effect(f"start/{action}/{one}", action, one) for action, engines in todo for one in engines
+        ]
+        for effect in effects:
             yield f"before {effect.key}"
             self.world.trouble.clear()
             self.world.apply(effect, "start")

@@ -13,7 +13,14 @@ import pytest
 
 from app.config.config import parse
 from app.promotion import step_writer
-from app.promotion.state_machine import Action, Effect, EffectEvidence, OperationPlan
+from app.promotion.state_machine import (
+    Action,
+    Effect,
+    EffectError,
+    EffectEvidence,
+    FailureReason,
+    OperationPlan,
+)
 from app.promotion.steps import HANDLERS, Dependencies, probe
 from app.telemetry.reply_window import ReplyOutcome
 from tests.app.house import eventually
@@ -88,13 +95,21 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_writer, "DISK_SECONDS", 0.05)
 
 
+async def thought_aloud(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
+    """A probe that confirms what callers' replies show."""
+    raise EffectError(FailureReason("canary_failed", "a thought was said"))
+
+
 @pytest.mark.parametrize("who", ["bake", "operator"])
-async def test_a_full_disk_keeps_no_bad_candidate_in_service(tmp_path: Path, who: str) -> None:
+async def test_a_full_disk_keeps_no_bad_candidate_in_service(
+    tmp_path: Path, who: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with disk(tmp_path / "state") as fill:
         async with staged(tmp_path / "state") as it:
             operation = await promoted(it)
             fill(it, True)
             if who == "bake":
+                monkeypatch.setitem(HANDLERS, Action.PROBE, thought_aloud)
                 for _ in range(20):
                     it.house.gateway.promotions._deps.reply_window.add("annie", "large", LEAK)
             else:

@@ -72,7 +72,7 @@ LEADS: list[tuple[OperationPhase, type, OperationPhase]] = [
     (P.PREFLIGHT, Cancel, P.CANCELLED), (P.PREFLIGHT, Restart, P.ROLLING_BACK),
     (P.ADMITTED, EffectDone, P.ADMITTED), (P.ADMITTED, EffectFailed, P.ROLLING_BACK), (P.ADMITTED, Cancel, P.ROLLING_BACK),
     (P.ADMITTED, Restart, P.ROLLING_BACK),
-    (P.STARTING, EffectDone, P.STARTING), (P.STARTING, EffectFailed, P.ROLLING_BACK), (P.STARTING, Cancel, P.ROLLING_BACK),
+    (P.STARTING, EffectDone, P.HEALTHY), (P.STARTING, EffectFailed, P.ROLLING_BACK), (P.STARTING, Cancel, P.ROLLING_BACK),
     (P.STARTING, Restart, P.ROLLING_BACK),
     (P.HEALTHY, EffectDone, P.HEALTHY), (P.HEALTHY, EffectRefused, P.ROLLING_BACK), (P.HEALTHY, EffectFailed, P.ROLLING_BACK),
     (P.HEALTHY, Cancel, P.ROLLING_BACK), (P.HEALTHY, Restart, P.ROLLING_BACK),
@@ -155,26 +155,26 @@ def walk(machine: OperationState) -> list[tuple[str, RouteChange | None]]:
 
 WAYS = {
     "blue_green": [
-        "preflight/check/new", "admitted/lease/new", "admitted/admit/new", "starting/start/new", "starting/release/new",
+        "preflight/check/new", "admitted/lease/new", "admitted/admit/new", "starting/start/new",
         "healthy/identify/new", "healthy/recheck/new", "warming/warm/new", "canary/probe/new", "canary/identify/new", "canary/recheck/new",
         "switching/route/new", "draining/drain/old", "baking/watch/new", "baking/recheck/new",
         "retiring/stop/old", "succeeded",
     ],
     "stop_then_start": [
         "preflight/check/new", "admitted/lease/new", "admitted/route/spare", "admitted/drain/old",
-        "admitted/stop/old", "admitted/admit/new", "starting/start/new", "starting/release/new", "healthy/identify/new", "healthy/recheck/new", "warming/warm/new",
-        "canary/probe/new", "canary/identify/new", "canary/recheck/new", "switching/route/new",
+        "admitted/stop/old", "admitted/admit/new", "starting/start/new", "healthy/identify/new", "healthy/recheck/new", "warming/warm/new",
+        "canary/probe/new", "canary/identify/new", "canary/recheck/new", "switching/route/new", "draining/drain/old",
         "baking/watch/new", "baking/recheck/new", "retiring/stop/old", "succeeded",
     ],
     "shifting": [
-        "preflight/check/new", "admitted/lease/new", "admitted/admit/new", "starting/start/new", "starting/release/new",
+        "preflight/check/new", "admitted/lease/new", "admitted/admit/new", "starting/start/new",
         "healthy/identify/new", "healthy/recheck/new", "warming/warm/new", "canary/probe/new", "canary/identify/new", "canary/recheck/new",
         "shifting/share/new/5", "shifting/share/new/25", "shifting/recheck/new",
         "switching/route/new", "draining/drain/old", "baking/watch/new", "baking/recheck/new",
         "retiring/stop/old", "succeeded",
     ],
     "rollback": [
-        "preflight/check/new", "admitted/lease/new", "admitted/admit/new", "starting/start/new", "starting/release/new",
+        "preflight/check/new", "admitted/lease/new", "admitted/admit/new", "starting/start/new",
         "healthy/identify/new", "healthy/recheck/new", "switching/route/new", "draining/drain/old",
         "retiring/stop/old", "succeeded",
     ],
@@ -192,14 +192,14 @@ def test_the_good_way_through(name: str) -> None:
 
 
 UNDONE = {
-    "blue_green": ["stop/new", "start/old", "route/old", "release/new"],
-    "stop_then_start": ["stop/new", "start/old", "route/old", "release/new"],
-    "shifting": ["bypass/new", "drain/new", "stop/new", "start/old", "route/old", "release/new"],
+    "blue_green": ["stop/new", "start/old", "route/old"],
+    "stop_then_start": ["stop/new", "start/old", "route/old"],
+    "shifting": ["bypass/new", "drain/new", "stop/new", "start/old", "route/old"],
 }
 TAKEN_BACK = {
-    "blue_green": ["start/old", "route/old", "drain/new", "stop/new", "release/new"],
-    "stop_then_start": ["route/spare", "drain/new", "stop/new", "start/old", "route/old", "release/new"],
-    "shifting": ["start/old", "route/old", "drain/new", "stop/new", "release/new"],
+    "blue_green": ["start/old", "route/old", "drain/new", "stop/new"],
+    "stop_then_start": ["route/spare", "drain/new", "stop/new", "start/old", "route/old"],
+    "shifting": ["start/old", "route/old", "drain/new", "stop/new"],
 }
 
 
