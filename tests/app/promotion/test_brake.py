@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from app.config.config import parse
-from app.promotion import step_writer
+from app.promotion import step_writer, steps
 from app.promotion.state_machine import (
     Action,
     Effect,
@@ -66,7 +66,7 @@ def disk(folder: Path) -> Iterator[Callable[[Stage, bool], None]]:
     SQLite's own limit."""
     libc = ctypes.CDLL(None, use_errno=True)
     folder.mkdir()
-    mounted = not libc.mount(b"none", bytes(folder), b"tmpfs", 0, b"size=4m")
+    mounted = not libc.mount(b"none", bytes(folder), b"tmpfs", 0, b"size=4m,mode=700")
 
     def fill(it: Stage, full: bool) -> None:
         ballast = folder / "ballast"
@@ -109,7 +109,7 @@ async def test_a_full_disk_keeps_no_bad_candidate_in_service(
             operation = await promoted(it)
             fill(it, True)
             if who == "bake":
-                monkeypatch.setitem(HANDLERS, Action.PROBE, thought_aloud)
+                monkeypatch.setattr(steps, "probe", thought_aloud)
                 for _ in range(20):
                     it.house.gateway.promotions._deps.reply_window.add("annie", "large", LEAK)
             else:
