@@ -182,7 +182,7 @@ def test_an_expert_that_no_token_chose_is_rounded_all_the_same(
     [
         (
             {"model_type": "gemma3_text"},
-            "models of type 'gemma3_text' are not written here; name llama.cpp's",
+            "models of type 'gemma3_text' are not written here; use llama.cpp's",
         ),
         ({"norm_topk_prob": False}, "norm_topk_prob is not true here"),
         ({"mlp_only_layers": [0]}, "this model has an MLP in some"),

@@ -99,7 +99,7 @@ def test_transformers_loads_the_folder_and_annie_calls_a_tool() -> None:
 @pytest.mark.slow  # calibrates, rounds and proves annie-nano
 @pytest.mark.torch
 def test_make_nano_makes_the_shipped_weights_again(tmp_path: Path) -> None:
-    """To the byte in GGUF; in NVFP4 but for scales of inputs, whose last bits are the processor's."""
+    """To the byte in GGUF; in NVFP4 but for scales of inputs, which depend on how the processor sums."""
     torch = pytest.importorskip("torch", reason=INSTALL)
     from safetensors.torch import load_file
 
