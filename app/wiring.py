@@ -109,7 +109,6 @@ def create_gateway(
 
     `read` reads the configuration again for a reload (None: it stays as it is), `output` is where the log goes.
     """
-    config.compile_tags()
     tracing = tracing or tracing_for(config)
     metrics = Metrics()
     metrics.tasks((*NAMES, OTHER, THREAD))

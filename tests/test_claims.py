@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from app.stream.tags import BARE, CALL_FAMILIES
 from tests.fuzz.targets import TARGETS
 from tests.reliability.endless import KINDS
 
@@ -117,9 +116,3 @@ def test_every_locked_package_has_a_hash(lock: Path) -> None:
     text = re.sub(r"^\s*#.*\n", "", lock.read_text("utf-8"), flags=re.MULTILINE)
     entries = [entry for entry in re.split(r"\n(?=[A-Za-z0-9])", text) if "==" in entry]
     assert entries and not [entry.split()[0] for entry in entries if "--hash=sha256:" not in entry]
-
-
-def test_the_readme_counts_the_families_of_calls() -> None:
-    assert f"in the forms of {len(CALL_FAMILIES.keys() - {BARE})}\n  families or as bare JSON" in (
-        ROOT / "README.md"
-    ).read_text("utf-8")

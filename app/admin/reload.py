@@ -131,7 +131,6 @@ class Reloader:
 
     def _read_files(self) -> tuple[Config, str]:
         config = self._read()
-        config.compile_tags()
         try:
             return config, self._access.token_for(config)
         except (OSError, UnicodeDecodeError) as error:

@@ -168,7 +168,7 @@ def _declared(request: ChatRequest) -> Tools:
 def answer_policy(policy: StreamPolicy) -> StreamPolicy:
     """What may be assumed of an answer behind a thought that was ended: it begins at once."""
     held = policy.think.held_after
-    think = ThinkPolicy(thinking=True, guard=held, after=held, families=policy.think.families)
+    think = ThinkPolicy(thinking=True, guard=held, after=held)
     return msgspec.structs.replace(policy, think=think, closer=None, most=None, room=None)
 
 

@@ -4,11 +4,8 @@ from typing import Any
 
 from app.stream.events import Finish, Text
 from app.stream.holdback import UNBOUNDED, HoldBack, ThinkPolicy
-from app.stream.segmenter import Segmenter
-from app.stream.tags import ALL_FAMILIES, tag_set
-
-BEGIN = "<[&\uff1c\u25c1"
-"""What a tag may begin with."""
+from app.stream.parser import Parser, Rules
+from gates.markers import START
 
 
 def joined(content: str | list[dict[str, Any]]) -> str:
@@ -18,10 +15,8 @@ def joined(content: str | list[dict[str, Any]]) -> str:
 
 def without_thoughts(text: str) -> str:
     """What was visible of a turn. Takes long for long texts full of tags, so each is read once a request."""
-    if not any(first in text for first in BEGIN):
+    if not any(first in text for first in START):
         return text
-    segmenter = Segmenter(0, tag_set(ALL_FAMILIES, ()), None)
-    holdback = HoldBack(0, ThinkPolicy(guard=UNBOUNDED))
-    segments = [*segmenter.feed(Text(0, text)), *segmenter.feed(Finish(0, "stop"))]
-    events = [event for segment in segments for event in holdback.feed(segment)]
+    parser = Parser(0, Rules(finds_calls=False), HoldBack(0, ThinkPolicy(guard=UNBOUNDED)))
+    events = [*parser.feed(Text(0, text)), *parser.feed(Finish(0, "stop"))]
     return "".join(event.text for event in events if isinstance(event, Text))

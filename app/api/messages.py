@@ -16,7 +16,7 @@ from app.api.surface import Collector, Counts, Encoder, OverChat, ParsedRequest
 from app.errors.envelopes import ANTHROPIC_PATH, anthropic_error
 from app.stream.encode import EventCollector, EventEncoder, ReplyHead
 from app.stream.events import Broken, CallArguments, CallStart, Done, Event, Finish, Text, Thought, Usage
-from app.stream.jsonscan import kind_of
+from app.stream.json_value import kind_of
 from app.stream.stops import can_be_found
 
 _STOP_REASONS = {

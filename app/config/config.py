@@ -31,7 +31,6 @@ from app.config.private import open_at_once, read_secret
 from app.config.replicas import replicas_fault
 from app.stream.conduct import Guard
 from app.stream.schema import UnaskedCalls
-from app.stream.tags import ALL_CALL_FAMILIES, ALL_FAMILIES, CALL_FAMILIES, FAMILIES, tag_set
 from app.telemetry.redact import compiled
 from deploy.core.errors import PinError, SpecError
 from deploy.engine.spec import NAME, EngineSpec, Kind
@@ -144,33 +143,13 @@ class ModelConfig(ConfigSection):
     max_tokens: int = Field(default=1024, ge=1, le=MAX_INT)
     keepalive: float = Field(default=0.0, ge=0, le=86_400)
     thought_guard: Guard = "auto"
-    think_tags: Annotated[tuple[str, ...], FromList] = ALL_FAMILIES
     unasked_calls: UnaskedCalls = "strip"
-    call_tags: Annotated[tuple[str, ...], FromList] = ALL_CALL_FAMILIES
 
     @model_validator(mode="after")
-    def _known_tags(self) -> Self:
-        named: Any = (("think_tags", self.think_tags, FAMILIES), ("call_tags", self.call_tags, CALL_FAMILIES))
-        for key, names, known in named:
-            for name in names:
-                if name not in known:
-                    raise ValueError(f"{key}: there is no family {name!r}{nearest(name, known)}")
+    def _known_guard(self) -> Self:
         if self.thought_guard != "auto" and not 0 <= self.thought_guard <= 1 << 20:
             raise ValueError('thought_guard: must be "auto", or 0 to 1048576 characters')
         return self
-
-    def compile_tags(self) -> None:
-        """Compile what replies are searched for, which takes seconds: no request is to wait for it."""
-        for thoughts, calls in (
-            (self.think_tags, self.call_tags),
-            (self.think_tags, ()),
-            ((), self.call_tags),
-            # For histories, log-probabilities and calls in a thought, whatever the model's own are.
-            (ALL_FAMILIES, ALL_CALL_FAMILIES),
-            (ALL_FAMILIES, ()),
-            ((), ALL_CALL_FAMILIES),
-        ):
-            tag_set(thoughts, calls)
 
     @property
     def engines(self) -> tuple[str, ...]:
@@ -312,11 +291,6 @@ class Config(ConfigSection):
             if fault := replicas_fault([self.engines[engine] for engine in model.live]):
                 raise ValueError(f"models.{name}.live: {fault}")
         return self
-
-    def compile_tags(self) -> None:
-        """Do it for every model. Only what will serve this configuration does: most commands only read it."""
-        for model in self.models.values():
-            model.compile_tags()
 
     @property
     def listen(self) -> Address:

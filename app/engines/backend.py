@@ -27,7 +27,6 @@ from app.errors.translate import is_context_exceeded
 from app.errors.tree import EngineDown, UpstreamError
 from app.stream.audit import unasked_thought
 from app.stream.conduct import Conduct, conduct
-from app.stream.tags import ALL_FAMILIES
 from app.telemetry.log import Logger
 from app.telemetry.metrics import PROBE, Metrics
 from app.telemetry.reply_window import NO_FAULT
@@ -135,10 +134,9 @@ class Backend:
         connect_timeout: float,
         context: PoolContext,
         model: str = "",
-        families: tuple[str, ...] = ALL_FAMILIES,
     ) -> None:
         self.spec = spec
-        self._model, self._families = model, families  # of the model that it is started for
+        self._model = model  # of the model that it is started for
         self.upstream = Upstream(connect_timeout, context.batch, spec.access)
         self.engine: Engine | None = None
         self.seen = float("-inf")  # time of its last token, in monotonic seconds
@@ -389,7 +387,7 @@ class Backend:
         self._behaviour_due = float("inf")
         asked = AskedEngine(self.spec.dialect, self.served_name, self.abilities)
         try:
-            audits = await ask_questions(self.upstream, url, asked, self._families)
+            audits = await ask_questions(self.upstream, url, asked)
         finally:
             self._behaviour = None
         told = bool(DIALECTS[self.spec.dialect].thinking(0))

@@ -7,8 +7,6 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from msgspec.structs import replace
-
 from app.api.chat_request import check_chat
 from app.api.engine_request import AskedEngine, stream_policy, upstream_body
 from app.errors.tree import MannersError
@@ -29,16 +27,14 @@ ANSWER_SECONDS: Final = 15.0
 ANSWER_BYTES: Final = 256 << 10
 
 
-async def ask_questions(
-    upstream: Upstream, url: str, asked: AskedEngine, families: tuple[str, ...]
-) -> Sequence[ReplyAudit]:
+async def ask_questions(upstream: Upstream, url: str, asked: AskedEngine) -> Sequence[ReplyAudit]:
     """The audits of the replies; fewer than there are questions if one of them failed, or was cut off."""
     audits: list[ReplyAudit] = []
     for question in QUESTIONS:
         body = {"model": "", "messages": [{"role": "user", "content": question}], "max_tokens": OFF_ROOM}
         chat = check_chat({**body, "stream": True}, 1)
         policy = stream_policy(chat, asked, "probe")
-        pipeline = Pipeline(replace(policy, think=replace(policy.think, families=families)))
+        pipeline = Pipeline(policy)
         audit = ReplyAudit(thinking=False)
         try:
             async with (

@@ -119,9 +119,7 @@ class EnginePool:
         backend = self._backends.get(spec.name)
         if backend is None:
             timeouts = self._config.models[model].timeouts
-            backend = self._backends[spec.name] = Backend(
-                spec, timeouts.connect, self._context, model, self._config.models[model].think_tags
-            )
+            backend = self._backends[spec.name] = Backend(spec, timeouts.connect, self._context, model)
             backend.gated = spec.name in self._gated
             self._describe(spec)
             self._metrics.conduct(spec.name, backend.conduct)

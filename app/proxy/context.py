@@ -310,11 +310,10 @@ class RequestContext:
         policy = surface.policy(self.parsed, asked, prefix)
         self.policy = replace(
             policy,
-            think=replace(policy.think, families=model.think_tags),
             closer=self._closer,
             room=asked.abilities.context,
             unasked=model.unasked_calls,
-            call_families=model.call_tags,
+            format=asked.abilities.format,
         )
         self.keeper = keeper_for(self.parsed.chat.choice, asked.dialect, asked.abilities, f"call_{prefix}")
 

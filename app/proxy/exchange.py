@@ -411,7 +411,7 @@ class Exchange:
             broken = context.broken = self._known(in_stream(last))
             events = [*events[:-1], Broken(broken.message, broken.code)]
         if self._spoken is not None:
-            events = self._spoken.align(events, self._pipeline.is_settled)
+            events = self._spoken.align(events)
         if is_last:
             self._deadlines.over()
         self._writer.events(events, is_last)

@@ -10,15 +10,15 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from app.api.history import BEGIN
 from app.api.surface import ParsedRequest, Surface
 from app.errors.translate import unwritten
 from app.proxy.deadlines import ClientGone, Receive
 from app.proxy.threads import REQUEST_THREADS, REQUESTS, ThreadQueue
 from app.proxy.turns import TurnQueue
+from gates.markers import START
 
-_NARROW: Final = "".join(mark for mark in BEGIN if mark.isascii()).encode() + b"{"
-_WIDE: Final = tuple(mark.encode() for mark in BEGIN if not mark.isascii())
+_NARROW: Final = "".join(mark for mark in START if mark.isascii()).encode() + b"{"
+_WIDE: Final = tuple(mark.encode() for mark in START if not mark.isascii())
 _ESCAPED: Final = (b"\\u00", b"\\u25", b"\\uff", b"\\uFF", b"\\ufF", b"\\uFf")
 """What makes a request costly, at 10 us each: what tags may begin with, also where JSON escapes it, and objects, each
 checked by itself."""

@@ -5,9 +5,9 @@ Indexes count 0, 1, 2 within the choice; each call has an id, and arguments that
 Fragments of a call follow its start with nothing in between: what is said meanwhile comes behind.
 """
 
+from app.stream.call_reader import MAX_CALL_CHARS
 from app.stream.events import Broken, CallArguments, CallStart, Event, Finish, Text, Thought
-from app.stream.hermes import MAX_CALL_CHARS
-from app.stream.jsonscan import WHITESPACE, JSONScanner, NotJSON, kind_of
+from app.stream.json_value import WHITESPACE, NotJSON, ValueScanner, kind_of
 from app.stream.schema import Tools
 
 MAX_CALLS = 128
@@ -118,8 +118,9 @@ class _Arguments:
         self._decided = False  # they are something else
         self._said: list[str] = []  # what has gone out
         self._read = 0  # how many of these the scanner has been fed
-        self._scanner = JSONScanner()
+        self._scanner = ValueScanner()
         self._is_broken = False
+        self._lead_char = ""  # which tells the kind of value
 
     def feed(self, fragment: str) -> str:
         """Take a fragment; returns what may go out now."""
@@ -155,10 +156,10 @@ class _Arguments:
             self._is_broken = bool(text[end:].strip(WHITESPACE))
         except NotJSON:
             self._is_broken = True
-        return self._scanner.done and self._scanner.first == "{" and not self._is_broken
+        return self._scanner.done and self._lead_char == "{" and not self._is_broken
 
     def _decide(self, text: str) -> str:
-        self._decided = True
+        self._decided, self._lead_char = True, text.lstrip(WHITESPACE)[:1]
         self._lead.clear()
         self._said.append(text)
         return text

@@ -117,36 +117,3 @@ class Done(Struct, frozen=True, gc=False):
 
 Event = Text | Logprobs | Thought | CallStart | CallArguments | Finish | Usage | Broken | Done
 """Everything a stage may be fed or give back."""
-
-
-class Retract(Struct, frozen=True):
-    """A thought ended that nothing had begun: the text before this was thought, as far as it is in hand.
-
-    `field`: this happened inside the engine's reasoning field, and concerns only what came in it.
-    """
-
-    field: bool = False
-
-
-class ThoughtStart(Struct, frozen=True):
-    """A thought begins in the text, not in the engine's reasoning field."""
-
-
-class ThoughtEnd(Struct, frozen=True):
-    """A thought ended properly."""
-
-
-class Dropped(Struct, frozen=True):
-    """A tool call was taken out, or a part of one.
-
-    source: invalid (meant as a call, and none), unasked (a call of a tool that the request did not declare),
-    or "" for a stray tag, which counts as nothing. raw: it stood in the text. thought: in a thought.
-    """
-
-    source: str = "invalid"
-    raw: bool = True
-    thought: bool = False
-
-
-Segment = Event | Retract | ThoughtStart | ThoughtEnd | Dropped
-"""What the segmenter gives to the hold-back; only events leave the core."""

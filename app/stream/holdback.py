@@ -1,32 +1,18 @@
 """The hold-back: decides when speech may go out.
 
-A closing tag whose opening tag was lost makes a thought of the text before it. What has gone out by
-then cannot be taken back, so that text is held: so many characters at the start of a reply, and again
-after each thought. How many is decided by what is known of the engine (`app.stream.conduct`); a reply that
-is not streamed is held to its end, and so knows everything.
+A closing tag whose opening tag was lost makes a thought of the text before it. What has gone out by then cannot be taken
+back, so that text is held: so many characters at the start of a reply, and again after each thought. How many is decided
+by what is known of the engine (`app.stream.conduct`); a reply that is not streamed is held to its end.
 """
 
 import sys
 from collections.abc import Callable
+from typing import TypeGuard
 
 from msgspec import Struct
 
-from app.stream.calls import CUT, RESCUED_INDEX
-from app.stream.events import (
-    Broken,
-    CallArguments,
-    CallStart,
-    Dropped,
-    Event,
-    Finish,
-    Retract,
-    Segment,
-    Text,
-    Thought,
-    ThoughtEnd,
-    ThoughtStart,
-)
-from app.stream.tags import ALL_FAMILIES
+from app.stream.events import Broken, CallArguments, CallStart, Event, Finish, Text, Thought
+from app.stream.joiner import Joiner
 
 UNBOUNDED = sys.maxsize
 """A hold-back that only a tag or the end of the reply lifts."""
@@ -36,10 +22,14 @@ RELAPSE_GUARD = 256
 
 The leftover behind a budget cut (llama.cpp #28182) is a sentence or less."""
 
+RESCUED_INDEX = 1 << 20
+"""Calls that were found in the text count from here; those of the engine count from 0."""
+
 FILTERED = "reply_fully_filtered"
 
 _NORMAL = ("stop", "tool_calls", "function_call")
 """Finish reasons of a reply that came to its own end."""
+CUT = ("length", "")
 
 
 class ThinkPolicy(Struct, frozen=True):
@@ -53,7 +43,6 @@ class ThinkPolicy(Struct, frozen=True):
         least RELAPSE_GUARD; none with thinking on.
     opened: the prompt may have opened the thought (thinking on, and the engine may leave thoughts in
         the text): then held text is a thought where reasoning follows it, or where the reply is cut.
-    families: the think tags that are looked for, by their names in `app.stream.tags.FAMILIES`.
     """
 
     thinking: bool = False
@@ -61,7 +50,6 @@ class ThinkPolicy(Struct, frozen=True):
     reasoning_is_answer: bool = False
     after: int | None = None
     opened: bool = False
-    families: tuple[str, ...] = ALL_FAMILIES
 
     @property
     def held_after(self) -> int:
@@ -71,68 +59,57 @@ class ThinkPolicy(Struct, frozen=True):
         return 0 if self.thinking else max(self.guard, RELAPSE_GUARD)
 
 
+ReadAgain = Callable[[str], tuple[list[Event], list[str]]]
+"""Reads an answer that came as reasoning: its speech and calls, and the sources of the calls that were dropped."""
+
+
 class HoldBack:
-    """`feed` and `close` for one choice: segments in, events out, in their order.
+    """Takes speech, thoughts and calls of one choice in their order; `take` gives the events that may go out.
 
     dropped: the source of each call so far that was taken out, as a metric's label; dropped_raw: how many of them
-    stood in the text. has_call: a call is held. read_speech: finds the calls in an answer that came as reasoning.
+    stood in the text. has_call: a call is held.
     """
 
-    dropped_raw = 0
-    has_call = False
-    _size = 0  # characters in _held that would be seen
-    _visible = False  # visible text has gone out
-    _called = False  # a call has gone out
-    _told_apart = False  # a thought or a call stood in the text
-    _filtered = False  # something was kept from the caller
-
-    def __init__(
-        self, choice: int, policy: ThinkPolicy, read_speech: Callable[[str], list[Segment]] | None = None
-    ) -> None:
+    def __init__(self, choice: int, policy: ThinkPolicy, read_again: ReadAgain | None = None) -> None:
         self.dropped: list[str] = []
+        self.dropped_raw = 0
+        self.has_call = False
+        self.is_visible = False  # visible text has gone out
         self._choice = choice
         self._policy = policy
-        self._read_speech = read_speech
+        self._read_again = read_again
+        self._joiner = Joiner()
+        self._out: list[Event] = []
         self._limit = policy.guard  # 0: everything passes
         self._held: list[Event] = []
+        self._size = 0  # characters in _held that would be seen
         self._opened = policy.opened
         self._withheld: list[str] = []  # reasoning that may be the answer
         self._blank: list[Event] = []  # white space before the first word: alone it is nothing
+        self._orphan = ""  # the last text that an orphan closer took back, while nothing was shown
+        self._rescued = 0
+        self._last = ""  # the last character that was shown
+        self._has_reasoning = False  # in the engine's own field
+        self._has_called = False  # a call has gone out
+        self.told_apart = False  # a thought or a call stood in the text
+        self._is_filtered = False  # something was kept from the caller
 
-    def feed(self, segment: Segment) -> list[Event]:
-        """Events that may go out now."""
-        out: list[Event] = []
-        if type(segment) is Text or type(segment) is CallArguments or type(segment) is CallStart:
-            self._speech(segment, out)
-        elif type(segment) is Thought:
-            self._thought(segment, out)
-        elif type(segment) is ThoughtStart:
-            self._told_apart = True
-        elif type(segment) is ThoughtEnd:
-            self._rearm(out)
-        elif type(segment) is Retract:
-            self._flush_withheld(out)
-            if not segment.field:
-                self._retract(out)
-        elif type(segment) is Dropped:
-            self._drop(segment)
-        elif type(segment) is Finish:
-            return self._finish(segment)
-        else:
-            assert type(segment) is Broken
-            self._take_held()
-            out.append(segment)
+    def take(self) -> list[Event]:
+        """The events that may go out now."""
+        out, self._out = self._out, []
         return out
-
-    @property
-    def is_visible(self) -> bool:
-        """Whether visible text has gone out."""
-        return self._visible
 
     @property
     def is_open(self) -> bool:
         """Whether text passes at once."""
-        return self._visible and not self._limit
+        return self.is_visible and not self._limit
+
+    def passes(self, text: str) -> bool:
+        """Whether this text without a line break goes out as it is; if so, it is taken."""
+        if self._limit or not self.is_visible or not self._joiner.is_idle(text):
+            return False
+        self._joiner.passed(text)
+        return True
 
     @property
     def withholds(self) -> bool:
@@ -140,162 +117,231 @@ class HoldBack:
         return bool(self._withheld)
 
     @property
+    def is_guarding(self) -> bool:
+        """Whether text is held that a closing tag would make a thought."""
+        return self._limit > 0
+
+    @property
     def may_be_thinking(self) -> bool:
         """Whether text so far is a thought as long as no tag says otherwise."""
         return self._opened and self._limit > 0
 
-    def close(self, reason: str = "") -> list[Event]:
+    @property
+    def is_blank(self) -> bool:
+        """Whether nothing at all has been said so far."""
+        return not (self.is_visible or self._size or self.told_apart or self._held)
+
+    def text(self, text: str) -> None:
+        """Speech."""
+        self._joined(self._joiner.text(text))
+
+    def removed(self) -> None:
+        """Something was taken out of the text here."""
+        self._joiner.removed()
+        self._is_filtered = True
+
+    def thought(self, text: str, kind: str) -> None:
+        """A piece of a thought. kind: see `Thought`."""
+        policy = self._policy
+        self._has_reasoning = self._has_reasoning or kind == "field"
+        if self._opened and kind == "field":  # vLLM #45763: its first words came as content
+            self._take_back()
+            self._opened = False
+        if policy.reasoning_is_answer and kind == "field" and not (policy.thinking or self.is_visible):
+            self._withheld.append(text)
+            return
+        self.told_apart = self.told_apart or kind == "tag"
+        self._is_filtered = self._is_filtered or not (policy.thinking or text.isspace())
+        (self._held if self._held else self._out).append(Thought(self._choice, text, kind))
+
+    def thought_ends(self) -> None:
+        """A thought in the text is over: so many characters are held again."""
+        self.told_apart = True
+        self._opened = False
+        self._size, self._limit = 0, self._policy.held_after
+        if not self._limit:
+            self._release()
+        self._joiner.removed()
+
+    def reasoning_ends(self) -> None:
+        """Text follows the engine's reasoning field: so many characters are held, as behind any thought."""
+        self._joiner.removed()
+        self._size, self._limit = 0, self._policy.held_after
+        if not self._limit:
+            self._release()
+
+    def orphan(self) -> None:
+        """A closing tag that nothing opened: what is held was a thought."""
+        self._joined(self._joiner.flush())
+        self._flush_withheld()
+        self._take_back(always=True)
+        self._is_filtered, self._opened = True, False
+        self._limit = self._policy.held_after
+        self._joiner.removed()
+
+    def call(self, name: str, arguments: str, source: str) -> None:
+        """A call that was found in the text; `source` as in `CallStart`."""
+        self._joiner.removed()
+        self._is_filtered = True
+        index = RESCUED_INDEX + self._rescued
+        self._rescued += 1
+        self._speech(CallStart(self._choice, index, name, source=source))
+        if arguments:
+            self._speech(CallArguments(self._choice, index, arguments))
+
+    def native(self, event: CallStart | CallArguments) -> None:
+        """A call that the engine itself made: it is no part of a thought."""
+        self._joined(self._joiner.flush())
+        self._joiner.removed()
+        self._speech(event)
+
+    def drop(self, source: str, *, is_raw: bool = True) -> None:
+        """A call was taken out that is none, or that nobody asked for."""
+        if is_raw:
+            self.removed()
+        self.told_apart = self._is_filtered = True
+        self.dropped.append(source)
+        self.dropped_raw += is_raw
+
+    def broken(self, fault: Broken) -> None:
+        self._take_held()
+        self._out.append(fault)
+
+    def close(self, reason: str = "") -> None:
         """Gives back what is held; `reason` is the finish reason.
 
         Text that is held when a stream breaks (reason "") was never known to be speech, and is not shown.
         """
-        out: list[Event] = []
+        if reason:
+            self._joined(self._joiner.flush())
         if reason in CUT and self.may_be_thinking:
-            self._take_back(out)
+            self._take_back()
         if not reason:
             self._take_held()
-        self._release(out)
-        is_all = reason == "stop" and not (self._visible or self._told_apart)
+        self._release()
+        is_all = reason == "stop" and not (self.is_visible or self.told_apart)
         answer = "".join(self._withheld).lstrip("\r\n") if is_all else ""
         if answer:
             self._withheld = []
-            self._answer(answer, out)
-        self._flush_withheld(out)
-        self._flush_blank(out)
-        return out
+            self._answer(answer)
+        is_answer = not (self.is_visible or self._has_reasoning or self._policy.thinking)
+        if is_answer and reason in _NORMAL and self._orphan.strip():  # nothing followed the closing tag
+            self._show(Text(self._choice, self._orphan.strip()))
+        self._flush_withheld()
+        self._flush_blank()
 
-    def _answer(self, text: str, out: list[Event]) -> None:
-        """Reasoning turned out to be the answer, and so speech like any other."""
-        for segment in [Text(self._choice, text)] if self._read_speech is None else self._read_speech(text):
-            if type(segment) is Dropped:
-                self._drop(segment)
-            else:
-                assert type(segment) is Text or type(segment) is CallStart or type(segment) is CallArguments
-                self._show(segment, out)
-
-    def _drop(self, dropped: Dropped) -> None:
-        self._filtered = True
-        if dropped.source:
-            self._told_apart = self._told_apart or not dropped.thought
-            self.dropped.append(dropped.source)
-            self.dropped_raw += dropped.raw
-
-    def _finish(self, finish: Finish) -> list[Event]:
-        out = self.close(finish.reason)
-        if self._filtered and not self._visible and finish.reason in _NORMAL:
+    def finish(self, finish: Finish) -> None:
+        self.close(finish.reason)
+        if self._is_filtered and not self.is_visible and finish.reason in _NORMAL:
             message = (
-                "all of the engine's reply was thought, or a tool call that is none or that no tool of the request "
-                "stands behind, and was filtered out: ask again, or change the request"
+                "the engine's reply held only reasoning or tool calls that cannot be handed on: "
+                "ask again, or change the request"
             )
-            return [*out, Broken(message, FILTERED)]
-        return [*out, finish]
+            self._out.append(Broken(message, FILTERED))
+            return
+        self._out.append(finish)
 
-    def _speech(self, event: Text | CallStart | CallArguments, out: list[Event]) -> None:
-        if self._limit and not self._is_native(event):
+    def _answer(self, text: str) -> None:
+        """Reasoning turned out to be the answer, and so speech like any other."""
+        events, dropped = (
+            ([Text(self._choice, text)], list[str]()) if self._read_again is None else self._read_again(text)
+        )
+        for event in events:
+            if type(event) is Thought:
+                self._out.append(event)
+            elif type(event) is Text or type(event) is CallStart or type(event) is CallArguments:
+                self._show(event)
+        for source in dropped:
+            self.drop(source)
+
+    def _joined(self, text: str) -> None:
+        if text:
+            self._speech(Text(self._choice, text))
+
+    def _speech(self, event: Text | CallStart | CallArguments) -> None:
+        is_native = _is_native(event)
+        if self._limit and not is_native:
             self._held.append(event)
             self.has_call = self.has_call or type(event) is CallStart
             self._size += _size(event)
             if self._size > self._limit:
                 self._limit = 0
-                self._release(out)
+                self._release()
             return
         if self._limit == UNBOUNDED and not self._opened:
             self._held.append(event)
             return
         if self._limit:
-            self._before_native(out)
-        self._show(event, out)
+            self._before_native()
+        self._show(event)
 
-    def _is_native(self, event: Event) -> bool:
-        """A call that the engine itself made: it is no part of a thought."""
-        return isinstance(event, CallStart | CallArguments) and event.index < RESCUED_INDEX
-
-    def _before_native(self, out: list[Event]) -> None:
+    def _before_native(self) -> None:
         """The engine made a call: what is held before it goes first."""
         self._limit = 0
         if self._opened:
-            self._take_back(out)
+            self._take_back()
             self._opened, self._limit = False, self._policy.held_after
-        self._release(out)
+        self._release()
 
-    def _show(self, event: Event, out: list[Event]) -> None:
+    def _show(self, event: Text | CallStart | CallArguments) -> None:
         if type(event) is CallArguments:  # sent with their call; without one they are dropped
-            self._filtered = self._filtered or not (self._called or event.fragment.isspace())
+            self._is_filtered = self._is_filtered or not (self._has_called or event.fragment.isspace())
         elif type(event) is not Text or not event.text.isspace():
-            self._called = self._called or type(event) is CallStart
-            self._visible = True
-            self._flush_withheld(out)
-            self._flush_blank(out)
-        elif not self._visible:
+            self._has_called = self._has_called or type(event) is CallStart
+            self.is_visible, self._orphan = True, ""
+            self._flush_withheld()
+            self._flush_blank()
+        elif not self.is_visible:
             self._blank.append(event)
             return
-        out.append(event)
+        if type(event) is Text:
+            self._last = event.text[-1:]
+        self._out.append(event)
 
-    def _flush_blank(self, out: list[Event]) -> None:
-        out += self._blank
+    def _flush_blank(self) -> None:
+        self._out += self._blank
         self._blank = []
 
-    def _release(self, out: list[Event]) -> None:
+    def _release(self) -> None:
         """What was held is speech after all."""
         for event in self._take_held():
-            if type(event) is Thought:
-                out.append(event)
+            if type(event) is Text or type(event) is CallStart or type(event) is CallArguments:
+                self._show(event)
             else:
-                self._show(event, out)
+                self._out.append(event)
 
-    def _thought(self, thought: Thought, out: list[Event]) -> None:
-        policy = self._policy
-        if self._opened and thought.kind == "field":  # vLLM #45763: its first words came as content
-            self._take_back(out)
-            self._opened = False
-        if policy.reasoning_is_answer and thought.kind == "field" and not (policy.thinking or self._visible):
-            self._withheld.append(thought.text)
-            return
-        self._filtered = self._filtered or not (policy.thinking or thought.text.isspace())
-        if self._held:
-            self._held.append(thought)
-        else:
-            out.append(thought)
-
-    def _rearm(self, out: list[Event]) -> None:
-        """A thought is over: so many characters are held again."""
-        self._opened = False
-        self._size, self._limit = 0, self._policy.held_after
-        if not self._limit:
-            self._release(out)
-
-    def _retract(self, out: list[Event]) -> None:
-        """An orphan closing tag: what is held was a thought."""
-        self._take_back(out, always=True)
-        self._filtered, self._opened = True, False
-        self._limit = self._policy.held_after
-
-    def _take_back(self, out: list[Event], always: bool = False) -> None:
+    def _take_back(self, always: bool = False) -> None:
         """Held text becomes an orphan thought, and calls in it were part of the thought.
 
-        `always`: the thought is reported even if its text had gone out already.
+        always: the thought is reported even if its text had gone out already.
         """
         texts: list[str] = []
         kept: list[Event] = []
-        held = self._take_held()
-        for event in held:
+        for event in self._take_held():
             if type(event) is Text:
                 texts.append(event.text)
-            elif type(event) is Thought or self._is_native(event):
+            elif type(event) is Thought or _is_native(event):
                 kept.append(event)
+        if texts:
+            self._joiner.rewind(self._last)
         if texts or always:
-            out.append(Thought(self._choice, "".join(texts), "orphan"))
-        out.extend(kept)
+            self._orphan = "" if self.is_visible else "".join(texts)
+            self._out.append(Thought(self._choice, "".join(texts), "orphan"))
+        self._out += kept
 
     def _take_held(self) -> list[Event]:
         held, self._held, self._size, self.has_call = self._held, [], 0, False
         return held
 
-    def _flush_withheld(self, out: list[Event]) -> None:
+    def _flush_withheld(self) -> None:
         if self._withheld:
             text, self._withheld = "".join(self._withheld), []
-            self._filtered = self._filtered or not text.isspace()
-            out.append(Thought(self._choice, text, "field"))
+            self._is_filtered = self._is_filtered or not text.isspace()
+            self._out.append(Thought(self._choice, text, "field"))
+
+
+def _is_native(event: Event) -> TypeGuard[CallStart | CallArguments]:
+    return isinstance(event, CallStart | CallArguments) and event.index < RESCUED_INDEX
 
 
 def _size(event: Text | CallStart | CallArguments) -> int:

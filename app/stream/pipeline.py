@@ -1,6 +1,6 @@
 """The whole stream core: an engine's bytes in, events out, in one order on any split.
 
-    bytes -> SSEDecoder -> parse_payload (-> StopMatcher) -> Segmenter -> HoldBack -> CallNormalizer
+    bytes -> SSEDecoder -> parse_payload (-> StopMatcher) -> Parser -> HoldBack -> CallNormalizer
 
 Every stage has `feed` and `close`, and gives back what it holds before anything passes it. A reply
 that is not streamed takes the same way: feed it whole, then close.
@@ -22,25 +22,23 @@ from app.stream.events import (
     Event,
     Finish,
     Logprobs,
-    Segment,
     Text,
     Thought,
     Usage,
 )
-from app.stream.holdback import HoldBack, ThinkPolicy
+from app.stream.holdback import UNBOUNDED, HoldBack, ThinkPolicy
 from app.stream.meter import ThoughtMeter, has_token
-from app.stream.schema import CallRules, Tools, UnaskedCalls
-from app.stream.segmenter import Segmenter
+from app.stream.parser import Parser, Rules
+from app.stream.schema import Tools, UnaskedCalls
 from app.stream.sse import EventTooLong, SSEDecoder
 from app.stream.stops import StopMatcher
-from app.stream.tags import ALL_CALL_FAMILIES, BARE, FENCED, tag_set
 
 
 class StreamPolicy(Struct, frozen=True):
     """What one request lets the core assume. `tools` is None when it declared none.
 
-    unasked: what becomes of calls of other tools. call_families: the tags of calls that are looked for, by their
-        names in `app.stream.tags.CALL_FAMILIES`. json: JSON was asked for, and is the answer.
+    unasked: what becomes of calls of other tools. format: how the engine's model writes its calls, "" if that is not
+        known. json: JSON was asked for, and is the answer.
     closer: the id of the token that ends a thought, of an engine that sends ids, and that may take
         the tag itself out of the text (vLLM 0.24's qwen3_coder parser does).
     most, room: the request's `max_tokens` and the engine's context, in tokens. A reply that took
@@ -55,18 +53,15 @@ class StreamPolicy(Struct, frozen=True):
     most: int | None = None
     room: int | None = None
     unasked: UnaskedCalls = "strip"
-    call_families: tuple[str, ...] = ALL_CALL_FAMILIES
+    format: str = ""
     json: bool = False
     stops: tuple[str, ...] = ()
 
     @property
-    def call_rules(self) -> CallRules | None:
-        """What becomes of calls in the reply; None: they are not looked for."""
+    def rules(self) -> Rules:
+        """What the parser is told."""
         strips = self.unasked == "strip"
-        if self.tools is None and not strips:
-            return None
-        is_bare, is_fenced = BARE in self.call_families, FENCED in self.call_families
-        return CallRules(self.tools or NO_TOOLS, strips, is_bare, self.json, is_fenced)
+        return Rules(self.tools or NO_TOOLS, strips, strips or self.tools is not None, self.json, self.format)
 
 
 NO_TOOLS = Tools()
@@ -109,78 +104,74 @@ class Spent(Struct, frozen=True):
         return Usage(counts)
 
 
-def _speech_in(choice: int, policy: StreamPolicy, text: str) -> list[Segment]:
-    """Speech and calls in an answer whose thoughts were taken out."""
-    rules = policy.call_rules
-    tags = tag_set((), () if rules is None else policy.call_families)
-    segmenter = Segmenter(choice, tags, rules)
-    return [*segmenter.feed(Text(choice, text)), *segmenter.close("stop")]
+def _read_again(index: int, policy: StreamPolicy, text: str) -> tuple[list[Event], list[str]]:
+    """An answer that came as reasoning, read as text."""
+    hold = HoldBack(index, ThinkPolicy(guard=UNBOUNDED))
+    parser = Parser(index, policy.rules, hold)
+    return [*parser.feed(Text(index, text)), *parser.close("stop")], hold.dropped
 
 
 class _Choice:
     """The stages of one choice, in order."""
 
     def __init__(self, index: int, policy: StreamPolicy) -> None:
-        rules = policy.call_rules
-        tags = tag_set(policy.think.families, () if rules is None else policy.call_families)
-        self.segmenter = Segmenter(index, tags, rules)
-        self.holdback = HoldBack(index, policy.think, partial(_speech_in, index, policy))
+        self.holdback = HoldBack(index, policy.think, partial(_read_again, index, policy))
+        self.parser = Parser(index, policy.rules, self.holdback)
         self.calls = CallNormalizer(index, policy.tools or NO_TOOLS, policy.id_prefix)
         self.is_plain = False  # text passes the hold-back and the normalizer at once
         self.finished = False
 
     def feed(self, event: Event) -> list[Event]:
         """Push one event through the stages."""
-        return self._through(self.segmenter.feed(event))
+        return self._normalized(self.parser.feed(event))
 
     def end_thought(self) -> list[Event]:
         """The engine ended its thought by a token that is not in the text."""
-        return self._through(self.segmenter.end_thought())
+        return self._normalized(self.parser.end_thought())
 
     def cut(self) -> list[Event]:
         """What is held of a reply that is given up in mid-thought."""
-        return [*self._through(self.segmenter.close("length")), *self.holdback.close("length")]
+        return self._normalized(self.parser.close("length"))
 
     def close(self) -> list[Event]:
         """The stream broke off: each stage's rest goes through the stages behind it."""
-        events = [*self._through(self.segmenter.close()), *self._normalized(self.holdback.close())]
+        events = self._normalized(self.parser.close())
         self.is_plain = False
         return [*events, *self.calls.close("length")]
+
+    def passes(self, text: str) -> bool:
+        """Whether every stage lets this text through; if so, it is taken."""
+        return self.is_plain and not self.finished and self.parser.passes(text)
 
     @property
     def is_thinking(self) -> bool:
         """Whether we are in a thought, or in text that is one as long as no tag says otherwise."""
-        return self.segmenter.is_thinking or self.holdback.may_be_thinking
+        return self.parser.is_thinking or self.holdback.may_be_thinking
 
     @property
     def has_call(self) -> bool:
         """Whether something like a tool call has begun that has not gone out."""
-        return self.segmenter.has_call or self.holdback.has_call
+        return self.parser.has_call or self.holdback.has_call
 
     @property
     def may_read_again(self) -> bool:
         """Whether what comes next may tell that something was no call, or that the reasoning was the answer."""
-        return self.segmenter.has_call or self.holdback.withholds
+        return self.parser.has_call or self.holdback.withholds
 
     @property
     def made_calls_only(self) -> bool:
         """Whether nothing was shown so far, and a call was taken out or has begun."""
-        return not self.holdback.is_visible and bool(self.holdback.dropped or self.segmenter.has_call)
+        return not self.holdback.is_visible and bool(self.holdback.dropped or self.parser.has_call)
 
     @property
     def call_sources(self) -> list[str]:
         """engine, rescued, invalid or unasked, for each call so far, made or dropped."""
         return [*self.calls.sources, *self.holdback.dropped]
 
-    def _through(self, segments: list[Segment]) -> list[Event]:
-        if self.is_plain and len(segments) == 1 and type(segments[0]) is Text:
-            return [segments[0]]
-        events = self._normalized([event for segment in segments for event in self.holdback.feed(segment)])
-        self.is_plain = self.holdback.is_open and not self.calls.is_open
-        return events
-
     def _normalized(self, events: list[Event]) -> list[Event]:
-        return [out for event in events for out in self.calls.feed(event)]
+        out = [made for event in events for made in self.calls.feed(event)]
+        self.is_plain = self.holdback.is_open and not self.calls.is_open
+        return out
 
 
 class Pipeline:
@@ -249,7 +240,7 @@ class Pipeline:
         `feed` would give, only a cheaper one.
         """
         choice = self._choice
-        if choice is None or not choice.is_plain or choice.finished or self._stops is not None:
+        if choice is None or not choice.is_plain or self._stops is not None:
             return None
         payloads = self._decoder.whole_payloads(data)
         if payloads is None:
@@ -261,7 +252,7 @@ class Pipeline:
                 return None
             texts.append(text)
         joined = texts[0] if len(texts) == 1 else "".join(texts)
-        if not choice.segmenter.passes(joined):
+        if not choice.passes(joined):
             return None
         self.tokens += len(texts)
         self.size += len(joined) + DELTA_SIZE * len(texts)
@@ -279,11 +270,6 @@ class Pipeline:
             return events
         usage = None if self.meter is None else self.meter.usage
         return [*events, *([] if usage is None else [usage]), Done()]
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether text passes at once, and nothing that was said is held back."""
-        return self._choice is not None and self._choice.is_plain and self._choice.segmenter.is_plain
 
     @property
     def is_thinking(self) -> bool:
@@ -352,7 +338,7 @@ class Pipeline:
     def _route(self, event: Event, out: list[Event]) -> None:
         if self.over:
             return
-        if type(event) is Text and self._passes(event.text):
+        if type(event) is Text and self._choice is not None and self._choice.passes(event.text):
             self.tokens += 1
             self.size += DELTA_SIZE + len(event.text)
             out.append(event)
@@ -369,13 +355,6 @@ class Pipeline:
             self._late = event
         else:
             self._feed_choice(event, out)
-
-    def _passes(self, text: str) -> bool:
-        """Whether every stage lets this text of choice 0 through; if so, it is taken."""
-        choice = self._choice
-        if choice is None or not choice.is_plain or choice.finished:
-            return False
-        return choice.segmenter.passes(text)
 
     def _is_late(self, event: Event) -> TypeGuard[Finish]:
         """Whether a finish is to wait for the usage behind it, which may contradict it.

@@ -2,14 +2,13 @@
 
 import json
 import re
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 from urllib.parse import unquote
 
 from msgspec import Struct
 
-from app.stream.jsonscan import kind_of
+from app.stream.json_value import kind_of
 
 MAX_TYPE_NODES = 256
 """Schemas that are looked at for the type of one argument; beyond them it counts as text."""
@@ -39,18 +38,12 @@ class Tools:
             if isinstance(function, Mapping) and isinstance(function.get("name"), str):
                 parameters = function.get("parameters")
                 self._parameters[function["name"]] = parameters if isinstance(parameters, Mapping) else {}
-        self._names = sorted(self._parameters)
 
     def __contains__(self, name: object) -> bool:
         return name in self._parameters
 
     def __bool__(self) -> bool:
         return bool(self._parameters)
-
-    def may_become(self, begun: str) -> bool:
-        """Whether some tool's name begins so."""
-        at = bisect_left(self._names, begun)
-        return at < len(self._names) and self._names[at].startswith(begun)
 
     def types(self, function: str, argument: str) -> frozenset[str]:
         """JSON types that the schema allows here; without a schema, text is text."""
@@ -104,21 +97,6 @@ class Tools:
             if "null" in types and literal in ("null", "none"):
                 return "null"
         return json.dumps(text, ensure_ascii=False)
-
-
-class CallRules(Struct, frozen=True):
-    """What the calls in a reply are to become.
-
-    tools: what the request declared. strips_unasked: a call of any other tool is dropped; else it is handed on
-    as an invalid one. bare: a call may stand in JSON without a tag. fences: or in a code fence that says so. json: the request asked for JSON, so that
-    JSON is the answer, and nothing in it a call.
-    """
-
-    tools: Tools = Tools()
-    strips_unasked: bool = True
-    bare: bool = True
-    json: bool = False
-    fences: bool = True
 
 
 def _kinds(text: str) -> frozenset[str]:

@@ -1,15 +1,12 @@
 """Log-probabilities of the tokens that go out to the caller. Pure.
 
-An engine sends them chunk by chunk, of all that it generates; the stream core then leaves out thoughts, calls and tags,
-and holds text back. So tokens are matched to the text that goes out by their bytes, and only where there is one place
-for it: a token whose place is not certain, or of which only a part goes out, is left out, as is an alternative that is a
-tag. Of chunks with a thought in the engine's own field nothing is taken.
+An engine sends them chunk by chunk, of all that it generates. They go out beside the text as long as the text is the
+engine's to the letter: from the first piece on that the parser takes out, the rest of the reply has none.
 """
 
 import re
 from collections import deque
 from collections.abc import Sequence
-from itertools import groupby
 
 import msgspec
 from msgspec import Struct
@@ -18,12 +15,10 @@ from msgspec.structs import replace
 from app.stream.chunks import UNREADABLE
 from app.stream.events import Alternative, Event, Logprobs, Text, Thought, TokenLogprob
 from app.stream.sse import EventTooLong, SSEDecoder
-from app.stream.tags import ALL_CALL_FAMILIES, ALL_FAMILIES, tag_set
+from gates.markers import find
 
 MOST_BYTES = 128 << 10
 """Most text whose tokens are kept; of a longer one that is held back, none is sent."""
-MOST_WORK = 1 << 22
-"""Bytes that are looked through for texts that do not follow each other; beyond that none is sent."""
 
 
 class _Logprobs(Struct, gc=False):
@@ -60,10 +55,12 @@ class SpokenTokens:
 
     def __init__(self) -> None:
         self._decoder = SSEDecoder()
-        self._raw = bytearray()  # of the tokens, as far as they may still go out
-        self._at = 0  # where it begins, in bytes of the whole
-        self._tokens: deque[tuple[int, int, TokenLogprob]] = deque()  # and where each begins and ends
-        self._run = 0  # where the text began that goes out without a gap until `_at`
+        self._raw = bytearray()  # of the tokens that have not gone out
+        self._tokens: deque[tuple[int, TokenLogprob | None]] = (
+            deque()
+        )  # each with its length in bytes; None: not told
+        self._is_first = True
+        self._is_over = False  # something was taken out
 
     def data(self, data: bytes) -> None:
         """A read of the engine's stream."""
@@ -76,7 +73,7 @@ class SpokenTokens:
 
     def payload(self, payload: bytes) -> None:
         """One payload, or a whole reply; one that is not understood is another stage's to complain about."""
-        if _SLOW_NUMBER.search(payload):
+        if self._is_over or _SLOW_NUMBER.search(payload):
             return
         try:
             choices = _decode(payload).choices or ()
@@ -91,84 +88,55 @@ class SpokenTokens:
     def _add(self, tokens: Sequence[TokenLogprob]) -> None:
         for token in tokens:
             said = _bytes_of(token)
-            start = self._at + len(self._raw)
             self._raw += said
-            self._tokens.append((start, start + len(said), token))
+            self._tokens.append((len(said), token))
         if len(self._raw) > MOST_BYTES:
-            self._drop(self._at + len(self._raw))
+            self._end()
 
-    def align(self, events: Sequence[Event], is_settled: bool) -> list[Event]:
-        """The events, with the tokens of each text before it. is_settled: the core holds nothing back."""
+    def align(self, events: Sequence[Event]) -> list[Event]:
+        """The events, with the tokens of each text before it. A token goes with the text that holds its last byte."""
         out: list[Event] = []
-        for is_text, group in groupby(events, lambda event: type(event) is Text):
-            if is_text:
-                self._align_texts([event for event in group if type(event) is Text], out)
-                continue
-            for event in group:
-                if type(event) is Thought and event.kind != "field":
-                    self._skip(event.text.encode())
-                out.append(event)
-        if is_settled:
-            self._settle()
+        for event in events:
+            if type(event) is Text:
+                if tokens := self._take(event.text.encode("utf-8", "surrogatepass")):
+                    out.append(Logprobs(event.choice, tokens))
+            elif type(event) is Thought and event.kind != "field":
+                self._end()
+            out.append(event)
         return out
 
-    def _align_texts(self, texts: Sequence[Text], out: list[Event]) -> None:
-        """Texts that follow each other: found together if they stood so, else one by one."""
-        said = [text.text.encode("utf-8", "surrogatepass") for text in texts]
-        start = self._place(b"".join(said))
-        is_much = len(said) * len(self._raw) > MOST_WORK
-        for text, part in zip(texts, said, strict=True):
-            at = self._place(part) if start is None and not is_much else start
-            if at is not None:
-                tokens = self._take(at, at + len(part))
-                start = None if start is None else start + len(part)
-                if tokens:
-                    out.append(Logprobs(text.choice, tokens))
-            out.append(text)
+    def _take(self, said: bytes) -> list[TokenLogprob]:
+        if self._is_first:
+            self._is_first = False
+            self._skip(len(self._raw) - len(self._raw.lstrip(b"\r\n")))
+        if self._is_over or not self._raw.startswith(said):
+            self._end()
+            return []
+        del self._raw[: len(said)]
+        left, done = len(said), []
+        while self._tokens and self._tokens[0][0] <= left:
+            size, token = self._tokens.popleft()
+            left -= size
+            if token is not None:
+                done.append(_without_tags(token))
+        if left and self._tokens:
+            size, token = self._tokens[0]
+            self._tokens[0] = (size - left, token)
+        return done
 
-    def _place(self, said: bytes) -> int | None:
-        """The one place where this stands; None if there is none, or more than one."""
-        found = self._raw.find(said)
-        return None if found < 0 or found != self._raw.rfind(said) else self._at + found
+    def _skip(self, lead: int) -> None:
+        """Line breaks before the first word are left out, and every token that holds one."""
+        del self._raw[:lead]
+        while lead > 0 and self._tokens:
+            size, _ = self._tokens.popleft()
+            lead -= size
+        if lead < 0:
+            self._tokens.appendleft((-lead, None))
 
-    def _take(self, start: int, end: int) -> list[TokenLogprob]:
-        """The tokens of a text that goes out, if all of them does. Nothing before its end can go out again."""
-        if start != self._at:
-            self._run = start
-        done = []
-        while self._tokens and self._tokens[0][1] <= end:
-            done.append(self._tokens.popleft())
-        self._cut(end)
-        return [
-            _without_tags(token) for begin, finish, token in done if begin >= self._run and finish > begin
-        ]
-
-    def _skip(self, thought: bytes) -> None:
-        """A thought that stood in the text: it was before whatever goes out next."""
-        found = self._raw.find(thought) if thought else -1
-        if found >= 0:
-            self._drop(self._at + found + len(thought))
-
-    def _settle(self) -> None:
-        """What has not gone out by now never will, except the beginning of a character."""
-        try:
-            self._raw.decode()
-            self._drop(self._at + len(self._raw))
-        except UnicodeDecodeError as error:
-            is_begun = error.end == len(self._raw) and len(self._raw) - error.start < 4
-            self._drop(self._at + (error.start if is_begun else len(self._raw)))
-
-    def _drop(self, end: int) -> None:
-        """Nothing before here goes out, nor does a token that begins there."""
-        if end > self._at:
-            self._cut(end)
-            self._run = end
-            while self._tokens and self._tokens[0][0] < end:
-                self._tokens.popleft()
-
-    def _cut(self, end: int) -> None:
-        del self._raw[: end - self._at]
-        self._at = end
+    def _end(self) -> None:
+        self._is_over = True
+        self._raw.clear()
+        self._tokens.clear()
 
 
 def _bytes_of(token: TokenLogprob) -> bytes:
@@ -186,8 +154,7 @@ def _without_tags(token: TokenLogprob) -> TokenLogprob:
 
 
 def _is_tag(token: str) -> bool:
-    tags = tag_set(ALL_FAMILIES, ALL_CALL_FAMILIES).text
-    return "<|" in token or (tags.may_hold(token) and tags.scan(token + " ")[0] is not None)
+    return "<|" in token or next(find(token + " "), None) is not None
 
 
 def _tokens_of(told: _Logprobs) -> list[TokenLogprob]:

@@ -52,6 +52,7 @@ class Abilities:
     context: the longest prompt and reply together, in tokens.
     reasoning_field: the field of a message that holds thoughts; None: they are in the text.
     calls: the form of tool calls that the chat template asks for.
+    format: how its model writes thoughts and calls (`deploy.engine.formats`); "" if nothing told.
     opens_thought: the prompt opens the thought, so that the model writes no opening tag.
     off_works: it does not think when thinking is off. None: not shown.
     continues: it continues an assistant message at the end of the prompt.
@@ -67,6 +68,7 @@ class Abilities:
     context: int | None = None
     reasoning_field: Literal["reasoning", "reasoning_content"] | None = None
     calls: Literal["hermes", "xml"] | None = None
+    format: str = ""
     opens_thought: bool | None = None
     off_works: bool | None = None
     continues: bool | None = None

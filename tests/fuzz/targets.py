@@ -14,9 +14,8 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import isinf
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -27,40 +26,32 @@ from app.api.surface import PassThroughSurface, Surface
 from app.config.config import ConfigError, load, parse
 from app.errors.tree import MannersError, RequestError, UpstreamError
 from app.shadow import record
+from app.stream.call_reader import cut_call, declared_calls, names_declared, read_calls
 from app.stream.chunks import MalformedChunk, parse_payload, plain_text
 from app.stream.events import Broken, CallArguments, CallStart, Done, Event, Finish, Text, Thought
-from app.stream.hermes import HermesCall, NotACall
-from app.stream.jsonscan import MAX_DEPTH, MAX_DIGITS, JSONScanner, NotJSON
+from app.stream.json_value import NotJSON, ValueScanner, kind_of
 from app.stream.pipeline import Pipeline, StreamPolicy
 from app.stream.schema import Tools
 from app.stream.sse import EventTooLong, SSEDecoder
-from app.stream.tags import ALL_CALL_FAMILIES, ALL_FAMILIES, tag_set
-from app.stream.xmlcall import XMLCall
 from app.telemetry.redact import Redactor
 from app.upstream.batching import IOBatch
 from app.upstream.connection import EngineReply
 from deploy.core.errors import WeightsError
 from deploy.memory.gguf import read_metadata
 from gates.contracts import sample
+from gates.contracts.dialect import Dialect
 from gates.contracts.errors import SamplesError
 from gates.report import document, dsse
 from gates.report.codec import CodecError
 from tests.app.stream.wire import TOOLS
-from tests.fuzz.differential import Setting, faults_of, read_input
-from tests.fuzz.hearing import CHATS, COMPLETIONS, HEAD, asked
-from tests.fuzz.replies import DIALECTS
+from tests.fuzz.draw import ByteSource, Draw
+from tests.fuzz.hearing import CHATS, COMPLETIONS, HEAD, asked, policy_of
+from tests.fuzz.replies import draw_reply, faults
 from tests.fuzz.steps import Steps
 
 UNBOUNDED = 1 << 62
+DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
 GUARDS = (0, 5, 160, UNBOUNDED)
-
-
-@cache
-def compile_tags() -> None:
-    """To be called before any target: the gateway compiles tags at its start, so their steps count for no reply."""
-    for thoughts in (ALL_FAMILIES, ()):
-        for calls in (ALL_CALL_FAMILIES, ()):
-            tag_set(thoughts, calls)
 
 
 @dataclass(frozen=True)
@@ -263,8 +254,11 @@ def _join(out: list[Any], key: list[Any], text: str) -> None:
 
 
 def _policy(switch: int, guard: int) -> StreamPolicy:
-    setting = Setting(DIALECTS[switch % 3], bool(switch & 4), bool(switch & 8), GUARDS[guard % len(GUARDS)])
-    return setting.policy(stream=bool(switch & 16))
+    surface, dialect = CHATS["chat"], DIALECTS[switch % len(DIALECTS)]
+    tools, thinking, stream = bool(switch & 4), bool(switch & 8), bool(switch & 16)
+    return policy_of(
+        surface, dialect, stream=stream, tools=tools, thinking=thinking, guard=GUARDS[guard % len(GUARDS)]
+    )
 
 
 def pipeline(data: bytes) -> None:
@@ -299,10 +293,10 @@ def _run(reads: Sequence[bytes], policy: StreamPolicy) -> list[Event]:
 
 
 def reply(data: bytes) -> None:
-    """A reply made of thoughts, calls and prose, as the differential fuzz draws it."""
-    drawn, setting = read_input(data)
-    for fault in faults_of(drawn, setting, quick=True):
-        raise AssertionError(f"{fault.kind}: {fault.detail}")
+    """A reply made of thoughts, calls and prose."""
+    draw = Draw(ByteSource(data))
+    for fault in faults(draw_reply(draw), draw):
+        raise AssertionError(fault)
 
 
 # ------------------------------------------------------------------------------------------ calls
@@ -312,97 +306,39 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-def hermes(data: bytes) -> None:
-    """A call in JSON."""
-    _calls(HermesCall, _text(data))
+def calls(data: bytes) -> None:
+    """The body of a call, in any grammar: what is read is sound, in linear work."""
+    text, tools = _text(data), Tools(TOOLS)
+    with Steps(20_000 + 600 * len(text)):
+        found = [
+            *read_calls(text, "", tools),
+            *read_calls(text, "run", tools),
+            *declared_calls(text, tools, ("arguments",)),
+        ]
+        names_declared(text, tools, False)
+        cut = cut_call(text, "", tools)
+    assert all(call.name and kind_of(call.arguments) == "object" for call in found)
+    assert cut is None or cut.name in tools
 
 
-def xmlcall(data: bytes) -> None:
-    """A call in tags."""
-    tools = Tools(TOOLS)
-    _calls(lambda: XMLCall(tools), _text(data))
-
-
-def _calls(make: Callable[[], HermesCall | XMLCall], text: str) -> None:
-    same(_call(make(), text, size) for size in (len(text) + 1, 1, 2, 5))
-
-
-def _call(call: HermesCall | XMLCall, text: str, size: int) -> tuple[Any, ...]:
-    """Name, arguments and how it ended, when it comes in pieces of this size."""
-    with Steps(3000 + 60 * len(text)):
-        try:
-            for at in range(0, len(text), size):
-                piece = text[at : at + size]
-                assert 0 < call.feed(piece) <= len(piece)
-                if call.done:
-                    break
-            else:
-                call.close("stop")
-        except NotACall:
-            return ("no call",)
-        taken = call.arguments
-    assert call.name
-    assert isinstance(_json(taken), dict), "the arguments are no object"
-    return call.name, taken
-
-
-def jsonscan(data: bytes) -> None:
-    """The scanner against Python's own parser."""
+def value(data: bytes) -> None:
+    """Where JSON ends is the same on every cut, and what is whole is JSON if its kind says so."""
     text = _text(data)
     same(_scanned(text, size) for size in (len(text) + 1, 1, 3))
-    done = _scanned(text, len(text) + 1)
-    try:
-        value = json.loads(
-            text,
-            parse_constant=_refuse,
-            parse_int=_number,
-            parse_float=_number,
-            object_pairs_hook=_object,
-        )
-        _refuse_half_pairs(value)
-    except (ValueError, RecursionError):
-        assert not done, "the scanner takes what is no JSON"
-        return
-    nested = text.count("[") + text.count("{")
-    if isinstance(value, dict | list | str) and nested < MAX_DEPTH:
-        assert done, "the scanner refuses JSON"
-        assert not isinstance(value, dict) or set(done[0]) == set(value)
 
 
-def _scanned(text: str, size: int) -> tuple[list[str]] | None:
-    """The outermost object's keys, if the text is one value; None if it is not."""
-    scanner = JSONScanner()
-    with Steps(1000 + 20 * len(text)):
-        try:
-            for at in range(0, len(text), size):
-                before, piece = scanner.certain, text[at : at + size]
-                taken = scanner.feed(piece)
-                scanner.feed(piece, taken)  # behind the value only white space may follow
-                assert before <= scanner.certain <= at + len(piece)
-        except NotJSON:
-            return None
-    return (list(scanner.members),) if scanner.done else None
-
-
-def _refuse(constant: str) -> Any:
-    raise ValueError(constant)
-
-
-def _number(literal: str) -> int:
-    """Any number that is a double: what the scanner takes for one."""
-    if isinf(float(literal)) or max(map(len, re.findall("[0-9]+", literal))) > MAX_DIGITS:
-        raise ValueError(literal)
-    return 0
-
-
-def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    _refuse_half_pairs(members)  # a key that comes again takes the value before it away
-    return dict(members)
-
-
-def _refuse_half_pairs(value: Any) -> None:
-    """Raises ValueError where text holds half of a surrogate pair: no UTF-8 can carry it."""
-    json.dumps(value, ensure_ascii=False).encode()
+def _scanned(text: str, size: int) -> int:
+    """Where the value ends; -1: it does not; below that, where a fault shows."""
+    scanner = ValueScanner()
+    with Steps(1000 + 40 * len(text)):
+        for at in range(0, len(text), size):
+            try:
+                end = scanner.feed(text[at : at + size])
+            except NotJSON as error:
+                return -2 - at - error.at
+            if scanner.done:
+                return at + end
+    return -1
 
 
 # ------------------------------------------------------------------------------------------ requests
@@ -606,9 +542,8 @@ TARGETS: dict[str, Target] = {
     "chunks": Target(chunks, words=_CHUNK + _JSON),
     "pipeline": Target(pipeline, words=_CHUNK + _TAGS),
     "reply": Target(reply, 96),
-    "hermes": Target(hermes, words=_JSON + (b'"name":', b'"arguments":', b'"parameters":')),
-    "xmlcall": Target(xmlcall, words=_TAGS + (b"query>", b"limit>")),
-    "jsonscan": Target(jsonscan, words=_JSON),
+    "calls": Target(calls, words=_TAGS + _JSON + (b'"name":', b'"arguments":', b'"parameters":')),
+    "value": Target(value, words=_JSON),
     "schema": Target(schema, words=_SCHEMA + _JSON),
     "request": Target(request, words=_REQUEST + _JSON),
     "config": Target(config, words=(b"[engines.", b"[models.", b"[gateway]", b"dialect", b"driver", b"url", b"live", b"= ")),

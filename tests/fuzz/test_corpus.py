@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.targets import TARGETS, compile_tags
+from tests.fuzz.targets import TARGETS
 
 CORPUS = Path(__file__).parent / "corpus"
 FOUND = Path(__file__).parent / "found"
@@ -14,7 +14,6 @@ MOST_BYTES = 2 << 20
 
 def wrong(name: str, folder: Path) -> list[str]:
     """The inputs in a folder that a target does not answer rightly, and why."""
-    compile_tags()
     faults = []
     for path in sorted(folder.glob(f"{name}/*")):
         try:

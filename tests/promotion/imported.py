@@ -7,8 +7,6 @@ import app.promotion.canary
 import app.promotion.warmup
 import app.server  # noqa: F401
 import tests.promotion.forked  # noqa: F401
-from app.config.config import ModelConfig
 
-ModelConfig(live=("any",)).compile_tags()
 gc.collect()
 gc.freeze()

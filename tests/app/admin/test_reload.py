@@ -62,21 +62,6 @@ async def reload(home: House) -> Any:
     return await operate(home, "POST", "/admin/reload")
 
 
-async def test_tags_are_compiled_before_a_request_needs_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By the start and by a reload, each for the model's own families."""
-    compiled: list[Any] = []
-    monkeypatch.setattr("app.config.config.tag_set", lambda *tags: compiled.append(tags))
-    async with reloadable(tmp_path) as (home, file):
-        model = home.gateway.config.models["annie"]
-        assert (model.think_tags, model.call_tags) in compiled
-        file.model(think_tags=("think",), call_tags=("qwen",))
-        assert (("think",), ("qwen",)) not in compiled
-        assert (await reload(home)).status == 200
-        assert (("think",), ("qwen",)) in compiled
-
-
 async def test_a_changed_limit_holds_for_the_next_request(tmp_path: Path) -> None:
     async with reloadable(tmp_path) as (home, file):
         long = home.body(messages=[{"role": "user", "content": "Hi"}] * 3)

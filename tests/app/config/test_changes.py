@@ -87,7 +87,7 @@ RELOADABLE = {
     GatewayConfig: {"api_keys_file", "admin_token_file", "max_body_bytes", "max_messages", "max_reply_bytes",
                     "max_stream_bytes", "hosts", "cors_origins"},
     ModelConfig: {"baseline", "thinking", "thinking_ms", "reasoning", "concurrency", "queue", "keepalive",
-                  "thought_guard", "think_tags", "timeouts", "max_tokens", "unasked_calls", "call_tags", "max_unavailable"},
+                  "thought_guard", "timeouts", "max_tokens", "unasked_calls", "max_unavailable"},
     Timeouts: {"first_token", "total"},
     Gates: set(Gates.model_fields),
     Promotion: set(Promotion.model_fields),

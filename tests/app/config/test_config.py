@@ -25,26 +25,10 @@ from app.config.config import (
     load,
     parse,
 )
-from app.stream.tags import ALL_CALL_FAMILIES, ALL_FAMILIES
 from deploy.engine.spec import Driver
 from gates.contracts.dialect import Dialect
 
 EXAMPLE = EMBEDDED_DEFAULT.parent / "manners.example.toml"
-
-
-def test_no_request_waits_for_tags_to_be_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes seconds, on the event loop. Histories, log-probabilities and calls in thoughts are read by all tags.
-
-    Nor does a command that only reads a configuration: a gateway asks for it (`tests/app/admin/test_reload.py`).
-    """
-    compiled: list[Any] = []
-    monkeypatch.setattr("app.config.config.tag_set", lambda *tags: compiled.append(tags))
-    few, calls = ("think",), ("qwen",)
-    model = ModelConfig(live=("a",), think_tags=few, call_tags=calls)
-    assert compiled == []
-    model.compile_tags()
-    all_of_them = (ALL_FAMILIES, ALL_CALL_FAMILIES), (ALL_FAMILIES, ()), ((), ALL_CALL_FAMILIES)
-    assert {(few, calls), (few, ()), ((), calls), *all_of_them} <= set(compiled)
 
 
 def test_the_embedded_default_loads() -> None:

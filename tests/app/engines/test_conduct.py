@@ -66,7 +66,6 @@ def model(**table: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "table, why",
     [
-        ({"think_tags": ["think", "mistrel"]}, "no family 'mistrel'; did you mean 'mistral'"),
         ({"thought_guard": -1}, "thought_guard"),
         ({"thought_guard": 1 << 21}, "thought_guard"),
         ({"thought_guard": "some"}, "thought_guard"),
@@ -143,7 +142,7 @@ async def test_a_caught_engine_is_held_from_then_on(tmp_path: Path, hasty: None)
     async with house(tmp_path) as home:
         home.engine.behaviour = LEAKS
         home.engine.play(*LEAKS)
-        assert (await home.ask(stream=True)).text == "SECRETHi."  # what had gone out could not be unsaid
+        assert (await home.ask(stream=True)).text == "SECRET Hi."  # what had gone out could not be unsaid
         await becomes(home, "caught")
         assert await state(home) == "caught"
         home.engine.play(*LEAKS)
@@ -252,14 +251,7 @@ async def test_a_passing_report_is_evidence_enough(tmp_path: Path) -> None:
 async def test_a_number_in_the_configuration_overrides_the_evidence(tmp_path: Path) -> None:
     async with house(tmp_path, dialect="openai", thought_guard=0) as home:
         home.engine.play(*says("SECRET", "</think>", "Hi."))
-        assert (await home.ask(stream=True)).text == "SECRETHi."
-
-
-@live
-async def test_a_family_can_be_switched_off(tmp_path: Path) -> None:
-    async with house(tmp_path, think_tags=["think"]) as home:
-        home.engine.play(*says("[THINK]a[/THINK]"))
-        assert (await home.ask(stream=True)).text == "[THINK]a[/THINK]"
+        assert (await home.ask(stream=True)).text == "SECRET Hi."
 
 
 # ------------------------------------------------------------------------------------ nothing left

@@ -13,8 +13,8 @@ from app.proxy.exchange import Exchange
 from app.proxy.reply_writer import StreamWriter
 from app.proxy.response_writer import ResponseWriter
 from app.stream.encode import StreamEncoder
+from app.stream.parser import Parser
 from app.stream.pipeline import Pipeline
-from app.stream.segmenter import Segmenter
 from tests.app.house import House, eventually
 from tests.bench.calls import count, count_request
 from tests.script import DONE, Head, Say, finish, role, text
@@ -86,7 +86,7 @@ def alive() -> Counter[type]:
         StreamWriter,
         ResponseWriter,
         Pipeline,
-        Segmenter,
+        Parser,
         StreamEncoder,
     )
     return Counter(type(thing) for thing in gc.get_objects() if type(thing) in kinds)

@@ -11,9 +11,9 @@ import pytest
 import pytest_asyncio
 
 from app.api import chat_request
-from app.api.history import BEGIN
 from app.errors.tree import BadField
 from app.proxy.reading import takes_long
+from gates.markers import START
 from tests.app.house import House, eventually, house
 from tests.scale import PATIENCE
 
@@ -109,10 +109,10 @@ async def test_an_old_turn_is_read_once_however_often_engines_are_asked(
         ("word " * 100_000, False),
         ("<think>" * 1000, False),
         ("[x" * 9000, True),
-        *((first * 18_000, True) for first in BEGIN),
+        *((first * 18_000, True) for first in START),
         ("\u4f60\u597d" * 100_000, False),
     ],
-    ids=["tags", "plain text", "a few tags", "brackets", *map(ascii, BEGIN), "plain text in Chinese"],
+    ids=["tags", "plain text", "a few tags", "brackets", *map(ascii, START), "plain text in Chinese"],
 )
 async def test_only_what_may_take_long_waits_for_a_thread(content: str, long: bool) -> None:
     request = json.dumps({"messages": [{"role": "user", "content": content}]}, ensure_ascii=False).encode()

@@ -501,10 +501,9 @@ async def test_what_is_off_is_not_imported() -> None:
     """Neither the SDK and the exporter, nor the gates' client, which only a promotion needs, in a process that has a whole gateway."""
     code = """
 import json, sys
-from app.config.config import Config, load
+from app.config.config import load
 from app.wiring import create_gateway
 from app.telemetry import log
-Config.compile_tags = lambda config: None
 create_gateway(load(None, {}), "token", log.configure())
 print(json.dumps([m for m in sys.modules if m.startswith(("opentelemetry.sdk", "opentelemetry.exporter", "app.proxy.otel", "aiohttp"))]))
 """

@@ -163,15 +163,6 @@ async def test_a_model_may_leave_calls_as_text(tmp_path: Path) -> None:
         assert len(home.engine.requests) == len(SURFACES)
 
 
-@live
-async def test_its_families_can_be_chosen(tmp_path: Path) -> None:
-    async with house(tmp_path, call_tags=["mistral"]) as home:
-        home.engine.always(*reply(CALL))
-        assert (await home.ask()).text == CALL
-        home.engine.always(*reply("Hi. [TOOL_CALLS]now[ARGS]{}"))
-        assert (await home.ask()).text == "Hi. "
-
-
 FORMATS: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"response_format": {"type": "json_object"}},
     "/v1/responses": {"text": {"format": {"type": "json_schema", "name": "a", "schema": {"type": "object"}}}},

@@ -39,7 +39,7 @@ TABLE: dict[str, tuple[tuple[bytes, ...], Any, Any, Any]] = {
     "a decimal point ends no sentence": ((chunk("It is 3."), chunk("5 m"), chunk(". Yes")), 1, 1, 3),
     "a question with a closing quote": ((chunk('"Why?'), chunk('" I said')), 1, 1, 2),
     "a reply of one sentence is a sentence at its finish": ((chunk("Hello!"), chunk(""), FINISH), 1, 1, 3),
-    "a danda ends a sentence": ((chunk("ನಮಸ್ಕಾರ। "),), 1, 1, 1),
+    "a danda ends a sentence": ((chunk("ನಮಸ್ಕಾರ। ಹೇ"),), 1, 1, 1),
     "a call is content and no sentence": ((ROLE, CALL, FINISH), 2, 2, None),
     "held text is a token before it is content": ((chunk("<thin"), chunk(" air")), 1, 2, None),
 }  # fmt: skip

@@ -12,6 +12,7 @@ from app.api.responses import ResponsesCollector, ResponsesEncoder
 from app.api.surface import Counts
 from app.errors.translate import from_status
 from app.stream.call_normalizer import MAX_CALLS
+from app.stream.call_reader import MAX_CALL_CHARS, read_calls
 from app.stream.chunks import (
     MAX_CALL_DELTAS,
     MAX_CHOICES,
@@ -24,14 +25,12 @@ from app.stream.chunks import (
 )
 from app.stream.encode import MessageCollector, StreamEncoder
 from app.stream.events import Broken, CallArguments, CallStart, Done, Text, Usage
-from app.stream.hermes import MAX_CALL_CHARS, HermesCall, NotACall
-from app.stream.jsonscan import MAX_DEPTH, MAX_DIGITS, kind_of
+from app.stream.json_value import MAX_DEPTH, MAX_DIGITS, kind_of
 from app.stream.meter import ThoughtMeter, has_token
 from app.stream.pipeline import Pipeline
 from app.stream.schema import Tools
 from app.stream.sse import EventTooLong, SSEDecoder
-from app.stream.xmlcall import MAX_KEY_CHARS, XMLCall
-from tests.app.stream.wire import HEAD, TOOLS, chunk, event, policy, run, stream
+from tests.app.stream.wire import HEAD, chunk, event, policy, run, stream
 from tests.looped import looped
 
 
@@ -249,8 +248,6 @@ def test_valid_arguments_go_through_to_the_letter(make: Any, form: str, argument
 def test_nesting_has_one_bound(depth: int) -> None:
     arguments = '{"n": ' + "[" * depth + "]" * depth + "}"
     assert kind_of(arguments) == ""
-    with pytest.raises(NotACall):
-        HermesCall().feed(f'{{"name": "run", "arguments": {arguments}}}')
     pipeline = Pipeline(policy())
     events = [*pipeline.feed(stream(*native(arguments, name="run"))), *pipeline.close()]
     assert isinstance(events[-1], Done) and pipeline.call_sources == ["invalid"]
@@ -287,15 +284,6 @@ def test_what_nobody_could_read_makes_no_valid_call(form: str, arguments: str) -
         assert json.loads(handed) == {"env": arguments}
     else:
         assert pipeline.call_sources == ["invalid"] and (form == "native" or not handed)
-
-
-@pytest.mark.parametrize("cut", [1, 3, 999])
-def test_arguments_that_were_encoded_twice_are_checked_at_the_end_too(cut: int) -> None:
-    text, call = '{"name": "run", "arguments":"{\\"a\\"un", "argumen', HermesCall()
-    for at in range(0, len(text), cut):
-        call.feed(text[at : at + cut])
-    with pytest.raises(NotACall):
-        call.close("stop")
 
 
 LINES = [
@@ -342,8 +330,7 @@ NAMES = ["\\ud83d", "", "a" * 129, "a\\nb"]
     "value", [*(f'"{name}"' for name in NAMES), "1" * 5_000, "[" * 99 + "]" * 99, "null"]
 )
 def test_a_name_that_can_be_none_makes_no_call(value: str) -> None:
-    with pytest.raises(NotACall):
-        HermesCall().feed(f'{{"name": {value}, "arguments": {{}}}}')
+    assert not read_calls(f'{{"name": {value}, "arguments": {{}}}}', "", Tools())
 
 
 @pytest.mark.parametrize(
@@ -351,10 +338,7 @@ def test_a_name_that_can_be_none_makes_no_call(value: str) -> None:
     ['{"name": "now", "arguments": {"a": 1}, "arguments": {"b": 2}}', '{"name": "now", "parameters": {}, "arguments": {}}', '{"name": "now", "name": "run", "arguments": {}}', '{"name": "now", "arguments": "{\\"a\\": \\"\\ud83d\\"}"}'],
 )  # fmt: skip
 def test_a_call_that_says_two_things_is_none(text: str) -> None:
-    for cut in (1, len(text)):
-        call = HermesCall()
-        with pytest.raises(NotACall):
-            [call.feed(text[at : at + cut]) for at in range(0, len(text), cut)]
+    assert not read_calls(text, "", Tools())
 
 
 def test_a_reply_has_so_many_calls_and_no_more() -> None:
@@ -371,12 +355,7 @@ def test_arguments_have_a_longest_size() -> None:
     piece = "a" * 60_000
     events = run(stream(*native('{"a": "', *[piece] * (MAX_CALL_CHARS // 60_000 + 1))), policy())
     assert isinstance(events[-1], Broken) and events[-1].code == "upstream_call_too_long"
-    with pytest.raises(NotACall):
-        HermesCall().feed('{"a": "' + "a" * MAX_CALL_CHARS)
-    with pytest.raises(NotACall):
-        XMLCall(Tools()).feed("now><parameter=a>" + "a" * MAX_CALL_CHARS)
-    with pytest.raises(NotACall):
-        XMLCall(Tools()).feed("now><parameter=" + "a" * (MAX_KEY_CHARS + 1) + ">")
+    assert not read_calls('{"name": "now", "arguments": {"a": "' + "a" * MAX_CALL_CHARS + '"}}', "", Tools())
 
 
 def test_arguments_without_a_call_count_as_one_that_is_invalid() -> None:
@@ -386,14 +365,6 @@ def test_arguments_without_a_call_count_as_one_that_is_invalid() -> None:
 
 
 XML = "now>\n<parameter=a>\n1 < 2 = x\n</parameter>\nprose < and <parameter=b>\n\n</parameter></function>rest"
-
-
-@pytest.mark.parametrize("cut", [1, 2, 3, 7, 20, 999])
-def test_an_xml_call_is_the_same_on_any_cut(cut: int) -> None:
-    call, at = XMLCall(Tools(TOOLS)), 0
-    while not call.done:
-        at += call.feed(XML[at : at + cut])
-    assert call.arguments == '{"a": "1 < 2 = x", "b": ""}' and XML[at:] == "rest"
 
 
 # Schemas.

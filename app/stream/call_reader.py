@@ -1,0 +1,412 @@
+"""Reads tool calls out of a text that a model wrote: each template's grammar, read whole and tolerantly. Pure.
+
+The reply parser decides where a call begins and ends; this module says what it calls. A text in which no reading finds a
+name and an object of arguments is no call.
+"""
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from app.stream.json_value import MAX_DEPTH, NotJSON, ValueScanner, kind_of
+from app.stream.schema import Tools
+
+MAX_CALL_CHARS = 1 << 20
+"""Longest text of one call; as much as one event may hold (MAX_EVENT_BYTES)."""
+MAX_NAME_CHARS = 128
+"""Longest name of a function: what requests may declare."""
+
+NAME_KEYS = ("name", "tool", "tool_name", "function", "function_name", "action", "recipient_name")
+ARGUMENT_KEYS = ("arguments", "parameters", "args", "params", "input", "tool_input", "action_input", "kwargs")
+"""Names under which models write a call's name and its arguments."""
+_NESTED = ("function", "tool_calls", "function_call", "tool_call", "calls")
+_WRAPPED_DEPTH = 4
+
+
+class Call(NamedTuple):
+    """arguments: a JSON object, to the letter where the model wrote JSON."""
+
+    name: str
+    arguments: str
+
+
+def read_calls(body: str, word: str, tools: Tools) -> list[Call]:
+    """The calls in the text of a region, [] if it holds none. `word`: the name that the region's marker said."""
+    if len(body) > MAX_CALL_CHARS:
+        return []
+    text = body.strip()
+    for grammar in (
+        _json_calls,
+        _xml_calls,
+        _invoke_calls,
+        _arg_key_calls,
+        _named_json,
+        _gemma_calls,
+        _python_calls,
+    ):
+        calls = grammar(f"{text}", word, tools)
+        if calls and all(_is_name(call.name) and kind_of(call.arguments) == "object" for call in calls):
+            return calls
+    return []
+
+
+def declared_calls(text: str, tools: Tools, own_keys: tuple[str, ...]) -> list[Call]:
+    """Calls in JSON without a marker: an object that names a declared tool beside an object of arguments, wherever it stands.
+
+    own_keys: an object of nothing but a name and arguments under one of these keys is a call, whatever tool it names.
+    """
+    found = [call for value in _values(text) for call in _calls_within(value, tools, 0)]
+    if not found and own_keys:
+        found = [call for value in _values(text) if (call := _plain_call(value, own_keys)) is not None]
+    return [call for call in found if kind_of(call.arguments) == "object"]
+
+
+def names_declared(text: str, tools: Tools, is_python: bool) -> bool:
+    """Whether JSON, or a list in Python's form, that was cut off names a declared tool."""
+    return any(found[1] in tools for found in (_PYTHON_NAME if is_python else _NAMED).finditer(text))
+
+
+_NAMED = re.compile(r'"(?:{})"\s*:\s*"([^"\\]{{1,128}})"'.format("|".join(NAME_KEYS)))
+
+_FIRST_NAME = re.compile(
+    r'<function=([\w.-]{{1,128}})|"(?:{})"\s*:\s*"([^"\\]{{1,128}})"'.format("|".join(NAME_KEYS))
+)
+_FIRST_ARGUMENTS = re.compile(r'"(?:{})"\s*:\s*(?=\{{)'.format("|".join(ARGUMENT_KEYS)))
+
+
+def cut_call(body: str, word: str, tools: Tools) -> Call | None:
+    """A call of a declared tool that `max_tokens` cut off, with as much of its JSON as there is."""
+    named = _FIRST_NAME.search(body)
+    name = word or (named[1] or named[2] if named else "")
+    if name not in tools or not (word or named):
+        return None
+    begin = _FIRST_ARGUMENTS.search(body)
+    return Call(name, "" if begin is None else body[begin.end() :])
+
+
+_PYTHON_NAME = re.compile(r"([\w.]{1,128})\(")
+
+
+def _is_name(name: str) -> bool:
+    return (
+        0 < len(name) <= MAX_NAME_CHARS and name.isprintable() and not re.search(r"[\s<>{}\[\]()\"']", name)
+    )
+
+
+# JSON: {"name": …, "arguments": {…}}, also nested, in an array, or several in a row.
+
+
+def _object(raw: bytes) -> dict[str, msgspec.Raw] | None:
+    """An object's members, each to the letter; None for anything else, and for one that says a key twice."""
+    try:
+        fields = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+        pairs = json.loads(raw, object_pairs_hook=list, parse_int=str, parse_float=str)
+    except (ValueError, RecursionError):
+        return None
+    return fields if len(pairs) == len(fields) else None
+
+
+def _values(text: str) -> Iterator[bytes]:
+    """The objects in one or several values in a row; those of an array one by one."""
+    at = 0
+    while (found := _OPENS.search(text, at)) is not None:
+        scanner = ValueScanner()
+        try:
+            end = scanner.feed(text, found.start())
+        except NotJSON:
+            return
+        value = text[found.start() : end] + ("" if scanner.done else scanner.missing() or "")
+        raw = value.encode(errors="replace")
+        if value.startswith("{"):
+            yield raw
+        else:
+            try:
+                yield from (bytes(item) for item in msgspec.json.decode(raw, type=list[msgspec.Raw]))
+            except msgspec.DecodeError:
+                return
+        at = end
+
+
+_OPENS = re.compile(r"[{\[]")
+
+
+def _text_of(raw: msgspec.Raw | None) -> str | None:
+    """The string in a JSON string."""
+    try:
+        return None if raw is None else msgspec.json.decode(raw, type=str)
+    except msgspec.DecodeError:
+        return None
+
+
+def _arguments_of(fields: dict[str, msgspec.Raw]) -> str | None:
+    """The arguments as a JSON object: none and null are `{}`, and what was encoded twice is decoded once. None: there are two, or no object."""
+    found = [fields[key] for key in ARGUMENT_KEYS if key in fields]
+    if len(found) > 1:
+        return None
+    said = bytes(found[0]).decode(errors="replace").strip() if found else "{}"
+    if said.startswith('"'):
+        said = (_text_of(found[0]) or "").strip()
+    return "{}" if said in ("", "null") else said if said.startswith("{") else None
+
+
+def _call(fields: dict[str, msgspec.Raw], tools: Tools | None) -> Call | None:
+    """The call that an object is by itself; with `tools` only of one of these."""
+    names = [
+        name
+        for key in NAME_KEYS
+        if (name := _text_of(fields.get(key))) is not None and (tools is None or name in tools)
+    ]
+    arguments = _arguments_of(fields)
+    if not names or arguments is None:
+        return None
+    return Call(names[0], arguments)
+
+
+def _calls_within(raw: bytes, tools: Tools, depth: int) -> Iterator[Call]:
+    """Calls of declared tools in an object and in what it holds."""
+    fields = _object(raw)
+    if fields is None:
+        return
+    call = _call(fields, tools) if any(key in fields for key in ARGUMENT_KEYS) else None
+    if call is not None and not _is_declaration(fields):
+        yield call
+        return
+    if (
+        len(fields) == 1
+        and (name := next(iter(fields))) in tools
+        and bytes(fields[name]).lstrip().startswith(b"{")
+    ):
+        yield Call(name, bytes(fields[name]).decode(errors="replace").strip())
+        return
+    if depth < _WRAPPED_DEPTH:
+        for key in _NESTED:
+            for value in _values(bytes(fields[key]).decode(errors="replace")) if key in fields else ():
+                yield from _calls_within(value, tools, depth + 1)
+
+
+def _is_declaration(fields: dict[str, msgspec.Raw]) -> bool:
+    """A tool's declaration has a schema for its parameters."""
+    schema = _object(bytes(fields["parameters"])) if "parameters" in fields else None
+    return "description" in fields or (schema is not None and _text_of(schema.get("type")) == "object")
+
+
+def _plain_call(raw: bytes, keys: tuple[str, ...]) -> Call | None:
+    """An object that has a name and arguments, and nothing that a call has not."""
+    fields = _object(raw)
+    if fields is None or not set(fields) <= {"name", "arguments", "parameters", "id", "type", "function"}:
+        return None
+    if not any(key in fields for key in keys) or _is_declaration(fields):
+        return None
+    return _call(fields, None)
+
+
+def _json_calls(text: str, word: str, tools: Tools) -> list[Call]:
+    """Behind a marker: every value must be a call, whatever tool it names."""
+    if not text.startswith(("{", "[")) or word:
+        return []
+    calls = []
+    for raw in _values(text):
+        fields = _object(raw)
+        if fields is None:
+            return []
+        nested = next((fields[key] for key in _NESTED if key in fields and "name" not in fields), None)
+        if nested is not None and bytes(nested).lstrip().startswith((b"{", b"[")):
+            inner = _json_calls(bytes(nested).decode(errors="replace").strip(), "", tools)
+            if not inner:
+                return []
+            calls += inner
+            continue
+        call = _call(fields, None)
+        if call is None:
+            return []
+        calls.append(call)
+    return calls
+
+
+# <function=NAME><parameter=KEY>VALUE</parameter></function>, with or without <tool_call>.
+
+_FUNCTION, _FUNCTION_ENDS = (
+    re.compile(r"<function=\s*([^\s<>]{1,128})\s*>?"),
+    re.compile("</function>|(?=<function=)"),
+)
+_PARAMETER, _PARAMETER_ENDS = (
+    re.compile(r"<parameter=\s*([^\n<>]{1,256}?)\s*>"),
+    re.compile("</parameter>|(?=<parameter=)"),
+)
+
+
+def _elements(text: str, begins: re.Pattern[str], ends: re.Pattern[str]) -> Iterator[tuple[str, str]]:
+    """What stands in the first group of each opening tag, and the text up to its end or the text's; linear."""
+    at = 0
+    while (opening := begins.search(text, at)) is not None:
+        closing = ends.search(text, opening.end())
+        yield opening[1], text[opening.end() : None if closing is None else closing.start()]
+        if closing is None:
+            return
+        at = closing.end()
+
+
+def _value(text: str) -> str:
+    """One line break is taken off either side; the template put it there."""
+    return text.removeprefix("\n").removesuffix("\n")
+
+
+def _typed(name: str, pairs: list[tuple[str, str]], tools: Tools) -> Call | None:
+    """Arguments that are written as texts become JSON by the tool's schema."""
+    if len({key for key, _ in pairs}) < len(pairs):
+        return None
+    said = (
+        f"{json.dumps(key, ensure_ascii=False)}: {tools.encode(name, key, value)}" for key, value in pairs
+    )
+    return Call(name, "{" + ", ".join(said) + "}")
+
+
+def _all(calls: list[Call | None]) -> list[Call]:
+    return [call for call in calls if call is not None] if None not in calls else []
+
+
+def _xml_calls(text: str, word: str, tools: Tools) -> list[Call]:
+    found = (
+        [(word, text)]
+        if word and "<invoke" not in text and not text.startswith("{")
+        else _elements(text, _FUNCTION, _FUNCTION_ENDS)
+    )
+    calls: list[Call | None] = []
+    for name, inner in found:
+        body = inner.strip()
+        if body.startswith("{"):  # Llama's <function=f>{…}</function>
+            calls.append(Call(name, body))
+        elif (
+            (pairs := [(key, _value(said)) for key, said in _elements(inner, _PARAMETER, _PARAMETER_ENDS)])
+            or not body
+            or body.startswith("</")
+        ):
+            calls.append(_typed(name, pairs, tools))
+        else:
+            calls.append(None)
+    return _all(calls)
+
+
+# Anthropic's, MiniMax's and DeepSeek V3.2's <invoke name="…"><parameter name="…">.
+
+_PREFIXED = r"(?:\w{1,32}:|[|\uff5c]DSML[|\uff5c])?"
+_INVOKE = re.compile(
+    rf"<{_PREFIXED}invoke\s{{1,4}}name\s?=\s?[\"']?([^\"'<>\s]{{1,128}})[\"']?[^<>]{{0,64}}>"
+)
+_INVOKE_ENDS = re.compile(rf"</{_PREFIXED}invoke>")
+_NAMED_PARAMETER = re.compile(
+    rf"<{_PREFIXED}parameter\s{{1,4}}name\s?=\s?[\"']?([^\"'<>]{{1,256}}?)[\"']?(?:\s[^<>]{{0,64}})?>"
+)
+_NAMED_PARAMETER_ENDS = re.compile(rf"</{_PREFIXED}parameter>")
+
+
+def _invoke_calls(text: str, word: str, tools: Tools) -> list[Call]:
+    found = list(_elements(text, _INVOKE, _INVOKE_ENDS)) or ([(word, text)] if word else [])
+    calls = []
+    for name, inner in found:
+        pairs = [
+            (key, _value(said)) for key, said in _elements(inner, _NAMED_PARAMETER, _NAMED_PARAMETER_ENDS)
+        ]
+        calls.append(
+            _typed(name, pairs, tools) if pairs or not re.sub(r"</?\w+>", "", inner).strip() else None
+        )
+    return _all(calls)
+
+
+# GLM's NAME<arg_key>k</arg_key><arg_value>v</arg_value>.
+
+_ARG, _ARG_ENDS = (
+    re.compile(r"<(?:longcat_)?arg_(key|value)>"),
+    re.compile(r"</(?:longcat_)?arg_(?:key|value)>"),
+)
+_BARE_NAME = re.compile(r"[\w.:/-]{1,128}")
+
+
+def _arg_key_calls(text: str, word: str, tools: Tools) -> list[Call]:
+    name = _BARE_NAME.match(text)
+    if name is None or word:
+        return []
+    rest = text[name.end() :].strip()
+    said = list(_elements(rest, _ARG, _ARG_ENDS))
+    if [kind for kind, _ in said] != ["key", "value"] * (len(said) // 2):
+        return []
+    pairs = [(key.strip(), value.strip()) for (_, key), (_, value) in zip(said[::2], said[1::2], strict=True)]
+    if rest and not (pairs and rest.startswith("<")):
+        return []
+    return _all([_typed(name[0], pairs, tools)]) if pairs or name[0] in tools else []
+
+
+# A name, something special, and JSON: Mistral, Kimi K2, DeepSeek, gpt-oss.
+
+_NAMED_JSON = re.compile(
+    r"(?:function(?!s))?(?:<[^<>{}]{1,64}>\s{0,4}){0,4}(?:functions\.)?(?P<name>[\w.-]{1,128}?)(?::\d+)?"
+    r"(?:\[CALL_ID\][\w-]*)?(?:\[ARGS\]|<[^<>{}]{1,64}>|\s|```(?:json)?){0,8}(?=\{)"
+)
+
+
+def _named_json(text: str, word: str, tools: Tools) -> list[Call]:
+    if word and text.startswith("{"):
+        text = f"{word} {text}"
+    calls, at = [], 0
+    text = text.lstrip("`")
+    while (found := _NAMED_JSON.search(text, at)) is not None:
+        scanner = ValueScanner()
+        try:
+            end = scanner.feed(text, found.end())
+        except NotJSON:
+            return []
+        if found["name"] == "function" or scanner.missing() is None:
+            return []
+        calls.append(Call(found["name"], text[found.end() : end] + (scanner.missing() or "")))
+        at = end
+        if len(calls) > MAX_DEPTH:
+            return []
+    return calls
+
+
+# Gemma 4's and FunctionGemma's call:NAME{key:<escape>text<escape>,other:1}.
+
+_GEMMA, _GEMMA_ENDS = re.compile(r"call:([\w.-]{1,128})\{"), re.compile(r"\}(?=\s{0,4}(?:call:|<|\Z))")
+_GEMMA_PAIR = re.compile(r"([\w.-]{1,128}):(?:(<escape>|<\|\"\|>)(.*?)\2|([^,<>{}]*))(?:,|\Z)", re.DOTALL)
+
+
+def _gemma_calls(text: str, word: str, tools: Tools) -> list[Call]:
+    calls: list[Call | None] = []
+    for name, inner in _elements(text, _GEMMA, _GEMMA_ENDS):
+        pairs = [(m[1], m[3] if m[2] else m[4].strip()) for m in _GEMMA_PAIR.finditer(inner)]
+        calls.append(_typed(name, pairs, tools) if pairs or not inner.strip() else None)
+    return _all(calls)
+
+
+# Python's form: [f(x=1), g()], f(x=1), one call a line.
+
+
+def _python_calls(text: str, word: str, tools: Tools) -> list[Call]:
+    return python_calls(text)
+
+
+def python_calls(text: str) -> list[Call]:
+    """Calls with named arguments and literals for values; [] if there is anything else."""
+    source = text.strip().removeprefix("```tool_code").removeprefix("```python").strip("`").strip()
+    source = f"[{','.join(source.splitlines())}]" if "\n" in source and not source.startswith("[") else source
+    try:
+        tree = ast.parse(source, mode="eval").body if len(source) < 1 << 16 else None
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    nodes = tree.elts if isinstance(tree, ast.List | ast.Tuple) else [tree]
+    calls = []
+    for node in nodes:
+        if not isinstance(node, ast.Call) or node.args or any(key.arg is None for key in node.keywords):
+            return []
+        try:
+            values: dict[str, Any] = {key.arg or "": ast.literal_eval(key.value) for key in node.keywords}
+            calls.append(
+                Call(ast.unparse(node.func), json.dumps(values, ensure_ascii=False, allow_nan=False))
+            )
+        except (ValueError, TypeError, RecursionError, MemoryError):
+            return []
+    return calls
