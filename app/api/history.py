@@ -5,7 +5,7 @@ from typing import Any
 from app.stream.events import Finish, Text
 from app.stream.holdback import UNBOUNDED, HoldBack, ThinkPolicy
 from app.stream.parser import Parser, Rules
-from gates.markers import START
+from gates.contracts.markers import START
 
 
 def joined(content: str | list[dict[str, Any]]) -> str:

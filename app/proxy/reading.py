@@ -15,7 +15,7 @@ from app.errors.translate import unwritten
 from app.proxy.deadlines import ClientGone, Receive
 from app.proxy.threads import REQUEST_THREADS, REQUESTS, ThreadQueue
 from app.proxy.turns import TurnQueue
-from gates.markers import START
+from gates.contracts.markers import START
 
 _NARROW: Final = "".join(mark for mark in START if mark.isascii()).encode() + b"{"
 _WIDE: Final = tuple(mark.encode() for mark in START if not mark.isascii())

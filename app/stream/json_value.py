@@ -6,7 +6,7 @@ from math import isinf
 
 import msgspec
 
-from gates.markers import SEAMS
+from gates.contracts.markers import SEAMS
 
 MAX_DEPTH = 128
 """Deepest nesting that is accepted: serde_json's default, so what most strict readers accept."""

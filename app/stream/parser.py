@@ -3,7 +3,7 @@
 What comes out depends on the concatenated text alone, wherever it was cut (tests/app/stream/test_every_cut.py). The state is
 the region in which the text stands (speech, a thought, a call, …), what is known of its line and of code around it, and the
 suffix that is not decided yet. Inside a region nothing is speech; outside all is, untouched. Markers are data
-(`gates.markers`); a marker that is quoted, in code, or mentioned inside its line opens nothing. Every region ends: a value
+(`gates.contracts.markers`); a marker that is quoted, in code, or mentioned inside its line opens nothing. Every region ends: a value
 ends at its last bracket, a thought at its first closing tag, and what is open at the end of the reply is read once more.
 
 The engine's two fields are one text with a seam (`SEAMS`) between them, which markers and calls may span.
@@ -19,7 +19,7 @@ from app.stream.events import Broken, CallArguments, CallStart, Event, Finish, T
 from app.stream.holdback import CUT, HoldBack
 from app.stream.json_value import NotJSON, ValueScanner
 from app.stream.schema import Tools
-from gates.markers import MAX_TAG, SEAMS, START, Marker, find, is_half, match, may_become
+from gates.contracts.markers import MAX_TAG, SEAMS, START, Marker, find, is_half, match, may_become
 
 REASONING, CONTENT = SEAMS[0], SEAMS[1]
 """The fields of an engine's reply; each is named by the seam that begins it."""

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from app.stream.chunks import UNREADABLE
 from app.stream.events import Alternative, Event, Logprobs, Text, Thought, TokenLogprob
 from app.stream.sse import EventTooLong, SSEDecoder
-from gates.markers import find
+from gates.contracts.markers import find
 
 MOST_BYTES = 128 << 10
 """Most text whose tokens are kept; of a longer one that is held back, none is sent."""

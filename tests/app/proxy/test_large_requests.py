@@ -13,7 +13,7 @@ import pytest_asyncio
 from app.api import chat_request
 from app.errors.tree import BadField
 from app.proxy.reading import takes_long
-from gates.markers import START
+from gates.contracts.markers import START
 from tests.app.house import House, eventually, house
 from tests.scale import PATIENCE
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gates.markers import HALVES, Kind, find, is_half, match, may_become
+from gates.contracts.markers import HALVES, Kind, find, is_half, match, may_become
 
 KNOWN: dict[Kind, tuple[str, ...]] = {
     "think": (
