@@ -491,6 +491,9 @@ _SECTIONS: dict[str, type[BaseModel]] = {
     "log": Log,
 }
 
+_NO_FAMILIES = "{} was removed in 0.3.0: delete it; the reply parser knows every marker (docs/tool-calls.md)"
+_REMOVED_FROM_MODELS = {"think_tags": _NO_FAMILIES, "call_tags": _NO_FAMILIES}
+
 
 def _explain(error: ValidationError) -> str:
     """The first error as one line: the key, what is wrong, and the nearest known key."""
@@ -499,6 +502,8 @@ def _explain(error: ValidationError) -> str:
     where = ".".join(path) or "configuration"
     if first["type"] == "extra_forbidden":
         section = next((p for p in reversed(path[:-1]) if p in _SECTIONS), "")
+        if section == "models" and path[-1] in _REMOVED_FROM_MODELS:
+            return f"{where}: {_REMOVED_FROM_MODELS[path[-1]].format(path[-1])}"
         known = set(_SECTIONS[section].model_fields) - {"secrets"}
         return f"{where}: unknown key{nearest(path[-1], known)}"
     message = first["msg"].removeprefix("Value error, ")
