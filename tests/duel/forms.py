@@ -1,6 +1,6 @@
 """How often real models write each form of a thought, a call or a marker.
 
-`python -m tests.duel.forms REPLIES.jsonl…` prints the table of docs/tool-calls-count.md: one row for each form, one
+`python -m tests.duel.forms REPLIES.jsonl…` prints the table of docs/tool-calls.md: one row for each form, one
 column for each cell (model, tools declared or not, temperature), and one for the recorded streams of tests/data/streams.
 A row of REPLIES.jsonl has `model`, `tools` (names), `temperature`, `reply`, and `end` (`limit`: cut by max_tokens).
 """
