@@ -126,10 +126,9 @@ format: $(VENV)/.dev  ## put the format right
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-fuzz: $(VENV)/.fuzz  ## fuzz every target so long (SECONDS=60, SEED=1, TARGETS="sse http"), then the differential fuzz and, three times as long, the search for secrets
+fuzz: $(VENV)/.fuzz  ## fuzz every target so long (SECONDS=60, SEED=1, TARGETS="sse http"), then random replies
 	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60) --seed $(or $(SEED),0) $(FUZZ_ARGS) $(TARGETS)
-	$(BIN)/python -m tests.fuzz.differential --seconds $(or $(SECONDS),60) --seed $(or $(SEED),0)
-	$(BIN)/python -m tests.fuzz.secrets --seconds $$((3 * $(or $(SECONDS),60))) --seed $(or $(SEED),0) --corpus $(wildcard .work/fuzz/corpus/reply)
+	$(BIN)/python -m tests.fuzz.replies --seconds $(or $(SECONDS),60) --seed $(or $(SEED),0)
 
 mutants: $(VENV)/.dev  ## break the stream core on purpose and see that a test notices
 	$(BIN)/python -m tests.mutants $(MUTANTS_ARGS)

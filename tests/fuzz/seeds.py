@@ -83,8 +83,8 @@ def seeds() -> Iterator[tuple[str, bytes]]:
         yield from (("chunks", event.removeprefix(b"data: ")) for event in body.split(b"\n\n")[:6])
     yield from _replies()
     for text in CALLS:
-        yield from (("hermes", text.encode()), ("jsonscan", text.encode()))
-    yield from (("xmlcall", text.encode()) for text in XML)
+        yield from (("calls", text.encode()), ("value", text.encode()))
+    yield from (("calls", text.encode()) for text in XML)
     for schema in SCHEMAS:
         yield from (("schema", json.dumps(schema).encode() + b"\0" + text.encode()) for text in TEXTS)
     yield from (("request", bytes([kind]) + json.dumps(body).encode()) for kind, body in REQUESTS)

@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.reliability, pytest.mark.asyncio(loop_scope="module")]
 
 READING = (
     "app.upstream.connection", "app.stream.sse", "app.stream.chunks", "app.stream.pipeline", "app.stream.holdback",
-    "app.stream.segmenter", "app.stream.calls", "app.stream.call_normalizer", "app.stream.hermes",
+    "app.stream.parser", "app.stream.call_reader", "app.stream.call_normalizer", "app.stream.json_value",
 )  # fmt: skip
 """What raises here while a reply is read is told as the engine's fault."""
 SERVING = (
