@@ -144,6 +144,7 @@ class ModelConfig(ConfigSection):
     keepalive: float = Field(default=0.0, ge=0, le=86_400)
     thought_guard: Guard = "auto"
     unasked_calls: UnaskedCalls = "strip"
+    when_nothing_is_left: str = Field(default="", max_length=1000)
 
     @model_validator(mode="after")
     def _known_guard(self) -> Self:

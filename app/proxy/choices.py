@@ -206,6 +206,7 @@ class Choices:
         context.hinted = next((one.hinted for one in tried if one.hinted), context.hinted)
         context.cut = next((one.cut for one in tried if one.cut), None)
         context.broken = next((one.broken for one in tried if one.broken is not None), None)
+        context.filtered = next((one.filtered for one in tried if one.filtered is not None), None)
         usages = [one.usage for one in sorted(tried, key=lambda one: one.choice)]
         per_prompt = context.parsed.count // max(len(context.parsed.prompts), 1)
         context.usage = joined_usage(usages, per_prompt) if len(usages) == context.parsed.count else None

@@ -127,6 +127,7 @@ class RequestContext:
     overhead: float  # seconds of the gateway's own work until the first content
     cut: Why | None  # why the thought was ended, or should have been
     broken: MannersError | None  # told to the caller after the first byte
+    filtered: MannersError | None  # the caller got `when_nothing_is_left` in its place
     ended: float | None  # when the reply's last byte went out
     # Set by `expect_reply`, while the engine works.
     policy: StreamPolicy  # what the stream core may assume of the reply
@@ -145,6 +146,9 @@ class RequestContext:
     begun = False  # some of the reply has gone out: no other engine may answer
     hinted: str | None = None  # the engine that was asked once more, with a hint
     encoder: Encoder | None = None  # of the stream that goes out
+    next_route: Callable[[], Route | None] = staticmethod(
+        lambda: None
+    )  # to another engine, while one may answer
     error: BaseException | None = None  # what ended it, if not the end of a whole reply
     judgement: Judgement | None = None  # whether the engine was to blame for that
 
@@ -300,7 +304,7 @@ class RequestContext:
         self.body = surface.engine_body(parsed, self._asked)
         self.clocks, self.audit = Clocks(self.start), ReplyAudit(thinking != 0)
         self.calls, self.usage, self.cut, self.clocked_tokens = [], None, None, None
-        self.broken = self.ended = self.encoder = None
+        self.broken = self.filtered = self.ended = self.encoder = None
         self.queued, self.overhead = time.perf_counter() - self.start, 0.0
         self.was_tried = True
 
@@ -350,6 +354,14 @@ class RequestContext:
                 return None
         self.hinted, self._engine_parsed = self.engine, parsed
         return self.surface.engine_body(parsed, self._asked)
+
+    def when_nothing_is_left(self) -> str:
+        """The sentence in place of a reply that was filtered to nothing; "": the caller gets the error, or another engine answers.
+
+        The sentence is no JSON: a caller who asked for JSON gets the error.
+        """
+        sentence = "" if self.policy.json else self.model.when_nothing_is_left
+        return sentence if sentence and self.next_route() is None else ""
 
     def answer_body(self, meter: ThoughtMeter) -> bytes:
         """What makes the engine answer behind a thought that was ended."""

@@ -34,7 +34,7 @@ from app.proxy.reply_writer import ReplyWriter, StreamWriter, WholeWriter
 from app.proxy.response_writer import Send
 from app.proxy.threads import REPLIES, outcome
 from app.proxy.whole_reply import check_outline, logprob_pieces
-from app.stream.events import Broken, Event, Usage
+from app.stream.events import Broken, Done, Event, Finish, Text, Usage
 from app.stream.holdback import FILTERED
 from app.stream.meter import ThoughtMeter
 from app.stream.pipeline import DELTA_SIZE, Pipeline, Spent
@@ -403,13 +403,18 @@ class Exchange:
                 context.usage = event
         last, is_last = events[-1], self._pipeline.over
         if type(last) is Broken:
-            is_last = True
-            if not context.begun:
-                if last.code == FILTERED and not last.by_engine and self._ask_with_hint():
-                    return
+            is_last, is_filtered = True, last.code == FILTERED and not last.by_engine
+            if is_filtered and not context.begun and self._ask_with_hint():
+                return
+            if is_filtered and (sentence := context.when_nothing_is_left()):
+                context.filtered = self._known(in_stream(last))
+                self._spoken = None  # no engine made the tokens of this sentence
+                events = [*events[:-1], Text(0, sentence), Finish(0, "stop"), Done()]
+            elif not context.begun:
                 return self._fail(self._known(from_stream(last)))
-            broken = context.broken = self._known(in_stream(last))
-            events = [*events[:-1], Broken(broken.message, broken.code)]
+            else:
+                broken = context.broken = self._known(in_stream(last))
+                events = [*events[:-1], Broken(broken.message, broken.code)]
         if self._spoken is not None:
             events = self._spoken.align(events)
         if is_last:

@@ -129,7 +129,7 @@ class ProxyHandler:
             self._ids.discard(trace.engine_id)
             context.leave()
             forget_frames(context.error)
-            forget_frames(context.broken if context.was_tried else None)
+            forget_frames((context.broken or context.filtered) if context.was_tried else None)
 
     async def _serve_admitted(
         self, context: RequestContext, scope: Scope, receive: Receive, send: Send
@@ -206,11 +206,12 @@ class ProxyHandler:
     ) -> MannersError | None:
         """Ask the live engine, and the fallbacks as long as the caller has seen nothing.
 
-        Returns a fault that the stream carried. Raises the last engine's fault otherwise.
+        Returns a fault that the stream carried, or that a sentence replaced. Raises the last engine's fault otherwise.
         """
         model, caller = context.parsed.chat.model, context.account.name
         route = self._pool.first(model, context.parsed.body, context.parsed.chat.media)
         failed: list[Route] = []
+        context.next_route = partial(self._next, context)
         while True:
             context.try_engine(route)
             if keepalive is not None:
@@ -230,7 +231,7 @@ class ProxyHandler:
                     route.ended(caller, True)
                 if failed or context.broken is not None:
                     self._report_failed(context, failed, route, context.broken)
-                return context.broken
+                return context.broken or context.filtered
             except ContextExceeded as fault:
                 # The request's own fault: no other engine is asked, and none is blamed.
                 if not context.asks_smaller(fault):

@@ -96,6 +96,44 @@ async def test_it_is_asked_once_and_then_ends_with_an_honest_code(
 @live
 @both
 @pytest.mark.parametrize("path", SURFACES)
+async def test_a_model_may_have_a_sentence_for_it(tmp_path: Path, path: str, stream: bool) -> None:
+    async with house(tmp_path, when_nothing_is_left="Sorry, I can't do that.") as home:
+        home.engine.always(*reply(CALL))
+        status, heard = await ask(home, path, stream)
+        assert (status, heard.text, heard.finish) == (200, "Sorry, I can't do that.", "stop")
+        assert len(home.engine.requests) == 2
+        line = await home.booked()
+        assert (line["code"], line["outcome"]) == ("reply_fully_filtered", "upstream_error")
+        metrics = await home.metrics()
+        assert metrics("manners_requests_total", outcome="upstream_error") == 1
+        assert metrics("manners_retries_total", result="failed") == 1
+
+
+@live
+@both
+async def test_it_is_said_behind_a_thought_and_in_each_choice_but_not_where_json_was_asked_for(
+    tmp_path: Path, stream: bool
+) -> None:
+    sentence = "Sorry, I can't do that."
+    async with house(
+        tmp_path, reasoning="separate", thinking="on", when_nothing_is_left=sentence, concurrency=1
+    ) as home:
+        home.engine.always(
+            Head(), Say(role()), Say(thought("Hm.")), Wait(0.05), Say(text(CALL)), Say(finish())
+        )
+        path = "/v1/chat/completions"
+        assert (await ask(home, path, stream))[1].text == sentence
+        body = {"model": "annie", "stream": stream, "messages": HELLO, "n": 2}
+        async with home.client.post(home.url + path, json=body) as response:
+            raw = await response.text()
+        assert (response.status, raw.count(sentence)) == (200, 2)
+        home.engine.always(*reply("<think>Hm.</think>"))
+        assert (await ask(home, path, stream, **FORMATS[path]))[1].error == "reply_fully_filtered"
+
+
+@live
+@both
+@pytest.mark.parametrize("path", SURFACES)
 async def test_what_was_said_beside_it_is_heard_and_nothing_is_asked_again(
     home: House, path: str, stream: bool
 ) -> None:
@@ -247,7 +285,7 @@ async def test_then_another_engine_may_answer_and_is_asked_as_it_was(tmp_path: P
         tables: dict[str, Any] = {
             "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(tmp_path)},
             "engines": {"one": {**engine, "url": first.url}, "two": {**engine, "url": second.url}},
-            "models": {"annie": {"live": "one", "fallback": ["two"]}},
+            "models": {"annie": {"live": "one", "fallback": ["two"], "when_nothing_is_left": "Sorry."}},
         }
         async with run(parse(tables, tmp_path), first) as home:
             first.always(*reply(CALL))
