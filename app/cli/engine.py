@@ -130,6 +130,7 @@ def _list(config: "Config", as_json: bool) -> int:
             "dialect": spec.dialect,
             "driver": spec.driver,
             "kind": spec.kind,
+            "format": spec.known_format or None,
             "serves": spec.url or (str(spec.artefact) if spec.artefact else None),
             "image": spec.image,
             "live_for": [m for m, model in config.models.items() if name in model.live],
@@ -140,10 +141,10 @@ def _list(config: "Config", as_json: bool) -> int:
     if as_json:
         print(json.dumps({"engines": listed}, indent=1))
         return 0
-    keys = ("name", "driver", "dialect", "kind", "live_for", "fallback_for", "serves")
+    keys = ("name", "driver", "dialect", "kind", "format", "live_for", "fallback_for", "serves")
     cells = [[one[key] for key in keys] for one in listed]
     show_rows(
-        ("engine", "driver", "dialect", "kind", "live for", "fallback for", "serves"),
+        ("engine", "driver", "dialect", "kind", "format", "live for", "fallback for", "serves"),
         [[", ".join(c) if isinstance(c, list) else str(c or "") for c in row] for row in cells],
     )
     return 0

@@ -372,7 +372,7 @@ def _with_kinds(config: Config) -> dict[str, EngineSpec]:
 
 
 _ENGINE_KEYS = (
-    "dialect", "driver", "artefact", "image", "args", "url", "gpu", "command", "env", "numerics", "media",
+    "dialect", "driver", "artefact", "image", "args", "url", "gpu", "command", "env", "numerics", "media", "format",
     "key_file", "ca_file",
 )  # fmt: skip
 
@@ -390,7 +390,9 @@ def _engine(name: str, table: Any, base: Path) -> EngineSpec:
         if (why := _wrong_type(key, value)) is not None:
             raise ConfigError(f"engines.{name}.{key}: must be {why}")
     artefact = table.get("artefact")
-    known = {key: table[key] for key in ("dialect", "driver", "image", "url", "gpu") if key in table}
+    known = {
+        key: table[key] for key in ("dialect", "driver", "image", "url", "gpu", "format") if key in table
+    }
     for key in ("env", "numerics"):
         if key in table:
             known[key] = tuple(sorted(table[key].items()))

@@ -8,7 +8,18 @@ from deploy.engine.spec import EngineSpec
 from gates.artefact.artefact import folder_of, load
 from gates.contracts.errors import ManifestError
 
-COMMON: Final = ("dialect", "driver", "image", "args", "command", "env", "kind", "numerics", "media")
+COMMON: Final = (
+    "dialect",
+    "driver",
+    "image",
+    "args",
+    "command",
+    "env",
+    "kind",
+    "numerics",
+    "media",
+    "format",
+)
 """The keys that must be equal. Name, address and GPU may differ; of artefacts, the weights have to be the same."""
 
 

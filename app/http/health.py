@@ -135,6 +135,7 @@ def admin_router(
                 "stays_out": pool.stays_out(name),
                 "restarts": running.get(name, {}).get("restarts", 0),
                 "last_error": running.get(name, {}).get("last_error"),
+                "format": spec.format or (running.get(name, {}).get("abilities") or {}).get("format") or None,
                 "abilities": running.get(name, {}).get("abilities"),
             }
             for name, spec in (pool.config.engines | promotions.catalogue.kept()).items()

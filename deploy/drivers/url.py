@@ -153,6 +153,7 @@ class UrlEngine(WatchedEngine):
             dialect=self._spec.dialect,
             deadline_s=ABILITIES_SECONDS,
             media=self._spec.media,
+            format=self._spec.known_format,
             access=self._spec.access,
         )
 

@@ -14,6 +14,7 @@ import httpx2
 
 from deploy.core.engine_access import OPEN, EngineAccess
 from deploy.core.engine_http import engine_client, plain_word, read_json
+from deploy.engine.formats import format_of
 from deploy.engine.samples import SAMPLES
 from deploy.engine.spec import Medium
 from gates.contracts.dialect import Dialect
@@ -120,12 +121,14 @@ async def abilities(
     dialect: Dialect,
     deadline_s: float,
     media: tuple[Medium, ...] | None = None,
+    format: str = "",
     access: EngineAccess = OPEN,
 ) -> Abilities:
     """Find out what the engine at `url` supports; all questions are sent concurrently, each for at most `deadline_s` seconds.
 
     A question that got no answer or a 5xx is asked once more: an engine that has just started
-    may compile during its first requests. `media` are known, and not asked for; None: they are not known.
+    may compile during its first requests. `media` are known, and not asked for; None: they are not known. `format`
+    is stated, or the one of the folder's template; "": llama-server is asked for its template.
     """
     found: Found = {}
     open_questions: Sequence[Question] = QUESTIONS[dialect]
@@ -141,6 +144,8 @@ async def abilities(
             open_questions = again
     if media is not None:
         found["media"] = media
+    if format:
+        found["format"] = format
     return replace(Abilities(), **found)
 
 
@@ -306,7 +311,9 @@ async def _llama_props(asker: _Asker) -> Found:
     context = _count(props["default_generation_settings"]["n_ctx"])
     senses = props.get("modalities") or {}
     media = tuple(medium for medium, sense in _SENSES.items() if senses.get(sense) is True)
-    return {"context": context, "media": media, **_build("llama.cpp", props.get("build_info"))}
+    template = props.get("chat_template")
+    told = {"format": format_of(template)} if isinstance(template, str) else {}
+    return {"context": context, "media": media, **told, **_build("llama.cpp", props.get("build_info"))}
 
 
 _SENSES: Mapping[Medium, str] = {"image": "vision", "audio": "audio"}

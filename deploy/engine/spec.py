@@ -13,8 +13,10 @@ from typing import Literal, get_args
 
 from deploy.core.engine_access import EngineAccess
 from deploy.core.errors import SpecError
+from deploy.engine.formats import FORMATS, format_of, template_in
 from gates.contracts.dialect import Dialect
 from gates.contracts.numerics import PARTS
+from gates.decode.decoder import nearest
 from gates.report.codec import canonical
 
 Driver = Literal["docker", "process", "embedded", "url"]
@@ -44,7 +46,8 @@ class EngineSpec:
     says whether it must stream chat completions or return embeddings to be ready. `command` are the words that
     start the server of the process driver, before its flags, and `env` what is set in its environment. `numerics`
     is what the operator states of an engine that somebody else runs (`gates.contracts.numerics`), and `media` what he
-    states that any engine takes besides text; None: what is found by trying. `key_file` and `ca_file` say how the url
+    states that any engine takes besides text; None: what is found by trying. `format` is one of
+    `deploy.engine.formats`; None: the one of the chat template. `key_file` and `ca_file` say how the url
     driver's engine is reached (`deploy.core.engine_access`); they are no part of its identity.
 
     Raises:
@@ -64,8 +67,14 @@ class EngineSpec:
     env: tuple[tuple[str, str], ...] | None = None
     numerics: tuple[tuple[str, str], ...] | None = None
     media: tuple[Medium, ...] | None = None
+    format: str | None = None
     key_file: Path | None = field(default=None, compare=False)
     ca_file: Path | None = field(default=None, compare=False)
+
+    @property
+    def known_format(self) -> str:
+        """The format that is stated, or that the template in its folder teaches; "": not known."""
+        return self.format or format_of(template_in(self.artefact))
 
     @property
     def access(self) -> EngineAccess:
@@ -85,6 +94,9 @@ class EngineSpec:
             raise SpecError(self.name, "driver", _one_of(get_args(Driver), self.driver))
         if self.gpu is not None and self.gpu not in get_args(Gpu):
             raise SpecError(self.name, "gpu", _one_of(get_args(Gpu), self.gpu))
+        if self.format is not None and self.format not in FORMATS:
+            why = f"{self.format!r} is none of {', '.join(FORMATS)}{nearest(self.format, FORMATS)}"
+            raise SpecError(self.name, "format", why)
         for medium in self.media or ():
             if medium not in get_args(Medium):
                 raise SpecError(self.name, "media", _one_of(get_args(Medium), medium))

@@ -300,6 +300,7 @@ class SupervisedEngine(WatchedEngine, ABC):
                     dialect=spec.dialect,
                     deadline_s=ABILITIES_SECONDS,
                     media=spec.media,
+                    format=spec.known_format,
                 )
         except TimeoutError:
             result, why = None, "no token in time"

@@ -116,7 +116,14 @@ LLAMA = {
     "budget": message(content="The answer is 2.", reasoning_content="1 plus 1"),
     "off": HELLO,
     "/apply-template": (200, {"prompt": PROMPT.replace('{"name"', "<function=")}),
-    "/props": (200, {"default_generation_settings": {"n_ctx": 4096}, "build_info": "b11549-abc"}),
+    "/props": (
+        200,
+        {
+            "default_generation_settings": {"n_ctx": 4096},
+            "build_info": "b11549-abc",
+            "chat_template": "[TOOL_CALLS]",
+        },
+    ),
     "/v1/chat/completions/control": (200, {"success": False, "message": "no active completion for this id"}),
 }
 
@@ -151,7 +158,7 @@ async def test_a_vllm_without_parsers_is_known_for_what_it_is() -> None:
 async def test_a_llama_server_is_known_for_what_it_is() -> None:
     assert await found(LLAMA, "llama-server") == Abilities(
         budgets=True, ends_thoughts=True, context=4096, reasoning_field="reasoning_content", calls="xml",
-        opens_thought=True, off_works=True, build="llama.cpp b11549-abc",
+        opens_thought=True, off_works=True, build="llama.cpp b11549-abc", format="mistral",
     )  # fmt: skip
 
 
@@ -210,8 +217,10 @@ async def test_a_llama_server_says_what_it_sees_and_hears() -> None:
 async def test_what_is_stated_is_not_tried() -> None:
     it = Engine({**RAW_VLLM, "input_audio": HELLO})
     async with listening(it) as url:
-        result = await abilities(url, model="m", dialect="vllm", deadline_s=PATIENCE, media=("image",))
-    assert result.media == ("image",)
+        result = await abilities(
+            url, model="m", dialect="vllm", deadline_s=PATIENCE, media=("image",), format="glm"
+        )
+    assert (result.media, result.format) == (("image",), "glm")
     assert not {"image_url", "input_audio"} & it.asked.keys()
 
 

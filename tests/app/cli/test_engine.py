@@ -51,11 +51,15 @@ async def test_the_list_names_every_engine_and_who_uses_it(capsys: pytest.Captur
 
 
 async def test_the_list_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert await manners("engine", "list", "--json", "--config", str(write(tmp_path))) == 0
+    config = write(tmp_path)
+    config.write_text(
+        config.read_text("utf-8").replace("[engines.far]", '[engines.far]\nformat = "glm"'), "utf-8"
+    )
+    assert await manners("engine", "list", "--json", "--config", str(config)) == 0
     (engine,) = json.loads(capsys.readouterr().out)["engines"]
     assert engine == {
         "name": "far", "driver": "url", "dialect": "vllm", "kind": "chat", "serves": "http://127.0.0.1:9",
-        "image": None, "live_for": ["annie"], "fallback_for": [],
+        "format": "glm", "image": None, "live_for": ["annie"], "fallback_for": [],
     }  # fmt: skip
 
 
