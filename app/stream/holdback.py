@@ -106,10 +106,7 @@ class HoldBack:
 
     def passes(self, text: str) -> bool:
         """Whether this text without a line break goes out as it is; if so, it is taken."""
-        if self._limit or not self.is_visible or not self._joiner.is_idle(text):
-            return False
-        self._joiner.passed(text)
-        return True
+        return not self._limit and self.is_visible and self._joiner.passes(text)
 
     @property
     def withholds(self) -> bool:
@@ -158,9 +155,8 @@ class HoldBack:
         """A thought in the text is over: so many characters are held again."""
         self.told_apart = True
         self._opened = False
-        self._size, self._limit = 0, self._policy.held_after
-        if not self._limit:
-            self._release()
+        self._release()  # what stood before a thought of its own is speech
+        self._limit = self._policy.held_after
         self._joiner.removed()
 
     def reasoning_ends(self) -> None:
@@ -212,7 +208,7 @@ class HoldBack:
 
         Text that is held when a stream breaks (reason "") was never known to be speech, and is not shown.
         """
-        if reason:
+        if reason or not self._limit:
             self._joined(self._joiner.flush())
         if reason in CUT and self.may_be_thinking:
             self._take_back()

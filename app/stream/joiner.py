@@ -31,13 +31,12 @@ class Joiner:
         self._last = ""  # the last character that went out; "" at the start of the reply
         self._is_line = True  # nothing of the current line has gone out
 
-    def is_idle(self, text: str) -> bool:
-        """Whether `text`, which has no line break, passes as it is."""
-        return not (self._is_gap or self.held or self._is_line) and text[-1] not in _RUN
-
-    def passed(self, text: str) -> None:
-        """`text` went out, since the joiner was idle."""
+    def passes(self, text: str) -> bool:
+        """Whether `text`, which has no line break, goes out as it is; if so, it has."""
+        if self._is_gap or self.held or self._is_line or text[-1] in _RUN:
+            return False
         self._last = text[-1]
+        return True
 
     def text(self, text: str) -> str:
         if self._is_gap:

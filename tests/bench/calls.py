@@ -19,7 +19,7 @@ from tests.script import DONE, Do, Head, Say, Step, finish, role, text
 
 ROOT = Path(__file__).parents[2]
 FLOORS = tuple(f"{ROOT / floor}/" for floor in ("app", "deploy", "gates"))
-WORD = "word "
+WORD = " word"
 CHUNKS = 9
 REQUESTS = 9
 """Of which the fewest calls count: a timer may run beside any of them."""

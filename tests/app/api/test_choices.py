@@ -246,14 +246,14 @@ async def test_the_total_time_is_that_of_all_choices(tmp_path: Path) -> None:
 
 async def test_a_reader_who_waits_pauses_every_choice_and_then_gets_all(home: House) -> None:
     """More than any buffer between holds, from three choices at once."""
-    words = "word " * 2000
+    words = " word" * 2000
     home.engine.always(Head(), *[Say(text(words))] * 40, Say(finish()), Say(DONE))
     raw = b""
     async with home.begin(n=3) as response:
         await home.engine.request(3)
         await asyncio.sleep(0)
         raw = await response.read()
-    assert raw.count(b"word ") == 3 * 40 * 2000 and raw.endswith(DONE)
+    assert raw.count(b" word") == 3 * 40 * 2000 and raw.endswith(DONE)
 
 
 # Lists of prompts.

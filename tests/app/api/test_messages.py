@@ -106,7 +106,7 @@ async def test_a_stream(home: House, client: AsyncAnthropic) -> None:
     assert (done.stop_reason, done.usage.output_tokens, done.usage.input_tokens) == ("end_turn", 2, 7)
     row = events((await post(home, stream=True))[1])
     assert is_in_order(row)
-    assert [e["delta"]["text"] for e in row if e["type"] == "content_block_delta"] == ["Hello ", "there."]
+    assert [e["delta"]["text"] for e in row if e["type"] == "content_block_delta"] == ["Hello", " there."]
 
 
 async def test_what_the_engine_is_asked(home: House, client: AsyncAnthropic) -> None:

@@ -195,7 +195,7 @@ async def test_closing_a_stream_stops_the_engine(home: House, client: AsyncOpenA
 async def test_the_first_words_are_not_held_back(home: House, client: AsyncOpenAI) -> None:
     """A chunk is with the caller before the engine says the next one."""
     go = [asyncio.Event() for _ in range(3)]
-    words = [step for i, event in enumerate(go) for step in (Say(text(f"{i} ")), Until(event))]
+    words = [step for i, event in enumerate(go) for step in (Say(text(f" w{i}")), Until(event))]
     home.engine.play(
         Head(), Say(chunk({"role": "assistant", "content": None})), *words, Say(finish()), Say(DONE)
     )
@@ -205,7 +205,7 @@ async def test_the_first_words_are_not_held_back(home: House, client: AsyncOpenA
             if content := c.choices[0].delta.content:
                 heard.append(content)
                 go[len(heard) - 1].set()
-    assert heard == ["0 ", "1 ", "2 "]
+    assert heard == [" w0", " w1", " w2"]
 
 
 async def test_models_can_be_listed(client: AsyncOpenAI) -> None:

@@ -94,7 +94,7 @@ def alive() -> Counter[type]:
 
 async def ask(home: House) -> None:
     """A streamed request to its log line."""
-    home.engine.play(Head(), Say(role() + text("word ") + finish() + DONE))
+    home.engine.play(Head(), Say(role() + text(" word") + finish() + DONE))
     logged = len(home.log.lines)
     async with home.begin() as response:
         await response.read()

@@ -227,7 +227,7 @@ good = st.sampled_from(
     ]
 )
 spoken = st.sampled_from(
-    ["Hi. ", "a < b ", "[1] ", "`<think>` ", "the <tool_call> tag ", "``` x ", "\n", "…", "</tool_call>"]
+    ["Hi. ", "a < b ", "[1] ", "`<think>` ", "the <tool_call> tag ", "\n", "…", "</tool_call>"]
 )
 reasoned = st.sampled_from(["SECRET", "SECRET</think>", "\n", "SECRET <tool_call>SECRET"])
 manners = st.lists(
