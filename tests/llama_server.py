@@ -15,6 +15,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from tests.scale import PATIENCE
+
 START_SECONDS = 60.0
 
 
@@ -58,7 +60,7 @@ def serving(
         yield ours.recv()
     finally:
         ours.close()
-        child.join(10)
+        child.join(PATIENCE)
         if child.is_alive():
             child.kill()
 

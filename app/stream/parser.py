@@ -292,6 +292,8 @@ class Parser:
         elif self._in_reasoning:
             self.hold.thought(text, "field")
         else:
+            if self._late and not text.isspace():  # an answer follows the thought, so that nothing in it was meant
+                self._late = []
             self.hold.text(text)
 
     def _think_aside(self) -> None:
