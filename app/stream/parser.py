@@ -292,7 +292,7 @@ class Parser:
         elif self._in_reasoning:
             self.hold.thought(text, "field")
         else:
-            if self._late and not text.isspace():  # an answer follows the thought, so that nothing in it was meant
+            if not text.isspace():  # an answer follows the thought, so that no call in it was meant
                 self._late = []
             self.hold.text(text)
 
