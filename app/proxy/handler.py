@@ -14,6 +14,7 @@ import random
 import time
 from functools import partial
 from typing import Final
+from weakref import proxy
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -211,7 +212,7 @@ class ProxyHandler:
         model, caller = context.parsed.chat.model, context.account.name
         route = self._pool.first(model, context.parsed.body, context.parsed.chat.media)
         failed: list[Route] = []
-        context.next_route = partial(self._next, context)
+        context.next_route = partial(self._next, proxy(context))  # no cycle: a request is free at its end
         while True:
             context.try_engine(route)
             if keepalive is not None:
