@@ -145,6 +145,7 @@ class ModelConfig(ConfigSection):
     thought_guard: Guard = "auto"
     unasked_calls: UnaskedCalls = "strip"
     when_nothing_is_left: str = Field(default="", max_length=1000)
+    speech: Literal["as_is", "plain"] = "as_is"
 
     @model_validator(mode="after")
     def _known_guard(self) -> Self:

@@ -108,6 +108,7 @@ def admin_router(
             name: {
                 "fallback": model.fallback,
                 "thinking": model.thinking,
+                "speech": model.speech,
                 **known.get(name, {}),
                 "live": pool.model_route(name).first,
                 "replicas": pool.model_route(name).live,

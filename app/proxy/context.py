@@ -317,6 +317,7 @@ class RequestContext:
             closer=self._closer,
             room=asked.abilities.context,
             unasked=model.unasked_calls,
+            plain=model.speech == "plain" and not self.parsed.logprobs,
             format=asked.abilities.format,
         )
         self.keeper = keeper_for(self.parsed.chat.choice, asked.dialect, asked.abilities, f"call_{prefix}")

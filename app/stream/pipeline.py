@@ -1,6 +1,6 @@
 """The whole stream core: an engine's bytes in, events out, in one order on any split.
 
-    bytes -> SSEDecoder -> parse_payload (-> StopMatcher) -> Parser -> HoldBack -> CallNormalizer
+    bytes -> SSEDecoder -> parse_payload (-> StopMatcher) -> Parser -> HoldBack -> CallNormalizer (-> PlainSpeech)
 
 Every stage has `feed` and `close`, and gives back what it holds before anything passes it. A reply
 that is not streamed takes the same way: feed it whole, then close.
@@ -29,6 +29,7 @@ from app.stream.events import (
 from app.stream.holdback import UNBOUNDED, HoldBack, ThinkPolicy
 from app.stream.meter import ThoughtMeter, has_token
 from app.stream.parser import Parser, Rules
+from app.stream.plain_speech import PlainSpeech
 from app.stream.schema import Tools, UnaskedCalls
 from app.stream.sse import EventTooLong, SSEDecoder
 from app.stream.stops import StopMatcher
@@ -44,6 +45,7 @@ class StreamPolicy(Struct, frozen=True):
     most, room: the request's `max_tokens` and the engine's context, in tokens. A reply that took
         them all was cut, even if the engine says `tool_calls` (vLLM 0.24 does).
     stops: stop sequences that are looked for here, since the engine does not say which one ended its reply.
+    plain: Markdown in the text is made sentences for a voice; JSON is not.
     """
 
     think: ThinkPolicy = ThinkPolicy()
@@ -56,6 +58,7 @@ class StreamPolicy(Struct, frozen=True):
     format: str = ""
     json: bool = False
     stops: tuple[str, ...] = ()
+    plain: bool = False
 
     @property
     def rules(self) -> Rules:
@@ -115,10 +118,12 @@ class _Choice:
     """The stages of one choice, in order."""
 
     def __init__(self, index: int, policy: StreamPolicy) -> None:
+        self._index = index
         self.holdback = HoldBack(index, policy.think, partial(_read_again, index, policy))
         self.parser = Parser(index, policy.rules, self.holdback)
         self.calls = CallNormalizer(index, policy.tools or NO_TOOLS, policy.id_prefix)
-        self.is_plain = False  # text passes the hold-back and the normalizer at once
+        self.voice = PlainSpeech() if policy.plain and not policy.json else None
+        self.is_plain = False  # text passes the hold-back, the normalizer and the voice at once
         self.finished = False
 
     def feed(self, event: Event) -> list[Event]:
@@ -137,7 +142,8 @@ class _Choice:
         """The stream broke off: each stage's rest goes through the stages behind it."""
         events = self._normalized(self.parser.close())
         self.is_plain = False
-        return [*events, *self.calls.close("length")]
+        rest = "" if self.voice is None else self.voice.close()
+        return [*events, *([Text(self._index, rest)] if rest else []), *self.calls.close("length")]
 
     def passes(self, text: str) -> bool:
         """Whether every stage lets this text through; if so, it is taken."""
@@ -170,8 +176,18 @@ class _Choice:
 
     def _normalized(self, events: list[Event]) -> list[Event]:
         out = [made for event in events for made in self.calls.feed(event)]
+        if (voice := self.voice) is not None:
+            return [said for event in out for said in self._said(voice, event)]
         self.is_plain = self.holdback.is_open and not self.calls.is_open
         return out
+
+    def _said(self, voice: PlainSpeech, event: Event) -> list[Event]:
+        """The event as a voice says it; anything but a thought lets out what the voice held before it."""
+        if type(event) is Thought:
+            return [event]
+        text = voice.feed(event.text) if type(event) is Text else voice.close()
+        rest = [] if type(event) is Text else [event]
+        return [Text(self._index, text), *rest] if text else rest
 
 
 class Pipeline:

@@ -248,13 +248,17 @@ class _Marks:
         return not _is_word(self.before) and (char == "(" or char == "[" and is_named)
 
 
+MAX_NAMES = 120
+"""Characters of a table's column names that are said again in each row."""
+
+
 class PlainSpeech:
     """The text of one reply. What is fed after `close` begins a new paragraph."""
 
     def __init__(self) -> None:
         self._voice = _Voice()
         self._marks = _Marks(self._voice)
-        self._mode = self._start
+        self._mode = PlainSpeech._start  # no bound method: it would refer back to this object
         self._held = ""  # the line, as far as it is held
         self._block = ""  # "item", "heading", or text
         self._is_owed = False  # an item's line has ended: a full stop, if it does not go on
@@ -266,21 +270,25 @@ class PlainSpeech:
         """What may be said by now."""
         at = 0
         while at < len(text):
-            if self._mode == self._text and not self._marks.mark and (run := _UNMARKED.match(text, at)):
+            if (
+                self._mode is PlainSpeech._text
+                and not self._marks.mark
+                and (run := _UNMARKED.match(text, at))
+            ):
                 self._voice.say(run[0])
                 self._marks.before = run[0][-1]
                 at = run.end()
             else:
                 if text[at] != "\r":
-                    self._mode(text[at])
+                    self._mode(self, text[at])
                 at += 1
         return self._spoken()
 
     def close(self) -> str:
         """The rest: the reply is over, or something that is no text follows."""
-        self._mode("\n")
+        self._mode(self, "\n")
         self._begin_block("")
-        self._mode, self._fence = self._start, ""
+        self._mode, self._fence = PlainSpeech._start, ""
         self._voice.breaks = 2
         return self._spoken()
 
@@ -320,7 +328,7 @@ class PlainSpeech:
         if head in BOXES and self._block == "item" and not self._is_owed:
             self._held = ""
         elif first == "|":
-            self._mode = self._row
+            self._mode = PlainSpeech._row
         elif first == ">" and behind.isspace() or head == ">>":
             self._held = head[run:].lstrip() if behind else ">"
         elif first == "#" and run <= 6 and behind.isspace():
@@ -360,7 +368,7 @@ class PlainSpeech:
         if kind or not goes_on or self._is_owed and not head[0].islower():
             self._begin_block(kind)
         self._is_owed = False
-        self._mode = self._text
+        self._mode = PlainSpeech._text
         for char in head.lstrip("# ") if kind else head:
             self._marks.take(char)
 
@@ -387,7 +395,7 @@ class PlainSpeech:
             self._voice.end_sentence()
         self._is_owed = self._block == "item"
         self._voice.breaks += 1
-        self._mode = self._start
+        self._mode = PlainSpeech._start
 
     def _open_fence(self, fence: str, language: str) -> None:
         self._begin_block("")
@@ -397,7 +405,7 @@ class PlainSpeech:
         elif language.lower() in PROSE:
             self._fence = fence
         else:
-            self._fence, self._mode = fence, self._code
+            self._fence, self._mode = fence, PlainSpeech._code
             unnamed, named = LEFT_OUT.get(self._voice.script, LEFT_OUT["LATIN"])
             name = LANGUAGES.get(language.lower())
             self._voice.say(named.format(name) if name else unnamed)
@@ -409,24 +417,26 @@ class PlainSpeech:
             return
         line, self._held = self._held.strip("> \t"), ""
         if len(line) >= len(self._fence) and not line.strip(self._fence[0]):
-            self._fence, self._mode = "", self._start
+            self._fence, self._mode = "", PlainSpeech._start
 
     def _row(self, char: str) -> None:
         """A row of a table, or a line that begins like one."""
         if char != "\n" and len(self._held) < LINE:
             self._held += char
             return
-        held, self._held, self._mode = self._held, "", self._start
+        held, self._held, self._mode = self._held, "", PlainSpeech._start
         row = held.rstrip()
         if char != "\n" or len(row) < 2 or row[-1] != "|":
             self._begin_block("")
-            self._mode = self._text
+            self._mode = PlainSpeech._text
             for each in held + char:
-                self._mode(each)
+                self._mode(self, each)
         elif self._columns:
             self._say_row(_CELLS.split(row[1:-1]))
         elif self._header and _DELIMITERS.fullmatch(row):
-            self._columns, self._header = [cell.strip() for cell in _CELLS.split(self._header[1:-1])], ""
+            names, self._header = [cell.strip() for cell in _CELLS.split(self._header[1:-1])], ""
+            # Names that are longer than a row's own words would multiply the text.
+            self._columns = names if sum(map(len, names)) <= MAX_NAMES else [""] * len(names)
         else:
             self._begin_block("")
             self._header = row

@@ -88,7 +88,7 @@ RELOADABLE = {
                     "max_stream_bytes", "hosts", "cors_origins"},
     ModelConfig: {"baseline", "thinking", "thinking_ms", "reasoning", "concurrency", "queue", "keepalive",
                   "thought_guard", "timeouts", "max_tokens", "unasked_calls", "when_nothing_is_left",
-                  "max_unavailable"},
+                  "speech", "max_unavailable"},
     Timeouts: {"first_token", "total"},
     Gates: set(Gates.model_fields),
     Promotion: set(Promotion.model_fields),

@@ -1,6 +1,8 @@
 """Markdown as sentences for a voice: what is said of each form, on any split, and at once."""
 
 import copy
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -124,3 +126,17 @@ def test_close_ends_a_block_and_begins_another() -> None:
     stage = PlainSpeech()
     assert stage.feed("- **one") + stage.close() == "one."
     assert stage.feed("*two* 2") + stage.close() == "\n\ntwo 2"
+
+
+def test_a_voice_is_free_without_the_garbage_collector() -> None:
+    """Each request makes one."""
+    gc.disable()
+    try:
+        voice = PlainSpeech()
+        voice.feed("# Title\n- **one")
+        voice.close()
+        freed = weakref.ref(voice)
+        del voice
+        assert freed() is None
+    finally:
+        gc.enable()
