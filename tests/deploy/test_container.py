@@ -154,7 +154,7 @@ async def test_without_dockers_sdk_a_start_names_the_extra(
     monkeypatch.setitem(sys.modules, "docker.errors", None)
     docker = Docker("unix:///nothing")
     engine = DockerEngine(replace(VLLM, artefact=tmp_path), state_dir=tmp_path, docker=docker)
-    with pytest.raises(StartFailed, match=r"pip install 'manners\[docker\]'"):
+    with pytest.raises(StartFailed, match=r"pip install docker=="):
         await engine.start()
     assert engine.state.restarts == 0
     docker.close()

@@ -528,7 +528,7 @@ async def test_a_missing_extra_is_one_line_with_its_cure(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delattr("app.proxy.otel")
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
-    with pytest.raises(ConfigError, match=r"telemetry.otlp_endpoint: .* pip install 'manners\[otel\]'"):
+    with pytest.raises(ConfigError, match=r"telemetry.otlp_endpoint: .* pip install opentelemetry-sdk=="):
         tracing_for(asked_for("http://127.0.0.1:4318", tmp_path))
 
 

@@ -235,9 +235,7 @@ manners = st.lists(
     | st.tuples(st.just("reasoning"), reasoned),
     max_size=7,
 )
-lost = st.sampled_from(
-    ["", "SECRET</think>", "SECRET " + QUIET + "[/THINK]", "SECRET<think>a</think></think>"]
-)
+lost = st.sampled_from(["", "SECRET</think>", "SECRET " + QUIET + "[/THINK]"])
 
 
 def heard_of(events: list[Event]) -> str:
