@@ -105,7 +105,7 @@ async def test_a_server_of_another_environment_goes_with_the_gateway_and_comes_b
         status, engine, _ = await first.ask()
         assert (status, engine) == (200, "other")
         left = processes_of(tmp_path) - {first.process.pid}
-        assert len(left) == 3, "a keeper, a server, and its worker"
+        assert len(left) == 4, "a keeper, its guard, a server, and its worker"
         await first.kill()
     async with asyncio.timeout(PATIENCE):
         while any(is_there(pid) for pid in left):
