@@ -48,7 +48,7 @@ def read_calls(body: str, word: str, tools: Tools) -> list[Call]:
         _gemma_calls,
         _python_calls,
     ):
-        calls = grammar(f"{text}", word, tools)
+        calls = grammar(text, word, tools)
         if calls and all(_is_name(call.name) and kind_of(call.arguments) == "object" for call in calls):
             return calls
     return []

@@ -33,6 +33,7 @@ _NO_SEAMS = {ord(char): None for char in SEAMS}
 _NO_INFO = re.compile(f"[`<&\uff1c\u25c1{SEAMS}]")
 _SPACE = re.compile(rf"[\s{SEAMS}]*")
 _BLANK = re.compile(r"[ \t]*")
+_BEHIND_VALUE = re.compile(r"[ \t]*[;,]?[ \t]*")
 _AFTER_CALL = re.compile(r"[\s}\],;]*")
 _WITHIN = re.compile(r"[\w,;)\]\"'”’][ \t\xa0]{1,3}\Z")
 """What precedes a marker that is mentioned inside a sentence."""
@@ -204,11 +205,6 @@ class Parser:
             self._run(True)
             self.hold.orphan()
         return self.hold.take()
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether nothing is undecided."""
-        return self._state == "text" and not self._buf
 
     @property
     def is_thinking(self) -> bool:
@@ -1149,7 +1145,7 @@ class Parser:
     def _candidate_behind(self, one: _Candidate, final: bool) -> bool:
         """Outside a fence nothing else may stand on the line."""
         buf = self._buf
-        space = re.compile(r"[ \t]*[;,]?[ \t]*").match(buf, self._at)
+        space = _BEHIND_VALUE.match(buf, self._at)
         assert space is not None
         at = space.end()
         if at == len(buf) and not final and at - self._at < HOLD:
