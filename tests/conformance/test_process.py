@@ -61,6 +61,11 @@ def children_of(parent: int, group: set[int]) -> set[int]:
     return {pid for pid in group if (stat := stat_of(pid)) and stat[1] == parent}
 
 
+def servers_of(leader: int, group: set[int]) -> set[int]:
+    """The members of a keeper's group that its guard has started: the guard has a group of its own."""
+    return {pid for pid in group - {leader} if (stat := stat_of(pid)) and stat[1] not in group}
+
+
 def line_of(pid: int) -> bytes:
     """A process's command line, or what it calls itself."""
     return Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -73,7 +78,7 @@ class Server:
         leader = it.house.gateway.pool.states()["own"].pid
         assert leader is not None
         self.leader, self.all = leader, group_of(leader)
-        (server,) = children_of(leader, self.all)
+        (server,) = servers_of(leader, self.all)
         self.parts = [server, leader]
         if serves:
             (core,) = {
@@ -95,7 +100,7 @@ async def next_of(it: Stage, last: Server) -> Server:
 
     def comes() -> bool:
         leader = states()["own"].pid
-        return leader is not None and leader != last.leader and bool(children_of(leader, group_of(leader)))
+        return leader is not None and leader != last.leader and bool(servers_of(leader, group_of(leader)))
 
     await in_time(comes)
     return Server(it, serves=False)

@@ -27,7 +27,6 @@ NO_ERROR = "no request failed or was turned away"
 ABSENT = {
     "MannersErrors": NO_ERROR,
     "MannersBusy": NO_ERROR,
-    "MannersBreachOneCaller": "what it leaves out has a threshold of its own: without that, it leaves out everything",
     "MannersFailovers": NO_FAILOVER,
     "MannersScrapeAbsent": "it asks for what is not there",
 }

@@ -99,8 +99,8 @@ def test_transformers_loads_the_folder_and_annie_calls_a_tool() -> None:
 @pytest.mark.slow  # calibrates, rounds and proves annie-nano
 @pytest.mark.torch
 def test_make_nano_makes_the_shipped_weights_again(tmp_path: Path) -> None:
-    """To the byte in GGUF; in NVFP4 but for scales of inputs, which depend on how the processor sums."""
-    torch = pytest.importorskip("torch", reason=INSTALL)
+    """To the byte in GGUF; in NVFP4 but for scales of inputs: processors sum in other orders, which moves them by up to 2 %."""
+    pytest.importorskip("torch", reason=INSTALL)
     from safetensors.torch import load_file
 
     from quantizer.nano.__main__ import build
@@ -110,11 +110,9 @@ def test_make_nano_makes_the_shipped_weights_again(tmp_path: Path) -> None:
         assert (tmp_path / file).read_bytes() == (MODELS / file).read_bytes()
     made, shipped = (load_file(p / "annie-nano-nvfp4-hf" / "model.safetensors") for p in (tmp_path, MODELS))
     assert made.keys() == shipped.keys()
-    for name, tensor in made.items():
-        close = name.endswith("input_scale")
-        assert torch.allclose(tensor, shipped[name], rtol=1e-3) if close else tensor.equal(shipped[name]), (
-            name
-        )
+    off = {name: ((tensor - shipped[name]).abs() / shipped[name].abs()).max().item() if name.endswith("input_scale")
+           else 0.0 if tensor.equal(shipped[name]) else 1.0 for name, tensor in made.items()}  # fmt: skip
+    assert {name: by for name, by in off.items() if by > 0.02} == {}
 
 
 # ------------------------------------------------------------------------- through a real server

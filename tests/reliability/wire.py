@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -60,7 +61,7 @@ def post(body: bytes | dict[str, Any], *headers: str, path: str = "/v1/chat/comp
 
 def statuses(raw: bytes) -> Sequence[int]:
     """The status of every reply in these bytes."""
-    return [int(part[:3]) for part in raw.split(b"HTTP/1.1 ")[1:]]
+    return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d{3}) ", raw)]
 
 
 def code(raw: bytes) -> str:
