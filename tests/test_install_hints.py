@@ -49,7 +49,7 @@ def test_a_command_that_installs_us_from_an_index_is_found(text: str) -> None:
     [
         f"pip install . && {OWN} serve",
         "pip install '.[docker]'",
-        f"pip install dist/{OWN}-0.2.0-py3-none-any.whl",
+        f"pip install dist/{OWN}-0.3.0-py3-none-any.whl",
     ],
 )
 def test_an_install_of_files_is_none(text: str) -> None:
