@@ -58,18 +58,20 @@ def written(document: str, columns: Mapping[str, Column]) -> str:
 
 
 def table(columns: Mapping[str, Column]) -> str:
-    """The rows and columns in Markdown, and the reasons of what is not right."""
+    """A row for each engine, the checks by name, and the reasons of what is not right."""
     shown = [columns[kind] for kind in COLUMNS if kind in columns]
     reasons: list[str] = []
-    lines = [
-        _line(["", *(KINDS[c.kind].title for c in shown)]),
-        _line(["---", *("---" for _ in shown)]),
-        _line(["version", *(c.version for c in shown)]),
-    ]
-    for name in CHECK_NAMES:
-        lines.append(_line([name, *(_cell(c.of(name), reasons) for c in shown)]))
+    lines = ["| engine | version | right | not right |", "|---|---|---|---|"]
+    for column in shown:
+        right = sum(row.right for row in column.results)
+        wrong = [_wrong(row, reasons) for row in column.results if not row.right]
+        lines.append(
+            f"| {KINDS[column.kind].title} | {column.version} | {right} of {len(CHECK_NAMES)} | {'; '.join(wrong)} |"
+        )
     notes = [f"{number}. {reason}" for number, reason in enumerate(reasons, 1)]
-    return "\n".join([*lines, "", *notes, ""] if notes else [*lines, ""])
+    return "\n".join(
+        [*lines, "", f"The checks: {'; '.join(CHECK_NAMES)}.", "", *notes, *([""] if notes else [])]
+    )
 
 
 def plain(results: Sequence[CheckOutcome]) -> str:
@@ -79,15 +81,7 @@ def plain(results: Sequence[CheckOutcome]) -> str:
     )
 
 
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
-
-
-def _cell(result: CheckOutcome | None, reasons: list[str]) -> str:
-    if result is None:
-        return "not run"
-    if result.right:
-        return "yes"
+def _wrong(result: CheckOutcome, reasons: list[str]) -> str:
     if result.why not in reasons:
         reasons.append(result.why)
-    return f"no ({reasons.index(result.why) + 1})"
+    return f"{result.name} ({reasons.index(result.why) + 1})"
