@@ -246,7 +246,7 @@ def _tick() -> ast.stmt:
 
 
 class Counted:
-    """Modules of ours, compiled with one counter in them. `counted("app.stream.sse").SSEDecoder`."""
+    """Modules of ours, compiled with one counter in them. `counted("gates.reply.sse").SSEDecoder`."""
 
     def __init__(self) -> None:
         self.counter = Counter()

@@ -26,11 +26,11 @@ from app.api.surface import COMMENT, Collector, Encoder, ParsedRequest
 from app.api.unserved import COMPLETIONS
 from app.errors.tree import BadField
 from app.stream.encode import DONE, EventCollector, EventEncoder, ReplyHead, error_frame
-from app.stream.events import Broken, Done, Event, Finish, Logprobs, Text, TokenLogprob, Usage
 from app.stream.holdback import UNBOUNDED, ThinkPolicy
 from app.stream.pipeline import StreamPolicy
 from deploy.engine.dialects import DIALECTS
 from gates.contracts.dialect import Dialect
+from gates.reply.events import Broken, Done, Event, Finish, Logprobs, Text, TokenLogprob, Usage
 
 _FIELDS = frozenset(
     {

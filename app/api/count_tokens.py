@@ -15,9 +15,9 @@ from app.api.reading import REFS, read
 from app.api.surface import ParsedRequest, PassThroughSurface
 from app.errors.envelopes import ANTHROPIC_PATH
 from app.errors.tree import EngineBroke, EngineRefused
-from app.stream.chunks import UNREADABLE, why_unreadable
-from app.stream.events import Usage
 from gates.contracts.dialect import Dialect
+from gates.reply.chunks import UNREADABLE, why_unreadable
+from gates.reply.events import Usage
 
 _PATHS: dict[Dialect, str] = {
     "llama-server": "/v1/chat/completions/input_tokens",

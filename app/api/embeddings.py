@@ -10,8 +10,8 @@ from app.api.engine_request import AskedEngine
 from app.api.reading import REFS, Read, present, read
 from app.api.surface import ParsedRequest, PassThroughSurface
 from app.errors.tree import EngineBroke
-from app.stream.chunks import UNREADABLE, read_counts, why_unreadable
-from app.stream.events import Usage
+from gates.reply.chunks import UNREADABLE, read_counts, why_unreadable
+from gates.reply.events import Usage
 
 _FIELDS = ("input", "encoding_format", "dimensions", "user")
 _Texts = Annotated[list[str], Field(min_length=1, max_length=2048, fail_fast=True)]
@@ -48,7 +48,7 @@ class _Reply(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Reply).decode
 _decode_usage = msgspec.json.Decoder(
     dict[str, Any] | None, float_hook=float
-).decode  # `app.stream.chunks` says why
+).decode  # `gates.reply.chunks` says why
 
 
 def _bounded(usage: msgspec.Raw) -> msgspec.Raw:

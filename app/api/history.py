@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from app.stream.events import Finish, Text
 from app.stream.holdback import UNBOUNDED, HoldBack, ThinkPolicy
 from app.stream.parser import Parser, Rules
 from gates.contracts.markers import START
+from gates.reply.events import Finish, Text
 
 
 def joined(content: str | list[dict[str, Any]]) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from app.api.surface import Counts
-from app.stream.events import Usage
+from gates.reply.events import Usage
 
 
 def joined_message(messages: Sequence[bytes], usage: Usage | None) -> bytes:

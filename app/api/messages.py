@@ -15,9 +15,9 @@ from app.api.reading import REFS, read
 from app.api.surface import Collector, Counts, Encoder, OverChat, ParsedRequest
 from app.errors.envelopes import ANTHROPIC_PATH, anthropic_error
 from app.stream.encode import EventCollector, EventEncoder, ReplyHead
-from app.stream.events import Broken, CallArguments, CallStart, Done, Event, Finish, Text, Thought, Usage
 from app.stream.json_value import kind_of
 from app.stream.stops import can_be_found
+from gates.reply.events import Broken, CallArguments, CallStart, Done, Event, Finish, Text, Thought, Usage
 
 _STOP_REASONS = {
     "stop": "end_turn",

@@ -14,7 +14,7 @@ from app.api.reading import REFS, read
 from app.api.responses_request import ResponsesRequest
 from app.api.surface import Collector, Counts, Encoder, OverChat, ParsedRequest
 from app.stream.encode import Inliner, ReplyHead
-from app.stream.events import Broken, CallArguments, CallStart, Done, Event, Finish, Text, Thought, Usage
+from gates.reply.events import Broken, CallArguments, CallStart, Done, Event, Finish, Text, Thought, Usage
 
 Step = tuple[str, dict[str, Any]]
 """A streamed event's type, and its fields."""

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from app.api.chat_request import ChatRequest, ignored_fields
 from app.api.engine_request import AskedEngine, stream_policy, upstream_body, with_system_line
 from app.stream.encode import ReplyHead
-from app.stream.events import Event, Usage
 from app.stream.pipeline import StreamPolicy
 from gates.contracts.dialect import Dialect
+from gates.reply.events import Event, Usage
 
 COMMENT = b": keep-alive\n\n"
 """A sign of life that no reader of events sees (HTML Living Standard, 9.2.6)."""

@@ -15,11 +15,11 @@ from typing import Literal
 
 import msgspec
 
-from app.stream.events import Event, Thought, Usage
 from app.stream.meter import ThoughtMeter
 from app.stream.pipeline import Pipeline
 from deploy.engine.abilities import Abilities
 from deploy.engine.dialects import Thinking
+from gates.reply.events import Event, Thought, Usage
 
 SLACK = 16
 """Tokens over its budget that an engine may take before we call it broken: the newline that the

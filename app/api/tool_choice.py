@@ -25,11 +25,11 @@ from typing import Any, Literal, cast
 import msgspec
 
 from app.errors.tree import BadField, ChoiceNotKept
-from app.stream.chunks import UNREADABLE
-from app.stream.events import Broken, CallArguments, CallStart, Event, Finish, Text
 from app.stream.holdback import FILTERED
 from deploy.engine.abilities import Abilities
 from gates.contracts.dialect import Dialect
+from gates.reply.chunks import UNREADABLE
+from gates.reply.events import Broken, CallArguments, CallStart, Event, Finish, Text
 
 NOT_KEPT = ChoiceNotKept.code
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import httpx2
 
-from app.stream.sse import SSEDecoder
+from gates.reply.sse import SSEDecoder
 
 TIMEOUT_SECONDS = 60.0
 """For connecting, and between two reads: a stream of events sends a comment every two seconds."""

@@ -12,7 +12,7 @@ import httpx2
 from rich.console import Console
 from rich.text import Text
 
-from app.stream.sse import SSEDecoder
+from gates.reply.sse import SSEDecoder
 
 TIMEOUT_SECONDS = 150.0
 """For connecting, and between two reads; the gateway's own limit for a whole reply is 120 by default."""

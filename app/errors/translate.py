@@ -23,8 +23,8 @@ from app.errors.tree import (
     ReplyFiltered,
     UpstreamError,
 )
-from app.stream.chunks import decode_any, read_error
-from app.stream.events import Broken
+from gates.reply.chunks import decode_any, read_error
+from gates.reply.events import Broken
 
 _THE_CALLERS = (400, 409, 413, 415, 422, 451)
 """Statuses that a caller can correct by another request. Any other 4xx is about the engine's key, account, address or

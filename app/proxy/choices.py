@@ -30,8 +30,8 @@ from app.proxy.keepalive import KeepAlive
 from app.proxy.reply_writer import STREAM_HEADERS, send_whole
 from app.proxy.response_writer import ResponseWriter, Send
 from app.stream.audit import JoinedAudit
-from app.stream.events import Broken, Done, Event, Text, Usage
 from app.upstream.connection import EngineReply
+from gates.reply.events import Broken, Done, Event, Text, Usage
 
 Place = Callable[[], AbstractAsyncContextManager[None]]
 """A further place, as soon as no other request wants it."""

@@ -39,10 +39,10 @@ from app.stream.audit import ReplyAudit
 from app.stream.clocks import Clocks
 from app.stream.conduct import held_characters
 from app.stream.encode import ReplyHead
-from app.stream.events import Usage
 from app.stream.meter import ThoughtMeter
 from app.stream.pipeline import StreamPolicy
 from deploy.engine.dialects import DIALECTS, Thinking
+from gates.reply.events import Usage
 
 NO_ENGINE = "none"
 """The engine label of requests that reached no engine."""

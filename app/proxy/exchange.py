@@ -34,12 +34,12 @@ from app.proxy.reply_writer import ReplyWriter, StreamWriter, WholeWriter
 from app.proxy.response_writer import Send
 from app.proxy.threads import REPLIES, outcome
 from app.proxy.whole_reply import check_outline, logprob_pieces
-from app.stream.events import Broken, Done, Event, Finish, Text, Usage
 from app.stream.holdback import FILTERED
 from app.stream.meter import ThoughtMeter
 from app.stream.pipeline import DELTA_SIZE, Pipeline, Spent
 from app.stream.spoken_tokens import SpokenTokens
 from app.upstream.connection import BodyReader, EngineReply
+from gates.reply.events import Broken, Done, Event, Finish, Text, Usage
 
 FINISH_SECONDS = 1.0
 """How long the end of a finished reply may take before its connection is given up instead."""

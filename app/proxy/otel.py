@@ -3,7 +3,7 @@
 Names are those of open-telemetry/semantic-conventions-genai (gen_ai.*, in development) and of the stable
 registry (error.type, server.*, http.route); what they have no word for is `manners.*`. Names, numbers, ids
 and codes only: no text that a caller or a model wrote is ever looked at here, and of an engine's own words
-only the known ends of a reply, and codes that `app.stream.chunks` found to be plain words.
+only the known ends of a reply, and codes that `gates.reply.chunks` found to be plain words.
 
 A span is made and ended without a wait; a thread of the SDK's exports in batches, and drops what a slow
 collector leaves no room for. The SDK's own OTEL_* variables (headers, sampler, resource) are heeded.

@@ -7,8 +7,8 @@ from app.proxy.context import Headers, RequestContext
 from app.proxy.deadlines import Deadlines
 from app.proxy.keepalive import KeepAlive
 from app.proxy.response_writer import ResponseWriter, Send
-from app.stream.events import Event
 from app.upstream.connection import EngineReply
+from gates.reply.events import Event
 
 STREAM_HEADERS: Headers = [
     (b"content-type", b"text/event-stream; charset=utf-8"),

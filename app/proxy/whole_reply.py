@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from app.errors.tree import EngineBroke
-from app.stream.chunks import UNREADABLE, why_unreadable
+from gates.reply.chunks import UNREADABLE, why_unreadable
 
 REST_BYTES = 256 << 10
 MAX_OBJECTS = 64 << 10

@@ -17,10 +17,10 @@ from app.errors.tree import RequestError
 from app.shadow.record import SCHEMA, RecordedCall, ShadowRecord
 from app.stream.audit import ReplyAudit
 from app.stream.clocks import Clocks
-from app.stream.events import Broken, Event, Text
 from app.stream.pipeline import Pipeline
 from deploy.engine.abilities import Abilities
 from gates.contracts.sample import Sample, SampleKey
+from gates.reply.events import Broken, Event, Text
 from gates.run.planned_request import PlannedRequest
 from gates.run.request import body_digest
 from gates.run.target import Target

@@ -2,8 +2,8 @@
 
 from collections.abc import Collection, Sequence
 
-from app.stream.events import CallArguments, CallStart, Event, Finish, Text, Thought
 from gates.detect.live import find_violations
+from gates.reply.events import CallArguments, CallStart, Event, Finish, Text, Thought
 
 CHAT_PATH = "/v1/chat/completions"
 

@@ -6,9 +6,9 @@ Fragments of a call follow its start with nothing in between: what is said meanw
 """
 
 from app.stream.call_reader import MAX_CALL_CHARS
-from app.stream.events import Broken, CallArguments, CallStart, Event, Finish, Text, Thought
 from app.stream.json_value import WHITESPACE, NotJSON, ValueScanner, kind_of
 from app.stream.schema import Tools
+from gates.reply.events import Broken, CallArguments, CallStart, Event, Finish, Text, Thought
 
 MAX_CALLS = 128
 """Most tool calls in one reply: as many as a request may declare tools (OpenAI's limit)."""

@@ -9,7 +9,7 @@ usage are no events of the stream core, so they can stop none of them.
 import re
 from collections.abc import Sequence
 
-from app.stream.events import CallArguments, CallStart, Event, Finish, Text, Thought
+from gates.reply.events import CallArguments, CallStart, Event, Finish, Text, Thought
 from gates.reply.sentence import SENTENCE_END
 
 _SENTENCE_MARK = re.compile(r"[.!?।…]")

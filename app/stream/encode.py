@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from app.stream.events import (
+from gates.reply.events import (
     Broken,
     CallArguments,
     CallStart,

@@ -11,8 +11,8 @@ from typing import TypeGuard
 
 from msgspec import Struct
 
-from app.stream.events import Broken, CallArguments, CallStart, Event, Finish, Text, Thought
 from app.stream.joiner import Joiner
+from gates.reply.events import Broken, CallArguments, CallStart, Event, Finish, Text, Thought
 
 UNBOUNDED = sys.maxsize
 """A hold-back that only a tag or the end of the reply lifts."""

@@ -8,8 +8,8 @@ is neither, every piece counts as one token, which is never too many.
 import msgspec
 from msgspec import Struct
 
-from app.stream.chunks import MAX_COUNT, UNREADABLE
-from app.stream.events import Usage
+from gates.reply.chunks import MAX_COUNT, UNREADABLE
+from gates.reply.events import Usage
 
 
 class _Choice(Struct, gc=False):

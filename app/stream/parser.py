@@ -15,11 +15,11 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from app.stream.call_reader import Call, cut_call, declared_calls, names_declared, python_calls, read_calls
-from app.stream.events import Broken, CallArguments, CallStart, Event, Finish, Text, Thought
 from app.stream.holdback import CUT, HoldBack
 from app.stream.json_value import NotJSON, ValueScanner
 from app.stream.schema import Tools
 from gates.contracts.markers import MAX_TAG, SEAMS, START, Marker, find, is_half, match, may_become
+from gates.reply.events import Broken, CallArguments, CallStart, Event, Finish, Text, Thought
 
 REASONING, CONTENT = SEAMS[0], SEAMS[1]
 """The fields of an engine's reply; each is named by the seam that begins it."""

@@ -13,8 +13,14 @@ from typing import TypeGuard
 from msgspec import Struct
 
 from app.stream.call_normalizer import CallNormalizer
-from app.stream.chunks import MalformedChunk, parse_payload, plain_text
-from app.stream.events import (
+from app.stream.holdback import UNBOUNDED, HoldBack, ThinkPolicy
+from app.stream.meter import ThoughtMeter, has_token
+from app.stream.parser import Parser, Rules
+from app.stream.plain_speech import PlainSpeech
+from app.stream.schema import Tools, UnaskedCalls
+from app.stream.stops import StopMatcher
+from gates.reply.chunks import MalformedChunk, parse_payload, plain_text
+from gates.reply.events import (
     Broken,
     CallArguments,
     CallStart,
@@ -26,13 +32,7 @@ from app.stream.events import (
     Thought,
     Usage,
 )
-from app.stream.holdback import UNBOUNDED, HoldBack, ThinkPolicy
-from app.stream.meter import ThoughtMeter, has_token
-from app.stream.parser import Parser, Rules
-from app.stream.plain_speech import PlainSpeech
-from app.stream.schema import Tools, UnaskedCalls
-from app.stream.sse import EventTooLong, SSEDecoder
-from app.stream.stops import StopMatcher
+from gates.reply.sse import EventTooLong, SSEDecoder
 
 
 class StreamPolicy(Struct, frozen=True):

@@ -12,10 +12,10 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.stream.chunks import UNREADABLE
-from app.stream.events import Alternative, Event, Logprobs, Text, Thought, TokenLogprob
-from app.stream.sse import EventTooLong, SSEDecoder
 from gates.contracts.markers import find
+from gates.reply.chunks import UNREADABLE
+from gates.reply.events import Alternative, Event, Logprobs, Text, Thought, TokenLogprob
+from gates.reply.sse import EventTooLong, SSEDecoder
 
 MOST_BYTES = 128 << 10
 """Most text whose tokens are kept; of a longer one that is held back, none is sent."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from app.stream.events import Event, Finish, Text, Thought, Usage
+from gates.reply.events import Event, Finish, Text, Thought, Usage
 
 MOST, LONGEST = 16, 64
 """How many sequences are looked for, and of how many characters: each delta is compared with each of them."""

@@ -3,7 +3,7 @@
 Data and small functions; `app.api.engine_request` applies them. Sources are in the table's comments. Four
 dialects: `vllm`, `llama-server`, `sglang`, and `openai` for anything else that speaks the API.
 
-What they send is parsed in the same way for all dialects (`app.stream.chunks`):
+What they send is parsed in the same way for all dialects (`gates.reply.chunks`):
 
     thoughts    vLLM `delta.reasoning` (with a reasoning parser; else in the text), older builds,
                 llama-server and SGLang `delta.reasoning_content`

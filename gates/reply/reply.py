@@ -1,13 +1,24 @@
-"""An engine's reply to one sample, with its times. Pure. Nothing is repaired; departures are in `oddities` or `error`."""
+"""An engine's reply to one sample, with its times. Pure. Nothing is repaired.
 
-from collections.abc import Mapping
+Times are taken from generated text only: a role delta or the usage chunk is none (vLLM #15106). An event's time is that of
+the read that completed it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from gates.contracts.sample import Sample, TransportFault
-from gates.reply.calls import ReplyCall
-from gates.reply.parser import ReplyParser, ReportedError
+from gates.contracts.sample import Sample, TimedRead, TransportFault
+from gates.reply.calls import ReplyCall, join_calls
+from gates.reply.chunks import MalformedChunk, parse_payload
+from gates.reply.events import Broken, CallArguments, CallStart, Done, Event, Finish, Text, Thought, Usage
 from gates.reply.sentence import first_sentence
+from gates.reply.sse import SSEDecoder
+
+_SHOWN: Final = 300  # characters of foreign text that a message quotes
+
+_TimedEvent = tuple[int, Event]
+"""An event, and the time in ns of the read that completed it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +27,6 @@ class ReplyTimes:
     character; `sentence`: when speech could begin. A whole reply has one time for everything.
     """
 
-    headers: int | None = None
-    role: int | None = None
     token: int | None = None
     reasoning: int | None = None
     content: int | None = None
@@ -34,7 +43,7 @@ class ReplyTimes:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The reply to one sample. `done`: [DONE], or one whole JSON body. `cached_tokens` is None if the engine does not report it."""
+    """The reply to one sample. `done`: [DONE], or one whole JSON body."""
 
     status: int | None
     content: str = ""
@@ -42,12 +51,10 @@ class Reply:
     calls: tuple[ReplyCall, ...] = ()
     finish_reason: str | None = None
     done: bool = False
-    error: ReportedError | None = None
+    error: Broken | None = None
     fault: TransportFault | None = None
     usage: Mapping[str, Any] | None = None
-    cached_tokens: int | None = None
     clocks: ReplyTimes = ReplyTimes()
-    oddities: tuple[str, ...] = ()
 
     @property
     def complete(self) -> bool:
@@ -64,58 +71,111 @@ class Reply:
         """As the engine reports, cached tokens included."""
         return _count(self.usage, "prompt_tokens")
 
+    @property
+    def cached_tokens(self) -> int | None:
+        """None if the engine does not report it."""
+        return _count((self.usage or {}).get("prompt_tokens_details"), "cached_tokens")
+
 
 def read_reply(sample: Sample) -> Reply:
     """The reply in a sample, streamed or not, of any engine. Never raises."""
-    reader = ReplyParser()
-    reader.read(sample.reads)
-    if sample.status not in (None, 200):
-        reader.refuse(sample.status, b"".join(read.data for read in sample.reads))
-    cached = _count(reader.usage, "prompt_tokens_details", "cached_tokens")
+    return read_body(sample.reads, sample.status, sample.fault)
+
+
+def read_body(
+    reads: Sequence[TimedRead], status: int | None = 200, fault: TransportFault | None = None
+) -> Reply:
+    """The same of the reads of a body."""
+    timed = _until_done(reads)
+    events = [event for _, event in timed]
+    error = next((event for event in events if isinstance(event, Broken)), None)
+    if status not in (None, 200):
+        text = error.message if error else quote(b"".join(read.data for read in reads))
+        error = Broken(text or f"HTTP {status} without a word", "engine_error", status or 0)
     return Reply(
-        status=sample.status,
-        content=_text(reader.content),
-        reasoning=_text(reader.reasoning),
-        calls=reader.calls.made,
-        finish_reason=reader.finish_reason,
-        done=reader.done,
-        error=reader.error,
-        fault=sample.fault,
-        usage=reader.usage,
-        cached_tokens=reader.cache_n if cached is None else cached,
-        clocks=_times(reader, sample.headers_ns),
-        oddities=tuple(dict.fromkeys(reader.oddities)),
+        status=status,
+        content="".join(event.text for event in events if isinstance(event, Text)),
+        reasoning="".join(event.text for event in events if isinstance(event, Thought)),
+        calls=join_calls(event for event in events if isinstance(event, CallStart | CallArguments)),
+        finish_reason=next((event.reason for event in reversed(events) if isinstance(event, Finish)), None),
+        done=any(isinstance(event, Done) for event in events),
+        error=error,
+        fault=fault,
+        usage=next((event.counts for event in reversed(events) if isinstance(event, Usage)), None),
+        clocks=_times(timed),
     )
 
 
-def _times(reader: ReplyParser, headers_ns: int | None) -> ReplyTimes:
-    first = {kind: reader.first.get(kind) for kind in ("role", "token", "reasoning", "content", "tool")}
-    return ReplyTimes(headers=headers_ns, **first, sentence=_sentence(reader), last=reader.last_ns)
+def _until_done(reads: Sequence[TimedRead]) -> list[_TimedEvent]:
+    """A body's events. Its first byte tells whether it is a stream, whatever was asked for."""
+    body = b"".join(read.data for read in reads)
+    if body.lstrip()[:1] in (b"{", b"<"):  # a proxy's HTML error page is not a stream either
+        events = _events(body)
+        is_whole = not any(isinstance(event, Broken) for event in events)
+        return [(reads[-1].at_ns, event) for event in (*events, *([Done()] if is_whole else ()))]
+    found: list[_TimedEvent] = []
+    for at_ns, payload in _payloads(reads):
+        found += ((at_ns, event) for event in _events(payload))
+        if found and isinstance(found[-1][1], Done):
+            break
+    return found
 
 
-def _sentence(reader: ReplyParser) -> int | None:
+def _payloads(reads: Sequence[TimedRead]) -> Iterator[tuple[int, bytes]]:
+    decoder = SSEDecoder(sum(len(read.data) for read in reads))  # the client has bounded the whole body
+    for read in reads:
+        yield from ((read.at_ns, payload) for payload in decoder.feed(read.data))
+    if reads:
+        yield from ((reads[-1].at_ns, payload) for payload in decoder.close())
+
+
+def _events(payload: bytes) -> list[Event]:
+    try:
+        return parse_payload(payload.strip())
+    except MalformedChunk:
+        return [Broken(f"not a chat completion: {quote(payload)}", "upstream_malformed")]
+
+
+def _times(timed: Sequence[_TimedEvent]) -> ReplyTimes:
+    first: dict[str, int] = {}
+    last = None
+    for at_ns, event in timed:
+        if kind := _kind(event):
+            last = at_ns
+            first.setdefault("token", at_ns)
+            first.setdefault(kind, at_ns)
+    return ReplyTimes(**first, sentence=_sentence(timed, first), last=last)
+
+
+def _kind(event: Event) -> str:
+    """Which clock generated text stops; "" for everything else."""
+    if isinstance(event, Text):
+        return "content" if event.text.strip() else "token"  # white space after reasoning is not visible text
+    if isinstance(event, Thought):
+        return "reasoning"
+    return "tool" if isinstance(event, CallStart | CallArguments) else ""
+
+
+def _sentence(timed: Sequence[_TimedEvent], first: Mapping[str, int]) -> int | None:
     """When the first sentence was known to be complete; the end of the reply also ends a sentence."""
-    over = first_sentence("".join(text for _, text in reader.content))
+    said = [(at_ns, event.text) for at_ns, event in timed if isinstance(event, Text)]
+    over = first_sentence("".join(text for _, text in said))
     if over is None:
-        return reader.finish_ns if "content" in reader.first else None
-    for at_ns, text in reader.content:
+        ends = (at_ns for at_ns, event in timed if isinstance(event, Finish))
+        return next(ends, None) if "content" in first else None
+    for at_ns, text in said:
         over -= len(text)
         if over <= 0:
             return at_ns
     return None
 
 
-def _text(pieces: list[tuple[int, str]]) -> str:
-    """The pieces as one text of UTF-8: halves of a surrogate pair that meet are joined, a lone half becomes U+FFFD."""
-    text = "".join(text for _, text in pieces)
-    if text.isascii():
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+def quote(data: bytes) -> str:
+    """The beginning of foreign bytes on one line, for a message."""
+    return " ".join(data[: 4 * _SHOWN].decode("utf-8", "replace").split())[:_SHOWN]
 
 
-def _count(usage: Mapping[str, Any] | None, *path: str) -> int | None:
-    """A count in the usage; None if it is absent or not a count."""
-    value: Any = usage
-    for name in path:
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+def _count(counts: Mapping[str, Any] | None, name: str) -> int | None:
+    """A count in the usage; None if it is absent or not a whole number."""
+    value = counts.get(name) if isinstance(counts, Mapping) else None
+    return value if isinstance(value, int) else None

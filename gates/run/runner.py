@@ -16,7 +16,7 @@ from typing import Final, Protocol, Self
 
 from gates.contracts.errors import RunError
 from gates.contracts.sample import Sample, TransportFault
-from gates.reply.parser import quote
+from gates.reply.reply import quote
 from gates.run.http import Attempt, RequestTimeouts, TimedClient
 from gates.run.planned_request import PlannedRequest, pending_requests
 from gates.run.progress import RunCounts, RunProgress

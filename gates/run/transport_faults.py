@@ -4,11 +4,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from gates.contracts.sample import TimedRead, TransportFault
-from gates.reply.parser import ReplyParser, quote
+from gates.reply.reply import quote, read_body
 
 _BUSY: Final = (408, 429)
-_ABORTED: Final = ("abort", "error")
-"""Finish reasons of an aborted request, as vLLM sends them on shutdown."""
 
 
 def transport_fault(status: int | None, reads: Sequence[TimedRead]) -> TransportFault | None:
@@ -20,13 +18,10 @@ def transport_fault(status: int | None, reads: Sequence[TimedRead]) -> Transport
         return TransportFault("status", f"HTTP {status}: {quote(body)}")
     if status != 200:
         return None  # the engine rejects the request; another attempt would not change that
-    reader = ReplyParser()
-    reader.read(reads)
-    error, reason = reader.error, reader.finish_reason
-    if error is not None and (error.code or 500) < 500:
+    reply = read_body(reads)
+    error, reason = reply.error, reply.finish_reason
+    if error is not None and (error.status or 500) < 500:
         return None
-    if error is not None and (reason is None or error.code):
+    if error is not None and (reason is None or error.status):
         return TransportFault("broken", f"the engine broke off: {quote(error.message.encode())}")
-    if reason is None or reason in _ABORTED:
-        return TransportFault("broken", f"the reply ended with finish_reason {reason}")
-    return None
+    return TransportFault("broken", "the reply ended without a finish_reason") if reason is None else None

@@ -200,8 +200,8 @@ def smg() -> type[Peer]:
 
 def manners() -> type[Peer]:
     """This gateway's whole stream core, from an engine's bytes on."""
-    from app.stream.events import CallArguments, CallStart, Text, Thought
     from app.stream.pipeline import Pipeline
+    from gates.reply.events import CallArguments, CallStart, Text, Thought
     from tests.duel.ours import policy
 
     class Manners(Peer):

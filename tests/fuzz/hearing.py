@@ -12,10 +12,10 @@ from app.api.messages import Messages
 from app.api.responses import Responses
 from app.api.surface import ParsedRequest, Surface
 from app.stream.encode import ReplyHead
-from app.stream.events import Broken, CallArguments, CallStart, Event, Finish, Text, Thought
 from app.stream.pipeline import Pipeline, StreamPolicy
-from app.stream.sse import SSEDecoder
 from gates.contracts.dialect import Dialect
+from gates.reply.events import Broken, CallArguments, CallStart, Event, Finish, Text, Thought
+from gates.reply.sse import SSEDecoder
 from tests.app.stream.wire import TOOLS
 
 CHATS: dict[str, Surface] = {

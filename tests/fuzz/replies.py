@@ -14,8 +14,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from app.stream.events import Event
 from app.stream.holdback import UNBOUNDED
+from gates.reply.events import Event
 from tests.app.stream.wire import Delta, chunk
 from tests.fuzz.draw import Draw, RandomSource
 from tests.fuzz.hearing import CHATS, COMPLETIONS, collected, events_of, heard_of, policy_of, streamed

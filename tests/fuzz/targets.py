@@ -27,12 +27,9 @@ from app.config.config import ConfigError, load, parse
 from app.errors.tree import MannersError, RequestError, UpstreamError
 from app.shadow import record
 from app.stream.call_reader import cut_call, declared_calls, names_declared, read_calls
-from app.stream.chunks import MalformedChunk, parse_payload, plain_text
-from app.stream.events import Broken, CallArguments, CallStart, Done, Event, Finish, Text, Thought
 from app.stream.json_value import NotJSON, ValueScanner, kind_of
 from app.stream.pipeline import Pipeline, StreamPolicy
 from app.stream.schema import Tools
-from app.stream.sse import EventTooLong, SSEDecoder
 from app.telemetry.redact import Redactor
 from app.upstream.batching import IOBatch
 from app.upstream.connection import EngineReply
@@ -41,6 +38,9 @@ from deploy.memory.gguf import read_metadata
 from gates.contracts import sample
 from gates.contracts.dialect import Dialect
 from gates.contracts.errors import SamplesError
+from gates.reply.chunks import MalformedChunk, parse_payload, plain_text
+from gates.reply.events import Broken, CallArguments, CallStart, Done, Event, Finish, Text, Thought
+from gates.reply.sse import EventTooLong, SSEDecoder
 from gates.report import document, dsse
 from gates.report.codec import CodecError
 from tests.app.stream.wire import TOOLS

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gates.contracts.sample import Sample, SampleKey, TimedRead, TransportFault
 from gates.reply.calls import ReplyCall
-from gates.reply.parser import ReportedError
+from gates.reply.events import Broken
 from gates.reply.reply import Reply, read_reply
 from tests.looped import looped
 from tests.script import DONE, chunk, event, finish, role, text, thought, usage
@@ -44,7 +44,7 @@ def heard(*reads: bytes, **more: Any) -> Reply:
 def ms(reply: Reply) -> dict[str, float]:
     """The clocks that were stopped, in milliseconds."""
     clocks = reply.clocks
-    names = ("role", "token", "reasoning", "content", "tool", "sentence", "last")
+    names = ("token", "reasoning", "content", "tool", "sentence", "last")
     return {name: at / 1e6 for name in names if (at := getattr(clocks, name)) is not None}
 
 
@@ -91,7 +91,7 @@ def test_a_recorded_stream_reads_the_same_byte_by_byte(name: str) -> None:
         heard(*cut, status=sidecar["status"]) for cut in ([raw], (bytes([byte]) for byte in raw))
     )
 
-    for name in ("content", "reasoning", "calls", "finish_reason", "usage", "error", "done", "oddities"):
+    for name in ("content", "reasoning", "calls", "finish_reason", "usage", "error", "done"):
         assert getattr(at_once, name) == getattr(slowly, name)
 
 
@@ -107,7 +107,6 @@ def test_an_event_happens_with_the_read_that_completes_it(data: st.DataObject) -
 
     clocks = ms(heard(*reads))
 
-    assert clocks["role"] == read_of(len(role()) - 1)
     assert clocks["reasoning"] == clocks["token"] == read_of(len(before) - 1)
     assert clocks["content"] == clocks["last"] == read_of(len(before + text("It is ten.")) - 1)
 
@@ -154,7 +153,6 @@ def test_no_json_makes_it_raise(payload: Any) -> None:
 def test_what_is_no_text_stops_no_clock(silent: bytes) -> None:
     clocks = ms(heard(silent, text("Hi."), finish()))
 
-    assert clocks.pop("role", 1) == 1
     assert clocks == {"token": 2, "content": 2, "last": 2, "sentence": 3}
 
 
@@ -248,15 +246,6 @@ def test_cached_tokens_are_known_only_if_they_were_said(counts: dict[str, Any], 
     assert heard(event({"choices": [], "usage": counts})).cached_tokens == cached
 
 
-def test_halves_of_a_character_that_meet_become_one() -> None:
-    halves = [
-        b'data: {"choices":[{"delta":{"content":"%b"}}]}\n\n' % half for half in (rb"\ud83d", rb"\ude00")
-    ]
-
-    assert heard(*halves).content == "😀"
-    assert heard(halves[0]).content == "�"
-
-
 # -------------------------------------------------------------------------------------- how it ended
 
 
@@ -284,46 +273,49 @@ def test_a_reply_that_broke_off_is_not_complete_and_keeps_what_came(
     assert not reply.complete
 
 
+def _told(reply: Reply) -> tuple[str, int]:
+    assert isinstance(reply.error, Broken)
+    return reply.error.message, reply.error.status
+
+
 @pytest.mark.parametrize(
     "body, error",
     [
-        (event({"error": {"code": 500, "message": "boom"}}), ReportedError("boom", 500)),
-        (event({"error": "boom"}), ReportedError("boom")),
-        (event({"error": {"detail": "boom", "code": "bad_thing"}}), ReportedError("boom")),
-        (event({"error": ["boom"]}), ReportedError("['boom']")),
-        (b"error: boom\n\n", ReportedError('not a JSON object: {"error":boom}')),
+        (event({"error": {"code": 500, "message": "boom"}}), ("boom", 500)),
+        (event({"error": "boom"}), ("boom", 0)),
+        (event({"error": {"detail": "boom", "code": "bad_thing"}}), ("boom", 0)),
+        (event({"error": ["boom"]}), ("the engine reported an error", 0)),
+        (b"error: boom\n\n", ('not a chat completion: {"error":boom}', 0)),
     ],
 )
-def test_an_error_frame_is_read_in_all_its_shapes(body: bytes, error: ReportedError) -> None:
-    assert heard(body).error == error
+def test_an_error_frame_is_read_in_all_its_shapes(body: bytes, error: tuple[str, int]) -> None:
+    assert _told(heard(body)) == error
 
 
 @pytest.mark.parametrize(
     "status, body, error",
     [
-        (400, b'{"error":{"message":"too long","code":400}}', ReportedError("too long", 400)),
+        (400, b'{"error":{"message":"too long","code":400}}', ("too long", 400)),
         (
             502,
             b"<html>\n Bad Gateway</html>",
-            ReportedError("not a JSON object: <html> Bad Gateway</html>", 502),
+            ("not a chat completion: <html> Bad Gateway</html>", 502),
         ),
-        (503, b"overloaded", ReportedError("overloaded", 503)),
-        (500, b"", ReportedError("HTTP 500 without a word", 500)),
+        (503, b"overloaded", ("overloaded", 503)),
+        (500, b"", ("HTTP 500 without a word", 500)),
     ],
 )
 def test_a_status_that_is_not_200_is_an_error_with_its_text(
-    status: int, body: bytes, error: ReportedError
+    status: int, body: bytes, error: tuple[str, int]
 ) -> None:
-    assert heard(body, status=status).error == error
+    assert _told(heard(body, status=status)) == error
 
 
-def test_what_is_odd_and_loses_nothing_is_named() -> None:
-    other = {"choices": [{"index": 1, "delta": {"content": "B"}}]}
-    reply = heard(text("A"), event(other), event(other), finish(), DONE, text("C"), b"data: {")
+def test_what_follows_the_end_is_not_read() -> None:
+    reply = heard(text("A"), finish(), DONE, text("C"), b"data: {")
 
     assert reply.content == "A" and reply.complete
-    assert reply.oddities == (
-        "a choice that was not asked for",
-        "something follows [DONE]",
-        "the stream ends inside an event",
-    )
+
+
+def test_a_choice_that_was_not_asked_for_is_an_error() -> None:
+    assert heard(event({"choices": [{"index": 1, "delta": {"content": "B"}}]})).error is not None

@@ -29,7 +29,7 @@ from tests.scripted_engine import ScriptedEngine, Seen
 pytestmark = [pytest.mark.reliability, pytest.mark.asyncio(loop_scope="module")]
 
 READING = (
-    "app.upstream.connection", "app.stream.sse", "app.stream.chunks", "app.stream.pipeline", "app.stream.holdback",
+    "app.upstream.connection", "gates.reply.sse", "gates.reply.chunks", "app.stream.pipeline", "app.stream.holdback",
     "app.stream.parser", "app.stream.call_reader", "app.stream.call_normalizer", "app.stream.json_value",
 )  # fmt: skip
 """What raises here while a reply is read is told as the engine's fault."""

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from app.api.thinking_budget import SLACK, ThoughtLimit, ThoughtWatch, thought_limit
-from app.stream.events import CallStart, Text, Thought, Usage
 from app.stream.holdback import UNBOUNDED, ThinkPolicy
 from app.stream.meter import ThoughtMeter
 from app.stream.pipeline import Pipeline, Spent, StreamPolicy
 from app.stream.schema import Tools
 from deploy.engine.abilities import Abilities
 from deploy.engine.dialects import Thinking
+from gates.reply.events import CallStart, Text, Thought, Usage
 
 RAW = Abilities(budgets=False, closing=(1, 2))
 KEEPS = Abilities(budgets=True, closing=(1, 2))

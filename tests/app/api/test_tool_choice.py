@@ -22,9 +22,9 @@ from app.api.tool_choice import (
     read_choice,
 )
 from app.errors.tree import BadField
-from app.stream.events import Broken, CallArguments, CallStart, Done, Event, Finish, Text, Thought, Usage
 from deploy.engine.abilities import Abilities
 from gates.contracts.dialect import Dialect
+from gates.reply.events import Broken, CallArguments, CallStart, Done, Event, Finish, Text, Thought, Usage
 from tests.app.house import HELLO
 
 NAMES = ("find", "play", "stop")

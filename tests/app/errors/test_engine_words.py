@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from app.errors.engine_words import MAX_WORDS, PATH, fit_for_callers
 from app.errors.translate import from_status
 from app.errors.tree import EngineRefused
-from app.stream.chunks import MAX_ERROR_CHARS
+from gates.reply.chunks import MAX_ERROR_CHARS
 
 STREAMS = Path(__file__).parents[2] / "data" / "streams"
 SECRET = "s3cret"

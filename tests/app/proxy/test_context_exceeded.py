@@ -11,7 +11,7 @@ from app.config.config import parse
 from app.engines import backend
 from app.errors.translate import from_status, from_stream, in_stream, is_context_exceeded
 from app.errors.tree import ContextExceeded
-from app.stream.events import Broken
+from gates.reply.events import Broken
 from tests.app.house import HELLO, House, frames, house, run, said
 from tests.app.proxy.test_failover import pair
 from tests.scale import PATIENCE

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from app.stream.sse import SSEDecoder
+from gates.reply.sse import SSEDecoder
 from tests.app.house import HELLO, TOOLS, House, house
 from tests.fuzz.hearing import READERS, WHOLE, Heard
 from tests.script import CloseNow, Head, Say, call, finish, reply, role, text

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from app.api.engine_request import NO_TOOLS_HINT, SOME_TOOLS_HINT, with_system_line
 from app.config.config import parse
-from app.stream.sse import SSEDecoder
+from gates.reply.sse import SSEDecoder
 from tests.app.house import HELLO, TOOLS, House, house, run
 from tests.fuzz.hearing import READERS, WHOLE, Heard
 from tests.script import Hang, Head, Say, Wait, call, finish, reply, role, text, thought

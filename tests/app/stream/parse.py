@@ -2,10 +2,10 @@
 
 import json
 
-from app.stream.events import CallArguments, CallStart, Event, Finish, Text, Thought
 from app.stream.holdback import UNBOUNDED, ThinkPolicy
 from app.stream.pipeline import StreamPolicy, _Choice
 from app.stream.schema import Tools
+from gates.reply.events import CallArguments, CallStart, Event, Finish, Text, Thought
 from tests.replies import DECLARATIONS, Call
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from app.stream.audit import ReplyAudit
-from app.stream.events import CallStart, Event, Finish, Text, Thought
 from gates.detect.live import MAX_MARKDOWN_CHARS
+from gates.reply.events import CallStart, Event, Finish, Text, Thought
 
 PLAIN = "The train leaves at ten past nine, and it takes about three hours."
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from app.stream.clocks import Clocks
-from app.stream.events import Event
 from app.stream.pipeline import Pipeline
+from gates.reply.events import Event
 from tests.app.stream.wire import TOOLS, chunk, event, policy
 
 ROLE = chunk({"role": "assistant", "content": ""})

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from app.stream.events import CallStart, Event, Text, Thought
 from app.stream.pipeline import _Choice
+from gates.reply.events import CallStart, Event, Text, Thought
 from tests.app.stream.parse import fields, parse, policy_for
 from tests.replies import rows, score
 from tests.scale import scaled

@@ -13,7 +13,12 @@ from app.api.surface import Counts
 from app.errors.translate import from_status
 from app.stream.call_normalizer import MAX_CALLS
 from app.stream.call_reader import MAX_CALL_CHARS, read_calls
-from app.stream.chunks import (
+from app.stream.encode import MessageCollector, StreamEncoder
+from app.stream.json_value import MAX_DEPTH, MAX_DIGITS, kind_of
+from app.stream.meter import ThoughtMeter, has_token
+from app.stream.pipeline import Pipeline
+from app.stream.schema import Tools
+from gates.reply.chunks import (
     MAX_CALL_DELTAS,
     MAX_CHOICES,
     MAX_COUNT,
@@ -23,13 +28,8 @@ from app.stream.chunks import (
     plain_text,
     read_error,
 )
-from app.stream.encode import MessageCollector, StreamEncoder
-from app.stream.events import Broken, CallArguments, CallStart, Done, Text, Usage
-from app.stream.json_value import MAX_DEPTH, MAX_DIGITS, kind_of
-from app.stream.meter import ThoughtMeter, has_token
-from app.stream.pipeline import Pipeline
-from app.stream.schema import Tools
-from app.stream.sse import EventTooLong, SSEDecoder
+from gates.reply.events import Broken, CallArguments, CallStart, Done, Text, Usage
+from gates.reply.sse import EventTooLong, SSEDecoder
 from tests.app.stream.wire import HEAD, chunk, event, policy, run, stream
 from tests.looped import looped
 

@@ -12,9 +12,9 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.stream.events import CallArguments, CallStart, Done, Event, Text, Thought, Usage
 from app.stream.holdback import UNBOUNDED
 from app.stream.pipeline import Pipeline
+from gates.reply.events import CallArguments, CallStart, Done, Event, Text, Thought, Usage
 from tests.app.stream.wire import chunk, pieces, policy, run, stream
 
 PLAIN = st.text("ab <>/é🙂ನ.\n", min_size=1, max_size=12)

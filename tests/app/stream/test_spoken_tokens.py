@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.stream.events import Event, Logprobs, Text, Thought
 from app.stream.pipeline import Pipeline, StreamPolicy
 from app.stream.spoken_tokens import SpokenTokens
+from gates.reply.events import Event, Logprobs, Text, Thought
 
 
 def payload(token: str, number: int, *, field: str = "content", said: str | None = None) -> bytes:

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from app.stream.events import CallStart, Done, Event, Finish, Text, Thought, Usage
 from app.stream.stops import LONGEST, MOST, StopMatcher, can_be_found
+from gates.reply.events import CallStart, Done, Event, Finish, Text, Thought, Usage
 from tests.scale import scaled
 
 

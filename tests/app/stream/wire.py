@@ -7,11 +7,11 @@ from functools import lru_cache
 from typing import Any
 
 from app.stream.encode import MessageCollector, ReplyHead, StreamEncoder
-from app.stream.events import Event
 from app.stream.holdback import ThinkPolicy
 from app.stream.pipeline import Pipeline, StreamPolicy
 from app.stream.schema import Tools, UnaskedCalls
-from app.stream.sse import SSEDecoder
+from gates.reply.events import Event
+from gates.reply.sse import SSEDecoder
 
 TOOLS: list[dict[str, Any]] = [
     {

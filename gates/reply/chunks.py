@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from app.stream.events import Broken, CallArguments, CallStart, Done, Event, Finish, Text, Thought, Usage
+from gates.reply.events import Broken, CallArguments, CallStart, Done, Event, Finish, Text, Thought, Usage
 
 MAX_CHOICES = 16
 """In one payload. One choice is asked for, and a payload is taken in one go, while everybody else waits."""

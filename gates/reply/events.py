@@ -1,4 +1,4 @@
-"""The events of the stream core: an engine's reply, independent of the wire format.
+"""The events of a reply: an engine's reply, independent of the wire format.
 
 One reply is a sequence of these values per choice: any mix of `Thought`, `Text`, `CallStart` and
 `CallArguments`, then one `Finish`. `Usage` stands beside the order (an engine may repeat it on

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.stream.sse import EventTooLong, SSEDecoder
+from gates.reply.sse import EventTooLong, SSEDecoder
 
 TABLE = {
     "LF": (b"data: a\n\ndata: b\n\n", [b"a", b"b"]),
