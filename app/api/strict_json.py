@@ -22,8 +22,7 @@ MAX_NODES = 20_000
 """JSON values in the tools' schemas of one request. OpenAI takes 5,000 properties in a schema
 (platform.openai.com/docs/guides/structured-outputs), each of them a key and an object at least."""
 MAX_PATTERN_WORK = 16_384
-"""Of all patterns in the schemas of one request (`app.api.pattern_work`). `(a|a|…)*` with 25 branches is as much, and costs
-others a quarter of a second on llama.cpp; with 90, the engine."""
+"""Of all patterns in the schemas of one request (`app.api.tool_schema.pattern_cost`). `(a|a|…)*` with 31 branches is as much."""
 MAX_EXPONENTS = 1000
 """Maximum count of numbers with an exponent in one request."""
 

@@ -1,44 +1,55 @@
-"""The JSON Schema that a caller declares for a tool's arguments or for the reply: its shape and its size. Pure.
+"""The JSON Schema of a tool's arguments or of the reply: its shape, its size, and the work that it causes in an engine. Pure.
 
 What a keyword means is left to the engine. A keyword of the wrong JSON type is refused here, by name, where
-engines differ: one answers 400, another 500, a third ignores it. So is what a few bytes make an engine compute for
-minutes: it does not stop when its caller leaves, and other callers wait.
+engines differ: one answers 400, another 500, a third ignores it. So is a schema by which a few bytes keep an engine
+busy for minutes: llama.cpp turns it into a grammar and follows every alternative that the text so far may belong to, in its
+only loop, and goes on when the caller has left.
 """
 
+import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from app.api.pattern_work import pattern_work
-from app.api.schema_ways import has_many_ways
 from app.api.strict_json import MAX_NODES, Budget
 
 _SCHEMAS_BY_NAME = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _SCHEMA_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
 _SCHEMAS = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
 _LISTS = ("enum", "required", "examples")
-
+_UNIONS = ("anyOf", "oneOf")
 
 MAX_DEPTH = 64
 """Deepest nesting of JSON in a schema. OpenAI takes 10 levels of objects, two or three of JSON each."""
 MAX_OPTIONAL = 128
 """Properties of one object that are not required. llama.cpp's work grows with their cube: 4 s for 1,200, over a minute for 5,000."""
+MAX_WAYS = 1024
+"""Alternatives to which a text may belong at once. OpenAI takes 1,000 values of enums in a schema; 2,000 that are alike cost
+llama.cpp 1.6 s of CPU, 9,000 more than callers wait."""
+_MAX_STEPS = 200_000
+"""Of the search for alternatives: a schema of 20,000 values takes a few times as many, unless references multiply them."""
+_ROUNDS = 32
+"""Passes of the estimate over a schema that refers to itself. What doubles with each level of the text is over MAX_WAYS after ten."""
+_COST_OF_CHOICES = 16
+"""llama.cpp's work for a pattern grows with the square of the parts that may be skipped: 25 branches in a loop cost others 0.2 s,
+90 stop the engine."""
 
 
 class SchemaError(ValueError):
-    """The schema cannot be one; the message says why."""
+    """The value is not a schema; the message says why."""
 
     code = "invalid_value"
 
 
 class SchemaTooLarge(SchemaError):
-    """The schema, with the others of its request, has more values, levels or alternatives than an engine is given."""
+    """The schemas of a request have more values, levels or alternatives than an engine is given."""
 
     code = "schema_too_large"
 
 
 def check_schema(schema: Any, budget: Budget) -> None:
-    """Raises SchemaError. Looks at each value once."""
-    check_size(schema, budget)
+    """Raises SchemaError."""
+    _check_size(schema, budget)
     waiting = [schema]
     while waiting:
         node = waiting.pop()
@@ -46,7 +57,7 @@ def check_schema(schema: Any, budget: Budget) -> None:
             waiting.extend(_subschemas(node))
         elif not isinstance(node, bool):
             raise SchemaError("every schema in it must be an object")
-    check_ways(schema)
+    _check_ways(schema)
 
 
 def check_format(form: dict[str, Any], budget: Budget) -> None:
@@ -54,68 +65,21 @@ def check_format(form: dict[str, Any], budget: Budget) -> None:
 
     Raises SchemaTooLarge.
     """
-    check_size(form, budget)
+    _check_size(form, budget)
     named = form.get("json_schema")
     for schema in (form, form.get("schema"), named.get("schema") if isinstance(named, dict) else None):
-        check_ways(schema)
+        _check_ways(schema)
 
 
-def check_ways(schema: Any) -> None:
-    """Raises SchemaTooLarge: an engine may have to follow too many of the schema's alternatives at once."""
-    if has_many_ways(schema):
-        raise SchemaTooLarge(
-            "the schema has too many alternatives that begin alike: list fewer values and types, give each alternative "
-            "a first required property with a value of its own, and refer to a schema once in a union"
-        )
-
-
-def check_size(schema: Any, budget: Budget) -> None:
-    """Spend of the budget as much as the schema is large. Raises SchemaTooLarge."""
-    level, depth = [schema], 0
-    while level:
-        budget.nodes -= len(level)
-        depth += 1
-        if budget.nodes < 0:
-            raise SchemaTooLarge(
-                f"the request's schemas have more than {MAX_NODES} values: make them smaller"
-            )
-        if depth > MAX_DEPTH:
-            raise SchemaTooLarge(f"the schema has more than {MAX_DEPTH} levels: make it flatter")
-        for node in level:
-            if isinstance(node, dict):
-                _check_work(node, budget)
-        level = [child for node in level for child in _children(node)]
-
-
-def _check_work(node: dict[str, Any], budget: Budget) -> None:
-    """Spend of the budget what a node's pattern makes an engine do. Raises SchemaTooLarge."""
-    properties, required, pattern = node.get("properties"), node.get("required"), node.get("pattern")
-    if isinstance(properties, dict) and len(properties) > MAX_OPTIONAL:
-        needed = {name for name in required if _is_text(name)} if isinstance(required, list) else set()
-        if len(properties.keys() - needed) > MAX_OPTIONAL:
-            raise SchemaTooLarge(
-                f"an object has more than {MAX_OPTIONAL} properties that are not required: list more of them in required"
-            )
-    if isinstance(pattern, str) and budget.patterns >= 0:
-        # What is longer is too much without a look.
-        budget.patterns -= max(len(pattern), pattern_work(pattern[: budget.patterns + 1]))
-        if budget.patterns < 0:
-            raise SchemaTooLarge(
-                "the schemas' patterns can match in too many ways: write fewer repetitions in a row and inside one another"
-            )
-
-
-def _children(value: Any) -> Iterator[Any] | list[Any]:
-    if isinstance(value, dict):
-        return iter(value.values())
-    return value if isinstance(value, list) else []
+# Shape.
 
 
 def _subschemas(node: dict[str, Any]) -> Iterator[Any]:
     kind = node.get("type")
-    if kind is not None and not _is_text(kind) and not (isinstance(kind, list) and all(map(_is_text, kind))):
+    names = kind if isinstance(kind, list) else () if kind is None else (kind,)
+    if not all(isinstance(name, str) for name in names):
         raise SchemaError("type must be a string or an array of strings")
-    if "$ref" in node and not _is_text(node["$ref"]):
+    if not isinstance(node.get("$ref", ""), str):
         raise SchemaError("$ref must be a string")
     for key in _LISTS:
         _of(node, key, list, "an array")
@@ -135,5 +99,257 @@ def _of(node: dict[str, Any], key: str, kind: type, name: str) -> Any:
     return value
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
+# Size.
+
+
+def _check_size(schema: Any, budget: Budget) -> None:
+    """Charge the budget for every value and pattern. Raises SchemaTooLarge."""
+    level, depth = [schema], 0
+    while level:
+        budget.nodes -= len(level)
+        depth += 1
+        if budget.nodes < 0:
+            raise SchemaTooLarge(
+                f"the request's schemas have more than {MAX_NODES} values: make them smaller"
+            )
+        if depth > MAX_DEPTH:
+            raise SchemaTooLarge(f"the schema has more than {MAX_DEPTH} levels: make it flatter")
+        below: list[Any] = []
+        for node in level:
+            if isinstance(node, dict):
+                _check_optional(node)
+                _check_pattern(node.get("pattern"), budget)
+                below.extend(node.values())
+            elif isinstance(node, list):
+                below.extend(node)
+        level = below
+
+
+def _check_optional(node: dict[str, Any]) -> None:
+    properties = node.get("properties")
+    if not isinstance(properties, dict) or len(properties) <= MAX_OPTIONAL:
+        return
+    if len(properties.keys() - _required(node)) > MAX_OPTIONAL:
+        raise SchemaTooLarge(
+            f"an object has more than {MAX_OPTIONAL} properties that are not required: list more of them in required"
+        )
+
+
+def _required(node: dict[str, Any]) -> set[str]:
+    required = node.get("required")
+    return {name for name in required if isinstance(name, str)} if isinstance(required, list) else set()
+
+
+def _check_pattern(pattern: Any, budget: Budget) -> None:
+    if isinstance(pattern, str):
+        budget.patterns -= pattern_cost(pattern) if len(pattern) <= budget.patterns else len(pattern)
+        if budget.patterns < 0:
+            raise SchemaTooLarge(
+                "a regular expression is too complex: shorten it, or reduce nested and optional repetition"
+            )
+
+
+_TOKEN = re.compile(
+    r"(?P<open>\((?:\?(?:<[=!]?|.)?)?)|(?P<close>\))|(?P<bar>\|)|(?P<times>[*+?]|\{[^{}]*\}?)|[\^$]"
+    r"|(?P<one>\\.?|\[(?:[^\]\\]|\\.)*\]?|.)",
+    re.DOTALL,
+)
+_BOUNDS = re.compile(r"\{\s*\+?(\d*)[^,]*(,?)\s*\+?(\d*)")
+"""As llama.cpp reads them (`std::stoi`)."""
+_MAX_BOUND = 1 << 40
+"""Stands for every larger number, because nested repetitions multiply."""
+
+
+def pattern_cost(pattern: str) -> int:
+    """The length of the pattern with its repetitions written out, and more for what may be skipped or chosen in a repetition.
+
+    The result for an invalid expression is arbitrary. The work here is linear in the pattern.
+    """
+    groups: list[_Cost] = []
+    whole, last = _Cost(), _Cost()  # the open group, without its last part
+    for found in _TOKEN.finditer(pattern):
+        kind = found.lastgroup
+        if kind == "times":
+            last = last.repeated(*_bounds(found[0]))
+            continue
+        whole, last = whole.plus(last), _Cost()
+        if kind == "open":
+            groups.append(whole)
+            whole = _Cost()
+        elif kind == "bar":
+            whole = whole.plus(_Cost(branches=1))
+        elif kind == "close" and groups:
+            whole, last = groups.pop(), whole
+        elif kind == "one":
+            last = _Cost(length=1)
+    for group in (last, *groups):
+        whole = whole.plus(group)
+    return max(len(pattern), whole.length + _COST_OF_CHOICES * whole.choices**2)
+
+
+class _Cost:
+    """Of a part of a pattern. branches: alternatives that do not repeat, and that cost nothing unless they do."""
+
+    __slots__ = ("branches", "choices", "length")
+
+    def __init__(self, length: int = 0, choices: int = 0, branches: int = 0) -> None:
+        self.length, self.choices = min(length, _MAX_BOUND), min(choices, _MAX_BOUND)
+        self.branches = branches
+
+    def plus(self, other: "_Cost") -> "_Cost":
+        return _Cost(self.length + other.length, self.choices + other.choices, self.branches + other.branches)
+
+    def repeated(self, least: int, most: int | None) -> "_Cost":
+        copies = max(least, 1) if most is None else most
+        skips = 1 if least == 0 else 0
+        if copies <= 1 and most is not None:
+            return _Cost(self.length, self.choices + skips, self.branches)
+        return _Cost(self.length * copies, (self.choices + self.branches) * copies + skips)
+
+
+def _bounds(token: str) -> tuple[int, int | None]:
+    """The minimum and maximum number of repetitions; None: unbounded."""
+    if token in ("*", "+", "?"):
+        return {"*": (0, None), "+": (1, None), "?": (0, 1)}[token]
+    found = _BOUNDS.match(token)
+    assert found is not None
+    least, comma, most = found.groups()
+    if not comma:
+        return _number(least), _number(least)
+    return _number(least), _number(most) if most else None
+
+
+def _number(digits: str) -> int:
+    return int(digits or 0) if len(digits) <= 9 else _MAX_BOUND
+
+
+# Alternatives.
+
+
+def _check_ways(root: Any) -> None:
+    """Raises SchemaTooLarge: an engine may have to follow too many of the schema's alternatives at once."""
+    if _Ways(root).exceed():
+        raise SchemaTooLarge(
+            "the schema has too many alternatives that begin alike: list fewer values and types, give each alternative "
+            "a first required property with a value of its own, and refer to a schema once in a union"
+        )
+
+
+_Beginning = tuple[str, ...]
+
+
+class _Ways:
+    """Counts the alternatives of every place in a schema, references followed, and multiplies them with those inside.
+
+    A place is a schema that a value must match: the root, a property, an item. Only alternatives that begin alike add up.
+    """
+
+    def __init__(self, root: Any) -> None:
+        self._root = root
+        self._steps = 0
+        self._places: dict[int, list[tuple[_Beginning, int, list[int]]]] = {}
+
+    def exceed(self) -> bool:
+        """Whether a text may belong to more than MAX_WAYS alternatives at once."""
+        waiting = [self._root]
+        while waiting:
+            place = waiting.pop()
+            if not isinstance(place, dict) or id(place) in self._places:
+                continue
+            found = self._places[id(place)] = []
+            values = 0
+            for node in self._alternatives(place):
+                parts = [part for part in _parts(node) if isinstance(part, dict)]
+                found.append((_beginning(node), _values(node), [id(part) for part in parts]))
+                values += _values(node)
+                self._steps += len(parts)
+                if values > MAX_WAYS or self._steps > _MAX_STEPS:
+                    return True
+                waiting += parts
+        return self._multiply()
+
+    def _multiply(self) -> bool:
+        """Innermost places first. A schema that refers to itself is gone through again, as a text may go through it again."""
+        ways = dict.fromkeys(self._places, 1)
+        for _ in range(_ROUNDS):
+            before = dict(ways)
+            for place, alternatives in reversed(self._places.items()):
+                alike: Counter[_Beginning] = Counter()
+                begun = {beginning for beginning, _, _ in alternatives}
+                for beginning, values, parts in alternatives:
+                    wider = next(
+                        (part for part in (beginning[:1], beginning[:2]) if part in begun), beginning
+                    )
+                    alike[wider] += values * max((ways[part] for part in parts), default=1)
+                ways[place] = max(alike.values(), default=1)
+                if ways[place] > MAX_WAYS:
+                    return True
+            if ways == before:
+                break
+        return False
+
+    def _alternatives(self, place: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """The schemas of which a text matches one; one that is a union and more is an alternative, too."""
+        waiting: list[Any] = [place]
+        while waiting and self._steps <= _MAX_STEPS:
+            self._steps += 1
+            node = waiting.pop()
+            if not isinstance(node, dict):
+                continue
+            more: list[Any] = []
+            if isinstance(reference := node.get("$ref"), str):
+                more.append(self._target(reference))
+            for key in _UNIONS:
+                if isinstance(listed := node.get(key), list):
+                    more += listed
+            waiting += more
+            if not more or next(_parts(node), None) is not None:
+                yield node
+
+    def _target(self, reference: str) -> Any:
+        """What a reference within the schema points to; None: nothing."""
+        target: Any = self._root if reference.startswith("#") else None
+        for part in reference.split("/")[1:]:
+            if isinstance(target, dict):
+                target = target.get(part.replace("~1", "/").replace("~0", "~"))
+            elif isinstance(target, list) and part.isdecimal() and len(part) < 9:
+                target = target[int(part)] if int(part) < len(target) else None
+            else:
+                return None
+        return target
+
+
+def _parts(node: dict[str, Any]) -> Iterator[Any]:
+    """Schemas of what is in an object or an array; those of `allOf` are merged into one object."""
+    if isinstance(properties := node.get("properties"), dict):
+        yield from properties.values()
+    for key in ("items", "prefixItems", "allOf", "additionalProperties"):
+        if (listed := node.get(key)) is not None:
+            yield from listed if isinstance(listed, list) else (listed,)
+
+
+def _values(node: dict[str, Any]) -> int:
+    """How many alternatives a schema without a union is: values of an enum, types."""
+    values, kinds = node.get("enum"), node.get("type")
+    return (len(values) or 1 if isinstance(values, list) else 1) * (
+        len(kinds) or 1 if isinstance(kinds, list) else 1
+    )
+
+
+def _beginning(node: dict[str, Any]) -> _Beginning:
+    """What tells the schema's texts from others soon: an object's first property, and its value if that is given."""
+    properties = node.get("properties")
+    if isinstance(properties, dict):
+        required = _required(node)
+        first = next((name for name in properties if name in required), None)
+        if first is None:
+            return ("object",)
+        value = properties[first] if isinstance(properties[first], dict) else {}
+        listed = value.get("enum")
+        const = listed[0] if isinstance(listed, list) and len(listed) == 1 else value.get("const")
+        return ("object", first, str(const)) if isinstance(const, str | int) else ("object", first)
+    if node.get("type") == "object" or "additionalProperties" in node:
+        return ("object",)
+    if node.get("type") == "array" or "items" in node or "prefixItems" in node:
+        return ("array",)
+    return ("value",)

@@ -12,7 +12,6 @@ from app.api.embeddings import Embeddings
 from app.api.engine_request import AskedEngine
 from app.api.messages import Messages
 from app.api.responses import Responses
-from app.api.schema_ways import MAX_WAYS
 from app.api.strict_json import (
     MAX_DEPTH,
     MAX_DIGITS,
@@ -25,7 +24,7 @@ from app.api.strict_json import (
     without_strings,
 )
 from app.api.surface import Surface
-from app.api.tool_schema import MAX_OPTIONAL, SchemaError, check_schema
+from app.api.tool_schema import MAX_OPTIONAL, MAX_WAYS, SchemaError, check_schema
 from app.errors.tree import BadJSON, RequestError
 
 CHAT, MESSAGES, RESPONSES = ChatCompletions(), Messages(), Responses()
