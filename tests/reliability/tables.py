@@ -39,15 +39,13 @@ async def try_endless() -> list[dict[str, Any]]:
 def endless_table(rows: list[dict[str, Any]]) -> str:
     """One line a kind."""
     lines = [
-        "| endless | the caller hears | bytes to the caller | memory over rest, MiB | seconds |",
-        "|---|---|---|---|---|",
+        "| endless | the caller hears | memory over rest, MiB |",
+        "|---|---|---|",
     ]
     for row in rows:
-        told = {200: "an error frame: "}.get(row["status"], f"{row['status']} ")
+        told = {200: "an error frame "}.get(row["status"], f"{row['status']} ")
         heard = "the reply, whole" if row["ending"] == "[DONE]" else f"{told}`{row['ending']}`"
-        lines.append(
-            f"| {row['kind']} | {heard} | {row['to_the_caller']} | {max(row['above_rest_mib'], 0.0):g} | {row['seconds']:g} |"
-        )
+        lines.append(f"| {row['kind']} | {heard} | {max(row['above_rest_mib'], 0.0):g} |")
     return "\n".join(lines)
 
 
@@ -69,7 +67,7 @@ def _heard(row: dict[str, Any]) -> str:
     if not row["code"]:
         return "the whole reply" + (", from the other engine" if row["failovers"] else "")
     if row["status"] == 200:
-        return f"what had come, then one error frame: `{row['code']}`"
+        return f"the beginning, then one error frame `{row['code']}`"
     return f"{row['status']} `{row['code']}`"
 
 
