@@ -1,12 +1,13 @@
 """The figures in `docs/gates.md`, computed again: `python -m tests.gates.handbook` writes them into it."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from gates.detect.corpus import load_all
 from gates.detect.measure import CorpusScore, scores
-from gates.judge.operating import markdown, operating_table
+from gates.judge.operating import OperatingRow, operating_table
 from gates.policy.load import load_policy, shipped
 from tests.generated import rewritten
 
@@ -22,12 +23,25 @@ def written(document: str) -> str:
 def policies() -> str:
     """annie's table, and of the other policies the rows in which they differ from it."""
     annie = operating_table(load_policy("annie"))
-    parts = ["`annie`:\n", markdown(annie)]
+    parts = ["`annie`:\n", _table(annie)]
     for name in (name for name in shipped() if name != "annie"):
         rows = tuple(row for row in operating_table(load_policy(name)) if row not in annie)
         says = "differs from `annie` in these rules:\n" if rows else "has the same rules and sizes.\n"
-        parts += [f"`{name}` {says}", *([markdown(rows)] if rows else [])]
+        parts += [f"`{name}` {says}", *([_table(rows)] if rows else [])]
     return "\n".join(parts)
+
+
+def _table(rows: tuple[OperatingRow, ...]) -> str:
+    """One line a rule; the sentences without the words that are in the heading."""
+    lines = [
+        "| gate | tier | rule | asks | passes a model that … in so many runs |",
+        "|---|---|---|---|---|",
+    ]
+    for row in rows:
+        words = re.sub(r"^.*? (?:model|engine) that | of (?:the time|runs|requests)", "", row.words)
+        words = words.replace(", and one at", "; at").replace(", and an equal one", "; is equal")
+        lines.append(f"| {row.gate} | {row.tier} | {row.rule} | {row.asks} | {words} |")
+    return "\n".join(lines) + "\n"
 
 
 def detectors() -> str:
@@ -53,7 +67,7 @@ def _line(score: CorpusScore) -> Iterator[str]:
 
 
 def _interval(ends: tuple[float, float] | None) -> str:
-    return "" if ends is None else f"{ends[0]:.1%} to {ends[1]:.1%}".replace("%", " %")
+    return "" if ends is None else f"{100 * ends[0]:.1f}–{100 * ends[1]:.1f} %"
 
 
 if __name__ == "__main__":
