@@ -37,7 +37,7 @@ PURE = (
 )  # fmt: skip
 """Modules that take values and return values."""
 IMPURE = {"asyncio", "time", "random", "os", "io", "socket", "subprocess", "threading", "logging", "structlog",
-          "aiohttp", "httpx2", "fastapi", "starlette", "uvicorn", "uuid", "secrets", "tempfile", "shutil"}  # fmt: skip
+          "aiohttp", "httpcore2", "httpx2", "fastapi", "starlette", "uvicorn", "uuid", "secrets", "tempfile", "shutil"}  # fmt: skip
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -171,7 +171,7 @@ DETECTORS_AND_RUNNER = {
     "emoji",
     "jsonschema",
     "referencing",
-    "aiohttp",
+    "httpcore2",
     "httpx2",
     "rich",
     "msgspec",

@@ -54,7 +54,7 @@ VARIANTS: Mapping[str, Variant] = {
 }
 """Negative controls that are the baseline with other requests; any other control needs an engine."""
 
-_PACKAGES = ("markdown-it-py", "emoji", "jsonschema", "aiohttp", "cryptography")
+_PACKAGES = ("markdown-it-py", "emoji", "jsonschema", "httpcore2", "cryptography")
 
 
 async def make_job(

@@ -23,7 +23,8 @@ from gates.contracts.sample import Mode, SampleKey
 from gates.detect.catalogue import GATES
 from gates.judge.score import failure_reason
 from gates.reply.reply import Reply, read_reply
-from gates.run.http import ReplyLimits, RequestTimeouts, TimedClient
+from gates.run.bounded_stream import ReplyLimits
+from gates.run.http import RequestTimeouts, TimedClient
 from gates.run.request import body_digest, build_body, encode_body
 from gates.run.target import Target, Variant
 
@@ -95,13 +96,12 @@ async def probe(
     """
     answers = []
     try:
-        async with TimedClient(timeouts, limits=REPLY) as wire:
-            target = target_of(url, served_name, dialect, access)
-            for case in canary.cases:
-                reply, _ = await ask(wire, target, case, canary.sampling)
-                answers.append(await asyncio.to_thread(judged, case, reply, tokens))
-                if reply.fault is not None:
-                    break  # it is down or hangs: the next question would only wait for it again
+        wire, target = TimedClient(timeouts, REPLY), target_of(url, served_name, dialect, access)
+        for case in canary.cases:
+            reply, _ = await ask(wire, target, case, canary.sampling)
+            answers.append(await asyncio.to_thread(judged, case, reply, tokens))
+            if reply.fault is not None:
+                break  # it is down or hangs: the next question would only wait for it again
     except RunError as error:
         raise EffectError(FailureReason("canary_failed", str(error))) from None
     if fault := failure(answers, canary.least):

@@ -148,8 +148,10 @@ async def warm(
     try:
         target = target_of(url, served_name, dialect, access)
         timeouts = RequestTimeouts(connect=5.0, idle=limits.seconds, total=limits.seconds)
-        async with asyncio.timeout(limits.seconds), TimedClient(timeouts, limits=REPLY) as wire:
-            work = _Warmup(wire, target, workload, limits, await _chars_per_token(target))
+        async with asyncio.timeout(limits.seconds):
+            work = _Warmup(
+                TimedClient(timeouts, REPLY), target, workload, limits, await _chars_per_token(target)
+            )
             medians = await work.all(shapes(workload, context or _CONTEXT))
     except TimeoutError:
         raise EffectError(

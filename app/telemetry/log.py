@@ -177,7 +177,7 @@ def configure(output: LogOutput | None = None, stream: BinaryIO | None = None) -
         logger_factory=lambda *_: writer,
         cache_logger_on_first_use=False,
     )
-    for name in ("uvicorn", "uvicorn.error", "asyncio", "aiohttp", "opentelemetry", "urllib3"):
+    for name in ("uvicorn", "uvicorn.error", "asyncio", "opentelemetry", "urllib3"):
         _quiet(logging.getLogger(name))
     logger: Logger = structlog.get_logger().bind()  # bound once: a lazy proxy binds at every line
     return logger

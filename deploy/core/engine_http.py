@@ -3,11 +3,9 @@
 An engine is not trusted: its reply to a probe may be endless, nested without end, or compressed a
 thousandfold. Every reader here raises ValueError for such a reply, so that a caller has one thing to catch.
 
-The client's parser takes some 50 us for an interim reply (1xx) or a chunk, however short: a flood of them would hold the
-event loop, and all callers with it. So what one read gives it is small, and a reply has so many lines and no more.
+`gates.run.bounded_stream` bounds the lines of a reply, and how much of it is parsed at once.
 """
 
-import asyncio
 import errno
 import json
 import re
@@ -19,11 +17,10 @@ import httpcore2
 import httpx2
 
 from deploy.core.engine_access import OPEN, EngineAccess
+from gates.run.bounded_stream import BoundedBackend, ReplyLimits
 
-READ_BYTES: Final = 2048
-"""Maximum bytes that are parsed before others get a turn."""
-MAX_LINES: Final = 16_384
-"""Maximum lines of a reply with its head: a chunk, an interim reply and an event of a stream have two each."""
+LIMITS: Final = ReplyLimits(lines=16_384)
+"""The most of a reply that is not read by `read_body`, such as a stream."""
 MAX_BYTES: Final = 1 << 20
 """Maximum bytes of a reply. The largest one in use is `/props` with its template, some 30 KiB."""
 _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -57,46 +54,8 @@ class _EngineTransport(httpx2.AsyncHTTPTransport):
             ssl_context=tls,
             max_connections=None,
             max_keepalive_connections=0,
-            network_backend=_BoundedBackend(),
+            network_backend=BoundedBackend(LIMITS),
         )
-
-
-class _BoundedBackend(httpcore2.AsyncNetworkBackend):
-    """Connects, by the library's own backend."""
-
-    def __init__(self) -> None:
-        self._own = httpcore2.AnyIOBackend()
-
-    async def connect_tcp(self, host: str, port: int, *args: Any, **options: Any) -> "_BoundedStream":
-        return _BoundedStream(await self._own.connect_tcp(host, port, *args, **options))
-
-
-class _BoundedStream(httpcore2.AsyncNetworkStream):
-    """A connection for one request, whose reply is bounded in lines."""
-
-    def __init__(self, stream: httpcore2.AsyncNetworkStream) -> None:
-        self._stream = stream
-        self._lines = 0
-
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        await asyncio.sleep(0)  # with TLS, what is here already is given without a turn of the event loop
-        data = await self._stream.read(min(max_bytes, READ_BYTES), timeout)
-        self._lines += data.count(b"\n")
-        if self._lines > MAX_LINES:
-            raise httpcore2.RemoteProtocolError(f"the reply has more than {MAX_LINES} lines")
-        return data
-
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        await self._stream.write(buffer, timeout)
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-    async def start_tls(self, *args: Any, **options: Any) -> "_BoundedStream":
-        return _BoundedStream(await self._stream.start_tls(*args, **options))
-
-    def get_extra_info(self, info: str) -> Any:
-        return self._stream.get_extra_info(info)
 
 
 def is_hosts_fault(error: BaseException | None) -> bool:

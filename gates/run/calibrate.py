@@ -6,8 +6,9 @@ from gates.contracts.case import Case, Sampling
 from gates.contracts.errors import RunError
 from gates.contracts.sample import SampleKey
 from gates.reply.reply import read_reply
+from gates.run.bounded_stream import GATE_LIMITS, ReplyLimits
 from gates.run.conversation import estimate, pad_conversation
-from gates.run.http import GATE_LIMITS, ReplyLimits, RequestTimeouts, TimedClient
+from gates.run.http import RequestTimeouts, TimedClient
 from gates.run.request import build_body, encode_body
 from gates.run.target import Target, Variant
 
@@ -22,8 +23,8 @@ async def calibrate(
     """Characters per token, rounded so that a resumed run schedules the same requests; from the difference of two prompts, which
     cancels the template's constant part. Raises RunError: no answer, or no length of a prompt.
     """
-    async with TimedClient(timeouts, limits=limits) as client:
-        (short, few), (long, many) = [await _measured(client, target, size) for size in (_SHORT, _LONG)]
+    client = TimedClient(timeouts, limits)
+    (short, few), (long, many) = [await _measured(client, target, size) for size in (_SHORT, _LONG)]
     if many <= few:
         raise RunError(f"{target.url} counts {many} tokens for a prompt that is longer than one of {few}")
     return max(round((long - short) / (many - few), 1), 0.1)

@@ -1,27 +1,27 @@
 """The HTTP client of a run: sends one request and records the time of every read of its reply, undecoded.
 
-The clock starts when a connection is open. aiohttp's parser is compiled: httpx2 recorded a read 0.2 ms later on the same host, and
-several chunks of one packet with growing delay.
+Each request has a connection of its own, and its clock starts when that is open. A read's time is taken at the socket, before
+anything is parsed.
 """
 
 import asyncio
 import os
+import ssl
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache
 from pathlib import Path
-from types import SimpleNamespace, TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
+from urllib.parse import urlsplit
 
-import aiohttp
+import httpcore2
 import httpx2
-from aiohttp.client_proto import ResponseHandler
 
 from gates.contracts.errors import RunError
 from gates.contracts.sample import Sample, SampleKey, TimedRead, TransportFault
+from gates.run.bounded_stream import GATE_LIMITS, BoundedBackend, ReplyLimits
 from gates.run.target import Target
 
 _HEADERS: Final = {
@@ -38,17 +38,6 @@ class RequestTimeouts:
     connect: float = 5.0
     idle: float = 60.0
     total: float = 300.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplyLimits:
-    """The most that a reply may have: bytes, and lines of its body (each event of a stream has two)."""
-
-    size: int = 32 << 20
-    lines: int = 1 << 20
-
-
-GATE_LIMITS: Final = ReplyLimits()
 
 
 @dataclass(slots=True)
@@ -82,138 +71,79 @@ class Attempt:
 
 @dataclass(slots=True)
 class _RequestClock:
-    """A clock that is restarted whenever a connection was obtained, so that it counts from the last one."""
+    """Nanoseconds since the connection was open; before that, since the clock was made."""
 
     began: int = field(default_factory=time.perf_counter_ns)
+    read_ns: int = 0
 
-    def start(self) -> None:
-        self.began = time.perf_counter_ns()
+    async def trace(self, event: str, info: object) -> None:
+        """The library's trace: `event` is what it does next."""
+        if event == "http11.send_request_headers.started":
+            self.began = time.perf_counter_ns()
 
     def now(self) -> int:
         return time.perf_counter_ns() - self.began
 
-
-class _BoundedReply(ResponseHandler):
-    """A connection whose replies end at their limits, before more of them was parsed."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, limits: ReplyLimits) -> None:
-        super().__init__(loop)
-        self._limits = limits
-        self._size = self._lines = 0
-
-    def set_response_params(self, **params: Any) -> None:
-        """Called before every request on the connection."""
-        self._size = self._lines = 0
-        super().set_response_params(**params)
-
-    def data_received(self, data: bytes) -> None:
-        self._size += len(data)
-        self._lines += data.count(b"\n")
-        most = self._limits
-        if self._size <= most.size and self._lines <= most.lines:
-            return super().data_received(data)
-        fault = aiohttp.ClientPayloadError(f"a reply of more than {most.size} bytes or {most.lines} lines")
-        if self._payload is not None:  # of one without a length, the end of the connection would be the end
-            self._payload.set_exception(fault)
-        self.set_exception(fault)
-        if self.transport is not None:
-            self.transport.abort()
+    def read(self) -> None:
+        """Something came from the socket."""
+        self.read_ns = self.now()
 
 
-class _BoundedConnector(aiohttp.TCPConnector):
-    def __init__(self, limits: ReplyLimits) -> None:
-        super().__init__(limit=0)
-        self._factory = partial(_BoundedReply, self._loop, limits)  # type: ignore[assignment]  # a subclass's
-
-
+@dataclass(frozen=True, slots=True)
 class TimedClient:
-    """Connections to all targets of a run: `async with TimedClient(timeouts) as client`. path: that is asked."""
+    """Sends chat completions. It ignores the environment's proxies and follows no redirect."""
 
-    def __init__(
-        self, timeouts: RequestTimeouts, path: str = "/v1/chat/completions", limits: ReplyLimits = GATE_LIMITS
-    ) -> None:
-        self._timeouts, self._path, self._limits = timeouts, path, limits
-
-    async def __aenter__(self) -> Self:
-        trace = aiohttp.TraceConfig()
-        trace.on_connection_create_end.append(_connected)
-        trace.on_connection_reuseconn.append(_connected)
-        self._session = aiohttp.ClientSession(
-            connector=_BoundedConnector(self._limits),
-            timeout=aiohttp.ClientTimeout(
-                total=None, sock_connect=self._timeouts.connect, sock_read=self._timeouts.idle
-            ),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            trace_configs=[trace],
-            auto_decompress=False,
-            trust_env=False,  # ignore proxies of the environment
-        )
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._session.close()
+    timeouts: RequestTimeouts
+    limits: ReplyLimits = GATE_LIMITS
 
     async def ask(self, target: Target, body: bytes) -> Attempt:
         """Send a request and read its reply to the end. Errors are recorded in the attempt and never raised."""
         attempt, clock = Attempt(datetime.now(UTC).isoformat(timespec="milliseconds")), _RequestClock()
         try:
-            await self._warm(target)
-            async with asyncio.timeout(self._timeouts.total):
+            async with asyncio.timeout(self.timeouts.total):
                 await self._exchange(target, body, attempt, clock)
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            attempt.fault = self._fault(error)
+        except TimeoutError:
+            attempt.fault = TransportFault("timeout", f"not over after {self.timeouts.total:g} s")
+        except httpcore2.ReadTimeout:
+            attempt.fault = TransportFault("timeout", f"nothing came for {self.timeouts.idle:g} s")
+        except (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException) as error:
+            connecting = isinstance(error, httpcore2.ConnectError | httpcore2.ConnectTimeout)
+            detail = f"{type(error).__name__}: {error}".removesuffix(": ")
+            attempt.fault = TransportFault("connect" if connecting else "broken", detail)
         attempt.ended_ns = clock.now()
         return attempt
 
     async def _exchange(self, target: Target, body: bytes, attempt: Attempt, clock: _RequestClock) -> None:
-        async with self._session.post(
-            f"{target.url.rstrip('/')}{self._path}",
-            data=body,
-            headers={**_HEADERS, **target.headers},
-            ssl=target.tls or True,
-            allow_redirects=False,
-            trace_request_ctx=clock,
-        ) as response:
-            attempt.headers_ns, attempt.status = clock.now(), response.status
-            attempt.retry_after = _seconds(response.headers.get("retry-after", ""))
-            while data := await response.content.readany():
-                attempt.reads.append(TimedRead(clock.now(), data))
-
-    async def _warm(self, target: Target) -> None:
-        """Open the connection, by a request for the list of models: llama-server closes one after a stream without notice, and a
-        request sent at once would fail. Errors occur again, and are recorded, in the request itself.
-        """
-        url = f"{target.url.rstrip('/')}/v1/models"
-        with suppress(aiohttp.ClientError, TimeoutError, OSError):
-            async with (
-                asyncio.timeout(self._timeouts.connect),
-                self._session.get(
-                    url,
-                    headers=target.headers,
-                    ssl=target.tls or True,
-                    allow_redirects=False,
-                    trace_request_ctx=_RequestClock(),
-                ) as response,
-            ):
-                while await response.content.readany():
-                    pass
-
-    def _fault(self, error: Exception) -> TransportFault:
-        """The transport fault for an exception; the order matters, because some are subclasses of others."""
-        detail = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
-            return TransportFault("connect", detail)
-        if isinstance(error, aiohttp.SocketTimeoutError):
-            return TransportFault("timeout", f"nothing came for {self._timeouts.idle:g} s")
-        if isinstance(error, TimeoutError):
-            return TransportFault("timeout", f"not over after {self._timeouts.total:g} s")
-        return TransportFault("broken", detail)
+        url, times = f"{target.url.rstrip('/')}/v1/chat/completions", self.timeouts
+        headers = {"host": urlsplit(url).netloc, **_HEADERS, **target.headers}
+        waits = {"connect": times.connect, "read": times.idle, "write": times.idle}
+        async with (
+            httpcore2.AsyncConnectionPool(
+                ssl_context=target.tls or _system_tls(),
+                max_keepalive_connections=0,
+                network_backend=BoundedBackend(self.limits, clock.read),
+            ) as pool,
+            pool.stream(
+                "POST",
+                url,
+                headers=list(headers.items()),
+                content=body,
+                extensions={"timeout": waits, "trace": clock.trace},
+            ) as response,
+        ):
+            attempt.headers_ns, attempt.status = clock.read_ns, response.status
+            said = {name.lower(): value.decode("latin-1") for name, value in response.headers}
+            attempt.retry_after = _seconds(said.get(b"retry-after", ""))
+            async for data in response.aiter_stream():
+                if attempt.reads and attempt.reads[-1].at_ns == clock.read_ns:  # chunks that came together
+                    data = attempt.reads.pop().data + data
+                attempt.reads.append(TimedRead(clock.read_ns, data))
 
 
-async def _connected(session: aiohttp.ClientSession, context: SimpleNamespace, params: Any) -> None:
-    context.trace_request_ctx.start()
+@lru_cache(1)
+def _system_tls() -> ssl.SSLContext:
+    """Built once: it reads every root certificate, which takes tens of milliseconds."""
+    return ssl.create_default_context()
 
 
 def _seconds(text: str) -> float | None:

@@ -7,12 +7,11 @@ that is gone ends the run with a RunError instead of a series of lost samples.
 import asyncio
 import gc
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 from gates.contracts.errors import RunError
 from gates.contracts.sample import Sample, TransportFault
@@ -42,31 +41,15 @@ class Pace:
 
     def retries_after(self, status: int | None) -> int:
         """How often a request is tried again that failed with this status."""
-        busy = status in _BUSY and self.busy_retries is not None
-        return self.busy_retries or 0 if busy else self.retries
+        return self.retries if status not in _BUSY or self.busy_retries is None else self.busy_retries
 
 
 LATENCY_PACE: Final = Pace(retries=0)
 """The pace of the latency part: one request at a time, without retries."""
 
-
+_BUSY: Final = (429, 529)
 LONGEST_WAIT: Final = 60.0
 """The longest pause before a retry, in seconds, whatever the server says and however many came before."""
-_BUSY: Final = (429, 529)
-
-
-class RequestClient(Protocol):
-    """What makes a run's requests; `TimedClient` does. It takes and gives chat completions."""
-
-    async def __aenter__(self) -> Self: ...
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    async def ask(self, target: Target, body: bytes) -> Attempt:
-        """Send a request and read its reply to the end. Errors are recorded in the attempt and never raised."""
-        ...
 
 
 async def run(
@@ -76,7 +59,6 @@ async def run(
     *,
     pace: Pace = Pace(),
     progress: RunProgress | None = None,
-    connect: Callable[[RequestTimeouts], RequestClient] = TimedClient,
 ) -> RunCounts:
     """Make every request that is not in the store yet. When cancelled, finished samples are in the store. Raises RunError: an engine is
     gone or rejects all requests, or the disk is full.
@@ -93,8 +75,7 @@ async def run(
         progress.start(tally.planned, tally.present)
     try:
         with _frozen_gc(), _StoreWriter(store) as writer:
-            async with connect(pace.timeouts) as client:
-                await _Run(todo, targets, pace, client, writer, tally, progress).all()
+            await _Run(todo, targets, pace, writer, tally, progress).all()
     finally:
         if progress:
             progress.stop()
@@ -109,13 +90,17 @@ class _Run:
         todo: Iterable[PlannedRequest],
         targets: Mapping[str, Target],
         pace: Pace,
-        client: RequestClient,
         writer: "_StoreWriter",
         tally: RunCounts,
         progress: RunProgress | None,
     ) -> None:
         self._todo, self._targets, self._pace = iter(todo), targets, pace
-        self._client, self._writer, self._tally, self._progress = client, writer, tally, progress
+        self._client, self._writer, self._tally, self._progress = (
+            TimedClient(pace.timeouts),
+            writer,
+            tally,
+            progress,
+        )
         self._held: dict[str, list[Sample]] = {}  # by arm: lost since its last answer
 
     async def all(self) -> None:

@@ -9,13 +9,14 @@ from dataclasses import replace
 import h11
 import pytest
 
-from deploy.core.engine_http import MAX_BYTES, MAX_LINES, READ_BYTES
+from deploy.core.engine_http import LIMITS, MAX_BYTES
 from deploy.core.errors import StartCancelled, StartTimeout
 from deploy.drivers.url import UrlEngine
 from deploy.engine.engine import EngineState, Phase
 from deploy.engine.probe import SAID_CHARACTERS, ProbeOutcome, probe, served_model, wait_until_streams
 from deploy.engine.spec import EngineSpec
 from gates.contracts.dialect import Dialect
+from gates.run.bounded_stream import READ_BYTES
 from tests.deploy.scripted import (
     DONE,
     OK,
@@ -241,7 +242,7 @@ async def test_a_flood_ends_the_probe_by_its_size_and_lets_others_have_their_tur
         asks = len(server.requests)
     taking_turns.cancel()
     assert max(parsed.values()) <= READ_BYTES * asks
-    lines = (MAX_LINES + 1) * len(piece) // piece.count(b"\n") if b"\n" in piece else MAX_BYTES
+    lines = (LIMITS.lines + 1) * len(piece) // piece.count(b"\n") if b"\n" in piece else MAX_BYTES
     assert sum(parsed.values()) <= asks * (min(lines, MAX_BYTES) + len(head) + READ_BYTES)
 
 

@@ -115,8 +115,7 @@ async def test_a_gate_s_client_sends_the_same(guarded: tuple[str, EngineAccess])
         url=url, served_model="served", dialect="openai", artefact="", engine="", **access.client()
     )
     assert KEY not in repr(target)
-    async with TimedClient(RequestTimeouts()) as client:
-        attempt = await client.ask(target, b"{}")
+    attempt = await TimedClient(RequestTimeouts()).ask(target, b"{}")
     assert (attempt.status, attempt.fault) == (200, None)
 
 

@@ -95,7 +95,7 @@ async def test_an_endless_answer_is_short_work(piece: bytes) -> None:
     """Callers are served by the same event loop: what is read of it is bounded."""
     async with ScriptedEngine() as engine:
         engine.always(Raw(b"" if piece.startswith(b"HTTP") else HEAD), Raw(piece * 800_000), Hang())
-        with pytest.raises(EffectError, match="a reply of more than 1048576 bytes or 16384 lines"):
+        with pytest.raises(EffectError, match="the reply has more than 1048576 bytes or 16384 lines"):
             await canary.probe(engine.url, "x", "vllm", few(5))
         assert len(engine.requests) == 1, "the next question is not asked"
 
