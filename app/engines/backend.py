@@ -392,7 +392,9 @@ class Backend:
             self._behaviour = None
         told = bool(DIALECTS[self.spec.dialect].thinking(0))
         for audit in audits:
-            self._context.metrics.manners(self._model, self.spec.name, PROBE, set(), audit.breaches(), [])
+            self._context.metrics.record_violations(
+                self._model, self.spec.name, PROBE, set(), audit.breaches(), []
+            )
         kinds = [kind for audit in audits if (kind := unasked_thought(audit.stripped, told))]
         is_clean = len(audits) == len(QUESTIONS) and not any(audit.stripped for audit in audits)
         self._clean_probes = self._clean_probes + 1 if is_clean else 0

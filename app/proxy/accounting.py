@@ -85,7 +85,7 @@ class RequestAccounting:
     def _count(self, context: RequestContext, model: str, stripped: set[str], breaches: set[str]) -> None:
         """What the request forced is no breach; for any other breach the engine is asked questions of our own."""
         caller, breaches = context.account.name, set() if breaches and context.is_forced else breaches
-        self._metrics.manners(model, context.engine, caller, stripped, breaches, context.calls)
+        self._metrics.record_violations(model, context.engine, caller, stripped, breaches, context.calls)
         if breaches:
             context.route.doubt(caller)
 

@@ -1,8 +1,7 @@
 """Structured logs: one line an event, on stderr, as JSON or as text (`[log]`).
 
-Only listed fields may be logged: names, numbers, ids, codes. No call site passes a
-prompt, a reply, a header or a key, and any field that is not on the list is dropped, so
-that a mistake loses a field instead of leaking one.
+Only the fields in `FIELDS` are logged: names, numbers, ids, codes. Other fields are dropped, so that a mistake in a call
+loses a field and does not leak a prompt, a reply, a header or a key.
 """
 
 import contextlib
@@ -56,33 +55,33 @@ class LogOutput:
         """The line. Raises DropEvent below the level."""
         if LEVELS.index(level) < self._least:
             raise structlog.DropEvent
-        event["level"], event["timestamp"] = level, datetime.now(UTC)
+        event = {"event": event["event"], **event, "level": level, "timestamp": datetime.now(UTC)}
         if not event.keys() <= FIELDS:
             event = {name: value for name, value in event.items() if name in FIELDS}
         try:
             return self._encode(event)
-        except UnicodeEncodeError:  # half a surrogate pair in a name: a log raises for nothing
+        except UnicodeEncodeError:  # half a surrogate pair in a name
             return json.dumps(event, default=str).encode()
 
 
 PIPE_BYTES = 1 << 20
-"""What a pipe holds for a reader that is late: Linux gives nobody but root more."""
+"""How much a pipe holds for a late reader: the most that Linux gives to other users than root."""
 
 
 class _Writer:
-    """Writes lines, and neither raises nor waits: a disk that is full, or a reader that is gone or has stopped reading,
-    costs lines and no request. How many are lost is said as soon as there is a way again."""
+    """Writes lines. It never raises or waits: if the disk is full, or the reader of a pipe is gone or late, lines are lost.
+
+    As soon as it can write again, it says how many were.
+    """
 
     def __init__(self, stream: BinaryIO, output: LogOutput) -> None:
         self._stream: BinaryIO = getattr(stream, "raw", stream)  # a buffer would keep what cannot be written
         self._output = output
         self._lock = threading.Lock()
         self._lost = 0
-        self._rest = b""  # of a line that has gone out in part
-        self._room: Callable[[int], Any] | None = (
-            None  # whether something can be written at once; None: always
-        )
-        with contextlib.suppress(OSError, ValueError):  # what is no file does not wait
+        self._rest = b""  # of a line that was written in part
+        self._room: Callable[[int], Any] = lambda _: True  # whether the stream takes PIPE_BUF bytes at once
+        with contextlib.suppress(OSError, ValueError):  # only a file can block
             poll = select.poll()
             poll.register(stream.fileno(), select.POLLOUT)
             self._room = poll.poll
@@ -90,81 +89,40 @@ class _Writer:
                 fcntl.fcntl(stream.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
     def msg(self, line: bytes) -> None:
-        """Write a line, if that can be done at once."""
-        data = line + b"\n"
+        """Write a line, if that is possible at once."""
         with self._lock:
-            if self._rest or self._lost or len(data) > select.PIPE_BUF:
-                return self._catch_up(data)
-            try:
-                # Where there is room at all, a pipe has it for so many bytes.
-                written = self._stream.write(data) if self._room is None or self._room(0) else 0
-            except (OSError, ValueError):
-                written = 0
-            if not written:
+            if self._rest:
+                self._rest = self._put(self._rest)
+            if self._lost and self._begin(self._lost_line()):
+                self._lost = 0
+            if self._lost or not self._begin(line + b"\n"):
                 self._lost += 1
-            elif written != len(data):
-                self._rest = data[written:]
 
-    def _catch_up(self, data: bytes) -> None:
-        """Write what is left of a line, then how many were lost, then this one; as far as it goes."""
-        self._rest = self._put(self._rest)
-        if self._lost and not self._rest:
-            told = self._told()
-            rest = self._put(told)
-            if rest and rest == told:
-                self._lost += 1
-                return
-            self._rest, self._lost = rest, 0
-        if self._rest or (rest := self._put(data)) == data:
-            self._lost += 1
-        else:
-            self._rest = rest
+    debug = info = warning = error = msg
 
-    def _told(self) -> bytes:
+    def _begin(self, data: bytes) -> bool:
+        """Write some of a line at least; what is left of it is written first next time."""
+        if self._rest:
+            return False
+        rest = self._put(data)
+        if rest and rest == data:
+            return False
+        self._rest = rest
+        return True
+
+    def _lost_line(self) -> bytes:
         try:
-            return (
-                self._output.line(None, "warning", {"event": "log_lines_lost", "count": self._lost}) + b"\n"
-            )
+            event = {"event": "log_lines_lost", "count": self._lost}
+            return self._output.line(None, "warning", event) + b"\n"
         except structlog.DropEvent:
             return b""
 
     def _put(self, data: bytes) -> bytes:
         """Write as much as goes at once; the rest."""
-        while data:
-            try:
-                written = (
-                    self._stream.write(data[: select.PIPE_BUF]) if self._room is None or self._room(0) else 0
-                )
-            except (OSError, ValueError):
-                break
-            if not written:
-                break
-            data = data[written:]
+        with contextlib.suppress(OSError, ValueError):
+            while data and self._room(0) and (written := self._stream.write(data[: select.PIPE_BUF])):
+                data = data[written:]
         return data
-
-
-class _Lines(structlog.BoundLoggerBase):
-    """structlog's filtering logger, for one processor that is called at once: in every request there is a line."""
-
-    def _say(self, level: str, event: str, fields: dict[str, Any]) -> None:
-        (process,) = self._processors
-        try:
-            line = process(self._logger, level, {"event": event, **fields})
-        except structlog.DropEvent:
-            return
-        self._logger.msg(line)
-
-    def debug(self, event: str, **fields: Any) -> None:
-        self._say("debug", event, fields)
-
-    def info(self, event: str, **fields: Any) -> None:
-        self._say("info", event, fields)
-
-    def warning(self, event: str, **fields: Any) -> None:
-        self._say("warning", event, fields)
-
-    def error(self, event: str, **fields: Any) -> None:
-        self._say("error", event, fields)
 
 
 def configure(output: LogOutput | None = None, stream: BinaryIO | None = None) -> Logger:
@@ -173,18 +131,18 @@ def configure(output: LogOutput | None = None, stream: BinaryIO | None = None) -
     writer = _Writer(stream or sys.stderr.buffer, output)
     structlog.configure(
         processors=[output.line],
-        wrapper_class=_Lines,
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
         logger_factory=lambda *_: writer,
         cache_logger_on_first_use=False,
     )
     for name in ("uvicorn", "uvicorn.error", "asyncio", "opentelemetry", "urllib3"):
         _quiet(logging.getLogger(name))
-    logger: Logger = structlog.get_logger().bind()  # bound once: a lazy proxy binds at every line
+    logger: Logger = structlog.get_logger().bind()  # the lazy proxy would bind again for every line
     return logger
 
 
 class _ToStructlog(logging.Handler):
-    """Library warnings as one JSON line: the message's first line, and where it happened."""
+    """A library's warning as one line: the first line of its message, and where it happened."""
 
     def emit(self, record: logging.LogRecord) -> None:
         line = next(iter(_told(record).splitlines()), "")
@@ -193,8 +151,7 @@ class _ToStructlog(logging.Handler):
 
 
 def _told(record: logging.LogRecord) -> str:
-    """The message with its numbers, and without the texts that a library has put into it: those may be a caller's, as a
-    malformed `tracestate` is in OpenTelemetry's."""
+    """The message with its numbers. Its texts are replaced: they may be a caller's, such as a malformed `tracestate`."""
     if not isinstance(record.args, tuple):
         return str(record.msg)
     try:
@@ -217,8 +174,8 @@ def _quiet(logger: logging.Logger) -> None:
 
 
 def _text_line(event: structlog.typing.EventDict) -> bytes:
-    """Time, level and event, then the fields as name=value. A value with anything but letters, digits and a few signs
-    is written as JSON: no value can begin a line of its own."""
+    """Time, level and event, then the fields as name=value. Values with other characters than `_PLAIN` has are written as
+    JSON, so that a value cannot begin a new line."""
     head = (event.pop("timestamp").isoformat(timespec="milliseconds"), event.pop("level"), event.pop("event"))
     words = [_word(value) for value in head]
     fields = [f"{name}={_word(value)}" for name, value in event.items() if value is not None]

@@ -5,7 +5,6 @@ process (tests) do not share counts. Buckets: reference set of the OTel GenAI co
 where the latencies of a voice assistant lie (50 ms to 1 s), so that SLO thresholds are bucket bounds.
 """
 
-from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, Literal, Protocol, TypeVar
 
@@ -115,14 +114,6 @@ STREAM_TIMES: Final = (
 _Metric = TypeVar("_Metric", Counter, Gauge, Histogram)
 
 
-class _Histogram(Histogram):
-    """The library's, with the bucket looked up by bisection: six are observed in every request."""
-
-    def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
-        self._sum.inc(amount)
-        self._buckets[bisect_left(self._upper_bounds, amount)].inc(1)
-
-
 class Queue(Protocol):
     """Requests of one model."""
 
@@ -156,7 +147,7 @@ class Metrics:
             for name, (text, labels) in GAUGES.items()
         }
         self._histograms = {
-            name: _Histogram(name, text, labels.split(), buckets=buckets, registry=self.registry)
+            name: Histogram(name, text, labels.split(), buckets=buckets, registry=self.registry)
             for name, (text, labels, buckets) in HISTOGRAMS.items()
         }
 
@@ -242,7 +233,7 @@ class Metrics:
             if clocks.first_sentence is not None:
                 times["manners_time_to_first_sentence_seconds"].observe(clocks.first_sentence - start)
 
-    def manners(
+    def record_violations(
         self, model: str, engine: str, key: str, stripped: set[str], breaches: set[str], calls: list[str]
     ) -> None:
         """Count what was kept from the caller, what went wrong, and the calls of one reply."""
