@@ -29,7 +29,6 @@ from pydantic import (
 
 from app.config.private import open_at_once, read_secret
 from app.config.replicas import replicas_fault
-from app.stream.conduct import Guard
 from app.stream.schema import UnaskedCalls
 from app.telemetry.redact import compiled
 from deploy.core.errors import PinError, SpecError
@@ -126,6 +125,25 @@ class Timeouts(ConfigSection):
     total: Seconds = 120.0
 
 
+class EngineTable(ConfigSection):
+    """`[engines.NAME]` as it is written. What its values mean, `EngineSpec` says and checks."""
+
+    dialect: str
+    driver: str
+    artefact: str | None = None
+    image: str | None = None
+    args: Annotated[tuple[str, ...], FromList] = ()
+    url: str | None = None
+    gpu: str | None = None
+    command: Annotated[tuple[str, ...] | None, FromList] = None
+    env: dict[str, str] | None = None
+    numerics: dict[str, str] | None = None
+    media: Annotated[tuple[str, ...] | None, FromList] = None
+    format: str | None = None
+    key_file: str | None = None
+    ca_file: str | None = None
+
+
 class ModelConfig(ConfigSection):
     """`[models.NAME]`: a public model, and the engines that serve it; several live ones are replicas of each other."""
 
@@ -142,16 +160,10 @@ class ModelConfig(ConfigSection):
     queue: int = Field(default=32, ge=0)
     max_tokens: int = Field(default=1024, ge=1, le=MAX_INT)
     keepalive: float = Field(default=0.0, ge=0, le=86_400)
-    thought_guard: Guard = "auto"
+    thought_guard: Literal["auto"] | Annotated[int, Field(ge=0, le=1 << 20)] = "auto"
     unasked_calls: UnaskedCalls = "strip"
     when_nothing_is_left: str = Field(default="", max_length=1000)
     speech: Literal["as_is", "plain"] = "as_is"
-
-    @model_validator(mode="after")
-    def _known_guard(self) -> Self:
-        if self.thought_guard != "auto" and not 0 <= self.thought_guard <= 1 << 20:
-            raise ValueError('thought_guard: must be "auto", or 0 to 1048576 characters')
-        return self
 
     @property
     def engines(self) -> tuple[str, ...]:
@@ -162,9 +174,9 @@ class ModelConfig(ConfigSection):
 class Gates(ConfigSection):
     """`[gates]`: the suite and the policy by which a promotion is judged, and whether a start insists on one.
 
-    `require`: None, which is the default: a model that was promoted on a report is served by what was promoted,
-    whatever the file says. True: so is it, and a model with reports is not served by an engine that none promoted.
-    False: the file decides once the promoted engine is not in it any more.
+    `require`: None (the default): a model that was promoted on a report is served by the promoted engine, whatever the
+    file says. True: in addition, a model with reports is served only by an engine that a report promoted. False: the file
+    decides as soon as it does not name the promoted engine any more.
     """
 
     suite: str = "annie"
@@ -372,69 +384,43 @@ def _with_kinds(config: Config) -> dict[str, EngineSpec]:
     }
 
 
-_ENGINE_KEYS = (
-    "dialect", "driver", "artefact", "image", "args", "url", "gpu", "command", "env", "numerics", "media", "format",
-    "key_file", "ca_file",
-)  # fmt: skip
-
-
 def _engine(name: str, table: Any, base: Path) -> EngineSpec:
+    """The engine of a table. Its paths become absolute, its image pinned."""
     if not isinstance(table, dict):
         raise ConfigError(f"engines.{name}: must be a table")
-    for key in table:
-        if key not in _ENGINE_KEYS:
-            raise ConfigError(f"engines.{name}.{key}: unknown key{nearest(key, _ENGINE_KEYS)}")
-    for key in ("dialect", "driver"):
-        if key not in table:
-            raise ConfigError(f"engines.{name}.{key}: missing")
-    for key, value in table.items():
-        if (why := _wrong_type(key, value)) is not None:
-            raise ConfigError(f"engines.{name}.{key}: must be {why}")
-    artefact = table.get("artefact")
-    known = {
-        key: table[key] for key in ("dialect", "driver", "image", "url", "gpu", "format") if key in table
-    }
-    for key in ("env", "numerics"):
-        if key in table:
-            known[key] = tuple(sorted(table[key].items()))
-    for key in ("key_file", "ca_file"):
-        if key in table:
-            known[key] = absolute(table[key], base, f"engines.{name}.{key}")
-    if "media" in table:
-        known["media"] = tuple(sorted(set(table["media"])))
     try:
-        where = absolute(artefact, base, f"engines.{name}.artefact") if artefact is not None else None
-        if "image" in known:
-            known["image"] = pinned(known["image"], base)
-        if "command" in table:
-            known["command"] = _command(table["command"], base, f"engines.{name}.command")
-        spec = EngineSpec(name=name, args=tuple(table.get("args", ())), artefact=where, **known)
+        stated = EngineTable.model_validate(table)
+    except ValidationError as error:
+        raise ConfigError(_explain(error, "engines", name)) from None
+    values: dict[str, Any] = {key: value for key, value in stated if value is not None}
+    for key in ("artefact", "key_file", "ca_file"):
+        if key in values:
+            values[key] = absolute(values[key], base, f"engines.{name}.{key}")
+    for key in ("env", "numerics"):
+        if key in values:
+            values[key] = tuple(sorted(values[key].items()))
+    if "media" in values:
+        values["media"] = tuple(sorted(set(values["media"])))
+    if "command" in values:
+        values["command"] = _command(values["command"], base, f"engines.{name}.command")
+    try:
+        if "image" in values:
+            values["image"] = pinned(values["image"], base)
+        spec = EngineSpec(name=name, **values)
+        spec.access.check()
     except SpecError as error:
         raise ConfigError(f"engines.{name}.{error.field}: {error.why}") from None
     except PinError as error:
         raise ConfigError(f"engines.{name}.image: {error}") from None
-    try:
-        spec.access.check()
     except ValueError as error:
         raise ConfigError(f"engines.{name}.{error}") from None
     return spec
 
 
-def _wrong_type(key: str, value: Any) -> str | None:
-    """What the value of an engine's key must be; None: it is."""
-    if key in ("args", "command", "media"):
-        well = isinstance(value, list) and all(isinstance(word, str) for word in value)
-        return None if well else "a list of strings"
-    if key in ("env", "numerics"):
-        well = isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
-        return None if well else "a table of strings"
-    return None if isinstance(value, str) else "a string"
-
-
-def _command(words: list[str], base: Path, key: str) -> tuple[str, ...]:
+def _command(words: tuple[str, ...], base: Path, key: str) -> tuple[str, ...]:
     """A command whose program, if it is a path, is absolute. Links stay: Python finds its environment by them."""
     if not words or ("/" not in words[0] and not words[0].startswith("~")):
-        return tuple(words)
+        return words
     try:
         return (os.path.abspath(base / Path(words[0]).expanduser()), *words[1:])
     except RuntimeError:  # ~nobody
@@ -486,6 +472,7 @@ def absolute(path: str, base: Path, key: str) -> Path:
 _SECTIONS: dict[str, type[BaseModel]] = {
     "": Config,
     "gateway": GatewayConfig,
+    "engines": EngineTable,
     "models": ModelConfig,
     "timeouts": Timeouts,
     "gates": Gates,
@@ -499,10 +486,10 @@ _NO_FAMILIES = "{} was removed in 0.3.0: delete it; the reply parser knows every
 _REMOVED_FROM_MODELS = {"think_tags": _NO_FAMILIES, "call_tags": _NO_FAMILIES}
 
 
-def _explain(error: ValidationError) -> str:
-    """The first error as one line: the key, what is wrong, and the nearest known key."""
+def _explain(error: ValidationError, *place: str) -> str:
+    """The first error as one line: the key below `place`, what is wrong, and the nearest known key."""
     first = error.errors(include_url=False)[0]
-    path = [str(part) for part in first["loc"]]
+    path = [*place, *map(str, first["loc"])]
     where = ".".join(path) or "configuration"
     if first["type"] == "extra_forbidden":
         section = next((p for p in reversed(path[:-1]) if p in _SECTIONS), "")

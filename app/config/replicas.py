@@ -1,6 +1,7 @@
-"""What engines must have in common to be replicas: what a report states of an engine and its weights."""
+"""What engines must have in common to be replicas: all that a report states about an engine and its weights."""
 
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Final
 
@@ -8,26 +9,19 @@ from deploy.engine.spec import EngineSpec
 from gates.artefact.artefact import folder_of, load
 from gates.contracts.errors import ManifestError
 
-COMMON: Final = (
-    "dialect",
-    "driver",
-    "image",
-    "args",
-    "command",
-    "env",
-    "kind",
-    "numerics",
-    "media",
-    "format",
+COMMON: Final = tuple(
+    field.name
+    for field in fields(EngineSpec)
+    if field.name not in ("name", "url", "gpu", "artefact", "key_file", "ca_file")
 )
-"""The keys that must be equal. Name, address and GPU may differ; of artefacts, the weights have to be the same."""
+"""The keys that must be equal. Artefacts may lie apart, but their weights must be the same."""
 
 
 def replicas_fault(specs: Sequence[EngineSpec]) -> str | None:
     """Why these engines are not replicas of the first; None: they are. Reads manifests where artefacts lie apart."""
     names = [spec.name for spec in specs]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        return f"{twice!r} stands there twice"
+        return f"{twice!r} is named twice"
     return next((why for other in specs[1:] if (why := _difference(specs[0], other))), None)
 
 
@@ -45,7 +39,7 @@ def _difference(first: EngineSpec, other: EngineSpec) -> str | None:
     ours, theirs = _root(first.artefact), _root(other.artefact)
     if ours is None or theirs is None:
         bad = first if ours is None else other
-        return f"{bad.name!r} has no sound artefact.json beside its weights, so that they cannot be compared"
+        return f"{bad.name!r} has no valid artefact.json beside its weights, so that they cannot be compared"
     if ours != theirs:
         return f"{other.name!r} has other weights than {first.name!r}: {theirs:.19} and not {ours:.19}"
     if first.artefact.name != other.artefact.name and ".gguf" in (
@@ -58,7 +52,7 @@ def _difference(first: EngineSpec, other: EngineSpec) -> str | None:
 
 def _unnamed(first: EngineSpec, other: EngineSpec) -> str:
     bad = first if first.artefact is None else other
-    return f"{bad.name!r} names no artefact, so that nothing says that replicas serve the same weights"
+    return f"{bad.name!r} names no artefact, so that its weights cannot be compared"
 
 
 def _root(artefact: Path) -> str | None:

@@ -10,11 +10,10 @@ import pytest
 from pydantic import BaseModel
 
 from app.config.config import (
-    _ENGINE_KEYS,
     EMBEDDED_DEFAULT,
     Address,
-    Config,
     ConfigError,
+    EngineTable,
     Gates,
     GatewayConfig,
     Log,
@@ -93,16 +92,7 @@ def test_the_example_names_every_key_with_its_default(
 def test_the_example_names_every_key_of_an_engine() -> None:
     """Over the drivers, since none takes them all."""
     tables = ("engines.annie-nano", "engines.spark-nvfp4", "engines.own-vllm", "engines.somebody-elses")
-    assert set().union(*(documented(table) for table in tables)) == set(_ENGINE_KEYS)
-
-
-def test_every_key_of_the_example_has_a_comment() -> None:
-    """On its line, or on the line before it."""
-    lines = EXAMPLE.read_text("utf-8").splitlines()
-    for before, line in zip(lines, lines[1:], strict=False):
-        if re.match(r"#? ?[a-z_]+ *= ", line):
-            repeated = re.match(r"(dialect|driver|artefact|args|suite|policy)", line)
-            assert "  # " in line or before.startswith("# ") or repeated, line
+    assert set().union(*(documented(table) for table in tables)) == EngineTable.model_fields.keys()
 
 
 def tables(**changes: Any) -> dict[str, Any]:
@@ -124,59 +114,38 @@ def model(**table: Any) -> dict[str, Any]:
 WRONG: list[tuple[dict[str, Any], str]] = [
     # unknown keys, and what was meant
     (tables(gatway={}), r"^gatway: unknown key; did you mean 'gateway'\?$"),
-    (tables(model={}), r"^model: unknown key; did you mean 'models'\?$"),
-    (tables(gateway={"lisen": "x"}), r"^gateway.lisen: unknown key; did you mean 'listen'\?$"),
     (tables(gateway={"zzz": 1}), r"^gateway.zzz: unknown key; known: admin, admin_token_file, "),
-    (tables(gateway={"api_keys": ["k"]}), r"^gateway.api_keys: unknown key; did you mean 'api_keys_file'\?$"),
     (tables(secrets={"admin_token": "x"}), r"^secrets: unknown key; secrets come from the environment"),
-    (tables(gates={"polizy": "x"}), r"^gates.polizy: unknown key; did you mean 'policy'\?$"),
     (model(thinkng="off"), r"^models.annie.thinkng: unknown key; did you mean 'thinking'\?$"),
     (model(think_tags=["think"]), r"^models.annie.think_tags: think_tags was removed in 0.3.0: delete it; "),
-    (model(call_tags=["qwen"]), r"^models.annie.call_tags: .* knows every marker \(docs/tool-calls.md\)$"),
     (model(timeouts={"idel": 1}), r"^models.annie.timeouts.idel: unknown key; did you mean 'idle'\?$"),
-    (engine(modle="x"), r"^engines.far.modle: unknown key; "),
     (engine(artifact="x"), r"^engines.far.artifact: unknown key; did you mean 'artefact'\?$"),
     # values
     ({}, r"^models: field required$"),
-    (tables(models={}), r"^models: .*at least 1"),
-    (tables(models=[]), r"^models: .*dict"),
     (tables(engines=[]), r"^engines: must be tables, \[engines.NAME\]$"),
     (tables(engines={"far": "http://x"}), r"^engines.far: must be a table$"),
     (tables(engines={}), r"^models.annie: there is no engine 'far'"),
-    (model(live="fra"), r"^models.annie: there is no engine 'fra'; did you mean 'far'\?$"),
     (model(live=["far", "fra"]), r"^models.annie: there is no engine 'fra'; did you mean 'far'\?$"),
     (model(live=[]), r"^models.annie.live: .*at least 1"),
-    (model(live=["far", 7]), r"^models.annie.live.1: input should be a valid string$"),
-    (model(live=7), r"^models.annie.live: .*tuple"),
-    (model(live=["far", "far"]), r"^models.annie.live: 'far' stands there twice$"),
+    (model(live=["far", "far"]), r"^models.annie.live: 'far' is named twice$"),
     (model(fallback=["near"]), r"^models.annie: there is no engine 'near'"),
-    (model(fallback="far"), r"^models.annie.fallback: .*tuple"),
+    (model(baseline="near"), r"^models.annie: there is no engine 'near'"),
+    (model(thought_guard=-1), r"^models.annie.thought_guard"),
+    (tables(telemetry={"otlp_endpoint": "collector"}), r"^telemetry.otlp_endpoint: 'collector' must be http"),
     (tables(models={"An nie": {"live": "far"}}), r"^models.An nie: a model's name must match"),
-    (tables(models={"annie": {}}), r"^models.annie.live: field required$"),
-    (model(thinking="sometimes"), r"^models.annie.thinking.*: input should be "),
-    (model(thinking=-1), r"^models.annie.thinking.*: input should be "),
     (model(thinking=True), r"^models.annie.thinking.*: input should be "),
     (model(reasoning="hide"), r"^models.annie.reasoning: input should be 'strip', 'separate' or 'inline'$"),
-    (model(concurrency=0), r"^models.annie.concurrency: input should be greater than or equal to 1$"),
     (model(concurrency="8"), r"^models.annie.concurrency: input should be a valid integer$"),
-    (model(queue=-1), r"^models.annie.queue: "),
-    (model(max_tokens=0), r"^models.annie.max_tokens: "),
-    (model(timeouts={"idle": 0}), r"^models.annie.timeouts.idle: input should be greater than 0$"),
     (model(timeouts={"total": float("inf")}), r"^models.annie.timeouts.total: "),
     (tables(gateway={"listen": "8080"}), r"^gateway.listen: '8080' must be HOST:PORT$"),
     (tables(gateway={"cors_origins": ["*"]}), r"^gateway.cors_origins.0: .*pattern"),
-    (tables(gateway={"cors_origins": ["https://A.example/"]}), r"^gateway.cors_origins.0: .*pattern"),
-    (tables(gateway={"listen": ":8080"}), r"^gateway.listen: ':8080' must be HOST:PORT$"),
     (tables(gateway={"admin": "127.0.0.1:99999"}), r"^gateway.admin: .* must be HOST:PORT$"),
     (
         tables(gateway={"admin": "127.0.0.1:8080"}),
         r"^gateway.admin: must be another address than gateway.listen$",
     ),
-    (tables(gateway={"listen": 8080}), r"^gateway.listen: input should be a valid string$"),
-    (tables(gateway={"max_body_bytes": 10}), r"^gateway.max_body_bytes: input should be greater"),
     (tables(gateway={"state": "~no-such-user-here/x"}), r"^gateway.state: .*no such home directory$"),
     (engine(artefact="~no-such-user-here/x"), r"^engines.far.artefact: .*no such home directory$"),
-    (tables(gates={"max_age_days": 0}), r"^gates.max_age_days: "),
     (
         engine(dialect="klingon"),
         rf"^engines.far.dialect: must be one of {', '.join(get_args(Dialect))}, not 'klingon'$",
@@ -185,18 +154,13 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         engine(driver="helm"),
         r"^engines.far.driver: must be one of docker, process, embedded, url, not 'helm'$",
     ),
-    (engine(url="ftp://x"), r"^engines.far.url: "),
     (engine(url="http://user:secret@x"), r"^engines.far.url: "),
-    (engine(url=9), r"^engines.far.url: must be a string$"),
-    (engine(artefact=["x"]), r"^engines.far.artefact: must be a string$"),
-    (engine(args="--x"), r"^engines.far.args: must be a list of strings$"),
-    (engine(command="vllm"), r"^engines.far.command: must be a list of strings$"),
+    (engine(url=9), r"^engines.far.url: input should be a valid string$"),
+    (engine(args="--x"), r"^engines.far.args: input should be a valid tuple$"),
     (engine(command=["~no-such-user-here/vllm"]), r"^engines.far.command: .*no such home directory$"),
     (engine(command=["vllm"]), r"^engines.far.command: means nothing to the url driver$"),
-    (engine(env={"A": 1}), r"^engines.far.env: must be a table of strings$"),
-    (engine(media="image"), r"^engines.far.media: must be a list of strings$"),
+    (engine(env={"A": 1}), r"^engines.far.env.A: input should be a valid string$"),
     (engine(media=["video"]), r"^engines.far.media: must be one of image, audio, not 'video'$"),
-    (engine(numerics="W4A4"), r"^engines.far.numerics: must be a table of strings$"),
     (
         engine(numerics={"speed": "high"}),
         r"^engines.far.numerics: 'speed' is none of kernel, scheme, kv_cache, gpu$",
@@ -205,11 +169,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (engine(image="x"), r"^engines.far.image: means nothing to the url driver$"),
     (engine(driver="docker", url=None), r"^engines.far.image: the docker driver needs an image$"),
     (engine(driver="docker", url=None, image="vllm:latest"), r"^engines.far.image: .*not pinned"),
-    (tables(engines={"far": {"driver": "url"}}), r"^engines.far.dialect: missing$"),
     (tables(promotion={"shift_weights": [25, 5]}), r"^promotion.shift_weights: each weight must be higher"),
-    (tables(promotion={"shift_weights": [100]}), r"^promotion.shift_weights"),
-    (tables(promotion={"shift_weights": 5}), r"^promotion.shift_weights"),
-    (tables(engines={"far": {"dialect": "vllm"}}), r"^engines.far.driver: missing$"),
+    (tables(engines={"far": {"dialect": "vllm"}}), r"^engines.far.driver: field required$"),
 ]
 
 
@@ -253,25 +214,33 @@ GOOD = '[engines.far]\ndialect = "vllm"\ndriver = "url"\nurl = "http://x:9"\n[mo
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("a = = b", r"not TOML"),
-        ("\x00", r"not TOML"),
-        ('[gateway]\napi_keys_file = "none.txt"\n' + GOOD, r"gateway.api_keys_file: none.txt: No such file"),
-        ('[gateway]\nadmin_token_file = "."\n' + GOOD, r"gateway.admin_token_file: .: Is a directory"),
+        (b"a = = b", "not TOML"),
+        (b"a = '\xff'", "not TOML"),
+        (b"a = " + b"[" * 100_000, "not TOML"),
+        (b"a = " + b"{a=" * 5000, "not TOML"),
+        (b"[gateway]\nlisten = " + b"9" * 5000, "not TOML"),
+        (b"a = 1\n" * 200_000, "larger than"),
+        (
+            b'[gateway]\napi_keys_file = "none.txt"\n' + GOOD.encode(),
+            "gateway.api_keys_file: none.txt: No such file",
+        ),
+        (
+            b'[gateway]\nadmin_token_file = "."\n' + GOOD.encode(),
+            "gateway.admin_token_file: .: Is a directory",
+        ),
     ],
+    ids=["syntax", "no text", "lists", "tables", "digits", "megabytes", "no key file", "a folder"],
 )
-def test_a_file_that_cannot_be_used_is_named(text: str, line: str, tmp_path: Path) -> None:
-    """Each message begins with the file."""
-    path = write(tmp_path, text)
+def test_a_file_that_cannot_be_used_is_one_line_that_names_it(text: bytes, line: str, tmp_path: Path) -> None:
+    path = tmp_path / "manners.toml"
+    path.write_bytes(text)
     with pytest.raises(ConfigError, match=line) as caught:
         load(path, {})
-    assert str(caught.value).startswith(f"{path}: ")
-    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith(f"{path}: ") and "\n" not in str(caught.value)
 
 
-def test_a_missing_or_unreadable_file_is_named(tmp_path: Path) -> None:
-    """Nothing there, a folder, or bytes that are no text."""
-    (tmp_path / "latin.toml").write_bytes(b"a = '\xff'")
-    for name, why in (("nothing.toml", "No such file"), (".", "Is a directory"), ("latin.toml", "not TOML")):
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    for name, why in (("nothing.toml", "No such file"), (".", "Is a directory")):
         with pytest.raises(ConfigError, match=why):
             load(tmp_path / name, {})
 
@@ -333,39 +302,6 @@ def test_loopback_is_what_only_this_machine_reaches(text: str, loopback: bool, t
     address: Address = parse(tables(gateway={"listen": text, "admin": "127.0.0.1:2"}), tmp_path).listen
     assert address.is_loopback is loopback
     assert str(address) == text
-
-
-def test_a_configuration_cannot_be_changed(tmp_path: Path) -> None:
-    """It is passed down as a value; nobody has to ask who else holds it."""
-    config: Config = parse(tables(), tmp_path)
-    with pytest.raises(ValueError, match="frozen"):
-        config.gateway.max_messages = 3
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "a = " + "[" * 100_000,
-        "a = " + "{a=" * 5000,
-        "[gateway]\nlisten = " + "9" * 5000,
-        "\x00",
-        "a = 1\n" * 200_000,
-    ],
-    ids=["lists", "tables", "digits", "a null", "megabytes"],
-)
-def test_a_file_that_nests_without_end_or_is_huge_is_one_clear_error(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "manners.toml"
-    path.write_text(text)
-    with pytest.raises(ConfigError) as caught:
-        load(path)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_models_baseline_is_an_engine_of_the_file(tmp_path: Path) -> None:
-    engine = {"dialect": "openai", "driver": "url", "url": "http://127.0.0.1:9"}
-    tables = {"engines": {"e": engine}, "models": {"annie": {"live": "e", "baseline": "f"}}}
-    with pytest.raises(ConfigError, match="there is no engine 'f'"):
-        parse(tables, tmp_path)
 
 
 def test_a_named_pipe_that_nobody_writes_to_is_empty_and_not_waited_for(tmp_path: Path) -> None:
