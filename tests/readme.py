@@ -5,7 +5,8 @@ folder. Nothing of the checkout is visible there, so that what the package lacks
 is started there once; then the wheel's `manners serve` takes its place. A command that does not return is marked with
 `# leave it running` and is waited for until it prints `Ready:`; it is stopped at the end. At small counts the gate whose report
 the gateway takes asks less, by a policy of its own, and what is promoted is watched for 5 seconds; nothing else differs. The
-commands have an empty home folder of their own: whoever has served here before has a state folder there.
+commands have an empty home folder of their own: whoever has served here before has a state folder there. A block marked `toml`
+that begins with a comment of one word is written to a file of that name.
 """
 
 import os
@@ -108,7 +109,10 @@ def run_all(log: IO[str], folder: Path) -> int:
     failures, servers, environ = 0, [], {"PATH": os.environ["PATH"], "HOME": str(folder / "home")}
     install(folder)
     write_small(folder)
-    for command in commands((ROOT / "README.md").read_text("utf-8")):
+    text = (ROOT / "README.md").read_text("utf-8")
+    for name, block in re.findall(r"^```toml\n# (\S+)\n(.*?)^```", text, re.M | re.S):
+        (folder / name).write_text(block, "utf-8")
+    for command in commands(text):
         if command.startswith(SKIP):
             continue
         print(f"$ {command}", file=log, flush=True)
