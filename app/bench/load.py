@@ -5,16 +5,17 @@ length. So a model with random weights can be timed as well as a trained one.
 """
 
 import asyncio
-import json
 import random
 import time
 from typing import Any
 
 import httpx2
 
-from deploy.core.lines import LineSplitter
 from deploy.profiles.variant_result import LoadFigures, TimedRequest, figures
 from deploy.profiles.variants import LoadShape, MatrixTable
+from gates.reply.chunks import MalformedChunk, parse_payload
+from gates.reply.events import Broken, Finish, Text, Usage
+from gates.reply.sse import EventTooLong, SSEDecoder
 
 LINE_BYTES = 1 << 20
 READ_SECONDS = 120.0
@@ -62,31 +63,23 @@ async def run_load(url: str, model: str, table: MatrixTable, shape: LoadShape, f
 async def timed(client: httpx2.AsyncClient, url: str, sent: dict[str, Any]) -> TimedRequest:
     """One request and its times; a fault is its `why`."""
     begun, first, last, tokens = time.monotonic(), None, None, 0
-    splitter = LineSplitter(LINE_BYTES)
+    decoder = SSEDecoder()
     try:
         async with client.stream("POST", f"{url}/v1/completions", json=sent) as reply:
             if reply.status_code != 200:
                 said = (await reply.aread())[:300].decode("utf-8", "replace")
                 return TimedRequest(why=f"HTTP {reply.status_code}: {said}")
             async for data in reply.aiter_raw():
-                for line in splitter.feed(data):
-                    chunk = _chunk(line)
-                    if chunk.get("error"):
-                        return TimedRequest(why=f"error in the stream: {str(chunk['error'])[:300]}")
-                    if chunk.get("choices"):
+                for event in (event for payload in decoder.feed(data) for event in parse_payload(payload)):
+                    if isinstance(event, Broken):
+                        return TimedRequest(why=f"error in the stream: {event.message[:300]}")
+                    if isinstance(event, Text | Finish):
                         last = time.monotonic() - begun
                         first = last if first is None else first
-                    tokens = (chunk.get("usage") or {}).get("completion_tokens") or tokens
-    except (httpx2.HTTPError, ValueError, AttributeError) as error:
+                    if isinstance(event, Usage):
+                        tokens = event.tokens("completion_tokens") or tokens
+    except (httpx2.HTTPError, EventTooLong, MalformedChunk) as error:
         return TimedRequest(why=f"the reply cannot be read: {error!r}")
     if first is None or not tokens:
         return TimedRequest(why="the reply holds no text, or no usage")
     return TimedRequest(first=first, last=last, tokens=tokens)
-
-
-def _chunk(line: bytes) -> dict[str, Any]:
-    """A chunk of the stream; {} for every other line. Raises ValueError."""
-    name, _, value = line.partition(b":")
-    if name != b"data" or value.strip() == b"[DONE]":
-        return {}
-    return dict(json.loads(value))

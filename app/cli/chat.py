@@ -10,8 +10,10 @@ from typing import Any
 
 import httpx2
 from rich.console import Console
-from rich.text import Text
+from rich.text import Text as RichText
 
+from gates.reply.chunks import parse_payload
+from gates.reply.events import Broken, CallArguments, CallStart, Event, Text, Thought
 from gates.reply.sse import SSEDecoder
 
 TIMEOUT_SECONDS = 150.0
@@ -51,32 +53,29 @@ def _turn(
         body["chat_template_kwargs"] = {"enable_thinking": True}
     start, first, said, in_thought = time.perf_counter(), None, [], False
     console.print(f"[bold green]{model}[/] ", end="")
-    for delta in _deltas(url, body):
-        thought, text = delta.get("reasoning_content"), delta.get("content")
-        if first is None and (text or delta.get("tool_calls")):
+    for event in _events(url, body):
+        if first is None and isinstance(event, Text | CallStart):
             first = time.perf_counter() - start
-        if thought:
+        if isinstance(event, Thought):
             in_thought = True
-            console.print(Text(thought, style="dim italic"), end="")
-        if text:
+            console.print(RichText(event.text, style="dim italic"), end="")
+        elif isinstance(event, Text):
             if in_thought:
                 in_thought = False
                 console.print()
-            said.append(text)
-            console.print(Text(text), end="")
-        for call in delta.get("tool_calls") or ():
-            function = call.get("function", {})
-            console.print(
-                Text(function.get("name", "") + function.get("arguments", ""), style="yellow"), end=""
-            )
+            said.append(event.text)
+            console.print(RichText(event.text), end="")
+        elif isinstance(event, CallStart | CallArguments):
+            part = event.name if isinstance(event, CallStart) else event.fragment
+            console.print(RichText(part, style="yellow"), end="")
     history.append({"role": "assistant", "content": "".join(said)})
     total = time.perf_counter() - start
     shown = "no visible reply" if first is None else f"first token {first * 1000:.0f} ms"
     console.print(f"\n[dim]      {shown}, {total:.2f} s in all[/]")
 
 
-def _deltas(url: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The deltas of a streamed reply. Raises ChatError."""
+def _events(url: str, body: dict[str, Any]) -> Iterator[Event]:
+    """The events of a streamed reply. Raises ChatError."""
     completions, headers = f"{url.rstrip('/')}/v1/chat/completions", {"Authorization": f"Bearer {_key()}"}
     decoder = SSEDecoder()
     try:
@@ -87,18 +86,12 @@ def _deltas(url: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
             if not reply.is_success:
                 raise ChatError(_message(reply.read()) or f"the gateway answered {reply.status_code}")
             for data in reply.iter_bytes():
-                for payload in decoder.feed(data):
-                    if payload != b"[DONE]":
-                        yield from _delta(json.loads(payload))
+                for event in (event for payload in decoder.feed(data) for event in parse_payload(payload)):
+                    if isinstance(event, Broken):
+                        raise ChatError(event.message)
+                    yield event
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise ChatError(f"no gateway at {url}: {error}; start one with `manners serve`") from None
-
-
-def _delta(chunk: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    if "error" in chunk:
-        raise ChatError(chunk["error"].get("message", "the reply broke off"))
-    for choice in chunk.get("choices") or ():
-        yield choice.get("delta") or {}
 
 
 def _message(body: bytes) -> str:

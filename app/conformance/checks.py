@@ -4,12 +4,14 @@ A check is data: some requests, and a judge that takes their replies and raises 
 The prompts are simple enough for a model of any size, and nothing here depends on one engine.
 """
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.conformance.reply import ObservedCall, ObservedReply
+from app.conformance.reply import ObservedReply
+from gates.contracts import markers
+from gates.detect.arguments import read_arguments
+from gates.reply.calls import ReplyCall
 
 
 class CheckFailed(Exception):
@@ -71,7 +73,6 @@ PRIYA = user("What did Priya say about the trip?")
 BOTH = user("Turn on the kitchen light, and set a timer for 10 minutes")
 
 ON: dict[str, Any] = {"chat_template_kwargs": {"enable_thinking": True}}
-TAGS = re.compile(r"</?think|</?tool_call|<function=|</?parameter")
 
 
 def ask(*messages: dict[str, Any], stream: bool = True, aloud: bool = False, **fields: Any) -> CheckRequest:
@@ -93,19 +94,19 @@ def both(
 
 def check_clean(reply: ObservedReply, finish: str) -> None:
     """The reply ended as expected, and holds no markup of thoughts or calls."""
-    require(reply.error is None, f"an error: {reply.status} {(reply.error or {}).get('message')}")
+    require(reply.error is None, f"an error: {reply.status} {reply.error}")
     require(not reply.faults, "; ".join(reply.faults))
     require(reply.done, "no [DONE]")
-    require(reply.finish == finish, f"finish_reason is {reply.finish}, not {finish}")
-    require(not TAGS.search(reply.content), f"a tag is heard: {reply.content!r}")
-    require(not TAGS.search(reply.thought), f"a tag in the thought: {reply.thought!r}")
+    require(reply.finish_reason == finish, f"finish_reason is {reply.finish_reason}, not {finish}")
+    require(not any(markers.find(reply.content)), f"a tag is heard: {reply.content!r}")
+    require(not any(markers.find(reply.reasoning)), f"a tag in the thought: {reply.reasoning!r}")
 
 
 def check_spoken(reply: ObservedReply, *words: str) -> None:
     """A clean answer that contains these words, without a thought or a call."""
     check_clean(reply, "stop")
     require(reply.content.strip(), "nothing is said")
-    require(not reply.thought, f"a thought is heard: {reply.thought!r}")
+    require(not reply.reasoning, f"a thought is heard: {reply.reasoning!r}")
     require(reply.content == reply.content.lstrip(), "the answer begins with white space")
     require(not reply.calls, f"calls: {reply.calls}")
     for word in words:
@@ -115,7 +116,8 @@ def check_spoken(reply: ObservedReply, *words: str) -> None:
 def check_same(replies: Sequence[ObservedReply]) -> None:
     """All replies are equal, streamed or whole: the model is greedy."""
     first, *others = [
-        (r.content, r.thought, [(c.name, c.values) for c in r.calls], r.finish) for r in replies
+        (r.content, r.reasoning, [(c.name, read_arguments(c.arguments)) for c in r.calls], r.finish_reason)
+        for r in replies
     ]
     for other in others:
         require(other == first, f"not the same twice: {first} and {other}")
@@ -127,7 +129,8 @@ def check_calls(reply: ObservedReply, *wanted: tuple[str, Callable[[Any], bool]]
     require(not reply.content, f"text beside the calls: {reply.content!r}")
     require([c.name for c in reply.calls] == [name for name, _ in wanted], f"the calls are {reply.calls}")
     for call, (_, right) in zip(reply.calls, wanted, strict=True):
-        require(isinstance(call.values, dict) and right(call.values), f"wrong arguments: {call.arguments}")
+        values = read_arguments(call.arguments)
+        require(isinstance(values, dict) and right(values), f"wrong arguments: {call.arguments}")
     ids = {c.id for c in reply.calls}
     require(len(ids) == len(reply.calls) and all(ids), f"ids are not distinct: {ids}")
 
@@ -159,7 +162,7 @@ def each(judge: Callable[[ObservedReply], None], *, same: bool = True) -> Judge:
     return rated
 
 
-def turn_with(call: ObservedCall, result: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def turn_with(call: ReplyCall, result: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """An assistant message with this call, and the message with the tool's result."""
     function = {"name": call.name, "arguments": call.arguments}
     asked = {"id": call.id, "type": "function", "function": function}
@@ -169,10 +172,15 @@ def turn_with(call: ObservedCall, result: str) -> tuple[dict[str, Any], dict[str
     )
 
 
-OLD_CALL = ObservedCall("call_1", "search_memory", '{"query": "Priya trip"}')
+OLD_CALL = ReplyCall(0, "call_1", "search_memory", '{"query": "Priya trip"}')
 RESULT = turn_with(OLD_CALL, "Priya said the trip to Mysuru is on Friday.")
 NO_SUCH = {"type": "no_such_format"}
 LONG = user("hello " * 6000)
+
+
+def made(reply: ObservedReply) -> int:
+    """The tokens of the reply, by its usage."""
+    return reply.completion_tokens or 0
 
 
 def judge_usage(replies: Sequence[ObservedReply]) -> None:
@@ -183,16 +191,16 @@ def judge_usage(replies: Sequence[ObservedReply]) -> None:
     require(silent.usage is None, "usage that was not asked for")
     for reply in (asked, whole):
         require(reply.usage is not None, "no usage")
-        require(reply.prompt > 0 and reply.completion > 0, f"empty counts: {reply.usage}")
+        require(reply.prompt_tokens and reply.completion_tokens, f"empty counts: {reply.usage}")
         total = (reply.usage or {}).get("total_tokens")
-        require(total == reply.prompt + reply.completion, f"counts do not add up: {reply.usage}")
+        require(total == (reply.prompt_tokens or 0) + made(reply), f"counts do not add up: {reply.usage}")
 
 
 def judge_off(reply: ObservedReply) -> None:
     """No thought was generated: all tokens of the usage are in the answer, but for the end token."""
     check_spoken(reply)
     if reply.content_tokens is not None:
-        extra = reply.completion - reply.content_tokens
+        extra = made(reply) - reply.content_tokens
         require(extra <= 2, f"{extra} tokens were generated that the caller does not get")
 
 
@@ -201,14 +209,14 @@ def judge_on(replies: Sequence[ObservedReply]) -> None:
     *aloud, strip_stream, strip_whole = replies
     for reply in aloud:
         check_clean(reply, "stop")
-        require(reply.thought.strip(), "no thought")
+        require(reply.reasoning.strip(), "no thought")
         require(reply.content.strip(), "no answer after the thought")
     check_same(aloud)
     for reply in (strip_stream, strip_whole):
         check_spoken(reply)
         require(reply.content == aloud[0].content, "another answer without the thought")
         if reply.content_tokens is not None:
-            require(reply.completion > reply.content_tokens + 2, "it did not think")
+            require(made(reply) > reply.content_tokens + 2, "it did not think")
 
 
 def budget(tokens: int) -> Check:
@@ -219,9 +227,9 @@ def budget(tokens: int) -> Check:
         require(reply.content.strip(), "no answer")
         require(reply.content == reply.content.lstrip(), "the answer begins with white space")
         if tokens <= 1:
-            require(len(reply.thought.split()) <= tokens, f"it thought: {reply.thought!r}")
+            require(len(reply.reasoning.split()) <= tokens, f"it thought: {reply.reasoning!r}")
         else:
-            require(reply.thought.strip(), "no thought")
+            require(reply.reasoning.strip(), "no thought")
         if reply.thought_tokens is not None:
             require(reply.thought_tokens <= tokens, f"{reply.thought_tokens} tokens of thought")
 
@@ -244,8 +252,8 @@ def judge_cut_call(reply: ObservedReply) -> None:
 
 def judge_refusal(reply: ObservedReply) -> None:
     """The engine's 400 reaches the caller as 400, in OpenAI's error envelope."""
-    require(reply.error is not None, "no error")
-    error = reply.error or {}
+    error = reply.envelope or {}
+    require(error, "no error")
     require(reply.status == 400, f"status {reply.status}")
     require(error.keys() == {"message", "type", "code", "param"}, f"not OpenAI's envelope: {error}")
     require(error.get("type") == "invalid_request_error", f"type {error.get('type')}")
@@ -257,7 +265,7 @@ def judge_long(reply: ObservedReply) -> None:
     if reply.error is not None:
         judge_refusal(reply)
     else:
-        require(reply.finish in ("stop", "length"), f"finish_reason is {reply.finish}")
+        require(reply.finish_reason in ("stop", "length"), f"finish_reason is {reply.finish_reason}")
 
 
 def judge_stop(reply: ObservedReply) -> None:
@@ -279,7 +287,7 @@ def judge_length(reply: ObservedReply) -> None:
     check_clean(reply, "length")
     require(reply.content, "nothing is said")
     if reply.usage is not None:
-        require(reply.completion == 3, f"{reply.completion} tokens, not 3")
+        require(made(reply) == 3, f"{made(reply)} tokens, not 3")
 
 
 def judge_none(reply: ObservedReply) -> None:
@@ -291,7 +299,7 @@ def judge_none(reply: ObservedReply) -> None:
 
 def judge_after_thought(reply: ObservedReply) -> None:
     """A thought, then a call."""
-    require(reply.thought.strip(), "no thought before the call")
+    require(reply.reasoning.strip(), "no thought before the call")
     check_calls(reply, ("search_memory", about_priya))
 
 
@@ -304,24 +312,24 @@ def judge_time(replies: Sequence[ObservedReply]) -> None:
     """At the time limit the thought ends and the answer begins, in one reply with summed usage."""
     *hurried, free = replies
     # One of them may be done with so short a thought before anybody could end it.
-    shorter = [len(reply.thought) < len(free.thought) for reply in hurried]
-    require(any(shorter), f"{TOO_SOON}: {free.thought!r}")
+    shorter = [len(reply.reasoning) < len(free.reasoning) for reply in hurried]
+    require(any(shorter), f"{TOO_SOON}: {free.reasoning!r}")
     for reply in hurried:
         check_clean(reply, "stop")
         require(reply.content.strip(), "no answer")
         require(reply.content == reply.content.lstrip(), "the answer begins with white space")
         if reply.usage is not None and reply.thought_tokens is not None:
-            made = reply.completion - (reply.content_tokens or 0) - reply.thought_tokens
-            require(0 <= made <= 4, f"{made} tokens were paid for that are in no field: {reply.usage}")
+            lost = made(reply) - (reply.content_tokens or 0) - reply.thought_tokens
+            require(0 <= lost <= 4, f"{lost} tokens were paid for that are in no field: {reply.usage}")
 
 
 def judge_counted(reply: ObservedReply) -> None:
     """As many tokens as were asked for, and the usage says so; the words are not judged."""
-    require(reply.error is None, f"an error: {reply.status} {(reply.error or {}).get('message')}")
+    require(reply.error is None, f"an error: {reply.status} {reply.error}")
     require(not reply.faults, "; ".join(reply.faults))
     require(reply.done, "no [DONE]")
-    require(reply.finish == "length", f"finish_reason is {reply.finish}, not length")
-    require(reply.completion == COUNTED, f"{reply.completion} tokens, not {COUNTED}")
+    require(reply.finish_reason == "length", f"finish_reason is {reply.finish_reason}, not length")
+    require(made(reply) == COUNTED, f"{made(reply)} tokens, not {COUNTED}")
 
 
 TOOLS = [MEMORY, WEB]

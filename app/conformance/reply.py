@@ -1,134 +1,67 @@
-"""What a caller received, read from the wire as an OpenAI client reads it. Pure."""
+"""What a caller received, and what an OpenAI client would not expect of it. Pure."""
 
 import json
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import Any
 
-
-@dataclass
-class ObservedCall:
-    """One tool call, joined from its fragments."""
-
-    id: str
-    name: str
-    arguments: str
-
-    @property
-    def values(self) -> Any:
-        """The arguments as JSON; None if they are not JSON."""
-        try:
-            return json.loads(self.arguments)
-        except ValueError:
-            return None
+from gates.contracts.sample import TimedRead
+from gates.reply.reply import Reply, read_body
+from gates.reply.sse import SSEDecoder
 
 
-@dataclass
-class ObservedReply:
-    """One reply, streamed or whole. `faults` are protocol violations that the reader saw.
+@dataclass(frozen=True, slots=True)
+class ObservedReply(Reply):
+    """One reply of the gateway. `faults` are protocol violations, `envelope` is the error as it was sent.
 
     `content_tokens` and `thought_tokens` are counted by the engine's own tokenizer, if it has an endpoint
     for that and the check wants the counts; otherwise None.
     """
 
-    status: int = 200
-    content: str = ""
-    thought: str = ""
-    calls: list[ObservedCall] = field(default_factory=list)
-    finish: str | None = None
-    usage: dict[str, Any] | None = None
-    error: dict[str, Any] | None = None
-    done: bool = False
-    faults: list[str] = field(default_factory=list)
+    envelope: Mapping[str, Any] | None = None
+    faults: tuple[str, ...] = ()
     content_tokens: int | None = None
     thought_tokens: int | None = None
 
-    @property
-    def completion(self) -> int:
-        """`completion_tokens` of the usage, or 0."""
-        return int((self.usage or {}).get("completion_tokens") or 0)
 
-    @property
-    def prompt(self) -> int:
-        """`prompt_tokens` of the usage, or 0."""
-        return int((self.usage or {}).get("prompt_tokens") or 0)
-
-
-def read_whole(status: int, body: bytes) -> ObservedReply:
-    """A reply that is one JSON object: a completion or an error."""
-    data = json.loads(body)
-    if "error" in data:
-        return ObservedReply(status, error=data["error"])
-    choice = data["choices"][0]
-    message = choice["message"]
-    calls = [
-        ObservedCall(c["id"], c["function"]["name"], c["function"]["arguments"])
-        for c in message.get("tool_calls") or ()
-    ]
+def observed(status: int, body: bytes) -> ObservedReply:
+    """A reply, streamed or whole. Raises ValueError or LookupError where a client would."""
+    reply = read_body((TimedRead(0, body),), status)
+    payloads = (
+        [body] if body.startswith(b"{") else [p for p in SSEDecoder(len(body)).feed(body) if p != b"[DONE]"]
+    )
+    documents = [json.loads(payload) for payload in payloads]
     return ObservedReply(
-        status,
-        message.get("content") or "",
-        message.get("reasoning_content") or "",
-        calls,
-        choice["finish_reason"],
-        data.get("usage"),
-        done=True,
+        **{field.name: getattr(reply, field.name) for field in fields(Reply)},
+        envelope=next((document["error"] for document in documents if "error" in document), None),
+        faults=() if body.startswith(b"{") else tuple(_faults(body, documents, reply)),
     )
 
 
-class StreamReader:
-    """Reads a stream of server-sent events; violations of what clients rely on go to `faults`."""
-
-    def __init__(self) -> None:
-        self.reply = ObservedReply()
-        self._heads: set[tuple[Any, ...]] = set()
-        self._roles = 0
-
-    def read(self, wire: bytes) -> ObservedReply:
-        """A whole stream."""
-        *events, rest = wire.split(b"\n\n")
-        self._need(rest == b"", "the stream ends inside an event")
-        for event in events:
-            if not event.startswith(b":"):
-                self._event(event)
-        self._need(self._roles == 1 or self.reply.error is not None, f"{self._roles} role chunks")
-        self._need(len(self._heads) <= 1, "id, created or model changes inside a reply")
-        return self.reply
-
-    def _need(self, true: bool, otherwise: str) -> None:
-        if not true:
-            self.reply.faults.append(otherwise)
-
-    def _event(self, event: bytes) -> None:
-        reply = self.reply
-        self._need(event.startswith(b"data: "), "an event without data")
-        self._need(not reply.done, "something follows [DONE]")
-        payload = event.removeprefix(b"data: ")
-        if payload == b"[DONE]":
-            self._need(reply.finish is not None, "[DONE] without a finish_reason")
-            reply.done = True
-            return
-        data = json.loads(payload)
-        if "error" in data:
-            reply.error = data["error"]
-            self._need(reply.finish is None, "an error after a finish_reason")
-            return
-        self._heads.add((data["id"], data["created"], data["model"], data["object"]))
-        if data.get("usage") is not None:
-            self._need(reply.usage is None and not data["choices"], "usage elsewhere than in its own chunk")
-            reply.usage = data["usage"]
-        for choice in data["choices"]:
-            self._need(reply.finish is None, "a delta follows the finish_reason")
-            self._delta(choice["delta"])
-            reply.finish = choice["finish_reason"]
-
-    def _delta(self, delta: dict[str, Any]) -> None:
-        self._roles += "role" in delta
-        self.reply.content += delta.get("content") or ""
-        self.reply.thought += delta.get("reasoning_content") or ""
-        for part in delta.get("tool_calls") or ():
-            calls, function = self.reply.calls, part["function"]
-            if part["index"] == len(calls):
-                calls.append(ObservedCall(part["id"], function["name"], function.get("arguments") or ""))
-            else:
-                self._need(part["index"] == len(calls) - 1, "call indexes out of order")
-                calls[part["index"]].arguments += function.get("arguments") or ""
+def _faults(body: bytes, documents: list[Any], reply: Reply) -> Iterator[str]:
+    """Violations of what clients of a stream rely on."""
+    chunks = [document for document in documents if "error" not in document]
+    choices = [choice for chunk in chunks for choice in chunk["choices"]]
+    ends = [choice["finish_reason"] is not None for choice in choices]
+    counted = [chunk for chunk in chunks if chunk.get("usage") is not None]
+    roles = sum("role" in choice["delta"] for choice in choices)
+    indexes = [part["index"] for choice in choices for part in choice["delta"].get("tool_calls") or ()]
+    if not body.endswith(b"\n\n"):
+        yield "the stream ends inside an event"
+    if reply.done and not body.endswith(b"data: [DONE]\n\n"):
+        yield "something follows [DONE]"
+    if roles != 1 and reply.error is None:
+        yield f"{roles} role chunks"
+    if len({(chunk["id"], chunk["created"], chunk["model"], chunk["object"]) for chunk in chunks}) > 1:
+        yield "id, created or model changes inside a reply"
+    if reply.done and not any(ends):
+        yield "[DONE] without a finish_reason"
+    if reply.error is not None and any(ends):
+        yield "an error after a finish_reason"
+    if any(ends[:-1]):
+        yield "a delta follows the finish_reason"
+    if len(counted) > 1 or any(chunk["choices"] for chunk in counted):
+        yield "usage elsewhere than in its own chunk"
+    if any(after - before not in (0, 1) for before, after in pairwise([-1, *indexes])):
+        yield "call indexes out of order"

@@ -26,7 +26,7 @@ from app.conformance.checks import (
 )
 from app.conformance.engine_api import EngineEndpoints
 from app.conformance.gateway import InProcessGateway, configuration, front
-from app.conformance.reply import ObservedReply, StreamReader, read_whole
+from app.conformance.reply import ObservedReply, observed
 from deploy.core.engine_access import OPEN, EngineAccess
 from deploy.engine.abilities import Abilities
 from gates.contracts.dialect import Dialect
@@ -90,14 +90,11 @@ class ConformanceSession:
         body = {"model": model, "messages": list(ask.messages), "stream": ask.stream, **ask.fields}
         url = self.front.url + "/v1/chat/completions"
         response = await self.client.post(url, json=body)
-        if response.headers.get("content-type", "").startswith("text/event-stream"):
-            reply = StreamReader().read(response.content)
-        else:
-            reply = read_whole(response.status_code, response.content)
+        reply = observed(response.status_code, response.content)
         if ask.count:
             content, thought = (
                 await self.engine.tokens(reply.content),
-                await self.engine.tokens(reply.thought),
+                await self.engine.tokens(reply.reasoning),
             )
             reply = replace(reply, content_tokens=content, thought_tokens=thought)
         return reply

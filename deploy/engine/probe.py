@@ -9,7 +9,7 @@ for embeddings is probed with one input, whose vector must consist of finite num
 import asyncio
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -25,9 +25,11 @@ from deploy.core.engine_http import (
     read_body,
     read_json,
 )
-from deploy.core.lines import LineSplitter
 from deploy.engine.spec import Kind
 from gates.contracts.dialect import Dialect
+from gates.reply.chunks import MalformedChunk, parse_payload
+from gates.reply.events import Broken, CallArguments, CallStart, Text, Thought
+from gates.reply.sse import EventTooLong, SSEDecoder
 
 STREAM_BYTES = 1 << 20
 """The longest stream of a probe, which requests four tokens."""
@@ -220,53 +222,31 @@ async def _rejection(response: httpx2.Response, clock: _ProbeClock) -> ProbeResu
 
 async def _read_stream(response: httpx2.Response, clock: _ProbeClock) -> _Error | None:
     """Read the stream to its end and note the time of the first token; returns the stream's error, if any."""
-    splitter = LineSplitter(LINE_BYTES)
+    decoder = SSEDecoder(LINE_BYTES)
     size = 0
-    async for data in response.aiter_raw():
-        size += len(data)
-        if size > STREAM_BYTES:
-            return f"the stream is longer than {STREAM_BYTES} bytes", ""
-        for line in splitter.feed(data):
-            error = _read_line(line, clock)
-            if error is not None:
-                return error
-    for line in splitter.close():
-        _read_line(line, clock)
+    try:
+        async for data in response.aiter_raw():
+            size += len(data)
+            if size > STREAM_BYTES:
+                return f"the stream is longer than {STREAM_BYTES} bytes", ""
+            if broken := _note(decoder.feed(data), clock):
+                return "error in the stream", broken.message
+        _note(decoder.close(), clock)
+    except EventTooLong as error:
+        return f"the stream holds {error}", ""
+    except MalformedChunk:  # its message may quote the reply
+        return "the stream holds an event that is not a chat completion chunk", ""
     return None
 
 
-def _read_line(line: bytes, clock: _ProbeClock) -> _Error | None:
-    field, _, value = line.partition(b":")
-    value = value.strip()
-    if field != b"data" or value == b"[DONE]":
-        return None
-    try:
-        chunk = parse_json(value)
-    except ValueError:
-        return "the stream holds a frame that is not JSON", ""
-    if not isinstance(chunk, dict):
-        return "the stream holds a frame that is not an object", ""
-    if chunk.get("error"):
-        return "error in the stream", str(chunk["error"])
-    try:
-        if clock.first_token_s is None and has_token(chunk):
+def _note(payloads: Sequence[bytes], clock: _ProbeClock) -> Broken | None:
+    """Note the time of the first generated text: a role, an empty delta, progress or usage is none. Returns the error, if any."""
+    for event in (event for payload in payloads for event in parse_payload(payload)):
+        if isinstance(event, Broken):
+            return event
+        if clock.first_token_s is None and isinstance(event, Text | Thought | CallStart | CallArguments):
             clock.first_token_s = clock.now()
-    except (AttributeError, TypeError):
-        return "the stream holds a frame that is not a chat completion chunk", ""
     return None
-
-
-def has_token(chunk: Mapping[str, Any]) -> bool:
-    """Whether a chunk holds generated text: not a role, an empty delta, progress or usage."""
-    for choice in chunk.get("choices") or ():
-        delta = choice.get("delta") or {}
-        if any(delta.get(key) for key in ("content", "reasoning", "reasoning_content")):
-            return True
-        for call in delta.get("tool_calls") or ():
-            function = call.get("function") or {}
-            if function.get("name") or function.get("arguments"):
-                return True
-    return False
 
 
 def has_vector(reply: Any) -> bool:
