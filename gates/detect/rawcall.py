@@ -1,7 +1,7 @@
 """Detects tool calls that appear as text in a reply: `find_raw_calls`. Pure.
 
-Hermes JSON, Qwen's XML, code, and talk about a tool, for which the tools' names are needed; without them, a name counts only
-next to "tool" or "function".
+Markers, JSON, code, ReAct, and talk about a tool, for which the tools' names are needed; without them, a name counts only
+next to "tool" or "function". What the reply parser takes for text (docs/tool-calls.md) is found here.
 """
 
 import re
@@ -9,64 +9,74 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from gates.detect.detection import Detection, detection
+from gates.detect.tags import marked
 
-_TAGS: Final[tuple[tuple[str, re.Pattern[str]], ...]] = (
+_MARKERS: Final = frozenset({"call", "part", "result"})
+_QUOTE: Final = "[\"'“”]?"
+_NAME: Final = rf"{_QUOTE}(?:name|function|tool|tool_name|function_name|action){_QUOTE}\s*:\s*{_QUOTE}[\w.-]{{1,64}}{_QUOTE}"
+_ARGUMENTS: Final = rf"{_QUOTE}(?:arguments|parameters|args|params|input|action_input|kwargs){_QUOTE}\s*:"
+_CALL: Final = r"[a-zA-Z][\w.]{1,63}\(\w{1,64}=[^\n]{0,400}\)"
+_PATTERNS: Final = (
     (
-        "tool_call_tag",
+        "json_call",
         re.compile(
-            r"</?(?:tool_calls?|function_calls?|tool_code|tool_use|invoke|tool_responses?)\b[^<>\n]{0,40}>?"
-            r"|<\|(?:/?tool_call|tool_calls_begin|tool_calls?_section_begin|function_calls?|python_tag|plugin)[^>]{0,20}\|?>"
-            r"|\[TOOL_(?:CALLS?|REQUEST)\]|<｜tool▁calls?▁begin｜>",
+            rf"\{{\s*{_NAME}\s*,\s*{_ARGUMENTS}"
+            rf"|\{{\s*{_ARGUMENTS}[^{{}}]{{0,40}}\{{[^{{}}]{{0,400}}\}}\s*,\s*{_NAME}"
+            r"|[\"'](?:tool_calls?|function_call)[\"']\s*:\s*[\[{]"
+        ),
+    ),
+    # Calls in code: snake_case names only, because `print(` and `f(x)` are not an assistant's tools.
+    ("code_call", re.compile(r"\b[a-z]+(?:_[a-z]+)+\((?:[^()\n]{0,200}\)|[^()\n]{0,200}$)")),
+    ("code_call", re.compile(rf"^[ \t]*(?:{_CALL}|\[{_CALL}\])[ \t]*$|^[ \t]*```+tool_code\b", re.MULTILINE)),
+    ("react_call", re.compile(r"^\W{0,8}action[ _]input\W{0,4}:", re.MULTILINE | re.IGNORECASE)),
+    (
+        "header_call",
+        re.compile(r"(?:^|assistant)(?:commentary|analysis)\s{1,4}to=functions\.\w", re.MULTILINE),
+    ),
+    (
+        "named",
+        re.compile(
+            r"\b(?:the|a|using|use|call|calling|called)\s+[`\"'*]*(?P<name>[a-z]+(?:_[a-z0-9]+)+)[`\"'*]*\s+(?:tool|function|api)\b"
+            r"|\b(?:tool|function)\s+(?:called\s+|named\s+)?[`\"'*]*(?P<after>[a-z]+(?:_[a-z0-9]+)+)\b",
             re.IGNORECASE,
         ),
     ),
-    ("function_tag", re.compile(r"</?function(?:=[^<>\n]{0,64}>?|>)")),
-    (
-        "parameter_tag",
-        re.compile(r"</?parameter(?:=[^<>\n]{0,64}>?|>)|</?(?:longcat_)?arg_(?:key|value)>", re.IGNORECASE),
-    ),
 )
-_NAME: Final = r"[\"'](?:name|function|tool|tool_name|function_name|action)[\"']\s*:\s*[\"'][\w.-]{1,64}[\"']"
-_ARGUMENTS: Final = r"[\"'](?:arguments|parameters|args|params|input|action_input|kwargs)[\"']\s*:"
-_JSON: Final = re.compile(
-    rf"\{{\s*{_NAME}\s*,\s*{_ARGUMENTS}|\{{\s*{_ARGUMENTS}[^{{}}]{{0,40}}\{{[^{{}}]{{0,400}}\}}\s*,\s*{_NAME}"
-)
-_WRAPPED: Final = re.compile(r"[\"'](?:tool_calls?|function_call)[\"']\s*:\s*[\[{]")
-# Calls in code: snake_case names only, because `print(` and `f(x)` are not an assistant's tools.
-_CODE: Final = re.compile(r"\b[a-z]+(?:_[a-z]+)+\((?:[^()\n]{0,200}\)|[^()\n]{0,200}$)")
-_NEAR: Final = re.compile(
-    r"\b(?:the|a|using|use|call|calling|called)\s+[`\"'*]*(?P<name>[a-z]+(?:_[a-z0-9]+)+)[`\"'*]*\s+(?:tool|function|api)\b"
-    r"|\b(?:tool|function)\s+(?:called\s+|named\s+)?[`\"'*]*(?P<after>[a-z]+(?:_[a-z0-9]+)+)\b",
-    re.IGNORECASE,
-)
+_BRACE: Final = re.compile(r"[{}]")
+_MAY_BE: Final = re.compile(r"[<\[{}_(]|action|```|to=", re.IGNORECASE)
 
 
 def find_raw_calls(text: str, names: Sequence[str] = ()) -> list[Detection]:
     """Calls, parts of calls, and mentions of tools, in order. `names` are the tools that were sent."""
-    if not ("<" in text or "[" in text or "{" in text or "_" in text or (names and _speaks(text, names))):
+    if not (_MAY_BE.search(text) or any(name in text for name in names)):
         return []
     spans = sorted({*_spans(text, names)}, key=lambda span: (span[1], -span[2]))
     return [detection("raw_call", kind, text, start, end) for kind, start, end in _outer(spans)]
 
 
-def _speaks(text: str, names: Sequence[str]) -> bool:
-    return any(name in text for name in names)
-
-
 def _spans(text: str, names: Sequence[str]) -> Iterator[tuple[str, int, int]]:
-    for kind, pattern in _TAGS:
+    for marker, start, end in marked(text):
+        if marker.kind in _MARKERS or (marker.kind == "weak_call" and marker.name == "function"):
+            yield f"{marker.kind}_tag", start, end
+    for kind, pattern in _PATTERNS:
         for match in pattern.finditer(text):
-            yield kind, *match.span()
-    for pattern in (_JSON, _WRAPPED):
-        for match in pattern.finditer(text):
-            yield "json_call", *match.span()
-    for match in _CODE.finditer(text):
-        yield "code_call", *match.span()
-    for match in _NEAR.finditer(text):
-        yield "named", *match.span()
+            if kind != "react_call" or text.count("```", 0, match.start()) % 2 == 0:
+                yield kind, *match.span()
+    if end := _end_of_json(text):
+        yield "json_call", 0, end
     for name in names:
         for match in _said(name).finditer(text):
             yield "named", *match.span()
+
+
+def _end_of_json(text: str) -> int:
+    """Where a text ends the JSON that its reasoning began; 0 if it does not."""
+    depth = 0
+    for brace in _BRACE.finditer(text):
+        depth += 1 if brace[0] == "{" else -1
+        if depth < 0:
+            return brace.end() if '"' in text[: brace.end()] else 0
+    return 0
 
 
 def _said(name: str) -> re.Pattern[str]:
@@ -74,7 +84,7 @@ def _said(name: str) -> re.Pattern[str]:
     exact = re.escape(name)
     if "_" in name:
         return re.compile(rf"(?<!\w){exact}(?!\w)")
-    return re.compile(rf"`{exact}`|\b{exact}\(|\b{exact}\s+(?:tool|function)\b")
+    return re.compile(rf"`{exact}`|\b{exact}\(|\b{exact}\s+(?:tool|function)\b|</?{exact}\b[^<>\n]{{0,200}}>")
 
 
 def _outer(spans: Sequence[tuple[str, int, int]]) -> Iterator[tuple[str, int, int]]:

@@ -12,11 +12,11 @@ TOOLS = ("search_memory", "set_timer", "play")
     [
         (
             '<tool_call>\n{"name": "set_timer", "arguments": {}}\n</tool_call>',
-            "tool_call_tag json_call tool_call_tag",
+            "call_tag json_call call_tag",
         ),
         (
             "<function=set_timer>\n<parameter=minutes>\n10\n</parameter>\n</function>",
-            "function_tag parameter_tag parameter_tag function_tag",
+            "call_tag part_tag part_tag part_tag",
         ),
         ('{"name": "set_timer", "arguments": {"minutes": 10}}', "json_call"),
         ('{"arguments": {"minutes": 10}, "name": "set_timer"}', "json_call"),

@@ -1,0 +1,64 @@
+"""Whatever the reply parser does not recognise, a detector finds: each row of the table in docs/tool-calls.md."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from gates.detect.leak import find_leaks
+from gates.detect.rawcall import find_raw_calls
+
+PAGE: Final = Path(__file__).parents[3] / "docs" / "tool-calls.md"
+TOOLS: Final = ("weather", "set_light")
+FORMS: Final[Mapping[str, tuple[str, ...]]] = {
+    "untagged JSON with loose quotes": (
+        "{name: 'weather', arguments: {city: 'Pune'}}",
+        "{'name': 'weather', 'arguments': {'city': 'Pune'}}",
+        "{tool: weather, parameters: {city: Pune}}",
+    ),
+    "Python lists `[f(x=1)]`, unless the format is `pythonic` or `llama`": (
+        '[weather(city="Pune")]', "[get.weather(city='Pune', days=2), get.time(zone=\"IST\")]",
+    ),
+    "`f(x=1)` alone on its line": ('weather(city="Pune")', 'One moment.\nlookup(city="Pune", days=2)\n'),
+    "ReAct (`Action:`, `Action Input:`)": (
+        'Thought: look\nAction: lookup\nAction Input: {"city": "Pune"}', "**Action:** lookup\n**Action Input:** Pune",
+    ),
+    "elements named like a tool": ("<weather><city>Pune</city></weather>", '<set_light on="true"/>', '<weather city="Pune" />'),
+    '`<function name="f">`': ('<function name="lookup"><arg>1</arg></function>',),
+    "`<parameter=` without its call": ("<parameter=city>\nPune\n</parameter>",),
+    "fences called `tool_code` around Python": ('```tool_code\nprint(lookup("Pune"))\n```',),
+    "tagged calls in a fence": ('```\n<tool_call>\n{"name": "lookup", "arguments": {}}\n</tool_call>\n```',),
+    "JSON in the middle of prose or behind a bullet": (
+        'I will call {"name": "lookup", "arguments": {"city": "Pune"}} now.', '- {"tool": "lookup", "args": {}}',
+    ),
+    "fenced JSON, then prose": ('```json\n{"name": "lookup", "arguments": {}}\n```\nThat is all.',),
+    "untagged JSON begun in reasoning and ended in text": ('"Pune"}}', 'uments": {"city": "Pune", "at": {"day": 1}}}', '"days": 2}}\n'),
+    'granite 3.2\'s "Here is my thought process:"': ("Here is my thought process:\nThe capital is asked for.",),
+    "gpt-oss headers without their first token": (
+        "analysisWe look.assistantfinalHi.", 'commentary to=functions.lookup json{"city":"Pune"}', "analysis<|message|>We look.",
+    ),
+    "a call in a thought that is closed": ('<think>{"name": "lookup", "arguments": {}}</think>Hi.',),
+    "think pairs in a code fence or span": ("```\n<think>We look.</think>\n```", "`<think>We look.</think>` Hi."),
+    "nested thoughts": ("<think>a<think>b</think>c</think>d",),
+    "a closing tag last, with nothing behind it": ("We look it up.</think>",),
+    "an opening tag that nothing closes": ("<think>We look it up.",),
+}  # fmt: skip
+
+
+def _rows() -> list[str]:
+    part = PAGE.read_text("utf-8").partition("## What is not recognised")[2].partition("\n## ")[0]
+    return re.findall(r"^\| (.*?) \| .* \|$", part, re.MULTILINE)[1:]
+
+
+def test_every_row_of_the_page_has_examples_here() -> None:
+    assert _rows() == list(FORMS)
+
+
+@pytest.mark.parametrize(
+    "text", [text for texts in FORMS.values() for text in texts], ids=[f"{form}-{i}" for form, texts in FORMS.items() for i, _ in enumerate(texts)]
+)  # fmt: skip
+def test_a_form_that_the_parser_leaves_is_found(text: str) -> None:
+    found = [*find_leaks(text), *find_raw_calls(text, TOOLS)]
+    assert any(detection.decides for detection in found)
