@@ -270,7 +270,7 @@ def _add_audit(routes: APIRouter, promotions: PromotionService) -> None:
         revocation = Revocation(thing=body.thing, id=body.id, reason=body.reason, at=now())
         verb, detail = f"{body.thing}.revoked", {"reason": body.reason}
         entry = AuditEntry(at=revocation.at, actor=actor(request), verb=verb, subject=body.id, detail=detail)
-        await promotions.do(lambda registry: registry.revoke(revocation, entry))
+        await promotions.revoke(revocation, entry)
         return reply(request, asdict(revocation), 201)
 
     @routes.get("/admin/audit", response_model=None)

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from app.engines.identity import UNKNOWN
 from app.promotion.state_machine import EffectEvidence, FailureReason, RefusalError
-from app.registry.values import Alias, KnownEngine, Revocation, Thing
+from app.registry.values import KnownEngine, Revocation, Thing
 from deploy.engine.numerics import without_kv_flags
 from gates.contracts.errors import ReportError
 from gates.contracts.numerics import Numerics
@@ -82,19 +82,9 @@ def check(facts: EligibilityFacts, waived: Collection[str] = ()) -> EffectEviden
     return _evidence(facts, opened) | ({"waived": waivers} if waivers else {})
 
 
-def refusal_of_rollback(
-    candidate: str, previous: Alias | None, known: KnownEngine | None, revocations: Iterable[Revocation]
-) -> FailureReason | None:
-    """Why a model may not be rolled back to this engine; None: it may.
-
-    It needs no report, but must be the engine that served before the last promotion, and must not have
-    been revoked since. `candidate` is an engine's digest, `known` its row in the registry.
-    """
-    if previous is None or previous.engine != candidate or known is None:
-        return FailureReason(
-            "no_previous", "a rollback goes only to the engine that served before; there is none"
-        )
-    things: list[tuple[Thing, str | None]] = [("engine", candidate), ("artefact", known.artefact)]
+def refusal_of_rollback(known: KnownEngine, revocations: Iterable[Revocation]) -> FailureReason | None:
+    """Why a model may not be rolled back to an engine that served it before; None: it may. It needs no report."""
+    things: list[tuple[Thing, str | None]] = [("engine", known.digest), ("artefact", known.artefact)]
     return _revoked(things, revocations)
 
 

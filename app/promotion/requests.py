@@ -12,9 +12,8 @@ from app.promotion.memory_admission import MemoryAdmission
 from app.promotion.repository import replicas_of
 from app.promotion.spec_catalogue import SpecCatalogue
 from app.promotion.state_machine import OperationKind, OperationPlan, PlanError
-from app.registry.errors import OperationUnderWay
 from app.registry.reader import RegistryReader
-from app.registry.values import Alias, KnownEngine
+from app.registry.values import Alias, KnownEngine, Revocation
 from gates.report.statement import digest_of
 
 
@@ -48,12 +47,13 @@ class ModelSnapshot:
     others: tuple[str, ...]  # engines that serve other models
     serves: tuple[str, ...]  # the live engine and its replicas, as the registry has them
     before: tuple[KnownEngine, ...]  # the previous engine and its replicas
+    engines: Mapping[str, KnownEngine]
+    revocations: tuple[Revocation, ...]
 
 
 def snapshot(reader: RegistryReader, model: str) -> ModelSnapshot:
-    """Quick; for the registry's thread. Raises OperationUnderWay."""
-    if under_way := reader.unfinished(model):
-        raise OperationUnderWay(model, under_way.id)
+    """Quick; for the registry's thread."""
+    engines = {known.digest: known for known in reader.engines()}
     live, previous = reader.alias(model, "live"), reader.alias(model, "previous")
     assert live is not None  # written at the gateway's first start
     lives = [alias for alias in reader.aliases() if alias.name == "live" and alias.model != model]
@@ -64,7 +64,9 @@ def snapshot(reader: RegistryReader, model: str) -> ModelSnapshot:
         previous=previous,
         others=tuple(engine for engines in others for engine in engines),
         serves=replicas_of(reader, model, live.engine) if live.engine else (),
-        before=tuple(known for engine in before if (known := reader.engine(engine))),
+        before=tuple(engines[engine] for engine in before if engine in engines),
+        engines=engines,
+        revocations=reader.revocations(),
     )
 
 

@@ -46,7 +46,7 @@ from app.promotion.worker import PromotionWorker, RunningOperation
 from app.registry.errors import KeyReused, OperationUnderWay, StorageFailed, StorageFull, UnknownRow
 from app.registry.reader import RegistryReader
 from app.registry.registry import Registry
-from app.registry.values import AuditEntry, OperationRow
+from app.registry.values import AuditEntry, OperationRow, Revocation
 from app.telemetry.log import Logger
 from app.telemetry.metrics import Metrics
 from app.telemetry.reply_window import ReplyWindow
@@ -113,6 +113,7 @@ class PromotionService:
         if added:
             at = now()
             await self.do(lambda registry: record_engines(registry, added, at))
+            await self._deps.remember()
 
     def apply(self, config: Config) -> None:
         """Take a configuration with the same models and no engine less, after `prepare`.
@@ -150,6 +151,7 @@ class PromotionService:
             self._deps.pool.route(model, *names)
             if names != self._config.models[model].live:
                 self._log.warning("live_is_not_configured", model=model, engine=", ".join(names))
+        await self._deps.remember()
         self._startup = Startup(self._deps, self._log)
         await self._startup.begin(live, states)
         served = {engine for engines in live.values() for engine in engines}
@@ -216,11 +218,12 @@ class PromotionService:
         self._check_started()
         requests.check_model(self._config, request.model)
         if request.key is not None and not dry_run:
-            key = request.key
+            key, is_brake = request.key, request.kind is OperationKind.ROLLBACK
+            seconds = steps.ANSWER_SECONDS if is_brake else STATE_SECONDS
             try:
-                known = await self.do(lambda registry: registry.operation_of_key(key))
+                known = await self.do(lambda registry: registry.operation_of_key(key), seconds=seconds)
             except StateUnavailable:
-                if request.kind is OperationKind.PROMOTE:
+                if not is_brake:
                     raise
                 known = None
             if known is not None:
@@ -253,8 +256,7 @@ class PromotionService:
             running.send(Breached(FailureReason("turned_back", f"turned back by {actor}")))
             return False
         running.send(Cancel(actor))
-        previous = await self.do(lambda registry: registry.alias(model, "previous"))
-        if previous is None or previous.engine is None:
+        if not (await self._deps.snapshot(model)).before:
             return False
         try:
             async with asyncio.timeout(PREEMPT_SECONDS):
@@ -272,12 +274,12 @@ class PromotionService:
     async def _plan(self, request: PromotionRequest) -> OperationPlan:
         if request.kind is OperationKind.PROMOTE and request.report is None:
             request = await self._with_override(request)
-        try:
-            if running := self._worker.running.get(request.model):
-                raise OperationUnderWay(request.model, running.id)
+        if running := self._worker.running.get(request.model):
+            raise Refused(str(OperationUnderWay(request.model, running.id)), "busy")
+        if request.kind is OperationKind.ROLLBACK:
+            found = await self._deps.snapshot(request.model)
+        else:
             found = await self.do(lambda registry: requests.snapshot(registry, request.model))
-        except OperationUnderWay as busy:
-            raise Refused(str(busy), "busy") from None
         up = self._deps.pool.running()
         return await asyncio.to_thread(
             requests.plan, request, found, self._config, self.catalogue, self._deps.memory, up
@@ -339,6 +341,11 @@ class PromotionService:
             raise Refused(str(busy), "busy") from None
         except KeyReused as reused:
             raise KeyTaken(str(reused)) from None
+
+    async def revoke(self, revocation: Revocation, entry: AuditEntry) -> None:
+        """Revoke something for good. Raises StateUnavailable."""
+        await self.do(lambda registry: registry.revoke(revocation, entry))
+        await self._deps.remember()
 
     async def cancel(self, operation: str, by: str) -> dict[str, Any]:
         """Cancel an operation; its view. Raises UnknownThing, Refused (not_cancellable)."""
@@ -478,7 +485,10 @@ class PromotionService:
             raise UnknownThing(str(unknown), "operation_not_found") from None
 
     async def do(
-        self, work: Callable[[Registry], T], then: Callable[[asyncio.Future[T]], object] | None = None
+        self,
+        work: Callable[[Registry], T],
+        then: Callable[[asyncio.Future[T]], object] | None = None,
+        seconds: float = STATE_SECONDS,
     ) -> T:
         """The result of `work` on the registry, within a timeout. Raises NotStarted, StateUnavailable.
 
@@ -490,9 +500,9 @@ class PromotionService:
             pending.add_done_callback(then)
         pending.add_done_callback(lambda done: done.cancelled() or done.exception())  # marked as retrieved
         with self.reporting_state():
-            await asyncio.wait({pending}, timeout=STATE_SECONDS)
+            await asyncio.wait({pending}, timeout=seconds)
             if not pending.done():
-                raise StorageFailed(f"the registry did not answer within {STATE_SECONDS:g} s; see its disk")
+                raise StorageFailed(f"the registry did not answer within {seconds:g} s; see its disk")
             return pending.result()
 
     @contextmanager

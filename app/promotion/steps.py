@@ -21,6 +21,7 @@ from app.promotion.eligibility import EligibilityFacts
 from app.promotion.facts import collect, records, reported, suite_in_force
 from app.promotion.memory_admission import MemoryAdmission
 from app.promotion.repository import RegistryExecutor, rests_on_report
+from app.promotion.requests import ModelSnapshot, snapshot
 from app.promotion.spec_catalogue import SpecCatalogue
 from app.promotion.state_machine import (
     Action,
@@ -33,7 +34,7 @@ from app.promotion.state_machine import (
     OperationPlan,
     RefusalError,
 )
-from app.registry.reader import RegistryReader
+from app.registry.errors import StorageFailed
 from app.telemetry.reply_window import ReplyOutcome, ReplyWindow
 from deploy.core.errors import DeployError, LeaseHeld
 from deploy.engine.engine import Engine, EngineState
@@ -44,6 +45,8 @@ from gates.policy.load import load_policy
 from gates.report import checks
 from gates.report.statement import Statement
 
+ANSWER_SECONDS = 0.5
+"""How long a rollback waits for the registry; then it relies on what the registry said last."""
 LEASE_SECONDS = 0.25
 """How often to ask again for a lease that another operation holds."""
 
@@ -52,7 +55,7 @@ LEASE_SECONDS = 0.25
 class Dependencies:
     """What the handlers work on: the parts of one gateway that a promotion touches. A reload replaces `config`.
 
-    `plans` are those of the running operations, by model.
+    `plans` are those of the running operations, and `known` what the registry said last, by model.
     """
 
     config: Config
@@ -62,6 +65,19 @@ class Dependencies:
     memory: MemoryAdmission
     reply_window: ReplyWindow
     plans: dict[str, OperationPlan] = field(default_factory=dict)
+    known: dict[str, ModelSnapshot] = field(default_factory=dict)
+
+    async def snapshot(self, model: str) -> ModelSnapshot:
+        """What the registry says of a model; if it does not answer, what it said last."""
+        with suppress(StorageFailed, TimeoutError):
+            async with asyncio.timeout(ANSWER_SECONDS):
+                self.known[model] = await self.registry.run(lambda registry: snapshot(registry, model))
+        return self.known[model]
+
+    async def remember(self) -> None:
+        """Read what a rollback of each model needs, so that it needs no registry later."""
+        for model in self.config.models:
+            await self.snapshot(model)
 
     def is_needed(self, plan: OperationPlan, engine: str) -> bool:
         """Whether requests of some model may go to an engine of this plan, or another model's operation is about it."""
@@ -81,8 +97,8 @@ Handler = Callable[[Dependencies, OperationPlan, Effect], Awaitable[EffectEviden
 async def check(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
     """The candidate is eligible: by its report, or because it served before. So is each of its replicas."""
     if plan.kind is OperationKind.ROLLBACK:
-        fault = await deps.registry.run(lambda registry: _rollback_refusal(registry, plan, effect.engine))
-        if fault is not None:
+        found = await deps.snapshot(plan.model)
+        if fault := eligibility.refusal_of_rollback(found.engines[effect.engine], found.revocations):
             raise RefusalError(fault)
         return {"previous": effect.engine}
     facts, waived = await _facts(deps, plan, effect, reads_weights=True)
@@ -126,15 +142,6 @@ async def _facts(
 def _baseline(deps: Dependencies, plan: OperationPlan) -> EngineSpec | None:
     model = deps.config.models.get(plan.model)
     return deps.config.engines[model.baseline] if model is not None and model.baseline else None
-
-
-def _rollback_refusal(reader: RegistryReader, plan: OperationPlan, engine: str) -> FailureReason | None:
-    previous, live = reader.alias(plan.model, "previous"), reader.alias(plan.model, "live")
-    if live is not None and live.engine == plan.candidate:
-        previous = live  # its first replica has switched
-    if previous is not None and previous.engine == plan.candidate:
-        previous = replace(previous, engine=engine)  # its replicas served with it
-    return eligibility.refusal_of_rollback(engine, previous, reader.engine(engine), reader.revocations())
 
 
 # ------------------------------------------------------------------------- memory, start and stop

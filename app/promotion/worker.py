@@ -156,6 +156,7 @@ class PromotionWorker:
         try:
             await self._run(running, event)
             await running.writer.written()
+            await self._deps.remember()
         except Exception as error:
             self._log.error("operation_lost", operation=running.id, **where(error))
             report("promotions", error)

@@ -67,6 +67,9 @@ class RegistryReader:
         row = self._one("SELECT * FROM engine WHERE digest = ?", digest)
         return KnownEngine(**row) if row else None
 
+    def engines(self) -> tuple[KnownEngine, ...]:
+        return tuple(KnownEngine(**row) for row in self._all("SELECT * FROM engine"))
+
     def engine_of(self, root: str) -> KnownEngine | None:
         """The engine that serves this artefact; of several, the latest one."""
         row = self._one("SELECT * FROM engine WHERE artefact = ? ORDER BY rowid DESC LIMIT 1", root)

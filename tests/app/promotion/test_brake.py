@@ -4,6 +4,7 @@ import asyncio
 import ctypes
 import os
 import signal
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
@@ -144,6 +145,47 @@ async def test_on_a_full_disk_what_was_promoted_is_rolled_back(tmp_path: Path) -
             await eventually(lambda: not it.house.gateway.promotions._worker.running)
             steps = await it.events(ended["id"])
             assert steps[-1][2] == {**ended, "written": True} and steps[0][2]["phase"] == "queued"
+
+
+@contextmanager
+def without_answers(it: Stage, state: Path, how: str) -> Iterator[None]:
+    """The registry's file is gone, or its disk hangs."""
+    goes_on = threading.Event()
+    if how == "gone":
+        (state / "registry.db").rename(state / "away")
+    else:
+        it.house.gateway.promotions.registry._thread.submit(goes_on.wait)
+    try:
+        yield
+    finally:
+        goes_on.set()
+        if how == "gone":
+            (state / "away").rename(state / "registry.db")
+
+
+@pytest.mark.parametrize("how", ["gone", "hangs"])
+async def test_a_rollback_needs_no_registry_that_answers(tmp_path: Path, how: str) -> None:
+    async with staged(tmp_path, bake_seconds=0.1) as it:
+        await promoted(it, until=None)
+        await eventually(lambda: not it.house.gateway.promotions._worker.running)
+        with without_answers(it, tmp_path, how):
+            status, _ = await it.post("/admin/rollback", {"model": "annie"}, **{"idempotency-key": "k"})
+            assert status == 202
+            await eventually(lambda: it.house.gateway.pool.running() == {"small"})
+            assert (await it.house.ask()).headers["x-manners-engine"] == "small"
+        await eventually(lambda: not it.house.gateway.promotions._worker.running)
+        assert (await shown(it))["live"] == "small"
+
+
+async def test_a_rollback_without_a_registry_goes_to_nothing_that_is_revoked(tmp_path: Path) -> None:
+    async with staged(tmp_path, bake_seconds=0.1) as it:
+        await promoted(it, until=None)
+        digest = it.house.gateway.promotions.catalogue.digest("small")
+        revoked = {"thing": "engine", "id": digest, "reason": "it cheats"}
+        assert (await it.post("/admin/revoke", revoked))[0] == 201
+        with without_answers(it, tmp_path, "gone"):
+            await it.post("/admin/rollback", {"model": "annie"})
+        assert live(it) == "large" and not it.house.gateway.promotions._worker.running
 
 
 async def test_a_bake_that_cannot_be_written_to_its_end_is_turned_back_by_an_operator(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from app.promotion.eligibility import EligibilityFacts
 from app.promotion.facts import collect, records, reported
 from app.promotion.state_machine import EffectError, FailureReason, RefusalError
 from app.registry.registry import Registry
-from app.registry.values import Alias, AuditEntry, KnownEngine, KnownReport, Revocation, Thing
+from app.registry.values import AuditEntry, KnownEngine, KnownReport, Revocation, Thing
 from deploy.engine.spec import EngineSpec, spec_digest
 from gates.artefact import artefact
 from gates.artefact.manifest import Provenance
@@ -279,26 +279,15 @@ def test_without_a_report_the_weights_must_still_be_sound_and_not_revoked() -> N
 # ------------------------------------------------------------------------------------- rollback
 
 KNOWN = KnownEngine(digest=SPEC, name="old", artefact=CANDIDATE.model.root, spec="{}")
-PREVIOUS = Alias(model="annie", name="previous", engine=SPEC, generation=1, since=AT)
 
 
 @pytest.mark.parametrize(
-    "code, candidate, previous, known, thing",
-    [
-        (None, SPEC, PREVIOUS, KNOWN, None),
-        ("no_previous", SPEC, None, KNOWN, None),
-        ("no_previous", SPEC, replace(PREVIOUS, engine=None), KNOWN, None),
-        ("no_previous", "sha256:another", PREVIOUS, KNOWN, None),
-        ("no_previous", SPEC, PREVIOUS, None, None),
-        ("revoked", SPEC, PREVIOUS, KNOWN, ("engine", SPEC)),
-        ("revoked", SPEC, PREVIOUS, KNOWN, ("artefact", KNOWN.artefact)),
-    ],
-)
-def test_a_rollback_goes_only_where_the_model_came_from(
-    code: str | None, candidate: str, previous: Alias | None, known: KnownEngine | None, thing: tuple[Thing, str] | None
-) -> None:  # fmt: skip
-    gone = [Revocation(thing=thing[0], id=thing[1], reason="it cheats", at=AT)] if thing else []
-    fault = eligibility.refusal_of_rollback(candidate, previous, known, gone)
+    "code, thing",
+    [(None, ("engine", "sha256:another")), ("revoked", ("engine", SPEC)), ("revoked", ("artefact", KNOWN.artefact))],
+)  # fmt: skip
+def test_a_rollback_goes_to_nothing_that_is_revoked(code: str | None, thing: tuple[Thing, str]) -> None:
+    gone = [Revocation(thing=thing[0], id=thing[1], reason="it cheats", at=AT)]
+    fault = eligibility.refusal_of_rollback(KNOWN, gone)
     assert (fault and fault.code) == code
 
 
