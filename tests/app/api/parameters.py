@@ -103,14 +103,14 @@ _TURN = [{"role": "user", "content": "Hi"}]
 _TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 _FLAT = {"type": "function", "name": "f", "parameters": {"type": "object"}}
 _BLOCK = {"name": "f", "input_schema": {"type": "object"}}
-_LIMITS = "a request that names none has the model's `max_tokens`"
+_LIMITS = "default: the model's `max_tokens`"
 _THINKING = "switches thinking; a model's budget stays"
-_CACHE = "engines keep their own cache of prompts"
+_CACHE = "engines cache prompts themselves"
 _TIER = "there is one tier"
-_MEMORY = "this gateway keeps nothing: send the whole conversation each time"
+_MEMORY = "nothing is kept: send the whole conversation"
 
 CHAT = {
-    "messages": row([*_TURN, *_TURN], "text, images and sounds, see below; old thoughts are left out"),
+    "messages": row([*_TURN, *_TURN], "text, images and sounds; old thoughts are left out"),
     "model": kept("annie", "a public model of the configuration"),
     "audio": row({"voice": "a", "format": "wav"}, "replies are text"),
     "frequency_penalty": row(0.5),
@@ -119,14 +119,14 @@ CHAT = {
     "logit_bias": row({"1": 1}),
     "logprobs": row(
         True,
-        "of the tokens that are heard, see below; llama-server: not beside tools (`unsupported_by_engine`)",
+        "[below](#log-probabilities-logprobs-top_logprobs)",
     ),
     "max_completion_tokens": row(5, _LIMITS),
     "max_tokens": row(5, _LIMITS),
     "metadata": row({"a": "b"}, _MEMORY),
     "modalities": row(["text", "audio"], "replies are text"),
     "moderation": row({"model": "m"}, "nothing is moderated here"),
-    "n": kept(2, "1 to 8; each choice is a request to the engine, see below"),
+    "n": kept(2, "1 to 8, [below](#several-choices-n-and-lists-of-prompts)"),
     "parallel_tool_calls": row(False, "checked in the reply", tools=[_TOOL]),
     "prediction": row({"type": "content", "content": "a"}, "it only makes a reply faster"),
     "presence_penalty": row(0.5),
@@ -135,12 +135,12 @@ CHAT = {
     "prompt_cache_retention": row("24h", _CACHE),
     "reasoning_effort": kept("low", _THINKING + "; `none` is off"),
     "response_format": row({"type": "json_object"}),
-    "safety_identifier": row("u", "nobody is told of it; the key names the caller"),
+    "safety_identifier": row("u", "the key names the caller"),
     "seed": row(1, "counts up over the choices of `n`"),
     "service_tier": row("flex", _TIER),
     "stop": row(["."], "at most 64"),
     "store": row(True, _MEMORY),
-    "stream": kept(True, "engines always stream to the gateway"),
+    "stream": kept(True, ""),
     "stream_options": kept({"include_usage": True}, "`include_usage`", stream=True),
     "temperature": row(0.5),
     "tool_choice": row("none", "kept by the engine's own means, and checked", tools=[_TOOL]),
@@ -148,17 +148,17 @@ CHAT = {
     "top_logprobs": row(2, "0 to 20, with `logprobs`", logprobs=True),
     "top_p": row(0.5),
     "user": row("u"),
-    "verbosity": row("low", "no engine has such a switch: ask for it in the prompt; `medium` is taken"),
+    "verbosity": row("low", "ask for it in the prompt; `medium` is taken"),
     "web_search_options": row({"search_context_size": "low"}, "declare a tool that searches"),
 }
 COMPLETION = {
     "model": CHAT["model"],
-    "prompt": row("a", "a text or tokens, or up to 16 of them; see below"),
+    "prompt": row("a", "a text or tokens, or up to 16 of them"),
     "best_of": row(2, "use `n`"),
     "echo": row(True, "the reply is filtered; you have the prompt"),
     "frequency_penalty": CHAT["frequency_penalty"],
     "logit_bias": CHAT["logit_bias"],
-    "logprobs": row(1, "0 to 20; of the tokens that are heard, see below"),
+    "logprobs": row(1, "0 to 20, [below](#log-probabilities-logprobs-top_logprobs)"),
     "max_tokens": CHAT["max_tokens"],
     "n": CHAT["n"],
     "presence_penalty": CHAT["presence_penalty"],
@@ -184,10 +184,8 @@ RESPONSE = {
     "context_management": row([{"type": "compaction"}], _MEMORY),
     "conversation": row("c", _MEMORY),
     "image": row({"detail": "low"}, "requests and replies are text"),
-    "include": row(
-        ["reasoning.encrypted_content"], "there is no such output; `message.output_text.logprobs` is 400"
-    ),
-    "input": row("b", "a text, or messages, calls, their results and thoughts; images and sounds, see below"),
+    "include": row(["reasoning.encrypted_content"], "`message.output_text.logprobs` is 400"),
+    "input": row("b", "a text, or messages, calls, their results and thoughts; images and sounds"),
     "instructions": row("b"),
     "max_output_tokens": row(5, _LIMITS),
     "max_tool_calls": row(1, "this gateway runs no tool"),
@@ -216,7 +214,7 @@ RESPONSE = {
     "user": CHAT["user"],
 }
 COUNTED = {
-    "cache_control": row({"type": "ephemeral"}, _CACHE + "; in a block the same, see below"),
+    "cache_control": row({"type": "ephemeral"}, _CACHE + ""),
     "messages": row([*_TURN, *_TURN], "text, images, calls, their results and thoughts"),
     "model": CHAT["model"],
     "output_config": kept(
@@ -231,7 +229,7 @@ COUNTED = {
     "workspace_id": row("w", "there are none"),
 }
 MESSAGE = COUNTED | {
-    "betas": row(["b"], "a header of Anthropic's: nothing here depends on it"),
+    "betas": row(["b"], "without effect"),
     "billing_policy": row({"a": "b"}, "nothing is billed"),
     "compaction": row({"type": "a"}, _MEMORY),
     "container": row("c", "nothing is run here: declare tools"),
@@ -239,7 +237,7 @@ MESSAGE = COUNTED | {
     "diagnostics": row({"previous_message_id": "m"}, _MEMORY),
     "fallback_credit_token": row("t", "nothing is billed"),
     "fallbacks": row([{"model": "m"}], "the operator configures a model's fallbacks"),
-    "inference_geo": row("eu", "the gateway does not know where its engines stand"),
+    "inference_geo": row("eu", "not known here"),
     "max_tokens": row(7),
     "mcp_servers": row([{"type": "url"}], "this gateway connects to none: declare tools"),
     "metadata": row({"user_id": "u"}),
@@ -250,7 +248,7 @@ MESSAGE = COUNTED | {
     "service_tier": row("standard_only", _TIER),
     "stop_sequences": row(
         ["."],
-        "`stop_sequence` tells which one ended the reply: vLLM says it; llama-server does not, so the gateway looks for up to 16 of up to 64 characters itself",
+        "`stop_sequence` names the one that ended the reply; on llama-server of the first 16, up to 64 characters each",
     ),
     "stream": CHAT["stream"],
     "temperature": CHAT["temperature"],
@@ -281,6 +279,7 @@ def tables() -> Iterator[str]:
         for name in sorted(api.rows):
             fate = api.fate(name)
             shown = fate if fate in (HERE, IGNORED) or "400" in fate else f"sent on: {fate}"
+            shown = "sent on" if fate == f"`{name}`" else shown
             yield f"| `{name}` | {shown} | {api.rows[name].note} |"
         yield ""
     yield from blocks.table()
