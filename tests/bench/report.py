@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from tests.bench.rounds import ROWS, Row
 from tests.bench.subjects import SUBJECTS
 
 COLUMNS = ("", "CPU µs/chunk", "range", "+TTFT p50 ms", "+TTFT p99 ms", "+gap p99 ms", "RSS MiB")
-DOES = "with each chunk"
 
 
 @dataclass(frozen=True)
@@ -55,10 +54,13 @@ def cells(one: Line) -> list[str]:
     ]
 
 
-def does(one: Line) -> str:
-    """What a subject does with a chunk, and whether it made fewer events of them."""
-    joined = "" if one.joined < 1.05 else f"; joins {one.joined:.1f} tokens per event"
-    return SUBJECTS[one.subject].does + joined
+def _each_does(report: Report) -> Iterator[str]:
+    """What a subject does with a chunk, and whether it made fewer events of them in some row."""
+    lines = [one for row in report.rows for one in report.lines(row)]
+    for name in dict.fromkeys(one.subject for one in lines):
+        most = max(one.joined for one in lines if one.subject == name)
+        joined = "" if most < 1.05 else f"; joins up to {most:.1f} tokens per event"
+        yield f"* {SUBJECTS[name].title}: {SUBJECTS[name].does}{joined}"
 
 
 def _ms(value: float) -> str:
@@ -112,11 +114,9 @@ def markdown(report: Report) -> str:
     """The page."""
     parts = [_HEAD, _markdown_table(RATIO_COLUMNS, [verdict(ratio) for ratio in report.ratios])]
     for row in report.rows:
-        rows = [[*cells(one), does(one)] for one in report.lines(row)]
-        parts += [
-            f"## {row.name}\n\n{row.title[0].upper()}{row.title[1:]}.",
-            _markdown_table((*COLUMNS, DOES), rows),
-        ]
+        rows = [cells(one) for one in report.lines(row)]
+        parts += [f"## {row.name}\n\n{row.title[0].upper()}{row.title[1:]}.", _markdown_table(COLUMNS, rows)]
+    parts += ["## What each does with a chunk", "\n".join(_each_does(report))]
     if report.missing:
         rows = [[SUBJECTS[name].title, why.replace("|", "/")] for name, why in report.missing.items()]
         parts += ["## Not measured", _markdown_table(("subject", "why"), rows)]
@@ -153,17 +153,14 @@ def write(report: Report, folder: Path) -> list[Path]:
 _HEAD = """# What the gateway costs
 
 Written by `make bench`; do not edit. CPU is user and system time of a gateway's whole process tree
-over the chunks that the engine sent (role, finish and usage chunks count). Added times (+) are above the
-engine asked directly in the same round. Every figure is a median over rounds; ratios are taken within
-each round. Compare within this page only: another machine, or another hour, has other absolute times."""
+over the chunks that the engine sent. Added times (+) are above the engine asked directly in the same round.
+Every figure is a median over rounds; ratios are taken within each round. Compare within this page only."""
 
 _METHOD = """## How
 
-A scripted engine streams replies in vLLM's shape, one write a chunk; a load client checks that every
-reply arrives whole, word for word. Engine, client and each gateway are processes of their own on
-loopback, one worker each; all gateways run all the time and take turns, each round beginning with
-another. Paced streams advance together, one token per 1 ms tick, as sequences do that an engine
-decodes in one batch; each stream's first token leaves at once, so that the time to it is the
-gateway's own. Each sample waits for a moment when others leave the machine alone, and is
-taken again, up to twice, when they did not; the least disturbed one counts. A gateway with an error in any stream is left out of the tables and named with the reason.
-What the parts cost one by one, and why these were chosen: [bench-parts.md](bench-parts.md)."""
+A scripted engine streams replies in vLLM's shape, one write a chunk; a load client checks every reply word for word. Engine,
+client and gateways are processes of their own on loopback, one worker each; the gateways take turns, each round beginning
+with another. Paced streams advance together, one token per 1 ms tick; each stream's first token leaves at once. A sample waits
+until others leave the machine alone, and is taken again, up to twice, if they did not; the least disturbed one
+counts. A gateway with an error in any stream is left out of the tables and named with the reason.
+What the parts cost one by one: [bench-parts.md](bench-parts.md)."""
