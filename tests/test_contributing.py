@@ -36,7 +36,7 @@ def test_a_target_that_it_names_is_one_of_the_makefile(name: str) -> None:
 
 
 SECTIONS = pytest.mark.parametrize(
-    "section", TEXT.split("\n### ")[1:], ids=lambda text: text.partition("\n")[0]
+    "section", TEXT.split("\n- **")[1:], ids=lambda text: text.partition(".")[0]
 )
 
 
