@@ -11,7 +11,7 @@ import json
 import signal
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from os import EX_CONFIG, EX_NOINPUT, EX_TEMPFAIL, EX_USAGE
 from pathlib import Path
@@ -124,13 +124,14 @@ def _fail(why: object, code: int) -> int:
 def _list(config: "Config", as_json: bool) -> int:
     from app.cli.terminal import show_rows
 
+    formats = asyncio.run(_formats(config.engines.values()))
     listed = [
         {
             "name": name,
             "dialect": spec.dialect,
             "driver": spec.driver,
             "kind": spec.kind,
-            "format": spec.known_format or None,
+            "format": formats[name] or None,
             "serves": spec.url or (str(spec.artefact) if spec.artefact else None),
             "image": spec.image,
             "live_for": [m for m, model in config.models.items() if name in model.live],
@@ -148,6 +149,21 @@ def _list(config: "Config", as_json: bool) -> int:
         [[", ".join(c) if isinstance(c, list) else str(c or "") for c in row] for row in cells],
     )
     return 0
+
+
+async def _formats(specs: "Iterable[EngineSpec]") -> dict[str, str]:
+    """How each engine's model writes calls: as stated, by the template beside its weights, or by the one that it shows."""
+    from deploy.engine.abilities import shown_format
+
+    async def one(spec: "EngineSpec") -> str:
+        if known := spec.format or spec.taught_format:
+            return known
+        if spec.url is None or spec.dialect != "llama-server":
+            return ""
+        return await shown_format(spec.url.rstrip("/").removesuffix("/v1"), spec.access)
+
+    specs = list(specs)
+    return dict(zip((spec.name for spec in specs), await asyncio.gather(*map(one, specs)), strict=True))
 
 
 async def _check(args: argparse.Namespace) -> int:

@@ -208,6 +208,7 @@ async def _side(config: Config, sealed: _Sealed, stack: AsyncExitStack) -> Serve
         artefact=artefact,
         engine=described,
         numerics=(await engine.describe())["numerics"],
+        reply_format=state.abilities.format,
         tokens=special_tokens(sealed.folder),
         files=sealed.files,
     )

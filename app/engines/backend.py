@@ -288,6 +288,10 @@ class Backend:
             self._context.metrics.replica_refused(state.name, False)
         if state.state is Phase.FAILED and self.engine is not None:
             self._fail(self.engine.failure())
+        if ready and state.abilities.misfit:
+            self._context.log.warning(
+                "engine_format_misfit", engine=state.name, reason=state.abilities.misfit
+            )
         self._show_conduct()
         self._context.metrics.engine(state.name, ready, state.restarts)
         # Without its last error, which may quote the engine's output. /admin/engines has it.

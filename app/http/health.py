@@ -16,6 +16,7 @@ from app.http.openapi import sends
 from app.promotion.service import PromotionService
 from app.proxy.handler import ProxyHandler
 from app.telemetry.metrics import Metrics
+from deploy.engine.abilities import Abilities
 
 
 def _json(request: Request, body: Any, status: int = 200) -> Response:
@@ -121,7 +122,8 @@ def admin_router(
 
     @routes.get("/admin/engines", response_model=None)
     async def engines(request: Request) -> Response:
-        running = {name: asdict(state) for name, state in pool.states().items()}
+        states = pool.states()
+        running = {name: asdict(state) for name, state in states.items()}
         listed = [
             {
                 "name": name,
@@ -136,7 +138,9 @@ def admin_router(
                 "stays_out": pool.stays_out(name),
                 "restarts": running.get(name, {}).get("restarts", 0),
                 "last_error": running.get(name, {}).get("last_error"),
-                "format": spec.format or (running.get(name, {}).get("abilities") or {}).get("format") or None,
+                "format": (found := states[name].abilities if name in states else Abilities()).format
+                or spec.format,
+                "format_misfit": found.misfit or None,
                 "abilities": running.get(name, {}).get("abilities"),
             }
             for name, spec in (pool.config.engines | promotions.catalogue.kept()).items()

@@ -153,7 +153,8 @@ class UrlEngine(WatchedEngine):
             dialect=self._spec.dialect,
             deadline_s=ABILITIES_SECONDS,
             media=self._spec.media,
-            format=self._spec.known_format,
+            format=self._spec.format,
+            taught=await asyncio.to_thread(lambda: self._spec.taught_format),
             access=self._spec.access,
         )
 

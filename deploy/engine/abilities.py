@@ -14,7 +14,7 @@ import httpx2
 
 from deploy.core.engine_access import OPEN, EngineAccess
 from deploy.core.engine_http import engine_client, plain_word, read_json
-from deploy.engine.formats import format_of
+from deploy.engine.formats import format_of, misfit
 from deploy.engine.samples import SAMPLES
 from deploy.engine.spec import Medium
 from gates.contracts.dialect import Dialect
@@ -32,6 +32,7 @@ NO_SUCH_REPLY = "chatcmpl-probe"
 ABILITIES_SECONDS = 10.0
 """How long an engine may take to answer all questions; at 25 tokens per second it needs three seconds."""
 ROUNDS = 2
+SHOWN_SECONDS = 2.0
 CLOSER = "</think>"
 CLOSING = f"\n{CLOSER}\n\n"
 """The text that closes a thought which the gateway ends, as in the chat template of Qwen3 (https://huggingface.co/Qwen)."""
@@ -54,6 +55,7 @@ class Abilities:
     reasoning_field: the field of a message that holds thoughts; None: they are in the text.
     calls: the form of tool calls that the chat template asks for.
     format: how its model writes thoughts and calls (`deploy.engine.formats`); "" if nothing told.
+    taught: the format that its chat template teaches, in the same way.
     opens_thought: the prompt opens the thought, so that the model writes no opening tag.
     off_works: it does not think when thinking is off. None: not shown.
     continues: it continues an assistant message at the end of the prompt.
@@ -70,11 +72,17 @@ class Abilities:
     reasoning_field: Literal["reasoning", "reasoning_content"] | None = None
     calls: Literal["hermes", "xml"] | None = None
     format: str = ""
+    taught: str = ""
     opens_thought: bool | None = None
     off_works: bool | None = None
     continues: bool | None = None
     build: str | None = None
     media: tuple[Medium, ...] = ()
+
+    @property
+    def misfit(self) -> str:
+        """Why `format` is not what the template teaches, and what to do; "" if nothing is known to be wrong."""
+        return misfit(self.format, self.taught)
 
 
 Found = dict[str, Any]
@@ -121,14 +129,15 @@ async def abilities(
     dialect: Dialect,
     deadline_s: float,
     media: tuple[Medium, ...] | None = None,
-    format: str = "",
+    format: str | None = None,
+    taught: str = "",
     access: EngineAccess = OPEN,
 ) -> Abilities:
     """Find out what the engine at `url` supports; all questions are sent concurrently, each for at most `deadline_s` seconds.
 
     A question that got no answer or a 5xx is asked once more: an engine that has just started
     may compile during its first requests. `media` are known, and not asked for; None: they are not known. `format`
-    is stated, or the one of the folder's template; "": llama-server is asked for its template.
+    is what the configuration states, `taught` what the template beside the weights teaches; llama-server shows the one that it uses.
     """
     found: Found = {}
     open_questions: Sequence[Question] = QUESTIONS[dialect]
@@ -144,9 +153,16 @@ async def abilities(
             open_questions = again
     if media is not None:
         found["media"] = media
-    if format:
-        found["format"] = format
+    found["taught"] = found.get("taught") or taught
+    found["format"] = format or found["taught"]
     return replace(Abilities(), **found)
+
+
+async def shown_format(url: str, access: EngineAccess) -> str:
+    """The format that a running llama-server's template teaches; "" if it shows none within two seconds."""
+    async with engine_client(access) as client:
+        found = await _settle(_llama_props, _Asker(client, url, ""), SHOWN_SECONDS)
+    return str((found or {}).get("taught", ""))
 
 
 Question = Callable[[_Asker], Awaitable[Found]]
@@ -312,7 +328,7 @@ async def _llama_props(asker: _Asker) -> Found:
     senses = props.get("modalities") or {}
     media = tuple(medium for medium, sense in _SENSES.items() if senses.get(sense) is True)
     template = props.get("chat_template")
-    told = {"format": format_of(template)} if isinstance(template, str) else {}
+    told = {"taught": format_of(template)} if isinstance(template, str) else {}
     return {"context": context, "media": media, **told, **_build("llama.cpp", props.get("build_info"))}
 
 

@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 from deploy.core.engine_access import EngineAccess
 from deploy.core.errors import SpecError
-from deploy.engine.formats import FORMATS, format_of, template_in
+from deploy.engine.formats import FORMATS, format_of, template_of
 from gates.contracts.dialect import Dialect
 from gates.contracts.numerics import PARTS
 from gates.decode.decoder import nearest
@@ -72,9 +72,9 @@ class EngineSpec:
     ca_file: Path | None = field(default=None, compare=False)
 
     @property
-    def known_format(self) -> str:
-        """The format that is stated, or that the template in its folder teaches; "": not known."""
-        return self.format or format_of(template_in(self.artefact))
+    def taught_format(self) -> str:
+        """The format that the template beside its weights teaches; "": not known. Reads files."""
+        return format_of(template_of(self.artefact))
 
     @property
     def access(self) -> EngineAccess:

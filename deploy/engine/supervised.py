@@ -300,7 +300,8 @@ class SupervisedEngine(WatchedEngine, ABC):
                     dialect=spec.dialect,
                     deadline_s=ABILITIES_SECONDS,
                     media=spec.media,
-                    format=spec.known_format,
+                    format=spec.format,
+                    taught=await asyncio.to_thread(lambda: spec.taught_format),
                 )
         except TimeoutError:
             result, why = None, "no token in time"

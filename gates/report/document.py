@@ -56,6 +56,7 @@ _STATEMENT: Final[Mapping[str, Any]] = {
 """The keys of the predicate that hold a field of the decision or of the statement under the field's name."""
 _IF_ANY: Final = ("attachments", "beside")
 """Keys that are left out where they are empty, as in every report of a release that did not know them."""
+_FORMAT: Final = "format"
 _INFINITE: Final = {"inf": float("inf"), "-inf": float("-inf")}
 
 
@@ -118,8 +119,10 @@ def _configuration(statement: Statement) -> list[dict[str, Any]]:
         ("policy", statement.policy, statement.policy.digest),
         ("harness", statement.harness, digest_of(statement.harness)),
         ("host", statement.host, digest_of(statement.host)),
-        *_numerics("numerics", candidate.numerics),
-        *_numerics("baseline-numerics", baseline.numerics),
+        *_recorded("numerics", candidate.numerics),
+        *_recorded("baseline-numerics", baseline.numerics),
+        *_recorded("reply-format", candidate.reply_format and {_FORMAT: candidate.reply_format}),
+        *_recorded("baseline-reply-format", baseline.reply_format and {_FORMAT: baseline.reply_format}),
     )
     return [
         {"name": name, "digest": _digest_set(digest), "annotations": encode(value)}
@@ -127,9 +130,9 @@ def _configuration(statement: Statement) -> list[dict[str, Any]]:
     ]
 
 
-def _numerics(name: str, stated: Numerics | None) -> tuple[tuple[str, Numerics, str], ...]:
+def _recorded(name: str, stated: Any) -> tuple[tuple[str, Any, str], ...]:
     """Left out where it was not recorded, as in every report before it could be."""
-    return () if stated is None else ((name, stated, digest_of(stated)),)
+    return ((name, stated, digest_of(stated)),) if stated else ()
 
 
 def _digest_set(digest: str) -> dict[str, str]:
@@ -184,8 +187,8 @@ def _statement(predicate: Mapping[str, Any]) -> Statement:
     ]
     samples = found["samples"]
     return Statement(
-        candidate=_arm(notes, "candidate", "engine", "numerics"),
-        baseline=_arm(notes, "baseline", "baseline-engine", "baseline-numerics"),
+        candidate=_arm(notes, "candidate", "engine", ""),
+        baseline=_arm(notes, "baseline", "baseline-engine", "baseline-"),
         suite=decode(Pinned, notes["suite"], "suite"),
         policy=decode(Pinned, notes["policy"], "policy"),
         harness=decode(Harness, notes["harness"], "harness"),
@@ -205,11 +208,13 @@ def _fields(found: Mapping[str, Any], hints: Mapping[str, Any]) -> dict[str, Any
     return {key: decode(hint, found[key], key) for key, hint in hints.items()}
 
 
-def _arm(notes: Mapping[str, Any], model: str, engine: str, numerics: str) -> ComparedArm:
+def _arm(notes: Mapping[str, Any], model: str, engine: str, prefix: str) -> ComparedArm:
+    numerics, form = f"{prefix}numerics", f"{prefix}reply-format"
     return ComparedArm(
         decode(ModelIdentity, notes[model], model),
         decode(EngineIdentity, notes[engine], engine),
         decode(Numerics, notes[numerics], numerics) if numerics in notes else None,
+        decode(Mapping[str, str], notes[form], form)[_FORMAT] if form in notes else "",
     )
 
 

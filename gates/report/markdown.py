@@ -85,6 +85,7 @@ def _bound(statement: Statement, statement_digest: str) -> str:
     parts = [
         f"{code(ours.model.name)} {code(ours.model.root)} on {code(ours.engine.name)} ({escape(ours.engine.build)})",
         *([f"computed with {escape(str(ours.numerics))}"] if ours.numerics else ()),
+        *([f"writes calls as {code(ours.reply_format)}"] if ours.reply_format else ()),
         f"against {code(theirs.model.name)} {code(theirs.model.root)}",
         f"suite {code(statement.suite.name)}, policy {code(statement.policy.name)}",
         f"{len(statement.samples.lines):,} samples, {statement.created}",

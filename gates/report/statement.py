@@ -48,11 +48,14 @@ class EngineIdentity:
 
 @dataclass(frozen=True, slots=True)
 class ComparedArm:
-    """One side of the comparison. `numerics` is None in a report of a program that did not record it."""
+    """One side of the comparison. `reply_format`: how the model writes calls. `numerics` is None, and `reply_format` "", where the
+    program did not record it.
+    """
 
     model: ModelIdentity
     engine: EngineIdentity
     numerics: Numerics | None = None
+    reply_format: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ class ServedModel:
     artefact: Artefact
     engine: EngineIdentity
     numerics: Numerics | None = None
+    reply_format: str = ""
     tokens: frozenset[str] = frozenset()
     context: int = 4096
     files: Snapshot = ()

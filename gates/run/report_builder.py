@@ -59,7 +59,7 @@ def build_statement(
 
 
 def _arm(side: ServedModel) -> stated.ComparedArm:
-    return stated.ComparedArm(model_of(side.artefact), side.engine, side.numerics)
+    return stated.ComparedArm(model_of(side.artefact), side.engine, side.numerics, side.reply_format)
 
 
 def model_of(artefact: Artefact) -> stated.ModelIdentity:

@@ -158,7 +158,7 @@ async def test_a_vllm_without_parsers_is_known_for_what_it_is() -> None:
 async def test_a_llama_server_is_known_for_what_it_is() -> None:
     assert await found(LLAMA, "llama-server") == Abilities(
         budgets=True, ends_thoughts=True, context=4096, reasoning_field="reasoning_content", calls="xml",
-        opens_thought=True, off_works=True, build="llama.cpp b11549-abc", format="mistral",
+        opens_thought=True, off_works=True, build="llama.cpp b11549-abc", format="mistral", taught="mistral",
     )  # fmt: skip
 
 
@@ -218,9 +218,9 @@ async def test_what_is_stated_is_not_tried() -> None:
     it = Engine({**RAW_VLLM, "input_audio": HELLO})
     async with listening(it) as url:
         result = await abilities(
-            url, model="m", dialect="vllm", deadline_s=PATIENCE, media=("image",), format="glm"
+            url, model="m", dialect="vllm", deadline_s=PATIENCE, media=("image",), format="glm", taught="xml"
         )
-    assert (result.media, result.format) == (("image",), "glm")
+    assert (result.media, result.format, result.taught) == (("image",), "glm", "xml")
     assert not {"image_url", "input_audio"} & it.asked.keys()
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from deploy.core.errors import SpecError
-from deploy.engine.formats import format_of
+from deploy.engine.formats import format_of, misfit
 from deploy.engine.spec import EngineSpec
 
 TEMPLATES = {
@@ -34,13 +34,22 @@ def spec(folder: Path, stated: str | None = None) -> EngineSpec:
     return EngineSpec(name="a", dialect="vllm", driver="url", url="http://a", artefact=folder, format=stated)
 
 
-def test_a_folder_s_template_is_read_and_what_is_stated_counts_more(tmp_path: Path) -> None:
-    assert spec(tmp_path).known_format == ""
+def test_a_folder_s_template_is_read(tmp_path: Path) -> None:
+    assert spec(tmp_path).taught_format == ""
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATES["kimi"]}), "utf-8")
-    assert spec(tmp_path).known_format == "kimi"
+    assert spec(tmp_path).taught_format == "kimi"
     (tmp_path / "chat_template.jinja").write_text(TEMPLATES["glm"], "utf-8")
-    assert spec(tmp_path).known_format == "glm"
-    assert spec(tmp_path, "llama").known_format == "llama"
+    assert spec(tmp_path).taught_format == "glm"
+
+
+def test_the_template_in_a_gguf_is_read(gguf: Path) -> None:
+    assert spec(gguf).taught_format == spec(gguf.parent).taught_format == "qwen"
+
+
+def test_a_format_that_the_template_does_not_teach_is_told_with_what_to_do() -> None:
+    told = misfit("llama", "hermes")
+    assert 'format = "llama"' in told and 'teaches "hermes"' in told and "remove format" in told
+    assert not any(misfit(*pair) for pair in (("glm", "glm"), ("glm", ""), ("", "glm"), ("qwen", "hermes")))
 
 
 def test_a_format_that_is_none_is_refused_with_the_nearest(tmp_path: Path) -> None:

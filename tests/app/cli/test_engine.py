@@ -46,7 +46,7 @@ async def test_the_list_names_every_engine_and_who_uses_it(capsys: pytest.Captur
     assert lines.keys() == {
         "annie-nano", "annie-nano-bf16", "annie-nano-nvfp4", "annie-nano-thin-ptq", "stranger-nano",
     }  # fmt: skip
-    assert lines["annie-nano"].split()[:5] == ["annie-nano", "embedded", "llama-server", "chat", "annie"]
+    assert lines["annie-nano"].split()[:5] == ["annie-nano", "embedded", "llama-server", "chat", "qwen"]
     assert lines["annie-nano"].split()[-1].endswith("models/annie-nano-q4_k_m")
 
 

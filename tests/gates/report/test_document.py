@@ -41,6 +41,14 @@ def test_what_computed_the_answers_comes_back_and_is_left_out_where_it_was_not_r
     assert b"numerics" not in render(plain)
 
 
+def test_how_an_arms_model_writes_calls_comes_back() -> None:
+    plain = examples.passing()
+    stated = replace(plain, baseline=replace(plain.baseline, reply_format="qwen"))
+
+    assert parse(render(stated)) == stated
+    assert b"reply-format" not in render(plain)
+
+
 def test_what_is_attached_and_what_older_releases_stated_comes_back() -> None:
     plain = examples.passing()
     old = {"name": "bfcl", "tallies": [{"kind": "simple", "n": 3, "low": -0.5, "high": 0.0}]}
