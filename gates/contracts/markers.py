@@ -84,83 +84,30 @@ _HIDDEN = re.compile(f"[{INVISIBLE}]")
 _PLAIN = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x2581: "_"}
 _WORDS = re.compile(r"[_:|]+|(?<=[a-z])(?=[A-Z])")
 
-_THINK = frozenset(
-    [
-        "think",
-        "thinking",
-        "thought",
-        "thoughts",
-        "reasoning",
-        "reflection",
-        "scratchpad",
-        "monologue",
-        "cot",
-        "analysis",
-        "antthinking",
-    ]
-)
-_BESIDE_THINK = frozenset(
-    [
-        "ant",
-        "my",
-        "the",
-        "inner",
-        "internal",
-        "deep",
-        "process",
-        "chain",
-        "of",
-        "step",
-        "final",
-        "begin",
-        "start",
-        "end",
-    ]
-)
+_THINK = frozenset({
+    "think", "thinking", "thought", "thoughts", "reasoning", "reflection", "scratchpad", "monologue", "cot",
+    "analysis", "antthinking"
+})  # fmt: skip
+_BESIDE_THINK = frozenset({
+    "ant", "my", "the", "inner", "internal", "deep", "process", "chain", "of", "step", "final", "begin",
+    "start", "end"
+})  # fmt: skip
 """Words that may stand beside one of those with a hyphen, or in one word with it; any may with `_` or `:`."""
-_TOOL = frozenset(
-    [
-        "tool",
-        "tools",
-        "function",
-        "functions",
-        "python",
-        "plugin",
-        "action",
-        "toolcall",
-        "toolcalls",
-        "functioncall",
-        "functioncalls",
-    ]
-)
-_CALL = frozenset(
-    [
-        "call",
-        "calls",
-        "use",
-        "request",
-        "requests",
-        "code",
-        "toolcall",
-        "toolcalls",
-        "functioncall",
-        "functioncalls",
-    ]
-)
+_TOOL = frozenset({
+    "tool", "tools", "function", "functions", "python", "plugin", "action", "toolcall", "toolcalls",
+    "functioncall", "functioncalls"
+})  # fmt: skip
+_CALL = frozenset({
+    "call", "calls", "use", "request", "requests", "code", "toolcall", "toolcalls", "functioncall",
+    "functioncalls"
+})  # fmt: skip
 _RESULT = frozenset(["response", "responses", "result", "results", "output", "outputs"])
 _WEAK = frozenset(["tool", "tools", "function", "functions", "call", "calls", "action"])
 _ENDS = frozenset(["end", "close", "suffix", "stop"])
-_PARTS = frozenset(
-    [
-        "parameter",
-        "arg_key",
-        "arg_value",
-        "longcat_arg_key",
-        "longcat_arg_value",
-        "steptml:parameter",
-        "atem:parameter",
-    ]
-)
+_PARTS = frozenset({
+    "parameter", "arg_key", "arg_value", "longcat_arg_key", "longcat_arg_value", "steptml:parameter",
+    "atem:parameter"
+})  # fmt: skip
 _NAMES: dict[str, Kind] = {
     "inner_prefix": "think", "inner_suffix": "think", "unused94": "think", "unused95": "think",
     "channel": "header", "start": "header", "message": "header", "constrain": "header", "im_start": "header",
@@ -180,16 +127,9 @@ _SQUARES: dict[str, Kind] = {
     "END_TOOL_REQUEST": "call", "TOOL_RESULTS": "result", "TOOL_RESULT": "result", "INST": "role",
 }  # fmt: skip
 HALVES = (
-    "think",
-    "thought",
-    "reasoning",
-    "tool_call",
-    "tool_response",
-    "function_call",
-    "function=",
-    "parameter=",
-    "invoke",
-)
+    "think", "thought", "reasoning", "tool_call", "tool_response", "function_call", "function=",
+    "parameter=", "invoke"
+)  # fmt: skip
 """Names by whose beginning the end of a cut reply is known as half a tag."""
 
 
@@ -328,6 +268,21 @@ def is_half(text: str) -> bool:
     name = found[2].rpartition(":")[2]
     return (found[1] == "<|" and found[2][1].isalnum()) or (
         len(name) > 2 and any(half.startswith(name) or name.startswith(half) for half in HALVES)
+    )
+
+
+def spellings() -> Iterator[str]:
+    """A marker for each name of the table, as models write them: words for fuzzers."""
+    angles = (*_THINK, *_WEAK, *_WRAPPERS, *_ANGLE_NAMES, *_PARTS, "tool_call", "tool_response")
+    yield from (f"<{slash}{name}>" for name in sorted(angles) for slash in ("", "/"))
+    yield from (f"<|{name}|>" for name in _NAMES)
+    yield from (f"[{slash}{name}]" for name in _SQUARES for slash in ("", "/"))
+    yield from (
+        "<function=now>",
+        "<parameter=city>",
+        '<invoke name="now">',
+        "\u25c1think\u25b7",
+        "\u25c1/think\u25b7",
     )
 
 

@@ -13,4 +13,5 @@ WHOLE = 1 << 30
 def policy(row: dict[str, Any], *, streamed: bool) -> StreamPolicy:
     """As the gateway makes it for a model whose format is known."""
     think = ThinkPolicy(guard=0 if streamed else WHOLE)
-    return StreamPolicy(think, Tools(row["tools"]) if row["tools"] else None, "t")
+    tools = Tools(row["tools"]) if row["tools"] else None
+    return StreamPolicy(think, tools, "t", format=row["format"])

@@ -38,6 +38,7 @@ from deploy.memory.gguf import read_metadata
 from gates.contracts import sample
 from gates.contracts.dialect import Dialect
 from gates.contracts.errors import SamplesError
+from gates.contracts.markers import spellings
 from gates.reply.chunks import MalformedChunk, parse_payload, plain_text
 from gates.reply.events import Broken, CallArguments, CallStart, Done, Event, Finish, Text, Thought
 from gates.reply.sse import EventTooLong, SSEDecoder
@@ -507,10 +508,7 @@ def redact(data: bytes) -> None:
 
 # ------------------------------------------------------------------------------------------ the list
 
-_TAGS = (
-    b"<think>", b"</think>", b"<tool_call>", b"</tool_call>", b"<function=", b"</function>", b"<parameter=",
-    b"</parameter>", b"[TOOL_CALLS]", b"[ARGS]", b"<tool_calls>", b"<|python_tag|>", b"&lt;", b"&gt;", b"[THINK]", b"[/THINK]", b"```", b"now", b"web_search",
-)  # fmt: skip
+_TAGS = (*(text.encode() for text in spellings()), b"[ARGS]", b"&lt;", b"&gt;", b"```", b"now", b"web_search")
 _JSON = (b'{"', b'":', b"null", b"true", b"1e5", b"\\u0041", b"\\ud800", b"[", b"]", b"}", b'"')
 _CHUNK = (
     b"data: ", b"\n\n", b"\r\n", b"[DONE]", b'"choices":[', b'"delta":{', b'"content":"', b'"reasoning":"', b'"error":',

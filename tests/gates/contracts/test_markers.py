@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gates.contracts.markers import HALVES, Kind, find, is_half, match, may_become
+from gates.contracts.markers import HALVES, Kind, find, is_half, match, may_become, read, spellings
 
 KNOWN: dict[Kind, tuple[str, ...]] = {
     "think": (
@@ -62,3 +62,7 @@ def test_what_may_become_a_marker_could_have_from_its_first_character_on(text: s
 def test_half_a_marker_is_told_from_a_bracket_of_prose() -> None:
     assert all(is_half(f"<{half[:4]}") for half in HALVES)
     assert not any(is_half(text) for text in ("<", "a <b", "<|z|", "<to be", "[1", "&amp"))
+
+
+def test_the_words_for_fuzzers_are_markers() -> None:
+    assert [text for text in spellings() if read(text) is None] == []
