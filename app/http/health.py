@@ -16,7 +16,8 @@ from app.http.openapi import sends
 from app.promotion.service import PromotionService
 from app.proxy.handler import ProxyHandler
 from app.telemetry.metrics import Metrics
-from deploy.engine.abilities import Abilities
+from deploy.engine.engine import EngineState
+from deploy.engine.spec import EngineSpec
 
 
 def _json(request: Request, body: Any, status: int = 200) -> Response:
@@ -59,6 +60,15 @@ def public_router(pool: EnginePool, proxy: ProxyHandler, created: int, apis: Seq
         return _json(request, {"status": "ready", **{name: what for name, what in told.items() if what}})
 
     return routes
+
+
+def _format(spec: EngineSpec, state: EngineState | None) -> dict[str, str | None]:
+    """How its model writes calls, and why that does not fit its chat template."""
+    found = state.abilities if state else None
+    return {
+        "format": (found and found.format) or spec.format,
+        "format_misfit": (found and found.misfit) or None,
+    }
 
 
 def about_router(pool: EnginePool, proxy: ProxyHandler, apis: Sequence[str]) -> APIRouter:
@@ -138,9 +148,7 @@ def admin_router(
                 "stays_out": pool.stays_out(name),
                 "restarts": running.get(name, {}).get("restarts", 0),
                 "last_error": running.get(name, {}).get("last_error"),
-                "format": (found := states[name].abilities if name in states else Abilities()).format
-                or spec.format,
-                "format_misfit": found.misfit or None,
+                **_format(spec, states.get(name)),
                 "abilities": running.get(name, {}).get("abilities"),
             }
             for name, spec in (pool.config.engines | promotions.catalogue.kept()).items()

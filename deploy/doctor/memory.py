@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from deploy.core.gguf import Value
 from deploy.doctor.evidence import Evidence, GgufFacts, ModelFacts
 from deploy.doctor.host import gpu_of, is_spark
 from deploy.doctor.result import CheckResult, HostCheck, check, fail, ok, unknown, warn
 from deploy.engine.flags import DEFAULTS
-from deploy.memory.gguf import Value
 from deploy.memory.sizing import GIB, LLAMA_CACHE, LOAD, VLLM_OVERHEAD, Memory, llama_need, vllm_need
 
 CHECKS: Final[dict[str, HostCheck]] = {}

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from deploy.core.errors import WeightsError
-from deploy.memory.gguf import read_metadata
+from deploy.core.gguf import read_metadata
 
 MAX_TEMPLATE_BYTES = 16 << 20
 

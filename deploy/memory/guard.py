@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from deploy.core.gguf import read_metadata
 from deploy.engine.engine import Engine
 from deploy.engine.flags import DEFAULTS
 from deploy.engine.spec import EngineSpec
 from deploy.engine.weights import find_gguf, find_projector
-from deploy.memory.gguf import read_metadata
 from deploy.memory.sizing import (
     GIB,
     LLAMA_CACHE,

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 from deploy.core.flags import flag_value
-from deploy.memory.gguf import Value
+from deploy.core.gguf import Value
 
 GIB: Final = 1 << 30
 LOAD: Final = 1.15

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from deploy.core.errors import WeightsError
-from deploy.memory.gguf import read_metadata
+from deploy.core.gguf import read_metadata
 
 HUGE = 2**64 - 1
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from deploy.core.errors import StartFailed, WeightsError
+from deploy.core.gguf import Value, read_metadata
 from deploy.engine.engine import EngineState
 from deploy.engine.spec import EngineSpec
 from deploy.memory import sizing
-from deploy.memory.gguf import Value, read_metadata
 from deploy.memory.guard import Guard
 from deploy.memory.sizing import (
     GIB,

@@ -34,7 +34,7 @@ from app.telemetry.redact import Redactor
 from app.upstream.batching import IOBatch
 from app.upstream.connection import EngineReply
 from deploy.core.errors import WeightsError
-from deploy.memory.gguf import read_metadata
+from deploy.core.gguf import read_metadata
 from gates.contracts import sample
 from gates.contracts.dialect import Dialect
 from gates.contracts.errors import SamplesError

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from deploy.core.errors import WeightsError
+from deploy.core.gguf import Value, read_metadata
 from deploy.doctor.collectors.commands import text_of
 from deploy.doctor.evidence import FileFacts, GgufFacts, ModelFacts
-from deploy.memory.gguf import Value, read_metadata
 from deploy.memory.sizing import kv_values
 from gates.artefact import artefact
 from gates.artefact.manifest import MANIFEST
