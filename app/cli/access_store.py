@@ -7,15 +7,14 @@ they write to the folder themselves, and the next start reads it. A secret is pr
 import argparse
 import json
 import sys
-from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import Any, Final, Protocol
+from typing import Any
 
 from app.access import records
 from app.access.clock import unix_now
 from app.access.roles import Role
 from app.cli.admin_client import AdminClient
-from app.cli.operating import client_for, exit_code
+from app.cli.operating import client_for, run_client
 from app.cli.terminal import show_rows
 from app.config.config import Config, ConfigError, load
 from app.promotion.repository import FILE
@@ -28,25 +27,6 @@ SECRETS = {"keys": "key", "operators": "token"}
 """Where the answer to `add` holds the secret."""
 
 
-class AccessStore(Protocol):
-    """Where keys and operators are changed: a running gateway, or the state folder. `kind`: keys, operators."""
-
-    def listed(self, kind: str) -> list[dict[str, Any]]:
-        """All of them."""
-
-    def add(self, kind: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Add one; the view, with its secret."""
-
-    def limit(self, name: str, changes: dict[str, int | None]) -> dict[str, Any]:
-        """Change limits of a key; None takes one away. The view."""
-
-    def rotate(self, name: str, overlap: int) -> dict[str, Any]:
-        """Give a key another secret; the view, with the secret."""
-
-    def revoke(self, kind: str, name: str) -> dict[str, Any]:
-        """Revoke one; the view."""
-
-
 def _limits(args: argparse.Namespace) -> dict[str, int | None]:
     """The limits that were given; 0 means none."""
     given = {limit: getattr(args, limit) for limit in LIMITS}
@@ -55,7 +35,7 @@ def _limits(args: argparse.Namespace) -> dict[str, int | None]:
 
 def run(args: argparse.Namespace) -> int:
     """Run one command; its exit code."""
-    return exit_code(lambda: _run(args), args)
+    return run_client(lambda: _run(args), args)
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -70,13 +50,48 @@ def _run(args: argparse.Namespace) -> int:
             raise ConfigError(f"gateway.state: {config.state_dir}: {error.strerror}") from None
         else:
             with registry:
-                return VERBS[args.verb](_StateFolder(registry, config), args)
-    client: AdminClient = client_for(args)
-    return VERBS[args.verb](client, args)
+                return _do(_StateFolder(registry, config), args)
+    return _do(client_for(args), args)
+
+
+def _do(store: "AdminClient | _StateFolder", args: argparse.Namespace) -> int:
+    said = _ask(store, args)
+    if args.json:
+        print(json.dumps(said, indent=1))
+        return 0
+    match args.verb:
+        case "list":
+            _show_list(args.kind, said[args.kind])
+        case "limit":
+            limits = [f"{limit} {_number(value)}" for limit, value in said["limits"].items()]
+            print(f"{args.name}: {', '.join(limits)}")
+        case "revoke":
+            print(f"{args.name} is revoked")
+        case _:
+            if args.verb == "rotate":
+                print(f"The old secret works until {said['old_secret_until']}.", file=sys.stderr)
+            print(f"The secret of {args.name}; it is not shown again:", file=sys.stderr)
+            print(said[SECRETS[args.kind]])
+    return 0
+
+
+def _ask(store: "AdminClient | _StateFolder", args: argparse.Namespace) -> dict[str, Any]:
+    match args.verb:
+        case "add":
+            more = _limits(args) if args.kind == "keys" else {"role": args.role}
+            return store.add(args.kind, {"name": args.name, **more})
+        case "limit":
+            return store.limit(args.name, _limits(args))
+        case "rotate":
+            return store.rotate(args.name, args.overlap)
+        case "revoke":
+            return store.revoke(args.kind, args.name)
+        case _:
+            return {args.kind: store.listed(args.kind)}
 
 
 class _StateFolder:
-    """The registry of a gateway that does not run."""
+    """The registry of a gateway that does not run, with the methods of `AdminClient` for keys and operators."""
 
     def __init__(self, registry: Registry, config: Config) -> None:
         self._registry = registry
@@ -121,48 +136,8 @@ class _StateFolder:
         return next(one for one in self.listed(kind) if one["name"] == name)
 
 
-def _add(store: AccessStore, args: argparse.Namespace) -> int:
-    if args.kind == "keys":
-        body = {"name": args.name, **_limits(args)}
-    else:
-        body = {"name": args.name, "role": args.role}
-    return _tell_secret(store.add(args.kind, body), args)
-
-
-def _rotate(store: AccessStore, args: argparse.Namespace) -> int:
-    said = store.rotate(args.name, args.overlap)
-    if not args.json:
-        print(f"The old secret works until {said['old_secret_until']}.", file=sys.stderr)
-    return _tell_secret(said, args)
-
-
-def _tell_secret(said: dict[str, Any], args: argparse.Namespace) -> int:
-    if args.json:
-        print(json.dumps(said, indent=1))
-        return 0
-    print(f"The secret of {args.name}; it is not shown again:", file=sys.stderr)
-    print(said[SECRETS[args.kind]])
-    return 0
-
-
-def _limit(store: AccessStore, args: argparse.Namespace) -> int:
-    said = store.limit(args.name, _limits(args))
-    limits = [f"{limit} {_number(value)}" for limit, value in said["limits"].items()]
-    print(json.dumps(said, indent=1) if args.json else f"{args.name}: {', '.join(limits)}")
-    return 0
-
-
-def _revoke(store: AccessStore, args: argparse.Namespace) -> int:
-    said = store.revoke(args.kind, args.name)
-    print(json.dumps(said, indent=1) if args.json else f"{args.name} is revoked")
-    return 0
-
-
-def _list(store: AccessStore, args: argparse.Namespace) -> int:
-    found = store.listed(args.kind)
-    if args.json:
-        print(json.dumps({args.kind: found}, indent=1))
-    elif args.kind == "operators":
+def _show_list(kind: str, found: list[dict[str, Any]]) -> None:
+    if kind == "operators":
         show_rows(
             ("operator", "role", "since", "revoked"),
             [[one["name"], one["role"], _day(one["created"]), _day(one["revoked"])] for one in found],
@@ -171,16 +146,6 @@ def _list(store: AccessStore, args: argparse.Namespace) -> int:
         show_rows(
             ("key", *LIMITS, "used today", "in all", "since", "revoked"), [_key_row(one) for one in found]
         )
-    return 0
-
-
-VERBS: Final[Mapping[str, Callable[[AccessStore, argparse.Namespace], int]]] = {
-    "add": _add,
-    "limit": _limit,
-    "rotate": _rotate,
-    "revoke": _revoke,
-    "list": _list,
-}
 
 
 def _key_row(key: dict[str, Any]) -> list[str]:

@@ -54,13 +54,23 @@ class AdminClient:
             trust_env=False,
         )
 
+    def call(self, method: str, path: str, **request: Any) -> dict[str, Any]:
+        """The JSON that the API answers with; `path` is below /admin."""
+        reply = self._send(self._request(method, f"/admin/{path}", **request))
+        try:
+            return dict(json.loads(reply.read()))
+        except (ValueError, httpx2.HTTPError):
+            raise AdminClientError(f"{self._url}/admin/{path} did not answer with JSON") from None
+        finally:
+            reply.close()
+
     def status(self) -> dict[str, Any]:
         """The models, and the engine that serves each of them."""
-        return self._json("GET", "/admin/status")
+        return self.call("GET", "status")
 
     def upload(self, report: bytes) -> dict[str, Any]:
         """Upload a report; the `digest` in the answer is what `promote` takes."""
-        return self._json("POST", "/admin/reports", content=report)
+        return self.call("POST", "reports", content=report)
 
     def promote(
         self,
@@ -75,82 +85,35 @@ class AdminClient:
 
         Two requests with the same `key` start one operation. Without a `report`, only an override allows it.
         """
-        body = {"model": model, "engine": engine, "report": report}
-        return self._start("/admin/promote", body, key, dry_run)
+        return self._start("promote", {"model": model, "engine": engine, "report": report}, key, dry_run)
 
     def rollback(self, model: str, *, key: str | None = None, dry_run: bool = False) -> dict[str, Any]:
         """Start a rollback to the previous engine; returns as `promote` does."""
-        return self._start("/admin/rollback", {"model": model}, key, dry_run)
+        return self._start("rollback", {"model": model}, key, dry_run)
 
-    def drain(self, engine: str) -> dict[str, Any]:
-        """Send a replica no new requests; how many it still has."""
-        return self._start(f"/admin/engines/{quote(engine, safe='')}/drain", {}, None, False)
-
-    def undrain(self, engine: str) -> dict[str, Any]:
-        """Send a replica requests again."""
-        return self._start(f"/admin/engines/{quote(engine, safe='')}/undrain", {}, None, False)
-
-    def cancel(self, operation: str) -> dict[str, Any]:
-        """Cancel an operation; returns it."""
-        return self._json("POST", f"{_path(operation)}/cancel")
-
-    def operation(self, operation: str) -> dict[str, Any]:
-        """An operation's present state."""
-        return self._json("GET", _path(operation))
-
-    def operations(self, limit: int = 50) -> list[dict[str, Any]]:
-        """The latest operations, newest first."""
-        return list(self._json("GET", "/admin/operations", params={"limit": limit})["operations"])
-
-    def reload(self) -> dict[str, Any]:
-        """Read configuration, keys and operators again; which keys of the configuration have changed."""
-        return self._json("POST", "/admin/reload")
+    def drain(self, engine: str, verb: str = "drain") -> dict[str, Any]:
+        """Send a replica no new requests; how many it still has. `verb` "undrain": send it requests again."""
+        return self.call("POST", f"engines/{quote(engine, safe='')}/{verb}", json={})
 
     def listed(self, kind: str) -> list[dict[str, Any]]:
         """All "keys", or all "operators"."""
-        return list(self._json("GET", f"/admin/{kind}")[kind])
+        return list(self.call("GET", kind)[kind])
 
     def add(self, kind: str, body: dict[str, Any]) -> dict[str, Any]:
         """Add one of the "keys" or "operators"; the answer holds the secret, once."""
-        return self._json("POST", f"/admin/{kind}", json=body)
+        return self.call("POST", kind, json=body)
 
     def limit(self, name: str, changes: dict[str, int | None]) -> dict[str, Any]:
         """Change limits of a key; None takes one away."""
-        return self._json("PATCH", f"/admin/keys/{quote(name, safe='')}", json=changes)
+        return self.call("PATCH", f"keys/{quote(name, safe='')}", json=changes)
 
     def rotate(self, name: str, overlap: int) -> dict[str, Any]:
         """Give a key another secret; the old one works for `overlap` seconds more. The answer holds the new one, once."""
-        path = f"/admin/keys/{quote(name, safe='')}/rotate"
-        return self._json("POST", path, json={"overlap_seconds": overlap})
-
-    def engines(self) -> list[dict[str, Any]]:
-        """All engines that the gateway knows, with their digests."""
-        return list(self._json("GET", "/admin/engines")["engines"])
-
-    def revoke_thing(self, thing: str, digest: str, reason: str) -> dict[str, Any]:
-        """Revoke an engine or a report for good."""
-        return self._json("POST", "/admin/revoke", json={"thing": thing, "id": digest, "reason": reason})
-
-    def overrides(self) -> list[dict[str, Any]]:
-        """The overrides that are active now."""
-        return list(self._json("GET", "/admin/overrides")["overrides"])
-
-    def override(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Grant an override."""
-        return self._json("POST", "/admin/overrides", json=body)
-
-    def withdraw(self, id: int) -> dict[str, Any]:
-        """End an override."""
-        return self._json("DELETE", f"/admin/overrides/{id}")
+        return self.call("POST", f"keys/{quote(name, safe='')}/rotate", json={"overlap_seconds": overlap})
 
     def revoke(self, kind: str, name: str) -> dict[str, Any]:
         """Revoke one of the "keys" or "operators"."""
-        return self._json("DELETE", f"/admin/{kind}/{quote(name, safe='')}")
-
-    def audit(self, after: int = 0, limit: int = 200, newest: bool = False) -> dict[str, Any]:
-        """Events of the audit chain, and whether the chain verifies."""
-        params = {"after": after, "limit": limit, **({"newest": 1} if newest else {})}
-        return self._json("GET", "/admin/audit", params=params)
+        return self.call("DELETE", f"{kind}/{quote(name, safe='')}")
 
     def follow(self, operation: str, after: int = 0) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield each event's name and data, until `done`; a stream that breaks is resumed.
@@ -178,7 +141,8 @@ class AdminClient:
     def _events(self, operation: str, after: int) -> Iterator[tuple[str, dict[str, Any]]]:
         """The events behind `after`, until the stream ends or breaks."""
         headers = {"Last-Event-ID": str(after)}
-        reply = self._send(self._request("GET", f"{_path(operation)}/events", headers=headers))
+        path = f"/admin/operations/{quote(operation, safe='')}/events"
+        reply = self._send(self._request("GET", path, headers=headers))
         decoder = SSEDecoder()
         try:
             for data in reply.iter_bytes():
@@ -192,16 +156,7 @@ class AdminClient:
 
     def _start(self, path: str, body: dict[str, Any], key: str | None, dry_run: bool) -> dict[str, Any]:
         headers = {"Idempotency-Key": key} if key else {}
-        return self._json("POST", path + ("?dry_run=1" if dry_run else ""), json=body, headers=headers)
-
-    def _json(self, method: str, path: str, **request: Any) -> dict[str, Any]:
-        reply = self._send(self._request(method, path, **request))
-        try:
-            return dict(json.loads(reply.read()))
-        except (ValueError, httpx2.HTTPError):
-            raise AdminClientError(f"{self._url}{path} did not answer with JSON") from None
-        finally:
-            reply.close()
+        return self.call("POST", path + ("?dry_run=1" if dry_run else ""), json=body, headers=headers)
 
     def _request(self, method: str, path: str, **request: Any) -> httpx2.Request:
         try:
@@ -222,10 +177,6 @@ class AdminClient:
             return reply
         with closing(reply):
             raise _rejection(reply)
-
-
-def _path(operation: str) -> str:
-    return f"/admin/operations/{quote(operation, safe='')}"
 
 
 def _rejection(reply: httpx2.Response) -> RequestRejected:

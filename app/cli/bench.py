@@ -89,27 +89,20 @@ def _lengths(text: str) -> tuple[int, ...]:
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print the table; the exit code."""
+    from app.cli.exit_codes import exit_code
     from app.config.config import ConfigError, load
     from deploy.core.errors import DeployError, EngineError
     from gates.contracts.errors import GatesError, RunError
 
-    try:
+    def work() -> int:
         config = load(args.config)
         if args.budget and not args.matrix:
             raise UsageError("--budget is for --matrix FILE")
         return asyncio.run(_run_variants(args, config) if args.matrix else _run(args, config))
-    except UsageError as error:
-        print(f"manners bench: {error}", file=sys.stderr)
-        return EX_USAGE
-    except (RunError, EngineError) as error:
-        print(f"manners bench: {error}", file=sys.stderr)
-        return EX_UNAVAILABLE
-    except (ConfigError, DeployError, GatesError) as error:
-        print(f"manners bench: {error}", file=sys.stderr)
-        return EX_CONFIG
-    except KeyboardInterrupt:
-        print("manners bench: stopped; with --out the same command goes on", file=sys.stderr)
-        return 130
+
+    codes = {UsageError: EX_USAGE, RunError: EX_UNAVAILABLE, EngineError: EX_UNAVAILABLE, ConfigError: EX_CONFIG,
+             DeployError: EX_CONFIG, GatesError: EX_CONFIG}  # fmt: skip
+    return exit_code("manners bench", work, codes, stopped="stopped; with --out the same command goes on")
 
 
 class UsageError(Exception):

@@ -17,6 +17,7 @@ from os import EX_CONFIG, EX_NOINPUT, EX_TEMPFAIL, EX_USAGE
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from app.cli.exit_codes import exit_code, fail
 from deploy.core.errors import DeployError, DockerError, LeaseHeld, PinError, SpecError, WeightsError
 from gates.contracts.dialect import Dialect
 
@@ -78,24 +79,17 @@ def run(args: argparse.Namespace) -> int:
     """Run one verb; its exit code."""
     from app.config.config import ConfigError, load
 
-    try:
-        if args.verb == "list":
-            return _list(load(args.config), args.json)
-        return asyncio.run(_run(args))
-    except ConfigError as error:
-        return _fail(error, EX_CONFIG)
-    except SpecError as error:
-        return _fail(f"{error.field}: {error.why}", EX_USAGE)
-    except (WeightsError, PinError) as error:
-        return _fail(error, EX_NOINPUT)
-    except (LeaseHeld, DockerError) as error:
-        return _fail(error, EX_TEMPFAIL)
-    except DeployError as error:
-        return _fail(error, UNREACHABLE)
-    except TimeoutError:
-        return _fail("the engine streamed once, and then no more", UNREACHABLE)
-    except KeyboardInterrupt:
-        return 130
+    def work() -> int:
+        return _list(load(args.config), args.json) if args.verb == "list" else asyncio.run(_run(args))
+
+    def words(error: Exception) -> str:
+        if isinstance(error, SpecError):
+            return f"{error.field}: {error.why}"
+        return str(error) or "the engine streamed once, and then no more"
+
+    codes = {ConfigError: EX_CONFIG, SpecError: EX_USAGE, WeightsError: EX_NOINPUT, PinError: EX_NOINPUT, LeaseHeld: EX_TEMPFAIL,
+             DockerError: EX_TEMPFAIL, DeployError: UNREACHABLE, TimeoutError: UNREACHABLE}  # fmt: skip
+    return exit_code("manners engine", work, codes, words=words)
 
 
 async def _run(args: argparse.Namespace) -> int:
@@ -114,11 +108,6 @@ async def _run(args: argparse.Namespace) -> int:
     if args.verb == "logs":
         return await _logs(config, spec, args.lines)
     return await (_up if args.verb == "up" else _down)(config, spec, args.json)
-
-
-def _fail(why: object, code: int) -> int:
-    print(f"manners engine: {why}", file=sys.stderr)
-    return code
 
 
 def _list(config: "Config", as_json: bool) -> int:
@@ -178,14 +167,14 @@ async def _check(args: argparse.Namespace) -> int:
     try:
         access.check()
     except ValueError as error:
-        return _fail(error, EX_NOINPUT)
+        return fail("manners engine", error, EX_NOINPUT)
     url = args.url.rstrip("/").removesuffix("/v1")
     model = args.model or await served_model(url, deadline_s=REACH_SECONDS, access=access)
     reached = await wait_until_streams(
         url, model=model or "engine", deadline_s=REACH_SECONDS, dialect=args.dialect, access=access
     )
     if not reached.ok:
-        return _fail(f"{url} does not stream: {reached.for_operators}", UNREACHABLE)
+        return fail("manners engine", f"{url} does not stream: {reached.for_operators}", UNREACHABLE)
     found = []
     async with suite.open_session(url, args.dialect, model=model, access=access) as it:
         facts = {"url": url, "dialect": args.dialect, "model": model, "build": it.build}
@@ -217,7 +206,7 @@ async def _up(config: "Config", spec: "EngineSpec", as_json: bool) -> int:
         found = await running((spec,), state_dir=config.state_dir)
         runs = any(one.spec == digest and one.running for one in found)
         if not runs and (short := guard.admit(spec)) is not None:
-            return _fail(f"{spec.name} {short.why}", EX_TEMPFAIL)
+            return fail("manners engine", f"{spec.name} {short.why}", EX_TEMPFAIL)
         with guard.watching(engine):
             state = await engine.start()
     _report(_facts(spec, state, digest), f"{spec.name} streams at {state.url}", as_json)
@@ -266,7 +255,7 @@ async def _logs(config: "Config", spec: "EngineSpec", lines: int) -> int:
     elif path.is_file():
         data = path.read_bytes()
     else:
-        return _fail(f"{spec.name} has no log in {path.parent}", EX_NOINPUT)
+        return fail("manners engine", f"{spec.name} has no log in {path.parent}", EX_NOINPUT)
     for line in data.decode("utf-8", "replace").splitlines()[-lines:]:
         print(line)
     return 0

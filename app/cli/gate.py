@@ -83,32 +83,30 @@ def _add_seal(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run one verb and return its exit code."""
-    from app.config.config import ConfigError, load
+    from app.cli.exit_codes import exit_code
+    from app.config.config import ConfigError
     from deploy.core.errors import DeployError
     from gates.contracts.errors import GatesError, ReportError, RunError
 
-    try:
-        config = load(args.config)
-        if args.verb == "seal":
-            return _seal(args)
-        if args.verb == "verify":
-            return _verify(args, config)
-        return asyncio.run(_run(args, config))
-    except ReportError as error:
-        print(f"manners gate: {error.code}: {error}", file=sys.stderr)
-        return 1
-    except (ConfigError, DeployError) as error:
-        print(f"manners gate: {error}", file=sys.stderr)
-        return EX_CONFIG
-    except RunError as error:
-        print(f"manners gate: {error}", file=sys.stderr)
-        return EX_UNAVAILABLE
-    except GatesError as error:
-        print(f"manners gate: {error}", file=sys.stderr)
-        return EX_DATAERR
-    except KeyboardInterrupt:
-        print("manners gate: stopped; run the same command again to go on", file=sys.stderr)
-        return 130
+    codes = {ReportError: 1, ConfigError: EX_CONFIG, DeployError: EX_CONFIG, RunError: EX_UNAVAILABLE, GatesError: EX_DATAERR}  # fmt: skip
+    return exit_code(
+        "manners gate",
+        lambda: _verb(args),
+        codes,
+        words=lambda error: f"{error.code}: {error}" if isinstance(error, ReportError) else error,
+        stopped="stopped; run the same command again to go on",
+    )
+
+
+def _verb(args: argparse.Namespace) -> int:
+    from app.config.config import load
+
+    config = load(args.config)
+    if args.verb == "seal":
+        return _seal(args)
+    if args.verb == "verify":
+        return _verify(args, config)
+    return asyncio.run(_run(args, config))
 
 
 async def _run(args: argparse.Namespace, config: "Config") -> int:

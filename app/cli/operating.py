@@ -3,7 +3,6 @@
 import argparse
 import hashlib
 import json
-import sys
 import uuid
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -15,7 +14,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from app.access.keys import read_admin_token
-from app.cli.admin_client import AdminClient, AdminClientError, GatewayUnreachable, RequestRejected
+from app.cli.admin_client import AdminClient, AdminClientError, RequestRejected
+from app.cli.exit_codes import exit_code, fail
 from app.cli.terminal import show_rows
 from app.config.config import ConfigError, load
 from app.errors.tree import MannersError
@@ -23,39 +23,47 @@ from app.registry.errors import RegistryError
 from gates.contracts.errors import ReportError
 from gates.report import dsse
 
+CODES: Final[Mapping[type[Exception], int]] = {
+    ConfigError: EX_CONFIG,
+    AdminClientError: EX_UNAVAILABLE,
+    RegistryError: EX_UNAVAILABLE,
+    MannersError: 1,
+    OSError: EX_NOINPUT,
+}
+
 
 def run(args: argparse.Namespace) -> int:
     """Run one command with a client of the admin API; its exit code."""
-    return exit_code(lambda: VERBS[args.verb](client_for(args), args), args)
+    return run_client(lambda: _run(client_for(args), args), args)
 
 
-def exit_code(work: Callable[[], int], args: argparse.Namespace) -> int:
-    """What the work returns; or the code of its error, which is told in one line."""
-    try:
-        return work()
-    except ConfigError as error:
-        return _fail(error, EX_CONFIG)
-    except GatewayUnreachable as error:
-        return _fail(error, EX_UNAVAILABLE)
-    except RequestRejected as error:
-        if args.json:
-            print(json.dumps({"error": {"code": error.code, "message": error.message}}))
-        return _fail(error, EX_NOPERM if error.status in (401, 403) else 1)
-    except AdminClientError as error:
-        return _fail(error, EX_UNAVAILABLE)
-    except RegistryError as error:
-        return _fail(error, EX_UNAVAILABLE)
-    except MannersError as error:
-        return _fail(f"{error.code}: {error.message}", 1)
-    except OSError as error:
-        return _fail(f"{error.filename}: {error.strerror}", EX_NOINPUT)
-    except KeyboardInterrupt:
-        return 130
+def run_client(work: Callable[[], int], args: argparse.Namespace) -> int:
+    """The exit code of work that asks the gateway, or changes what it keeps."""
+
+    def caught() -> int:
+        try:
+            return work()
+        except RequestRejected as error:
+            if args.json:
+                print(json.dumps({"error": {"code": error.code, "message": error.message}}))
+            return fail("manners", error, EX_NOPERM if error.status in (401, 403) else 1)
+
+    return exit_code("manners", caught, CODES, words=_words)
 
 
-def _fail(why: object, code: int) -> int:
-    print(f"manners: {why}", file=sys.stderr)
-    return code
+def _words(error: Exception) -> str:
+    if isinstance(error, MannersError):
+        return f"{error.code}: {error.message}"
+    return f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
+
+
+def _run(client: AdminClient, args: argparse.Namespace) -> int:
+    if args.verb in STARTS:
+        return _follow(client, STARTS[args.verb](client, args), args)
+    ask, show = VERBS[args.verb]
+    said = ask(client, args)
+    print(json.dumps(said, indent=1)) if args.json else show(said)
+    return 0 if said.get("chain", {}).get("ok", True) else 1
 
 
 def client_for(args: argparse.Namespace) -> AdminClient:
@@ -73,132 +81,62 @@ def client_for(args: argparse.Namespace) -> AdminClient:
     return AdminClient(args.admin or f"http://{host}:{config.admin.port}", token)
 
 
-def _promote(client: AdminClient, args: argparse.Namespace) -> int:
+def _promote(client: AdminClient, args: argparse.Namespace) -> dict[str, Any]:
     report = client.upload(args.report.read_bytes())["digest"] if args.report else None
-    key = str(uuid.uuid4())
     engine = args.engine if len(args.engine) > 1 else args.engine[0]
-    begun = client.promote(args.model, engine, report, key=key, dry_run=args.dry_run)
-    return _follow(client, begun, args)
+    return client.promote(args.model, engine, report, key=str(uuid.uuid4()), dry_run=args.dry_run)
 
 
-def _rollback(client: AdminClient, args: argparse.Namespace) -> int:
-    return _follow(client, client.rollback(args.model, key=str(uuid.uuid4()), dry_run=args.dry_run), args)
+def _rollback(client: AdminClient, args: argparse.Namespace) -> dict[str, Any]:
+    return client.rollback(args.model, key=str(uuid.uuid4()), dry_run=args.dry_run)
 
 
 def _follow(client: AdminClient, begun: dict[str, Any], args: argparse.Namespace) -> int:
     """Show a plan, a started operation, or its progress until the end; the exit code."""
-    if args.dry_run:
-        print(json.dumps(begun, indent=1)) if args.json else show_plan(begun)
+    if args.dry_run or args.no_follow:
+        show = show_plan if args.dry_run else lambda operation: print(operation["id"])
+        print(json.dumps(begun, indent=1)) if args.json else show(begun)
         return 0
-    if args.no_follow:
-        print(json.dumps(begun, indent=1) if args.json else begun["id"])
-        return 0
-    shown = None if args.json else OperationProgress(begun)
-    ended = begun
+    shown, ended = None if args.json else OperationProgress(begun), begun
     for name, data in client.follow(begun["id"]):
         if name == "done":
             ended = data
         elif shown:
             shown.step(data)
-    if shown:
-        shown.end(ended)
-    else:
-        print(json.dumps(ended, indent=1))
+    print(json.dumps(ended, indent=1)) if shown is None else shown.end(ended)
     return 0 if ended["phase"] == "succeeded" else 1
 
 
-def _status(client: AdminClient, args: argparse.Namespace) -> int:
-    said = client.status()
-    print(json.dumps(said, indent=1)) if args.json else show_status(said)
-    return 0
-
-
-def _drain(client: AdminClient, args: argparse.Namespace) -> int:
-    return _tell_drained(client.drain(args.engine), args)
-
-
-def _undrain(client: AdminClient, args: argparse.Namespace) -> int:
-    return _tell_drained(client.undrain(args.engine), args)
-
-
-def _tell_drained(said: dict[str, Any], args: argparse.Namespace) -> int:
-    what = f"gets no new requests; {said['open']} are open" if said["drained"] else "gets requests again"
-    print(json.dumps(said, indent=1) if args.json else f"{said['engine']} {what}")
-    return 0
-
-
-def _reload(client: AdminClient, args: argparse.Namespace) -> int:
-    said = client.reload()
-    changed = ", ".join(said["changed"]) or "nothing in the configuration"
-    print(json.dumps(said, indent=1) if args.json else f"reloaded; changed: {changed}")
-    return 0
-
-
-def _revoke(client: AdminClient, args: argparse.Namespace) -> int:
-    known = {engine["name"]: str(engine["digest"]) for engine in client.engines()}
+def _revoke(client: AdminClient, args: argparse.Namespace) -> dict[str, Any]:
+    engines = client.call("GET", "engines")["engines"]
+    known = {engine["name"]: str(engine["digest"]) for engine in engines}
     if args.what in known or args.what in known.values():
         thing, digest = "engine", known.get(args.what, args.what)
     elif args.what.startswith("sha256:"):
         thing, digest = "report", args.what
     else:
         thing, digest = "report", _statement_digest(Path(args.what))
-    said = client.revoke_thing(thing, digest, args.reason)
-    print(json.dumps(said, indent=1) if args.json else f"the {thing} {digest[:19]}… is revoked")
-    return 0
+    said = client.call("POST", "revoke", json={"thing": thing, "id": digest, "reason": args.reason})
+    return {**said, "thing": thing, "id": digest}
 
 
 def _statement_digest(report: Path) -> str:
-    """Of what a report states: another signature under it makes another file, which is then revoked, too."""
+    """The digest of what a report states, which another signature does not change."""
     try:
         return f"sha256:{hashlib.sha256(dsse.parse(report.read_bytes()).payload).hexdigest()}"
     except ReportError as error:
         raise AdminClientError(f"{report}: {error}") from None
 
 
-def _override_add(client: AdminClient, args: argparse.Namespace) -> int:
-    body = {"model": args.model, "engine": args.engine, "waives": args.waive, "reason": args.reason}
-    said = client.override({**body, "hours": args.hours})
-    words = f"override {said['id']}: {said['engine']} may serve {said['model']} until {said['expires']}"
-    print(json.dumps(said, indent=1) if args.json else words)
-    return 0
+def _override(client: AdminClient, args: argparse.Namespace) -> dict[str, Any]:
+    names = ("model", "engine", "reason", "hours")
+    body = {name: getattr(args, name) for name in names}
+    return client.call("POST", "overrides", json={**body, "waives": args.waive})
 
 
-def _override_list(client: AdminClient, args: argparse.Namespace) -> int:
-    found = client.overrides()
-    if args.json:
-        print(json.dumps({"overrides": found}, indent=1))
-        return 0
-    columns = ("id", "model", "engine", "waives", "by", "expires", "reason")
-    rows = [{**one, "waives": ", ".join(one["waives"])} for one in found]
-    show_rows(columns, [[str(row[name]) for name in columns] for row in rows])
-    return 0
-
-
-def _override_withdraw(client: AdminClient, args: argparse.Namespace) -> int:
-    said = client.withdraw(args.id)
-    print(json.dumps(said, indent=1) if args.json else f"override {said['id']} is withdrawn")
-    return 0
-
-
-def _audit(client: AdminClient, args: argparse.Namespace) -> int:
-    said = client.audit(limit=args.last, newest=True)
-    print(json.dumps(said, indent=1)) if args.json else show_audit(said)
-    return 0 if said["chain"]["ok"] else 1
-
-
-VERBS: Final[Mapping[str, Callable[[AdminClient, argparse.Namespace], int]]] = {
-    "promote": _promote,
-    "revoke": _revoke,
-    "override_add": _override_add,
-    "override_list": _override_list,
-    "override_withdraw": _override_withdraw,
-    "rollback": _rollback,
-    "status": _status,
-    "drain": _drain,
-    "undrain": _undrain,
-    "audit": _audit,
-    "reload": _reload,
-}
+Ask = Callable[[AdminClient, argparse.Namespace], dict[str, Any]]
+STARTS: Final[Mapping[str, Ask]] = {"promote": _promote, "rollback": _rollback}
+"""Verbs that start an operation."""
 
 
 # ---------------------------------------------------------------------------------------------- show
@@ -325,6 +263,33 @@ def show_audit(said: dict[str, Any]) -> None:
         print(f"THE CHAIN IS BROKEN at {chain.get('seq')}: {chain.get('why')}")
 
 
+def _show_drained(said: dict[str, Any]) -> None:
+    what = f"gets no new requests; {said['open']} are open" if said["drained"] else "gets requests again"
+    print(f"{said['engine']} {what}")
+
+
+def _show_reloaded(said: dict[str, Any]) -> None:
+    print(f"reloaded; changed: {', '.join(said['changed']) or 'nothing in the configuration'}")
+
+
+def _show_overrides(said: dict[str, Any]) -> None:
+    columns = ("id", "model", "engine", "waives", "by", "expires", "reason")
+    rows = [{**one, "waives": ", ".join(one["waives"])} for one in said["overrides"]]
+    show_rows(columns, [[str(row[name]) for name in columns] for row in rows])
+
+
+def _show_override(said: dict[str, Any]) -> None:
+    print(f"override {said['id']}: {said['engine']} may serve {said['model']} until {said['expires']}")
+
+
+def _show_withdrawn(said: dict[str, Any]) -> None:
+    print(f"override {said['id']} is withdrawn")
+
+
+def _show_revoked(said: dict[str, Any]) -> None:
+    print(f"the {said['thing']} {said['id'][:19]}… is revoked")
+
+
 def _why(detail: dict[str, Any]) -> str:
     """The event's refusal or fault, else its reason, else the effect that was completed."""
     fault = (
@@ -350,3 +315,23 @@ def _gib(value: float | None) -> str:
 
 def _time(text: str) -> datetime:
     return datetime.fromisoformat(text.replace("Z", "+00:00"))
+
+
+VERBS: Final[Mapping[str, tuple[Ask, Callable[[dict[str, Any]], None]]]] = {
+    "status": (lambda client, args: client.status(), show_status),
+    "audit": (
+        lambda client, args: client.call("GET", "audit", params={"limit": args.last, "newest": 1}),
+        show_audit,
+    ),
+    "reload": (lambda client, args: client.call("POST", "reload"), _show_reloaded),
+    "drain": (lambda client, args: client.drain(args.engine), _show_drained),
+    "undrain": (lambda client, args: client.drain(args.engine, "undrain"), _show_drained),
+    "revoke": (_revoke, _show_revoked),
+    "override_add": (_override, _show_override),
+    "override_list": (lambda client, args: client.call("GET", "overrides"), _show_overrides),
+    "override_withdraw": (
+        lambda client, args: client.call("DELETE", f"overrides/{args.id}"),
+        _show_withdrawn,
+    ),
+}
+"""How to ask for a verb, and how to show the answer."""

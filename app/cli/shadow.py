@@ -6,7 +6,6 @@ The gateway records the requests (`[shadow]` of the configuration). The comparis
 import argparse
 import asyncio
 import json
-import sys
 from datetime import UTC, datetime
 from os import EX_CONFIG, EX_NOINPUT, EX_UNAVAILABLE
 from pathlib import Path
@@ -47,6 +46,7 @@ def _count(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Replay, compare and print; 0 whatever the comparison finds."""
+    from app.cli.exit_codes import exit_code
     from app.config.config import ConfigError, load
     from app.shadow.compare import as_json
     from app.shadow.runner import NothingRecorded, ReplayRequest, replay
@@ -57,23 +57,16 @@ def run(args: argparse.Namespace) -> int:
     wanted = ReplayRequest(
         candidate=args.candidate, against=args.against, model=args.model, days=args.days, limit=args.limit
     )
-    try:
+
+    def work() -> int:
         found = asyncio.run(replay(load(args.config), wanted, datetime.now(UTC), make_progress))
-    except NothingRecorded as error:
-        return _fail(error, EX_NOINPUT)
-    except (ConfigError, DeployError) as error:
-        return _fail(error, EX_CONFIG)
-    except (GatesError, OSError) as error:
-        return _fail(error, EX_UNAVAILABLE)
-    except KeyboardInterrupt:
-        return _fail("stopped; run the same command again to go on", 130)
-    print(json.dumps(as_json(found), indent=1, ensure_ascii=False)) if args.json else show(found)
-    return 0
+        print(json.dumps(as_json(found), indent=1, ensure_ascii=False)) if args.json else show(found)
+        return 0
 
-
-def _fail(why: object, code: int) -> int:
-    print(f"manners shadow: {why}", file=sys.stderr)
-    return code
+    codes = {NothingRecorded: EX_NOINPUT, ConfigError: EX_CONFIG, DeployError: EX_CONFIG,
+             GatesError: EX_UNAVAILABLE, OSError: EX_UNAVAILABLE}  # fmt: skip
+    stopped = "stopped; run the same command again to go on"
+    return exit_code("manners shadow", work, codes, stopped=stopped)
 
 
 # ---------------------------------------------------------------------------------------------- show

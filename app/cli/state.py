@@ -4,7 +4,6 @@ A backup may run beside the gateway. A plain copy of the file may not: it can ca
 """
 
 import argparse
-import sys
 from os import EX_CONFIG, EX_TEMPFAIL
 from pathlib import Path
 from typing import Any
@@ -25,27 +24,20 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run one command; its exit code."""
+    from app.cli.exit_codes import exit_code
     from app.config.config import ConfigError, load
     from app.promotion.repository import FILE
     from app.registry import store
     from app.registry.errors import RegistryError
 
-    try:
+    def work() -> int:
         path = load(args.config).state_dir / FILE
         if args.verb == "backup":
             store.backup(path, args.file)
             print(f"{args.file}: the registry of {path.parent}")
-        elif replaced := store.restore(args.file, path):
-            print(f"{path}: restored; what was there is {replaced}")
         else:
-            print(f"{path}: restored")
-    except ConfigError as error:
-        return _fail(error, EX_CONFIG)
-    except RegistryError as error:
-        return _fail(error, EX_TEMPFAIL)
-    return 0
+            replaced = store.restore(args.file, path)
+            print(f"{path}: restored" + (f"; what was there is {replaced}" if replaced else ""))
+        return 0
 
-
-def _fail(why: object, code: int) -> int:
-    print(f"manners state: {why}", file=sys.stderr)
-    return code
+    return exit_code("manners state", work, {ConfigError: EX_CONFIG, RegistryError: EX_TEMPFAIL})

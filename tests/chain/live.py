@@ -72,7 +72,7 @@ class Live:
         self.found["killed"] = await self._killed()
         self._mark("vLLM is back")
         await asyncio.sleep(setting.quiet)
-        audit = await asyncio.to_thread(self._client().audit)
+        audit = await asyncio.to_thread(self._client().call, "GET", "audit")
         self.found["audit"] = {"chain holds": audit["chain"]["ok"]}
 
     # ------------------------------------------------------------------------------------- acts
@@ -93,7 +93,7 @@ class Live:
         target = next((self.place.models / FOLDERS[BAD]).glob("*.gguf"))
         patches = await asyncio.to_thread(leak.prepare, target, STRANGER)
         waives = {"model": "annie", "engine": BAD, "waives": ["report_missing"], "reason": REASON, "hours": 1}
-        await asyncio.to_thread(self._client()._json, "POST", "/admin/overrides", json=waives)
+        await asyncio.to_thread(self._client().call, "POST", "overrides", json=waives)
         spoiler = asyncio.create_task(self._spoil(lambda: leak.overwrite(target, patches)))
         began = time.monotonic()
         try:
@@ -174,7 +174,7 @@ class Live:
         return AdminClient(self.place.admin, token)
 
     def _is_up(self, name: str) -> bool:
-        engines = self._client()._json("GET", "/admin/engines")["engines"]
+        engines = self._client().call("GET", "engines")["engines"]
         return any(one["name"] == name and one["state"] == "ready" for one in engines)
 
     async def _live(self) -> str:

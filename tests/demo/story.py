@@ -126,8 +126,8 @@ class Story:
             await asyncio.wait([spoiler])
         if not spoiler.cancelled() and (error := spoiler.exception()):
             raise Failed(f"her file could not be spoiled: {error}")
-        operations = await asyncio.to_thread(self._client().operations)
-        operation: dict[str, Any] = operations[0] if operations else {"phase": "refused"}
+        operations = await asyncio.to_thread(self._client().call, "GET", "operations")
+        operation: dict[str, Any] = next(iter(operations["operations"]), {"phase": "refused"})
         fault = operation.get("error") or {}
         self.told.check("she served callers, and was made to leak",
                         self.told.spoiled is not None and any(h.engine == CANDIDATE for h in self.crowd.heard))  # fmt: skip

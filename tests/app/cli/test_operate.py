@@ -111,7 +111,7 @@ async def test_an_audit_whose_chain_is_broken_ends_with_1(
     running: Stage, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = {"events": [], "head": {"seq": 9, "hash": "0"}, "chain": {"ok": False, "seq": 7, "why": "forged"}}
-    monkeypatch.setattr(AdminClient, "audit", lambda *_, **__: said)
+    monkeypatch.setattr(AdminClient, "call", lambda *_, **__: said)
     assert await command(running, tmp_path, "audit") == 1
     assert "THE CHAIN IS BROKEN at 7: forged" in capsys.readouterr().out
 
