@@ -111,41 +111,6 @@ async def test_a_role_that_is_not_enough_is_code_77(
         assert await command(home, "status") == 0
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "said"),
-    [
-        (("key", "add", "key-1"), 1, "invalid_value"),
-        (("key", "revoke", "nobody"), 1, "key_not_found"),
-        (("operator", "revoke", "admin"), 1, "operator_not_found"),
-        (("reload",), 69, "no gateway at"),
-    ],
-)
-def test_a_no_is_one_line_and_a_code(
-    words: tuple[str, ...], code: int, said: str, tmp_path: Path, capsys: Any
-) -> None:
-    assert offline(tmp_path, *words) == code
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.count("\n") == 1 and said in err
-
-
-@pytest.mark.parametrize(
-    "words", [("key",), ("key", "add"), ("key", "add", "a", "--rpm", "-1"), ("key", "add", "a", "--rpm", "x")]
-)
-def test_a_wrong_flag_is_code_64(words: tuple[str, ...], capsys: Any) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(list(words))
-    assert ended.value.code == 64
-    assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_the_version_is_said(capsys: Any) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["--version"])
-    assert ended.value.code == 0
-    assert capsys.readouterr().out.startswith("manners ")
-
-
 async def test_a_rotated_key_has_two_secrets_until_the_overlap_ends_and_one_budget(
     tmp_path: Path, capsys: Any
 ) -> None:
@@ -170,12 +135,3 @@ async def test_a_rotated_key_has_two_secrets_until_the_overlap_ends_and_one_budg
             while (await home.ask(headers=new)).status != 401:
                 await asyncio.sleep(0.1)
         assert (await home.ask(headers=newest)).status == 200
-
-
-def test_a_key_is_rotated_where_no_gateway_runs(tmp_path: Path, capsys: Any) -> None:
-    assert offline(tmp_path, "key", "add", "porch", "--rpm", "5") == 0
-    first = capsys.readouterr().out
-    assert offline(tmp_path, "key", "rotate", "porch", "--overlap", "0") == 0
-    assert (second := capsys.readouterr().out).startswith("sk-manners-") and second != first
-    assert offline(tmp_path, "key", "rotate", "nobody") == 1
-    assert "there is no key 'nobody'" in capsys.readouterr().err

@@ -1,14 +1,12 @@
-"""`manners bench`: real engines by turns, and refusals in one line."""
+"""`manners bench`: real engines by turns."""
 
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from app.__main__ import main
-from deploy.drivers.url import UrlEngine
 from tests.app.api.nanos import MODELS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -74,43 +72,3 @@ async def test_engines_that_do_not_fit_together_take_turns_by_rounds(
         ("annie-nano", 4, 0),
         ("annie-nano-bf16", 4, 0),
     ]
-
-
-REFUSED: dict[str, tuple[list[str], int, str]] = {
-    "an engine that is not there": (["--engine", "nobody"], 64, "there is no engine 'nobody'"),
-    "a profile without a place": (["--profile", "nano-embedded"], 64, "write NAME=WHERE"),
-    "a profile that is not there": (["--profile", "nano-embeded=x"], 78, "no such profile; did you mean 'nano-embedded'?"),
-    "an image that is not pinned": (["--profile", "vllm-nvfp4-9b=x"], 78, "is not pinned"),
-    "one at a time, for one round": (["--apart", "--rounds", "1"], 64, "needs --rounds 4 at least"),
-    "a suite that is not there": (["--suite", "nobody"], 78, "nobody: no such suite"),
-    "weights that are not there": (["--profile", "nano-embedded=/nowhere"], 78, "/nowhere does not exist"),
-    "a budget without a file": (["--budget", "9"], 64, "--budget is for --matrix FILE"),
-    "a file of variants that is not there": (["--matrix", "gpu-9"], 78, "no such file of variants; did you mean 'gpu-9b'?"),
-    "a variant that is not there": (["--matrix", "cpu", "--engine", "xml"], 78, "there is no 'xml'"),
-    "a profile beside a file of variants": (["--matrix", "cpu", "--profile", "nano-embedded=x"], 64, "the file names its profiles"),
-    "the same twice": (["--engine", "annie-nano", "--profile", "nano-embedded=a", "--profile", "nano-embedded=b"], 64, "two engines are named"),
-    "nobody at the address": (["--profile", "sglang-nvfp4-9b=http://127.0.0.1:9"], 69, "sglang-nvfp4-9b"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", REFUSED)
-async def test_what_cannot_be_timed_is_one_line_and_its_code(
-    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    defaults = UrlEngine.__init__.__kwdefaults__
-    assert defaults is not None
-    monkeypatch.setitem(defaults, "start_timeout_s", 0.2)
-    args, code, why = REFUSED[name]
-    assert await bench(*args, "--config", settings(tmp_path)) == code
-    out, err = capsys.readouterr()
-    assert out == "" and err.startswith("manners bench: ") and why in err, err
-
-
-@pytest.mark.parametrize("args", [["--length", "short"], ["--rounds", "0"], ["--regime", "warm"]])
-async def test_a_wrong_flag_is_one_line_and_code_64(
-    args: list[str], capsys: pytest.CaptureFixture[str]
-) -> Any:
-    with pytest.raises(SystemExit) as caught:
-        await bench(*args)
-    assert caught.value.code == 64
-    assert capsys.readouterr().err.count("\n") == 1

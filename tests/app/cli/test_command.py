@@ -78,44 +78,6 @@ def test_what_cannot_be_served_is_one_line_and_code_78(
     assert expected.replace("TAKEN", taken) in err
 
 
-@pytest.mark.parametrize("name", ["nothing.toml", "."])
-def test_a_file_that_is_none_is_code_78(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Named, as it was written."""
-    assert main(["serve", "--config", str(tmp_path / name)]) == 78
-    assert str(tmp_path / name) in capfd.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "args",
-    [
-        [],
-        ["srve"],
-        ["serve", "--confg", "x"],
-        ["serve", "--config"],
-        ["serve", "extra"],
-        ["chat", "Hi", "there"],
-        ["chat", "--modle", "x"],
-    ],
-)
-def test_a_wrong_flag_is_one_line_and_code_64(args: list[str], capfd: pytest.CaptureFixture[str]) -> None:
-    """With the command to ask for help."""
-    with pytest.raises(SystemExit) as caught:
-        main(args)
-    assert caught.value.code == 64
-    out, err = capfd.readouterr()
-    assert out == ""
-    assert err.startswith("manners") and "--help" in err and err.count("\n") == 1
-
-
-def test_chat_without_a_gateway_is_one_line_and_code_69(
-    taken: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """It says how to start one."""
-    assert main(["chat", "Hi", "--url", "http://127.0.0.1:9"]) == 69
-    err = capfd.readouterr().err
-    assert "start one with `manners serve`" in err and err.count("\n") == 1
-
-
 def test_a_command_imports_what_it_needs_alone() -> None:
     """Every `manners` reads the flags of all commands. What a command works with is imported when it runs."""
     heavy = ("aiohttp", "app.registry", "fastapi", "httpx2", "pydantic", "rich", "sqlite3", "structlog")

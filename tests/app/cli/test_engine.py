@@ -13,12 +13,9 @@ import structlog
 
 import app.conformance.suite as suite
 from app.__main__ import main
-from app.conformance.checks import CANCEL, CHECKS, Check, ask, each, require, user
+from app.conformance.checks import CANCEL, Check, ask, each, require, user
 from app.conformance.engine_api import EngineEndpoints
-from app.conformance.suite import CHECK_NAMES, GAPS, CheckOutcome, rated
-from deploy.drivers.embedded import EmbeddedEngine
-from deploy.engine.spec import EngineSpec
-from tests.app.api.nanos import MODELS
+from app.conformance.suite import GAPS, CheckOutcome
 from tests.app.cli.test_command import write
 from tests.script import Hang, Head, Say, reply, text
 from tests.scripted_engine import ScriptedEngine
@@ -61,40 +58,6 @@ async def test_the_list_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[st
         "name": "far", "driver": "url", "dialect": "vllm", "kind": "chat", "serves": "http://127.0.0.1:9",
         "format": "glm", "image": None, "live_for": ["annie"], "fallback_for": [],
     }  # fmt: skip
-
-
-REFUSED: dict[str, tuple[list[str], int, str]] = {
-    "a file that is not there": (["list", "--config", "none.toml"], 78, "none.toml: No such file"),
-    "no address": (["check", "localhost"], 64, "url: 'localhost' must be http(s)://HOST[:PORT][/PATH]"),
-    "an address with a question": (["check", "http://a/v1?b=c"], 64, "and nothing more"),
-    "nobody there": (
-        ["check", "http://127.0.0.1:9/v1"],
-        2,
-        "http://127.0.0.1:9 does not stream: not_listening",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-async def test_what_cannot_be_done_is_one_line_and_its_code(
-    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app.cli.engine.REACH_SECONDS", 0.2)
-    args, code, why = REFUSED[name]
-    assert await manners("engine", *args) == code
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    assert err.startswith("manners engine: ") and why in err
-
-
-@pytest.mark.parametrize("args", [["engine"], ["engine", "chekc"], ["engine", "check"], ["engine", "check", "http://a", "--dialect", "x"]])  # fmt: skip
-async def test_a_wrong_flag_is_one_line_and_code_64(
-    args: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as caught:
-        await manners(*args)
-    assert caught.value.code == 64
-    assert capsys.readouterr().err.count("\n") == 1
 
 
 def said(words: str) -> Any:
@@ -158,16 +121,6 @@ async def test_a_known_gap_is_shown_and_is_no_failure(
     assert {seen.body["model"] for seen in checked.requests} == {"far-9b"}
 
 
-async def test_a_gap_is_a_row_of_the_table_and_stays_right_when_it_is() -> None:
-    """A list of reasons that no row has is a list of mistakes."""
-    assert (*(row.name for row in CHECKS), CANCEL) == CHECK_NAMES
-    for gaps in GAPS.values():
-        assert gaps.keys() <= set(CHECK_NAMES)
-    name = next(iter(GAPS["openai"]))
-    assert rated(CheckOutcome(name, True), "openai").heard == "yes"
-    assert rated(CheckOutcome(name, False, "x"), "vllm").heard == "no"
-
-
 @pytest.mark.parametrize("dialect", ["vllm", "llama-server", "openai"])
 async def test_an_engine_that_tells_nothing_of_itself_is_asked_all_the_same(dialect: Any) -> None:
     """Its endpoints may be closed; then the gateway's own count is what there is."""
@@ -188,27 +141,3 @@ async def test_a_caller_who_leaves_does_not_read_the_reply_first(monkeypatch: py
         async with suite.open_session(engine.url, "openai") as it:
             engine.always(Head(), Say(text("Hello there. " * 500)), Hang())
             assert await suite.run_cancel(it) == CheckOutcome(CANCEL, True)
-
-
-@pytest.mark.nightly  # tests/conformance/test_conformance.py has every row over the same engine
-@pytest.mark.slow  # every row over a real engine: 6 s
-@pytest.mark.engine
-async def test_a_real_engine_is_right_in_every_row(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """llama.cpp with annie-nano, as anybody's engine; but for the row that is a race with a fast thought."""
-    rows = tuple(row for row in CHECKS if row.name != "thinking time budget")
-    monkeypatch.setattr(suite, "CHECKS", rows)
-    spec = EngineSpec(
-        name="nano", dialect="llama-server", driver="embedded", artefact=MODELS / "annie-nano-q4_k_m"
-    )
-    engine = EmbeddedEngine(spec, state_dir=tmp_path)
-    try:
-        url = (await engine.start()).url
-        assert url is not None
-        assert await manners("engine", "check", url, "--dialect", "llama-server") == 0
-    finally:
-        await engine.stop()
-    out = capsys.readouterr().out
-    assert out.rstrip().endswith(f"{len(rows) + 1} rows: {len(rows) + 1} yes, 0 gap, 0 no")
-    assert all(row.name in out for row in rows) and "llama.cpp" in out

@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from app.cli import gate_engines
-from app.cli.gate_engines import configured, make_job, pairs, short_words, special_tokens
+from app.cli.gate_engines import configured, make_job, short_words, special_tokens
 from app.config.config import load
-from app.engines.identity import build_of, describe
-from deploy.engine.abilities import Abilities
+from app.engines.identity import describe
 from deploy.engine.engine import EngineState, Phase
 from deploy.engine.spec import EngineSpec
 from gates.artefact import artefact
-from gates.contracts.errors import ManifestError, RunError, SuiteError
+from gates.contracts.errors import ManifestError, SuiteError
 from gates.contracts.numerics import Numerics
 from gates.suite.draw import drawn
 from gates.suite.load import load_suite
@@ -25,36 +24,20 @@ MODELS = Path(__file__).parents[3] / "models"
 ANNIE = MODELS / "annie-nano-q4_k_m"
 
 
-def test_controls_are_named_with_their_engines() -> None:
-    assert pairs(["stranger=other", "a=b"]) == {"stranger": "other", "a": "b"}
-
-
-@pytest.mark.parametrize("flag", ["stranger", "=b", "a=", ""])
-def test_another_form_of_a_control_is_refused(flag: str) -> None:
-    with pytest.raises(RunError, match="NAME=ENGINE"):
-        pairs([flag])
-
-
 def conversation(said: str) -> str:
     return json.dumps(
         {"messages": [{"role": "user", "content": said}, {"role": "assistant", "content": "Yes."}]}
     )
 
 
-def test_data_that_holds_a_prompt_of_the_suite_is_refused_by_its_name(tmp_path: Path) -> None:
-    prompt = JOB.suite.cases[0].messages[-1]["content"]
-    (tmp_path / "train.jsonl").write_text(
-        conversation("Something else entirely, about boats.") + "\n" + conversation(prompt)
-    )
-    with pytest.raises(SuiteError, match=r"train\.jsonl: 1 prompts"):
-        gate_engines.check_contamination(JOB, [tmp_path / "train.jsonl"])
-
-
-def test_data_that_is_clean_is_named_by_its_digest(tmp_path: Path) -> None:
+def test_data_is_named_by_its_digest_and_refused_if_it_holds_a_prompt_of_the_suite(tmp_path: Path) -> None:
     path = tmp_path / "train.jsonl"
     path.write_text(conversation("Something else entirely, about boats."))
     (pinned,) = gate_engines.check_contamination(JOB, [path])
     assert (pinned.name, pinned.digest) == ("train.jsonl", f"sha256:{artefact.hash_file(path)[1]}")
+    path.write_text(conversation(JOB.suite.cases[0].messages[-1]["content"]))
+    with pytest.raises(SuiteError, match=r"train\.jsonl: 1 prompts"):
+        gate_engines.check_contamination(JOB, [path])
 
 
 def test_an_engine_that_was_started_anew_has_the_same_digest() -> None:
@@ -70,29 +53,9 @@ def test_an_engine_that_was_started_anew_has_the_same_digest() -> None:
     assert first.model_file == f"sha256:{manifest.files[0].sha256}"
 
 
-def test_other_flags_are_another_engine() -> None:
-    manifest, state = artefact.load(ANNIE), EngineState(name="annie", state=Phase.READY)
-    specs = [
-        EngineSpec(name="a", dialect="llama-server", driver="embedded", artefact=ANNIE, args=a)
-        for a in ((), ("--ctx-size", "64"))
-    ]
-    one, other = (describe(spec, state, manifest) for spec in specs)
-    assert one.digest != other.digest
-
-
-def test_a_strangers_build_is_what_it_says_of_itself() -> None:
-    spec = EngineSpec(name="v", dialect="vllm", driver="url", url="http://127.0.0.1:1")
-    state = EngineState(name="v", state=Phase.READY, abilities=Abilities(build="vllm 0.24.0"))
-    assert build_of(spec, state) == "vllm 0.24.0"
-    assert build_of(spec, EngineState(name="v")) == "unknown"
-
-
-def test_special_tokens_come_from_the_tokenizer() -> None:
+def test_special_tokens_come_from_the_tokenizer(tmp_path: Path) -> None:
     assert "<tool_call>" in special_tokens(MODELS / "annie-nano-hf")
     assert special_tokens(ANNIE) == frozenset()
-
-
-def test_a_broken_tokenizer_is_an_error_of_the_artefact(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{")
     with pytest.raises(ManifestError, match="not a tokenizer"):
         special_tokens(tmp_path)
@@ -130,13 +93,6 @@ async def test_a_short_policy_asks_what_it_draws_of_the_whole_suite(tmp_path: Pa
     assert job.suite == drawn(whole, job.policy.draw) != whole
     assert job.suite.digest == whole.digest
     assert job.candidate.numerics == Numerics(kv_cache="K f16, V f16")
-
-
-async def test_an_engine_that_is_not_configured_is_refused_with_those_that_are() -> None:
-    async with AsyncExitStack() as stack:
-        with pytest.raises(RunError, match="no engine 'nobody'; configured are annie-nano"):
-            await make_job(load(None), stack, candidate="nobody", baseline="annie-nano", suite="annie-nano",
-                           policy="annie-nano", controls={"stranger": "stranger-nano"}, timed=False, full=False)  # fmt: skip
 
 
 async def test_a_folder_that_was_changed_is_not_judged(tmp_path: Path) -> None:

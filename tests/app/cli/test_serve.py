@@ -145,15 +145,6 @@ async def test_a_sigterm_lets_running_streams_end(tmp_path: Path) -> None:
         assert len(engine.requests) == 1
 
 
-@pytest.mark.slow  # a gateway's start, twice: 2 s each
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_an_idle_gateway_ends_at_once(tmp_path: Path, number: signal.Signals) -> None:
-    """Both signals mean the same."""
-    async with ScriptedEngine() as engine, serving(write(tmp_path, engine.url)) as running:
-        running.process.send_signal(number)
-        assert (await running.ended())[0] == 0
-
-
 @pytest.mark.slow  # a gateway's start: 1 s
 async def test_after_sigterm_it_is_not_ready_and_serves_for_a_while(tmp_path: Path) -> None:
     """A load balancer has time to look elsewhere. A second signal ends that time."""
@@ -223,24 +214,6 @@ async def test_it_says_where_it_listens_and_how_to_try_it(tmp_path: Path) -> Non
         name, _, value = header.partition(": ")
         async with running.client.post(url, data=body, headers={name: value}) as response:
             assert said(frames(await response.read())) == "Hello there."
-
-
-@pytest.mark.slow  # a gateway's start: 2 s; keys are tried without one in tests/app/access
-async def test_a_configured_key_is_asked_for(tmp_path: Path) -> None:
-    """By environment; the secret is on no output."""
-    async with ScriptedEngine() as engine:
-        config = write(tmp_path, engine.url)
-        secrets = {"MANNERS_API_KEYS": "key-1,key-2", "MANNERS_ADMIN_TOKEN": "operator-1"}
-        async with serving(config, secrets) as running:
-            assert (await running.get("/v1/models"))[0] == 401
-            async with running.client.get(
-                running.url + "/v1/models", headers={"authorization": "Bearer key-2"}
-            ) as ok:
-                assert ok.status == 200
-            assert not (tmp_path / "state" / "admin.token").exists()
-            running.process.send_signal(signal.SIGTERM)
-            _, log = await running.ended()
-        assert not any(word in running.printed + log for word in ("key-1", "key-2", "operator-1"))
 
 
 async def hang_up(running: Running, event: str) -> None:
@@ -339,22 +312,6 @@ async def refused(*args: str, **environ: str) -> tuple[int, str]:
     assert out == b""
     assert err.count(b"\n") == 1, err.decode()
     return process.returncode or 0, err.decode()
-
-
-@pytest.mark.slow  # the gateway is started again and again: 7 s
-async def test_a_no_is_one_line_and_a_code_that_scripts_can_read(tmp_path: Path) -> None:
-    """A port in use is 78, a wrong flag is 64; nothing is on stdout."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-        config = write(tmp_path, "http://127.0.0.1:9", listen=address)
-        in_use, flag = await asyncio.gather(
-            refused("serve", "--config", str(config)), refused("serve", "--confg")
-        )
-    line = f"manners: gateway.listen: cannot listen on {address}: Address already in use; set another\n"
-    assert in_use == (78, line)
-    assert flag[0] == 64
 
 
 @pytest.mark.slow  # two gateways start: 3 s

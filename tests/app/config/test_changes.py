@@ -5,20 +5,8 @@ from typing import Any
 
 import pytest
 
-from app.config.changes import changed_keys, needing_restart, restart_keys, shown
-from app.config.config import (
-    Config,
-    Gates,
-    GatewayConfig,
-    Log,
-    ModelConfig,
-    Promotion,
-    Secrets,
-    Shadow,
-    Telemetry,
-    Timeouts,
-    parse,
-)
+from app.config.changes import changed_keys, restart_keys, shown
+from app.config.config import Config, Secrets, parse
 
 BASE: dict[str, Any] = {
     "gateway": {"state": "state"},
@@ -81,29 +69,3 @@ def test_a_change_is_named_as_in_the_file_and_known_to_need_a_restart_or_not(cas
 def test_secrets_are_named_and_not_shown() -> None:
     new = settings().model_copy(update={"secrets": Secrets(api_keys=("a-secret",), admin_token="another")})
     assert found(new) == (["the operators' token", "callers' keys"], [])
-
-
-RELOADABLE = {
-    GatewayConfig: {"api_keys_file", "admin_token_file", "max_body_bytes", "max_messages", "max_reply_bytes",
-                    "max_stream_bytes", "hosts", "cors_origins"},
-    ModelConfig: {"baseline", "thinking", "thinking_ms", "reasoning", "concurrency", "queue", "keepalive",
-                  "thought_guard", "timeouts", "max_tokens", "unasked_calls", "when_nothing_is_left",
-                  "speech", "max_unavailable"},
-    Timeouts: {"first_token", "total"},
-    Gates: set(Gates.model_fields),
-    Promotion: set(Promotion.model_fields),
-    Log: set(Log.model_fields),
-    Shadow: set(),
-    Telemetry: set(),
-}  # fmt: skip
-PLACES = {
-    GatewayConfig: ("gateway",), ModelConfig: ("models", "a"), Timeouts: ("models", "a", "timeouts"), Gates: ("gates",),
-    Promotion: ("promotion",), Log: ("log",), Shadow: ("shadow",), Telemetry: ("telemetry",),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("section", RELOADABLE, ids=lambda section: section.__name__)
-def test_every_key_is_known_to_be_reloadable_or_not(section: Any) -> None:
-    """A new key needs a decision: whoever reads it once at the start belongs into RESTART."""
-    free = {name for name in section.model_fields if not needing_restart([(*PLACES[section], name)])}
-    assert free == RELOADABLE[section] & set(section.model_fields)
