@@ -1,6 +1,5 @@
 """What fails in the background is logged and counted, wherever it runs."""
 
-import ast
 import asyncio
 import gc
 import threading
@@ -11,7 +10,7 @@ import pytest
 
 from app.engines import backend
 from app.engines.breaker import Breaker, BreakerState
-from deploy.core.tasks import NAMES, spawn
+from deploy.core.tasks import spawn
 from deploy.engine.probe import probe
 from tests.app.house import House, house
 from tests.scale import PATIENCE
@@ -85,17 +84,3 @@ async def test_an_engine_is_watched_again_after_a_failure(
             while calls < 3 or watched.breaker.state is not BreakerState.CLOSED:
                 await asyncio.sleep(0.01)
         assert (await home.ask()).text == "Hello there."
-
-
-def test_every_task_has_a_name_that_is_counted_from_the_start() -> None:
-    root = Path(__file__).parents[3]
-    calls = [
-        (node.func.id, node.args)
-        for path in [*(root / "app").rglob("*.py"), *(root / "deploy").rglob("*.py")]
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-    ]
-    at = {"spawn": 1, "spawn_task": 1, "supervise": 1, "report": 0}
-    named = [args[at[called]] for called, args in calls if called in at and len(args) > at[called]]
-    used = {name.value for name in named if isinstance(name, ast.Constant)}
-    assert used == set(NAMES)
