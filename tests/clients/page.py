@@ -11,9 +11,12 @@ PAGE: Final = Path(__file__).parents[2] / "docs" / "clients.md"
 
 HEAD: Final = """# Clients
 
-What client libraries get from the gateway, asked with their own packages over a real llama.cpp and annie-nano. Written by
-`make test-clients CLIENTS_PAGE=write`, and compared with what comes out each time in CI. *Works* means that the package's own
-types came back; a code is that of the 400 by which the gateway refuses what it does not serve.
+What client libraries get from the gateway, asked with their own packages over a real llama.cpp and annie-nano. `make test-clients
+CLIENTS_PAGE=write` writes this page, and CI compares it. *Works* means that the package's own types came back; a code is that of the
+400 by which the gateway refuses what it does not serve.
+
+| package | works | refused |
+|---|---|---|
 """
 
 
@@ -28,11 +31,6 @@ class Outcome:
     refused: str | None = None
     failed: str | None = None
 
-    @property
-    def verdict(self) -> str:
-        """As it stands in the table."""
-        return f"refused: `{self.refused}`" if self.refused else "FAILED" if self.failed else "works"
-
 
 def read(lines: str) -> list[Outcome]:
     """Outcomes from lines of JSON. A package may print what it likes between them."""
@@ -40,9 +38,16 @@ def read(lines: str) -> list[Outcome]:
 
 
 def render(outcomes: Sequence[Outcome]) -> str:
-    """The page."""
+    """The page: a row for each package."""
     parts = [HEAD]
     for (package, version), rows in groupby(outcomes, lambda one: (one.package, one.version)):
-        table = [f"| {one.what} | {one.verdict} |" for one in rows]
-        parts.append("\n".join([f"\n## {package} {version}\n", "| | |", "|---|---|", *table, ""]))
+        right, other = [], []
+        for one in rows:
+            if one.refused:
+                other.append(f"{one.what}: `{one.refused}`")
+            elif one.failed:
+                other.append(f"{one.what}: FAILED")
+            else:
+                right.append(one.what)
+        parts.append(f"| {package} {version} | {'; '.join(right)} | {'; '.join(other)} |\n")
     return "".join(parts)
