@@ -49,7 +49,7 @@ class Audit:
         return {"ok": True}
 
     async def _next(self, before: Head) -> Head:
-        return await self._do(lambda registry: registry.verify_part(before, PART))
+        return await self._do(lambda registry: registry.verify_chain(before, PART))
 
 
 def _page(registry: Registry, after: int, limit: int, newest: bool) -> dict[str, Any]:

@@ -1,22 +1,4 @@
-"""The errors of the registry, as one tree.
-
-    RegistryError
-     +- RegistryLocked     another process writes here; a state folder belongs to one gateway
-     +- NotARegistry       the file is not a registry, or is damaged
-     +- RegistryTooNew     it was written by a later version of this program
-     +- StorageFailed      the disk or the file system failed; nothing was changed
-     |   +- StorageFull      no space, no quota, or a limit on the file's size
-     |   +- StorageLocked    another program holds the database
-     |   +- StorageMissing   the file that was opened is gone
-     +- UnknownRow         the row that was asked for, or referred to, does not exist
-     +- Conflict           it exists already, and differs
-     |   +- GenerationMoved  an alias was moved by somebody else since it was read
-     |   +- OperationUnderWay  the model has an unfinished operation; `operation` is its id
-     |   +- KeyReused      the idempotency key was used for a different request
-     +- ChainBroken        the event table was altered; `seq` is the first bad row
-
-An error changes nothing. The caller translates these into HTTP or exit codes.
-"""
+"""The errors of the registry. An error changes nothing; the caller translates it into an HTTP status or an exit code."""
 
 
 class RegistryError(Exception):
@@ -24,7 +6,7 @@ class RegistryError(Exception):
 
 
 class RegistryLocked(RegistryError):
-    """Another process writes to this registry."""
+    """Another process writes to this registry: a state folder belongs to one gateway."""
 
 
 class NotARegistry(RegistryError):
@@ -36,10 +18,7 @@ class RegistryTooNew(RegistryError):
 
 
 class StorageFailed(RegistryError):
-    """SQLite or the file system failed: for example the file is read-only, or a page is damaged.
-
-    `code` is the error code for operators.
-    """
+    """SQLite or the file system failed. `code` is the error code for operators."""
 
     code = "state_unavailable"
 
@@ -87,7 +66,7 @@ class KeyReused(Conflict):
 
 
 class ChainBroken(RegistryError):
-    """The event table was altered."""
+    """The event table was altered; `seq` is the first bad event."""
 
     def __init__(self, seq: int, why: str) -> None:
         super().__init__(f"event {seq}: {why}; this and what follows cannot be trusted")

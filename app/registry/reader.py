@@ -5,7 +5,6 @@ import sqlite3
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 from app.registry import chain
@@ -29,7 +28,7 @@ from app.registry.values import (
 )
 
 _BEFORE_ALL: Final = -(2**63)
-"""No event may have the number 0, or one below: where one has, the chain is broken."""
+"""An event with the number 0, or one below, breaks the chain: so it is read, too."""
 
 
 class RegistryReader:
@@ -49,19 +48,16 @@ class RegistryReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def artefact(self, root: str) -> KnownArtefact | None:
         row = self._one("SELECT * FROM artefact WHERE root = ?", root)
-        return KnownArtefact(**{**row, "parents": json.loads(row["parents"])}) if row else None
+        return _artefact(row) if row else None
 
     def artefacts(self) -> tuple[KnownArtefact, ...]:
         """Every recorded artefact, the oldest first."""
-        rows = self._all("SELECT * FROM artefact ORDER BY rowid")
-        return tuple(KnownArtefact(**{**row, "parents": json.loads(row["parents"])}) for row in rows)
+        return tuple(map(_artefact, self._all("SELECT * FROM artefact ORDER BY rowid")))
 
     def engine(self, digest: str) -> KnownEngine | None:
         row = self._one("SELECT * FROM engine WHERE digest = ?", digest)
@@ -163,22 +159,16 @@ class RegistryReader:
         row = self._one("SELECT seq, hash FROM event ORDER BY seq DESC LIMIT 1")
         return Head(**row) if row else chain.GENESIS
 
-    def verify_chain(self, known: Head = chain.GENESIS) -> Head:
-        """The head, after every event was hashed again; `known` is a head that was kept elsewhere.
+    def verify_chain(self, before: Head = chain.GENESIS, limit: int = -1) -> Head:
+        """Hash the next `limit` events behind `before` again, or all; the head behind them, `before` at the chain's end.
+
+        A long chain takes seconds: it can be verified in parts.
 
         Raises:
             ChainBroken: names the first event that is missing, altered or out of place.
         """
-        rows = self._all("SELECT * FROM event ORDER BY seq")
-        return chain.verify((AuditEvent(**row) for row in rows), known)
-
-    def verify_part(self, before: Head, limit: int) -> Head:
-        """The head behind the next `limit` events, after each of them was hashed again; `before` at the chain's end.
-
-        `verify_chain` in parts, between which something else can be done: a long chain takes seconds. Raises ChainBroken.
-        """
         after = before.seq if before != chain.GENESIS else _BEFORE_ALL
-        return chain.verify(self.events(after=after, limit=limit), before=before)
+        return chain.verify(self.events(after=after, limit=limit), before)
 
     def _one(self, sql: str, *values: object) -> dict[str, Any] | None:
         return next(self._all(sql, *values), None)
@@ -187,6 +177,10 @@ class RegistryReader:
         with translated():
             for row in self._connection.execute(sql, values):
                 yield dict(row)
+
+
+def _artefact(row: dict[str, Any]) -> KnownArtefact:
+    return KnownArtefact(**{**row, "parents": json.loads(row["parents"])})
 
 
 def _operation(row: dict[str, Any]) -> OperationRow:

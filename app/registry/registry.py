@@ -18,10 +18,11 @@ from app.registry.errors import (
     KeyReused,
     OperationUnderWay,
     StorageFailed,
+    StorageMissing,
     UnknownRow,
 )
 from app.registry.reader import RegistryReader
-from app.registry.store import check_is_there, identity_of, open_to_write, take_lock, transaction
+from app.registry.store import PUT_BACK, identity_of, open_to_write, take_lock, transaction
 from app.registry.values import (
     AliasMove,
     AuditEntry,
@@ -49,8 +50,7 @@ class Registry(RegistryReader):
             RegistryLocked, NotARegistry, RegistryTooNew, StorageFailed
         """
         self._lock: int | None = take_lock(path)
-        self.takes_writes = True
-        """Whether the last transaction could be written: a disk that has become read-only can still be read."""
+        self.takes_writes = True  # whether the last transaction could be written; reads may go on without it
         try:
             super().__init__(open_to_write(path))
             self._path, self._identity = path, identity_of(path)
@@ -64,8 +64,12 @@ class Registry(RegistryReader):
         self._unlock()
 
     def check_is_there(self) -> None:
-        """Raises StorageMissing if its file was deleted or replaced since it was opened."""
-        check_is_there(self._path, self._identity)
+        """Raises StorageMissing if its file was deleted or replaced since it was opened.
+
+        SQLite goes on writing to a deleted file, and the data are lost when the process ends.
+        """
+        if identity_of(self._path) != self._identity:
+            raise StorageMissing(f"another file lies where the registry was; {PUT_BACK}")
 
     def _unlock(self) -> None:
         # Only once: the number of a closed descriptor may belong to another file.
@@ -121,30 +125,17 @@ class Registry(RegistryReader):
 
     def limit_key(self, name: str, limits: KeyLimits, entry: AuditEntry) -> None:
         """Replace the limits of the key of this name. Raises UnknownRow: there is none."""
-        with self._transaction():
-            changed = self._connection.execute(
-                "UPDATE api_key SET rpm = ?, tpm = ?, concurrency = ?, daily_budget = ?, budget = ?"
-                " WHERE name = ? AND revoked IS NULL",
-                (*astuple(limits), name),
-            ).rowcount
-            if not changed:
-                raise UnknownRow(f"there is no api key {name:.64}")
-            self._note(entry)
+        sets = "rpm = ?, tpm = ?, concurrency = ?, daily_budget = ?, budget = ?"
+        self._change("api_key", name, sets, astuple(limits), entry)
 
     def rotate_key(self, name: str, digest: str, old_until: str, entry: AuditEntry) -> None:
         """Give a key another secret; the present one works until `old_until`. Raises UnknownRow: there is none."""
-        with self._transaction():
-            changed = self._connection.execute(
-                "UPDATE api_key SET old_digest = digest, old_until = ?, digest = ? WHERE name = ? AND revoked IS NULL",
-                (old_until, digest, name),
-            ).rowcount
-            if not changed:
-                raise UnknownRow(f"there is no api key {name:.64}")
-            self._note(entry)
+        sets = "old_digest = digest, old_until = ?, digest = ?"
+        self._change("api_key", name, sets, (old_until, digest), entry)
 
     def revoke_key(self, name: str, entry: AuditEntry) -> None:
         """Revoke a caller's key. Raises UnknownRow: there is none of this name."""
-        self._withdraw("api_key", name, entry)
+        self._change("api_key", name, "revoked = ?", (entry.at,), entry)
 
     def add_operator(self, operator: KnownOperator, entry: AuditEntry) -> None:
         """Add an operator; one that was revoked gives the name away. Raises Conflict: the name is taken."""
@@ -154,7 +145,7 @@ class Registry(RegistryReader):
 
     def revoke_operator(self, name: str, entry: AuditEntry) -> None:
         """Revoke an operator. Raises UnknownRow: there is none of this name."""
-        self._withdraw("operator", name, entry)
+        self._change("operator", name, "revoked = ?", (entry.at,), entry)
 
     def write_usage(self, meters: Mapping[str, Meter]) -> None:
         """Replace what these keys have used, in one transaction. Keys that are not known are left out."""
@@ -172,10 +163,13 @@ class Registry(RegistryReader):
         )
         self._insert(table, row)
 
-    def _withdraw(self, table: str, name: str, entry: AuditEntry) -> None:
+    def _change(
+        self, table: str, name: str, sets: str, values: tuple[object, ...], entry: AuditEntry
+    ) -> None:
+        """Change the row of this name that was not revoked. Raises UnknownRow."""
         with self._transaction():
             changed = self._connection.execute(
-                f"UPDATE {table} SET revoked = ? WHERE name = ? AND revoked IS NULL", (entry.at, name)
+                f"UPDATE {table} SET {sets} WHERE name = ? AND revoked IS NULL", (*values, name)
             ).rowcount
             if not changed:
                 raise UnknownRow(f"there is no {table.replace('_', ' ')} {name:.64}")

@@ -29,6 +29,7 @@ from app.registry.errors import (
 )
 from app.registry.schema import APPLICATION_ID, MIGRATIONS, script
 
+PUT_BACK: Final = "put the state folder back from a copy and restart the gateway"
 _HELD: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _BUSY_SECONDS: Final = 2.0
 """How long to wait for a reader that holds the file when a transaction is committed."""
@@ -227,7 +228,7 @@ def translated() -> Iterator[None]:
 
 
 def _primary(error: sqlite3.Error) -> int:
-    """SQLite's code of the error; what it leaves out says how it came about."""
+    """SQLite's primary code of the error; the extended code adds how it came about."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
@@ -238,11 +239,8 @@ def _of_sqlite(error: sqlite3.Error) -> StorageFailed:
     if primary in _HELD:
         return StorageLocked(f"another program holds the registry: {error}; end it, and try again")
     if primary == sqlite3.SQLITE_CANTOPEN:
-        return StorageMissing(f"the registry cannot be opened any more: {error}; {_PUT_BACK}")
+        return StorageMissing(f"the registry cannot be opened any more: {error}; {PUT_BACK}")
     return StorageFailed(f"the registry could not be used: {error}")
-
-
-_PUT_BACK: Final = "put the state folder back from a copy and restart the gateway"
 
 
 @contextlib.contextmanager
@@ -255,17 +253,8 @@ def translated_files() -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise StorageFull(f"the state folder's disk is full: {why}; make room on it") from None
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
-            raise StorageMissing(f"a part of the state folder is gone: {why}; {_PUT_BACK}") from None
+            raise StorageMissing(f"a part of the state folder is gone: {why}; {PUT_BACK}") from None
         raise StorageFailed(f"the state folder cannot be used: {why}") from None
-
-
-def check_is_there(path: Path, identity: tuple[int, int]) -> None:
-    """Raises StorageMissing unless this path has the file with this device and inode.
-
-    SQLite goes on writing to a deleted file, and the data are lost when the process ends.
-    """
-    if identity_of(path) != identity:
-        raise StorageMissing(f"another file lies where the registry was; {_PUT_BACK}")
 
 
 def identity_of(path: Path) -> tuple[int, int]:

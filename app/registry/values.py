@@ -155,10 +155,7 @@ class OperationRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
-    """A new audit entry: when, who, what, on what, and the figures behind it.
-
-    `detail` holds JSON values.
-    """
+    """A new audit entry: when, who, what, on what, and the figures behind it as JSON values (`detail`)."""
 
     at: str
     actor: str
@@ -185,7 +182,7 @@ class AuditEvent:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The last event of a chain. If it is kept elsewhere (a log), it also proves that no later events were removed."""
+    """The last event of a chain. Kept elsewhere (a log), it also proves that no later events were removed."""
 
     seq: int
     hash: str
