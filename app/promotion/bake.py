@@ -12,11 +12,11 @@ on the incumbent). Exact figures for the shipped limits (`tests/app/promotion/te
 
 A model that leaks in 0.1 % of its replies is rolled back for it in 3 of a million bakes of 3,000 replies.
 
-Leaks and raw tool calls have an absolute bound: a caller must not get them, whatever the incumbent did.
-For the other kinds the bound is raised to what is usual on this traffic: the upper confidence bound of the
-incumbent's recent rate. Slow replies are counted as well: a reply is slow if its first content came later
-than `slow_factor` times the incumbent's 90th percentile (an order statistic with its confidence, so that no
-distribution is assumed), and at most one in ten may be. Replies count as independent.
+Leaks and raw tool calls have an absolute bound, whatever the incumbent did. For the other kinds the bound is
+raised to what is usual on this traffic: the upper confidence bound of the incumbent's recent rate. A reply is
+slow if its first content came later than `slow_factor` times the incumbent's 90th percentile (an order
+statistic with its confidence, so that no distribution is assumed); at most one in ten may be. Replies count as
+independent.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,8 +51,8 @@ class BakeLimits:
 
     `least` is the number of the incumbent's replies from which its figures are compared with. `conclusive` is
     the leak rate that a bake must exclude (at 95 %) to count as such: without any leak that takes 116
-    replies for 5 %. With less traffic than that, `quiet` decides: "accept" (the gate has passed the
-    candidate, and the evidence says how little was observed) or "breach".
+    replies for 5 %. With less traffic than that the candidate is accepted (the gate has passed it), and the
+    evidence says how little was observed.
 
     `enough` is the number of replies that a candidate must have served. With some traffic, but less, the bake takes up
     to twice its time; then the candidate must at least have served more requests than it failed. Without any traffic
@@ -70,7 +70,6 @@ class BakeLimits:
     least: int = 100
     alpha: float = 0.01
     conclusive: float = 0.05
-    quiet: Literal["accept", "breach"] = "accept"
     gone_s: float = 10.0
     look_s: float = 0.5
     probe_every_s: float = 60.0
@@ -131,11 +130,6 @@ def breach(bake: Bake) -> FailureReason | None:
     return None
 
 
-def too_few(bake: Bake) -> bool:
-    """Whether there were so few replies that a leak could have gone unnoticed."""
-    return excluded(bake) > bake.limits.conclusive
-
-
 def excluded(bake: Bake) -> float:
     """The leak rate that the replies exclude, at 95 %; 1 without replies."""
     return confidence_sequence(*bake.counts.get("leak", (0, 0)))[1]
@@ -148,7 +142,7 @@ def evidence(bake: Bake) -> dict[str, object]:
         "counts": {kind: list(count) for kind, count in bake.counts.items()},
         "bounds": {kind: round(bound, 5) for kind, bound in bake.bounds.items()},
         "leak_rate_excluded": round(excluded(bake), 5),
-        "too_few": too_few(bake),
+        "too_few": excluded(bake) > bake.limits.conclusive,  # a leak could have gone unnoticed
         "first_content_s": median(bake.waits) if bake.waits else None,
         "incumbent_first_content_s": bake.usual,
         "slow_after_s": bake.slow_after,
@@ -188,7 +182,7 @@ def _is_bad(reply: ReplyOutcome, kind: FaultKind, slow_after: float | None) -> b
     if kind == "slow":
         if reply.wait is None or slow_after is None:
             return None
-        # A caller who gave up sooner would have waited longer, but it is not known how long.
+        # How long a caller who gave up would have waited is not known.
         return reply.wait > slow_after if reply.shown or reply.wait > slow_after else None
     return kind in reply.breaches if reply.judged else None
 

@@ -6,14 +6,14 @@ a plan can be older than another operation's switch.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from math import inf
 from typing import Final
 
-from app.config.config import Config, Promotion
+from app.config.config import Config
 from app.engines.pool import EnginePool
 from app.promotion import bake, eligibility, inspection, overrides
 from app.promotion.bake import BakeLimits
@@ -25,7 +25,6 @@ from app.promotion.requests import ModelSnapshot, snapshot
 from app.promotion.spec_catalogue import SpecCatalogue
 from app.promotion.state_machine import (
     Action,
-    BreachError,
     Effect,
     EffectError,
     EffectEvidence,
@@ -34,8 +33,9 @@ from app.promotion.state_machine import (
     OperationPlan,
     RefusalError,
 )
+from app.promotion.watch import bake_limits, watch_replies
 from app.registry.errors import StorageFailed
-from app.telemetry.reply_window import ReplyOutcome, ReplyWindow
+from app.telemetry.reply_window import ReplyWindow
 from deploy.core.errors import DeployError, LeaseHeld
 from deploy.engine.engine import Engine, EngineState
 from deploy.engine.spec import EngineSpec
@@ -424,7 +424,6 @@ async def _watch_one(
     live = deps.pool.model_route(plan.model).live
     if before not in live and name not in live:  # it was stopped to make room, and its replicas serve
         before = live[0]
-
     return await watch_replies(
         deps.reply_window,
         plan.model,
@@ -434,229 +433,7 @@ async def _watch_one(
         limits=limits,
         down=lambda: deps.pool.trouble(name),
         probe=lambda: HANDLERS[Action.PROBE](deps, plan, Effect("", Action.PROBE, engine)),
-        confirm=lambda: probe(deps, plan, Effect("", Action.PROBE, engine)),
     )
-
-
-DownReason = Callable[[], str | None]
-"""Why the engine takes no requests now; None: it does."""
-Probe = Callable[[], Awaitable[object]]
-"""A synthetic request. Raises EffectError if the answer was bad."""
-
-BAKE_LIMITS: Final = BakeLimits()
-
-
-def bake_limits(configured: Promotion, *, tests: int = 1) -> BakeLimits:
-    """The shipped limits with what is configured; `alpha` is divided among so many tests of one promotion."""
-    return replace(BAKE_LIMITS, alpha=BAKE_LIMITS.alpha / tests, slow_factor=configured.bake_slow_factor)
-
-
-async def watch_replies(
-    reply_window: ReplyWindow,
-    model: str,
-    engine: str,
-    incumbent: str | None,
-    seconds: float,
-    *,
-    limits: BakeLimits = BAKE_LIMITS,
-    down: DownReason = lambda: None,
-    probe: Probe | None = None,
-    confirm: Probe | None = None,
-) -> EffectEvidence:
-    """Watch an engine's live replies, its state and synthetic requests for so many seconds.
-
-    Replies since it got its first requests (`ReplyWindow.switched`) count as well: callers were served
-    while the incumbent was drained.
-
-    `engine` and `incumbent` are names, as in the reply window. Without an incumbent, or with too few of its
-    replies, only the absolute limits apply. With too little traffic for a conclusion, `limits.quiet` decides.
-
-    The watch ends only while the engine is up and takes requests, after it has served enough, and with a good answer to a
-    synthetic request that was sent when the time was over. Otherwise it goes on for as long as `BakeLimits` says.
-
-    Callers' replies alone decide nothing: what they show is a breach when `confirm` (if not given: `probe`), which is then asked
-    at once, goes badly as well (`bake_slow`: begins later than the incumbent's usual replies). For `bake_errors` a probe has decided.
-
-    Raises:
-        BreachError: bake_leak, bake_raw_tool_call, bake_empty, bake_markdown, bake_loop, bake_errors,
-            bake_slow, bake_gone, bake_probe, bake_unserved, or bake_quiet.
-    """
-    replies = _LiveReplies(reply_window, model, engine, incumbent, limits)
-    synthetic = _SyntheticRequests(probe, confirm or probe, limits.probe_every_s)
-    health = _Health(down, limits.gone_s)
-    clock = asyncio.get_running_loop().time
-    end = clock() + seconds
-    fault: FailureReason | None = None
-
-    def unfinished() -> FailureReason | None:
-        may_wait = clock() < end + seconds
-        return health.fault or synthetic.fault(end) or bake.unserved(replies.all, limits.enough, may_wait)
-
-    try:
-        synthetic.check(replies.judge(), replies.state.usual)
-        while (left := end - clock()) > 0.0 or (fault := unfinished()):
-            if fault and left < -max(seconds, limits.extend_s):
-                raise BreachError(fault)
-            await replies.more(min(limits.look_s, left if left > 0.0 else limits.look_s))
-            synthetic.check(replies.judge(), replies.state.usual)
-            health.check()
-    finally:
-        await synthetic.stop()
-    if bake.too_few(replies.state) and limits.quiet == "breach":
-        message = f"{replies.state.replies} replies in {seconds:g} s are too few to judge by"
-        raise BreachError(FailureReason("bake_quiet", message))
-    lasted = round(seconds - min(left, 0.0), 2)
-    found = {"seconds": lasted, "turns": synthetic.done, "unconfirmed": synthetic.suspicion}
-    return {**found, **bake.evidence(replies.state)}
-
-
-class _Health:
-    """Whether a candidate takes requests; not to do so for `gone_s` seconds is a breach."""
-
-    def __init__(self, down: DownReason, gone_s: float) -> None:
-        self._down = down
-        self._gone_s = gone_s
-        self._since = float("inf")
-        self.fault: FailureReason | None = None
-        self.check()
-
-    def check(self) -> None:
-        """Look again. Raises BreachError."""
-        now, why = asyncio.get_running_loop().time(), self._down()
-        self._since = min(self._since, now) if why else float("inf")
-        gone = max(now - self._since, 0.0)
-        self.fault = (
-            FailureReason("bake_gone", f"takes no requests for {gone:.0f} s: {why:.200}") if why else None
-        )
-        if self.fault and gone >= self._gone_s:
-            raise BreachError(self.fault)
-
-
-class _LiveReplies:
-    """A candidate's replies since it got its first requests, judged one by one."""
-
-    def __init__(
-        self, window: ReplyWindow, model: str, engine: str, incumbent: str | None, limits: BakeLimits
-    ) -> None:
-        self._window = window
-        self._model = model
-        self._engine = engine
-        self._incumbent = incumbent
-        self._limits = limits
-        self._beside = window.mark(model, incumbent) if incumbent else 0
-        self._since = self._mark = window.switch(model, engine)
-        self.state = bake.begin(limits, self._usual())
-        self._excused = False  # it broke a limit, and the incumbent does, too
-
-    def _usual(self) -> Sequence[ReplyOutcome]:
-        """The incumbent's replies meanwhile, if it serves beside the candidate and there are enough; else its latest."""
-        if self._incumbent is None:
-            return ()
-        beside = self._window.after(self._model, self._incumbent, self._beside)
-        enough = len(beside) >= self._limits.least
-        return beside if enough else self._window.recent(self._model, self._incumbent)
-
-    @property
-    def all(self) -> Sequence[ReplyOutcome]:
-        """The replies since it got its first requests."""
-        return self._window.after(self._model, self._engine, self._since)
-
-    async def more(self, seconds: float) -> None:
-        """Wait for another one, at most so long; for so long, where a comparison has just excused it."""
-        if self._excused:
-            return await asyncio.sleep(seconds)
-        try:
-            async with asyncio.timeout(seconds):
-                await self._window.more(self._model, self._engine, self._mark)
-        except TimeoutError:
-            pass
-
-    def judge(self) -> FailureReason | None:
-        """Take in what came. Returns the limit that the replies break; None: they keep all."""
-        mark = self._window.mark(self._model, self._engine)
-        suspect = self._excused
-        for reply in self._window.after(self._model, self._engine, self._mark):
-            self.state = bake.add(self.state, reply)
-            suspect = suspect or bake.breach(self.state) is not None
-        self._mark = mark
-        self._excused = suspect
-        return self._compare() if suspect else None
-
-    def _compare(self) -> FailureReason | None:
-        """All of them with what the incumbent does now: what befalls both sides is not the candidate's doing."""
-        state = bake.begin(self._limits, self._usual())
-        for reply in self.all:
-            state = bake.add(state, reply)
-            if fault := bake.breach(state):
-                return fault
-        return None
-
-
-class _SyntheticRequests:
-    """Synthetic requests beside the live ones, one at a time."""
-
-    def __init__(self, probe: Probe | None, confirm: Probe | None, every_s: float) -> None:
-        self.done = 0
-        self._begun = self._good = float(
-            "-inf"
-        )  # when the last one began, and the last that was answered well
-        self._wanted = asyncio.Event()
-        self._found: object = None  # the evidence of the last one
-        self.suspicion: str | None = None  # the limit that live replies break, unconfirmed
-        self._task = asyncio.create_task(self._run(probe, confirm, every_s)) if probe and confirm else None
-
-    async def _run(self, probe: Probe, confirm: Probe, every_s: float) -> None:
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(every_s):
-                    await self._wanted.wait()
-            self._wanted.clear()
-            self._begun = asyncio.get_running_loop().time()
-            self._found = await (probe if self.suspicion is None else confirm)()
-            self._good = self._begun
-            self.done += 1
-
-    def fault(self, end: float) -> FailureReason | None:
-        """None if a request that began after this time was answered well; if none has begun, one begins."""
-        if self._begun < end:
-            self._wanted.set()
-        if self._task is None or self._good >= end:
-            return None
-        return FailureReason("bake_probe", "a synthetic turn at the end of the bake was not answered")
-
-    def check(self, live: FailureReason | None, usual: float | None) -> None:
-        """Raises BreachError if a request was answered badly, or if it confirms what the live replies show.
-
-        `live` is the limit that they break, `usual` the incumbent's median time to first content.
-        """
-        if live is not None and (
-            self._task is None or live.code == "bake_errors" or self._is_slow(live, usual)
-        ):
-            raise BreachError(live)
-        if live is not None and self.suspicion is None:
-            self._found = None
-            self._wanted.set()
-        self.suspicion = None if live is None else live.code
-        if self._task is not None and self._task.done():
-            error = self._task.exception()
-            if isinstance(error, EffectError):
-                message = f"a synthetic turn went badly: {error.fault.message}"
-                if live is not None:
-                    raise BreachError(FailureReason(live.code, f"{live.message}; {message}"))
-                raise BreachError(FailureReason("bake_probe", message))
-            assert error is not None  # it ends in no other way
-            raise error
-
-    def _is_slow(self, live: FailureReason, usual: float | None) -> bool:
-        first = self._found.get("first_content_s") if isinstance(self._found, Mapping) else None
-        return live.code == "bake_slow" and first is not None and usual is not None and first > usual
-
-    async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-            if not self._task.cancelled():
-                self._task.exception()  # marked as retrieved
 
 
 # -------------------------------------------------------------------------------------- the tables

@@ -12,6 +12,8 @@ import pytest
 pytest.importorskip("gguf", reason="needs the quantizer extra: pip install -e '.[quantizer]'")
 
 from app.config.config import parse
+from app.promotion.state_machine import Action
+from app.promotion.steps import HANDLERS, probe
 from tests.app.house import eventually
 from tests.app.promotion.stage import FP4, MODELS, callers, stage, tables
 from tests.demo.leak import overwrite, prepare
@@ -20,7 +22,9 @@ pytestmark = [pytest.mark.promotion, pytest.mark.engine, pytest.mark.timeout(300
 
 
 @pytest.mark.usefixtures("quick")
-async def test_an_engine_that_begins_to_leak_in_the_bake_is_rolled_back_and_says_why(tmp_path: Path) -> None:
+async def test_an_engine_that_begins_to_leak_in_the_bake_is_rolled_back_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     copy = Path(shutil.copytree(MODELS / FP4, tmp_path / FP4))
     file, stranger = copy / f"{FP4}.gguf", MODELS / "stranger-nano-q4_k_m" / "stranger-nano-q4_k_m.gguf"
     worse = prepare(file, stranger)
@@ -34,6 +38,7 @@ async def test_an_engine_that_begins_to_leak_in_the_bake_is_rolled_back_and_says
         served = sum(caller.replies for caller in crowd)
         await eventually(lambda: sum(caller.replies for caller in crowd) >= served + 20)
         assert not (await it.get(f"/admin/operations/{begun['id']}"))["done"]  # she is well so far
+        monkeypatch.setitem(HANDLERS, Action.PROBE, probe)  # it confirms what callers hear
         overwrite(file, worse)
         ended = await it.ended(begun["id"])
         assert (ended["phase"], ended["error"]["code"]) == ("rolled_back", "bake_leak")

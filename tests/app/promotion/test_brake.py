@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from app.config.config import parse
-from app.promotion import step_writer, steps
+from app.promotion import step_writer
 from app.promotion.state_machine import (
     Action,
     Effect,
@@ -110,7 +110,7 @@ async def test_a_full_disk_keeps_no_bad_candidate_in_service(
             operation = await promoted(it)
             fill(it, True)
             if who == "bake":
-                monkeypatch.setattr(steps, "probe", thought_aloud)
+                monkeypatch.setitem(HANDLERS, Action.PROBE, thought_aloud)
                 for _ in range(20):
                     it.house.gateway.promotions._deps.reply_window.add("annie", "large", LEAK)
             else:

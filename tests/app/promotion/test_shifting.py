@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from app.config.config import Config, parse
-from app.promotion.state_machine import PATHS, OperationKind, OperationPhase, Strategy
+from app.promotion.state_machine import PATHS, Action, OperationKind, OperationPhase, Strategy
+from app.promotion.steps import HANDLERS, probe
 from tests.app.house import eventually
 from tests.app.promotion.stage import Stage, callers, stage, tables
 from tests.app.promotion.stage import quick as quick
@@ -121,15 +122,18 @@ async def test_an_operator_takes_the_share_back_and_what_the_candidate_had_is_an
 
 
 @pytest.mark.slow  # until enough replies are bad
-async def test_a_bad_candidate_goes_back_to_nothing_by_itself(tmp_path: Path) -> None:
+async def test_a_bad_candidate_goes_back_to_nothing_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The stranger, whom nobody has questioned here; with the share of one in four, three callers of four hear annie."""
     async with stage(tmp_path, shifting(tmp_path, (25,), LONG)) as it, callers(it.house, 4) as crowd:
         waiver = {"waives": ["baseline_lineage"], "reason": "a bad candidate, for a test"}
         granted = await it.post("/admin/overrides", {"model": "annie", "engine": "stranger", **waiver})
         assert granted[0] == 201, granted
-        events = []
         status, begun = await it.wish("stranger", await it.report("stranger", "small"))
         assert status == 202, begun
+        await it.events(begun["id"], until="shifting")
+        monkeypatch.setitem(HANDLERS, Action.PROBE, probe)  # it confirms what callers hear
         events = await it.events(begun["id"])
         ended = events[-1][2]
         assert ended["phase"] == "rolled_back" and ended["error"]["code"].startswith("bake_"), ended
