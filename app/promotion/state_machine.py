@@ -25,25 +25,19 @@
 
 Replicas take over in waves. The first goes the way above, and joins those that serve at the switch; the others follow in
 `rolling`. Where the memory holds both sets, a replica joins before one of the old ones is bypassed; else `max_unavailable`
-of the old ones are stopped to make room for as many new ones. A set that is half new is no state to rest in: a restart then
-goes back.
+of the old ones are stopped to make room for as many new ones. A restart in `rolling` goes back.
 
-The rules it keeps:
+* **Intent, effect, outcome.** A state names the one effect that is to run next. The worker commits the state, runs the
+  effect, and feeds its outcome back: after a kill, the stored state says what may have been begun. A state that
+  `runs_ahead` only leads back, or watches: its effect does not wait for the commit, so that a full disk keeps no bad
+  candidate in service.
+* **Every effect is idempotent.** It establishes a condition ("this engine runs"), and its key is the same whenever the
+  same condition is meant.
+* **The alias moves with the state**, in the transaction that commits it (`RouteChange`).
+* The outcome of another effect than the present one is rejected: it dates from before a cancel.
 
-* **Intent, effect, outcome.** A state names the one effect that is to run next. The worker commits the
-  state, runs the effect, and feeds its outcome back; wherever it is killed in between, the stored state
-  says what may have been begun. A state that `runs_ahead` only leads back, or watches: its effect does not wait for the
-  commit, so that a full disk keeps no bad candidate in service.
-* **Every effect is idempotent.** It brings something about ("this engine runs", "new requests go there")
-  and has a key that is the same whenever the same thing is meant, so that containers can be labelled
-  with it. `start` of an engine that runs changes nothing.
-* **The alias moves with the state.** A `RouteChange` is committed in the transaction that commits the
-  state, so that they never disagree.
-* An outcome of another effect than the present one is rejected: it dates from before a cancel.
-
-Pure. It does not know how an effect is run, how long it may take, or where the state is kept. The fields of
-`OperationState` and `OperationPlan`, and the values of the enums, are stored in the registry: an old one
-must still be read.
+Pure. The fields of `OperationState` and `OperationPlan`, and the values of the enums, are stored in the registry: an old
+one must still be read.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -67,11 +61,7 @@ class OperationKind(StrEnum):
 
 
 class Strategy(StrEnum):
-    """Whether the memory holds the incumbent and the candidate at once.
-
-    `BLUE_GREEN` if so: the incumbent serves until the switch and is kept until the bake is over.
-    `STOP_THEN_START` if not: the incumbent is stopped first, and the fallback serves meanwhile.
-    """
+    """Whether the memory holds the incumbent and the candidate at once; if not, the fallback serves meanwhile."""
 
     BLUE_GREEN = "blue_green"
     STOP_THEN_START = "stop_then_start"
@@ -83,21 +73,16 @@ class PlanError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationPlan:
-    """One operation on one public model, fixed before it begins.
+    """One operation on one public model, fixed before it begins. Raises PlanError: the engines do not fit together.
 
-    Engines are identified by the digest of their spec: a name in the configuration may come to mean
-    another engine while an operation runs, a digest cannot.
+    Engines are identified by the digest of their spec: a name may come to mean another engine meanwhile.
 
-    `incumbent` serves when it begins, `candidate` when it has succeeded. `generation` is that of the
-    model's `live` alias when the plan was made: if it has moved since, the plan is void.
-    `previous` is what that alias pointed to before, to be restored when the switch is undone.
-    `candidates` and `incumbents` are the further replicas of each; `max_unavailable` of the latter may be stopped at once.
-    `resident` engines are never stopped by this operation: the fallbacks, and those that serve other
-    models. `bake_s` is how long the candidate is watched after the switch, in seconds. Before it, it gets each of
-    `shift_weights`, in percent of the model's conversations, for `shift_s` seconds.
-
-    Raises:
-        PlanError: the engines do not fit together.
+    `incumbent` serves when it begins, `candidate` when it has succeeded; `candidates` and `incumbents` are their further
+    replicas, and `max_unavailable` of the latter may be stopped at once. `generation` is that of the model's `live`
+    alias when the plan was made: if it has moved since, the plan is void. `previous` is what that alias pointed to
+    before, to be restored when the switch is undone. `resident` engines are never stopped by this operation: the
+    fallbacks, and those that serve other models. Before the switch the candidate gets each of `shift_weights`, in
+    percent of the model's conversations, for `shift_s` seconds; after it, it is watched for `bake_s` seconds.
     """
 
     operation: str
@@ -196,7 +181,7 @@ SWITCHED: Final = frozenset({_P.SWITCHING, _P.ROLLING, _P.RESUMING, _P.DRAINING,
 UNTOUCHED: Final = frozenset({_P.QUEUED, _P.PREFLIGHT})
 """Nothing has been done that would have to be undone."""
 HALF_WAY: Final = frozenset({_P.SHIFTING, _P.SWITCHING, _P.ROLLING})
-"""The candidate serves, and nothing watches it between two effects: to wait there for long is no option."""
+"""The candidate serves, and nothing watches it between two effects."""
 AHEAD: Final = frozenset({_P.RESUMING, _P.DRAINING, _P.BAKING, _P.ROLLING_BACK})
 """Their effects lead to what the registry names already, or only watch."""
 LONGEST_MESSAGE: Final = 4000
@@ -205,10 +190,7 @@ LONGEST_MESSAGE: Final = 4000
 
 @dataclass(frozen=True, slots=True)
 class FailureReason:
-    """Why something failed: a code for programs and a line for people.
-
-    The line may quote an engine. It is cut, and what no text can hold is replaced, so that the step can be recorded.
-    """
+    """Why something failed: a code for programs and a line for people, cut and made sound, for it may quote an engine."""
 
     code: str
     message: str
@@ -671,36 +653,32 @@ _AFTER: Final[tuple[tuple[type, _Rule], ...]] = (
     (EffectDone, _done),
     (EffectFailed, _failed),
     (Restart, _resume),
+    (Breached, _breached),
 )
 
 
-def _rows(phase: OperationPhase, *rules: tuple[type, _Rule]) -> dict[tuple[OperationPhase, type], _Rule]:
-    return {(phase, event): rule for event, rule in rules}
-
-
+_REFUSABLE: Final = ((EffectRefused, _refused),)
+_RULES: Final[Mapping[OperationPhase, tuple[tuple[type, _Rule], ...]]] = {
+    _P.QUEUED: ((Begin, _begin), (Cancel, _cancelled), (Restart, _interrupted)),
+    _P.PREFLIGHT: (*_BEFORE, *_REFUSABLE),
+    _P.ADMITTED: _BEFORE,
+    _P.STARTING: _BEFORE,
+    _P.HEALTHY: (*_BEFORE, *_REFUSABLE),
+    _P.WARMING: _BEFORE,
+    _P.CANARY: (*_BEFORE, *_REFUSABLE),
+    _P.SHIFTING: (*_BEFORE, *_REFUSABLE, (Breached, _breached)),
+    _P.SWITCHING: _AFTER,
+    _P.ROLLING: (*_AFTER, *_REFUSABLE),
+    _P.RESUMING: _AFTER,
+    _P.DRAINING: _AFTER,
+    _P.BAKING: (*_AFTER, *_REFUSABLE),
+    _P.RETIRING: (*_AFTER, (EffectFailed, _retry)),
+    _P.ROLLING_BACK: ((EffectDone, _done), (EffectFailed, _retry), (Restart, _roll_back_again)),
+}
 TABLE: Final[Mapping[tuple[OperationPhase, type], _Rule]] = {
-    **_rows(_P.QUEUED, (Begin, _begin), (Cancel, _cancelled), (Restart, _interrupted)),
-    **_rows(_P.PREFLIGHT, *_BEFORE, (EffectRefused, _refused)),
-    **_rows(_P.ADMITTED, *_BEFORE),
-    **_rows(_P.STARTING, *_BEFORE),
-    **_rows(_P.HEALTHY, *_BEFORE, (EffectRefused, _refused)),
-    **_rows(_P.WARMING, *_BEFORE),
-    **_rows(_P.CANARY, *_BEFORE, (EffectRefused, _refused)),
-    **_rows(_P.SHIFTING, *_BEFORE, (EffectRefused, _refused), (Breached, _breached)),
-    **_rows(_P.SWITCHING, *_AFTER, (Breached, _breached)),
-    **_rows(_P.ROLLING, *_AFTER, (EffectRefused, _refused), (Breached, _breached)),
-    **_rows(_P.RESUMING, *_AFTER, (Breached, _breached)),
-    **_rows(_P.DRAINING, *_AFTER, (Breached, _breached)),
-    **_rows(_P.BAKING, *_AFTER, (EffectRefused, _refused), (Breached, _breached)),
-    **_rows(
-        _P.RETIRING, (EffectDone, _done), (EffectFailed, _retry), (Restart, _resume), (Breached, _breached)
-    ),
-    **_rows(_P.ROLLING_BACK, (EffectDone, _done), (EffectFailed, _retry), (Restart, _roll_back_again)),
+    (phase, event): rule for phase, rules in _RULES.items() for event, rule in rules
 }
 """Every legal pair. A phase of `FINAL` takes no event."""
-
-
-# ------------------------------------------------------------------------------ the gateway's start
 
 
 def reconcile(
@@ -711,20 +689,16 @@ def reconcile(
 ) -> tuple[list[str], list[str]]:
     """The engines to stop at a start, and those to start then; afterwards each unfinished operation goes on by `Restart`.
 
-    `live` is the engine of each model's live alias, `unfinished` the operations as they were found,
-    `resident` the engines that run whoever is live (fallbacks), `running` those found running.
+    `live` is the engine of each model's live alias, `unfinished` the operations as they were found, `resident` the
+    engines that run whoever is live (fallbacks), `running` those found running.
 
-    A model with an unfinished operation is left to that operation. Every other model gets the engine of its
-    `live` alias. Engines that run and are not wanted are orphans: they are stopped first, since their
-    memory may be needed. A running engine that is wanted is adopted: to start it changes nothing.
+    A model with an unfinished operation is left to that operation. Engines that run and are not wanted are orphans: they
+    are stopped first, since their memory may be needed. A running engine that is wanted is adopted.
     """
     plans = {state.plan.model: state.plan for state in unfinished}
     involved = {engine for plan in plans.values() for engine in (*plan.new, *plan.old)}
     wanted = {*resident, *(engine for model, engine in live.items() if model not in plans)}
     return sorted({*running} - wanted - involved), sorted(wanted)
-
-
-# ------------------------------------------------------------------------------ how an effect fails
 
 
 class EffectEnding(Exception):
