@@ -1,7 +1,7 @@
 """Whether the running engine is the one that was judged. Pure; `app.promotion.inspection` collects the inputs."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
@@ -15,41 +15,31 @@ from gates.report import statement
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningEngine:
-    """What runs, as stated by the engine and by what runs it (kernel, Docker); None or empty: not known.
-
-    `settings` are those of an embedded engine's command line. `file` is the weights' file on this host
-    and `file_digest` its present digest; `loaded` says whether the process has mapped this very file
-    (None where that cannot be seen, because it was read and not mapped). `before` are the artefact's files as
-    they were before the load (None if that was not recorded), and `after` as they were once all had been
-    hashed. `changed` are artefact files that differ from the manifest, `model` is the path that the engine
-    states.
-    """
+    """What runs, as stated by the engine and by what runs it (kernel, Docker); None or empty: not known."""
 
     driver: str
     argv: tuple[str, ...] = ()
-    settings: Mapping[str, Any] | None = None
+    settings: Mapping[str, Any] | None = None  # of an embedded engine's command line
     image: str | None = None
-    file: str | None = None
-    file_digest: str | None = None
-    loaded: bool | None = None
-    before: Snapshot | None = field(default=None, compare=False)
-    after: Snapshot | None = field(default=None, compare=False)
-    changed: tuple[str, ...] = ()
-    model: str | None = None
-    serves: tuple[str, ...] = ()
+    file: str | None = None  # of the weights, on this host
+    file_digest: str | None = None  # as it is now
+    loaded: bool | None = None  # the process has mapped this very file; None: it has mapped none
+    before: Snapshot | None = None  # of the artefact's files before the load
+    after: Snapshot | None = None  # and once all had been hashed
+    changed: tuple[str, ...] = ()  # artefact files that differ from the manifest
+    model: str | None = None  # the path that the engine states
     build: str = UNKNOWN
-    who: str | None = field(default=None, compare=False)  # id of its process or container
+    who: str | None = None  # id of its process or container
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedEngine:
-    """What should run. `engine` is what was judged, None for weights without a manifest; `artefact` is the
-    resolved path that is served; `settings` are those of an embedded engine."""
+    """What should run."""
 
     spec: EngineSpec
-    engine: statement.EngineIdentity | None
-    settings: Mapping[str, Any] | None
-    artefact: str | None
+    engine: statement.EngineIdentity | None  # what was judged; None: weights without a manifest
+    settings: Mapping[str, Any] | None  # of an embedded engine
+    artefact: str | None  # the resolved path that is served
 
 
 def differs(found: RunningEngine, wanted: ExpectedEngine) -> FailureReason | None:

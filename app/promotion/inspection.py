@@ -1,10 +1,9 @@
 """Inspection of a running engine: what it is, compared with what was judged (`app.promotion.identity`).
 
-A report is about an engine that ran once. What runs now may have been started before the configuration was
-edited, from a file that was replaced since, or by somebody else. So the kernel is asked for the process's
-command line and for the file that it has mapped, Docker for what the container was made from, and the
-engine itself for its model; the weights' files are hashed. An engine that we do not run (driver url) can
-only be asked for its build and its model.
+The engine may have been started before the configuration was edited, from a file that was replaced since, or by
+somebody else. So the kernel is asked for the process's command line and for the file that it has mapped, Docker for
+what the container was made from, and the engine for its model; the weights' files are hashed. An engine that we do
+not run (driver url) can only be asked for its build and its model.
 """
 
 import asyncio
@@ -24,7 +23,6 @@ from deploy.core.errors import DeployError
 from deploy.drivers.embedded import usable_cores
 from deploy.engine.engine import Engine
 from deploy.engine.flags import parse_flags
-from deploy.engine.probe import NAME_CHARACTERS
 from deploy.engine.spec import EngineSpec
 from deploy.engine.weights import find_model
 from gates.artefact.artefact import Snapshot, folder_of, hash_file, load, snapshot
@@ -75,18 +73,13 @@ async def identify(
 def expected(spec: EngineSpec, judged: statement.EngineIdentity | None) -> ExpectedEngine:
     """What should run, by configuration, manifest and report. Raises ArtefactError, FlagError."""
     artefact = _manifest(spec)
-    engine = judged or (planned(spec, artefact) if artefact else None)
-    served: Path | None = None
-    settings = None
-    if spec.artefact is not None and spec.driver != "url":
-        served = find_model(spec)
-    if spec.driver == "embedded":
-        settings = parse_flags(spec.name, spec.args, cores=usable_cores())
+    is_file = spec.artefact is not None and spec.driver != "url"
+    is_embedded = spec.driver == "embedded"
     return ExpectedEngine(
         spec=spec,
-        engine=engine,
-        settings=settings,
-        artefact=str(served) if served else None,
+        engine=judged or (planned(spec, artefact) if artefact else None),
+        settings=parse_flags(spec.name, spec.args, cores=usable_cores()) if is_embedded else None,
+        artefact=str(find_model(spec)) if is_file else None,
     )
 
 
@@ -105,7 +98,7 @@ async def running(engine: Engine, spec: EngineSpec) -> RunningEngine:
     if url is None:
         raise EffectError(FailureReason("engine_down", f"{spec.name} is not up: {engine.state.last_error}"))
     described = await engine.describe()
-    model, serves = await _stated_models(url, spec)
+    model = await _stated_model(url, spec)
     path = Path(described["model_file"]) if described.get("model_file") else None
     pid = described.get("pid")
     loaded = _is_loaded(pid, path) if spec.driver == "embedded" and pid and path else None
@@ -122,7 +115,6 @@ async def running(engine: Engine, spec: EngineSpec) -> RunningEngine:
         after=after,
         changed=changed,
         model=model,
-        serves=serves,
         build=build_of(spec, engine.state),
         who=described.get("container") or (str(pid) if pid else None),
     )
@@ -180,16 +172,15 @@ def _hash(path: Path, *fingerprint: int) -> str:
     return hash_file(path.resolve())[1]
 
 
-async def _stated_models(url: str, spec: EngineSpec) -> tuple[str | None, tuple[str, ...]]:
-    """The model's path and the names that it is served under, as the engine states. Raises EffectError."""
+async def _stated_model(url: str, spec: EngineSpec) -> str | None:
+    """The path of its model, as the engine states it. Raises EffectError."""
     try:
         async with asyncio.timeout(ASK_SECONDS), engine_client(spec.access) as client:
-            listed = (await _get(client, f"{url}/v1/models"))["data"]
-            path = listed[0].get("root")
             if spec.dialect == "llama-server":
                 path = (await _get(client, f"{url}/props")).get("model_path")
-            names = (plain_word(model["id"], NAME_CHARACTERS) for model in listed)
-            return plain_word(path, PATH_CHARACTERS), tuple(name for name in names if name is not None)
+            else:
+                path = (await _get(client, f"{url}/v1/models"))["data"][0].get("root")
+            return plain_word(path, PATH_CHARACTERS)
     except (TimeoutError, httpx2.HTTPError, ValueError, LookupError, TypeError, AttributeError) as error:
         why = f"{spec.name} does not say what it serves ({type(error).__name__})"
         raise EffectError(FailureReason("engine_down", why)) from None

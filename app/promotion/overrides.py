@@ -17,7 +17,7 @@ from app.promotion.spec_catalogue import SpecCatalogue
 from app.promotion.state_machine import OperationPlan
 from app.registry.reader import RegistryReader
 from app.registry.registry import Registry
-from app.registry.values import AuditEntry, AuditEvent, timestamp
+from app.registry.values import AuditEntry, timestamp
 from gates.report.statement import format_time, parse_time
 
 VERB: Final = "override.granted"
@@ -33,10 +33,6 @@ WAIVABLE: Final = frozenset(
 
 LONGEST: Final = timedelta(hours=24)
 _LEAST_REASON, _LONGEST_REASON = 10, 500
-
-
-class OverrideError(ValueError):
-    """An override that cannot be granted; says why in one line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,17 +62,16 @@ def new_override(
     now: datetime,
     hours: float = 24.0,
 ) -> Override:
-    """An override that begins now. Raises OverrideError."""
+    """An override that begins now. Raises BadField."""
     if not waives:
-        raise OverrideError("waives: name the refusals to waive; a dry run of the promotion says which")
+        raise _refused("waives", "name the refusals to waive; a dry run of the promotion says which")
     if hard := sorted(set(waives) - WAIVABLE):
-        known = ", ".join(sorted(WAIVABLE))
-        raise OverrideError(f"waives: {hard[0]:.40} cannot be waived; what can: {known}")
+        raise _refused("waives", f"{hard[0]:.40} cannot be waived; what can: {', '.join(sorted(WAIVABLE))}")
     reason = " ".join(reason.split())
     if not _LEAST_REASON <= len(reason) <= _LONGEST_REASON:
-        raise OverrideError(f"reason: say in {_LEAST_REASON} to {_LONGEST_REASON} characters why")
+        raise _refused("reason", f"say in {_LEAST_REASON} to {_LONGEST_REASON} characters why")
     if not 0 < hours <= LONGEST / timedelta(hours=1):
-        raise OverrideError("hours: more than 0 and at most 24")
+        raise _refused("hours", "more than 0 and at most 24")
     return Override(
         model=model,
         engine=engine,
@@ -88,32 +83,14 @@ def new_override(
     )
 
 
-def active_of(events: Iterable[AuditEvent], now: datetime) -> dict[int, Override]:
-    """The overrides among these audit events that are active now, by the `seq` of their event.
-
-    The events of the last day are enough: `reader.events_of(VERB, WITHDRAWN, since=since(now))`.
-    """
-    found: dict[int, Override] = {}
-    for event in events:
-        if event.verb == VERB:
-            found[event.seq] = _read(event)
-        elif event.verb == WITHDRAWN:
-            found.pop(json.loads(event.detail)["granted"], None)
-    return {seq: override for seq, override in found.items() if override.is_active(now)}
+def _refused(field: str, why: str) -> BadField:
+    return BadField(f"{field}: {why}", param=field)
 
 
-def since(now: datetime) -> str:
-    """The time before which every override has expired."""
-    return format_time(now - LONGEST)
-
-
-def waived_codes(overrides: Iterable[Override], *, model: str, engine: str, now: datetime) -> frozenset[str]:
-    """The refusals that are waived for this model and engine now, as `eligibility.check` takes them."""
+def waived_codes(active: Iterable[Override], *, model: str, engine: str) -> frozenset[str]:
+    """The refusals that these overrides waive for this model and engine, as `eligibility.check` takes them."""
     return frozenset(
-        code
-        for override in overrides
-        if (override.model, override.engine) == (model, engine) and override.is_active(now)
-        for code in override.waives
+        code for one in active if (one.model, one.engine) == (model, engine) for code in one.waives
     )
 
 
@@ -122,41 +99,31 @@ def detail(override: Override) -> dict[str, object]:
     return {**asdict(override), "waives": list(override.waives)}
 
 
-def _read(event: AuditEvent) -> Override:
-    said = json.loads(event.detail)
-    return Override(**{**said, "waives": tuple(said["waives"])})
-
-
 # -------------------------------------------------------------------------------- in the registry
 
 
 def active(reader: RegistryReader, now: datetime) -> dict[int, Override]:
     """The overrides that are active now, by the number of their audit event."""
-    return active_of(reader.events_of(VERB, WITHDRAWN, since=since(now)), now)
+    found: dict[int, Override] = {}
+    for event in reader.events_of(VERB, WITHDRAWN, since=format_time(now - LONGEST)):
+        said = json.loads(event.detail)
+        if event.verb == VERB:
+            found[event.seq] = Override(**{**said, "waives": tuple(said["waives"])})
+        else:
+            found.pop(said["granted"], None)
+    return {seq: override for seq, override in found.items() if override.is_active(now)}
 
 
 def waived(reader: RegistryReader, plan: OperationPlan, now: datetime) -> frozenset[str]:
     """The refusals that are waived now for a plan's model and candidate."""
-    found = active(reader, now).values()
-    return waived_codes(found, model=plan.model, engine=plan.candidate, now=now)
+    return waived_codes(active(reader, now).values(), model=plan.model, engine=plan.candidate)
 
 
 def grant(
     registry: Registry, catalogue: SpecCatalogue, by: str, asked: Mapping[str, Any], now: datetime
 ) -> dict[str, Any]:
     """Record an override; what is shown of it. Raises UnknownEngine, BadField."""
-    try:
-        granted = new_override(
-            model=asked["model"],
-            engine=catalogue.digest(asked["engine"]),
-            waives=asked["waives"],
-            reason=asked["reason"],
-            by=by,
-            now=now,
-            hours=asked["hours"],
-        )
-    except OverrideError as error:
-        raise BadField(str(error), param=str(error).partition(":")[0]) from None
+    granted = new_override(**{**asked, "engine": catalogue.digest(asked["engine"])}, by=by, now=now)
     entry = AuditEntry(at=timestamp(now), actor=by, verb=VERB, subject=granted.model, detail=detail(granted))
     return view(registry.note(entry).seq, granted, catalogue)
 

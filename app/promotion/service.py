@@ -1,7 +1,7 @@
 """The promotion service that operators use: promote, roll back, follow, cancel; and its start and stop."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -40,6 +40,7 @@ from app.promotion.state_machine import (
     OperationState,
     RefusalError,
 )
+from app.promotion.step_writer import StateReporter
 from app.promotion.steps import Dependencies
 from app.promotion.views import operation_view, plan_view, row_view, step_view
 from app.promotion.worker import PromotionWorker, RunningOperation
@@ -67,12 +68,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class GateStanding:
-    """Of a model, for the metrics: its active overrides, whether its live engine should rest on a report, and whether it
-    rests on an override that has ended."""
+    """Of a model, for the metrics."""
 
-    overrides: int
-    expects_report: bool
-    override_ended: bool
+    overrides: int  # that are active
+    expects_report: bool  # its live engine should rest on a report
+    override_ended: bool  # its live engine rests on an override that has ended
 
 
 class PromotionService:
@@ -91,7 +91,7 @@ class PromotionService:
         self._log = log
         self._metrics = metrics
         self._standings: dict[str, GateStanding] = {}
-        self._state_fault: str | None = None  # the code of the registry's last fault, while it lasts
+        self._state = StateReporter(metrics, log)
         self._counting: asyncio.Task[None] | None = None
         self.catalogue = SpecCatalogue(config.engines)
         self.registry = RegistryExecutor(config.state_dir)
@@ -170,10 +170,9 @@ class PromotionService:
         return found
 
     async def _verify_weights(self, waiting: list[str]) -> None:
-        """Read every byte of the live engines' weights: one that is not what was promoted is trusted no more.
+        """Read every byte of the live engines' weights, and distrust an engine that is not what was promoted.
 
-        This takes a while for large weights; until then the manifest is believed, which `gated` has compared. Whatever
-        becomes of one of them, it is taken from `waiting`, and the others are read.
+        Until then the manifest is believed. Each is taken from `waiting` before it is read: a restart skips one that fails.
         """
         while waiting:
             engine = waiting.pop(0)
@@ -185,15 +184,15 @@ class PromotionService:
             if artefact is None:
                 name = self.catalogue.name(engine)
                 self._deps.pool.distrust(name)
-                why = why.encode(
-                    "utf-8", "replace"
-                ).decode()  # it may hold the name of a file, which may be any bytes
+                why = why.encode("utf-8", "replace").decode()  # the name of a file may be any bytes
                 self._log.error("weights_changed", engine=name, reason=why)
-                entry = AuditEntry(
-                    at=now(), actor=ACTOR, verb="engine.weights_changed", subject=name, detail={"reason": why}
-                )
                 with suppress(StateUnavailable):  # counted in the metrics
-                    await self.do(partial(_note, entry=entry))
+                    await self._note(ACTOR, "engine.weights_changed", name, {"reason": why})
+
+    async def _note(self, actor: str, verb: str, subject: str, detail: Mapping[str, object]) -> None:
+        """Add an entry to the audit that changes nothing else. Raises NotStarted, StateUnavailable."""
+        entry = AuditEntry(at=now(), actor=actor, verb=verb, subject=subject, detail=detail)
+        await self.do(lambda registry: registry.note(entry))
 
     async def stop(self) -> None:
         """Stop; an operation that runs is recovered at the next start. Idempotent."""
@@ -235,7 +234,9 @@ class PromotionService:
         plan = await self._plan(request)
         await self._check(plan, request, actor, dry_run)
         if dry_run:
-            return await self._dry_run(plan)
+            up, memory = self._deps.pool.running(), self._deps.memory
+            account = await asyncio.to_thread(requests.memory_account, plan, self.catalogue, memory, up)
+            return plan_view(plan, self.catalogue, up, account)
         # The client may hang up; an operation that is in the registry must also be in the queue.
         return await asyncio.shield(asyncio.ensure_future(self._begin(plan, request, actor)))
 
@@ -301,19 +302,9 @@ class PromotionService:
                     await steps.check(self._deps, plan, Effect("", Action.CHECK, engine))
         except (RefusalError, EffectError) as refusal:
             detail = {"engine": request.engine, "report": request.report, "code": refusal.fault.code}
-            entry = AuditEntry(
-                at=now(), actor=actor, verb=f"{request.kind}.refused", subject=request.model, detail=detail
-            )
             if not dry_run:
-                await self.do(lambda registry: registry.note(entry))
+                await self._note(actor, f"{request.kind}.refused", request.model, detail)
             raise Refused(refusal.fault.message, refusal.fault.code) from None
-
-    async def _dry_run(self, plan: OperationPlan) -> dict[str, Any]:
-        up = self._deps.pool.running()
-        account = await asyncio.to_thread(
-            requests.memory_account, plan, self.catalogue, self._deps.memory, up
-        )
-        return plan_view(plan, self.catalogue, up, account)
 
     async def _begin(self, plan: OperationPlan, request: PromotionRequest, actor: str) -> dict[str, Any]:
         """Begin a promotion once it is in the registry, and a rollback at once."""
@@ -363,8 +354,7 @@ class PromotionService:
         if engine not in self._deps.pool.running():
             self.catalogue.digest(engine)  # raises UnknownEngine for one that there is not
         left = self._deps.pool.drain_replica(engine, drained)
-        verb = "engine.drained" if drained else "engine.undrained"
-        await self.do(partial(_note, entry=AuditEntry(at=now(), actor=by, verb=verb, subject=engine)))
+        await self._note(by, "engine.drained" if drained else "engine.undrained", engine, {})
         return {"engine": engine, "drained": drained, "open": left}
 
     # ---------------------------------------------------------------------------------- views
@@ -441,7 +431,7 @@ class PromotionService:
             live = reader.alias(model, "live")
             engine = live.engine if live and live.engine else ""
             needs = repository.waived_for(reader, model, engine)
-            return not needs <= overrides.waived_codes(held, model=model, engine=engine, now=at)
+            return not needs <= overrides.waived_codes(held, model=model, engine=engine)
 
         return {
             model: GateStanding(
@@ -507,28 +497,16 @@ class PromotionService:
 
     @contextmanager
     def reporting_state(self) -> Iterator[None]:
-        """Translate the registry's failures into errors for operators, and count them; the first of a kind is logged, and the end."""
+        """Translate the registry's failures into errors for operators, and report them."""
         try:
             yield
         except StorageFailed as error:
-            self._metrics.state_failed(error.code)
-            if error.code != self._state_fault:
-                self._log.error("registry_failed", code=error.code, error=str(error))
-            self._state_fault = error.code
+            self._state.failed(error)
             kind = StateFull if isinstance(error, StorageFull) else StateUnavailable
             raise kind(str(error), error.code) from None
-        if (
-            self.registry.takes_writes
-        ):  # what reads, as each scrape does, says nothing of a disk that has become read-only
-            self._metrics.state_works()
-            if self._state_fault is not None:
-                self._log.warning("registry_works_again", code=self._state_fault)
-            self._state_fault = None
+        if self.registry.takes_writes:  # reading, as each scrape does, shows nothing of a read-only disk
+            self._state.works()
 
     def _check_started(self) -> None:
         if not self.registry.is_open:
             raise NotStarted("the gateway has not opened its registry; try again soon")
-
-
-def _note(registry: Registry, entry: AuditEntry) -> None:
-    registry.note(entry)

@@ -17,21 +17,42 @@ DISK_SECONDS: Final = 2.0
 Write = Callable[[Registry], object]
 
 
+class StateReporter:
+    """Counts every failure of the state folder, and logs one when its code changes, and the end."""
+
+    def __init__(self, metrics: Metrics, log: Logger) -> None:
+        self._metrics = metrics
+        self._log = log
+        self._fault: str | None = None  # the code of the last failure, while it lasts
+
+    def failed(self, error: StorageFailed) -> None:
+        """It could not be read or written."""
+        self._metrics.state_failed(error.code)
+        if self._fault != error.code:
+            self._log.error("registry_failed", code=error.code, error=str(error))
+        self._fault = error.code
+
+    def works(self) -> None:
+        """It was written."""
+        self._metrics.state_works()
+        if self._fault is not None:
+            self._log.warning("registry_works_again", code=self._fault)
+        self._fault = None
+
+
 class StepWriter:
     """`add` a step, then wait until it is `written`, or go on and let it be written later.
 
-    Every failure of the disk is counted; one is logged when its code changes. Any other failure ends the writing, and is
-    raised by `written`.
+    A failure of the disk is reported, and the step is tried again. Any other failure ends the writing, and is raised by
+    `written`.
     """
 
     def __init__(self, registry: RegistryExecutor, metrics: Metrics, log: Logger) -> None:
         self._registry = registry
-        self._metrics = metrics
-        self._log = log
+        self._state = StateReporter(metrics, log)
         self._waiting: deque[Write] = deque()
         self._trying = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
-        self._failed: str | None = None  # the code of the last failure, until a step is written
 
     @property
     def is_behind(self) -> bool:
@@ -80,17 +101,11 @@ class StepWriter:
         try:
             await self._registry.run(write)
         except StorageFailed as error:
-            self._metrics.state_failed(error.code)
-            if self._failed != error.code:
-                self._log.error("registry_failed", code=error.code, error=str(error))
-            self._failed = error.code
+            self._state.failed(error)
             return False
         except BaseException:
             self._waiting.popleft()
             raise
         self._waiting.popleft()
-        self._metrics.state_works()
-        if self._failed is not None:
-            self._log.warning("registry_works_again", code=self._failed)
-        self._failed = None
+        self._state.works()
         return True

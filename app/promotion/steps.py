@@ -18,7 +18,7 @@ from app.engines.pool import EnginePool
 from app.promotion import bake, eligibility, inspection, overrides
 from app.promotion.bake import BakeLimits
 from app.promotion.eligibility import EligibilityFacts
-from app.promotion.facts import collect, records, reported, suite_in_force
+from app.promotion.facts import RegistryRecords, collect, records, reported, suite_in_force
 from app.promotion.memory_admission import MemoryAdmission
 from app.promotion.repository import RegistryExecutor, rests_on_report
 from app.promotion.requests import ModelSnapshot, snapshot
@@ -119,13 +119,21 @@ async def recheck(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Ef
     return {name: value for name, value in evidence.items() if name != "waived"}
 
 
+async def _recorded(
+    deps: Dependencies, plan: OperationPlan, now: datetime
+) -> tuple[RegistryRecords, Collection[str]]:
+    """What the registry has about a plan's report, and the refusals that are waived now."""
+    return await deps.registry.run(
+        lambda registry: (records(registry, plan.report), overrides.waived(registry, plan, now))
+    )
+
+
 async def _facts(
     deps: Dependencies, plan: OperationPlan, effect: Effect, reads_weights: bool
 ) -> tuple[EligibilityFacts, Collection[str]]:
     """What eligibility depends on, and the refusals that are waived now."""
-    now = datetime.now(UTC)
-    found = await deps.registry.run(lambda registry: records(registry, plan.report))
-    waived = await deps.registry.run(lambda registry: overrides.waived(registry, plan, now))
+    now, model = datetime.now(UTC), deps.config.models.get(plan.model)
+    found, waived = await _recorded(deps, plan, now)
     facts = await asyncio.to_thread(
         collect,
         found,
@@ -133,15 +141,10 @@ async def _facts(
         gates=deps.config.gates,
         state_dir=deps.config.state_dir,
         now=now,
-        baseline=_baseline(deps, plan),
+        baseline=deps.config.engines[model.baseline] if model is not None and model.baseline else None,
         reads_weights=reads_weights,
     )
     return facts, waived
-
-
-def _baseline(deps: Dependencies, plan: OperationPlan) -> EngineSpec | None:
-    model = deps.config.models.get(plan.model)
-    return deps.config.engines[model.baseline] if model is not None and model.baseline else None
 
 
 # ------------------------------------------------------------------------- memory, start and stop
@@ -224,9 +227,7 @@ async def _serve(deps: Dependencies, plan: OperationPlan, engines: tuple[str, ..
     """New requests of the model go to these engines and no others."""
     names = [deps.catalogue.name(engine) for engine in engines]
     await _trust(deps, plan, [engine for engine in engines if engine in plan.new])
-    for (
-        name
-    ) in names:  # what has joined was identified; what has come back will be (`app.promotion.replicas`)
+    for name in names:  # identified when it joined; after a restart it will be (`app.promotion.replicas`)
         deps.pool.identified(name)
     deps.pool.route(plan.model, *names)
     deps.reply_window.switched(plan.model, *names)
@@ -292,9 +293,7 @@ async def identify(deps: Dependencies, plan: OperationPlan, effect: Effect) -> E
     stated: Statement | None = None
     waived: Collection[str] = ()
     if plan.report is not None:
-        now = datetime.now(UTC)
-        found = await deps.registry.run(lambda registry: records(registry, plan.report))
-        waived = await deps.registry.run(lambda registry: overrides.waived(registry, plan, now))
+        found, waived = await _recorded(deps, plan, datetime.now(UTC))
         stated = await asyncio.to_thread(reported, found, deps.config.state_dir)
     # Without a report, or with one of another engine that was let in, it has to match the configuration.
     judged = stated.candidate.engine if stated is not None and "mismatch_engine" not in waived else None
@@ -359,8 +358,7 @@ async def probe(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
 
 
 def _import_asking() -> None:
-    """Import what engines are asked with and judged by: the gates' own client and detectors. A start would wait for them,
-    and most gateways are stopped without a promotion. In a thread, as callers are served meanwhile."""
+    """Import the gates' client and detectors, for a thread. A start does not wait for them: most gateways never promote."""
     from app.promotion import canary, warmup  # noqa: F401
 
 
@@ -391,7 +389,7 @@ async def share(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
     window.switched(plan.model, *live, name)
     marks = {one: window.mark(plan.model, one) for one in live}
     # Each weight is a test of its own: together they send a good model back as seldom as one bake does.
-    # How few replies a small share brings says nothing.
+    # A small share brings few replies, so no number of them is required.
     limits = replace(bake_limits(deps.config.promotion, tests=len(plan.shift_weights)), enough=0)
     found = await _watch_one(deps, plan, effect.engine, plan.shift_s, limits)
     beside = [reply for one, mark in marks.items() for reply in window.after(plan.model, one, mark)]
