@@ -1,8 +1,7 @@
 """The canary: a few questions with known answers, asked just before callers are routed to a candidate.
 
-The questions are cases of the suite that judged it (`deploy/canary.toml` lists them), asked as the gate
-asks them and judged by the gate's own detectors. They find an engine that differs from the one that was
-judged: gibberish, another chat template, leaked reasoning, a tool call in the text.
+The questions are cases of the suite that judged it (`deploy/canary.toml` lists them), asked as the gate asks them and
+judged by the gate's own detectors.
 """
 
 import asyncio
@@ -37,7 +36,7 @@ EXPECTED: Final = tuple(gate.name for gate in GATES.values() if gate.canary == "
 
 TIMEOUTS: Final = RequestTimeouts(connect=5.0, idle=30.0, total=60.0)
 REPLY: Final = ReplyLimits(size=1 << 20, lines=1 << 14)
-"""Of a candidate that is asked while callers are served: parsing more would hold them up."""
+"""Callers are served meanwhile: to parse more would delay them."""
 _SHOWN: Final = 3
 
 
@@ -156,9 +155,8 @@ def _by_gate(answers: Iterable[CanaryAnswer]) -> dict[str, list[tuple[str, str]]
 
 def target_of(url: str, served_name: str, dialect: Dialect, access: EngineAccess = OPEN) -> Target:
     """An engine that is only probed, so that its digests do not matter. Raises RunError."""
-    return Target(
-        url=url, served_model=served_name, dialect=dialect, artefact="", engine="", **access.client()
-    )
+    digests = {"artefact": "", "engine": ""}
+    return Target(url=url, served_model=served_name, dialect=dialect, **digests, **access.client())
 
 
 async def ask(

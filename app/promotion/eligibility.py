@@ -1,11 +1,8 @@
 """Eligibility: whether a candidate may be promoted at all. Pure; `facts` collects the inputs.
 
-A promotion needs a report that is signed by a trusted key, fresh, a pass, about exactly these weights
-and this engine, and made with the suite and the policy in force; none of it may be revoked. A
-rollback needs no report, and its only target is the engine that served the model before.
-
-The checks are ordered by what an answer can be trusted on: the signature first, then revocations,
-because a revoked item is refused whatever else holds.
+A promotion needs a report that is signed by a trusted key, fresh, a pass, about exactly these weights and this
+engine, and made with the suite and the policy in force; none of it may be revoked. A rollback needs no report, and
+its only target is the engine that served the model before. The signature is checked first, then revocations.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -32,33 +29,26 @@ Origin = tuple[str | None, Mapping[str, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EligibilityFacts:
-    """The inputs of the checks.
+    """The inputs of the checks."""
 
-    `asked` is the digest of the report that was named, `report` its bytes; None: it is not stored here.
-    `root` is the present digest of the candidate's files; None, with the reason in `weights`, if they are
-    not sound. `planned` is the engine as it would be started, `numerics` what is known before a start of what it
-    would compute with, `spec` the digest of its spec. `suite` and
-    `policy` are the digests in force, `rules` is that policy itself, `now` a time with a zone,
-    `revocations` all of them. `baseline` is the root of the baseline that the configuration names, if any;
-    `origins` are the base model and the parents of known artefacts, by root.
-    """
-
-    asked: str | None
-    report: bytes | None
+    asked: str | None  # digest of the report that was named
+    report: bytes | None  # None: it is not stored here
     trusted: Mapping[str, Ed25519PublicKey]
-    now: datetime
+    now: datetime  # with a zone
     max_age_days: float | None
-    root: str | None
-    planned: EngineIdentity | None
-    spec: str
-    suite: str
-    policy: str
-    numerics: Numerics = field(default_factory=Numerics)
-    rules: Policy | None = None
-    baseline: str | None = None
-    origins: Mapping[str, Origin] = field(default_factory=dict)
+    root: (
+        str | None
+    )  # present digest of the candidate's files; None: they are not sound, for the reason in `weights`
+    planned: EngineIdentity | None  # the engine as it would be started
+    spec: str  # digest of its spec
+    suite: str  # digest of the suite in force
+    policy: str  # and of the policy
+    numerics: Numerics = field(default_factory=Numerics)  # what is known of them before a start
+    rules: Policy | None = None  # the policy in force itself
+    baseline: str | None = None  # root of the baseline that the configuration names
+    origins: Mapping[str, Origin] = field(default_factory=dict)  # of known artefacts, by root
     weights: str = ""
-    revocations: tuple[Revocation, ...] = ()
+    revocations: tuple[Revocation, ...] = ()  # all of them
 
 
 def check(facts: EligibilityFacts, waived: Collection[str] = ()) -> EffectEvidence:
@@ -136,9 +126,8 @@ def _revoked(
     known = {(found.thing, found.id): found for found in revocations}
     for thing, identity in things:
         if identity is not None and (found := known.get((thing, identity))):
-            return FailureReason(
-                "revoked", f"{thing} {identity:.19} was revoked at {found.at}: {found.reason:.200}"
-            )
+            why = f"{thing} {identity:.19} was revoked at {found.at}: {found.reason:.200}"
+            return FailureReason("revoked", why)
     return None
 
 

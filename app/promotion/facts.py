@@ -33,10 +33,9 @@ KEYS = "keys"
 
 @cache
 def suite_in_force(name_or_path: str) -> Suite:
-    """The configured suite, by its name or the path of its file; read once, like the configuration.
+    """The configured suite, by its name or the path of its file; read once, for that takes about a second.
 
-    Checking the cases of a suite takes about a second of computing, which would delay live replies if it
-    were done with every promotion. Raises SuiteError, OSError; an error is not cached.
+    Raises SuiteError, OSError; an error is not cached.
     """
     return load_suite(name_or_path)
 
@@ -69,11 +68,8 @@ def collect(
 ) -> EligibilityFacts:
     """All of the facts. Hashes every byte of the weights, unless their manifest is to be believed: for a thread.
 
-    `baseline` is the engine that the model's configuration names as its baseline.
-
     Raises:
-        EffectError: the suite or the policy in force, or the manifest of the configured baseline,
-            cannot be read, so nothing can be compared.
+        EffectError: the suite, the policy, or the manifest of the configured `baseline` cannot be read.
     """
     try:
         suite, policy = suite_in_force(gates.suite).digest, load_policy(gates.policy)

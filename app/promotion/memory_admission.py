@@ -1,7 +1,4 @@
-"""Memory admission: whether engines fit into memory together, and which operation may load one now.
-
-It combines the memory guard and the loading lease of `deploy` for operations.
-"""
+"""Memory admission: whether engines fit into memory together, and which operation may load one now."""
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager

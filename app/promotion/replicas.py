@@ -1,12 +1,13 @@
 """Watches replicas: one that differs from the others, or from what was promoted, gets no requests.
 
 A replica is identified after every start, before its first request: by its process or container, as a candidate is
-(`app.promotion.inspection`), and by what it reports about itself, which has to equal the others' reports. For an engine
-that is run by somebody else, only the latter is possible. One that cannot be identified is asked again.
+(`app.promotion.inspection`), and by the facts that it reports, which must equal the other replicas'. For an engine that
+somebody else runs, only the latter is possible. One that cannot be identified is asked again.
 """
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -49,13 +50,11 @@ class ReplicaWatch:
             for name in self._pool.to_identify():
                 try:
                     await self._look_at(name)
-                except Exception as error:  # what one of them does keeps no other out
+                except Exception as error:  # the others are identified all the same
                     report("replicas", error)
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(AGAIN_SECONDS if self._pool.to_identify() else None):
                     await self._pool.changed.wait()
-            except TimeoutError:
-                pass
 
     async def _look_at(self, name: str) -> None:
         spec = next((spec for spec in self._catalogue.specs() if spec.name == name), None)

@@ -1,13 +1,12 @@
 """Operations in the registry, and the executor that runs all work on the registry in one thread.
 
-Each step of the state machine is one transaction with its aliases and its audit event. This is where "intent
-committed, then effect, then outcome" meets the disk: when `commit` returns, the state is durable, and its
-effect may be run. The stored state is read back strictly.
+Each step of the state machine is one transaction with its aliases and its audit event. When `commit` returns, the state
+is durable, and its effect may be run. The stored state is read back strictly.
 """
 
 import asyncio
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -23,7 +22,6 @@ from app.promotion.state_machine import (
     OperationPhase,
     OperationPlan,
     OperationState,
-    RouteChange,
     Transition,
 )
 from app.registry.reader import RegistryReader
@@ -49,10 +47,9 @@ def now() -> str:
 
 
 class RegistryExecutor:
-    """Runs work on the registry in a thread of its own: SQLite waits for the disk, the event loop must not.
+    """Runs work on the registry in a thread of its own, one call at a time in their order: SQLite waits for the disk.
 
-    Calls run one at a time, in their order. A caller that stops waiting does not undo what it asked for.
-    `open` it first; `close` releases the writer's lock.
+    A caller that stops waiting does not undo what it asked for. `open` it first; `close` releases the writer's lock.
     """
 
     def __init__(self, state_dir: Path) -> None:
@@ -171,28 +168,19 @@ def commit(
         operation=plan.operation,
         detail=_detail(transition, event, evidence or {}),
     )
-    moves = (*_alias_moves(transition.route_change), *_baseline_move(registry, state))
-    registry.advance(operation, moves, entry)
+    registry.advance(operation, _alias_moves(registry, transition), entry)
 
 
-def _alias_moves(change: RouteChange | None) -> tuple[AliasMove, ...]:
-    if change is None:
-        return ()
-    return (
-        AliasMove(model=change.model, name="live", engine=change.live, generation=change.generation),
+def _alias_moves(registry: Registry, transition: Transition) -> Iterator[AliasMove]:
+    state, plan, change = transition.state, transition.state.plan, transition.route_change
+    if change is not None:
+        yield AliasMove(model=change.model, name="live", engine=change.live, generation=change.generation)
         # It moves with `live` in the same transaction, so one comparison of generations protects both.
-        AliasMove(model=change.model, name="previous", engine=change.previous),
-    )
-
-
-def _baseline_move(registry: Registry, state: OperationState) -> tuple[AliasMove, ...]:
-    """After a successful promotion, `baseline` is what its report compared the new live engine with."""
-    plan = state.plan
-    if state.phase is not OperationPhase.SUCCEEDED or plan.kind is not OperationKind.PROMOTE:
-        return ()
-    report = registry.report(plan.report or "")
-    engine = registry.engine_of(report.baseline) if report else None
-    return (AliasMove(model=plan.model, name="baseline", engine=engine.digest),) if engine else ()
+        yield AliasMove(model=change.model, name="previous", engine=change.previous)
+    if state.phase is OperationPhase.SUCCEEDED and plan.kind is OperationKind.PROMOTE:
+        report = registry.report(plan.report or "")
+        if report and (engine := registry.engine_of(report.baseline)):
+            yield AliasMove(model=plan.model, name="baseline", engine=engine.digest)
 
 
 def _detail(
@@ -230,11 +218,6 @@ def state_of(operation: OperationRow) -> OperationState:
         stored["plan"] = {**ADDED, **stored["plan"]}
     state: OperationState = decode(OperationState, stored, f"operation {operation.id}")
     return state
-
-
-def load(reader: RegistryReader, operation: str) -> OperationState:
-    """The state of the operation with this id. Raises UnknownRow, CodecError."""
-    return state_of(reader.operation(operation))
 
 
 def gated(reader: RegistryReader, roots: Mapping[str, str | None]) -> frozenset[str]:

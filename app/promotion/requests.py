@@ -1,11 +1,11 @@
 """From an operator's request to a plan: who serves now, which engines stay, and whether both fit into memory."""
 
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from app.config.config import Config, ModelConfig
+from app.config.config import Config
 from app.config.replicas import replicas_fault
 from app.errors.tree import BadField, Refused, UnknownModel
 from app.promotion.memory_admission import MemoryAdmission
@@ -19,17 +19,14 @@ from gates.report.statement import digest_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromotionRequest:
-    """What an operator asked for. `engine` is a name; None (a rollback): the engine that served before.
-
-    `replicas` are further engines that are to serve with it.
-    """
+    """What an operator asked for."""
 
     kind: OperationKind
     model: str
-    engine: str | None = None
-    replicas: tuple[str, ...] = ()
+    engine: str | None = None  # a name; None (a rollback): the engine that served before
+    replicas: tuple[str, ...] = ()  # further engines that are to serve with it
     report: str | None = None
-    key: str | None = None
+    key: str | None = None  # for idempotency
 
     @property
     def digest(self) -> str:
@@ -94,7 +91,8 @@ def plan(
     fallbacks = tuple(catalogue.digest(name) for name in model.fallback)
     spare = [name for name in fallbacks if name not in (*new, *old)]
     all_fallbacks = {catalogue.digest(name) for model in config.models.values() for name in model.fallback}
-    shared = {catalogue.digest(name) for other in _others(config, request.model) for name in other.live}
+    others = [other for name, other in config.models.items() if name != request.model]
+    shared = {catalogue.digest(name) for other in others for name in other.live}
     resident = tuple(sorted({*all_fallbacks, *found.others, *(shared & {*new, *old})}))
     try:
         return OperationPlan(
@@ -118,10 +116,6 @@ def plan(
         )
     except PlanError as error:
         raise Refused(str(error), "no_room") from None
-
-
-def _others(config: Config, model: str) -> list[ModelConfig]:
-    return [other for name, other in config.models.items() if name != model]
 
 
 def _candidates(
@@ -163,11 +157,3 @@ def check_model(config: Config, model: str) -> None:
 
 def _new_id() -> str:
     return f"op-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
-
-
-def memory_account(
-    plan: OperationPlan, catalogue: SpecCatalogue, memory: MemoryAdmission, up: Collection[str]
-) -> Mapping[str, float | None]:
-    """The memory figures of a dry run, in bytes; None: not known."""
-    candidate, incumbent = catalogue.spec(plan.candidate), catalogue.spec(plan.incumbent)
-    return memory.account(candidate, candidate.name in up, plan.strategy, incumbent)

@@ -235,7 +235,8 @@ class PromotionService:
         await self._check(plan, request, actor, dry_run)
         if dry_run:
             up, memory = self._deps.pool.running(), self._deps.memory
-            account = await asyncio.to_thread(requests.memory_account, plan, self.catalogue, memory, up)
+            new, old = self.catalogue.spec(plan.candidate), self.catalogue.spec(plan.incumbent)
+            account = await asyncio.to_thread(memory.account, new, new.name in up, plan.strategy, old)
             return plan_view(plan, self.catalogue, up, account)
         # The client may hang up; an operation that is in the registry must also be in the queue.
         return await asyncio.shield(asyncio.ensure_future(self._begin(plan, request, actor)))

@@ -118,14 +118,14 @@ ACTOR = "configuration"
 def record_configuration(
     registry: Registry, config: Config, catalogue: SpecCatalogue, at: str
 ) -> Mapping[str, tuple[str, ...]]:
-    """Record what is new in the configuration; the digests of each model's live engines. Raises StorageFailed.
+    """Record what is new in the configuration; the digests of each model's live engines.
 
     The configuration decides which engine is live until something was promoted; from then on the registry
     does, as long as the configuration still has that engine unchanged. If it has not, `[gates] require` decides: what
     was promoted is kept as it was, or the configuration decides again, and the audit says so. If the configuration
     lists replicas of that engine, they are live with it; if it does not name the engine, those that it was promoted with.
 
-    Raises Refused (live_not_gated): the model's engine may not serve, and no other is there.
+    Raises StorageFailed; Refused (live_not_gated): the model's engine may not serve, and no other is there.
     """
     record_engines(registry, config.engines, at)
     live = {model: _live_engine(registry, config, catalogue, model, at) for model in config.models}
@@ -139,11 +139,11 @@ def _with_replicas(
     listed = tuple(map(catalogue.digest, config.models[model].live))
     if engine in listed:
         return listed
-    known = [registry.engine(one) for one in repository.replicas_of(registry, model, engine)]
+    replicas = repository.replicas_of(registry, model, engine)
+    known = [one for replica in replicas if (one := registry.engine(replica))]
     for one in known:
-        if one is not None:
-            catalogue.add(one)
-    return tuple(one.digest for one in known if one is not None) or (engine,)
+        catalogue.add(one)
+    return tuple(one.digest for one in known) or (engine,)
 
 
 def bound_to_reports(
@@ -184,20 +184,10 @@ def _record_engine(registry: Registry, digest: str, spec: EngineSpec, at: str) -
         registry.add_engine(engine, AuditEntry(at=at, actor=ACTOR, verb="engine.known", subject=spec.name))
     except Conflict:
         # Its weights were replaced in place. A promotion verifies the files again; here it is only recorded.
-        _record_change(registry, engine, at)
-
-
-def _record_change(registry: Registry, engine: KnownEngine, at: str) -> None:
-    before = registry.engine(engine.digest)
-    registry.note(
-        AuditEntry(
-            at=at,
-            actor=ACTOR,
-            verb="engine.weights_changed",
-            subject=engine.name,
-            detail={"before": before.artefact if before else None, "now": engine.artefact},
-        )
-    )
+        before = registry.engine(engine.digest)
+        detail = {"before": before.artefact if before else None, "now": engine.artefact}
+        verb = "engine.weights_changed"
+        registry.note(AuditEntry(at=at, actor=ACTOR, verb=verb, subject=engine.name, detail=detail))
 
 
 def _manifest(spec: EngineSpec) -> Artefact | None:
@@ -213,22 +203,20 @@ def _manifest(spec: EngineSpec) -> Artefact | None:
 def _live_engine(registry: Registry, config: Config, catalogue: SpecCatalogue, model: str, at: str) -> str:
     """The live engine of a model, the first of replicas, after the alias was set where the configuration decides."""
     alias, listed = registry.alias(model, "live"), [*map(catalogue.digest, config.models[model].live)]
-    wanted = listed[0]
-    if alias is None or alias.engine is None:
-        if config.gates.require:
-            _check_gated(registry, config, catalogue, model)
-        return _set_live(registry, model, wanted, at, "live.founded")
-    if registry.unfinished(model) is not None:
-        return alias.engine  # that operation decides
-    if _was_promoted(registry, model) and (
-        alias.engine in catalogue or _is_kept(registry, config, catalogue, model, alias.engine)
-    ):
-        return alias.engine
+    engine = alias.engine if alias else None
+    if engine is not None:
+        if registry.unfinished(model) is not None:
+            return engine  # that operation decides
+        if _was_promoted(registry, model) and (
+            engine in catalogue or _is_kept(registry, config, catalogue, model, engine)
+        ):
+            return engine
     if config.gates.require:
         _check_gated(registry, config, catalogue, model)
-    if alias.engine not in listed:
-        return _set_live(registry, model, wanted, at, "live.configured")
-    return alias.engine
+    if engine in listed:
+        return engine
+    verb = "live.founded" if engine is None else "live.configured"
+    return _set_live(registry, model, listed[0], at, verb)
 
 
 def _is_kept(registry: Registry, config: Config, catalogue: SpecCatalogue, model: str, engine: str) -> bool:

@@ -25,19 +25,11 @@ def operation_view(
     fault = encode(state.fault) if state.fault else None
     view = {
         "id": plan.operation,
-        "kind": str(plan.kind),
-        "model": plan.model,
-        "engine": catalogue.name(plan.candidate),
-        "incumbent": catalogue.name(plan.incumbent),
-        "engines": [catalogue.name(engine) for engine in plan.new],
-        "incumbents": [catalogue.name(engine) for engine in plan.old],
+        **_plan(plan, catalogue),
         "phase": str(state.phase),
         "effect": str(effect.action) if effect else None,
         "done": state.is_done,
-        "strategy": str(plan.strategy),
         "report": plan.report,
-        "bake_seconds": plan.bake_s,
-        **_shift(plan),
         "weight": effect.weight if effect and state.phase is OperationPhase.SHIFTING else None,
         "created": created,
         "written": written,
@@ -54,29 +46,30 @@ def plan_view(
     plan: OperationPlan, catalogue: SpecCatalogue, up: Collection[str], memory: Mapping[str, float | None]
 ) -> dict[str, Any]:
     """What an operation would do, for a dry run. `up` are the engines that run already."""
-    candidate, incumbent = catalogue.name(plan.candidate), catalogue.name(plan.incumbent)
     return {
         "dry_run": True,
-        "kind": str(plan.kind),
-        "model": plan.model,
-        "engine": candidate,
-        "incumbent": incumbent,
-        "strategy": str(plan.strategy),
-        "engines": [catalogue.name(engine) for engine in plan.new],
-        "incumbents": [catalogue.name(engine) for engine in plan.old],
+        **_plan(plan, catalogue),
         "starts": [name for name in map(catalogue.name, plan.new) if name not in up],
         "stops": [catalogue.name(engine) for engine in plan.old if engine not in plan.resident],
         "stays": [catalogue.name(engine) for engine in plan.resident],
-        "bake_seconds": plan.bake_s,
-        **_shift(plan),
         "memory": dict(memory),
         "phases": [str(phase) for phase in path(plan) if phase is not OperationPhase.QUEUED],
     }
 
 
-def _shift(plan: OperationPlan) -> dict[str, Any]:
-    """The weights of a plan whose traffic is shifted before the switch, in percent, and the seconds of each."""
-    return {"shift_weights": plan.shift_weights if plan.shifts else (), "shift_seconds": plan.shift_s}
+def _plan(plan: OperationPlan, catalogue: SpecCatalogue) -> dict[str, Any]:
+    return {
+        "kind": str(plan.kind),
+        "model": plan.model,
+        "engine": catalogue.name(plan.candidate),
+        "incumbent": catalogue.name(plan.incumbent),
+        "engines": [catalogue.name(engine) for engine in plan.new],
+        "incumbents": [catalogue.name(engine) for engine in plan.old],
+        "strategy": str(plan.strategy),
+        "bake_seconds": plan.bake_s,
+        "shift_weights": plan.shift_weights if plan.shifts else (),
+        "shift_seconds": plan.shift_s,
+    }
 
 
 def step_view(event: AuditEvent) -> dict[str, Any]:

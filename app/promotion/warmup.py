@@ -1,10 +1,9 @@
 """Warm-up: a candidate gets requests of every shape that callers will send, until its times have settled.
 
-The first request of a shape may compile a kernel, capture a graph or grow a cache, and no caller should
-wait for that. A shape is a prompt length, streamed or not, with tools or without, alone or concurrent.
-Each shape is requested in rounds, with prompts that are in no cache; it is settled when the medians of
-its last rounds agree or, on a busy host, when as many further rounds have brought no improvement. One
-reply is aborted in the middle, as callers do.
+The first request of a shape may compile a kernel, capture a graph or grow a cache. A shape is a prompt length,
+streamed or not, with tools or without, alone or concurrent. Each shape is requested in rounds, with prompts that
+are in no cache; it is settled when the medians of its last rounds agree or, on a busy host, when as many further
+rounds have brought no improvement. One reply is aborted in the middle, as callers do.
 """
 
 import asyncio
@@ -36,19 +35,9 @@ _CONTEXT: Final = 4096
 """The context in tokens, for an engine that does not state it."""
 
 _TURN: Final[Mapping[str, Any]] = {"role": "user", "content": "Good morning, how are you?"}
+_QUERY: Final = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
 _TOOLS: Final[tuple[Mapping[str, Any], ...]] = tuple(
-    {
-        "type": "function",
-        "function": {
-            "name": name,
-            "description": text,
-            "parameters": {
-                "type": "object",
-                "properties": {"query": {"type": "string"}},
-                "required": ["query"],
-            },
-        },
-    }
+    {"type": "function", "function": {"name": name, "description": text, "parameters": _QUERY}}
     for name, text in (
         ("search_memory", "Search what the user said before."),
         ("web_search", "Search the web."),
@@ -99,10 +88,6 @@ class RequestShape:
         return ", ".join(words + ([f"{self.together} at once"] if self.together > 1 else []))
 
 
-WORKLOAD: Final = Workload()
-LIMITS: Final = WarmupLimits()
-
-
 def shapes(workload: Workload, context: int) -> tuple[RequestShape, ...]:
     """The shapes of a round: every length alone, and the shortest in all other ways."""
     lengths = buckets_within(context, workload.max_tokens, workload.buckets) or (min(workload.buckets),)
@@ -130,9 +115,9 @@ async def warm(
     served_name: str,
     dialect: Dialect,
     *,
+    workload: Workload,
+    limits: WarmupLimits,
     context: int | None = None,
-    workload: Workload = WORKLOAD,
-    limits: WarmupLimits = LIMITS,
     access: EngineAccess = OPEN,
 ) -> dict[str, object]:
     """Send requests until every shape is settled; the first and the last median of each, in seconds.
@@ -154,9 +139,8 @@ async def warm(
             )
             medians = await work.all(shapes(workload, context or _CONTEXT))
     except TimeoutError:
-        raise EffectError(
-            FailureReason("warm_unsettled", f"its times had not settled after {limits.seconds:g} s")
-        ) from None
+        why = f"its times had not settled after {limits.seconds:g} s"
+        raise EffectError(FailureReason("warm_unsettled", why)) from None
     except RunError as error:
         raise EffectError(FailureReason("warm_failed", str(error))) from None
     return {
@@ -203,16 +187,13 @@ class _Warmup:
                 await self._abort_one(wanted[0], medians[wanted[0]][0])
             if all(settled(times, self._limits) for times in medians.values()):
                 return medians
-        unsettled = [
+        unsettled = "; ".join(
             f"{shape.name}: {', '.join(f'{time:.3f}' for time in times[-LAST:])} s"
             for shape, times in medians.items()
             if not settled(times, self._limits)
-        ]
-        raise EffectError(
-            FailureReason(
-                "warm_unsettled", f"not settled after {self._limits.rounds} rounds: {'; '.join(unsettled)}"
-            )
         )
+        why = f"not settled after {self._limits.rounds} rounds: {unsettled}"
+        raise EffectError(FailureReason("warm_unsettled", why))
 
     async def _round(self, shape: RequestShape, number: int) -> list[float]:
         """At least one time, in seconds."""

@@ -1,9 +1,8 @@
 """The worker that carries out operations, one at a time for each model: commit, run the effect, feed its outcome back.
 
-One task owns every step of an operation. Others reach it by a signal (cancel, roll back). A step towards something new is
-on disk before its effect begins; wherever the gateway is killed, the next start knows what may have been begun. A step
-back to what the registry already names (`OperationState.runs_ahead`) takes effect at once, and is written when the disk
-takes it: a full disk keeps no bad candidate in service.
+One task owns every step of an operation; a signal (cancel, roll back) interrupts it. A step towards something new is on
+disk before its effect begins. A step back to what the registry already names (`OperationState.runs_ahead`) takes effect
+at once, and is written when the disk takes it.
 """
 
 import asyncio
@@ -57,7 +56,7 @@ Signal = Cancel | Breached
 
 
 class RunningOperation:
-    """An operation that has not ended, or is not written to its end; and the signal that was sent to it."""
+    """An operation that has not ended, or whose end is not written; and the signal that was sent to it."""
 
     def __init__(self, state: OperationState, created: str, writer: StepWriter) -> None:
         self.state = state
@@ -83,7 +82,7 @@ class RunningOperation:
             self.signal.set_result(signal)
 
     def received(self) -> Signal | None:
-        """The signal, if one was sent that is legal now; one that came too late is dropped."""
+        """The signal, if it is legal now; a signal that came too late is dropped."""
         if not self.signal.done():
             return None
         signal = self.signal.result()
@@ -128,7 +127,7 @@ class PromotionWorker:
         return running
 
     def dismiss(self, running: RunningOperation) -> None:
-        """Another operation may be reserved for its model."""
+        """Free its model for another operation."""
         del self.running[running.state.plan.model], self._deps.plans[running.state.plan.model]
         running.ended.set()
         self.notify()
@@ -190,7 +189,7 @@ class PromotionWorker:
     async def _record(
         self, running: RunningOperation, after: Transition, event: OperationEvent, evidence: EffectEvidence
     ) -> Signal | None:
-        """Write a step, before its effect or, if it runs ahead, meanwhile. A signal that comes first takes its place."""
+        """Write a step, before its effect or, if it runs ahead, beside it. Returns a signal that came before the disk took it."""
         at, writer = now(), running.writer
 
         def write(registry: Registry) -> None:
@@ -228,8 +227,7 @@ class PromotionWorker:
             engine=self._deps.catalogue.name(state.plan.candidate),
             phase=str(state.phase),
             effect=str(after.effect.action) if after.effect else None,
-            # Without the message, which may quote an engine's output. /admin/operations has it.
-            code=state.fault.code if state.fault else None,
+            code=state.fault.code if state.fault else None,  # its message may quote an engine
         )
         self.notify()
 
@@ -248,7 +246,7 @@ class PromotionWorker:
                     return self._outcome(running.state, effect, handling)
                 if signal := running.received():
                     if effect.action is Action.STOP:
-                        await asyncio.wait([handling])  # an engine is stopped, or it is not
+                        await asyncio.wait([handling])  # a stop is not interrupted half-way
                     return signal, {}
         finally:
             await _cancelled(handling)
@@ -264,7 +262,12 @@ class PromotionWorker:
         error = handling.exception()
         match error:
             case None:
-                return _done(effect, handling.result())
+                try:
+                    canonical(handling.result())
+                except CodecError as odd:  # no audit can hold it
+                    fault = FailureReason("evidence_unreadable", str(odd))
+                else:
+                    return EffectDone(effect.key), handling.result()
             case RefusalError() if effect.action in CHECKS:
                 return EffectRefused(effect.key, error.fault), {}
             case BreachError() if (state.phase, Breached) in TABLE:
@@ -287,12 +290,3 @@ async def _cancelled(task: asyncio.Task[Any]) -> None:
     """Cancel a task unless it is over, and wait for its end."""
     task.cancel()
     await asyncio.wait([task])
-
-
-def _done(effect: Effect, evidence: EffectEvidence) -> tuple[OperationEvent, EffectEvidence]:
-    """The event for what a handler returned; evidence that no audit can hold is a failure of its effect."""
-    try:
-        canonical(evidence)
-    except CodecError as error:
-        return EffectFailed(effect.key, FailureReason("evidence_unreadable", str(error))), {}
-    return EffectDone(effect.key), evidence

@@ -15,7 +15,7 @@ from app.promotion.state_machine import EffectError
 from gates.contracts.errors import SuiteError
 from gates.run.http import RequestTimeouts
 from gates.suite.load import load_suite
-from tests.app.promotion.nano import ANNIE, STRANGER, needs_models, running, spec_of
+from tests.app.promotion.nano import ANNIE, needs_models, running, spec_of
 from tests.script import CloseNow, Hang, Head, Raw, Say, reply, role, text
 from tests.scripted_engine import ScriptedEngine
 
@@ -43,20 +43,6 @@ async def test_it_sings_for_annie(tmp_path: Path) -> None:
     assert isinstance(good, dict) and good["leak"] == [20, 20] and good["factual"] == [5, 5]
     assert good["tools"] == [4, 4]
     assert told["asked"] == 20 and isinstance(told["first_content_s"], float)
-
-
-@pytest.mark.nightly  # tests/promotion/test_load.py has her turned away by the same canary
-@pytest.mark.slow  # a real engine is asked everything: 6 s
-@needs_models
-async def test_the_stranger_is_refused_for_what_she_is(tmp_path: Path) -> None:
-    async with running(spec_of(STRANGER), tmp_path) as engine:
-        assert engine.url is not None
-        with pytest.raises(EffectError) as caught:
-            await canary.probe(engine.url, "nano", "llama-server", canary_for(NANO))
-    fault = caught.value.fault
-    assert fault.code == "canary_failed" and "\n" not in fault.message
-    for gate in ("leak", "no_markdown", "tools"):
-        assert f"{gate}: " in fault.message
 
 
 # ---------------------------------------------------------------------------- over a broken engine

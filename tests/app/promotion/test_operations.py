@@ -1,7 +1,5 @@
 """Operations over HTTP, each on a gateway of its own: from the wish to the end, turned back, cancelled, in turns."""
 
-import asyncio
-import json
 import shutil
 import threading
 from dataclasses import replace
@@ -15,8 +13,8 @@ from app.promotion import repository, service
 from app.promotion.state_machine import PATHS, Action, EffectError, FailureReason, OperationKind
 from app.promotion.steps import HANDLERS
 from tests.app.house import eventually
-from tests.app.promotion.stage import OPERATOR, settings, stage, tables
 from tests.app.promotion.stage import quick as quick
+from tests.app.promotion.stage import settings, stage, tables
 from tests.scale import PATIENCE
 
 pytestmark = pytest.mark.engine
@@ -88,22 +86,6 @@ async def test_while_one_runs_the_model_is_busy_and_it_can_be_cancelled_before_t
         late, no = await it.post(f"/admin/operations/{begun['id']}/cancel")
         assert (late, no["error"]["code"]) == (409, "not_cancellable")
         assert (await it.house.ask()).headers["x-manners-engine"] == "small"
-
-
-@pytest.mark.slow  # engines are started and promoted: 3 s
-@pytest.mark.usefixtures("quick")
-async def test_a_rollback_in_the_bake_turns_the_promotion_back(tmp_path: Path) -> None:
-    config = settings(tmp_path)
-    slow = config.promotion.model_copy(update={"bake_seconds": 60.0})
-    async with stage(tmp_path, config.model_copy(update={"promotion": slow})) as it:
-        _, begun = await it.wish("large", await it.report("large", "small"))
-        await it.events(begun["id"], until="baking")
-        status, same = await it.post("/admin/rollback", {"model": "annie"})
-        assert (status, same["id"]) == (202, begun["id"])
-        ended = await it.ended(begun["id"])
-        assert (ended["phase"], ended["error"]["code"]) == ("rolled_back", "turned_back")
-        assert (await it.house.ask()).headers["x-manners-engine"] == "small"
-        assert it.house.gateway.pool.running() == {"small"}
 
 
 @pytest.mark.slow  # engines are started and promoted: 3 s
@@ -202,18 +184,6 @@ async def test_an_engine_that_a_reload_has_added_can_be_promoted(tmp_path: Path)
         status, refused = await it.post("/admin/reload")
         assert (status, refused["error"]["code"]) == (409, "restart_required")
         assert "engines.late" in refused["error"]["message"]
-
-
-@pytest.mark.slow  # engines are started and promoted: 3 s
-@pytest.mark.usefixtures("quick")
-async def test_who_follows_an_operation_hears_of_it_as_it_happens(tmp_path: Path) -> None:
-    async with stage(tmp_path) as it:
-        _, begun = await it.wish("large", await it.report("large", "small"))
-        url = f"{it.house.admin}/admin/operations/{begun['id']}/events"
-        async with asyncio.timeout(PATIENCE), it.house.client.get(url, headers=OPERATOR) as response:
-            first = json.loads((await response.content.readuntil(b"\n\n")).split(b"data: ")[1])
-            assert (first["event"], first["phase"]) == ("queued", "queued")
-        await it.ended(begun["id"])
 
 
 @pytest.mark.slow  # engines are started and promoted: 5 s

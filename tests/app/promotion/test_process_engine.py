@@ -1,8 +1,5 @@
 """An engine of the process driver takes over from llama.cpp, dies, is stood in for, and gives way again."""
 
-import os
-import re
-import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +8,10 @@ from typing import Any
 import pytest
 
 from app.config.config import Config, parse
-from deploy.engine.log import log_path
 from gates.contracts.numerics import Numerics
-from tests.app.house import eventually
-from tests.app.promotion.stage import MODELS, callers, stage, statement, tables
+from tests.app.promotion.stage import MODELS, stage, statement, tables
 from tests.app.promotion.stage import quick as quick
-from tests.deploy.test_process import SERVER, gone, group_of
+from tests.deploy.test_process import SERVER
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("quick")]
 
@@ -31,38 +26,6 @@ def settings(state: Path, version: str = "1", **changes: Any) -> Config:
         "env": {"VLLM_CPU_KVCACHE_SPACE": "0", "PACE": "0.01", "VERSION": version},
     }  # fmt: skip
     return parse({**found, "engines": {**kept, "other": {**other, **changes}}}, state)
-
-
-@pytest.mark.nightly  # tests/conformance/test_process.py does the same with a real vLLM
-@pytest.mark.slow  # three engines are started, and one of them again
-async def test_it_is_promoted_killed_stood_in_for_and_rolled_back(tmp_path: Path) -> None:
-    config = settings(tmp_path)
-    async with stage(tmp_path, config) as it:
-        pool = it.house.gateway.pool
-        await eventually(lambda: pool.is_up("spare"))
-        async with callers(it.house, 2) as crowd:
-            assert (await it.promote("other", "small"))["phase"] == "succeeded"
-            await eventually(lambda: any("other" in caller.engines for caller in crowd))
-        assert [wrong for caller in crowd for wrong in caller.wrong] == []
-        leader = pool.states()["other"].pid
-        assert leader is not None
-        members, log = group_of(leader), log_path(config.state_dir, "other").read_text()
-        os.kill(int(re.findall(r"^worker (\d+)$", log, re.MULTILINE)[0]), signal.SIGKILL)
-        await eventually(lambda: not pool.is_up("other"))
-        answer = await it.house.ask()
-        assert answer.status == 200
-        assert answer.headers["x-manners-engine"] == "spare" or pool.is_up("other")
-        assert await gone(members)
-        await eventually(lambda: pool.is_up("other"))
-        assert (await it.house.ask()).headers["x-manners-engine"] == "other"
-        leader = pool.states()["other"].pid
-        assert leader is not None and pool.states()["other"].restarts == 1
-        members = group_of(leader)
-        async with callers(it.house, 2) as crowd:
-            back = await it.rollback()
-        assert (back["phase"], back["engine"]) == ("succeeded", "small")
-        assert [wrong for caller in crowd for wrong in caller.wrong] == []
-        assert await gone(members)
 
 
 @pytest.mark.slow  # engines are started as processes of their own: 4 s

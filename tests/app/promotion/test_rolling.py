@@ -18,7 +18,6 @@ from app.promotion.state_machine import (
     OperationPhase,
     OperationPlan,
     OperationState,
-    PlanError,
     Restart,
     Strategy,
     Transition,
@@ -218,11 +217,3 @@ def test_one_engine_in_the_place_of_one_has_no_waves() -> None:
     assert OperationPhase.ROLLING not in path(plan)
     _, done = run(World(plan), begun(plan))
     assert not {Action.JOIN, Action.BYPASS} & {effect.action for effect in done}
-
-
-def test_a_set_cannot_take_the_place_of_one_that_it_shares_an_engine_with() -> None:
-    with pytest.raises(PlanError):
-        OperationPlan(
-            operation="op", kind=OperationKind.PROMOTE, model="annie", candidate="a", candidates=("b",), incumbent="b",
-            strategy=Strategy.BLUE_GREEN, generation=1, report="r",
-        )  # fmt: skip

@@ -1,8 +1,10 @@
 """The promotion machine as a table: every pair, every way through, and every effect by name."""
 
+import re
 from dataclasses import replace
 from itertools import product
-from typing import get_args
+from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -32,11 +34,14 @@ from app.promotion.state_machine import (
     RouteChange,
     Strategy,
     path,
+    reconcile,
     step,
 )
+from app.promotion.steps import HANDLERS, TIMEOUTS
 from gates.report.codec import decode, encode
 
 P = OperationPhase
+PAGE = Path(__file__).parents[3] / "docs" / "architecture.md"
 FAULT = FailureReason("code", "message")
 BLUE = OperationPlan(
     operation="op", kind=OperationKind.PROMOTE, model="annie", candidate="new", incumbent="old", previous="older",
@@ -125,21 +130,31 @@ def test_every_other_pair_raises(phase: OperationPhase, kind: type) -> None:
     assert (phase, kind) not in TABLE
 
 
-@pytest.mark.parametrize("kind", [EffectDone, EffectFailed, EffectRefused])
-def test_an_outcome_of_another_effect_is_refused(kind: type) -> None:
-    stale = event(kind, at(P.PREFLIGHT))
-    with pytest.raises(IllegalOperationEvent):
-        step(at(P.HEALTHY), stale)
+def test_only_the_present_effect_has_an_outcome_and_only_a_check_refuses() -> None:
+    for kind in (EffectDone, EffectFailed, EffectRefused):
+        with pytest.raises(IllegalOperationEvent):
+            step(at(P.HEALTHY), event(kind, at(P.PREFLIGHT)))
+    machine = at(P.CANARY)  # probe, identify
+    with pytest.raises(IllegalOperationEvent, match="no check"):
+        step(machine, event(EffectRefused, machine))
 
 
-@pytest.mark.parametrize("cursor, refuses", [(0, False), (1, True)])
-def test_only_a_check_can_refuse(cursor: int, refuses: bool) -> None:
-    machine = at(P.CANARY, cursor=cursor)  # probe, identify
-    if refuses:
-        assert step(machine, event(EffectRefused, machine)).state.outcome is P.REJECTED
-    else:
-        with pytest.raises(IllegalOperationEvent, match="no check"):
-            step(machine, event(EffectRefused, machine))
+@pytest.mark.parametrize(
+    "kind, outcome", [(EffectFailed, P.FAILED), (Cancel, P.CANCELLED), (EffectRefused, P.REJECTED)]
+)
+def test_how_it_ends_is_kept_while_it_is_undone(kind: type, outcome: OperationPhase) -> None:
+    machine = at(P.HEALTHY)
+    found = step(machine, event(kind, machine))
+    assert found.state.phase is P.ROLLING_BACK and found.state.fault is not None
+    assert walk(found.state)[-1][0] == outcome
+
+
+@pytest.mark.parametrize("changes", [
+    {"shift_weights": ()}, {"strategy": Strategy.STOP_THEN_START},
+    {"kind": OperationKind.ROLLBACK, "report": None},
+])  # fmt: skip
+def test_nothing_is_shifted_unless_asked_for_or_where_nobody_serves_beside(changes: Any) -> None:
+    assert P.SHIFTING not in path(replace(SHARED, **changes))
 
 
 def walk(machine: OperationState) -> list[tuple[str, RouteChange | None]]:
@@ -231,18 +246,6 @@ def test_a_share_that_ends_badly_is_taken_back_before_the_candidate_is_stopped(
     assert (way, shown.state.phase) == (undone, end)
 
 
-@pytest.mark.parametrize("changes", [
-    {"shift_weights": ()}, {"strategy": Strategy.STOP_THEN_START},
-    {"kind": OperationKind.ROLLBACK, "report": None},
-])  # fmt: skip
-def test_nothing_is_shifted_unless_asked_for_or_where_nobody_serves_beside(
-    changes: dict[str, object],
-) -> None:
-    plan = replace(SHARED, **changes)  # type: ignore[arg-type]
-    assert P.SHIFTING not in path(plan)
-    assert not [key for key, _ in walk(OperationState(plan)) if Action.SHARE in key]
-
-
 @pytest.mark.parametrize(
     ("phase", "kind"),
     [
@@ -272,20 +275,6 @@ def test_after_the_switch_a_restart_goes_forward_and_moves_nothing(phase: Operat
     assert not any(move for _, move in way)
 
 
-@pytest.mark.parametrize(
-    "make, outcome",
-    [(lambda m: event(EffectFailed, m), P.FAILED), (lambda m: Cancel("ann"), P.CANCELLED), (lambda m: event(EffectRefused, m), P.REJECTED)],
-    ids=["failed", "cancelled", "rejected"],
-)  # fmt: skip
-def test_how_it_ends_is_kept_while_it_is_undone(make: object, outcome: OperationPhase) -> None:
-    machine = at(P.HEALTHY)
-    found = step(machine, make(machine))  # type: ignore[operator]
-    fault = found.state.fault
-    assert found.state.phase is P.ROLLING_BACK
-    assert walk(found.state)[-1][0] == outcome
-    assert fault is not None
-
-
 @pytest.mark.parametrize("phase", [P.ROLLING_BACK, P.RETIRING])
 def test_an_effect_that_keeps_failing_leaves_it_stuck(phase: OperationPhase) -> None:
     machine = at(phase)
@@ -294,11 +283,6 @@ def test_an_effect_that_keeps_failing_leaves_it_stuck(phase: OperationPhase) -> 
         machine = step(machine, event(EffectFailed, machine)).state
         assert (machine.phase, machine.effect) == (phase, before)
     assert step(machine, event(EffectFailed, machine)).state.phase is P.STUCK
-
-
-def test_a_success_forgets_the_failures_before_it() -> None:
-    machine = step(at(P.ROLLING_BACK), event(EffectFailed, at(P.ROLLING_BACK))).state
-    assert machine.tries == 1
     assert step(machine, event(EffectDone, machine)).state.tries == 0
 
 
@@ -306,12 +290,6 @@ def test_a_resident_engine_is_never_stopped() -> None:
     plan = replace(BLUE, resident=("old", "new", "spare"))
     for start in [OperationState(plan), at(P.CANARY, plan), at(P.ROLLING_BACK, plan)]:
         assert not [key for key, _ in walk(start) if f"/{Action.STOP}/" in key]
-
-
-def test_it_can_be_cancelled_until_the_switch_and_not_later() -> None:
-    can = {phase for phase in OperationPhase if (phase, Cancel) in TABLE}
-    before = {P.QUEUED, P.PREFLIGHT, P.ADMITTED, P.STARTING, P.HEALTHY, P.WARMING, P.CANARY, P.SHIFTING}
-    assert can == before
 
 
 @pytest.mark.parametrize(
@@ -351,3 +329,49 @@ def test_whatever_happens_one_alias_move_forward_and_at_most_one_back(
     assert [m.live for m in moves] == ["new", "old"][: len(moves)]
     assert [m.generation for m in moves] == [7, 8][: len(moves)]
     assert (machine.phase in SWITCHED or machine.phase is P.SUCCEEDED) <= (len(moves) == 1)
+
+
+# What is brought about at start.
+
+UNDER_WAY = OperationState(BLUE, P.WARMING)
+
+CASES = {
+    "nothing runs after a power cut": ({"annie": "old"}, [], ["spare"], [], ["start old", "start spare"]),
+    "what runs and is wanted is adopted": ({"annie": "old"}, [], [], ["old"], ["start old"]),
+    "an orphan goes first": ({"annie": "old"}, [], [], ["lost", "old"], ["stop lost", "start old"]),
+    "an operation's engines and its model's route are left to it": ({"annie": "old"}, [UNDER_WAY], ["spare"], ["old", "new"], ["start spare"]),
+    "a settled model does not wait for another's": (
+        {"annie": "old", "bertha": "big"}, [UNDER_WAY], [], ["new", "lost"], ["stop lost", "start big"],
+    ),
+    "two models share an engine": ({"annie": "old", "bertha": "old"}, [], [], [], ["start old"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("live, unfinished, resident, running, expected", CASES.values(), ids=CASES.keys())
+def test_what_is_brought_about(
+    live: dict[str, str],
+    unfinished: list[OperationState],
+    resident: list[str],
+    running: list[str],
+    expected: list[str],
+) -> None:
+    stops, starts = reconcile(live, unfinished, resident, running)
+    assert [*(f"stop {engine}" for engine in stops), *(f"start {engine}" for engine in starts)] == expected
+
+
+# What every action needs.
+
+
+def test_every_action_has_a_handler() -> None:
+    assert HANDLERS.keys() == {*Action}
+
+
+def test_every_action_is_bounded() -> None:
+    """Three have a bound of their own."""
+    assert {*Action} - TIMEOUTS.keys() == {Action.DRAIN, Action.SHARE, Action.WATCH}
+
+
+def test_the_page_says_what_every_action_brings_about() -> None:
+    table = PAGE.read_text("utf-8").partition("| action |")[2].partition("\n\n")[0]
+    named = re.findall(r"\w+", " ".join(re.findall(r"^\|([^|]+)\|", table, re.MULTILINE)))
+    assert {*named} == {str(action) for action in Action}

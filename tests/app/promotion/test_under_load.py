@@ -7,28 +7,10 @@ import pytest
 from app.promotion.memory_admission import MemoryAdmission
 from app.promotion.state_machine import Strategy
 from tests.app.house import eventually
-from tests.app.promotion.stage import ENGINES, callers, settings, stage
+from tests.app.promotion.stage import callers, settings, stage
 from tests.app.promotion.stage import quick as quick
-from tests.scale import scaled
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("quick")]
-TURNS = scaled(2, 5)
-
-
-@pytest.mark.nightly  # tests/promotion/test_load.py promotes and rolls back under the same callers
-@pytest.mark.slow  # one real engine after another is started
-async def test_no_reply_is_lost_or_cut_while_engines_change(tmp_path: Path) -> None:
-    async with stage(tmp_path) as it, callers(it.house, 4) as crowd:
-        for turn in range(TURNS):
-            engine = ("large", "small")[turn % 2]
-            assert (await it.promote(engine))["phase"] == "succeeded"
-            assert (await it.get("/admin/status"))["models"]["annie"]["live"] == engine
-        back = await it.rollback()
-        assert back["phase"] == "succeeded"
-        assert set(it.house.gateway.pool.running()) == {back["engine"]}
-    assert [wrong for caller in crowd for wrong in caller.wrong] == []
-    assert {name for caller in crowd for name in caller.engines} == set(ENGINES)
-    print(sum(caller.replies for caller in crowd), "replies")
 
 
 @pytest.mark.slow  # engines are started under load: 6 s

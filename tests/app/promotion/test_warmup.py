@@ -3,15 +3,12 @@
 import asyncio
 from collections import Counter
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 
 from app.promotion.state_machine import EffectError
 from app.promotion.warmup import RequestShape, WarmupLimits, Workload, _Warmup, settled, shapes, warm
-from tests.app.promotion.nano import ANNIE, needs_models, running, spec_of
 from tests.scale import PATIENCE
 from tests.script import CloseNow, Hang, Head, Say, reply, role, status
 from tests.scripted_engine import ScriptedEngine
@@ -19,24 +16,6 @@ from tests.scripted_engine import ScriptedEngine
 SMALL = Workload(buckets=(50, 200), concurrency=(2,))
 ROOMY = WarmupLimits(floor_s=5.0)
 """Times within five seconds of each other agree: three rounds, on any machine."""
-
-
-@pytest.mark.nightly  # tests/promotion/test_load.py warms a real candidate before it is questioned
-@pytest.mark.slow  # a real engine is warmed: 6 s
-@needs_models
-async def test_a_real_engine_is_warm_after_rounds_of_every_shape(tmp_path: Path) -> None:
-    async with running(spec_of(ANNIE), tmp_path) as engine:
-        assert engine.url is not None
-        context = engine.state.abilities.context
-        told = await warm(engine.url, "nano", "llama-server", context=context, workload=SMALL, limits=ROOMY)
-        async with httpx2.AsyncClient() as client:
-            told_by_engine = (await client.get(f"{engine.url}/metrics")).text
-    read = float(told_by_engine.partition("\nllamacpp:prompt_tokens_total ")[2].split()[0])
-    found = told["shapes"]
-    assert isinstance(found, dict) and len(found) == 5
-    assert all(shape["rounds"] == 3 and shape["settled_s"] > 0 for shape in found.values())
-    # Prompts were neither cached nor cut: nine of some 200 tokens alone are as many.
-    assert read > 9 * 150
 
 
 async def test_it_asks_every_shape_in_every_round_and_no_prompt_twice() -> None:
