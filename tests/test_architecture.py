@@ -250,7 +250,8 @@ SHORT_TASKS = {
     "app.promotion.step_writer": 1,  # its operation awaits or stops it
     "app.promotion.service": 2,  # awaited, and shielded from a client that hangs up
     "app.promotion.warmup": 2,
-    "app.promotion.steps": 2,  # the watches of replicas, awaited; and one whose error is looked at with every reply that is heard
+    "app.promotion.steps": 1,  # the watches of replicas, awaited
+    "app.promotion.watch": 1,  # its error is looked at with every reply that comes
     "app.proxy.reading": 2,  # a request's own, which it awaits or cancels
     "app.proxy.threads": 1,  # ends with the thread's work
     "deploy.core.tasks": 1,
