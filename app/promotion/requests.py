@@ -1,7 +1,7 @@
 """From an operator's request to a plan: who serves now, which engines stay, and whether both fit into memory."""
 
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
