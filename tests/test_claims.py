@@ -59,7 +59,7 @@ def table(name: str) -> list[str]:
 
 
 def test_the_table_of_endless_replies_is_that_of_the_test() -> None:
-    assert table("endless") == list(KINDS)
+    assert sorted("; ".join(table("endless")).split("; ")) == sorted(KINDS)
 
 
 def test_the_table_of_fuzzing_is_that_of_its_targets() -> None:

@@ -37,29 +37,32 @@ async def try_endless() -> list[dict[str, Any]]:
 
 
 def endless_table(rows: list[dict[str, Any]]) -> str:
-    """One line a kind."""
-    lines = [
-        "| endless | the caller hears | memory over rest, MiB |",
-        "|---|---|---|",
-    ]
+    """One line an ending, with the kinds that end so."""
+    kinds: dict[str, list[str]] = {}
+    most: dict[str, float] = {}
     for row in rows:
         told = {200: "an error frame "}.get(row["status"], f"{row['status']} ")
         heard = "the reply, whole" if row["ending"] == "[DONE]" else f"{told}`{row['ending']}`"
-        lines.append(f"| {row['kind']} | {heard} | {max(row['above_rest_mib'], 0.0):g} |")
+        kinds.setdefault(heard, []).append(row["kind"])
+        most[heard] = max(most.get(heard, 0.0), row["above_rest_mib"])
+    lines = ["| endless | the caller hears | memory over rest, at most, MiB |", "|---|---|---|"]
+    lines += [f"| {'; '.join(names)} | {heard} | {most[heard]:g} |" for heard, names in kinds.items()]
     return "\n".join(lines)
 
 
 def fault_table(rows: list[dict[str, Any]]) -> str:
-    """One line a fault."""
+    """One line for the faults of which a caller hears the same."""
     by = {(row["fault"], row["model"]): row for row in rows}
+    kinds: dict[tuple[str, str, int], list[str]] = {}
+    for name in FAULTS:
+        alone, fallback = by[name, "alone"], by[name, "fallback"]
+        left = sum(row["open_requests"] + row["open_connections"] for row in (alone, fallback))
+        kinds.setdefault((_heard(alone), _heard(fallback), left), []).append(name)
     lines = [
         "| fault of the wire | one engine: the caller hears | with a fallback | left open |",
         "|---|---|---|---|",
     ]
-    for name in FAULTS:
-        alone, fallback = by[name, "alone"], by[name, "fallback"]
-        left = sum(row["open_requests"] + row["open_connections"] for row in (alone, fallback))
-        lines.append(f"| {name} | {_heard(alone)} | {_heard(fallback)} | {left} |")
+    lines += [f"| {'; '.join(names)} | {' | '.join(map(str, heard))} |" for heard, names in kinds.items()]
     return "\n".join(lines)
 
 
