@@ -10,8 +10,9 @@ from app.access import roles
 from app.access.records import NAME
 from app.access.service import AccessService
 from app.admin.reload import Reloader
-from app.admin.routes import AdminBody, actor, read_body, reply
+from app.admin.routes import AdminBody, actor, read_body
 from app.http.openapi import takes
+from app.http.replies import reply
 from app.registry.values import KeyLimits
 
 Name = Annotated[str, WithJsonSchema({"type": "string", "pattern": f"^{NAME.pattern}$"})]

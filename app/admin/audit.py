@@ -1,7 +1,7 @@
-"""The audit as operators read it: some of its events, and whether the whole chain is sound.
+"""The audit as operators read it: a page of its events, and whether the whole chain is sound.
 
-To hash every event again takes seconds where there are many. One check at a time is done, whoever asks meanwhile gets its result,
-and between two of its parts the registry does what else is asked of it.
+Hashing every event again may take seconds. One check runs at a time, for all who ask meanwhile, and it leaves the registry to
+others between its parts.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from app.registry.registry import Registry
 from app.registry.values import Head
 
 PART: Final = 500
-"""Events that are hashed in one go, in some 15 ms."""
+"""Events hashed in one go, in some 15 ms."""
 
 
 class Audit:

@@ -12,12 +12,13 @@ from typing import Final, NamedTuple, TypeVar
 
 from fastapi import APIRouter, Request
 from markdown_it import MarkdownIt
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from app.admin import reports
 from app.admin.console_data import reading
 from app.config.config import Config
 from app.http.openapi import sends
+from app.http.replies import reply, reply_headers
 from app.promotion.facts import KEYS
 from app.promotion.service import PromotionService
 from gates.contracts.errors import KeyFileError, ReportError
@@ -65,7 +66,7 @@ def console_router(config: Config, promotions: PromotionService, reader: reports
     routes.add_api_route(RUNBOOK, _runbook, methods=["GET"], response_model=None, include_in_schema=False)
 
     async def shown(digest: str, show: Callable[[Opened], T]) -> T:
-        """What is shown of a report, made in the reports' thread."""
+        """`show` of a report, in the reports' thread."""
         row = await promotions.do(lambda registry: registry.report(digest))
 
         def work() -> T:
@@ -77,7 +78,7 @@ def console_router(config: Config, promotions: PromotionService, reader: reports
     @routes.get("/admin/reports/{digest}/reading", response_model=None)
     async def read(request: Request, digest: str) -> Response:
         found = await shown(digest, lambda opened: reading(opened.statement, digest, opened.signers))
-        return JSONResponse(found, headers=_named(request))
+        return reply(request, found)
 
     @routes.get("/admin/reports/{digest}/page", response_class=Response, responses=sends("text/html"))
     async def whole(request: Request, digest: str) -> Response:
@@ -87,24 +88,24 @@ def console_router(config: Config, promotions: PromotionService, reader: reports
                 opened.statement, statement_digest=opened.statement_digest, signers=opened.signers
             ),
         )
-        return Response(text, headers={**_named(request), **SANDBOX}, media_type="text/html")
+        return Response(text, headers={**reply_headers(request), **SANDBOX}, media_type="text/html")
 
     return routes
 
 
 async def _file(request: Request) -> Response:
     name, kind = FILES[request.url.path]
-    named = {**_named(request), **HEADERS}
+    named = {**reply_headers(request), **HEADERS}
     return Response(_bytes(name), headers=named, media_type=kind)
 
 
 async def _runbook(request: Request) -> Response:
-    return Response(_rendered(), headers={**_named(request), **HEADERS}, media_type="text/html")
+    return Response(_rendered(), headers={**reply_headers(request), **HEADERS}, media_type="text/html")
 
 
 @cache
 def _rendered() -> str:
-    """docs/runbook.md with an anchor at every section; links to other pages of the repository lead nowhere here."""
+    """docs/runbook.md with an anchor at every section, and without links to other pages of the repository."""
     text = re.sub(r"\[([^]]+)\]\((?!#|http)[^)]*\)", r"\1", _bytes("runbook.md").decode())
     body = re.sub(
         r"<(h[1-6])>(.*?)</h",
@@ -134,8 +135,3 @@ def _open(data: bytes, keys: Path) -> Opened:
     except (ReportError, KeyFileError):
         payload = dsse.parse(data).payload
         return Opened(document.parse(payload), f"sha256:{hashlib.sha256(payload).hexdigest()}", ())
-
-
-def _named(request: Request) -> dict[str, str]:
-    known = {"x-request-id": request.state.request_id, "x-manners-engine": "none"}
-    return {**known, "cache-control": "no-store"}

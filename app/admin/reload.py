@@ -2,13 +2,9 @@
 
 Everything that can fail comes first: reading, checking, the audit. Applying does not wait, so that no request sees
 a partial change. Requests in progress keep the old configuration.
-
-Files are read in a thread that nobody waits for at the end: a named pipe, or a file system that is gone, may never answer.
 """
 
 import asyncio
-import contextlib
-import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -21,9 +17,6 @@ from app.promotion.service import PromotionService
 from app.registry.values import AuditEntry
 from app.telemetry.log import Logger
 from app.telemetry.metrics import Metrics
-
-READ_SECONDS = 30.0
-"""For all files together, and for compiling the tags. Reading that takes longer goes on, and no other begins meanwhile."""
 
 
 class Reloader:
@@ -47,7 +40,6 @@ class Reloader:
         self._metrics = metrics
         self._log = log
         self._one_at_a_time = asyncio.Lock()
-        self._reading: asyncio.Future[tuple[Config, str]] | None = None
 
     async def reload(self, actor: str) -> dict[str, Any]:
         """Read everything again and apply it; returns the changed keys of the configuration.
@@ -69,7 +61,7 @@ class Reloader:
 
     async def _reload(self, actor: str) -> tuple[Key, ...]:
         try:
-            config, token = await self._read_in_time()
+            config, token = await asyncio.to_thread(self._read_files)
         except ConfigError as error:
             raise Refused(f"{error}; nothing was changed", "configuration_invalid") from None
         keys = changed_keys(self.config, config)
@@ -95,39 +87,6 @@ class Reloader:
         self._access.take(config, token, found)
         self.config = config
         return keys
-
-    async def _read_in_time(self) -> tuple[Config, str]:
-        """What `_read_files` returns or raises; ConfigError if that takes too long."""
-        if self._reading is None or self._reading.done():
-            self._reading = asyncio.get_running_loop().create_future()
-            thread = threading.Thread(
-                target=self._read_into, args=(self._reading,), name="reload", daemon=True
-            )
-            thread.start()
-            await asyncio.wait((self._reading,), timeout=READ_SECONDS)
-        if not self._reading.done():
-            raise ConfigError(
-                "the configuration's files do not answer: is one of them a pipe, or its disk gone?"
-            )
-        return self._reading.result()
-
-    def _read_into(self, reading: "asyncio.Future[tuple[Config, str]]") -> None:
-        """In a thread."""
-
-        def tell(made: tuple[Config, str] | None, error: BaseException | None) -> None:
-            if made is not None:
-                reading.set_result(made)
-            elif error is not None:
-                reading.set_exception(error)
-                reading.exception()  # if it comes too late, nobody asks for it
-
-        made, error = None, None
-        try:
-            made = self._read_files()
-        except BaseException as raised:
-            error = raised
-        with contextlib.suppress(RuntimeError):  # the loop is closed: the gateway has ended
-            reading.get_loop().call_soon_threadsafe(tell, made, error)
 
     def _read_files(self) -> tuple[Config, str]:
         config = self._read()

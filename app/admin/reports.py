@@ -21,7 +21,7 @@ from gates.report.codec import CodecError
 from gates.report.verify import MAX_REPORT_BYTES
 
 MOST_WAITING: Final = 16
-"""Requests that wait for others' reports to be read: half a second each, and some ten for one of 64 MiB."""
+"""Requests that may wait for the thread. A report takes half a second, one of 64 MiB some ten seconds."""
 PATIENCE_SECONDS: Final = 30.0
 FOLDER = "reports"
 """In the state folder; each report is a file named by the digest of its bytes."""
@@ -36,13 +36,13 @@ class BadReport(RequestError):
 
 
 class ReportThread:
-    """Reads reports, one at a time. Any operator may ask for any number of them."""
+    """Reads reports, one at a time, however many operators ask."""
 
     def __init__(self) -> None:
         self._threads = ThreadQueue(REPORTS, 1, MOST_WAITING, "read")
 
     async def do(self, work: Callable[[], Made]) -> Made:
-        """What this returns or raises. Raises Busy."""
+        """The result of `work`. Raises Busy, or what `work` raises."""
         return await self._threads.do(work, PATIENCE_SECONDS)
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import ClientDisconnect
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
 from app.access.service import AccessService
 from app.admin import reports
@@ -22,6 +22,7 @@ from app.api.chat_request import field_error, json_object
 from app.config.config import MAX_REPLICAS, Config
 from app.errors.tree import BadField, BodyTooLarge, StateUnavailable, TooSlow, Unauthorized
 from app.http.openapi import sends, takes
+from app.http.replies import reply, reply_headers
 from app.promotion import overrides as override_log
 from app.promotion.facts import KEYS
 from app.promotion.repository import now
@@ -56,7 +57,7 @@ class PromoteBody(AdminBody):
 
 
 class EnvelopeBody(BaseModel):
-    """`POST /admin/reports`: a DSSE envelope, as `manners gate run` writes it. Only for the document: it is read as bytes."""
+    """`POST /admin/reports`: a DSSE envelope, as `manners gate run` writes it. For the OpenAPI document only."""
 
     payloadType: str
     payload: str
@@ -90,7 +91,7 @@ class RollbackBody(AdminBody):
 def operators_router(
     config: Config, promotions: PromotionService, reader: reports.ReportThread, access: AccessService
 ) -> APIRouter:
-    """Routes of the operators' listener that change something, and those that show changes."""
+    """Routes of the operators' listener that make changes or show them."""
     routes = APIRouter()
     _add_requests(routes, promotions)
     _add_operations(routes, promotions, access)
@@ -153,7 +154,7 @@ def _add_operations(routes: APIRouter, promotions: PromotionService, access: Acc
         await promotions.operation(id)  # its 404 comes before the stream
         seen = request.headers.get("last-event-id", "0")
         after = int(seen) if seen.isdecimal() and len(seen) <= 15 else 0
-        headers = {**_headers(request), "x-accel-buffering": "no"}
+        headers = {**reply_headers(request), "x-accel-buffering": "no"}
         told = _stream(promotions.follow(id, after), partial(access.check, request.headers["authorization"]))
         return StreamingResponse(told, media_type="text/event-stream", headers=headers)
 
@@ -161,7 +162,7 @@ def _add_operations(routes: APIRouter, promotions: PromotionService, access: Acc
 async def _stream(
     events: AsyncIterator[tuple[str, int, dict[str, Any]]], check: Callable[[], object]
 ) -> AsyncIterator[bytes]:
-    """The events of an operation, as long as `check` finds that the operator may still see them."""
+    """The events of an operation, while `check` lets the operator see them."""
     try:
         async for kind, seq, value in events:
             check()
@@ -169,7 +170,7 @@ async def _stream(
                 yield b": alive\n\n"
                 continue
             yield f"id: {seq}\nevent: {kind}\ndata: {json.dumps(value)}\n\n".encode()
-    except (StateUnavailable, Unauthorized) as error:  # its head has gone out; it can be resumed
+    except (StateUnavailable, Unauthorized) as error:  # the head is sent; the operator can resume
         yield f"event: error\ndata: {json.dumps(error.envelope())}\n\n".encode()
 
 
@@ -221,7 +222,7 @@ def _add_reports(
         row = await promotions.do(lambda registry: registry.report(digest))
         with promotions.reporting_state():
             data = await reader.do(partial(reports.bytes_of, state, row))
-        return Response(data, headers=_headers(request), media_type="application/json")
+        return Response(data, headers=reply_headers(request), media_type="application/json")
 
 
 def _is_trusted(config: Config, data: bytes) -> bool:
@@ -280,7 +281,7 @@ def _add_audit(routes: APIRouter, promotions: PromotionService) -> None:
         return reply(request, await audits.page(after, limit, newest))
 
 
-# ------------------------------------------------------------------------------------- requests
+# Requests.
 
 
 def actor(request: Request) -> str:
@@ -323,20 +324,7 @@ def _number(request: Request, name: str, default: int) -> int:
     return int(text)
 
 
-# -------------------------------------------------------------------------------------- replies
-
-
-def _headers(request: Request) -> dict[str, str]:
-    return {
-        "x-request-id": request.state.request_id,
-        "x-manners-engine": "none",
-        "cache-control": "no-store",
-    }
-
-
-def reply(request: Request, body: Any, status: int = 200, **more: str) -> Response:
-    """JSON, with the headers that every reply has."""
-    return JSONResponse(body, status, {**_headers(request), **more})
+# Replies.
 
 
 def _accepted(request: Request, operation: dict[str, Any]) -> Response:

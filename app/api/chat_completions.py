@@ -1,9 +1,6 @@
 """`POST /v1/chat/completions`, OpenAI's: the format that the stream core itself works in. Pure."""
 
-from typing import Any
-
 from app.api.chat_request import ChatRequest, parse_chat
-from app.api.reading import REFS
 from app.api.surface import Collector, Encoder, OverChat, ParsedRequest
 from app.stream.encode import MessageCollector, ReplyHead, StreamEncoder
 
@@ -13,6 +10,7 @@ class ChatCompletions(OverChat):
 
     path = "/v1/chat/completions"
     id_prefix = "chatcmpl-"
+    request = ChatRequest
 
     def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
         chat, body = parse_chat(raw, max_messages)
@@ -24,7 +22,3 @@ class ChatCompletions(OverChat):
 
     def collector(self, head: ReplyHead, asked: ParsedRequest) -> Collector:
         return MessageCollector(head)
-
-    def schema(self) -> dict[str, Any]:
-        """The fields that the gateway reads; others pass by the engine's dialect."""
-        return ChatRequest.model_json_schema(ref_template=REFS)

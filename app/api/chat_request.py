@@ -1,11 +1,11 @@
-"""A caller's chat request: only the fields that the gateway reads are declared and checked.
+"""A caller's chat request: the gateway declares and checks only the fields that it reads.
 
-Other fields stay in the body and are sent to an engine only if its dialect lists them; `ignored_fields` names
-those that are dropped, so that none is dropped silently.
+Other fields stay in the body; an engine is sent them only if its dialect lists them. `ignored_fields` names the dropped ones.
 """
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from functools import cached_property
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo
 from pydantic_core import PydanticCustomError
@@ -22,11 +22,11 @@ from deploy.engine.spec import Medium
 from gates.contracts.dialect import Dialect
 
 MAX_TOOLS = 128
-"""OpenAI's limit on functions in one request; and on the calls of one turn, which has none of its own."""
+"""OpenAI's limit on functions in one request; here also on the calls of one turn."""
 MAX_FIELDS = 256
 """Maximum number of fields in a request; all APIs together have some 80."""
 MAX_STOPS = 64
-"""Maximum number of stop sequences: an engine compares each with every token. OpenAI takes 4."""
+"""Maximum number of stop sequences: an engine compares each with every token. OpenAI accepts 4."""
 MAX_N = 8
 """Maximum number of choices per prompt."""
 MAX_INT = 2**31 - 1
@@ -36,63 +36,40 @@ _FUNCTION_NAME = r"^[a-zA-Z0-9_.:-]{1,128}$"
 
 
 def _json_object(text: str, info: ValidationInfo) -> str:
-    """Arguments as engines parse them: llama-server answers 500 to others (docs/wire.md).
+    """Arguments that engines can parse: llama-server answers 500 to others (docs/wire.md).
 
-    Absent arguments, which some clients send for a call without any, become an empty object.
+    An empty text, which some clients send for a call without arguments, becomes an empty object.
     """
     if not text.strip():
         return "{}"
     try:
         if isinstance(strict_json.decode(text.encode(), info.context), dict):
             return text
-        why = "this is JSON, but no object"
+        why = "this is JSON, but not an object"
     except BadJSON as error:
         why = error.message
     raise PydanticCustomError("json_object", "must be a JSON object as text: {why}", {"why": why})
 
 
-def _bounded_schema(schema: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-    return _checked(check_schema, schema, info)
+def _bounded(check: Callable[[Any, Budget], None]) -> AfterValidator:
+    """Raises what `check` says of a schema, which is charged to the `Budget` in the validation context."""
 
+    def checked(schema: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        try:
+            check(schema, info.context or Budget())
+        except SchemaError as error:
+            raise PydanticCustomError(error.code, "{why}", {"why": str(error)}) from None
+        return schema
 
-def _bounded_format(form: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-    return _checked(check_format, form, info)
-
-
-def _checked(
-    check: Callable[[Any, Budget], None], schema: dict[str, Any], info: ValidationInfo
-) -> dict[str, Any]:
-    try:
-        check(schema, info.context or Budget())
-    except SchemaError as error:
-        raise PydanticCustomError(error.code, "{why}", {"why": str(error)}) from None
-    return schema
+    return AfterValidator(checked)
 
 
 JSONObjectText = Annotated[str, AfterValidator(_json_object)]
 """A JSON object, as text."""
-ArgumentSchema = Annotated[dict[str, Any], AfterValidator(_bounded_schema)]
+ArgumentSchema = Annotated[dict[str, Any], _bounded(check_schema)]
 """The JSON Schema of a tool's arguments."""
-ResponseFormat = Annotated[dict[str, Any], AfterValidator(_bounded_format)]
-"""The format of an answer, with its JSON Schema if it has one. All three are charged to the `Budget` in the validation context."""
-
-
-T = TypeVar("T")
-
-
-class _once(Generic[T]):
-    """A property that is worked out once: `cached_property` without the lock that it takes before Python 3.12."""
-
-    def __init__(self, work: Callable[[Any], T]) -> None:
-        self._work = work
-        self.__doc__ = work.__doc__
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, instance: Any, owner: type) -> T:
-        value = instance.__dict__[self._name] = self._work(instance)
-        return value
+ResponseFormat = Annotated[dict[str, Any], _bounded(check_format)]
+"""The format of an answer, with its JSON Schema if it has one."""
 
 
 class _Part(BaseModel):
@@ -199,8 +176,6 @@ class ThinkingSwitch(_Part):
 class ChatRequest(_Part):
     """`POST /v1/chat/completions`, checked."""
 
-    model_config = ConfigDict(ignored_types=(_once,))
-
     model: str
     messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
     stream: bool | None = None
@@ -228,15 +203,15 @@ class ChatRequest(_Part):
         """Whether the caller asked for the usage chunk."""
         return self.stream_options is not None and self.stream_options.include_usage
 
-    @_once
+    @cached_property
     def choice(self) -> ToolPolicy:
-        """The requirements for tool calls. Raises BadField, but not for a request that was checked."""
+        """The requirements for tool calls. Raises BadField, but not after `check_chat`."""
         declared = [tool.function.name for tool in self.tools] if self.tools else ()
         return read_choice(self.tool_choice, declared, self.parallel_tool_calls)
 
-    @_once
+    @cached_property
     def media(self) -> Set[Medium]:
-        """Its content other than text. Raises BadField, but not for a request that was checked."""
+        """Its content other than text. Raises BadField, but not after `check_chat`."""
         found: set[Medium] = set()
         for message in self.messages:
             if isinstance(message.content, list):
@@ -272,14 +247,14 @@ class ChatRequest(_Part):
 
     @property
     def is_begun(self) -> bool:
-        """Whether the last turn is the beginning of an answer that the reply has to continue."""
+        """Whether the last turn is the beginning of an answer that the reply must continue."""
         last = self.messages[-1]
         return last.role == "assistant" and not last.tool_calls and bool(last.content)
 
     def thinking_or(self, default: Thinking) -> Thinking:
         """The requested thinking, by any of three fields; else the model's default.
 
-        It is off for an answer that the caller has begun, which vLLM would take for a thought (#53284).
+        It is off for an answer that the caller has begun: vLLM would take it for a thought (#53284).
         """
         if self.is_begun:
             return 0
@@ -324,21 +299,22 @@ def check_chat(body: dict[str, Any], max_messages: int) -> ChatRequest:
     except ValidationError as error:
         raise field_error(error, body) from None
     _refuse_unserved(request, body)
-    _put_right(request, body)
+    _normalize(request, body)
     return request
 
 
 def refuse_too_many(body: Mapping[str, Any], field: str, most: int) -> None:
-    """Raises BadField for a list that is longer than this, before each of its items is looked at."""
+    """Raises BadField for a list longer than `most`, before its items are checked."""
     turns = body.get(field)
     if isinstance(turns, list) and len(turns) > most:
         message = f"at most {most} messages a request; {field} has {len(turns)}"
         raise BadField(message, "too_many_messages", param=field)
 
 
-def _put_right(request: ChatRequest, body: dict[str, Any]) -> None:
-    """Null is the same as absent, also where llama-server takes it for a wrong type; an assistant's old turn is what was
-    visible of it. Raises BadField for an unserved field."""
+def _normalize(request: ChatRequest, body: dict[str, Any]) -> None:
+    """Remove nulls, which llama-server takes for a wrong type, and thoughts from an assistant's old turns.
+
+    Raises BadField for an unserved field of a turn."""
     for tool in body.get("tools") or ():
         tool["function"] = {key: value for key, value in tool["function"].items() if value is not None}
     for i, raw in enumerate(body["messages"]):
@@ -355,7 +331,7 @@ def _refuse_turn(raw: Mapping[str, Any], index: int) -> None:
     for name, why in _UNSERVED_IN_TURNS.items():
         if raw.get(name) is not None:
             param = f"messages.{index}.{name}"
-            raise _unsupported(param, f"{param} is not served: {why}")
+            raise unsupported(param, f"{param} is not served: {why}")
 
 
 def _call(call: ToolCall, given: dict[str, Any]) -> dict[str, Any]:
@@ -386,23 +362,19 @@ def json_object(raw: bytes) -> dict[str, Any]:
 def field_error(error: ValidationError, body: Any) -> BadField:
     """The deepest fault, which is the most specific one if a value may have several types."""
     fault = max(error.errors(include_url=False), key=lambda e: len(e["loc"]))
-    param = path_in(body, fault["loc"], fault["type"] == "missing")
-    if fault["type"] == "missing":
+    kind, message = fault["type"], fault["msg"]
+    param = path_in(body, fault["loc"], kind == "missing")
+    if kind == "missing":
         return BadField(f"{param} is missing", "missing_field", param=param)
-    if fault["type"] == "union_tag_invalid":
-        known, tag = fault["ctx"]["expected_tags"], str(fault["ctx"]["tag"])[:40]
-        return BadField(
-            f"{param}.type: {tag!r} is not served here, only {known}", UNSUPPORTED, param=f"{param}.type"
-        )
-    if fault["type"] == "union_tag_not_found":
+    if kind == "union_tag_not_found":
         return BadField(f"{param}.type is missing", "missing_field", param=f"{param}.type")
-    if fault["type"] == UNSUPPORTED:
-        return BadField(f"{param}: {fault['msg']}", UNSUPPORTED, param=param)
-    if fault["type"] == "literal_error" and param.endswith(".type") and ".content." in param:
-        return BadField(f"{param}: {fault['msg']}", UNSUPPORTED, param=param)
-    if fault["type"] == SchemaTooLarge.code:
-        return BadField(f"{param}: {fault['msg']}", SchemaTooLarge.code, param=param)
-    return BadField(f"{param}: {fault['msg']}", param=param)
+    code = kind if kind in (UNSUPPORTED, SchemaTooLarge.code) else None
+    if kind == "union_tag_invalid":
+        known, tag = fault["ctx"]["expected_tags"], str(fault["ctx"]["tag"])[:40]
+        code, param, message = UNSUPPORTED, f"{param}.type", f"{tag!r} is not served here, only {known}"
+    elif kind == "literal_error" and param.endswith(".type") and ".content." in param:
+        code = UNSUPPORTED
+    return BadField(f"{param}: {message}", code, param=param)
 
 
 def path_in(body: Any, location: Sequence[str | int], is_missing: bool = False) -> str:
@@ -429,24 +401,24 @@ _UNSERVED_IN_TURNS: Mapping[str, str] = {
     "function_call": "send tool_calls",
     "audio": "send what was said as text",
 }
-"""Of an earlier turn: without them the model would not know what it had said."""
+"""Fields of an earlier turn: without them the model would not know what it said."""
 _PLAIN_TURN = frozenset({"role", "content"})
-"""All that most turns have."""
+"""The fields of most turns."""
 _SAYS_NOTHING = (["text"], "medium", {"type": "text"})
 """Values that request the default behaviour: text as the only modality or format, and medium verbosity."""
 
 
 def refuse_unserved(fields: Mapping[str, Any], why_not: Mapping[str, str]) -> None:
-    """Raises BadField for a field that would change the reply and that nobody honours; why, by its name.
+    """Raises BadField for a field that would change the reply and is not served; `why_not` has the reason by its name.
 
-    What says nothing is taken: null, false, 0, an empty list, and `_SAYS_NOTHING`.
+    Values that ask for nothing pass: null, false, 0, an empty list, and `_SAYS_NOTHING`.
     """
     if why_not.keys().isdisjoint(fields):
         return
     for name, why in why_not.items():
         value = fields.get(name)
         if value and value not in _SAYS_NOTHING and (name, value) != ("n", 1):
-            raise _unsupported(name, f"{name} is not served: {why}; leave it out")
+            raise unsupported(name, f"{name} is not served: {why}; leave it out")
 
 
 def _refuse_unserved(request: ChatRequest, body: dict[str, Any]) -> None:
@@ -458,11 +430,12 @@ def _refuse_unserved(request: ChatRequest, body: dict[str, Any]) -> None:
     if not _SUPERSEDED.keys().isdisjoint(body):
         for name, instead in _SUPERSEDED.items():
             if body.get(name) is not None:
-                raise _unsupported(name, f"{name} is not served: send {instead}")
-    _ = request.choice, request.media  # read once, here, where they may be wrong
+                raise unsupported(name, f"{name} is not served: send {instead}")
+    _ = request.choice, request.media  # both raise BadField
 
 
-def _unsupported(param: str, message: str) -> BadField:
+def unsupported(param: str, message: str) -> BadField:
+    """For a field that this gateway cannot honour."""
     return BadField(message, "unsupported_parameter", param=param)
 
 

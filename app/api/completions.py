@@ -19,10 +19,11 @@ from app.api.chat_request import (
     Message,
     StreamOptions,
     refuse_unserved,
+    unsupported,
 )
 from app.api.engine_request import AskedEngine
-from app.api.reading import REFS, Read, read, unsupported
-from app.api.surface import COMMENT, Collector, Encoder, ParsedRequest
+from app.api.reading import Read, read
+from app.api.surface import Collector, Encoder, ParsedRequest, Surface
 from app.api.unserved import COMPLETIONS
 from app.errors.tree import BadField
 from app.stream.encode import DONE, EventCollector, EventEncoder, ReplyHead, error_frame
@@ -71,12 +72,12 @@ class CompletionRequest(Read):
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
 
 
-class Completions:
+class Completions(Surface):
     """The surface of continued prompts."""
 
     path = engine_path = "/v1/completions"
     id_prefix = "cmpl-"
-    keepalive = COMMENT
+    request = CompletionRequest
 
     def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
         """The request; what would need the model's raw text is refused."""
@@ -126,9 +127,6 @@ class Completions:
 
     def collector(self, head: ReplyHead, asked: ParsedRequest) -> Collector:
         return CompletionCollector(head)
-
-    def schema(self) -> dict[str, Any]:
-        return CompletionRequest.model_json_schema(ref_template=REFS)
 
 
 def _prompts(given: str | list[str] | list[int] | list[list[int]]) -> tuple[str | list[int], ...]:

@@ -3,7 +3,7 @@
 The engine counts, with its own template: llama-server and vLLM each have a path for it, others have none.
 """
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from pydantic import Field
@@ -11,7 +11,7 @@ from pydantic import Field
 from app.api.chat_request import MAX_INT, check_chat, refuse_unserved
 from app.api.engine_request import AskedEngine, upstream_body
 from app.api.messages_request import UNSERVED, MessagesRequest
-from app.api.reading import REFS, read
+from app.api.reading import read
 from app.api.surface import ParsedRequest, PassThroughSurface
 from app.errors.envelopes import ANTHROPIC_PATH
 from app.errors.tree import EngineBroke, EngineRefused
@@ -47,6 +47,7 @@ class CountTokens(PassThroughSurface):
     path = f"{ANTHROPIC_PATH}/count_tokens"
     engine_path = _PATHS["llama-server"]
     id_prefix = ""
+    request = CountTokensRequest
     chats = True
 
     def path_on(self, dialect: Dialect) -> str:
@@ -83,6 +84,3 @@ class CountTokens(PassThroughSurface):
         if found is None or not 0 <= found <= MAX_INT:
             raise EngineBroke("the engine sent no count", "upstream_malformed")
         return msgspec.json.encode({"input_tokens": found}), None
-
-    def schema(self) -> dict[str, Any]:
-        return CountTokensRequest.model_json_schema(ref_template=REFS)

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from app.api.completions import stand_in
 from app.api.engine_request import AskedEngine
-from app.api.reading import REFS, Read, present, read
+from app.api.reading import Read, present, read
 from app.api.surface import ParsedRequest, PassThroughSurface
 from app.errors.tree import EngineBroke
 from gates.reply.chunks import UNREADABLE, read_counts, why_unreadable
@@ -65,6 +65,7 @@ class Embeddings(PassThroughSurface):
 
     path = engine_path = "/v1/embeddings"
     id_prefix = ""
+    request = EmbeddingRequest
 
     def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
         asked = read(EmbeddingRequest, raw)
@@ -87,6 +88,3 @@ class Embeddings(PassThroughSurface):
         counts = None if usage is None else read_counts(usage)
         body = {"object": "list", "data": reply.data, "model": public_name, "usage": counts}
         return _json(body), None if counts is None else Usage(counts)
-
-    def schema(self) -> dict[str, Any]:
-        return EmbeddingRequest.model_json_schema(ref_template=REFS)

@@ -1,4 +1,4 @@
-"""From a caller's request to what an engine is sent, and what may be assumed of its reply. Pure."""
+"""From a caller's request to an engine's, and to what the stream core may assume of the reply. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,15 +17,15 @@ from deploy.engine.dialects import COMMON_FIELDS, DIALECTS, FORCING_FIELDS, Thin
 from gates.contracts.dialect import Dialect
 
 DEFAULT_ROOM = 1024
-"""Tokens for an answer behind an ended thought, when neither the request nor the engine says."""
+"""Tokens for an answer after an ended thought, if neither the request nor the engine states a limit."""
 
 
 class AskedEngine(msgspec.Struct, frozen=True):
-    """The engine that is asked, and how: what a request and its reply depend on beside the caller's words.
+    """The engine that is asked, and how: what a request and its reply depend on beside the caller's body.
 
-    thinking: the switch or budget that it is sent. metered: it must report how many tokens it has made, while it makes them.
-    guard: characters of a streamed reply that are held at its start, and behind a thought. stops: stop sequences that the
-    gateway looks for in its place. counted: it is to report how many tokens it has made as it goes, where that is cheap.
+    thinking: the switch or budget that it is sent. metered: it must report its token count while it generates. guard:
+    characters of a streamed reply held back at its start, and after a thought. stops: stop sequences that the gateway looks
+    for instead of the engine. counted: it should report its token count while it generates, where that is cheap.
     """
 
     dialect: Dialect
@@ -42,27 +42,27 @@ _OF_TOOLS = frozenset({"tools", "tool_choice", "parallel_tool_calls"})
 _AS_THEY_ARE: Mapping[Dialect, frozenset[str]] = {
     name: (COMMON_FIELDS | spec.fields) - _OF_TOOLS for name, spec in DIALECTS.items()
 }
-"""A chat's fields that an engine is sent as they came."""
+"""A chat's fields that an engine is sent unchanged."""
 NO_TOOLS_HINT = "No tools can be used here. Answer in words."
 SOME_TOOLS_HINT = (
     "Only the tools that are listed can be called, and only in the form that was given. "
     "If none of them fits, answer in words."
 )
-"""The hint for a model that answered with nothing but calls that could not be passed on."""
+"""The hint for a model whose reply was nothing but calls that the gateway could not pass on."""
 
 _MESSAGE_FIELDS = frozenset({"role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content"})
 
 
 def thinking_for(request: ChatRequest, default: Thinking, dialect: Dialect, abilities: Abilities) -> Thinking:
-    """What is asked of thinking. A call that is held to a schema is not thought about: it would hold the thought, too."""
+    """The thinking that the engine is asked for: none before a guided call, for the schema would constrain the thought, too."""
     return 0 if is_guided(request.choice, dialect, abilities) else request.thinking_or(default)
 
 
 def upstream_body(request: ChatRequest, body: dict[str, Any], engine: AskedEngine) -> bytes:
     """The JSON for the engine: allowed fields only, always streamed, usage always asked for.
 
-    A reply that the caller wants whole is streamed too: then a caller who goes away stops the
-    engine at once, and the engine's other parser, the one for whole replies, is never met.
+    A reply that the caller wants whole is streamed, too: a caller who disconnects then stops the engine at once, and the
+    engine's second parser, for whole replies, is not used.
     """
     spec = DIALECTS[engine.dialect]
     allowed = _AS_THEY_ARE[engine.dialect]
@@ -90,10 +90,10 @@ _CHAT_ONLY = frozenset({"messages", "max_tokens", "max_completion_tokens", "logp
 def answer_body(
     request: ChatRequest, body: dict[str, Any], engine: AskedEngine, meter: ThoughtMeter
 ) -> bytes:
-    """The JSON that makes an engine answer behind a thought that was ended: `/v1/completions`.
+    """The JSON that makes an engine answer after a thought that the gateway ended: `/v1/completions`.
 
-    It goes on from token ids, so that prompt and thought are what they were to the byte, and in
-    its prefix cache. Raw tags in a chat's last turn would not survive the template (docs/wire.md).
+    It continues from token ids, so that prompt and thought are exactly in its prefix cache. The template would drop raw tags
+    in a chat's last turn (docs/wire.md).
     """
     abilities = engine.abilities
     allowed = _AS_THEY_ARE[engine.dialect] - _CHAT_ONLY
@@ -103,7 +103,7 @@ def answer_body(
     if request.most is not None:
         room.append(request.most - len(meter.tokens))
     if request.uses_tools:
-        sent["skip_special_tokens"] = False  # the tags of a call may be special, and are ours to read
+        sent["skip_special_tokens"] = False  # the tags of a call may be special tokens
     sent["max_tokens"] = max(min(room, default=DEFAULT_ROOM), 1)  # else vLLM's default of 16
     if request.logprobs:
         sent["logprobs"] = request.top_logprobs or 0
@@ -113,9 +113,9 @@ def answer_body(
 
 
 def is_forced(request: ChatRequest, body: Mapping[str, Any]) -> bool:
-    """Whether the request decides words of its reply: by guided decoding, a begun answer, stop words, or as a raw prompt.
+    """Whether the request determines words of its reply: guided decoding, a begun answer, stop words, a raw prompt.
 
-    Such a reply is no evidence for or against an engine.
+    Such a reply is no evidence about an engine.
     """
     return (
         "prompt" in body
@@ -129,8 +129,8 @@ def is_forced(request: ChatRequest, body: Mapping[str, Any]) -> bool:
 def stream_policy(request: ChatRequest, engine: AskedEngine, id_prefix: str) -> StreamPolicy:
     """What the stream core may assume of the reply.
 
-    A reply that is not streamed has no latency to lose, so a lost opening tag is always caught.
-    With thinking on, an engine that may leave thoughts in the text is held until a tag comes.
+    A whole reply loses no latency by being held, so a missing opening tag is always found. With thinking on, the stream of
+    an engine that may leave thoughts in the text is held until a tag comes.
     """
     spec, guard, thinks = DIALECTS[engine.dialect], engine.guard, engine.thinking != 0
     opened = thinks and not spec.separates
@@ -147,12 +147,12 @@ def stream_policy(request: ChatRequest, engine: AskedEngine, id_prefix: str) -> 
 
 
 def wants_json(form: Mapping[str, Any] | None) -> bool:
-    """Whether a reply of this form is JSON: then a JSON object is the answer, and not a tool call."""
+    """Whether a reply of this form is JSON: a JSON object is then the answer, not a tool call."""
     return form is not None and form.get("type") not in (None, "text")
 
 
 def with_system_line(body: dict[str, Any], line: str) -> dict[str, Any]:
-    """A chat's body with a line more in its system message. That stays one and the first: templates want it so."""
+    """A chat's body with one more line in its system message, which templates want to be one and the first."""
     first, *others = body["messages"]
     if first["role"] in ("system", "developer"):
         said = joined(first.get("content") or "")
@@ -166,14 +166,14 @@ def _declared(request: ChatRequest) -> Tools:
 
 
 def answer_policy(policy: StreamPolicy) -> StreamPolicy:
-    """What may be assumed of an answer behind a thought that was ended: it begins at once."""
+    """What the stream core may assume of an answer after an ended thought: it begins at once."""
     held = policy.think.held_after
     think = ThinkPolicy(thinking=True, guard=held, after=held)
     return msgspec.structs.replace(policy, think=think, closer=None, most=None, room=None)
 
 
 def _message(message: dict[str, Any]) -> dict[str, Any]:
-    """One turn for the engine: known fields, and roles that templates know. Old thoughts are out already (`app.api.chat_request`)."""
+    """One turn for the engine: known fields, and roles that templates know. `check_chat` has removed old thoughts."""
     if len(message) == 2 and message["role"] != "developer" and message.get("content") is not None:
         return message
     kept = {key: value for key, value in message.items() if key in _MESSAGE_FIELDS and value is not None}

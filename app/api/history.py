@@ -14,7 +14,7 @@ def joined(content: str | list[dict[str, Any]]) -> str:
 
 
 def without_thoughts(text: str) -> str:
-    """What was visible of a turn. Takes long for long texts full of tags, so each is read once a request."""
+    """The visible part of a turn. Slow for a long text full of tags, so call it once a request."""
     if not any(first in text for first in START):
         return text
     parser = Parser(0, Rules(finds_calls=False), HoldBack(0, ThinkPolicy(guard=UNBOUNDED)))

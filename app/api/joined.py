@@ -9,7 +9,7 @@ from gates.reply.events import Usage
 
 
 def joined_message(messages: Sequence[bytes], usage: Usage | None) -> bytes:
-    """One reply of many, each of which holds one choice. They are numbered in their order."""
+    """One reply of many with one choice each, numbered in their order."""
     replies = [msgspec.json.decode(message) for message in messages]
     choices = [{**reply["choices"][0], "index": index} for index, reply in enumerate(replies)]
     counts = None if usage is None else usage.counts
@@ -17,9 +17,9 @@ def joined_message(messages: Sequence[bytes], usage: Usage | None) -> bytes:
 
 
 def joined_usage(usages: Sequence[Usage | None], per_prompt: int) -> Usage | None:
-    """The tokens of all choices; a prompt that `per_prompt` choices share is counted once, as OpenAI does.
+    """The tokens of all choices; a prompt that `per_prompt` choices share counts once, as at OpenAI's.
 
-    None: the engine did not count them all.
+    None: the engine did not count all of them.
     """
     counted = [Counts.of(usage) for usage in usages if usage is not None]
     if not counted or len(counted) < len(usages):

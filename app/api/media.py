@@ -1,4 +1,4 @@
-"""Images and sounds in a message, as data: an address would be fetched by the engine, from where it stands. Pure."""
+"""Images and sounds in a message, as data: an engine would fetch an address from its own network. Pure."""
 
 import binascii
 import re

@@ -11,7 +11,7 @@ import msgspec
 
 from app.api.chat_request import check_chat, refuse_unserved
 from app.api.messages_request import UNSERVED, MessagesRequest
-from app.api.reading import REFS, read
+from app.api.reading import read
 from app.api.surface import Collector, Counts, Encoder, OverChat, ParsedRequest
 from app.errors.envelopes import ANTHROPIC_PATH, anthropic_error
 from app.stream.encode import EventCollector, EventEncoder, ReplyHead
@@ -34,6 +34,7 @@ class Messages(OverChat):
 
     path = ANTHROPIC_PATH
     id_prefix = "msg_"
+    request = MessagesRequest
     keepalive = b'event: ping\ndata: {"type":"ping"}\n\n'
 
     def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
@@ -51,9 +52,6 @@ class Messages(OverChat):
 
     def collector(self, head: ReplyHead, asked: ParsedRequest) -> Collector:
         return MessagesCollector(head)
-
-    def schema(self) -> dict[str, Any]:
-        return MessagesRequest.model_json_schema(ref_template=REFS)
 
 
 def _message(

@@ -6,10 +6,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from app.api.chat_request import field_error, json_object, refuse_too_many
 from app.api.strict_json import Budget
-from app.errors.tree import BadField
-
-REFS = "#/components/schemas/{model}"
-"""Where the schemas of an OpenAPI document refer to each other."""
 
 
 class Read(BaseModel):
@@ -50,11 +46,6 @@ def read(kind: type[Model], raw: bytes, turns: str = "", most: int = 0) -> Model
         return kind.model_validate(body, context=Budget())
     except ValidationError as error:
         raise field_error(error, body) from None
-
-
-def unsupported(param: str, message: str) -> BadField:
-    """A field that this gateway cannot honour."""
-    return BadField(message, "unsupported_parameter", param=param)
 
 
 def present(fields: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from app.api.chat_request import check_chat
-from app.api.reading import REFS, read
+from app.api.reading import read
 from app.api.responses_request import ResponsesRequest
 from app.api.surface import Collector, Counts, Encoder, OverChat, ParsedRequest
 from app.stream.encode import Inliner, ReplyHead
@@ -38,6 +38,7 @@ class Responses(OverChat):
 
     path = "/v1/responses"
     id_prefix = "resp_"
+    request = ResponsesRequest
 
     def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
         """The chat completion that is asked for."""
@@ -52,9 +53,6 @@ class Responses(OverChat):
 
     def collector(self, head: ReplyHead, asked: ParsedRequest) -> Collector:
         return ResponsesCollector(head, asked.echo)
-
-    def schema(self) -> dict[str, Any]:
-        return ResponsesRequest.model_json_schema(ref_template=REFS)
 
 
 class _ResponseBuilder:

@@ -10,9 +10,16 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from app.api import unserved
-from app.api.chat_request import MAX_INT, MAX_TOOLS, ArgumentSchema, JSONObjectText, refuse_unserved
+from app.api.chat_request import (
+    MAX_INT,
+    MAX_TOOLS,
+    ArgumentSchema,
+    JSONObjectText,
+    refuse_unserved,
+    unsupported,
+)
 from app.api.media import AudioFormat, Base64, ImageData, audio_part, content, image_part
-from app.api.reading import Read, present, unsupported
+from app.api.reading import Read, present
 
 _TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
 _NAME = r"^[a-zA-Z0-9_.:-]{1,128}$"

@@ -1,7 +1,7 @@
 """Decodes untrusted JSON with bounds on its cost and on what engines support. Pure.
 
-All work is linear in the text, and the part of it that costs more than a scan is bounded: msgspec takes 33 us
-for some numbers with an exponent (`1e300`), and each object or array costs far more than its two bytes.
+All work is linear in the text, and the costly part is bounded: msgspec takes 33 us for some numbers with an exponent
+(`1e300`), and an object or array costs far more than its two bytes.
 """
 
 import re
@@ -15,7 +15,7 @@ from app.errors.tree import BadJSON
 MAX_DEPTH = 128
 """Maximum nesting of arrays and objects. A tool's schema has some ten levels, of two brackets each."""
 MAX_DIGITS = 308
-"""Maximum digits of a whole number: with one more it exceeds a double, which engines written in C++ need."""
+"""Maximum digits of a whole number: one more does not fit the double of an engine in C++."""
 MAX_VALUES = 50_000
 """Arrays, objects and members of objects in one request. One with 512 turns and 128 tools has some 10,000."""
 MAX_NODES = 20_000
@@ -60,13 +60,13 @@ def decode(raw: bytes, budget: Budget | None = None) -> Any:
 
 
 def _is_small(raw: bytes) -> bool:
-    """Whether a text is too small to exceed any bound (its numbers cost at most some 20 ms), so that no check is needed."""
+    """Whether a text is too small to exceed any bound (its numbers cost at most some 20 ms)."""
     brackets = raw.count(b"[") + raw.count(b"{")
     return len(raw) <= 4096 and brackets <= MAX_DEPTH and raw.translate(_DIGITS).find(_LONG_NUMBER) < 0
 
 
 def without_strings(raw: bytes) -> bytes:
-    """JSON without its strings, of which only the quotes are left as commas. What is no JSON gives anything."""
+    """JSON with a comma instead of each string. The result for other text is arbitrary."""
     return b",".join(raw.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
 
 

@@ -1,7 +1,7 @@
-"""The interface of an API surface, so that one proxy serves every API over the same stream core. Pure.
+"""The interface of an API surface: one proxy serves every API over the same stream core. Pure.
 
-A surface translates a request into a chat completion, and the core's events into its API's format. Limits,
-clocks, admission, failover, keys and errors are the proxy's, and the same for all.
+A surface translates a request into a chat completion, and the core's events into its API's format. The proxy does the
+rest alike for all APIs: limits, clocks, admission, failover, keys, errors.
 """
 
 from collections.abc import Sequence
@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 from msgspec.structs import replace
+from pydantic import BaseModel
 
 from app.api.chat_request import ChatRequest, ignored_fields
 from app.api.engine_request import AskedEngine, stream_policy, upstream_body, with_system_line
@@ -19,8 +20,6 @@ from gates.reply.events import Event, Usage
 
 COMMENT = b": keep-alive\n\n"
 """A sign of life that no reader of events sees (HTML Living Standard, 9.2.6)."""
-
-
 _MAX_SEED = 2**63 - 1
 """Engines read 64 bits with a sign."""
 
@@ -73,44 +72,52 @@ class Collector(Protocol):
         """The reply as JSON."""
 
 
-class Surface(Protocol):
+class Surface:
     """One API. `engine_path` is where its requests go on an engine, `keepalive` a stream's sign of life."""
 
     path: str
     engine_path: str
     id_prefix: str
-    keepalive: bytes
+    keepalive: bytes = COMMENT
+    request: type[BaseModel]
+
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema of a request: the fields that the gateway reads."""
+        return self.request.model_json_schema(ref_template="#/components/schemas/{model}")
 
     def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
         """The checked request. Raises RequestError."""
+        raise NotImplementedError
 
     def ignored(self, asked: ParsedRequest, dialect: Dialect) -> list[str]:
         """Names of the fields that go nowhere when the engine speaks this dialect."""
+        return sorted(asked.ignored)
 
     def policy(self, asked: ParsedRequest, engine: AskedEngine, id_prefix: str) -> StreamPolicy:
         """What the stream core may assume of the reply."""
+        return StreamPolicy()
 
     def engine_body(self, asked: ParsedRequest, engine: AskedEngine) -> bytes:
         """The JSON for the engine."""
+        raise NotImplementedError
 
     def hinted(self, asked: ParsedRequest, hint: str) -> ParsedRequest | None:
         """The request with a line more for the model; None: there is no place for one."""
+        return None
 
     def encoder(self, head: ReplyHead, asked: ParsedRequest) -> Encoder:
         """For a caller who streams."""
+        raise NotImplementedError
 
     def collector(self, head: ReplyHead, asked: ParsedRequest) -> Collector:
         """For a caller who wants the whole reply."""
-
-    def schema(self) -> dict[str, Any]:
-        """The JSON Schema of a request."""
+        raise NotImplementedError
 
 
-class OverChat:
-    """What surfaces share whose requests become chat completions at the engine."""
+class OverChat(Surface):
+    """A surface whose requests become chat completions at the engine."""
 
     engine_path = "/v1/chat/completions"
-    keepalive = COMMENT
 
     def ignored(self, asked: ParsedRequest, dialect: Dialect) -> list[str]:
         """What the dialect does not take, and what this surface has no word for."""
@@ -128,39 +135,18 @@ class OverChat:
         return replace(asked, body=with_system_line(asked.body, hint))
 
 
-class PassThroughSurface:
-    """A surface whose replies hold no words: they are handed on whole, and no event is made.
+class PassThroughSurface(Surface):
+    """A surface whose replies hold no text: the gateway passes them on whole, and no request streams.
 
     chats: it is about models that chat, not about those that only embed.
     """
 
-    engine_path: str
     keepalive = b""
     chats = False
 
     def path_on(self, dialect: Dialect) -> str:
         """Where its requests go on an engine of this dialect. Raises EngineRefused: nowhere."""
         return self.engine_path
-
-    def ignored(self, asked: ParsedRequest, dialect: Dialect) -> list[str]:
-        """Whatever was not declared."""
-        return sorted(asked.ignored)
-
-    def policy(self, asked: ParsedRequest, engine: AskedEngine, id_prefix: str) -> StreamPolicy:
-        """Nothing streams."""
-        return StreamPolicy()
-
-    def hinted(self, asked: ParsedRequest, hint: str) -> ParsedRequest | None:
-        """No words, no hints."""
-        return None
-
-    def encoder(self, head: ReplyHead, asked: ParsedRequest) -> Encoder:
-        """There is none: no request of this surface streams."""
-        raise NotImplementedError
-
-    def collector(self, head: ReplyHead, asked: ParsedRequest) -> Collector:
-        """There is none: see `hand_on`."""
-        raise NotImplementedError
 
     def hand_on(self, raw: bytes, public_name: str) -> tuple[bytes, Usage | None]:
         """The engine's reply, for the caller. Raises EngineBroke."""

@@ -1,8 +1,8 @@
 """The limits of one thought, and when the gateway ends it. Pure.
 
-The budget is sent to an engine that supports one, and the tokens of its thought are counted here as well, because some
-builds ignore it (vLLM #43708, #39573, #54906). For any other engine the gateway enforces the budget; it always enforces
-a time limit. How a running thought is ended depends on what the engine supported when it was tested:
+An engine that supports a budget is sent it, and the gateway counts the thought's tokens as well, because some builds ignore
+the budget (vLLM #43708, #39573, #54906). For any other engine the gateway enforces the budget; it always enforces a time
+limit. How it ends a running thought depends on what the engine's probe found:
 
     control   a separate request tells the engine to end the thought; the stream continues
     restart   the reply is aborted, and a second request continues from the same tokens of the prompt and
@@ -22,8 +22,7 @@ from deploy.engine.dialects import Thinking
 from gates.reply.events import Event, Thought, Usage
 
 SLACK = 16
-"""Tokens over its budget that an engine may take before we call it broken: the newline that the
-template wrote, the rest of a character, a step that makes several tokens at once."""
+"""Tokens over its budget that an engine may take: the template's newline, the rest of a character, a step of several tokens."""
 
 Means = Literal["control", "restart"]
 Why = Literal["tokens", "time", "overrun"]
@@ -32,10 +31,10 @@ Why = Literal["tokens", "time", "overrun"]
 
 @dataclass(frozen=True, slots=True)
 class ThoughtLimit:
-    """The limits of a thought. `seconds` count from the last byte of the request.
+    """The limits of a thought. seconds: from the last byte of the request.
 
-    kept: the engine was sent the budget; it has broken it if it exceeds `tokens`.
-    means: how the thought is ended; None: it can only be counted.
+    kept: the engine was sent the budget, and exceeds it beyond `tokens`. means: how the gateway ends the thought; None: it
+    can only count.
     """
 
     tokens: int | None
@@ -61,9 +60,8 @@ def thought_limit(thinking: Thinking, milliseconds: int | None, abilities: Abili
 class ThoughtPlan(msgspec.Struct, frozen=True):
     """How a request's thought is requested and limited.
 
-    sent: the budget for the engine (never one that it would refuse). closer: the id of the token that
-    ends the thought, for engines whose text may lack the tag. metered: the engine must report the number of
-    generated tokens during generation.
+    sent: the budget for the engine, never one that it would refuse. closer: the id of the token that ends the thought, for
+    engines whose text may lack the tag. metered: the engine must report the number of generated tokens while it generates.
     """
 
     sent: Thinking
@@ -106,13 +104,13 @@ class ThoughtWatch:
         self.meter.pieces(pipeline.tokens)
         if self.limit.tokens is not None and self.meter.count >= self.limit.tokens:
             self.due = self.due or ("overrun" if self.limit.kept else "tokens")
-            if self.due == "tokens":  # a step may have made more than were left
+            if self.due == "tokens":  # a step may make more than were left
                 del self.meter.tokens[self.limit.tokens :]
         return self.due is not None and pipeline.is_thinking and self._can_end
 
     @property
     def _can_end(self) -> bool:
-        """Whether all information for ending it is known."""
+        """Whether everything needed to end it is known."""
         if self.limit.means == "control":
             return bool(self.meter.reply_id)
         return self.limit.means is None or bool(self.meter.prompt and self.meter.tokens)

@@ -1,4 +1,4 @@
-"""`tool_choice`: what a caller asks of tool calls, how an engine is made to keep it, whether its reply did. Pure.
+"""`tool_choice`: what a caller asks of tool calls, what an engine is sent for it, and whether the reply kept it. Pure.
 
     asked                        shown to the model   tool_choice sent         guided
     "none"                       no tool              nothing
@@ -8,14 +8,13 @@
     allowed tools, "auto"        those                "auto"
     allowed tools, "required"    those                "required"                "none", and a schema
 
-A model cannot call what it is not shown, so a choice among tools is made by showing only these, and engines are sent
-plain words: llama-server takes an object for "auto", and LM Studio refuses one. An engine without a parser for tool
-calls (vLLM without `--tool-call-parser`) refuses every word but "none"; its calls are read from the text. llama-server
-lets text stand before a required call, and a small model never comes to the call. So there the reply itself is held to
-a JSON Schema, `{"name": …, "arguments": …}`, which every engine can, and made a call of here; but for a template that
-asks for calls in XML, whose model may be bad at JSON. An engine without a parser is first left to call in its text, as the
-template asks it to in JSON: under a grammar, small models do not end their strings. What did not work with one of these two is
-tried the other way when it is asked once more.
+A model cannot call a tool that it is not shown, so a choice among tools is sent as these tools alone and a plain word:
+llama-server takes an object for "auto", and LM Studio refuses one. An engine without a parser for tool calls (vLLM without
+`--tool-call-parser`) refuses every word but "none"; the gateway reads its calls from the text. llama-server allows text
+before a required call, and a small model never comes to the call. So there the whole reply is guided by a JSON Schema,
+`{"name": …, "arguments": …}`, and the gateway makes a call of it, unless the template writes calls in XML: such a model may be
+bad at JSON. An engine without a parser is guided only if its template writes XML: under a grammar, small models do not end
+their strings. The second request for a reply uses the other way.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,14 +35,14 @@ NOT_KEPT = ChoiceNotKept.code
 Mode = Literal["none", "auto", "required"]
 _MODES = ("none", "auto", "required")
 MAX_PREAMBLE = 2000
-"""Characters of text that may stand before a required call; more is a model that does not come to it."""
+"""Most characters of text before a required call; a model that writes more will not call."""
 _CUT = frozenset({"length", "content_filter"})
-"""Finish reasons of a reply that was not ended by the model."""
+"""Finish reasons of a reply that the model did not end."""
 
 
 class ToolPolicy(msgspec.Struct, frozen=True):
-    """mode: whether a call is forbidden, free or required. names: the tools that may be called; None: all declared.
-    single: at most one call. said: the caller named a choice."""
+    """mode: calls are forbidden, free or required. names: the tools that may be called; None: all declared.
+    single: at most one call. said: the caller sent `tool_choice`."""
 
     mode: Mode = "auto"
     names: frozenset[str] | None = None
@@ -67,22 +66,18 @@ _WITHOUT_TOOLS = ToolPolicy("none", said=False)
 def read_choice(choice: Any, declared: Sequence[str], parallel: bool | None) -> ToolPolicy:
     """The choice of a chat request with these tools. Raises BadField, about `tool_choice`."""
     single = parallel is False
-    if choice is None and not single:
-        return _FREE if declared else _WITHOUT_TOOLS
     if choice is None:
-        return ToolPolicy("auto" if declared else "none", None, single, said=False)
-    if isinstance(choice, str):
-        if choice not in _MODES:
-            raise _bad(
-                f"must be one of {', '.join(_MODES)}, a function or allowed_tools, not {choice[:40]!r}"
-            )
-        if not declared:
-            if choice == "required":
-                raise _bad("tool_choice needs tools", prefixed=False)
-            return ToolPolicy("none", None, single)
-        return ToolPolicy(cast(Mode, choice), None, single)
+        if single:
+            return ToolPolicy("auto" if declared else "none", None, single, said=False)
+        return _FREE if declared else _WITHOUT_TOOLS
+    if isinstance(choice, str) and choice not in _MODES:
+        raise _bad(f"must be one of {', '.join(_MODES)}, a function or allowed_tools, not {choice[:40]!r}")
     if not declared:
-        raise _bad("tool_choice needs tools", prefixed=False)
+        if choice in ("none", "auto"):
+            return ToolPolicy("none", None, single)
+        raise BadField("tool_choice needs tools", param="tool_choice")
+    if isinstance(choice, str):
+        return ToolPolicy(cast(Mode, choice), None, single)
     kind = choice.get("type")
     if kind == "function":
         return ToolPolicy("required", frozenset([_name(choice, declared)]), single=True)
@@ -115,15 +110,15 @@ def _name(tool: Mapping[str, Any], declared: Sequence[str] | frozenset[str]) -> 
     return name
 
 
-def _bad(why: str, prefixed: bool = True) -> BadField:
-    return BadField(f"tool_choice: {why}" if prefixed else why, param="tool_choice")
+def _bad(why: str) -> BadField:
+    return BadField(f"tool_choice: {why}", param="tool_choice")
 
 
-# What an engine is sent.
+# The request to an engine.
 
 
 def is_guided(policy: ToolPolicy, dialect: Dialect, abilities: Abilities) -> bool:
-    """Whether the reply is to be the JSON of one call, which is made a call here."""
+    """Whether a schema guides the reply: it is the JSON of one call, and GuidedCall makes a call of it."""
     if policy.mode != "required":
         return False
     if dialect == "llama-server":
@@ -132,17 +127,14 @@ def is_guided(policy: ToolPolicy, dialect: Dialect, abilities: Abilities) -> boo
 
 
 def other_means(abilities: Abilities) -> Abilities:
-    """As if the template asked for the other form of calls: `is_guided` is then the opposite, where there are two ways."""
+    """The abilities that turn `is_guided` into its opposite, where there are two ways."""
     return replace(abilities, calls="hermes" if abilities.calls == "xml" else "xml")
 
 
 def tool_fields(
     policy: ToolPolicy, body: Mapping[str, Any], dialect: Dialect, abilities: Abilities
 ) -> dict[str, Any]:
-    """The fields about tools for an engine: {} if the model is shown none.
-
-    vLLM answers 400 to an empty list, OpenAI to the other fields alone.
-    """
+    """The fields about tools for an engine; {} without tools: vLLM answers 400 to an empty list, OpenAI to the other fields."""
     shown = [tool for tool in body.get("tools") or () if policy.shows(tool["function"]["name"])]
     if not shown:
         return {}
@@ -165,9 +157,9 @@ def tool_fields(
 
 
 def call_schema(functions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The JSON Schema of one call of one of these functions. Looks at each value of their schemas once.
+    """The JSON Schema of one call of one of these functions.
 
-    A reference points into its own tool's schema, which therefore lies whole under `$defs`.
+    A reference points into its own tool's schema, which is therefore put whole under `$defs`.
     """
     calls, definitions = [], {}
     for number, function in enumerate(functions):
@@ -204,32 +196,44 @@ def _moved(value: Any, place: str) -> tuple[Any, bool]:
     return {key: part for key, (part, _) in pairs.items()}, any(found for _, found in pairs.values())
 
 
-# What became of it.
+# The reply.
 
 
-class ChoiceKeeper:
-    """Checks a reply against its choice: `feed` events, get those that the caller may see.
-
-    Where a call is required, text waits until one has begun: without a call it is never sent, and the reply ends
-    with `NOT_KEPT`. A call of another tool ends it likewise. Further calls behind a single one are left out: the
-    model makes them again in its next turn. A reply that was cut is what its finish reason says.
-    """
+class _Filter:
+    """`feed` events, get those that the caller may see; `sources` of the calls made here, as in `CallStart.source`."""
 
     def __init__(self, policy: ToolPolicy) -> None:
         self._policy = policy
-        self._waiting: list[Event] = []  # text in front of a required call
-        self._preamble = 0  # its characters
-        self.sources: tuple[str, ...] = ()  # of calls made here
-        self._calls = 0
         self._broken = False
+        self.sources: tuple[str, ...] = ()
 
     def feed(self, events: Sequence[Event]) -> list[Event]:
-        """The same events, as far as they keep the choice; a Broken at the place where it was broken."""
-        return [kept for event in events for kept in self._keep(event)]
+        """The events that keep the choice; a Broken where the reply breaks it, and nothing more."""
+        return [kept for event in events if not self._broken for kept in self._keep(event)]
 
     def _keep(self, event: Event) -> list[Event]:
-        if self._broken:
-            return []
+        raise NotImplementedError
+
+    def _break(self, what: str) -> list[Event]:
+        self._broken = True
+        return [Broken(f"{what}: ask again, or in other words", NOT_KEPT)]
+
+
+class ChoiceKeeper(_Filter):
+    """Checks a reply against its choice.
+
+    Where a call is required, text waits until one has begun: without a call it is never sent, and the reply ends
+    with `NOT_KEPT`. A call of another tool ends it likewise. Calls after a single one are dropped: the model makes
+    them again in its next turn. A truncated reply passes with its finish reason.
+    """
+
+    def __init__(self, policy: ToolPolicy) -> None:
+        super().__init__(policy)
+        self._waiting: list[Event] = []  # text before a required call
+        self._preamble = 0  # its characters
+        self._calls = 0
+
+    def _keep(self, event: Event) -> list[Event]:
         if type(event) is CallStart:
             return self._call(event)
         if type(event) is CallArguments:
@@ -246,7 +250,6 @@ class ChoiceKeeper:
         return [event]
 
     def _broke(self, event: Broken) -> list[Event]:
-        """A reply of which nothing is left made no call either. What waited is dropped."""
         self._waiting.clear()
         self._preamble = 0
         if event.code == FILTERED and self._policy.mode == "required":
@@ -255,7 +258,7 @@ class ChoiceKeeper:
 
     @property
     def _is_surplus(self) -> bool:
-        """Whether the call that is being made is one too many."""
+        """Whether the current call is one too many."""
         return self._policy.single and self._calls > 1
 
     def _call(self, event: CallStart) -> list[Event]:
@@ -273,40 +276,21 @@ class ChoiceKeeper:
             return self._break("the model called no tool, although tool_choice requires a call")
         return [event]
 
-    def _break(self, what: str) -> list[Event]:
-        self._broken = True
-        return [_not_kept(what)]
-
-
-def _not_kept(what: str) -> Broken:
-    return Broken(f"{what}: ask again, or in other words", NOT_KEPT)
-
 
 class _Call(msgspec.Struct):
     name: str
     arguments: msgspec.Raw
 
 
-class GuidedCall:
-    """Makes a call of a reply that was held to `call_schema`: `feed` events, get those that the caller may see.
-
-    The call is handed on when it is whole. A reply that was cut before that says so by its finish reason, and no more.
-    """
+class GuidedCall(_Filter):
+    """Makes a call of a reply that was guided by `call_schema`, once it is whole. A truncated reply has only its finish reason."""
 
     def __init__(self, policy: ToolPolicy, call_id: str) -> None:
-        self._policy = policy
+        super().__init__(policy)
         self._call_id = call_id
         self._text: list[str] = []
-        self._broken = False
-        self.sources: tuple[str, ...] = ()  # of calls made here, as in `CallStart.source`
 
-    def feed(self, events: Sequence[Event]) -> list[Event]:
-        """The same events, with the call in place of its text."""
-        return [made for event in events for made in self._make(event)]
-
-    def _make(self, event: Event) -> list[Event]:
-        if self._broken:
-            return []
+    def _keep(self, event: Event) -> list[Event]:
         if type(event) is Text:
             self._text.append(event.text)
             return []
@@ -319,8 +303,7 @@ class GuidedCall:
     def _finish(self, event: Finish) -> list[Event]:
         call = self._read()
         if call is None or not self._policy.shows(call.name):
-            self._broken = True
-            return [_not_kept("the model called no tool, although tool_choice requires a call")]
+            return self._break("the model called no tool, although tool_choice requires a call")
         self.sources = ("engine",)
         arguments = bytes(call.arguments).decode()
         start = CallStart(event.choice, 0, call.name, self._call_id)
@@ -339,7 +322,7 @@ class GuidedCall:
 def keeper_for(
     policy: ToolPolicy, dialect: Dialect, abilities: Abilities, call_id: str = ""
 ) -> ChoiceKeeper | GuidedCall | None:
-    """What a reply passes through; None if it cannot break the choice. `call_id` names a call made here."""
+    """The filter of a reply; None if it cannot break the choice. `call_id` is the id of a guided call."""
     if is_guided(policy, dialect, abilities):
         return GuidedCall(policy, call_id)
     return ChoiceKeeper(policy) if policy.binds else None

@@ -1,13 +1,13 @@
 """Cleans an engine's message about a bad request for the caller. Pure.
 
-Engines include stack traces and paths of their machine, which are for their operator only. They are recognized by their
-form, whichever engine wrote them, and cut:
+Engines include stack traces and paths of their machine, which only their operator may see. This module recognizes
+them by their form, whichever engine wrote them, and cuts:
 
-* a line of a stack trace, from its mark on, and the indented lines below it. Text before and after it at the left
-  margin stays: there Python and Java say what was wrong.
+* a line of a stack trace, from its mark on, and the indented lines below it. Text at the left margin before and after it
+  stays: there Python and Java say what was wrong.
 * a path from the root of a disk with two parts or more, as `[path]`. Not a path of an API (`/v1/…`), a place in a
   schema (`/properties/…`, `#/$defs/…`), a media type, a URL, a closing tag.
-* control and other non-printing characters, and everything after MAX_WORDS characters.
+* non-printing characters, and everything after MAX_WORDS characters.
 """
 
 import re

@@ -26,7 +26,7 @@ def error_response(error: MannersError, headers: list[tuple[bytes, bytes]] = [],
     response.raw_headers.append((b"cache-control", b"no-store"))
     if error.retry_after is not None:
         response.raw_headers.append((b"retry-after", str(error.retry_after).encode()))
-    elif isinstance(error, KeyLimited):  # clients of OpenAI and Anthropic repeat every other 429
+    elif isinstance(error, KeyLimited):  # clients of OpenAI and Anthropic retry any other 429
         response.raw_headers.append((b"x-should-retry", b"false"))
     if isinstance(error, WrongMethod):
         response.raw_headers.append((b"allow", error.allow.encode()))
@@ -48,7 +48,7 @@ def install(app: FastAPI, log: Logger) -> None:
         return ours(request, _from_http(request, error))
 
     def anything(request: Request, error: Exception) -> Response:
-        route = getattr(request.scope.get("route"), "path", None)  # its template: a caller wrote none of it
+        route = getattr(request.scope.get("route"), "path", None)  # the template: it holds no caller's text
         log.error("internal_error", path=route, **where(error))
         return ours(request, MannersError("something went wrong in the gateway; its log says what"))
 

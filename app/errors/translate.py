@@ -1,8 +1,8 @@
 """Translates an engine's error for the caller, whether it came as a status or in the stream. Pure.
 
-An engine's error text reaches a caller only with a 4xx that the caller can correct, cleaned by `engine_words`.
-For every other fault the caller gets a message of the gateway, the status, and the code
-if it is a plain word and none of the gateway's own. The engine's text is not passed on, because it may hold prompts, paths and addresses.
+An engine's error text reaches a caller only with a 4xx that the caller can correct, cleaned by `engine_words`: it may hold
+prompts, paths and addresses. For every other fault the caller gets the gateway's message, the status, and the engine's code
+unless the gateway has the same one.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -28,7 +28,7 @@ from gates.reply.events import Broken
 
 _THE_CALLERS = (400, 409, 413, 415, 422, 451)
 """Statuses that a caller can correct by another request. Any other 4xx is about the engine's key, account, address or
-connection (401, 402, 404, 405, 407, 408, ...): another engine may do better, and what it says is for its operator."""
+connection (401, 402, 404, 405, 407, 408, ...): another engine may do better, and the text is for the engine's operator."""
 _NO_SUCH_API = (404, 405, 501)
 _OF_CONTEXT = ("context_length_exceeded", "exceed_context_size_error")
 _CONTEXT_WORDS = (
@@ -60,8 +60,7 @@ def _codes(kind: type[MannersError]) -> Iterator[str]:
 
 
 _OURS = frozenset(_codes(MannersError)) | UPSTREAM_CODES | {"total_timeout"}
-"""Codes by which the gateway judges its engines, and callers the gateway: an engine that gave one to a fault of its own
-would not be blamed for it."""
+"""Codes of the gateway's own. An engine's fault never carries one, or the gateway would not count it against the engine."""
 
 
 def from_status(status: int, body: bytes, path: str = _EVERY_ENGINE_HAS) -> MannersError:
@@ -100,9 +99,9 @@ def is_context_exceeded(message: str, code: str = "") -> bool:
 
 
 def unreadable(error: BaseException) -> MannersError:
-    """A reply that our parser failed on: for the caller and the breaker it is the engine's fault.
+    """The error for a reply that our parser failed on: to the caller and the breaker it is the engine's fault.
 
-    `__cause__` is the error, for the log: it may be a bug of ours. A MannersError stays what it is.
+    `__cause__` is the original error, for the log. A MannersError stays what it is.
     """
     if isinstance(error, MannersError):
         return error
@@ -112,7 +111,7 @@ def unreadable(error: BaseException) -> MannersError:
 
 
 def unwritten(error: BaseException) -> MannersError:
-    """A reply that could not be written to the caller: a bug of ours. `__cause__` is the error, for the log."""
+    """The error for a reply that could not be written to the caller: a bug of ours. `__cause__` is the original error."""
     if isinstance(error, MannersError):
         return error
     ours = MannersError("something went wrong in the gateway; its log says what")
@@ -121,7 +120,7 @@ def unwritten(error: BaseException) -> MannersError:
 
 
 class contained:
-    """Wraps a callback of the event loop that serves one exchange: its exceptions go to `fail` only."""
+    """Wraps a callback of the event loop that serves one exchange: its exceptions go to `fail`."""
 
     __slots__ = ("_fail",)
 
@@ -141,10 +140,9 @@ class contained:
 
 
 def forget_frames(error: BaseException | None) -> None:
-    """Let go of the frames of an error that has been told, and of those behind it.
+    """Drop the frames of a reported error and of its causes.
 
-    They hold all of a request and its reply, and lead back to the error: only the garbage collector would free them, after hundreds
-    of requests.
+    They hold the request and its reply, and refer back to the error: only the garbage collector would free them.
     """
     left, seen = [error], set[int]()
     while left:
@@ -156,7 +154,7 @@ def forget_frames(error: BaseException | None) -> None:
 
 
 def bug_behind(error: BaseException | None) -> BaseException | None:
-    """The error that `unreadable` or `unwritten` was made of; None for any other fault."""
+    """The original error behind `unreadable` or `unwritten`; None for any other fault."""
     if isinstance(error, MannersError) and error.code in ("upstream_malformed", _OUR_BUG):
         return error.__cause__
     return None

@@ -1,4 +1,4 @@
-"""Every error that a caller can get, in one tree; other errors are translated by the table below.
+"""Every error that a caller can get, in one tree.
 
     MannersError                      500  server_error
     ├── RequestError                  400  invalid_request_error     the caller can correct it
@@ -38,8 +38,7 @@
         ├── ReplyFiltered             502  reply_fully_filtered
         └── ChoiceNotKept             502  tool_choice_not_kept
 
-`code` is for programs; `message` is for people and says what to do. The tree does not depend on a framework:
-`app.errors.render` renders it.
+`code` is for programs; `message` is for people and says what to do. `app.errors.render` makes HTTP of it.
 """
 
 from typing import Any, Final

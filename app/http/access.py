@@ -1,6 +1,6 @@
 """Access control of a listener: gives every request an id, and checks its host, origin and key. Pure ASGI.
 
-It never wraps `send`, so that it adds no cost to a streamed chunk.
+Without CORS it does not wrap `send`, so that a streamed chunk costs nothing more.
 """
 
 import random
@@ -24,16 +24,14 @@ _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 class AccessControl:
     """Gives each request an id (the caller's own, if it is well formed) and checks its key.
 
-    `guarded` are the path prefixes that need a key; other paths (health) are open, and so are the exact
-    paths in `open_paths`. `straight` are paths whose applications are called without the framework; all other
-    requests, and all refusals, take turns, as whoever can connect can make any number of them at once. With
-    `takes_api_key` a key may be sent in `x-api-key`, as Anthropic's clients do. With `local` only programs on
-    this machine are served, and no website (app.http.hosts); if no keys are configured either, a POST must declare
-    its body as JSON. `count` is called with the code of each refusal.
+    guarded: path prefixes that need a key; other paths (health) are open, and so are the exact paths in `open_paths`.
+    straight: paths whose applications are called without the framework. All other requests, and all refusals, take
+    turns, because anyone who can connect can make many at once. takes_api_key: a key may come in `x-api-key`, as
+    Anthropic's clients send it. count: called with the code of each refusal.
 
-    `replace` sets other keys; a request is checked against the keys at the time its head arrives. The name of its
-    key is stored as `caller` in the scope's state, None if no keys are configured. Pages of the `origins` may read
-    the replies (app.http.cors), errors too.
+    `replace` sets other keys from the next request on. With `local` only programs on this machine are served, and no
+    website (app.http.hosts); without keys, a POST must then declare its body as JSON. Pages of the `origins` may read the
+    replies (app.http.cors). The scope's state gets the key's name as `caller`; None if no keys are configured.
     """
 
     def __init__(
@@ -44,7 +42,6 @@ class AccessControl:
         straight: Mapping[str, ASGIApp] = MappingProxyType({}),
         takes_api_key: bool = False,
         open_paths: frozenset[str] = frozenset(),
-        local: LocalAccess | None = None,
         turned_away: Callable[[], None] = lambda: None,
         count: Callable[[str], None] = lambda code: None,
     ) -> None:
@@ -54,7 +51,7 @@ class AccessControl:
         self._guarded = guarded
         self._takes_api_key = takes_api_key
         self._open = open_paths
-        self._local = local
+        self._local: LocalAccess | None = None
         self._turned_away = turned_away
         self._count = count
         self._origins: frozenset[bytes] = frozenset()
@@ -93,15 +90,11 @@ class AccessControl:
             await self._turns.turn()
             app = self._app
             if scope["method"] == "HEAD" and not scope["path"].startswith(self._guarded):
-                scope = {
-                    **scope,
-                    "method": "GET",
-                }  # of a health check: the server knows that it sends no body
+                scope = {**scope, "method": "GET"}  # a health check; the server sends no body to HEAD
         await app(scope, receive, send)
 
     def _check(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> str | None:
-        """The name of the key; None if none is needed. Raises Forbidden,
-        UnsupportedMediaType or Unauthorized."""
+        """The name of the key; None if none is needed. Raises Forbidden, UnsupportedMediaType or Unauthorized."""
         has_keys = bool(self._keys)
         if self._local is not None:
             try:

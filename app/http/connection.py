@@ -1,25 +1,24 @@
 """One connection of a caller: uvicorn's, with bounded memory and bounded waiting.
 
-uvicorn's httptools protocol parses whatever it has read, queues a task for each pipelined request, keeps a
-head of any size and waits without limit for what does not come. Here one request is parsed at a time: the bytes
-behind it stay unparsed until its reply is complete, and reading stops when there are too many of them.
+uvicorn's httptools protocol parses all that it reads, queues a task for each pipelined request, keeps a head of any
+size and waits without limit. This one parses one request at a time: the bytes after it stay unparsed until its reply is
+complete, and reading stops when they are too many.
 
 The budget of one connection, beside the request body that the application takes and the reply that it makes:
 
-    MAX_HEAD_BYTES, MAX_HEADERS    a request's head; also all that is not data in a chunked body
-    READ_AHEAD + one read          bytes that were read and not yet parsed (one read: at most 256 KiB)
+    MAX_HEAD_BYTES, MAX_HEADERS    a request's head; also everything in a chunked body that is not data
+    READ_AHEAD + one read          bytes read and not yet parsed (one read: at most 256 KiB)
     HIGH_WATER_LIMIT + one read    of a body that the application has not taken (uvicorn's 64 KiB)
     64 KiB + one reply             bytes that the peer has not taken (the transport's high-water mark)
 
-A request must be in within `read_seconds` of its first byte (a connection's first one: of its opening). A peer
-that takes none of the bytes waiting for it for `write_seconds` is cut off. A request that came in one read, as
-nearly all do, costs no timer.
+A request must arrive within `read_seconds` of its first byte (the first one: of the connection's opening). A peer that
+takes no byte for `write_seconds` is cut off. A request in one read, as nearly all are, needs no timer.
 
-It uses internals of uvicorn, so pyproject.toml has an upper bound for it.
+It uses internals of uvicorn, which has no public way to do this, so pyproject.toml has an upper bound for uvicorn.
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -34,34 +33,34 @@ from app.http.hosts import host_name
 
 MAX_HEAD_BYTES = 32 << 10
 MAX_HEADERS = 100
-"""Apache's default of LimitRequestFields. Each costs a hundred times its bytes once it is parsed."""
+"""Apache's default of LimitRequestFields. A parsed header costs a hundred times its bytes."""
 READ_AHEAD = 64 << 10
-"""Bytes of later requests that are kept while one is served; more stay in the socket."""
+"""Bytes of later requests kept while one is served; more stay in the socket."""
 TURN_BYTES = 64 << 10
 """Bytes parsed before other connections get their turn."""
 TURN_CHUNKS = 128
-"""Of a chunked body, which may be all one-byte chunks: a thousand connections are read in one iteration of the event loop."""
+"""Chunks of a body parsed in one turn: they may have one byte each, on a thousand connections at once."""
 CHUNKED_BYTES = 1 << 10
-"""Of a chunked body that are parsed before its chunks are counted."""
+"""Bytes of a chunked body parsed before its chunks are counted."""
 PARSED_AT_ONCE = 8
-"""Connections of a listener that go on with what they have read, in one iteration of the event loop."""
+"""Connections of a listener that continue with read-ahead bytes in one iteration of the event loop."""
 CHUNK_OVERHEAD = 16
-"""Bytes that a chunk's size line and line ends may take; extensions beyond that count as head."""
+"""Bytes that a chunk's size line and line ends may take; further ones (extensions) count as head."""
 
 ONCE = frozenset({
     b"authorization", b"x-api-key", b"origin", b"sec-fetch-site", b"sec-fetch-mode", b"content-type", b"content-encoding",
     b"idempotency-key",
 })  # fmt: skip
-"""Headers that decide whether and how a request is served: of two, this gateway and a proxy before it might each
-believe another. Host, Content-Length and Transfer-Encoding are checked where they are read."""
+"""Headers that decide whether and how a request is served, and may come once: a proxy and this gateway might each believe
+another one. Host, Content-Length and Transfer-Encoding have checks of their own."""
 
 _BLANK_LINE = b"\r\n\r\n"
 
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """Of a listener. `connections`: open at once. `read_seconds`: for a request to come in. `write_seconds`:
-    without a byte taken by the peer."""
+    """Of a listener. connections: open at once. read_seconds: for a request to arrive. write_seconds: without the peer taking
+    a byte."""
 
     connections: int = 1024
     read_seconds: float = 30.0
@@ -72,7 +71,7 @@ DEFAULT_LIMITS = ConnectionLimits()
 
 
 class _Flow(FlowControl):
-    """Keeps reading paused while `full` is set, whoever asks to resume it: uvicorn's `receive` does."""
+    """Keeps reading paused while `full` is set, although uvicorn's `receive` asks to resume it."""
 
     full = False
 
@@ -82,14 +81,14 @@ class _Flow(FlowControl):
 
 
 class ParseQueue:
-    """Lets connections that have read more than they may parse in one turn go on: PARSED_AT_ONCE in an iteration."""
+    """Connections with more bytes than one turn may parse continue here, PARSED_AT_ONCE in an iteration."""
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], None]] = deque()
         self._is_due = False
 
     def add(self, parse: Callable[[], None], loop: asyncio.AbstractEventLoop) -> None:
-        """It is called once, after those that wait."""
+        """Call `parse` once, in its turn."""
         self._waiting.append(parse)
         if not self._is_due:
             self._is_due = True
@@ -104,7 +103,7 @@ class ParseQueue:
 
 
 class Connection(HttpToolsProtocol):
-    """A request that cannot be read is answered with an error, its code goes to `count`, and the connection ends."""
+    """Answers an unreadable request with an error, passes the error's code to `count`, and ends the connection."""
 
     flow: _Flow
 
@@ -121,18 +120,18 @@ class Connection(HttpToolsProtocol):
         self._queue = queue
         self._count = count
         self._due: asyncio.TimerHandle | None = None
-        self._unread = b""  # what was read; parsed up to `_at`
+        self._unread = b""  # bytes read, of which `_at` are parsed
         self._at = 0
-        self._within = True  # a request is coming in, or the first one is waited for
+        self._within = True  # a request is arriving, or the first one is expected
         self._in_head = True
         self._head_bytes = 0
-        self._line: bytes | None = b""  # the end of a request line that is coming in; None once it is here
-        self._tail = b""  # the last bytes that were parsed: a blank line may be split over two reads
-        self._body_left = 0  # bytes of a body of stated length
-        self._overhead = 0  # bytes of a chunked body that are not data, less what its chunks may take
-        self._chunks = 0  # that were parsed in this turn
+        self._line: bytes | None = b""  # the end of an incomplete request line; None once it is complete
+        self._tail = b""  # the last parsed bytes: a blank line may be split over two reads
+        self._body_left = 0  # bytes missing of a body of stated length
+        self._overhead = 0  # bytes of a chunked body that are not data, less CHUNK_OVERHEAD a chunk
+        self._chunks = 0  # parsed in this turn
         self._fault: MannersError | None = None
-        self._unsent = (0, 0.0)  # bytes that wait for the peer, and since when it has taken none
+        self._unsent = (0, 0.0)  # bytes that the peer has not taken, and since when their number is the same
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -157,7 +156,7 @@ class Connection(HttpToolsProtocol):
         self._parse()
 
     def sweep(self, now: float) -> None:
-        """Called every few seconds: cut off a peer that takes nothing of what waits for it."""
+        """Called every few seconds: cut off a peer that takes none of its bytes."""
         unsent, (before, since) = self.transport.get_write_buffer_size(), self._unsent
         if not unsent or unsent != before:
             self._unsent = (unsent, now)
@@ -165,18 +164,20 @@ class Connection(HttpToolsProtocol):
             self._count("reader_timeout")
             self.transport.abort()
 
-    # What the parser calls.
+    # Called by the parser.
 
     def on_message_begin(self) -> None:
         if self._is_serving:
-            self._raise(BadHTTP("this request ends where none may"))  # `_piece_end` did not see it end
+            self._raise(
+                BadHTTP("a second request begins inside the first one")
+            )  # `_piece_end` missed its end
         self._unset_keepalive_if_required()
         self._within, self._in_head, self._head_bytes = True, True, 0
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._in_head:
-            return  # a trailer, which nobody here reads
+            return  # trailers are ignored
         headers = self.headers
         if len(headers) == MAX_HEADERS:
             self._raise(HeadTooLarge(f"the request has more than {MAX_HEADERS} headers: send fewer"))
@@ -188,7 +189,7 @@ class Connection(HttpToolsProtocol):
         if self.parser.get_method() == b"CONNECT":
             self._raise(BadHTTP("this is no proxy: CONNECT is not served"))
         if self.parser.should_upgrade():
-            return  # it is read again without that wish
+            return  # `_read_without_upgrade` reads it again
         headers = dict(self.headers)
         self._check_host(headers)
         if len(headers) != len(self.headers):
@@ -201,10 +202,10 @@ class Connection(HttpToolsProtocol):
         self._stop()  # the body has a time of its own
         super().on_headers_complete()
         cycle: Any = self.cycle
-        cycle.on_lost = None  # what serves the request may have itself called (`app.proxy.deadlines`)
+        cycle.on_lost = None  # the application may set a callback (`app.proxy.deadlines`)
 
     def on_chunk_header(self) -> None:
-        """Called by the parser for each chunk."""
+        """A chunk begins."""
         self._overhead -= CHUNK_OVERHEAD
         self._chunks += 1
 
@@ -228,7 +229,7 @@ class Connection(HttpToolsProtocol):
 
     @property
     def _is_serving(self) -> bool:
-        """Whether a whole request has come, and its reply is not complete."""
+        """Whether a request is complete and its reply is not."""
         return not self._within and self.cycle is not None and not self.cycle.response_complete
 
     def _parse(self) -> None:
@@ -252,7 +253,7 @@ class Connection(HttpToolsProtocol):
             self._wait()
 
     def _hold_back(self) -> None:
-        """Drop what was parsed, and stop reading while too much is not."""
+        """Drop the parsed bytes, and stop reading while too many are unparsed."""
         waiting = len(self._unread) - self._at
         if not waiting or self.transport.is_closing():
             self._unread, self._at, waiting = b"", 0, 0
@@ -268,7 +269,7 @@ class Connection(HttpToolsProtocol):
     def _piece_end(self) -> int:
         """How far to parse next: never beyond the end of a request.
 
-        A head ends with a blank line, and so does a chunked body; another body says how long it is.
+        A head and a chunked body end with a blank line; another body states its length.
         """
         at, unread = self._at, self._unread
         if self._body_left:
@@ -304,19 +305,19 @@ class Connection(HttpToolsProtocol):
         elif not was_head and self._within:
             self._overhead += len(piece)
             if self._overhead > MAX_HEAD_BYTES:
-                self._refuse(HeadTooLarge("the body's chunks have too much that is not data: send less"))
+                self._refuse(HeadTooLarge("the chunks of the body hold too much beside data: send less"))
 
     def _look_at_line(self, read: bytes) -> None:
-        """Note the fault of a request line that is none of HTTP: the parser takes RTSP and ICE, too."""
+        """Note the fault of a request line of RTSP or ICE, which the parser accepts."""
         line, end, _ = read.lstrip(b"\r\n").partition(b"\n")
         self._line = None if end else line[-len(b" HTTP/1.1\r") :]
         if end and not line.rstrip(b"\r").endswith((b" HTTP/1.1", b" HTTP/1.0")):
             self._fault = BadHTTP("this is not a request in HTTP/1.1 or HTTP/1.0")
 
     def _read_without_upgrade(self) -> None:
-        """Read the head once more, without the wish to speak another protocol: none is spoken here.
+        """Parse the head again without `Upgrade`, which this server ignores.
 
-        Java's client sends `Upgrade: h2c` with each request, and the parser would leave out its body.
+        Java's client sends `Upgrade: h2c` with each request, and the parser would skip its body.
         """
         version = self.parser.get_http_version().encode()
         lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version)]
@@ -325,14 +326,14 @@ class Connection(HttpToolsProtocol):
         self.parser.feed_data(b"\r\n".join(lines) + b"\r\n\r\n")
 
     def _check_twins(self) -> None:
-        """Some name came twice."""
-        names = [name for name, _ in self.headers if name in ONCE]
-        for name in set(names):
-            if names.count(name) > 1:
+        """Refuse a second one of the headers that may come once."""
+        names = Counter(name for name, _ in self.headers if name in ONCE)
+        for name, count in names.items():
+            if count > 1:
                 self._raise(BadHTTP(f"send {name.decode()} once", "duplicate_header"))
 
     def _check_coding(self) -> None:
-        """RFC 9112, 6.1: any other coding would be taken for the body itself, and HTTP/1.0 has none."""
+        """RFC 9112, 6.1: only `chunked` is decoded here, and HTTP/1.0 has no codings."""
         codings = [value.lower() for name, value in self.headers if name == b"transfer-encoding"]
         if codings != [b"chunked"] or self.parser.get_http_version() != "1.1":
             self._raise(
@@ -340,11 +341,11 @@ class Connection(HttpToolsProtocol):
             )
 
     def _check_host(self, headers: Mapping[bytes, bytes]) -> None:
-        """RFC 9112, 3.2: one Host, well formed, and the one that an absolute target names. HTTP/1.0 may send none."""
+        """RFC 9112, 3.2: one well-formed Host, the same as in an absolute target. HTTP/1.0 may send none."""
         host = headers.get(b"host")
         if host is None and self.parser.get_http_version() == "1.0":
             return
-        has_twins = len(headers) != len(self.headers)  # some name came twice
+        has_twins = len(headers) != len(self.headers)  # some name came twice, maybe this one
         if host is None or (has_twins and sum(name == b"host" for name, _ in self.headers) != 1):
             self._raise(BadHTTP("send exactly one Host header"))
         if (name := host_name(host)) is None:
@@ -358,7 +359,7 @@ class Connection(HttpToolsProtocol):
     # Ends.
 
     def _raise(self, fault: MannersError) -> NoReturn:
-        """Out of a callback: httptools makes a parser's error of it."""
+        """Raise from a parser's callback, where httptools replaces the error; `_feed` reads it from `_fault`."""
         self._fault = fault
         raise fault
 
@@ -373,10 +374,10 @@ class Connection(HttpToolsProtocol):
     def _late(self) -> None:
         self._due = None
         if not self.transport.is_closing():
-            self._refuse(TooSlow(f"the request was not here within {self._limits.read_seconds:g} s"))
+            self._refuse(TooSlow(f"the request did not arrive within {self._limits.read_seconds:g} s"))
 
     def _refuse(self, error: MannersError) -> None:
-        """Send the error, unless a reply to this request is under way or over, and end the connection."""
+        """Send the error, unless a reply to this request has begun, and end the connection."""
         self._stop()
         self._count(error.code)
         if self.cycle is None or self._in_head or not self.cycle.response_started:

@@ -1,7 +1,7 @@
 """CORS for browsers' programs on other sites (Fetch standard, 3.2), if the operator names them. Pure but for `send`.
 
-A page may read replies only if its origin is listed, to the letter; there are no wildcards and no cookies, and keys
-are checked as for everyone. Only the public listener has it.
+A page may read replies only if its exact origin is listed: no wildcards, no cookies, and the same keys as for everyone.
+Only the public listener has it.
 """
 
 import re

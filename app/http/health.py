@@ -6,27 +6,19 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 from prometheus_client.exposition import choose_encoder
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from app.access.service import AccessService
 from app.config.version import VERSION
 from app.engines.pool import EnginePool
 from app.errors.tree import UnknownModel
 from app.http.openapi import sends
+from app.http.replies import reply, reply_headers
 from app.promotion.service import PromotionService
 from app.proxy.handler import ProxyHandler
 from app.telemetry.metrics import Metrics
 from deploy.engine.engine import EngineState
 from deploy.engine.spec import EngineSpec
-
-
-def _json(request: Request, body: Any, status: int = 200) -> Response:
-    return JSONResponse(body, status, _headers(request))
-
-
-def _headers(request: Request) -> dict[str, str]:
-    named = {"x-request-id": request.state.request_id, "x-manners-engine": "none"}
-    return {**named, "cache-control": "no-store"}
 
 
 def public_router(pool: EnginePool, proxy: ProxyHandler, created: int, apis: Sequence[str] = ()) -> APIRouter:
@@ -38,26 +30,26 @@ def public_router(pool: EnginePool, proxy: ProxyHandler, created: int, apis: Seq
 
     @routes.get("/v1/models", response_model=None)
     async def models(request: Request) -> Response:
-        return _json(request, {"object": "list", "data": [describe(name) for name in pool.config.models]})
+        return reply(request, {"object": "list", "data": [describe(name) for name in pool.config.models]})
 
     @routes.get("/v1/models/{name}", response_model=None)
     async def model(request: Request, name: str) -> Response:
         if name not in pool.config.models:
             raise UnknownModel(f"there is no model {name[:64]!r} here")
-        return _json(request, describe(name))
+        return reply(request, describe(name))
 
     @routes.get("/healthz", response_model=None)
     async def healthz(request: Request) -> Response:
-        return _json(request, {"status": "ok"})
+        return reply(request, {"status": "ok"})
 
     @routes.get("/readyz", response_model=None)
     async def readyz(request: Request) -> Response:
         if proxy.leaving:
-            return _json(request, {"status": "draining"}, 503)
+            return reply(request, {"status": "draining"}, 503)
         if not pool.is_ready:
-            return _json(request, {"status": "no engine is ready"}, 503)
+            return reply(request, {"status": "no engine is ready"}, 503)
         told = {"ungated": pool.ungated, "refused": pool.refused()}
-        return _json(request, {"status": "ready", **{name: what for name, what in told.items() if what}})
+        return reply(request, {"status": "ready", **{name: what for name, what in told.items() if what}})
 
     return routes
 
@@ -72,26 +64,23 @@ def _format(spec: EngineSpec, state: EngineState | None) -> dict[str, str | None
 
 
 def about_router(pool: EnginePool, proxy: ProxyHandler, apis: Sequence[str]) -> APIRouter:
-    """What a newcomer, and a tool made for an engine, ask first."""
+    """The routes that a newcomer, or a tool made for an engine, asks first."""
     routes = APIRouter()
 
     @routes.get("/", response_model=None)
     async def help(request: Request) -> Response:
         usage = {"post": [*apis], "get": ["/v1/models", "/healthz", "/readyz", "/version", "/openapi.json"]}
-        return _json(
-            request,
-            {"name": "manners", "version": VERSION, **usage},
-        )
+        return reply(request, {"name": "manners", "version": VERSION, **usage})
 
     @routes.get("/version", response_model=None)
     async def version(request: Request) -> Response:
-        return _json(request, {"version": VERSION})
+        return reply(request, {"version": VERSION})
 
     @routes.get("/health", response_model=None)
     async def health(request: Request) -> Response:
-        """As engines have it: whether it can answer."""
+        """Whether it can answer, as engines' own `/health` says it."""
         serves = pool.is_ready and not proxy.leaving
-        return _json(request, {"status": "ok" if serves else "unavailable"}, 200 if serves else 503)
+        return reply(request, {"status": "ok" if serves else "unavailable"}, 200 if serves else 503)
 
     return routes
 
@@ -103,14 +92,14 @@ def admin_router(
     promotions: PromotionService,
     access: AccessService,
 ) -> APIRouter:
-    """Routes of the operators' listener that only look."""
+    """Read-only routes of the operators' listener."""
     routes = APIRouter()
 
     _add_metrics(routes, metrics, promotions)
 
     @routes.get("/healthz", response_model=None)
     async def healthz(request: Request) -> Response:
-        return _json(request, {"status": "ok"})
+        return reply(request, {"status": "ok"})
 
     @routes.get("/admin/status", response_model=None)
     async def status(request: Request) -> Response:
@@ -128,7 +117,7 @@ def admin_router(
         }
         serving = {"ready": pool.is_ready, "draining": proxy.leaving, "in_flight": proxy.in_flight}
         who = {"name": request.state.caller, "role": str(access.role(request.state.caller))}
-        return _json(request, {**serving, "operator": who, "models": models})
+        return reply(request, {**serving, "operator": who, "models": models})
 
     @routes.get("/admin/engines", response_model=None)
     async def engines(request: Request) -> Response:
@@ -153,7 +142,7 @@ def admin_router(
             }
             for name, spec in (pool.config.engines | promotions.catalogue.kept()).items()
         ]
-        return _json(request, {"engines": listed})
+        return reply(request, {"engines": listed})
 
     return routes
 
@@ -168,4 +157,4 @@ def _add_metrics(routes: APIRouter, metrics: Metrics, promotions: PromotionServi
         for model, standing in (await promotions.standings()).items():
             metrics.gate(model, standing.overrides, standing.expects_report, standing.override_ended)
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        return Response(encode(metrics.registry), headers=_headers(request), media_type=content_type)
+        return Response(encode(metrics.registry), headers=reply_headers(request), media_type=content_type)

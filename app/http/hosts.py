@@ -1,9 +1,8 @@
-"""Host and origin checks of a listener without keys: programs on this machine may use it, websites may not.
+"""Host and origin checks of a listener without keys: programs on this machine may use it, websites may not. Pure.
 
 A browser lets any page send requests to this machine, in two ways. With DNS rebinding, the page's own name
-resolves to 127.0.0.1, and the page may read the reply; `Host` is then that name. Otherwise the page sends a request that
-needs no permission by CORS (Fetch standard: a "simple" request, whose media type is not JSON) and cannot read the reply;
-`Origin` or `Sec-Fetch-Site` then gives its origin. Pure.
+resolves to 127.0.0.1, and the page may read the reply: `Host` is that name. Or the page sends a request that needs no
+permission by CORS (a "simple" one, whose media type is not JSON): `Origin` or `Sec-Fetch-Site` gives its origin.
 """
 
 import re
@@ -40,7 +39,7 @@ class LocalAccess:
     def check(self, headers: Mapping[bytes, bytes], *, may_follow_links: bool = False) -> None:
         """Raises Forbidden for a `Host` that is not of this machine, or a request that a website has made.
 
-        With `may_follow_links` a link on another site may lead here, as to a page of its own. No browser leaves `Host` out.
+        may_follow_links: a link on another site may lead here. Every browser sends `Host`.
         """
         host = headers.get(b"host", b"")
         if b"host" in headers and not self._is_ours(host_name(host)):
@@ -72,14 +71,14 @@ class LocalAccess:
 
 
 def check_media_type(headers: Mapping[bytes, bytes]) -> None:
-    """Raises UnsupportedMediaType unless the body is declared as JSON, which no page may send here unasked."""
+    """Raises UnsupportedMediaType unless the body is declared as JSON, which a page may not send without permission."""
     essence = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
     if essence != b"application/json":
         raise UnsupportedMediaType("send the body with the header Content-Type: application/json")
 
 
 def check_content_coding(coding: bytes) -> None:
-    """Raises UnsupportedMediaType for a compressed body: what it would unpack to has no bound."""
+    """Raises UnsupportedMediaType for a compressed body: its unpacked size would have no bound."""
     if coding.strip().lower() not in (b"", b"identity"):
         raise UnsupportedMediaType(
             "compressed bodies are not read: send the body without Content-Encoding",

@@ -16,7 +16,7 @@ _JSON = {"application/json": {"schema": {"type": "object"}}}
 ERRORS: Final[dict[int | str, dict[str, Any]]] = {
     "default": {"description": "An error in the envelope", "content": dict(_JSON)}
 }
-"""What every operation may answer beside what it is for."""
+"""What every operation may answer beside its reply."""
 _REPLY = {"description": "The reply"}
 REF = "#/components/schemas/"
 
@@ -37,7 +37,7 @@ def document(app: FastAPI, surfaces: Sequence[Surface], models: Sequence[str]) -
 
 
 def serve(app: FastAPI, path: str) -> None:
-    """Answer there with `app.openapi()`, rendered once: FastAPI's own route renders it for each request, in milliseconds."""
+    """Answer at `path` with `app.openapi()`, rendered once: FastAPI's own route takes milliseconds each time."""
 
     @cache
     def rendered() -> bytes:
@@ -50,7 +50,7 @@ def serve(app: FastAPI, path: str) -> None:
 
 
 def takes(body: type[BaseModel]) -> dict[str, Any]:
-    """What a route says of a body that it reads itself: small, strict, and with errors in the envelope."""
+    """The OpenAPI part of a route that reads its body itself."""
     return {
         "requestBody": {
             "required": True,
@@ -60,12 +60,12 @@ def takes(body: type[BaseModel]) -> dict[str, Any]:
 
 
 def sends(*media_types: str) -> dict[int | str, dict[str, Any]]:
-    """What a route says of a reply that is no JSON."""
+    """The OpenAPI part of a route whose reply is not JSON."""
     return {200: {"content": {media_type: {} for media_type in media_types}}}
 
 
 def _operation(surface: Surface, schemas: dict[str, Any], models: Sequence[str]) -> dict[str, Any]:
-    """One route; its models' names are made its own, for two APIs may both have a `Tool`."""
+    """One route, with its API's name before the names of its models: two APIs have a `Tool`."""
     schema = surface.schema()
     name = type(surface).__name__
     parts = {part: f"{name}.{part}" for part in schema.get("$defs", {})}

@@ -1,8 +1,8 @@
-"""The HTTP edge towards engines: one pool an engine, one table of foreign errors.
+"""The connection pool of an engine.
 
-`app.upstream.connection` carries one request on one connection; here are the pool, the request, and the rules:
-a connection goes back only when its reply came to its end and nothing else, and a request is sent a second time
-only when an idle connection was closed under it before the engine answered a byte.
+`app.upstream.connection` carries one request on one connection. The rules here: a connection is reused only after a complete
+reply with nothing behind it, and a request is sent a second time only if an idle connection closed before the engine
+answered a byte.
 """
 
 import asyncio
@@ -21,12 +21,11 @@ from deploy.core.engine_access import OPEN, EngineAccess
 KEEP_ALIVE_SECONDS = 4.0
 """Idle connections are dropped before uvicorn-based engines close theirs (after 5 s)."""
 DISTRUST_SECONDS = 600.0
-"""An engine that said what nobody asked for is given a connection of its own for each request, for so long: of two
-replies to one request, the second may come when the next request is under way, and cannot be told from its reply."""
+"""After unsolicited bytes, connections are not reused for so long: a second reply to one request would pass for the reply to
+the next one."""
 LATE_SECONDS = 0.1
 CONNECT_TRIES = 3
-"""A connect that is given up so late was waited for by a process that got no time itself: the engine may have
-answered long ago, and is asked again. (docs/reliability.md has the hour of an overloaded host that showed it.)"""
+"""A timeout that fires so late means that our own event loop was starved: the connect is retried (docs/reliability.md)."""
 
 
 class Upstream:
@@ -47,10 +46,10 @@ class Upstream:
             self._idle.pop().close()
 
     def ask(self, url: str, body: bytes, headers: Mapping[str, str], taker: Taker | None = None) -> "_Asking":
-        """`async with`: POST a request; the block begins when the reply's head is here, or as the taker says.
+        """`async with`: POST a request; the block begins with the reply's head, or when the handler says so.
 
         Raises:
-            EngineDown: no connection. EngineBroke: it broke off before it answered. And what the taker gives.
+            EngineDown: no connection. EngineBroke: it closed before it answered. And what the handler raises.
         """
         if self._access.key_file is not None:
             headers = {**headers, **self._access.headers()}
@@ -66,14 +65,14 @@ class Upstream:
             return reply.close()
         reply.idle_since = now
         self._idle.append(reply)
-        if self._expiry is None:  # one timer for all: a busy pool would set hundreds a second
+        if self._expiry is None:  # one timer for all: a busy pool would otherwise set hundreds a second
             self._expire_in(KEEP_ALIVE_SECONDS)
 
     def _expire_in(self, seconds: float) -> None:
         self._expiry = asyncio.get_running_loop().call_later(seconds, self._expire)
 
     def _expire(self) -> None:
-        """Drop connections that have been idle too long; the oldest stands first."""
+        """Drop connections that have been idle too long; the oldest is the first."""
         self._expiry = None
         limit = time.monotonic() - KEEP_ALIVE_SECONDS + 0.01
         while self._idle and self._idle[0].idle_since <= limit:
@@ -94,7 +93,7 @@ class Upstream:
                     transport, reply = await loop.create_connection(
                         lambda: EngineReply(self._batch, self._distrust), host, port, ssl=tls
                     )
-                # With TLS the socket may hold what is no reply. Not tried again: with some engines that would never end.
+                # With TLS the socket may hold handshake bytes. No retry: some engines would cause one each time.
                 if not (reply.is_reusable and (tls is not None or reply.is_silent)):
                     transport.abort()
                     raise EngineBroke(
@@ -108,7 +107,7 @@ class Upstream:
 
 
 class _Asking:
-    """A class, not a generator: it runs in every request."""
+    """A class because a generator costs more, and every request needs one."""
 
     __slots__ = ("_reply", "_request", "_taker", "_upstream", "_url")
 
@@ -133,7 +132,7 @@ class _Asking:
                 except EngineBroke as error:
                     if fresh or reply.answered or error.code != DISCONNECTED:
                         raise
-                    # An idle connection was closed under us, before the engine answered: once more, on a new one.
+                    # The engine closed an idle connection before it answered: retry on a new one.
                     again = True
         except BaseException:
             await self.__aexit__()
@@ -153,7 +152,7 @@ def _request(url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
 
 @lru_cache(256)
 def _head(url: str) -> bytes:
-    """What is the same in all requests to an address."""
+    """The part that all requests to an address share."""
     parts = urlsplit(url)
     lines = [f"POST {parts.path} HTTP/1.1", f"host: {parts.netloc}", "content-type: application/json"]
     lines += ["accept: text/event-stream, application/json", "accept-encoding: identity", ""]

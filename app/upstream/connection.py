@@ -1,16 +1,13 @@
 """HTTP/1.1 towards an engine: one connection, one reply at a time, on llhttp's parser (httptools).
 
-It is hand-written because of the cost of a chunk: the socket's callback passes a streamed chunk directly to a
-sink, without waking a task. Measured in comparison, with paced streams: aiohttp +7 us a chunk, httpx2 +45 us
-(docs/bench.md). It implements only what engines need.
+It is hand-written because of the cost of a chunk: the socket's callback passes it to a sink, and no task wakes.
+aiohttp costs 7 us a chunk more, httpx2 45 (docs/bench.md). It implements only what engines need.
 
-Aborting a reply is one call that cannot be interrupted: `close` aborts the connection, from which the engine
-notices that its client is gone.
+`close` aborts a reply in one uninterruptible call: it aborts the connection, so the engine sees that its client is gone.
 """
 
 import asyncio
 import select
-import ssl
 from collections.abc import Callable
 from typing import Protocol, cast
 
@@ -29,9 +26,9 @@ MAX_HEADERS = 256
 MAX_EARLY_BYTES = 256 << 10
 """The limit on a body without a sink; beyond it, reading pauses until there is one."""
 DISCONNECTED = "upstream_disconnected"
-"""The code of the one fault after which a retry is safe: no byte of a reply had arrived."""
+"""The code of the only fault after which a retry is safe: no byte of a reply arrived."""
 HOST_EXHAUSTED = "host_exhausted"
-"""The code of a fault that is no engine's: this host had no descriptor or no memory for the connection."""
+"""The code if this host had no descriptor or no memory for the connection."""
 MAX_BODY_BYTES = 16 << 20
 """The limit on a reply that is not streamed."""
 
@@ -39,18 +36,17 @@ _UNREACHABLE = "the engine could not be reached"
 _NOT_HTTP = "the engine's reply is not HTTP/1.1"
 _TRANSLATION: tuple[tuple[type[Exception], type[MannersError], str, str], ...] = (
     (TimeoutError, EngineDown, "connect_timeout", _UNREACHABLE),
-    (ssl.SSLError, EngineDown, "connect_failed", _UNREACHABLE),
     (OSError, EngineDown, "connect_failed", _UNREACHABLE),
     (httptools.HttpParserError, EngineBroke, "upstream_malformed", _NOT_HTTP),
-    (httptools.HttpParserUpgrade, EngineBroke, "upstream_malformed", _NOT_HTTP),  # no HttpParserError
+    (httptools.HttpParserUpgrade, EngineBroke, "upstream_malformed", _NOT_HTTP),  # it is no HttpParserError
 )
-"""Most specific first: TimeoutError and SSLError are OSErrors."""
+"""Most specific first: TimeoutError is an OSError."""
 
 
 def translate(error: BaseException) -> MannersError:
-    """Translate a foreign error; one that is not in the table is a bug and is raised.
+    """Translate a foreign error. Raises an error that is not in the table, because that is a bug.
 
-    The message names only the kind of the error, because the text of an OSError contains addresses.
+    The message names only the error's type, because the text of an OSError contains addresses.
     """
     if is_hosts_fault(error):
         return EngineDown("this host has no room for another connection now: try again", HOST_EXHAUSTED)
@@ -61,41 +57,36 @@ def translate(error: BaseException) -> MannersError:
 
 
 class Taker(Protocol):
-    """Takes a reply as it comes, so that nobody needs to be woken for its head."""
+    """Handles a reply in callbacks, so that no task wakes for its head."""
 
     def sent(self, reply: "EngineReply") -> None:
-        """The request is on its way; it may be sent again, on another connection. What is made here costs no time to
-        first token: the engine is at work."""
+        """The request was written; it may be written again, on another connection. The engine works meanwhile, so work
+        done here adds nothing to the time to first token."""
 
     def begins(self, reply: "EngineReply", over: "asyncio.Future[None]") -> bool:
-        """The head is here; whether the reply is taken: then the future that `send` gave is the taker's, to be done when
-        it likes."""
+        """The head has arrived. True: the handler takes the reply, and completes `over`, which `send` returned."""
 
 
 class Sink(Protocol):
     """Takes the body of a reply, in the event loop's thread.
 
-    If either method raises, the connection is given up and `end` is called (again) with an error.
+    If either method raises, the connection ends and `end` is called (again) with an error.
     """
 
     def data(self, data: bytes) -> None:
         """A part of the body."""
 
     def end(self, error: MannersError | None) -> None:
-        """The body is complete, or was cut off."""
+        """The body is complete; `error`: it was cut off."""
 
 
 class EngineReply(asyncio.Protocol):
-    """One connection and its current reply.
-
-    Whatever a callback of asyncio, the parser or the sink raises ends this connection and this reply, with an
-    error.
-    """
+    """One connection and its current reply. Any exception in a callback ends both, with an error."""
 
     def __init__(self, batch: IOBatch, unasked: Callable[[], None] = lambda: None) -> None:
         self.batch = batch
-        self._unasked = unasked  # called if the engine says what nobody asked for
-        self._loop = asyncio.get_running_loop()  # asked for once: before Python 3.12 that is a system call
+        self._unasked = unasked  # called after unsolicited bytes
+        self._loop = asyncio.get_running_loop()  # kept, for before Python 3.12 the call is a system call
         self.status = 0
         self.headers: dict[bytes, bytes] = {}
         self.complete = True  # no reply is outstanding: the connection may be used
@@ -106,7 +97,7 @@ class EngineReply(asyncio.Protocol):
         self._head: asyncio.Future[None] | None = None
         self._taker: Taker | None = None
         self._sink: Sink | None = None
-        self._parts: list[bytes] = []  # of the body, not yet given to the sink
+        self._parts: list[bytes] = []  # of the body, not yet passed to the sink
         self.on_body = self._parts.append  # what the parser calls
         self._error: MannersError | None = None
         self._ended = False
@@ -117,10 +108,10 @@ class EngineReply(asyncio.Protocol):
         self._early_bytes = 0
         self._paused = self._paused_early = False
 
-    # What the pool and the relay call.
+    # Called by the pool and the exchange.
 
     def send(self, request: bytes, taker: Taker | None = None) -> asyncio.Future[None]:
-        """Send a request; the future is done when the reply's head is here, or as the taker says."""
+        """Send a request; the future is done when the reply's head arrives, or when the handler says so."""
         assert self._transport is not None
         self.status, self.headers, self.complete = 0, {}, False
         self._sink, self._error, self._ended = None, None, False
@@ -134,7 +125,7 @@ class EngineReply(asyncio.Protocol):
         return self._head
 
     def pour(self, sink: Sink) -> None:
-        """Give the body to `sink`: what is here already at once, the rest as it arrives."""
+        """Pass the body to `sink`: at once what has arrived, the rest as it arrives."""
         self._sink = sink
         with contained(self.failed):
             if self._paused_early:
@@ -143,12 +134,12 @@ class EngineReply(asyncio.Protocol):
             self._deliver()
 
     def hold(self) -> None:
-        """Read no more, and keep what was read already, until the next `pour`. To be called by the sink."""
+        """Stop reading, and keep what was read, until the next `pour`. The sink calls it."""
         self._sink, self._early_bytes, self._paused_early = None, 0, True
         self._read_no_more()
 
     def release(self) -> None:
-        """The reply is complete, and nobody wants the rest of it: the connection may be used again at once."""
+        """Discard the rest of a complete reply: the connection may be reused at once."""
         if self._paused_early:
             self._parts.clear()
             self._paused_early = False
@@ -188,32 +179,31 @@ class EngineReply(asyncio.Protocol):
         is_paused = self._paused or self._paused_early
         if not self.complete or is_paused or self._transport.is_closing():
             return False
-        # An engine that answered before it had the whole request would be sent the rest of it before the next one. Before the
+        # If the engine answered before it had the whole request, its rest would go out before the next request. Before the
         # first request only the end of a TLS handshake can wait there.
         return not self.answered or not self._transport.get_write_buffer_size()
 
     @property
     def is_silent(self) -> bool:
-        """Whether the engine has said nothing since its last reply, and not closed: bytes that the event loop has not
-        read yet would be taken for the reply to the next request. Asks the socket."""
+        """Whether the socket holds neither data nor an end. The event loop would take unread bytes for the next reply."""
         if self._unread is None:
             assert self._transport is not None
             self._unread = select.poll()
             self._unread.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
         return not self._unread.poll(0)
 
-    # What asyncio and the round call.
+    # Called by asyncio and the batch.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
 
     def data_received(self, data: bytes) -> None:
         if self.complete:
-            return self._end_unasked()  # such bytes must not be taken for the next reply
+            return self._end_unasked()
         self.batch.read(self, data)
 
     def received(self, data: bytes) -> None:
-        """A read. Nothing of a connection that was given up is looked at."""
+        """A read; ignored once the connection is aborted."""
         if self._aborted:
             return
         if self.complete:
@@ -224,7 +214,7 @@ class EngineReply(asyncio.Protocol):
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             if not self._ended:
                 return self.failed(error)
-            self._aborted = True  # the reply is whole; what follows it is nobody's
+            self._aborted = True  # the reply is complete: discard bytes after it
             self._unasked()
         parts = self._parts
         body = len(parts[0]) if len(parts) == 1 and self._sink is not None else self._new_body()
@@ -248,19 +238,21 @@ class EngineReply(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         try:
-            self.batch.work()  # what was read before the end comes before it
+            self.batch.work()  # first, process what was read before the end
         finally:
             self.lost = True
             with contained(self.failed):
                 self._lose(error)
-            self._taker = None  # the parser and this one keep each other, and with them the request
+            self._taker = (
+                None  # the parser refers back to this object: only the collector would free the request
+            )
 
-    # What the parser calls.
+    # Called by the parser.
 
     def on_message_begin(self) -> None:
         if self._ended:
             raise ValueError("a second reply to one request")
-        self.headers, self._header_count = {}, 0  # an interim reply's are not the reply's
+        self.headers, self._header_count = {}, 0  # drop those of an interim reply
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.status:
@@ -282,7 +274,7 @@ class EngineReply(asyncio.Protocol):
         self.status = status
         if self._head is None or self._head.done():
             return
-        taker, self._taker = self._taker, None  # kept longer, it would be freed on the next request's time
+        taker, self._taker = self._taker, None  # free it now, not during the next request
         if taker is not None and taker.begins(self, self._head):
             self._head = None
         else:
@@ -295,25 +287,25 @@ class EngineReply(asyncio.Protocol):
             if not self._parser.should_keep_alive() and self._transport:
                 self._transport.close()
 
-    # Inside.
+    # Internal.
 
     def _end_unasked(self) -> None:
         self._unasked()
         self.close()
 
     def _is_readable(self) -> bool:
-        """Whether the body will be the bytes that the engine meant: nothing here unpacks them, and none asks for it."""
+        """Whether the body needs no decoding, which nothing here does and no request asks for."""
         framing = self.headers.get(b"transfer-encoding", b"chunked").lower()
         coding = self.headers.get(b"content-encoding", b"").lower()
         return framing == b"chunked" and coding in (b"", b"identity")
 
     def _is_framing_over(self, unpaid: int) -> bool:
-        """Whether too much has come that is not body; `unpaid` is how much more came with this read."""
+        """Whether too many bytes are not body; `unpaid`: how many this read adds."""
         self._framing_bytes = max(self._framing_bytes + unpaid, 0)
         return self._framing_bytes > MAX_HEAD_BYTES and not self._ended
 
     def _new_body(self) -> int:
-        """How much of a read is body. What comes before there is a sink waits for it."""
+        """How many bytes of a read are body. Without a sink they are kept, up to a limit."""
         size = sum(map(len, self._parts))
         if self._sink is not None:
             return size
@@ -324,7 +316,7 @@ class EngineReply(asyncio.Protocol):
         return new
 
     def _deliver(self) -> None:
-        """Pass on all of one read in one piece."""
+        """Pass all of one read to the sink, in one piece."""
         sink = self._sink
         if sink is None:
             return
@@ -334,7 +326,7 @@ class EngineReply(asyncio.Protocol):
             sink.data(data)
         if self._sink is not None and (self._ended or self._error):
             sink.end(self._error)
-            self._sink = None  # not before: an end that raised is reported again, with the error
+            self._sink = None  # after the call: if it raised, `end` is called again with the error
 
     def _lose(self, error: Exception | None) -> None:
         """The connection was lost."""
@@ -342,14 +334,14 @@ class EngineReply(asyncio.Protocol):
             return
         framed = b"content-length" in self.headers or b"transfer-encoding" in self.headers
         if self.status and not framed and error is None and not self._aborted:
-            self.on_message_complete()  # a body that lasts until the connection closes
+            self.on_message_complete()  # an unframed body ends with the connection
             return self._deliver()
         what = "in mid-reply" if self.answered else "before it answered"
         code = "upstream_truncated" if self.answered else DISCONNECTED
         self._fail(EngineBroke(f"the engine closed the connection {what}", code))
 
     def _fail(self, error: MannersError) -> None:
-        self._error = self._error or error  # the first fault is the one that counts
+        self._error = self._error or error  # the first fault counts
         if self._head and not self._head.done():
             self._head.set_exception(self._error)
         else:
@@ -376,13 +368,13 @@ def _ours(error: BaseException) -> MannersError:
 
 def _too_large() -> EngineBroke:
     return EngineBroke(
-        f"the engine's reply has more than {MAX_HEAD_BYTES} bytes or {MAX_HEADERS} lines that are no body",
+        f"the engine's reply has over {MAX_HEAD_BYTES} bytes of framing, or over {MAX_HEADERS} headers",
         "upstream_too_large",
     )
 
 
 class BodyReader:
-    """A sink that keeps a whole body, up to `limit` bytes; `done` when it is over, or too large."""
+    """A sink that collects a body of up to `limit` bytes; `done` has it, or the error."""
 
     def __init__(self, limit: int = MAX_BODY_BYTES) -> None:
         self._limit = limit

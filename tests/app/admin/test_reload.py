@@ -2,8 +2,6 @@
 
 import asyncio
 import io
-import os
-import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -189,27 +187,6 @@ async def test_the_logs_level_and_format_change_while_loggers_are_in_use(tmp_pat
     first, *_ = out.getvalue().decode().splitlines()
     assert "before" not in out.getvalue().decode()
     assert " info reloaded operator=SIGHUP " in first
-
-
-async def test_a_file_that_never_answers_holds_up_no_later_reload(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A disk that is gone, say; here a named pipe without a writer. It keeps one thread, which is not waited for at the end."""
-    monkeypatch.setattr("app.admin.reload.READ_SECONDS", 0.05)
-    pipe = tmp_path / "manners.toml"
-    os.mkfifo(pipe)
-    async with reloadable(tmp_path / "state") as (home, file):
-        home.gateway.reloader._read = lambda: load(Path(pipe.read_text()))
-        for _ in range(3):
-            refused = await reload(home)
-            assert (refused.status, refused.error["code"]) == (409, "configuration_invalid")
-        waiting = [thread for thread in threading.enumerate() if thread.name == "reload"]
-        assert len(waiting) == 1 and waiting[0].daemon
-        monkeypatch.undo()
-        home.gateway.reloader._read = file
-        await asyncio.to_thread(pipe.write_text, "")  # its reader goes on, and fails
-        await asyncio.to_thread(waiting[0].join, PATIENCE)
-        assert (await reload(home)).status == 200
 
 
 async def test_the_whole_file_is_read_anew(tmp_path: Path) -> None:
