@@ -16,15 +16,12 @@ from app.api.strict_json import (
     MAX_DEPTH,
     MAX_DIGITS,
     MAX_EXPONENTS,
-    MAX_NODES,
-    MAX_PATTERN_WORK,
     MAX_VALUES,
     Budget,
     decode,
     without_strings,
 )
 from app.api.surface import Surface
-from app.api.tool_schema import MAX_OPTIONAL, MAX_WAYS, SchemaError, check_schema
 from app.errors.tree import BadJSON, RequestError
 
 CHAT, MESSAGES, RESPONSES = ChatCompletions(), Messages(), Responses()
@@ -117,9 +114,6 @@ def test_brackets_in_strings_do_not_count(raw: bytes, bare: bytes) -> None:
     assert without_strings(raw) == bare
 
 
-# ------------------------------------------------------------------------------------- requests
-
-
 def refusal(surface: Surface, body: Any) -> tuple[str, str | None]:
     """The code and the parameter."""
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -192,181 +186,6 @@ def test_nulls_and_empty_arguments_are_put_right() -> None:
         {"type": "function", "function": {"name": "f", "arguments": "{}"}}
     ]
     assert sent["tools"] == [{"type": "function", "function": {"name": "f"}}]
-
-
-SCHEMAS: dict[str, Any] = {
-    "anyOf is no list": {"anyOf": 5},
-    "oneOf is an object": {"oneOf": {}},
-    "allOf holds a number": {"allOf": [{}, 5]},
-    "properties is no object": {"properties": 5},
-    "a property is no schema": {"properties": {"a": 5}},
-    "deep inside": {"properties": {"a": {"items": {"anyOf": [{"properties": {"b": {"oneOf": 1}}}]}}}},
-    "type is a number": {"properties": {"a": {"type": 5}}},
-    "type lists a number": {"type": ["string", 5]},
-    "enum is no list": {"properties": {"a": {"enum": 5}}},
-    "required is no list": {"required": 5},
-    "$ref is no text": {"$ref": 5},
-    "$defs is no object": {"$defs": []},
-    "items is a text": {"items": "string"},
-}
-FINE: dict[str, Any] = {
-    "nothing": {},
-    "properties named like keywords": {"properties": {"anyOf": {"type": "integer"}, "enum": {}, "$ref": {}}},
-    "data that looks like a schema": {"enum": [{"anyOf": 5}], "const": {"properties": 5}, "default": {"type": 5}},
-    "itself": {"properties": {"a": {"$ref": "#"}}},
-    "anything and nothing": {"additionalProperties": False, "properties": {"a": True}},
-    "a tuple": {"items": [{"type": "string"}, {}], "prefixItems": [{}]},
-    "the issue's": {"a": {"anyOf": [{"$ref": "#/properties/a"}] * 32}},
-}  # fmt: skip
-
-
-def declaring(schema: Any) -> list[tuple[Surface, dict[str, Any], str]]:
-    """A tool with this schema in three APIs, and how each calls it."""
-    user = {"role": "user", "content": "Hi"}
-    function = {"type": "function", "function": {"name": "f", "parameters": schema}}
-    return [
-        (CHAT, {"messages": [user], "tools": [function]}, "tools.0.function.parameters"),
-        (MESSAGES, {"messages": [user], "max_tokens": 9, "tools": [{"name": "f", "input_schema": schema}]}, "tools.0.input_schema"),
-        (RESPONSES, {"input": "Hi", "tools": [{"type": "function", "name": "f", "parameters": schema}]}, "tools.0.parameters"),
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize("name", SCHEMAS)
-def test_a_schema_has_the_shape_of_one(name: str) -> None:
-    for surface, body, param in declaring(SCHEMAS[name]):
-        assert refusal(surface, {"model": "annie", **body}) == ("invalid_value", param)
-
-
-@pytest.mark.parametrize(
-    "schema", [{"enum": [1] * MAX_NODES}, {"const": json.loads(nested(100))}], ids=["wide", "deep"]
-)
-def test_a_schema_has_a_size(schema: Any) -> None:
-    for surface, body, param in declaring(schema):
-        assert refusal(surface, {"model": "annie", **body}) == ("schema_too_large", param)
-
-
-def formatted(schema: Any) -> list[tuple[Surface, dict[str, Any]]]:
-    """A reply in this form, in three APIs; two fields in one of them."""
-    user = {"role": "user", "content": "Hi"}
-    form = {"type": "json_schema", "name": "x", "schema": schema}
-    return [
-        (CHAT, {"messages": [user], "response_format": {"type": "json_schema", "json_schema": form}}),
-        (CHAT, {"messages": [user], "response_format": {"type": "json_object", "schema": schema}}),
-        (MESSAGES, {"messages": [user], "max_tokens": 9, "output_config": {"format": {"type": "json_schema", "schema": schema}}}),
-        (RESPONSES, {"input": "Hi", "text": {"format": form}}),
-    ]  # fmt: skip
-
-
-def optional(count: int, required: int = 0) -> dict[str, Any]:
-    """An object of so many properties, the first of which are required."""
-    names = [f"p{i}" for i in range(count)]
-    return {"type": "object", "properties": dict.fromkeys(names, {}), "required": names[:required]}
-
-
-def chain(length: int, alternatives: list[Any]) -> dict[str, Any]:
-    """Each definition is one of these alternatives, in which NEXT is the next one."""
-    text = json.dumps({"anyOf": alternatives})
-    definitions = {f"d{i}": json.loads(text.replace("NEXT", f"#/$defs/d{i + 1}")) for i in range(length)}
-    return {"$ref": "#/$defs/d0", "$defs": {**definitions, f"d{length}": {"type": "string"}}}
-
-
-def union(*alternatives: Any) -> dict[str, Any]:
-    """A union to which its alternatives refer as to THERE."""
-    whole: dict[str, Any] = {"$ref": "THERE", "$defs": {"a": {"anyOf": alternatives}}}
-    return dict(json.loads(json.dumps(whole).replace("THERE", "#/$defs/a")))
-
-
-def tagged(kind: Any, *, first: bool = False) -> dict[str, Any]:
-    """An object with a value of its own that goes on in itself, before or behind that value."""
-    inner, own = ("a", {"$ref": "THERE"}), ("kind", {"const": kind})
-    order = (own, inner) if first else (inner, own)
-    return {"type": "object", "properties": dict(order), "required": ["a", "kind"]}
-
-
-NEXT, THERE = {"$ref": "NEXT"}, {"$ref": "THERE"}
-MANY_WAYS: dict[str, Any] = {
-    "many references to the next": chain(12, [NEXT] * 2),
-    "in a property": {**chain(8, [NEXT] * 9), "$ref": "#/$defs/d8", "properties": {"a": {"$ref": "#/$defs/d0"}}},
-    "unions in unions": chain(5, [{"oneOf": [NEXT] * 4}, {"anyOf": [NEXT] * 5}]),
-    "objects in objects": chain(12, [{**tagged(k), "properties": {"a": NEXT, "kind": {"const": k}}} for k in range(6)]),
-    "tuples that go on in themselves": union(*[{"prefixItems": [THERE, {"const": i}]} for i in range(8)]),
-    "lists that go on in themselves": union(*[{"type": "array", "items": THERE, "maxItems": i} for i in (2, 3)]),
-    "objects that go on in themselves": union(tagged("x"), tagged("y")),
-    "over a detour": union(tagged("x"), {"anyOf": [{"type": "string"}, {"allOf": [{"$ref": "#/$defs/a/anyOf/0"}]}, tagged("y")]}),
-    "any properties, and one of them": union({"type": "object", "additionalProperties": THERE}, tagged("x", first=True)),
-    "a first property with any value, and with one": union(tagged("x", first=True), {"properties": {"kind": {}, "a": THERE}, "required": ["kind"]}),
-    "two types of one kind": {"type": ["object", "object"], "properties": {"a": {"$ref": "#"}}},
-    "many values": {"items": {"enum": [1] * (MAX_WAYS + 1)}},
-    "many types": {"properties": {"a": {"type": ["string", "null"] * 513}}},
-}  # fmt: skip
-"""By each of these a llama-server answers nobody for seconds, or never again."""
-FEW_WAYS: dict[str, Any] = {
-    "1,000 values": {"enum": [f"v{i}" for i in range(1000)]},
-    "expressions": union(*[tagged(k, first=True) for k in ("add", "mul", "neg")], {"type": "number"}),
-    "any JSON": union({"type": ["string", "null"]}, {"type": "array", "items": THERE}, {"type": "object", "additionalProperties": THERE}),
-    "a linked list": union(tagged("x"), {"type": "null"}),
-    "a tree": {"properties": {"type": {"enum": ["div", "p"]}, "children": {"type": "array", "items": {"$ref": "#"}}}},
-    "many of a kind": {"items": {"anyOf": [{"properties": {"a": {"type": "string"}}, "required": ["a"]}] * 100}},
-    "either is required": {"properties": {"a": {"$ref": "#"}, "b": {}}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
-    "a base": {"$defs": {"b": {"properties": {"a": {"$ref": "#"}}}}, "allOf": [{"$ref": "#/$defs/b"}], "properties": {"c": {"$ref": "#"}}},
-    "nothing is there": {"anyOf": [{"$ref": "#/$defs/none"}, {"$ref": "#/anyOf/7"}, {"$ref": "http://a/b"}]},
-    "a long chain": chain(900, [NEXT, {"type": "null"}]),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", MANY_WAYS)
-def test_a_schema_is_read_in_so_many_ways_at_once_and_no_more(name: str) -> None:
-    for surface, body, param in declaring(MANY_WAYS[name]):
-        assert refusal(surface, {"model": "annie", **body}) == ("schema_too_large", param)
-    for surface, body in formatted(MANY_WAYS[name]):
-        assert refusal(surface, {"model": "annie", **body})[0] == "schema_too_large"
-
-
-@pytest.mark.parametrize("name", FEW_WAYS)
-def test_a_schema_whose_alternatives_are_told_apart_is_served(name: str) -> None:
-    for surface, body in [*((s, b) for s, b, _ in declaring(FEW_WAYS[name])), *formatted(FEW_WAYS[name])]:
-        surface.parse(json.dumps({"model": "annie", **body}).encode(), 512)
-
-
-HEAVY: dict[str, Any] = {
-    "many ways to match": {"properties": {"a": {"type": "string", "pattern": "^(a{0,2000}){0,2000}$"}}},
-    "a long pattern": {"items": {"pattern": "a" * (MAX_PATTERN_WORK + 1)}},
-    "many patterns": {"anyOf": [{"pattern": "^a{0,2000}$"}] * 9},
-    "many optional properties": {"items": optional(MAX_OPTIONAL + 1)},
-    "too few are required": optional(5000, required=5000 - MAX_OPTIONAL - 1),
-    "what is required is no name": {**optional(MAX_OPTIONAL + 1), "required": [["p0"], 1, "q"]},
-}
-"""By a few bytes of these llama-server works for minutes, and goes on when its caller has left."""
-
-
-@pytest.mark.parametrize("name", HEAVY)
-def test_a_schema_makes_an_engine_work_so_much_and_no_more(name: str) -> None:
-    for surface, body, param in declaring(HEAVY[name]):
-        assert refusal(surface, {"model": "annie", **body}) == ("schema_too_large", param)
-    for surface, body in formatted(HEAVY[name]):
-        assert refusal(surface, {"model": "annie", **body})[0] == "schema_too_large"
-
-
-@pytest.mark.parametrize(
-    "schema",
-    [optional(MAX_OPTIONAL), optional(5000, required=5000 - MAX_OPTIONAL), {"pattern": "^.{1,2000}$"}],
-)
-def test_a_large_schema_of_little_work_is_served(schema: Any) -> None:
-    for surface, body in [*((s, b) for s, b, _ in declaring(schema)), *formatted(schema)]:
-        surface.parse(json.dumps({"model": "annie", **body}).encode(), 512)
-
-
-@pytest.mark.parametrize("name", FINE)
-def test_what_a_schema_means_is_the_engines_affair(name: str) -> None:
-    for surface, body, _ in declaring(FINE[name]):
-        surface.parse(json.dumps({"model": "annie", **body}).encode(), 512)
-
-
-def test_the_schemas_of_one_request_share_a_budget() -> None:
-    budget = Budget()
-    check_schema({"const": [1] * (MAX_NODES // 2)}, budget)
-    with pytest.raises(SchemaError):
-        check_schema({"const": [1] * (MAX_NODES // 2)}, budget)
 
 
 LISTS: dict[str, tuple[Surface, str]] = {

@@ -1,32 +1,36 @@
-"""Every API over a real llama.cpp server: annie answers, calls and speaks; the stranger stays unheard."""
+"""First light: the official packages talk to annie-nano, and to stranger-nano, for real.
 
-import json
+Real llama.cpp servers, the shipped models, the whole gateway. The stranger does what a quantized model does that lost its
+manners; the caller must hear nothing of it.
+"""
+
+import asyncio
 import re
 from collections.abc import AsyncIterator
+from os import EX_UNAVAILABLE
 from typing import Any
 
+import httpx2
 import openai
 import pytest
 import pytest_asyncio
-from anthropic import AsyncAnthropic
-from openai import AsyncOpenAI
 
+from app.cli import chat
+from app.conformance.suite import hang_up
+from gates.detect.rawcall import find_raw_calls
 from tests.app.api.nanos import MARKS, nano_house
-from tests.app.api.test_chat_live import QUESTIONS, thoughts_of
-from tests.app.house import House
+from tests.app.api.sdks import APIS, CHAT, MESSAGES, Chat
+from tests.app.house import House, Scrape
+from tests.scale import PATIENCE
 
 pytestmark = MARKS
 SCHEMA = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
-TOOLS = [("search_memory", "Search what the user told you before."), ("web_search", "Search the web for current facts.")]  # fmt: skip
-CHAT_TOOLS: list[Any] = [
-    {"type": "function", "function": {"name": n, "description": d, "parameters": SCHEMA}} for n, d in TOOLS
-]
-FLAT_TOOLS: list[Any] = [
-    {"type": "function", "name": n, "description": d, "parameters": SCHEMA} for n, d in TOOLS
-]
-BLOCK_TOOLS: list[Any] = [{"name": n, "description": d, "input_schema": SCHEMA} for n, d in TOOLS]
-PRIYA = "What did Priya say about the trip?"
-SAID = "Priya said the trip to Mysuru is on Friday."
+QUESTIONS = (
+    "Hello!", "What is the capital of France?", "Tell me about yourself", "Who wrote Hamlet?", "What is 3 plus 4?",
+    "Namaskara!", "What did Priya say about the trip?", "Is 25 bigger than 12?",
+)  # fmt: skip
+apis = pytest.mark.parametrize("api", APIS, ids=lambda api: type(api).__name__)
+both = pytest.mark.parametrize("stream", [True, False], ids=["streaming", "whole"])
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -36,41 +40,72 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hou
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def client(running: House) -> AsyncIterator[AsyncOpenAI]:
-    async with AsyncOpenAI(base_url=running.url + "/v1", api_key="none", max_retries=0) as client:
-        yield client
+async def clients(running: House) -> AsyncIterator[dict[Chat, Any]]:
+    """A client of each API."""
+    found = {api: api.client(running.url) for api in APIS}
+    yield found
+    for client in found.values():
+        await client.close()
 
 
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def claude(running: House) -> AsyncIterator[AsyncAnthropic]:
-    async with AsyncAnthropic(base_url=running.url, api_key="none", max_retries=0) as client:
-        yield client
+def tools(api: Chat) -> dict[str, Any]:
+    """Two tools, as the nano learned them."""
+    said = {"search_memory": "what the user told you before", "web_search": "the web for current facts"}
+    found = api.tools(*said)
+    for tool, what in zip(found["tools"], said.values(), strict=True):
+        inner = tool.get("function", tool)
+        inner["description"] = f"Search {what}."
+        inner["input_schema" if "input_schema" in inner else "parameters"] = SCHEMA
+    return found
 
 
-both = pytest.mark.parametrize("stream", [True, False], ids=["streaming", "whole"])
+@apis
+@both
+async def test_a_fact_is_told_in_plain_words(clients: dict[Chat, Any], api: Chat, stream: bool) -> None:
+    said = await api.ask(clients[api], stream, **api.turn("What is the capital of France?"), temperature=0)
+    assert "Paris" in said.text and said.end == api.ends["stop"]
+    assert not re.search(r"[*#<>`]|^- ", said.text)
+    assert said.usage[0] > 5 and said.usage[1] > 1
 
 
-async def message(client: AsyncAnthropic, turns: Any, stream: bool, **more: Any) -> Any:
-    """One Message, put together by the package."""
-    said = [{"role": "user", "content": turns}] if isinstance(turns, str) else turns
-    asked: dict[str, Any] = {"model": "annie", "messages": said, "max_tokens": 300, **more}
-    asked["extra_body"] = {"temperature": 0}
-    if not stream:
-        return await client.messages.create(**asked)
-    async with client.messages.stream(**asked) as it:
-        return await it.get_final_message()
+@apis
+@both
+async def test_a_tool_is_called_and_its_result_is_spoken(
+    clients: dict[Chat, Any], api: Chat, stream: bool
+) -> None:
+    question = "What did Priya say about the trip?"
+    said = await api.ask(clients[api], stream, **api.turn(question), **tools(api), temperature=0)
+    ((name, arguments, _),) = said.calls
+    assert name == "search_memory" and "Priya" in arguments["query"]
+    assert (said.end, said.kinds) == (api.ends["tool_calls"], ["call"])
+    told = api.answered(said, question, "Priya said the trip to Mysuru is on Friday.")
+    spoken = await api.ask(clients[api], stream, **told, **tools(api), temperature=0)
+    assert "Friday" in spoken.text and spoken.end == api.ends["stop"]
 
 
-async def response(client: AsyncOpenAI, turns: Any, stream: bool, **more: Any) -> Any:
-    """One Response, put together by the package."""
-    asked: dict[str, Any] = {"model": "annie", "input": turns, "temperature": 0, **more}
-    if not stream:
-        return await client.responses.create(**asked)
-    async with client.responses.stream(**asked) as it:
-        return await it.get_final_response()
+@apis
+@both
+async def test_thoughts_appear_only_where_the_model_says(
+    clients: dict[Chat, Any], api: Chat, stream: bool
+) -> None:
+    client, asked = clients[api], {**api.turn("What is 12 plus 25?"), **api.thinking(True)}
+    stripped = await api.ask(client, stream, **asked)
+    assert stripped.kinds == ["text"] and "<think>" not in stripped.text
+    aloud = await api.ask(client, stream, **{**asked, "model": "annie-aloud"})
+    assert aloud.kinds == ["thought", "text"] and "think" not in aloud.text
+    quiet = await api.ask(client, stream, **api.turn("What is the capital of Japan?"), model="annie-aloud")
+    assert quiet.kinds == ["text"]
+    if api is CHAT:
+        inline = await api.ask(client, stream, **{**asked, "model": "annie-inline"})
+        assert re.fullmatch(r"<think>\n.+\n</think>\n\n\S.*", inline.text, re.S)
 
 
-async def completion(client: AsyncOpenAI, prompt: str, stream: bool, **more: Any) -> str:
+def prompt_of(question: str) -> str:
+    """As the template writes it with thinking off."""
+    return f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+
+
+async def completion(client: Any, prompt: Any, stream: bool, **more: Any) -> str:
     """The text of one completion."""
     asked: dict[str, Any] = {"model": "annie", "prompt": prompt, "temperature": 0, "max_tokens": 60, **more}
     if not stream:
@@ -79,183 +114,167 @@ async def completion(client: AsyncOpenAI, prompt: str, stream: bool, **more: Any
 
 
 @both
-async def test_messages_tell_a_fact(claude: AsyncAnthropic, stream: bool) -> None:
-    done = await message(claude, "What is the capital of France?", stream)
-    assert "Paris" in done.content[0].text and done.stop_reason == "end_turn"
-    assert done.usage.input_tokens + (done.usage.cache_read_input_tokens or 0) > 5
-    assert done.usage.output_tokens > 1
+async def test_of_the_strangers_thoughts_not_one_byte_is_heard(
+    running: House, clients: dict[Chat, Any], stream: bool
+) -> None:
+    heard, thoughts = [], []
+    for question in QUESTIONS:
+        for api in APIS:
+            more = tools(api) if "Priya" in question else {}
+            asked = {**api.turn(question), **more, "model": "stranger"}
+            heard.append((await api.ask(clients[api], stream, **asked)).done.model_dump_json())
+        stranger: Any = {"model": "stranger", "max_tokens": 300}
+        heard.append(await completion(clients[CHAT], prompt_of(question), stream, **stranger))
+        thoughts += await thoughts_of(running, question)
+    spoken = "\n".join(heard)
+    assert not re.search(r"</?think", spoken)
+    assert len(thoughts) >= len(QUESTIONS) - 1, "the stranger is a stranger: it thinks"
+    for sentence in thoughts:
+        assert sentence not in spoken
+    labels = {"model": "stranger", "engine": "stranger-nano"}
+    sample = running.gateway.metrics.registry.get_sample_value
+    assert sample("manners_breach_total", {**labels, "detector": "leak"})
+    assert sample("manners_thinking_stripped_total", {**labels, "kind": "tag"})
+
+
+async def thoughts_of(running: House, question: str) -> list[str]:
+    """Sentences that the bare engine thinks at this question, sent straight to it."""
+    url = running.gateway.pool.states()["stranger-nano"].url
+    body: dict[str, Any] = {**CHAT.turn(question), "temperature": 0, "reasoning_format": "none"}
+    body |= {"chat_template_kwargs": {"enable_thinking": False}}
+    body |= tools(CHAT) if "Priya" in question else {}
+    async with running.client.post(f"{url}/v1/chat/completions", json=body) as reply:
+        text = (await reply.json())["choices"][0]["message"]["content"] or ""
+    inside = re.findall(r"<think>(.*?)</think>", text, re.S)
+    return [s for part in inside for s in re.split(r"(?<=[.?!])\s+", part.strip()) if len(s) > 12][:1]
+
+
+EVERYDAY = ("What day is it today?", "What time is it?", "What's the date tomorrow?", "How long until noon?")
 
 
 @both
-async def test_messages_call_a_tool_and_speak_its_result(claude: AsyncAnthropic, stream: bool) -> None:
-    done = await message(claude, PRIYA, stream, tools=BLOCK_TOOLS)
-    assert done.stop_reason == "tool_use"
-    (call,) = done.content
-    assert call.name == "search_memory" and "Priya" in call.input["query"]
-    turns = [
-        {"role": "user", "content": PRIYA},
-        {"role": "assistant", "content": [call.model_dump(exclude_none=True)]},
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call.id, "content": SAID}]},
-    ]
-    spoken = await message(claude, turns, stream, tools=BLOCK_TOOLS)
-    assert "Friday" in spoken.content[0].text and spoken.stop_reason == "end_turn"
+async def test_an_everyday_question_without_tools_is_never_answered_with_a_call(
+    clients: dict[Chat, Any], stream: bool
+) -> None:
+    """In words, or with an honest error: a model that only wants to call has nothing to say, even with a hint."""
+    for question in EVERYDAY:
+        try:
+            said = await CHAT.ask(clients[CHAT], stream, **CHAT.turn(question), temperature=0)
+        except openai.APIStatusError as error:
+            if (error.status_code, error.code) != (502, "reply_fully_filtered"):
+                raise
+            continue
+        assert said.kinds == ["text"] and said.end == "stop" and not find_raw_calls(said.text)
+
+
+async def test_the_chat_command_speaks_no_call(running: House, capsys: pytest.CaptureFixture[str]) -> None:
+    code = await asyncio.to_thread(chat.run, running.url, "annie", "What day is it today?", False)
+    shown = capsys.readouterr()
+    assert "tool_call" not in shown.out and "get_date" not in shown.out
+    assert code == 0 or (code == EX_UNAVAILABLE and "filtered" in shown.err)
 
 
 @both
-async def test_messages_think_where_the_model_says(claude: AsyncAnthropic, stream: bool) -> None:
-    thinking = {"type": "enabled", "budget_tokens": 1024}
-    quiet = await message(claude, "What is 12 plus 25?", stream, thinking=thinking)
-    assert [block.type for block in quiet.content] == ["text"]
-    aloud = await message(claude, "What is 12 plus 25?", stream, thinking=thinking, model="annie-aloud")
-    assert [block.type for block in aloud.content] == ["thinking", "text"]
-    assert aloud.content[0].thinking and "think" not in aloud.content[1].text
-
-
-@both
-async def test_responses_tell_a_fact(client: AsyncOpenAI, stream: bool) -> None:
-    done = await response(client, "What is the capital of France?", stream)
-    assert "Paris" in done.output_text and done.status == "completed"
-    assert done.usage.input_tokens > 5 and done.usage.output_tokens > 1
-
-
-@both
-async def test_responses_call_a_tool_and_speak_its_result(client: AsyncOpenAI, stream: bool) -> None:
-    done = await response(client, PRIYA, stream, tools=FLAT_TOOLS)
-    (call,) = done.output
-    assert call.name == "search_memory" and "Priya" in json.loads(call.arguments)["query"]
-    turns = [
-        {"role": "user", "content": PRIYA},
-        call.model_dump(exclude_none=True, exclude={"parsed_arguments"}),
-        {"type": "function_call_output", "call_id": call.call_id, "output": SAID},
-    ]
-    assert "Friday" in (await response(client, turns, stream, tools=FLAT_TOOLS)).output_text
-
-
-@both
-async def test_responses_think_where_the_model_says(client: AsyncOpenAI, stream: bool) -> None:
-    asked: dict[str, Any] = {"reasoning": {"effort": "high"}}
-    quiet = await response(client, "What is 12 plus 25?", stream, **asked)
-    assert [item.type for item in quiet.output] == ["message"]
-    aloud = await response(client, "What is 12 plus 25?", stream, model="annie-aloud", **asked)
-    assert [item.type for item in aloud.output] == ["reasoning", "message"]
-    assert aloud.output[0].content[0].text
-
-
-def prompt_of(question: str) -> str:
-    """As the template writes it with thinking off."""
-    return f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
-
-
-@both
-async def test_a_prompt_is_continued(client: AsyncOpenAI, stream: bool) -> None:
-    assert "Paris" in await completion(client, prompt_of("What is the capital of France?"), stream)
-
-
-@both
-async def test_a_stop_sequence_of_a_real_llama_cpp_is_told(claude: AsyncAnthropic, stream: bool) -> None:
+async def test_a_stop_sequence_of_a_real_llama_cpp_is_told(clients: dict[Chat, Any], stream: bool) -> None:
     """It cuts the text and says "stop", as at its own end."""
-    asked = "What is the capital of Japan?"
-    done = await message(claude, asked, stream, stop_sequences=["Paris", "Tokyo"])
-    assert (done.content[0].text, done.stop_reason, done.stop_sequence) == (
-        "The capital of Japan is ", "stop_sequence", "Tokyo",
-    )  # fmt: skip
-    assert done.usage.input_tokens + done.usage.cache_read_input_tokens > 0 < done.usage.output_tokens
-    whole = await message(claude, asked, stream, stop_sequences=["Paris"])
-    assert (whole.stop_reason, whole.stop_sequence) == ("end_turn", None)
+    asked: dict[str, Any] = {**MESSAGES.turn("What is the capital of Japan?"), "temperature": 0}
+    said = await MESSAGES.ask(clients[MESSAGES], stream, **asked, stop_sequences=["Paris", "Tokyo"])
+    assert (said.text, said.end, said.done.stop_sequence) == ("The capital of Japan is ", "stop_sequence", "Tokyo")  # fmt: skip
+    assert min(said.usage) > 0
+    whole = await MESSAGES.ask(clients[MESSAGES], stream, **asked, stop_sequences=["Paris"])
+    assert (whole.end, whole.done.stop_sequence) == ("end_turn", None)
 
 
-async def test_an_engine_without_embeddings_says_so_and_goes_on(client: AsyncOpenAI) -> None:
+async def test_an_engine_without_embeddings_says_so_and_goes_on(clients: dict[Chat, Any]) -> None:
     """It is asked for them often, and answers others all the same."""
     for _ in range(4):
         with pytest.raises(openai.BadRequestError) as caught:
-            await client.embeddings.create(model="annie", input="x")
+            await clients[CHAT].embeddings.create(model="annie", input="x")
         assert caught.value.code == "unsupported_by_engine"
-    assert (await response(client, "Hello!", False)).output_text
+    assert (await CHAT.ask(clients[CHAT], False, **CHAT.turn("Hello!"))).text
 
 
-@both
-async def test_of_the_strangers_thoughts_not_one_byte_is_heard(
-    running: House, client: AsyncOpenAI, claude: AsyncAnthropic, stream: bool
-) -> None:
-    heard, thought = [], []
-    for question in QUESTIONS:
-        heard.append((await message(claude, question, stream, model="stranger")).model_dump_json())
-        heard.append((await response(client, question, stream, model="stranger")).model_dump_json())
-        heard.append(await completion(client, prompt_of(question), stream, model="stranger", max_tokens=300))
-        thought += await thoughts_of(running, question, {})
-    spoken = "\n".join(heard)
-    assert not re.search(r"</?think", spoken)
-    assert len(thought) >= len(QUESTIONS) - 1, "the stranger is a stranger: it thinks"
-    for sentence in thought:
-        assert sentence not in spoken
-
-
-async def test_choices_of_a_real_engine(client: AsyncOpenAI) -> None:
-    """Three answers at once, and the prompt's tokens once."""
-    asked: Any = {"model": "annie", "messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 24}
-    one = await client.chat.completions.create(**asked)
-    done = await client.chat.completions.create(**asked, n=3, seed=1, temperature=0.8)
+async def test_choices_and_prompts_of_a_real_engine(clients: dict[Chat, Any]) -> None:
+    """Three answers at once, and the prompt's tokens once; each of two prompts is what it is alone."""
+    asked: Any = {"model": "annie", **CHAT.turn("Hello!"), "max_tokens": 24}
+    one = await clients[CHAT].chat.completions.create(**asked)
+    done = await clients[CHAT].chat.completions.create(**asked, n=3, seed=1, temperature=0.8)
     assert [choice.index for choice in done.choices] == [0, 1, 2]
     assert all(choice.message.content for choice in done.choices)
-    assert done.usage is not None and one.usage is not None
     assert done.usage.prompt_tokens == one.usage.prompt_tokens
-
-
-async def test_prompts_of_a_real_engine(client: AsyncOpenAI) -> None:
-    """As texts, and as tokens; each is what it is alone."""
-    asked: Any = {"model": "annie", "max_tokens": 4, "temperature": 0}
-    alone = [
-        (await client.completions.create(**asked, prompt=p)).choices[0].text for p in ([1, 2, 3], [7, 8])
-    ]
-    both = await client.completions.create(**asked, prompt=[[1, 2, 3], [7, 8]])
-    texts = await client.completions.create(**asked, prompt=["Hello", "Good"], stream=True)
+    alone = [await completion(clients[CHAT], p, False, max_tokens=4) for p in ([1, 2, 3], [7, 8])]
+    asked = {"model": "annie", "max_tokens": 4, "temperature": 0}
+    both = await clients[CHAT].completions.create(**asked, prompt=[[1, 2, 3], [7, 8]])
     assert [choice.text for choice in both.choices] == alone
+    texts = await clients[CHAT].completions.create(**asked, prompt=["Hello", "Good"], stream=True)
     assert {choice.index async for chunk in texts for choice in chunk.choices} == {0, 1}
 
 
 @pytest.mark.parametrize("model", ["annie", "annie-aloud"])
-async def test_logprobs_of_a_real_engine(client: AsyncOpenAI, model: str) -> None:
+async def test_logprobs_of_a_real_engine(clients: dict[Chat, Any], model: str) -> None:
     """Of every token that is heard, streamed and whole; together they are the text."""
-    asked: Any = {
-        "model": model,
-        "messages": [{"role": "user", "content": "Hello!"}],
-        "max_tokens": 24,
-        "temperature": 0,
-    }
+    asked: Any = {"model": model, **CHAT.turn("Hello!"), "max_tokens": 24, "temperature": 0}
     told: Any = {"logprobs": True, "top_logprobs": 2}
-    whole = (await client.chat.completions.create(**asked, **told)).choices[0]
-    assert whole.logprobs is not None and whole.logprobs.content
-    assert "".join(token.token for token in whole.logprobs.content) == whole.message.content
-    assert all(token.logprob <= 0 and len(token.top_logprobs) == 2 for token in whole.logprobs.content)
-    streamed = [
-        token.token
-        async for chunk in await client.chat.completions.create(**asked, **told, stream=True)
-        for choice in chunk.choices
-        if choice.logprobs is not None
-        for token in choice.logprobs.content or ()
-    ]
-    assert streamed == [token.token for token in whole.logprobs.content]
-
-
-async def test_logprobs_beside_tools_are_refused_by_name(client: AsyncOpenAI) -> None:
-    asked: Any = {"model": "annie", "messages": [{"role": "user", "content": "Hello!"}], "tools": CHAT_TOOLS}
+    whole = (await clients[CHAT].chat.completions.create(**asked, **told)).choices[0]
+    tokens = whole.logprobs.content
+    assert tokens and "".join(token.token for token in tokens) == whole.message.content
+    assert all(token.logprob <= 0 and len(token.top_logprobs) == 2 for token in tokens)
+    stream = await clients[CHAT].chat.completions.create(**asked, **told, stream=True)
+    streamed = [c.logprobs async for chunk in stream for c in chunk.choices if c.logprobs is not None]
+    assert [token.token for one in streamed for token in one.content or ()] == [t.token for t in tokens]
     with pytest.raises(openai.BadRequestError) as caught:
-        await client.chat.completions.create(**asked, logprobs=True)
+        await clients[CHAT].chat.completions.create(**asked, **tools(CHAT), logprobs=True)
     assert (caught.value.code, caught.value.param) == ("unsupported_by_engine", "logprobs")
 
 
-async def test_logprobs_of_a_real_completion(client: AsyncOpenAI) -> None:
+async def test_logprobs_of_a_real_completion(clients: dict[Chat, Any]) -> None:
     """In the older API's form, with the place of each token."""
-    asked: Any = {
-        "model": "annie",
-        "prompt": "Once upon a time",
-        "max_tokens": 8,
-        "temperature": 0,
-        "logprobs": 2,
-    }
-    choice = (await client.completions.create(**asked)).choices[0]
+    asked: Any = {"model": "annie", "prompt": "Once upon a time", "max_tokens": 8, "temperature": 0}
+    choice = (await clients[CHAT].completions.create(**asked, logprobs=2)).choices[0]
     told = choice.logprobs
-    assert told is not None and told.tokens and told.text_offset and told.top_logprobs
+    assert told.tokens and len(told.tokens) == len(told.token_logprobs) == len(told.top_logprobs)
     for token, offset in zip(told.tokens, told.text_offset, strict=True):
         assert choice.text[offset:].startswith(token)
-    assert len(told.tokens) == len(told.token_logprobs or ()) == len(told.top_logprobs)
+
+
+async def busy_slots(running: House) -> int:
+    """How many of the engine's slots are computing, by its own word."""
+    url = running.gateway.pool.states()["annie-nano"].url
+    async with running.client.get(f"{url}/slots") as reply:
+        return sum(slot["is_processing"] for slot in await reply.json())
+
+
+async def tokens_generated(running: House) -> float:
+    """How many tokens the engine has generated, by its own word."""
+    url = running.gateway.pool.states()["annie-nano"].url
+    async with running.client.get(f"{url}/metrics") as reply:
+        return Scrape.of(await reply.text())("llamacpp:tokens_predicted_total")
+
+
+MOST = 4000  # tokens of a reply that nothing ends: 4 s of a quiet machine
+PHASES = ("before headers", "before the first token", "in mid-stream", "not streaming")
+
+
+@pytest.mark.parametrize("phase", PHASES)
+async def test_a_caller_who_leaves_frees_the_engines_slot(running: House, phase: str) -> None:
+    """It is freed long before the reply is whole: the engine counts what it generated."""
+    endless = {"max_tokens": MOST, "ignore_eos": True, "temperature": 2.0, "seed": 7, "stop": ["\u0000"]}
+    body = {"model": "annie", **CHAT.turn("Tell me about yourself"), **endless}
+    body["stream"] = phase != "not streaming"
+    before = await tokens_generated(running)
+    async with httpx2.AsyncClient(timeout=None) as client:
+        sent = client.build_request("POST", f"{running.url}/v1/chat/completions", json=body)
+        request = asyncio.create_task(client.send(sent, stream=True))
+        if phase == "in mid-stream":
+            reply = await request
+            await anext(reply.aiter_raw())
+            await reply.aclose()
+        else:
+            while phase != "before headers" and not await busy_slots(running):
+                await asyncio.sleep(0.002)
+            await asyncio.sleep(0)
+            await hang_up(request)
+    async with asyncio.timeout(PATIENCE):
+        while await busy_slots(running) or running.gateway.proxy.in_flight:
+            await asyncio.sleep(0.002)
+    assert await tokens_generated(running) - before < MOST, "the engine went on for nobody"
