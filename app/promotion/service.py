@@ -335,9 +335,22 @@ class PromotionService:
             raise KeyTaken(str(reused)) from None
 
     async def revoke(self, revocation: Revocation, entry: AuditEntry) -> None:
-        """Revoke something for good. Raises StateUnavailable."""
+        """Revoke something for good; a promotion that rests on it and serves goes back at once. Raises StateUnavailable."""
         await self.do(lambda registry: registry.revoke(revocation, entry))
         await self._deps.remember()
+        for running in tuple(self._worker.running.values()):
+            if running.accepts(Breached) and not running.state.goes_back:
+                await self._recheck(running)
+
+    async def _recheck(self, running: RunningOperation) -> None:
+        plan = running.state.plan
+        try:
+            for engine in plan.new:
+                await steps.recheck(self._deps, plan, Effect("", Action.RECHECK, engine))
+        except RefusalError as refusal:
+            running.send(Breached(refusal.fault))
+        except (EffectError, StorageFailed):  # the operation asks once more before the incumbent is stopped
+            pass
 
     async def cancel(self, operation: str, by: str) -> dict[str, Any]:
         """Cancel an operation; its view. Raises UnknownThing, Refused (not_cancellable)."""

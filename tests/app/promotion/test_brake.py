@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from app.config.config import parse
-from app.promotion import step_writer
+from app.promotion import repository, step_writer
 from app.promotion.state_machine import (
     Action,
     Effect,
@@ -21,9 +21,12 @@ from app.promotion.state_machine import (
     EffectEvidence,
     FailureReason,
     OperationPlan,
+    Transition,
 )
 from app.promotion.steps import HANDLERS, Dependencies, probe
 from app.telemetry.reply_window import ReplyOutcome
+from deploy.engine.spec import spec_digest
+from gates.artefact.artefact import folder_of, load
 from tests.app.house import eventually
 from tests.app.promotion.stage import OPERATOR, Stage, stage, tables
 from tests.app.promotion.stage import quick as quick
@@ -188,17 +191,29 @@ async def test_a_rollback_without_a_registry_goes_to_nothing_that_is_revoked(tmp
         assert live(it) == "large" and not it.house.gateway.promotions._worker.running
 
 
-async def test_a_bake_that_cannot_be_written_to_its_end_is_turned_back_by_an_operator(tmp_path: Path) -> None:
+@pytest.mark.parametrize("phase", ["starting", "switching", "retiring", "succeeded"])
+async def test_a_rollback_is_taken_whatever_step_the_disk_had_no_room_for(
+    tmp_path: Path, phase: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with disk(tmp_path / "state") as fill:
         async with staged(tmp_path / "state", bake_seconds=0.5) as it:
-            operation = await promoted(it)
-            fill(it, True)
-            await it.house.log.until(1, "registry_failed")
-            assert live(it) == "large" and it.house.gateway.pool.is_up("small")
+            commit, is_full = repository.commit, threading.Event()
+
+            def fills(registry: Any, after: Transition, *rest: Any, **more: Any) -> None:
+                if after.state.phase == phase and not is_full.is_set():
+                    fill(it, True)
+                    is_full.set()
+                commit(registry, after, *rest, **more)
+
+            monkeypatch.setattr(repository, "commit", fills)
+            operation = await promoted(it, until="queued")
+            await eventually(is_full.is_set)
             assert (await it.post("/admin/rollback", {"model": "annie"}))[0] == 202
             await eventually(lambda: it.house.gateway.pool.running() == {"small"})
+            assert (await it.house.ask()).headers["x-manners-engine"] == "small"
             fill(it, False)
-            assert (await it.ended(operation))["phase"] == "rolled_back"
+            assert (await it.ended(operation))["phase"] in ("cancelled", "rolled_back")
+            assert (await shown(it))["live"] == "small"
 
 
 async def test_nothing_new_begins_on_a_full_disk_and_afterwards_it_does(tmp_path: Path) -> None:
@@ -236,6 +251,21 @@ async def test_a_rollback_to_an_engine_that_runs_waits_for_no_load(tmp_path: Pat
         await promoted(it, until=None)
         it.house.gateway.promotions._deps.memory.lease.take("somebody")
         assert (await it.rollback())["phase"] == "succeeded"
+
+
+@pytest.mark.parametrize("second", ["fp4", "large"])
+async def test_a_rollback_waits_for_no_other_models_bake(tmp_path: Path, second: str) -> None:
+    """Not even where the other model is promoted to the same engine, which then goes on."""
+    async with staged(tmp_path, other={"live": "spare"}) as it:
+        operation = await promoted(it)
+        body = {"model": "other", "engine": second, "report": await it.report(second, "small")}
+        _, begun = await it.post("/admin/promote", body)
+        await it.events(begun["id"], until="baking")
+        assert (await it.post("/admin/rollback", {"model": "annie"}))[0] == 202
+        assert (await it.ended(operation))["phase"] == "rolled_back"
+        assert (live(it), live(it, "other")) == ("small", second)
+        assert it.house.gateway.pool.running() == {"small", "spare", second}
+        assert (await it.get(f"/admin/operations/{begun['id']}"))["phase"] == "baking"
 
 
 async def test_a_rollback_before_the_switch_cancels_and_then_goes_back(
@@ -314,20 +344,40 @@ async def test_a_candidate_that_freezes_in_its_bake_is_rolled_back(
 # ------------------------------------------------------------------------- eligible to the last
 
 
-@pytest.mark.parametrize("held, end", [(Action.WARM, "rejected"), (Action.WATCH, "rolled_back")])
-async def test_what_is_revoked_under_way_does_not_go_live(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: Action, end: str
+async def test_what_is_revoked_before_the_switch_does_not_go_live(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with staged(tmp_path, bake_seconds=0.1) as it:
-        waits, report = Held(monkeypatch, held), await it.report("large", "small")
+        waits, report = Held(monkeypatch, Action.WARM), await it.report("large", "small")
         _, begun = await it.wish("large", report)
         await waits.began.wait()
         revoked = {"thing": "report", "id": report, "reason": "it was signed by mistake"}
         assert (await it.post("/admin/revoke", revoked))[0] == 201
         waits.goes_on.set()
         ended = await it.ended(begun["id"])
-        assert (ended["phase"], ended["error"]["code"]) == (end, "revoked")
+        assert (ended["phase"], ended["error"]["code"]) == ("rejected", "revoked")
         assert it.house.gateway.pool.running() == {"small"}
+
+
+@pytest.mark.parametrize("thing", ["report", "engine", "artefact"])
+async def test_what_is_revoked_in_its_bake_goes_back_at_once(tmp_path: Path, thing: str) -> None:
+    async with staged(tmp_path, bake_seconds=3600.0) as it:
+        report = await it.report("large", "small")
+        _, begun = await it.wish("large", report)
+        await it.events(begun["id"], until="baking")
+        engine = it.house.gateway.promotions.catalogue.spec(
+            it.house.gateway.promotions.catalogue.digest("large")
+        )
+        assert engine.artefact is not None
+        ids = {
+            "report": report,
+            "engine": spec_digest(engine),
+            "artefact": load(folder_of(engine.artefact)).root,
+        }
+        revoked = {"thing": thing, "id": ids[thing], "reason": "it was signed by mistake"}
+        assert (await it.post("/admin/revoke", revoked))[0] == 201
+        ended = await it.ended(begun["id"])
+        assert (ended["phase"], ended["error"]["code"], live(it)) == ("rolled_back", "revoked", "small")
 
 
 @pytest.mark.parametrize("held, end", [(Action.WARM, "rejected"), (Action.WATCH, "succeeded")])
