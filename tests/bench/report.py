@@ -46,7 +46,7 @@ def cells(one: Line) -> list[str]:
     return [
         SUBJECTS[one.subject].title,
         f"{one.cpu_us:.1f}",
-        f"{one.cpu_low:.1f} to {one.cpu_high:.1f}",
+        f"{one.cpu_low:.1f}–{one.cpu_high:.1f}",
         _ms(one.added_ttft50),
         _ms(one.added_ttft99),
         _ms(one.added_gap99),
@@ -71,7 +71,7 @@ def verdict(ratio: Ratio) -> list[str]:
     """A ratio as it is shown."""
     against = SUBJECTS[ratio.against].title
     times = f"{ratio.value:.2f}" if ratio.value >= 0.1 else f"1/{1 / ratio.value:.0f}"
-    spread = f"{ratio.low:.3f} to {ratio.high:.3f}"
+    spread = f"{ratio.low:.3f}–{ratio.high:.3f}"
     if ratio.aim is None:
         return [ratio.figure, ratio.row, against, times, spread, "", ""]
     aim = f"{ratio.aim:g}" if ratio.aim >= 1 else f"1/{1 / ratio.aim:.0f}"

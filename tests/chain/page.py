@@ -28,6 +28,9 @@ adds a few steps, and the gate refuses it in Q2_K. The baseline, its F16, leaks 
 rounding. In `cpu`, which CI runs, annie-nano is the base, each training is one step, which changes nothing, and the shipped thin file
 stands in for the PTQ. What rounding itself costs is measured elsewhere: [docs/study](study/README.md).
 
+On a GPU vLLM has the NVFP4 folder itself. On a CPU it cannot compute NVFP4: it has the folder's values in BF16 (`manners quantize export`), so that
+weights are rounded and activations are not.
+
 **The bad engine** is the trained model in NVFP4 on llama.cpp, which no gate has judged. While it serves, the test writes a stranger's weights
 into the file that it has mapped.
 
@@ -76,20 +79,11 @@ def section(found: Figures, file: str) -> str:
     )
     lines = [
         f"## {file.removesuffix('.json')}: on {where}, {machine['date']}", "",
-        f"[{file}](chain/{file}); commit {machine['commit']}, {vllm}, {machine['cpu']}. All steps: {total:.0f} s. {_served(found)}", "",
+        f"[{file}](chain/{file}); commit {machine['commit']}, {vllm}, {machine['cpu']}. All steps: {total:.0f} s.", "",
         *([found["note"], ""] if found.get("note") else []),
-        *_gates(steps), *_live(steps.get("live")), *_thoughts(steps.get("thoughts")),
+        *_gates(steps), *_live(steps.get("live")), *_thoughts(steps.get("thoughts") if "live" in steps else None),
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
-
-
-def _served(found: Figures) -> str:
-    if found["device"] == "cuda":
-        return "vLLM has the NVFP4 folder itself."
-    return (
-        "vLLM cannot compute NVFP4 on a CPU: it has the folder's values in BF16 (`manners quantize export`), so that weights are "
-        "rounded and activations are not."
-    )
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:

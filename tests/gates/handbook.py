@@ -40,7 +40,8 @@ def _table(rows: tuple[OperatingRow, ...]) -> str:
     for row in rows:
         words = re.sub(r"^.*? (?:model|engine) that | of (?:the time|runs|requests)", "", row.words)
         words = words.replace(", and one at", "; at").replace(", and an equal one", "; is equal")
-        lines.append(f"| {row.gate} | {row.tier} | {row.rule} | {row.asks} | {words} |")
+        asks = row.asks.replace(", extended to ", "–")
+        lines.append(f"| {row.gate} | {row.tier} | {row.rule} | {asks} | {words} |")
     return "\n".join(lines) + "\n"
 
 
