@@ -24,9 +24,11 @@ from dataclasses import dataclass, field
 from typing import Any, Self, cast
 
 from app.engines.behaviour import QUESTIONS
-from deploy.engine.abilities import BUDGET_QUESTION, NO_SUCH_REPLY, OFF_QUESTIONS, OFF_ROOM, shown
+from deploy.engine.llama_server import NO_SUCH_REPLY
 from deploy.engine.probe import probe_body
+from deploy.engine.questions import BUDGET_QUESTION, OFF_QUESTIONS, OFF_ROOM
 from deploy.engine.samples import SAMPLES
+from deploy.engine.vllm import shown
 from tests.scale import PATIENCE
 from tests.script import (
     Do,

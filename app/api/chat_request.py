@@ -17,7 +17,8 @@ from app.api.strict_json import Budget
 from app.api.tool_choice import ToolPolicy, read_choice
 from app.api.tool_schema import SchemaError, SchemaTooLarge, check_format, check_schema
 from app.errors.tree import BadField, BadJSON
-from deploy.engine.dialects import COMMON_FIELDS, DIALECTS, Thinking
+from deploy.engine.dialect import Thinking
+from deploy.engine.dialects import COMMON_FIELDS, DIALECTS
 from deploy.engine.spec import Medium
 from gates.contracts.dialect import Dialect
 

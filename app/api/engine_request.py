@@ -13,7 +13,8 @@ from app.stream.meter import ThoughtMeter
 from app.stream.pipeline import StreamPolicy
 from app.stream.schema import Tools
 from deploy.engine.abilities import Abilities
-from deploy.engine.dialects import COMMON_FIELDS, DIALECTS, FORCING_FIELDS, Thinking
+from deploy.engine.dialect import Thinking
+from deploy.engine.dialects import COMMON_FIELDS, DIALECTS, FORCING_FIELDS
 from gates.contracts.dialect import Dialect
 
 DEFAULT_ROOM = 1024

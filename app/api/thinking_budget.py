@@ -18,7 +18,7 @@ import msgspec
 from app.stream.meter import ThoughtMeter
 from app.stream.pipeline import Pipeline
 from deploy.engine.abilities import Abilities
-from deploy.engine.dialects import Thinking
+from deploy.engine.dialect import Thinking
 from gates.reply.events import Event, Thought, Usage
 
 SLACK = 16

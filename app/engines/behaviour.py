@@ -14,7 +14,7 @@ from app.stream.audit import CHAT_PATH, ReplyAudit
 from app.stream.pipeline import Pipeline
 from app.upstream.client import Upstream
 from app.upstream.connection import BodyReader
-from deploy.engine.abilities import OFF_ROOM
+from deploy.engine.questions import OFF_ROOM
 
 QUESTIONS: Final = (
     "Good morning! How are you? Answer in one sentence.",

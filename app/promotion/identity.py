@@ -7,7 +7,7 @@ from typing import Any
 
 from app.engines.identity import UNKNOWN
 from app.promotion.state_machine import FailureReason
-from deploy.engine.command import has_placeholder
+from deploy.engine.openai_api import has_placeholder
 from deploy.engine.spec import EngineSpec
 from gates.artefact.artefact import Snapshot
 from gates.report import statement

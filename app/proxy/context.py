@@ -41,7 +41,8 @@ from app.stream.conduct import held_characters
 from app.stream.encode import ReplyHead
 from app.stream.meter import ThoughtMeter
 from app.stream.pipeline import StreamPolicy
-from deploy.engine.dialects import DIALECTS, Thinking
+from deploy.engine.dialect import Thinking
+from deploy.engine.dialects import DIALECTS
 from gates.reply.events import Usage
 
 NO_ENGINE = "none"

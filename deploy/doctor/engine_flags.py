@@ -9,8 +9,9 @@ from deploy.core.errors import FlagError, SpecError
 from deploy.core.flags import flag_value
 from deploy.doctor.evidence import EngineFacts, Evidence, ModelFacts
 from deploy.doctor.host import is_spark
-from deploy.doctor.result import CheckResult, EngineCheck, check, fail, ok, unknown, warn
+from deploy.doctor.result import CheckResult, EngineCheck, engine_check, fail, ok, unknown, warn
 from deploy.engine.command import server_args
+from deploy.engine.dialect import Launch
 from deploy.engine.flags import parse_flags
 from deploy.engine.spec import EngineSpec
 from deploy.profiles import vllm_flags
@@ -29,18 +30,24 @@ _ANY: Final = f"sha256:{'0' * 64}"
 CHECKS: Final[dict[str, EngineCheck]] = {}
 
 
-def _vllm(evidence: Evidence, engine: str) -> tuple[str, ...] | None:
+Flags = tuple[str, ...]
+
+
+def _ours(evidence: Evidence, engine: str) -> EngineFacts | None:
+    """An engine that the gateway starts."""
+    spec = evidence.engines[engine]
+    return None if spec.driver == "url" else spec
+
+
+def _vllm(evidence: Evidence, engine: str) -> Flags | None:
     """The flags of a vLLM engine that the gateway starts; None for any other."""
     spec = evidence.engines[engine]
     return spec.args if spec.dialect == "vllm" and spec.driver in STARTED else None
 
 
-@check(CHECKS, "engine.flags")
-def _known(evidence: Evidence, engine: str) -> CheckResult | None:
+@engine_check(CHECKS, "engine.flags", _ours)
+def _known(evidence: Evidence, engine: str, spec: EngineFacts) -> CheckResult | None:
     """Flags that the driver sets itself, and flags that the server does not know."""
-    spec = evidence.engines[engine]
-    if spec.driver == "url":
-        return None
     if why := _taken(engine, spec):
         return fail(why, "take it out of args")
     if spec.dialect == "vllm" and (odd := next(vllm_flags.unknown(spec.args), None)):
@@ -65,7 +72,7 @@ def _taken(engine: str, spec: EngineFacts) -> str | None:
     dialect = cast("Dialect", spec.dialect)  # the spec says whether it is one
     try:
         started = EngineSpec(name=engine, dialect=dialect, driver="docker", image=_ANY, args=spec.args)
-        server_args(started, "/model", "127.0.0.1", 8000)
+        server_args(started, Launch(model="/model", host="127.0.0.1", port=8000))
     except FlagError as error:
         return error.why
     except SpecError:
@@ -73,10 +80,9 @@ def _taken(engine: str, spec: EngineFacts) -> str | None:
     return None
 
 
-@check(CHECKS, "engine.command")
-def _command(evidence: Evidence, engine: str) -> CheckResult | None:
+@engine_check(CHECKS, "engine.command", _ours)
+def _command(evidence: Evidence, engine: str, spec: EngineFacts) -> CheckResult | None:
     """The program that the process driver executes."""
-    spec = evidence.engines[engine]
     if spec.driver != "process":
         return None
     if not spec.command:
@@ -91,11 +97,8 @@ def _command(evidence: Evidence, engine: str) -> CheckResult | None:
     return ok(" ".join(spec.command))
 
 
-@check(CHECKS, "engine.tool_parser")
-def _tool_parser(evidence: Evidence, engine: str) -> CheckResult | None:
-    args = _vllm(evidence, engine)
-    if args is None:
-        return None
+@engine_check(CHECKS, "engine.tool_parser", _vllm)
+def _tool_parser(evidence: Evidence, engine: str, args: Flags) -> CheckResult | None:
     parser, calls = (
         flag_value(args, "--tool-call-parser"),
         evidence.models.get(engine, ModelFacts(path="")).calls,
@@ -130,11 +133,8 @@ def _tool_parser(evidence: Evidence, engine: str) -> CheckResult | None:
     return ok(f"{parser}{f' for {calls} calls' if calls else ''}")
 
 
-@check(CHECKS, "engine.reasoning_parser")
-def _reasoning_parser(evidence: Evidence, engine: str) -> CheckResult | None:
-    args = _vllm(evidence, engine)
-    if args is None:
-        return None
+@engine_check(CHECKS, "engine.reasoning_parser", _vllm)
+def _reasoning_parser(evidence: Evidence, engine: str, args: Flags) -> CheckResult | None:
     parser = flag_value(args, "--reasoning-parser")
     if not parser:
         return warn(
@@ -144,11 +144,8 @@ def _reasoning_parser(evidence: Evidence, engine: str) -> CheckResult | None:
     return ok(parser)
 
 
-@check(CHECKS, "engine.graphs")
-def _eager(evidence: Evidence, engine: str) -> CheckResult | None:
-    args = _vllm(evidence, engine)
-    if args is None:
-        return None
+@engine_check(CHECKS, "engine.graphs", _vllm)
+def _eager(evidence: Evidence, engine: str, args: Flags) -> CheckResult | None:
     if flag_value(args, "--enforce-eager") is not None:
         return warn(
             "--enforce-eager: decoding fell from 59 to 26 tok/s with it on a Spark (another model)",
@@ -157,16 +154,10 @@ def _eager(evidence: Evidence, engine: str) -> CheckResult | None:
     return ok("CUDA graphs")
 
 
-@check(CHECKS, "engine.quantization")
-def _method(evidence: Evidence, engine: str) -> CheckResult | None:
-    args = _vllm(evidence, engine)
-    model = evidence.models.get(engine)
-    method = flag_value(args, "--quantization") if args is not None else None
-    if (
-        method is None
-        or model is None
-        or not (model.quant_algo or model.config_quant_algo or "").endswith("NVFP4")
-    ):
+@engine_check(CHECKS, "engine.quantization", _vllm)
+def _method(evidence: Evidence, engine: str, args: Flags) -> CheckResult | None:
+    model, method = evidence.models.get(engine, ModelFacts(path="")), flag_value(args, "--quantization")
+    if method is None or not (model.quant_algo or model.config_quant_algo or "").endswith("NVFP4"):
         return None
     if method != "modelopt_fp4":
         return warn(
@@ -176,14 +167,10 @@ def _method(evidence: Evidence, engine: str) -> CheckResult | None:
     return ok(method)
 
 
-@check(CHECKS, "engine.language_only")
-def _language_only(evidence: Evidence, engine: str) -> CheckResult | None:
-    args, model = _vllm(evidence, engine), evidence.models.get(engine)
-    if (
-        args is None
-        or model is None
-        or not any("ConditionalGeneration" in name for name in model.architectures)
-    ):
+@engine_check(CHECKS, "engine.language_only", _vllm)
+def _language_only(evidence: Evidence, engine: str, args: Flags) -> CheckResult | None:
+    model = evidence.models.get(engine, ModelFacts(path=""))
+    if not any("ConditionalGeneration" in name for name in model.architectures):
         return None
     if flag_value(args, "--language-model-only") is None:
         return warn(
@@ -193,11 +180,8 @@ def _language_only(evidence: Evidence, engine: str) -> CheckResult | None:
     return ok("--language-model-only")
 
 
-@check(CHECKS, "engine.unsafe")
-def _unsafe(evidence: Evidence, engine: str) -> CheckResult | None:
-    args = _vllm(evidence, engine)
-    if args is None:
-        return None
+@engine_check(CHECKS, "engine.unsafe", _vllm)
+def _unsafe(evidence: Evidence, engine: str, args: Flags) -> CheckResult | None:
     if flag_value(args, "--trust-remote-code") is not None:
         return fail(
             "--trust-remote-code runs whatever the model's folder brings",

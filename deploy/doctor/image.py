@@ -7,7 +7,7 @@ from typing import Final
 from deploy.core.versions import at_least, is_candidate
 from deploy.doctor.evidence import Evidence, ImageContents, ImageFacts
 from deploy.doctor.host import is_spark
-from deploy.doctor.result import CheckResult, EngineCheck, check, fail, ok, unknown, warn
+from deploy.doctor.result import CheckResult, EngineCheck, engine_check, fail, ok, unknown, warn
 from deploy.engine.spec import PINNED_IMAGE
 
 PROBE: Final = "manners doctor --probe"
@@ -42,11 +42,12 @@ def _inside(evidence: Evidence, engine: str) -> ImageContents | None:
     return evidence.images.get(engine, ImageFacts()).inside or ImageContents()
 
 
-@check(CHECKS, "image.pinned")
-def _pinned(evidence: Evidence, engine: str) -> CheckResult | None:
-    image = _image(evidence, engine)
-    if image is None:
-        return None
+def _inside_on_spark(evidence: Evidence, engine: str) -> ImageContents | None:
+    return _inside(evidence, engine) if is_spark(evidence) else None
+
+
+@engine_check(CHECKS, "image.pinned", _image)
+def _pinned(evidence: Evidence, engine: str, image: str) -> CheckResult | None:
     pin = evidence.engines[engine].pin or image
     if PINNED_IMAGE.fullmatch(pin):
         return ok(f"sha256:{pin.rpartition('sha256:')[2][:12]}{', by engines.lock' if pin != image else ''}")
@@ -56,12 +57,9 @@ def _pinned(evidence: Evidence, engine: str) -> CheckResult | None:
     )
 
 
-@check(CHECKS, "image.nightly")
-def _nightly(evidence: Evidence, engine: str) -> CheckResult | None:
+@engine_check(CHECKS, "image.nightly", _image)
+def _nightly(evidence: Evidence, engine: str, image: str) -> CheckResult | None:
     """TTFT was 90 ms with one nightly build and 1 to 4 s with the next day's (docs/spark.md)."""
-    image = _image(evidence, engine)
-    if not image:
-        return None
     name = image.partition("@")[0].rpartition("/")[2]
     if "nightly" in name:
         return fail(
@@ -71,11 +69,8 @@ def _nightly(evidence: Evidence, engine: str) -> CheckResult | None:
     return ok(f"{name}: no nightly build")
 
 
-@check(CHECKS, "image.present")
-def _present(evidence: Evidence, engine: str) -> CheckResult | None:
-    name = _image(evidence, engine)
-    if name is None:
-        return None
+@engine_check(CHECKS, "image.present", _image)
+def _present(evidence: Evidence, engine: str, name: str) -> CheckResult | None:
     image, pull = evidence.images.get(engine, ImageFacts()), f"docker pull {name or _good(evidence, engine)}"
     if image.present is None:
         return unknown("Docker was not asked for it", f"docker image inspect {name}")
@@ -88,10 +83,8 @@ def _present(evidence: Evidence, engine: str) -> CheckResult | None:
     return ok(f"there{f', {image.size / 1e9:.1f} GB' if image.size else ''}")
 
 
-@check(CHECKS, "image.architecture")
-def _architecture(evidence: Evidence, engine: str) -> CheckResult | None:
-    if _image(evidence, engine) is None:
-        return None
+@engine_check(CHECKS, "image.architecture", _image)
+def _architecture(evidence: Evidence, engine: str, image: str) -> CheckResult | None:
     found, host = evidence.images.get(engine, ImageFacts()).architecture, evidence.host.architecture
     if found is None or host is None:
         return unknown(
@@ -102,11 +95,8 @@ def _architecture(evidence: Evidence, engine: str) -> CheckResult | None:
     return ok(found)
 
 
-@check(CHECKS, "image.cuda")
-def _cuda(evidence: Evidence, engine: str) -> CheckResult | None:
-    inside = _inside(evidence, engine)
-    if inside is None:
-        return None
+@engine_check(CHECKS, "image.cuda", _inside)
+def _cuda(evidence: Evidence, engine: str, inside: ImageContents) -> CheckResult | None:
     if inside.cuda is None:
         return unknown("its CUDA version is not known", PROBE)
     if is_spark(evidence) and not at_least(inside.cuda, CUDA_FLOOR):
@@ -117,12 +107,10 @@ def _cuda(evidence: Evidence, engine: str) -> CheckResult | None:
     return ok(f"CUDA {inside.cuda}")
 
 
-@check(CHECKS, "image.kernels")
-def _kernels(evidence: Evidence, engine: str) -> CheckResult | None:
+@engine_check(CHECKS, "image.kernels", _inside_on_spark)
+def _kernels(evidence: Evidence, engine: str, inside: ImageContents) -> CheckResult | None:
     """Whether torch's or ggml's kernels were compiled for this GPU."""
-    inside, llama = _inside(evidence, engine), evidence.engines[engine].dialect == "llama-server"
-    if inside is None or not is_spark(evidence):
-        return None
+    llama = evidence.engines[engine].dialect == "llama-server"
     archs = inside.ggml_archs if llama else inside.torch_archs
     if archs is None:
         return unknown("for which GPUs it was compiled is not known", PROBE)
@@ -132,11 +120,8 @@ def _kernels(evidence: Evidence, engine: str) -> CheckResult | None:
     return fail(f"{said}: 'no kernel image' at the first token", f"use {_good(evidence, engine)}")
 
 
-@check(CHECKS, "image.vllm")
-def _vllm(evidence: Evidence, engine: str) -> CheckResult | None:
-    inside = _inside(evidence, engine)
-    if inside is None or evidence.engines[engine].dialect != "vllm":
-        return None
+@engine_check(CHECKS, "image.vllm", _inside, dialect="vllm")
+def _vllm(evidence: Evidence, engine: str, inside: ImageContents) -> CheckResult | None:
     if not inside.vllm:
         return unknown("its vLLM version is not known", PROBE)
     fix = f"use {GOOD_IMAGE} or later"
@@ -158,12 +143,9 @@ def has_sm121(archs: tuple[str, ...]) -> bool:
     )
 
 
-@check(CHECKS, "image.flashinfer")
-def _flashinfer(evidence: Evidence, engine: str) -> CheckResult | None:
+@engine_check(CHECKS, "image.flashinfer", _inside_on_spark, dialect="vllm")
+def _flashinfer(evidence: Evidence, engine: str, inside: ImageContents) -> CheckResult | None:
     """With kernels for SM 10.0 only, SM 12.1 gets generic ones with ten times the overhead (docs/spark.md)."""
-    inside = _inside(evidence, engine)
-    if inside is None or not is_spark(evidence) or evidence.engines[engine].dialect != "vllm":
-        return None
     if inside.flashinfer is None:
         return unknown("whether it has FlashInfer is not known", PROBE)
     fix = (
@@ -188,12 +170,9 @@ def _flashinfer(evidence: Evidence, engine: str) -> CheckResult | None:
     return fail(f"{inside.flashinfer}, {held}, and nothing that could compile SM 12.1", fix)
 
 
-@check(CHECKS, "image.compiler")
-def _compiler(evidence: Evidence, engine: str) -> CheckResult | None:
+@engine_check(CHECKS, "image.compiler", _inside_on_spark, dialect="vllm")
+def _compiler(evidence: Evidence, engine: str, inside: ImageContents) -> CheckResult | None:
     """Triton's bundled ptxas of CUDA 12.8 fails with "sm_121a is not defined" (vllm#30163)."""
-    inside = _inside(evidence, engine)
-    if inside is None or not is_spark(evidence) or evidence.engines[engine].dialect != "vllm":
-        return None
     if inside.ptxas is None:
         return unknown("its ptxas is not known", PROBE)
     if not at_least(inside.ptxas, CUDA_FLOOR):
@@ -204,9 +183,6 @@ def _compiler(evidence: Evidence, engine: str) -> CheckResult | None:
     return ok(f"ptxas {inside.ptxas}{f', nvcc {inside.nvcc}' if inside.nvcc else ', no nvcc'}")
 
 
-@check(CHECKS, "image.llama")
-def _llama(evidence: Evidence, engine: str) -> CheckResult | None:
-    inside = _inside(evidence, engine)
-    if inside is None or evidence.engines[engine].dialect != "llama-server":
-        return None
+@engine_check(CHECKS, "image.llama", _inside, dialect="llama-server")
+def _llama(evidence: Evidence, engine: str, inside: ImageContents) -> CheckResult | None:
     return ok(inside.llama) if inside.llama else unknown("its llama.cpp build is not known", PROBE)

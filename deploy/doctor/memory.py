@@ -9,8 +9,10 @@ from deploy.core.gguf import Value
 from deploy.doctor.evidence import Evidence, GgufFacts, ModelFacts
 from deploy.doctor.host import gpu_of, is_spark
 from deploy.doctor.result import CheckResult, HostCheck, check, fail, ok, unknown, warn
-from deploy.engine.flags import DEFAULTS
-from deploy.memory.sizing import GIB, LLAMA_CACHE, LOAD, VLLM_OVERHEAD, Memory, llama_need, vllm_need
+from deploy.engine.dialects import DIALECTS
+from deploy.memory.sizing import GIB, LOAD, VLLM_OVERHEAD, EngineLoad, Memory, engine_need
+
+TAKES_SHARE: Final = {name for name, dialect in DIALECTS.items() if dialect.takes_share}
 
 CHECKS: Final[dict[str, HostCheck]] = {}
 
@@ -30,17 +32,18 @@ def need_of(evidence: Evidence, engine: str) -> int | None:
         return 0
     if weights is None or total is None:
         return None
-    if spec.dialect == "vllm":
-        cpu = spec.gpu == "none"
-        apart = gpu_of(evidence) is not None and not is_spark(evidence) and not cpu
-        return VLLM_OVERHEAD if apart else vllm_need(spec.args, weights, total, cpu=cpu, env=spec.env)
-    if spec.dialect != "llama-server":
-        return int(weights * LOAD) + VLLM_OVERHEAD
-    metadata = _metadata(model.gguf if model else None)
-    if spec.driver == "embedded":
-        context, cache = int(str(DEFAULTS["n_ctx"])), int(str(DEFAULTS["cache_ram_mib"]))
-        return llama_need(spec.args, weights, metadata, context=context, cache_mib=cache)
-    return llama_need(spec.args, weights, metadata, cache_mib=LLAMA_CACHE)
+    load = EngineLoad(
+        dialect=spec.dialect,
+        driver=spec.driver,
+        weights=weights,
+        total=total,
+        args=spec.args,
+        env=spec.env,
+        metadata=_metadata(model.gguf if model else None),
+        cpu=spec.gpu == "none",
+        own_memory=gpu_of(evidence) is not None and not is_spark(evidence),
+    )
+    return engine_need(load)
 
 
 def _metadata(gguf: GgufFacts | None) -> Mapping[str, Value]:
@@ -80,7 +83,7 @@ def _plan(evidence: Evidence) -> CheckResult | None:
 
 def _smaller(evidence: Evidence, needs: Mapping[str, int | None], room: int) -> str:
     """The fix: a --gpu-memory-utilization that would fit, if there is one."""
-    greedy = [n for n in needs if evidence.engines[n].dialect == "vllm" and needs[n]]
+    greedy = [n for n in needs if evidence.engines[n].dialect in TAKES_SHARE and needs[n]]
     total = evidence.host.memory_total or 1
     others = sum(need or 0 for name, need in needs.items() if name not in greedy)
     share = int((room - others) / total / max(len(greedy), 1) * 20) / 20

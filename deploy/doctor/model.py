@@ -9,7 +9,7 @@ from typing import Final
 from deploy.core.versions import at_least
 from deploy.doctor.evidence import Evidence, ImageContents, ImageFacts, ModelFacts
 from deploy.doctor.image import PROBE
-from deploy.doctor.result import CheckResult, EngineCheck, check, fail, ok, unknown, warn
+from deploy.doctor.result import CheckResult, EngineCheck, engine_check, fail, ok, unknown, warn
 
 UNSAFE: Final = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 NEW_TOKENIZERS: Final = (
@@ -58,11 +58,8 @@ def _surgery(model: ModelFacts, evidence: Evidence, engine: str) -> str:
     return f"manners quantize surgery {model.path} --out {model.path}-served --for vllm-{short}"
 
 
-@check(CHECKS, "model.files")
-def _files(evidence: Evidence, engine: str) -> CheckResult | None:
-    model = _model(evidence, engine)
-    if model is None:
-        return None
+@engine_check(CHECKS, "model.files", _model)
+def _files(evidence: Evidence, engine: str, model: ModelFacts) -> CheckResult | None:
     if model.files is None:
         return unknown(f"{model.path} cannot be read", f"ls -l {model.path}")
     if not model.files:
@@ -79,11 +76,8 @@ def _files(evidence: Evidence, engine: str) -> CheckResult | None:
     return ok(f"{weights[0]}{more}, {f'{size / 1e9:.1f} GB' if size >= 1e9 else f'{size / 1e6:.1f} MB'}")
 
 
-@check(CHECKS, "model.code")
-def _code(evidence: Evidence, engine: str) -> CheckResult | None:
-    model = _folder(evidence, engine)
-    if model is None:
-        return None
+@engine_check(CHECKS, "model.code", _folder)
+def _code(evidence: Evidence, engine: str, model: ModelFacts) -> CheckResult | None:
     found = sorted(name for name in model.files or () if name.endswith(".py"))
     if model.auto_map or found:
         what = "auto_map in a configuration" if model.auto_map else found[0]
@@ -94,10 +88,9 @@ def _code(evidence: Evidence, engine: str) -> CheckResult | None:
     return ok("brings no code")
 
 
-@check(CHECKS, "model.sealed")
-def _sealed(evidence: Evidence, engine: str) -> CheckResult | None:
-    model = _model(evidence, engine)
-    if model is None or not model.files:
+@engine_check(CHECKS, "model.sealed", _model)
+def _sealed(evidence: Evidence, engine: str, model: ModelFacts) -> CheckResult | None:
+    if not model.files:
         return None
     if model.sealed is None:
         return unknown(
@@ -112,11 +105,8 @@ def _sealed(evidence: Evidence, engine: str) -> CheckResult | None:
     return ok(f"{model.sealed[:19]}, {len(model.files)} files")
 
 
-@check(CHECKS, "model.quantization")
-def _quantization(evidence: Evidence, engine: str) -> CheckResult | None:
-    model = _folder(evidence, engine)
-    if model is None or evidence.engines[engine].dialect != "vllm":
-        return None
+@engine_check(CHECKS, "model.quantization", _folder, dialect="vllm")
+def _quantization(evidence: Evidence, engine: str, model: ModelFacts) -> CheckResult | None:
     told = {algo for algo in (model.quant_algo, model.config_quant_algo) if algo}
     if not told:
         return ok("not quantized")
@@ -140,11 +130,8 @@ def _quantization(evidence: Evidence, engine: str) -> CheckResult | None:
     return ok(f"{algo}{kv}")
 
 
-@check(CHECKS, "model.type")
-def _type(evidence: Evidence, engine: str) -> CheckResult | None:
-    model = _folder(evidence, engine)
-    if model is None:
-        return None
+@engine_check(CHECKS, "model.type", _folder)
+def _type(evidence: Evidence, engine: str, model: ModelFacts) -> CheckResult | None:
     if model.unreadable:
         return fail(f"{model.unreadable[0]} is not JSON", "export the model again")
     vllm = _inside(evidence, engine).vllm
@@ -156,11 +143,10 @@ def _type(evidence: Evidence, engine: str) -> CheckResult | None:
     return ok(f"{model.model_type or 'no model_type'}, {', '.join(model.architectures) or 'no architecture'}")
 
 
-@check(CHECKS, "model.preprocessor")
-def _preprocessor(evidence: Evidence, engine: str) -> CheckResult | None:
+@engine_check(CHECKS, "model.preprocessor", _folder)
+def _preprocessor(evidence: Evidence, engine: str, model: ModelFacts) -> CheckResult | None:
     """Older vLLM versions need a vision-language wrapper, which loads only with a preprocessor."""
-    model = _folder(evidence, engine)
-    if model is None or not any("ConditionalGeneration" in name for name in model.architectures):
+    if not any("ConditionalGeneration" in name for name in model.architectures):
         return None
     if "preprocessor_config.json" not in (model.files or {}):
         return fail(
@@ -170,11 +156,8 @@ def _preprocessor(evidence: Evidence, engine: str) -> CheckResult | None:
     return ok("preprocessor_config.json is there")
 
 
-@check(CHECKS, "model.tokenizer")
-def _tokenizer(evidence: Evidence, engine: str) -> CheckResult | None:
-    model = _folder(evidence, engine)
-    if model is None:
-        return None
+@engine_check(CHECKS, "model.tokenizer", _folder)
+def _tokenizer(evidence: Evidence, engine: str, model: ModelFacts) -> CheckResult | None:
     if "tokenizer.json" not in (model.files or {}):
         return fail("no tokenizer.json", "copy it from the source model")
     name = model.tokenizer_class
@@ -194,10 +177,9 @@ def _tokenizer(evidence: Evidence, engine: str) -> CheckResult | None:
     return ok(f"{name}, and transformers {inside.transformers or '5'} has it")
 
 
-@check(CHECKS, "model.template")
-def _template(evidence: Evidence, engine: str) -> CheckResult | None:
-    model = _folder(evidence, engine)
-    if model is None or model.template is None:
+@engine_check(CHECKS, "model.template", _folder)
+def _template(evidence: Evidence, engine: str, model: ModelFacts) -> CheckResult | None:
+    if model.template is None:
         return None
     if not model.template:
         return fail("no chat template", "copy chat_template.jinja from the source model")
@@ -209,10 +191,9 @@ def _template(evidence: Evidence, engine: str) -> CheckResult | None:
     return ok(f"with enable_thinking{f', calls in {model.calls} form' if model.calls else ''}")
 
 
-@check(CHECKS, "model.generation")
-def _generation(evidence: Evidence, engine: str) -> CheckResult | None:
-    model = _folder(evidence, engine)
-    if model is None or model.generation is None:
+@engine_check(CHECKS, "model.generation", _folder)
+def _generation(evidence: Evidence, engine: str, model: ModelFacts) -> CheckResult | None:
+    if model.generation is None:
         return None
     if not model.generation:
         return warn(
@@ -222,10 +203,9 @@ def _generation(evidence: Evidence, engine: str) -> CheckResult | None:
     return ok("generation_config.json is there")
 
 
-@check(CHECKS, "model.gguf")
-def _gguf(evidence: Evidence, engine: str) -> CheckResult | None:
-    model = _model(evidence, engine)
-    if model is None or not any(name.endswith(".gguf") for name in model.files or ()):
+@engine_check(CHECKS, "model.gguf", _model)
+def _gguf(evidence: Evidence, engine: str, model: ModelFacts) -> CheckResult | None:
+    if not any(name.endswith(".gguf") for name in model.files or ()):
         return None
     gguf = model.gguf
     if gguf is None:
@@ -243,11 +223,10 @@ def _gguf(evidence: Evidence, engine: str) -> CheckResult | None:
     return ok(said)
 
 
-@check(CHECKS, "model.access")
-def _access(evidence: Evidence, engine: str) -> CheckResult | None:
+@engine_check(CHECKS, "model.access", _model)
+def _access(evidence: Evidence, engine: str, model: ModelFacts) -> CheckResult | None:
     """A container that ran as root leaves files that other users cannot change."""
-    model = _model(evidence, engine)
-    if model is None or not model.files:
+    if not model.files:
         return None
     parent = PurePath(model.path).parent
     chown = f"docker run --rm -v {parent}:/models alpine chown -R $(id -u):$(id -g) /models/{PurePath(model.path).name}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, TypeVar, cast
+from typing import Final, TypeVar
 
 from deploy.doctor.evidence import Evidence
 
@@ -76,20 +76,39 @@ HostCheck = Callable[[Evidence], CheckResult | None]
 """None: the check does not apply."""
 EngineCheck = Callable[[Evidence, str], CheckResult | None]
 """A check of one engine, by its name."""
-C = TypeVar("C", bound=Callable[..., CheckResult | None])
+Subject = TypeVar("Subject")
 
 
 def check(
-    checks: dict[str, C], name: str, *, applies: Callable[[Evidence], bool] = lambda _: True
-) -> Callable[[C], C]:
+    checks: dict[str, HostCheck], name: str, *, applies: Callable[[Evidence], bool] = lambda _: True
+) -> Callable[[HostCheck], HostCheck]:
     """Decorator: enter a check into its module's table under its id. Where `applies` is false, it gives None."""
 
-    def enter(function: C) -> C:
-        def guarded(evidence: Evidence, *engine: str) -> CheckResult | None:
-            return function(evidence, *engine) if applies(evidence) else None
-
-        checks[name] = cast("C", guarded)
+    def enter(function: HostCheck) -> HostCheck:
+        checks[name] = lambda evidence: function(evidence) if applies(evidence) else None
         return function
+
+    return enter
+
+
+def engine_check(
+    checks: dict[str, EngineCheck],
+    name: str,
+    subject: Callable[[Evidence, str], Subject | None],
+    *,
+    dialect: str | None = None,
+) -> Callable[[Callable[[Evidence, str, Subject], CheckResult | None]], EngineCheck]:
+    """The same for a check of an engine's image, model or flags: where there is no `subject`, or the dialect is another, it gives None."""
+
+    def enter(function: Callable[[Evidence, str, Subject], CheckResult | None]) -> EngineCheck:
+        def guarded(evidence: Evidence, engine: str) -> CheckResult | None:
+            found = subject(evidence, engine)
+            if found is None or dialect not in (None, evidence.engines[engine].dialect):
+                return None
+            return function(evidence, engine, found)
+
+        checks[name] = guarded
+        return guarded
 
     return enter
 

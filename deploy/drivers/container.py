@@ -11,6 +11,8 @@ from typing import Any, Final
 
 from deploy.core.errors import SpecError
 from deploy.engine.command import SILENT, server_args
+from deploy.engine.dialect import Launch
+from deploy.engine.dialects import DIALECTS
 from deploy.engine.spec import EngineSpec, spec_digest
 
 PORT: Final = 8000
@@ -74,17 +76,14 @@ def labels(spec: EngineSpec, placement: Placement) -> dict[str, str]:
 def argv(spec: EngineSpec, model: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The entrypoint and its arguments. An empty entrypoint means the image's own.
 
-    vLLM's images have different entrypoints, and all have `vllm` on their path. llama.cpp's images have the server
-    as their entrypoint, under different paths.
-
     Raises:
         SpecError: the docker driver cannot start an engine of this dialect.
         FlagError: one of the `args` is set by the driver.
     """
-    if spec.dialect not in ("vllm", "llama-server"):
+    entrypoint = DIALECTS[spec.dialect].entrypoint
+    if entrypoint is None:
         raise SpecError(spec.name, "dialect", "the docker driver starts vllm and llama-server")
-    words = server_args(spec, model, "0.0.0.0", PORT)
-    return ("vllm", "serve") if spec.dialect == "vllm" else (), words
+    return entrypoint, server_args(spec, Launch(model=model, host="0.0.0.0", port=PORT))
 
 
 def create_body(spec: EngineSpec, placement: Placement) -> dict[str, Any]:
@@ -101,7 +100,7 @@ def create_body(spec: EngineSpec, placement: Placement) -> dict[str, Any]:
         "User": placement.user,
         "Labels": labels(spec, placement),
         "Hostname": "engine",
-        "WorkingDir": "/tmp" if spec.dialect == "vllm" else "",
+        "WorkingDir": DIALECTS[spec.dialect].workdir,
         # An image's own health check uses the image's default port; readiness is a streamed token.
         "Healthcheck": {"Test": ["NONE"]},
         "StopSignal": "SIGTERM",

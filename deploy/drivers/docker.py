@@ -27,6 +27,7 @@ from deploy.drivers.container import (
 from deploy.drivers.container_run import ContainerRun
 from deploy.drivers.docker_client import Docker, Json, shared
 from deploy.engine import supervisor
+from deploy.engine.dialects import DIALECTS
 from deploy.engine.engine import Phase
 from deploy.engine.run import EngineRun
 from deploy.engine.spec import PINNED_IMAGE, EngineSpec
@@ -88,7 +89,7 @@ class DockerEngine(SupervisedEngine):
 
     def _prepare(self) -> None:
         model = find_model(self._spec)
-        if self._spec.dialect != "llama-server" and model.is_file():
+        if not DIALECTS[self._spec.dialect].gguf and model.is_file():
             raise WeightsError(
                 f"{model} is a file; a {self._spec.dialect} container needs a folder with {MANIFEST}"
             )
@@ -161,7 +162,7 @@ class DockerEngine(SupervisedEngine):
 
     def _placing(self) -> Placement:
         model, inside = find_model(self._spec), MODEL
-        if self._spec.dialect == "llama-server":
+        if DIALECTS[self._spec.dialect].gguf:
             inside = f"{MODEL}/{model.name}"
         uid, gid = (os.getuid(), os.getgid()) if os.getuid() else (NOBODY, NOBODY)
         digest = self._image.partition("sha256:")[2]

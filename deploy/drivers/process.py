@@ -18,6 +18,7 @@ from deploy.drivers import keeper
 from deploy.drivers.child import Child, ChildRun, kept_environment, spawn
 from deploy.drivers.docker import LOAD_SECONDS, STOP_SECONDS
 from deploy.engine.command import SILENT, server_args
+from deploy.engine.dialect import Launch
 from deploy.engine.run import EngineRun, RunEnd
 from deploy.engine.spec import EngineSpec
 from deploy.engine.supervised import SupervisedEngine, Supervision
@@ -77,7 +78,8 @@ class ProcessEngine(SupervisedEngine):
 def argv(spec: EngineSpec, model: str, port: int) -> tuple[str, ...]:
     """The server's command line. Raises FlagError, as `server_args` does."""
     command = spec.command or ()
-    return (*command, *server_args(spec, model, HOST, port, serve=command[-1] == "serve"))
+    launch = Launch(model=model, host=HOST, port=port, serve=command[-1] == "serve")
+    return (*command, *server_args(spec, launch))
 
 
 def environment(spec: EngineSpec, environ: Mapping[str, str]) -> dict[str, str]:

@@ -25,6 +25,7 @@ from deploy.core.engine_http import (
     read_body,
     read_json,
 )
+from deploy.engine.dialects import DIALECTS
 from deploy.engine.spec import Kind
 from gates.contracts.dialect import Dialect
 from gates.reply.chunks import MalformedChunk, parse_payload
@@ -114,7 +115,7 @@ def probe_body(model: str, dialect: Dialect) -> dict[str, Any]:
         "temperature": 0,
         "stream": True,
     }
-    if dialect != "openai":  # a strict server refuses fields that it does not know
+    if DIALECTS[dialect].has_thinking_switch:
         body["chat_template_kwargs"] = {"enable_thinking": False}
     return body
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from deploy.core.errors import WeightsError
+from deploy.engine.dialects import DIALECTS
 from deploy.engine.spec import EngineSpec
 
 MANIFEST = "artefact.json"
@@ -17,7 +18,7 @@ def find_model(spec: EngineSpec) -> Path:
         WeightsError: it is not there, or not finished.
     """
     assert spec.artefact is not None  # every driver that loads one needs it
-    if spec.dialect == "llama-server":
+    if DIALECTS[spec.dialect].gguf:
         return find_gguf(spec.artefact).resolve()
     if not spec.artefact.is_file():
         _check_finished(spec.artefact)

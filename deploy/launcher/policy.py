@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from deploy.core.errors import DeployError
 from deploy.drivers.container import CACHE, MODEL, NETWORK, PREFIX, Placement, container_name, create_body
+from deploy.engine.dialects import DIALECTS
 from deploy.engine.spec import EngineSpec
 
 Json = Mapping[str, Any]
@@ -166,7 +167,7 @@ def _places(spec: EngineSpec, source: Any) -> set[tuple[str, str]]:
     """The allowed pairs of the model's path on the host and in the container."""
     if spec.artefact is None:
         return set()
-    if spec.dialect != "llama-server":
+    if not DIALECTS[spec.dialect].gguf:
         return {(str(spec.artefact), MODEL)}
     path = PurePosixPath(str(source))
     beside = path.suffix == ".gguf" and str(path.parent) == str(spec.artefact) and path.name != ".gguf"

@@ -9,28 +9,23 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from deploy.core.gguf import read_metadata
+from deploy.engine.dialects import DIALECTS
 from deploy.engine.engine import Engine
-from deploy.engine.flags import DEFAULTS
 from deploy.engine.spec import EngineSpec
-from deploy.engine.weights import find_gguf, find_projector
+from deploy.engine.weights import find_gguf, find_model, find_projector
 from deploy.memory.sizing import (
     GIB,
-    LLAMA_CACHE,
-    LLAMA_OVERHEAD,
-    LOAD,
-    VLLM_OVERHEAD,
+    EngineLoad,
     Memory,
     Shortage,
     Watch,
     admit,
     came_back,
+    engine_need,
     has_own_memory,
-    llama_need,
     read_memory,
-    vllm_need,
 )
 
 WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt")
@@ -72,23 +67,20 @@ class Guard:
         """
         if spec.driver == "url":
             return 0
-        weights = weights_of(spec)
-        if spec.dialect == "vllm":
-            cpu = spec.gpu == "none"
-            if self._own_memory and not cpu:
-                return VLLM_OVERHEAD
-            memory = self.memory()
-            total = memory.total if memory else 0
-            return vllm_need(spec.args, weights, total, cpu=cpu, env=dict(spec.env or ()))
-        if spec.dialect != "llama-server":  # an estimate
-            return int(weights * LOAD) + VLLM_OVERHEAD
-        if spec.artefact is None:
-            return int(weights * LOAD) + LLAMA_OVERHEAD
-        metadata = read_metadata(find_gguf(spec.artefact))
-        if spec.driver == "embedded":
-            context, cache = int(str(DEFAULTS["n_ctx"])), int(str(DEFAULTS["cache_ram_mib"]))
-            return llama_need(spec.args, weights, metadata, context=context, cache_mib=cache)
-        return llama_need(spec.args, weights, metadata, cache_mib=LLAMA_CACHE)
+        memory, gguf = self.memory(), DIALECTS[spec.dialect].gguf and spec.artefact is not None
+        return engine_need(
+            EngineLoad(
+                dialect=spec.dialect,
+                driver=spec.driver,
+                weights=weights_of(spec),
+                total=memory.total if memory else 0,
+                args=spec.args,
+                env=dict(spec.env or ()),
+                metadata=read_metadata(find_model(spec)) if gguf else {},
+                cpu=spec.gpu == "none",
+                own_memory=self._own_memory,
+            )
+        )
 
     def admit(self, spec: EngineSpec) -> Shortage | None:
         """None if there is enough memory for an engine. Raises WeightsError as `need` does."""
@@ -148,12 +140,9 @@ def weights_of(spec: EngineSpec) -> int:
     """
     if spec.artefact is None:
         return 0
-    if spec.dialect == "llama-server":
-        files = (find_gguf(spec.artefact), find_projector(spec.artefact))
-        return sum(path.stat().st_size for path in files if path is not None)
-    return _sum_of(spec.artefact)
-
-
-def _sum_of(folder: Path) -> int:
-    files = [folder] if folder.is_file() else sorted(folder.glob("*"))
-    return sum(path.stat().st_size for path in files if path.suffix in WEIGHTS and path.is_file())
+    if DIALECTS[spec.dialect].gguf:
+        files = [find_gguf(spec.artefact), find_projector(spec.artefact)]
+    else:
+        found = [spec.artefact] if spec.artefact.is_file() else spec.artefact.glob("*")
+        files = [path for path in found if path.suffix in WEIGHTS and path.is_file()]
+    return sum(path.stat().st_size for path in files if path is not None)

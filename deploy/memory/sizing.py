@@ -6,13 +6,16 @@ hangs the machine until its power is cut. MemAvailable is the only reliable numb
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 from deploy.core.flags import flag_value
 from deploy.core.gguf import Value
+from deploy.engine.dialects import DIALECTS
+from deploy.engine.flags import DEFAULTS
+from deploy.engine.openai_api import OPENAI_API
+from gates.contracts.dialect import Dialect
 
 GIB: Final = 1 << 30
 LOAD: Final = 1.15
@@ -111,20 +114,47 @@ class Watch:
         return self.low >= SAMPLES
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineLoad:
+    """What decides an engine's need. `metadata`: of its GGUF; `cpu`: it computes there; `own_memory`: the GPU has its own."""
+
+    dialect: str
+    driver: str
+    weights: int
+    total: int
+    args: Sequence[str] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, Value] = field(default_factory=dict)
+    cpu: bool = False
+    own_memory: bool = False
+
+
+def engine_need(load: EngineLoad) -> int:
+    """Bytes of host memory that an engine needs."""
+    if load.driver == "url":
+        return 0
+    dialect = DIALECTS.get(cast("Dialect", load.dialect), OPENAI_API)
+    if dialect.takes_share:
+        if load.own_memory and not load.cpu:
+            return VLLM_OVERHEAD
+        return vllm_need(load.args, load.weights, load.total, cpu=load.cpu, env=load.env)
+    if not dialect.gguf:  # an estimate
+        return int(load.weights * LOAD) + VLLM_OVERHEAD
+    if load.driver == "embedded":
+        context, cache = int(str(DEFAULTS["n_ctx"])), int(str(DEFAULTS["cache_ram_mib"]))
+        return llama_need(load.args, load.weights, load.metadata, context=context, cache_mib=cache)
+    return llama_need(load.args, load.weights, load.metadata)
+
+
 def vllm_need(
-    args: Sequence[str],
-    weights: int,
-    total: int,
-    *,
-    cpu: bool = False,
-    env: Mapping[str, str] = MappingProxyType({}),
+    args: Sequence[str], weights: int, total: int, *, cpu: bool = False, env: Mapping[str, str] | None = None
 ) -> int:
-    """Bytes that vLLM needs of memory that it shares with the host; `cpu`: it computes on the CPU.
+    """Bytes that vLLM needs of memory that it shares with the host.
 
     Without a size for its KV cache it takes a share of the total memory.
     """
     kv = _number(args, "--kv-cache-memory-bytes", "--kv-cache-memory")
-    if cpu and (gib := env.get("VLLM_CPU_KVCACHE_SPACE", "")).isdecimal():
+    if cpu and (gib := (env or {}).get("VLLM_CPU_KVCACHE_SPACE", "")).isdecimal():
         kv = int(gib) * GIB  # it goes before the flag
     least = int(weights * LOAD) + (VLLM_CPU_OVERHEAD if cpu else VLLM_OVERHEAD)
     if kv is not None:

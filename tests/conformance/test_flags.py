@@ -13,6 +13,7 @@ import pytest
 
 from deploy.drivers.container import MODEL, PORT
 from deploy.engine.command import server_args
+from deploy.engine.dialect import Launch
 from deploy.engine.spec import EngineSpec
 from deploy.profiles.load import load_profile
 from tests.conformance.conftest import installs
@@ -64,7 +65,7 @@ def shipped() -> dict[str, list[str]]:
             spec = EngineSpec(
                 name=profile.name, dialect="vllm", driver="docker", image=image, args=profile.args
             )
-            found[profile.name] = list(server_args(spec, MODEL, "0.0.0.0", PORT))
+            found[profile.name] = list(server_args(spec, Launch(model=MODEL, host="0.0.0.0", port=PORT)))
     return found
 
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from deploy.core.errors import SpecError
 from deploy.engine.gpu import host_gpu
+from deploy.engine.kv_cache import KV_FLAGS, without_kv_flags
 from deploy.engine.log import LogFile, start_of
-from deploy.engine.numerics import KV_FLAGS, from_arguments, from_start, without_kv_flags
+from deploy.engine.numerics import from_arguments, from_start
 from deploy.engine.spec import EngineSpec
 from gates.contracts.numerics import Numerics
 

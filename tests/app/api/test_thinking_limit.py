@@ -11,7 +11,7 @@ from app.stream.meter import ThoughtMeter
 from app.stream.pipeline import Pipeline, Spent, StreamPolicy
 from app.stream.schema import Tools
 from deploy.engine.abilities import Abilities
-from deploy.engine.dialects import Thinking
+from deploy.engine.dialect import Thinking
 from gates.reply.events import CallStart, Text, Thought, Usage
 
 RAW = Abilities(budgets=False, closing=(1, 2))
