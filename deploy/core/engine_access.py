@@ -1,7 +1,6 @@
-"""What an engine behind a URL asks of its clients: an API key, and a certificate authority of its own.
+"""The API key and the certificate authority that an engine behind a URL asks for.
 
-Both are named by file and read when a request or a connection needs them, so that a replaced file takes effect at once.
-A key is sent to its engine and never logged, shown or stored.
+Files hold both and are read at each use, so that a replaced file takes effect at once. No key is logged, shown or stored.
 """
 
 import os
@@ -34,14 +33,14 @@ class EngineAccess:
                 raise ValueError(f"{name}: {path}: {why}") from None
 
     def headers(self) -> dict[str, str]:
-        """The headers with the key; none if its file cannot be read now: then the engine says 401."""
+        """The headers with the key; none if its file cannot be read: then the engine says 401."""
         try:
             return {"authorization": f"Bearer {_fresh(_key, self.key_file)}"} if self.key_file else {}
         except (OSError, ValueError):
             return {}
 
     def tls(self) -> ssl.SSLContext:
-        """For an https address; the system's while the authority's file cannot be used, which then refuse the engine."""
+        """For an https address. If the authority's file cannot be used, the system's authorities refuse the engine."""
         try:
             return _fresh(_context, self.ca_file) if self.ca_file else system_tls()
         except (OSError, ValueError):

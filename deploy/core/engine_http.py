@@ -1,9 +1,7 @@
 """An HTTP client for requests to an engine, with replies bounded in bytes, lines, depth and time.
 
-An engine is not trusted: its reply to a probe may be endless, nested without end, or compressed a
-thousandfold. Every reader here raises ValueError for such a reply, so that a caller has one thing to catch.
-
-`gates.run.bounded_stream` bounds the lines of a reply, and how much of it is parsed at once.
+A reply of an untrusted engine may be endless, nested without end, or compressed a thousandfold: the readers here raise
+ValueError. `gates.run.bounded_stream` bounds the lines of a reply, and how much of it is parsed at once.
 """
 
 import errno
@@ -31,10 +29,8 @@ HEADERS: Final = {"accept": "*/*", "accept-encoding": "identity", "connection": 
 
 
 def engine_client(access: EngineAccess = OPEN) -> httpx2.AsyncClient:
-    """A client for one engine: HTTP/1.1, a new connection for each request, no proxy, no redirects, no cookies.
-
-    Connections are not reused because a probe must show that the engine still accepts them. The client sets no
-    timeout: callers bound the whole request with `asyncio.timeout`.
+    """A client for one engine: a new connection for each request, which shows that the engine still accepts them; no proxy,
+    redirects or cookies. Callers bound the whole request with `asyncio.timeout`.
     """
     return httpx2.AsyncClient(
         headers=HEADERS | access.headers(),
@@ -82,13 +78,12 @@ async def read_json(reply: httpx2.Response) -> Any:
 
 
 def plain_word(value: Any, most: int) -> str | None:
-    """What an engine says of itself, as it may be shown to operators: None if it is no printable text of 1 to `most` characters."""
+    """What an engine says of itself, if it is printable text of 1 to `most` characters; else None."""
     return value if isinstance(value, str) and 0 < len(value) <= most and value.isprintable() else None
 
 
 def parse_json(data: bytes) -> Any:
-    """JSON from an engine. Raises ValueError: it is malformed, nested deeper than MAX_DEPTH, or holds half a surrogate
-    pair, which could be written nowhere."""
+    """JSON from an engine. Raises ValueError: it is malformed, too deep, or holds half a surrogate pair, which no file can hold."""
     try:
         value = json.loads(data.decode("utf-8-sig"))
     except RecursionError:

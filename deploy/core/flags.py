@@ -4,10 +4,7 @@ from collections.abc import Sequence
 
 
 def flag_value(args: Sequence[str], *names: str) -> str | None:
-    """The last value of a flag, given as `--name value` or `--name=value` under any of its names.
-
-    Returns "" for a flag without a value, None if it is absent.
-    """
+    """The last value of a flag, given as `--name value` or `--name=value`; "" if it has none, None if it is absent."""
     found = None
     for at, word in enumerate(args):
         flag, equals, value = word.partition("=")

@@ -1,10 +1,6 @@
-"""Reads the metadata in a GGUF file's header, without the vocabulary.
+"""Reads the metadata in a GGUF file's header, without the vocabulary (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md).
 
-The layout is little-endian (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md): magic, version, numbers of tensors and of pairs, then
-the pairs, each a name, a type and a value.
-
-A header is untrusted: its sizes are checked against the file's size and `MAX_HEADER` before anything is read or
-skipped, so that the work is bounded.
+A header is untrusted: its sizes are checked against the file's size and `MAX_HEADER` before anything is read or skipped.
 """
 
 import struct
@@ -31,11 +27,7 @@ _LONGEST_KEPT: Final = 4096
 
 
 def read_metadata(path: Path) -> dict[str, Value]:
-    """The header's pairs, without arrays of texts and long arrays.
-
-    Raises:
-        WeightsError: the file cannot be read, is not a GGUF of version 2 or 3, or is truncated.
-    """
+    """The header's pairs, without arrays of texts and long arrays. Raises WeightsError."""
     try:
         with path.open("rb") as file:
             return _pairs(_Header(file, min(path.stat().st_size, MAX_HEADER)))

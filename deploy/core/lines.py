@@ -1,8 +1,4 @@
-"""Splits bytes into lines, for server-sent events and logs, on CR, LF and CRLF only.
-
-`bytes.splitlines` is not used because it keeps no state between reads, and `str.splitlines` must
-not be: it also splits on characters that may stand inside JSON text (U+2028, U+0085).
-"""
+"""Splits bytes into lines on CR, LF and CRLF only, for server-sent events and logs; `str.splitlines` splits inside JSON text."""
 
 import re
 
@@ -10,10 +6,7 @@ _END = re.compile(rb"\r\n|\r|\n")
 
 
 class LineSplitter:
-    """`feed` returns the complete lines, `close` the rest. Buffers at most `limit` bytes.
-
-    The work is linear in the number of bytes, however small the pieces.
-    """
+    """`feed` returns the complete lines, `close` the rest. Buffers at most `limit` bytes; the work is linear in the bytes."""
 
     def __init__(self, limit: int = 1 << 20) -> None:
         self._limit = limit
@@ -22,10 +15,7 @@ class LineSplitter:
         self._after_cr = False  # the last byte was a CR: a LF now belongs to it
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The lines that `data` completes, without their ends.
-
-        A line longer than the limit is returned in pieces.
-        """
+        """The lines that `data` completes, without their ends; a line longer than the limit comes in pieces."""
         if self._after_cr and data:
             self._after_cr = False
             data = data.removeprefix(b"\n")

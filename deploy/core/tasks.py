@@ -1,10 +1,6 @@
-"""Background tasks: every one has a name, and none can fail without a report.
+"""Background tasks: each has a name, and each failure is reported at once to the event loop's exception handler.
 
-`asyncio` keeps a task's exception until it is retrieved, so the failure of a task that is never awaited goes unnoticed.
-`spawn` reports a failure as soon as it happens; `supervise` also restarts the work.
-
-A report goes to the event loop's exception handler (`loop.call_exception_handler`) with the name of the
-task under the key `TASK`. The gateway installs a handler that logs and counts it (`app.telemetry.task_failures`).
+The report has the task's name under the key `TASK`; the gateway logs and counts it (`app.telemetry.task_failures`).
 """
 
 import asyncio
@@ -42,10 +38,7 @@ def spawn(work: Coroutine[Any, Any, T], name: str, of: str = "") -> asyncio.Task
 
 
 def supervise(make: Callable[[], Coroutine[Any, Any, None]], name: str, of: str = "") -> asyncio.Task[None]:
-    """Create a task that runs `make()` until it returns, and again after each failure, which is reported.
-
-    Cancel the task to end it.
-    """
+    """Create a task that runs `make()` until it returns, and again after each failure, which is reported."""
     return spawn(restarting(make, name), name, of)
 
 

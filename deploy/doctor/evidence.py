@@ -1,8 +1,6 @@
-"""The facts that the doctor judges: a host, its images, its models and a configuration. Values, and their JSON.
+"""The facts that the doctor judges, and their JSON. None is "unknown", an empty tuple or text is "nothing"; sizes are bytes.
 
-None means "unknown": a command was missing, a file was not readable, or the fact was not collected. An empty tuple or
-text means that there is nothing. Sizes are bytes. `deploy.doctor.collectors` collects the facts; saved to a file
-(`manners doctor --save FILE`), they can be judged on another machine (`--evidence FILE`).
+`manners doctor --save FILE` saves them, so that another machine can judge them (`--evidence FILE`).
 """
 
 from __future__ import annotations
@@ -43,11 +41,8 @@ class Nvcc:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFacts:
-    """The machine.
-
-    `memory_*` are /proc/meminfo's, for nvidia-smi has no memory on a GB10. `nvccs` are in the order in
-    which a build finds them: PATH first. `disk_free` is of the folder that Docker keeps images in.
-    `journal` are this boot's kernel lines that name an Xid or NV_ERR_NO_MEMORY.
+    """The machine. `memory_*` are from /proc/meminfo; `nvccs` are in the order in which a build finds them; `journal` are
+    this boot's kernel lines that name an Xid or NV_ERR_NO_MEMORY; `disk_free` is of Docker's folder of images.
     """
 
     architecture: str | None = None
@@ -70,11 +65,7 @@ class HostFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFacts:
-    """An `[engines.NAME]` table as written in the file, valid or not.
-
-    `pin` is the tag's entry in engines.lock; None if it has none. `executable`: whether the program of `command` was
-    found and may be executed.
-    """
+    """An `[engines.NAME]` table as written, valid or not. `pin`: the tag's entry in engines.lock; `executable`: `command` can be run."""
 
     dialect: str = ""
     driver: str = ""
@@ -91,11 +82,7 @@ class EngineFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageContents:
-    """What a container of an image reported; "" means that a part is missing.
-
-    `torch_archs` are torch's, as it lists them; `flashinfer_archs` those of FlashInfer's compiled
-    kernels; `ggml_archs` those that llama.cpp prints at its start, as "1210".
-    """
+    """What a container of an image reported; "" means that a part is missing. `*_archs`: for which GPUs its kernels were compiled."""
 
     cuda: str | None = None
     torch_archs: tuple[str, ...] | None = None
@@ -132,11 +119,7 @@ class FileFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GgufFacts:
-    """A GGUF's header. `file_type` is llama.cpp's number: 15 is Q4_K_M, 32 is BF16.
-
-    `context` is the longest that it was trained for, in tokens; `kv_values` what a token puts into the
-    K cache, over all layers.
-    """
+    """A GGUF's header. `file_type` is llama.cpp's number; `kv_values` is what a token puts into the K cache, over all layers."""
 
     architecture: str | None = None
     file_type: int | None = None
@@ -148,9 +131,8 @@ class GgufFacts:
 class ModelFacts:
     """A model's folder, or its one GGUF.
 
-    `sealed` is the root digest of its artefact.json, "" without one; `broken` how the files differ
-    from it. `quant_algo` is hf_quant_config.json's and `config_quant_algo` config.json's. `calls` is
-    the form of tool calls that the chat template asks for. `unreadable` names a JSON that is none.
+    `sealed` is the root digest of its artefact.json, "" without one; `broken` how the files differ from it. `quant_algo` is
+    from hf_quant_config.json, `config_quant_algo` from config.json. `calls`: the form that the chat template asks for.
     """
 
     path: str
@@ -176,12 +158,9 @@ class ModelFacts:
 class ConfigFacts:
     """The configuration without its engines.
 
-    `error` is why the file does not load. `together` are the engines that run at the same time. `keys`
-    counts the callers' keys, `weak` says what is wrong with some of them (never the key). `secrets`
-    are files with secrets and their permission bits. `filesystem` is of the state folder, `locks` whether fsync and flock
-    worked there. `slo` are the alert rules' bounds, `buckets` the histogram's, in seconds; `shown` are
-    metrics that dashboards and rules ask for, `exported` those that the gateway has. `calls` are tool
-    calls that a running gateway has counted, by engine and by who found them ("engine", "rescued").
+    `together`: the engines that run at the same time. `weak`: what is wrong with callers' keys. `secrets`: files and their
+    permission bits. `locks`: fsync and flock work in the state folder. `slo`, `buckets`: bounds in seconds. `calls`: tool calls
+    that a running gateway has counted, by engine and by who found them ("engine", "rescued").
     """
 
     file: str = ""

@@ -31,10 +31,7 @@ EXIT_CODES: Final[Mapping[CheckState, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """A check's outcome: the facts, and what to do about them ("" if nothing).
-
-    For UNKNOWN, `fix` is how to get the evidence.
-    """
+    """A check's outcome: the facts, and what to do about them; for UNKNOWN, how to get the evidence."""
 
     state: CheckState
     evidence: str

@@ -1,9 +1,7 @@
 """A child process that cannot outlive this process: started, its output read, and waited for.
 
-The child inherits two pipe ends and nothing else: no listening socket (a restarted gateway could
-not bind its port), no secret, no terminal. It has a session of its own, so that a Ctrl-C for the gateway,
-which drains first, does not stop the engine during its last streams. Its own children are in its process group,
-and end with it.
+The child inherits two pipe ends: no listening socket, secret or terminal. Its session is its own, so that a Ctrl-C for
+the gateway, which drains first, does not stop the engine. Its own children are in its process group and end with it.
 """
 
 import asyncio
@@ -50,10 +48,7 @@ OUTPUT_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class StartupReport:
-    """The first line of a child's report: its address, its server's process, or why it cannot start.
-
-    None of them: it ended without a report.
-    """
+    """The first line of a child's report: its address, its server's process, or why it cannot start."""
 
     url: str | None = None
     pid: int | None = None
@@ -81,7 +76,7 @@ class Child:
             self.process.terminate()
 
     def kill(self) -> None:
-        """Kill it and its children; no error if it has ended. May be called from any thread, as the event loop may be stuck."""
+        """Kill it and its children; no error if it has ended. May be called from any thread."""
         if self.process.returncode is None:
             self.kill_group()
 
@@ -109,11 +104,7 @@ class Child:
 async def spawn(
     program: Sequence[str], arguments: Sequence[str], log: LogFile, environment: Mapping[str, str]
 ) -> Child:
-    """Start a program of ours that takes `--life FD` and `--report FD` before its arguments.
-
-    Raises:
-        OSError: the process or its pipes could not be made; nothing is left behind.
-    """
+    """Start a program of ours that takes `--life FD` and `--report FD`. Raises OSError; nothing is left behind."""
     life_read, life = os.pipe()
     try:
         report_read, report = os.pipe()

@@ -1,9 +1,7 @@
 """The container that an engine runs in, as a request body of Docker's API. Pure.
 
-It has few privileges: no port is published, the network is internal, the root file system and the model
-are read-only, and it does not run as root. Compiled kernels go to a cache of its own image, because code that
-another image compiled is not trusted. Docker never restarts or removes it: the supervisor
-decides that, and a container that ended keeps its log.
+It has few privileges. Compiled kernels go to a cache of its own image: code that another image compiled is not trusted.
+Docker never restarts or removes it: the supervisor decides that, and a container that ended keeps its log.
 """
 
 from dataclasses import dataclass
@@ -43,11 +41,7 @@ _ENVIRONMENT: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """What a spec does not contain: paths on this host, and the container's owner.
-
-    `instance` names the gateway's state folder, `artefact` the weights' digest. `model` is the folder or the `.gguf`
-    on the host, `inside` its path in the container; `cache` a folder on the host that `user` (UID:GID) may write to.
-    """
+    """What a spec does not contain: paths on this host, the weights' digest, the gateway (`instance`) and the user (UID:GID)."""
 
     instance: str
     artefact: str
@@ -74,12 +68,7 @@ def labels(spec: EngineSpec, placement: Placement) -> dict[str, str]:
 
 
 def argv(spec: EngineSpec, model: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The entrypoint and its arguments. An empty entrypoint means the image's own.
-
-    Raises:
-        SpecError: the docker driver cannot start an engine of this dialect.
-        FlagError: one of the `args` is set by the driver.
-    """
+    """The entrypoint, empty for the image's own, and its arguments. Raises SpecError: this dialect has no container; FlagError."""
     entrypoint = DIALECTS[spec.dialect].entrypoint
     if entrypoint is None:
         raise SpecError(spec.name, "dialect", "the docker driver starts vllm and llama-server")
@@ -87,11 +76,7 @@ def argv(spec: EngineSpec, model: str) -> tuple[tuple[str, ...], tuple[str, ...]
 
 
 def create_body(spec: EngineSpec, placement: Placement) -> dict[str, Any]:
-    """The body of `POST /containers/create` (Docker Engine API 1.41 and later).
-
-    Raises:
-        SpecError, FlagError: as `argv`.
-    """
+    """The body of `POST /containers/create` (Docker Engine API 1.41 and later). Raises SpecError, FlagError."""
     entrypoint, words = argv(spec, placement.inside)
     body: dict[str, Any] = {
         "Image": spec.image,

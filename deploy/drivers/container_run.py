@@ -19,10 +19,7 @@ AWAY_SECONDS = 30.0
 
 
 class ContainerRun:
-    """A running container; `seen` is Docker's inspection of it.
-
-    One that was `adopted` may have served requests: any line of its output may quote them.
-    """
+    """A running container; `seen` is Docker's inspection of it. The output of an `adopted` one may quote requests."""
 
     def __init__(self, docker: Docker, seen: Json, log_path: Path, *, adopted: bool) -> None:
         self._docker = docker

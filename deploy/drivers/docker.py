@@ -1,8 +1,7 @@
 """The `docker` driver: an engine in a container of a digest-pinned image.
 
-A container outlives the gateway and is found again by its labels. A running one of the same spec and the same
-weights is adopted, so that a restart of the gateway does not restart the engine; one of another spec is another
-engine. An unreachable Docker daemon is waited for: its containers may still be running.
+A container outlives the gateway and is found again by its labels; one of the same spec and weights is adopted. An
+unreachable Docker daemon is waited for: its containers may still be running.
 """
 
 import asyncio
@@ -57,12 +56,7 @@ def weights_digest(artefact: Path) -> str:
 
 
 class DockerEngine(SupervisedEngine):
-    """An `Engine` in a container; see `SupervisedEngine`.
-
-    Raises:
-        SpecError: not a spec for this driver, or a dialect that cannot be started here.
-        FlagError: one of `args` is the driver's to set.
-    """
+    """An `Engine` in a container. Raises SpecError: not a spec for this driver; FlagError: one of `args` is the driver's to set."""
 
     start_timeout_s = LOAD_SECONDS
     stop_grace_s = STOP_SECONDS
@@ -176,10 +170,7 @@ class DockerEngine(SupervisedEngine):
         )
 
     def _make_cache(self, path: Path, user: str) -> None:
-        """Create the cache folder, which only the engine's user may write to, because it holds code that will run.
-
-        Raises StartRefused for a symbolic link: Docker would mount what it points to, writable.
-        """
+        """Create the cache folder, which only the engine's user may write to. Raises StartRefused for a symbolic link."""
         if path.is_symlink() or path.parent.is_symlink():
             raise StartRefused(self.name, f"its cache {path.name} is a symbolic link; remove the link")
         path.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,7 +1,6 @@
-"""The client of the Docker Engine: the SDK's blocking calls on threads of their own, with one kind of error.
+"""The client of the Docker Engine: the SDK's blocking calls on two threads of their own, with one kind of error.
 
-The calls run on two dedicated threads, each with its own connection, so that an unresponsive daemon blocks
-no request. Only `signal` may be called from any thread.
+An unresponsive daemon blocks no request. Only `signal` may be called from any thread.
 """
 
 import asyncio
@@ -24,10 +23,7 @@ INSTALL: Final = "the docker driver needs Docker's SDK: pip install docker==7.2.
 
 
 class Docker:
-    """A client of a Docker Engine. `url` is its address; the default is DOCKER_HOST or the usual socket.
-
-    Every method raises DockerError: the SDK is missing, the daemon does not answer, or it refuses.
-    """
+    """A client of a Docker Engine at `url`, or where DOCKER_HOST says. Every method raises DockerError."""
 
     def __init__(self, url: str | None = None) -> None:
         self._url = url

@@ -32,12 +32,7 @@ async def spawn_llama(config: Mapping[str, Any], log: LogFile, environ: Mapping[
 
 
 class EmbeddedEngine(SupervisedEngine):
-    """An `Engine` that runs llama.cpp's server from the `xllamacpp` wheel; see `SupervisedEngine`.
-
-    Raises:
-        SpecError: not a spec for this driver.
-        FlagError: one of `args` is not a flag of the embedded engine.
-    """
+    """An `Engine` that runs llama.cpp's server from the `xllamacpp` wheel. Raises SpecError, FlagError."""
 
     def __init__(
         self,

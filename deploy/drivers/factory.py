@@ -25,13 +25,9 @@ def make_engine(
     on_change: OnChange | None = None,
     retry_s: float | None = None,
 ) -> Engine:
-    """Create the engine for a spec; it is not started. Logs go to `state_dir/engines/`.
+    """Create the engine for a spec; it is not started. After a failed start it is tried again every `retry_s`, if given.
 
-    An engine whose start failed is started again after `retry_s` seconds; None: only when `start()` is called again.
-
-    Raises:
-        SpecError: no driver of that name is built in.
-        WeightsError, FlagError: the driver cannot serve this artefact or these flags.
+    Raises SpecError, WeightsError, FlagError: the driver cannot serve this artefact or these flags.
     """
     policy = RestartPolicy(retry_s=retry_s)
     if spec.driver == "embedded":
@@ -56,13 +52,7 @@ class FoundContainer:
 async def running(
     specs: Iterable[EngineSpec], *, state_dir: Path, docker: Docker | None = None
 ) -> tuple[FoundContainer, ...]:
-    """The containers that an earlier gateway of this state folder left, running or not.
-
-    Docker is queried only if some spec uses the docker driver.
-
-    Raises:
-        DockerError: it does not answer.
-    """
+    """The containers that an earlier gateway of this state folder left. Raises DockerError."""
     if not any(spec.driver == "docker" for spec in specs):
         return ()
     listed = await (docker or shared()).found({f"{PREFIX}instance": instance_of(state_dir)})
@@ -78,20 +68,12 @@ async def running(
 
 
 async def remove(found: FoundContainer, *, docker: Docker | None = None) -> None:
-    """Remove a container whose operation is unknown, and save its log.
-
-    Raises:
-        DockerError: the daemon does not answer, or refuses.
-    """
+    """Remove a container whose operation is unknown. Raises DockerError."""
     await (docker or shared()).remove(found.container)
 
 
 async def put_down(found: FoundContainer, *, state_dir: Path, docker: Docker | None = None) -> str:
-    """Stop a container as its gateway would: SIGTERM, SIGKILL after a grace period, its log saved. Returns how it ended.
-
-    Raises:
-        DockerError: the daemon does not answer, or refuses.
-    """
+    """Stop a container as its gateway would: SIGTERM, SIGKILL after a grace period, its log saved. Raises DockerError."""
     it = docker or shared()
     seen = await it.inspect(found.container)
     if seen is None:

@@ -44,11 +44,8 @@ FIX = "install the engine there, or correct its `command` in the configuration"
 def die_with_parent(life: int) -> None:
     """Have the kernel kill this process's group at end of file on `life`, the read end of a pipe.
 
-    A thread that waits for the end of file would not do: loading a model may hold the GIL, for minutes
-    with a big model, and no Python thread runs in that time. So the kernel is asked
-    to send a signal when the pipe's other end closes: SIGKILL where it can be chosen (Linux),
-    which ends a stopped process too, elsewhere SIGIO, whose default action is to end the process.
-    (PR_SET_PDEATHSIG is no substitute: it fires when the *thread* that spawned us ends.)
+    A waiting thread would not do: loading a model may hold the GIL for minutes. PR_SET_PDEATHSIG would not do: it fires when
+    the thread that spawned us ends. Linux sends SIGKILL; elsewhere SIGIO ends the process by its default action.
     """
     signal.signal(signal.SIGIO, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGIO, signal.SIGTERM})

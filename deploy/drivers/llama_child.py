@@ -2,12 +2,9 @@
 
     python -m deploy.drivers.llama_child --life FD --report FD --config JSON
 
-`--life` is the read end of a pipe whose write end only the parent holds. When the parent ends, for
-whatever reason, the kernel closes that end and this process ends; nothing is ever written to it.
-`--report` is the write end of a pipe for one line of JSON: `{"url": …}` once the model is loaded,
-or `{"error": …}` for an error that another attempt would repeat. Standard output and error belong to
-llama.cpp. SIGTERM keeps its default action and ends the process at once, loading or serving:
-llama.cpp has nothing to save, and the gateway drains streams before.
+`--life` is the read end of a pipe: at its end of file, when the parent has ended, this process ends. `--report` gets one
+line of JSON: `{"url": …}` once the model is loaded, or `{"error": …}` for an error that another attempt would repeat.
+SIGTERM ends the process at once: llama.cpp has nothing to save, and the gateway drains streams before.
 """
 
 import argparse
@@ -29,11 +26,7 @@ from deploy.engine.flags import USER_BITS, Settings
 def build_params(
     xllamacpp: Any, model: str, alias: str, settings: Settings, projector: str | None = None
 ) -> Any:
-    """llama.cpp's `common_params` for these settings, on a loopback port of the kernel's choice.
-
-    Raises:
-        OSError: the chat template file cannot be read.
-    """
+    """llama.cpp's `common_params` for these settings, on a loopback port of the kernel's choice. Raises OSError."""
     params = xllamacpp.CommonParams()
     params.model.path = model
     if projector is not None:
@@ -59,13 +52,7 @@ def build_params(
 
 
 def start_server(config: dict[str, Any]) -> Any:
-    """Load the model and listen; returns the running `xllamacpp.Server`.
-
-    Raises:
-        ImportError: the wheel is not installed.
-        OSError: a file of the configuration cannot be read.
-        RuntimeError: llama.cpp refused; its log says why.
-    """
+    """Load the model and listen. Raises ImportError: no wheel; OSError: no such file; RuntimeError: llama.cpp refused."""
     xllamacpp = importlib.import_module("xllamacpp")
     projector = config.get("projector")
     params = build_params(xllamacpp, config["model"], config["alias"], config["settings"], projector)
@@ -102,9 +89,9 @@ def refuse(report: int, why: str) -> int:
 
 
 def flush_log() -> None:
-    """Write what llama.cpp's log thread still holds: it ends with the process, and the last lines say why.
+    """Write what llama.cpp's log thread still holds, for the last lines say why it ends.
 
-    The two functions are C++ (common/log.h) and exported under their mangled names; a wheel without them flushes nothing.
+    The two functions are C++ (common/log.h); a wheel without these mangled names flushes nothing.
     """
     with suppress(AttributeError, ImportError, OSError):
         library = ctypes.CDLL(importlib.import_module("xllamacpp.xllamacpp").__file__)

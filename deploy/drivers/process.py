@@ -1,7 +1,6 @@
-"""The `process` driver: runs an engine's server from its own virtual environment as a child process.
+"""The `process` driver: runs an engine's server from its own virtual environment under `deploy.drivers.keeper`.
 
-The configuration gives the `command`; the driver adds model, name and address and starts it under
-`deploy.drivers.keeper`. It is ready only if one of its own processes listens on its loopback port.
+The engine is ready only if one of its own processes listens on its loopback port.
 """
 
 import asyncio
@@ -31,12 +30,7 @@ _LISTENING: Final = "0A"
 
 
 class ProcessEngine(SupervisedEngine):
-    """An `Engine` whose server is installed in another environment; see `SupervisedEngine`.
-
-    Raises:
-        SpecError: not a spec for this driver.
-        FlagError: one of `args` is set by the driver.
-    """
+    """An `Engine` whose server is installed in another environment. Raises SpecError, FlagError."""
 
     start_timeout_s = LOAD_SECONDS
     stop_grace_s = STOP_SECONDS

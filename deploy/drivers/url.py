@@ -19,12 +19,7 @@ from deploy.engine.state_watcher import WatchedEngine
 class UrlEngine(WatchedEngine):
     """An `Engine` at a fixed address. Nothing is started and nothing is stopped.
 
-    `model` is the name to request; the default is the first in the engine's `/v1/models`.
-    `start_timeout_s` bounds `start()`.
-    After a failed start it is asked again every `retry_s` (None: only by another `start()`).
-
-    Raises:
-        SpecError: not a spec for this driver.
+    `model` is the name to request; the default is the first in `/v1/models`. After a failed start it is asked again every `retry_s`.
     """
 
     def __init__(
@@ -47,12 +42,7 @@ class UrlEngine(WatchedEngine):
         self._probing: asyncio.Task[EngineState] | None = None
 
     async def start(self) -> EngineState:
-        """Wait until it streams a token; see `Engine.start`.
-
-        Raises:
-            StartTimeout: it did not, within `start_timeout_s`; says what the last probe found.
-            StartCancelled: `stop()` came first.
-        """
+        """Wait until it streams a token; see `Engine.start`."""
         if self.state.state is Phase.READY:
             return self.state
         mine = self._probing is None or self._probing.done()
@@ -107,7 +97,7 @@ class UrlEngine(WatchedEngine):
         await self.stop()
 
     def kill(self, why: str) -> None:
-        """No effect: the engine is not run by this gateway, and does not use this host's memory."""
+        """No effect: this gateway does not run the engine."""
 
     async def describe(self) -> Mapping[str, Any]:
         """See `Engine.describe`; only its address is known, and what the operator states of it."""

@@ -1,7 +1,4 @@
-"""What an engine supports with its build and flags, found by trying it once after its start.
-
-An answer that is late or unusable leaves the default.
-"""
+"""What an engine supports with its build and flags, found by trying it once after its start. A late answer leaves the default."""
 
 import asyncio
 from collections.abc import Mapping, Sequence

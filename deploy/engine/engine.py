@@ -1,8 +1,7 @@
-"""The interface of an engine, whichever driver runs it: a child process, a container, or a remote server.
+"""The interface of an engine, whichever driver runs it.
 
-An `Engine` is started once and then kept alive by its driver until it is stopped. Its
-state is one frozen `EngineState`; every change creates a new one, passes it to the
-`on_change` callback, and wakes the callers of `changed()`.
+Every change of its state creates a new frozen `EngineState`, passes it to the `on_change` callback, and wakes the
+callers of `changed()`.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,14 +28,9 @@ class Phase(StrEnum):
 class EngineState:
     """A snapshot of an engine.
 
-    `url` is the address to send requests to, without a trailing slash and without `/v1`; it is
-    set exactly while `state` is `READY`, and it changes with every restart. `model` is the name
-    that the engine wants in a request's "model", known while ready. `pid` is the child that lives
-    now, if the driver has one. `restarts` counts the children after the first since `start()`.
-    `since` is when `state` was entered, in monotonic seconds (`time.monotonic`). `last_error`
-    says why the engine last left `READY` or did not reach it, and is kept until the next `start()`; it may
-    quote the engine, so it is for operators and never for a log. `abilities` is what the engine was found to
-    support when it started.
+    `url` has no trailing slash and no `/v1`; it is set exactly while ready, and changes with every restart. `model` is the name
+    to request. `restarts` counts the children after the first since `start()`. `since` is in monotonic seconds. `last_error` may
+    quote the engine, so it is for operators and never for a log.
     """
 
     name: str
@@ -68,13 +62,11 @@ class Engine(Protocol):
         """`state.url`: the address while ready, otherwise None."""
 
     async def start(self) -> EngineState:
-        """Start it and return once it has streamed a token; idempotent while running.
-
-        If the caller is cancelled, the engine is stopped.
+        """Start it and return once it has streamed a token; idempotent while running. If the caller is cancelled, it is stopped.
 
         Raises:
             WeightsError, FlagError: the configuration cannot work; nothing was started.
-            StartFailed, StartTimeout: it did not start; it is `FAILED`, and may be started again.
+            StartFailed, StartTimeout: it is `FAILED`, and may be started again.
             StartCancelled: `stop()` came first.
         """
         ...
@@ -88,26 +80,17 @@ class Engine(Protocol):
         ...
 
     async def leave(self) -> None:
-        """Release it because this process ends.
-
-        A container keeps running, and the next `start()` of the same spec adopts it. A child process is stopped.
-        """
+        """Release it because this process ends: the next `start()` adopts a running container; a child process is stopped."""
         ...
 
     def kill(self, why: str) -> None:
-        """End it now (SIGKILL): `FAILED` with this reason, and no restart until `start()` or the policy's retry.
-
-        May be called from any thread, for a watchdog that must not wait for the event loop. No effect on an engine of
-        the url driver.
-        """
+        """End it now (SIGKILL), from any thread: `FAILED` with this reason, and no restart until `start()` or the policy's retry."""
 
     async def describe(self) -> Mapping[str, Any]:
         """What runs now, from the process or the Docker daemon, as plain JSON values; None or () for what is unknown.
 
-        Always: `name`, `driver`, `spec` (`spec_digest`), `url`, `pid`, `numerics` (what it computes with, a
-        `Numerics`). Embedded: `argv`, `model_file`.
-        Docker: `argv`, `image` (as pinned), `image_id`, `container` (its id), `labels`, `mounts`
-        ({path in the container: path on the host}), `model_file` (the path on the host).
+        Always: `name`, `driver`, `spec` (`spec_digest`), `url`, `pid`, `numerics`. Embedded: `argv`, `model_file`. Docker: `argv`,
+        `image` (as pinned), `image_id`, `container`, `labels`, `mounts` ({inside: on the host}), `model_file`.
         """
         ...
 

@@ -1,11 +1,7 @@
 """llama-server's flags for the embedded engine. Pure.
 
-The `args` of a spec become settings, each named by the field that it sets in llama.cpp's `common_params`
-(`sampling.temp` is a nested field). The table below is the documentation: a flag that is not in it is an error that
-names the nearest one. Values are checked for their type only.
-
-Other fields of `common_params` cannot be set: the supervisor sets the address, the model and the logging, and
-features that reach out of the process (downloads, tools, MCP) stay off.
+`FLAGS` is the documentation: each flag sets the field named beside it in llama.cpp's `common_params`. Other fields cannot be
+set: features that reach out of the process (downloads, tools, MCP) stay off.
 """
 
 import json
@@ -44,10 +40,9 @@ DEFAULTS: Mapping[str, Value] = {
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """One flag: its names (the long one first), the field that it sets, and the parser of its value.
+    """One flag: its names, the field that it sets, and the parser of its value; without `parse` it is a switch that sets `constant`.
 
-    `parse` is None for a flag without a value, which sets `constant`. `user_bit` marks sampling
-    defaults that would otherwise be overridden by those in the model file.
+    `user_bit` marks sampling defaults that the model file would otherwise override.
     """
 
     names: tuple[str, ...]
@@ -174,22 +169,14 @@ _OURS = {
 def default_threads(cores: int) -> int:
     """Half the cores, one to four.
 
-    llama.cpp's threads spin while they wait for each other. If one of them shares its core with another
-    process, all of them spin for the time slice that it waits for: on two shared cores, with
-    four streams, a second thread took the nano model's longest TTFT from 28 to 276 ms, and
-    its start from 0.2 to 3 s. The gateway and other engines always share the cores.
+    llama.cpp's threads spin while they wait for each other, so one that shares its core with another process delays all: on two
+    shared cores with four streams, a second thread took the longest TTFT from 28 to 276 ms, and the start from 0.2 to 3 s.
     """
     return max(1, min(4, cores // 2))
 
 
 def parse_flags(engine: str, args: tuple[str, ...], *, cores: int) -> Settings:
-    """The settings of these flags, over the defaults for a machine with `cores` cores.
-
-    Both `--flag value` and `--flag=value` are read.
-
-    Raises:
-        FlagError: a flag is unknown, given twice, reserved, or has a bad value.
-    """
+    """The settings of these flags, over the defaults for a machine with `cores` cores. Raises FlagError."""
     settings: Settings = dict(DEFAULTS) | {"cpuparams.n_threads": default_threads(cores)}
     bits: list[str] = []
     seen: set[str] = set()

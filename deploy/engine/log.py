@@ -1,9 +1,7 @@
 """An engine's log: its path, what may be written to it, and its last lines.
 
-Before the model is loaded there are no requests, and every line is kept. After that, a line is
-kept whole only if its form shows that it cannot quote a request: llama.cpp prints parts of
-grammars, schemas and unparsable bodies, some of them regardless of its verbosity setting. Of any other
-line only the prefix is kept (time, level, function or file). At its size limit a log is restarted, because the end of a run matters most.
+Until the model is loaded there are no requests, and every line is kept. After that, a line is kept whole only if its form
+shows that it cannot quote a request; of any other line only the prefix is kept (time, level, function or file).
 """
 
 import re
@@ -44,9 +42,8 @@ def log_path(state_dir: Path, engine: str) -> Path:
 class LogFile:
     """The log of one run. Beginning it renames the previous run's log; at `limit` bytes, its own beginning.
 
-    Nothing here raises: on a disk that takes no file, an engine runs without a log, and begins one as soon as it can.
-
-    Writes are small and bounded (`deploy.engine.output`), so they are not handed to a thread. `requests_flow` is set when the engine may have seen its first request.
+    Nothing here raises: on a disk that takes no file, an engine runs without a log. `requests_flow` is set once the engine may
+    have seen a request.
     """
 
     def __init__(self, path: Path, limit: int = 4 << 20) -> None:

@@ -1,8 +1,7 @@
-"""What an engine prints, on its way into its log: however much it is, the event loop has time for others.
+"""An engine's output on its way into its log: however much it is, the event loop has time for others.
 
-Up to BURST a run's output is logged in full, then RATE a second, each counted in bytes with LINE_BYTES more for each line.
-Of what goes beyond, nothing is looked at, and the log says how many bytes were left out. The engine itself is
-slowed down only if it prints more than some 12 MB a second. The last bytes of a run are logged in any case: they say how it ended.
+Up to BURST a run's output is logged in full, then RATE a second; the log says how many bytes beyond that were left out. The
+last bytes of a run are logged in any case.
 """
 
 import asyncio

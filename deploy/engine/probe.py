@@ -1,9 +1,7 @@
 """Readiness probes: an engine is ready if it streams a generated token, or returns a vector where it serves embeddings.
 
-`/health` answers 200 from an engine that hangs, that lost its GPU, or that is still compiling a kernel;
-headers and the role chunk are sent before the first token is computed. So a probe requests
-a few tokens as a stream and waits for the first: content, reasoning or a tool call. An engine
-for embeddings is probed with one input, whose vector must consist of finite numbers.
+`/health` answers 200 from an engine that hangs or has lost its GPU, and headers and the role chunk come before the first
+token. So a probe waits for content, reasoning or a tool call, or for a vector of finite numbers.
 """
 
 import asyncio
@@ -57,10 +55,7 @@ class ProbeOutcome(StrEnum):
 class ProbeResult:
     """One probe's outcome and times, in seconds since the request was sent.
 
-    `headers_s` is the time of the response's headers, `first_token_s` of the first generated token; None if it
-    did not come. `total_s` is when the probe ended. `detail` never quotes the engine and may be logged.
-    `said` is the engine's own error message, at most SAID_CHARACTERS without control
-    characters: for operators, never for a log.
+    `detail` never quotes the engine and may be logged. `said` is the engine's own error message: for operators, never for a log.
     """
 
     verdict: ProbeOutcome
@@ -134,11 +129,9 @@ async def probe(
     kind: Kind = "chat",
     access: EngineAccess = OPEN,
 ) -> ProbeResult:
-    """Request a few tokens from the engine at `url` and wait at most `deadline_s` for the first.
+    """Request a few tokens (or a vector) from the engine at `url` and wait at most `deadline_s` for the first. Never raises.
 
-    An engine whose `kind` is embeddings is asked for a vector instead. Never raises for what the engine
-    does: that is the result. The stream is read to its end within the deadline and STREAM_BYTES, so that no
-    half-read reply keeps a slot of the engine busy.
+    The stream is read to its end within the deadline and STREAM_BYTES, so that no half-read reply keeps a slot busy.
     """
     clock = _ProbeClock()
     try:
@@ -280,11 +273,7 @@ async def wait_until_streams(
     access: EngineAccess = OPEN,
     errors_allowed: int = 3,
 ) -> ProbeResult:
-    """Probe until the engine is ready, the deadline has passed, or it has answered with `errors_allowed` errors in a row.
-
-    While it is not listening or loading, probes are repeated with pauses that grow from 20 ms to half a second.
-    Returns the last result; `result.ok` says whether it streams (or embeds, if that is its kind).
-    """
+    """Probe until the engine is ready, the deadline has passed, or `errors_allowed` errors came in a row; the last result."""
     end = time.monotonic() + deadline_s
     pause, errors = 0.02, 0
     while True:

@@ -1,8 +1,4 @@
-"""Questions that find an engine's abilities, common to several dialects. Each returns fields of `Abilities`.
-
-A version does not show an ability: a vLLM without `--tool-call-parser` refuses callable tools, one without
-`--reasoning-parser` refuses a thinking budget, and other builds differ.
-"""
+"""Questions that find an engine's abilities, common to several dialects. Each returns fields of `Abilities`."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
@@ -69,10 +65,7 @@ def budget(field: str, **extra: Any) -> Question:
 
 
 async def thinking_off(asker: Asker) -> Found:
-    """Whether thinking can be switched off (vLLM #19839), tried with a greeting and a sum.
-
-    Only a complete answer shows it, because the closing tag of a thought in plain text may come at any point.
-    """
+    """Whether thinking can be switched off (vLLM #19839), tried with a greeting and a sum. Only a complete answer shows it."""
     replies = [await asker.chat(q, max_tokens=OFF_ROOM, chat_template_kwargs=OFF) for q in OFF_QUESTIONS]
     choices = [said["choices"][0] for _, said in replies]
     if any(_thinks(choice["message"]) for choice in choices):

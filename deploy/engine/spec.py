@@ -1,8 +1,4 @@
-"""The specification of an engine: its name, its dialect, its driver, and what it serves. Pure.
-
-An `EngineSpec` is checked when it is built. Whether its files exist is checked by `deploy.engine.weights`, and its
-flags by the driver.
-"""
+"""The specification of an engine: its name, its dialect, its driver, and what it serves. Pure; files are checked elsewhere."""
 
 import hashlib
 import re
@@ -39,19 +35,11 @@ PINNED_IMAGE = re.compile(r"([a-z0-9][a-zA-Z0-9._:/-]*@)?sha256:[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSpec:
-    """One `[engines.NAME]` table, checked.
+    """One `[engines.NAME]` table, checked. Raises SpecError: a field is malformed, missing for this driver, or unused by it.
 
-    `args` are the flags of the engine's own server (`vllm serve`, `llama-server`), as they would
-    stand on its command line. `artefact` is a folder with `artefact.json`, or a `.gguf` file. `kind`
-    says whether it must stream chat completions or return embeddings to be ready. `command` are the words that
-    start the server of the process driver, before its flags, and `env` what is set in its environment. `numerics`
-    is what the operator states of an engine that somebody else runs (`gates.contracts.numerics`), and `media` what he
-    states that any engine takes besides text; None: what is found by trying. `format` is one of
-    `deploy.engine.formats`; None: the one of the chat template. `key_file` and `ca_file` say how the url
-    driver's engine is reached (`deploy.core.engine_access`); they are no part of its identity.
-
-    Raises:
-        SpecError: a field is malformed, missing for this driver, or unused by it.
+    `args` are the flags of the engine's own server; `artefact` is a folder with `artefact.json`, or a `.gguf` file. `command` and
+    `env` are for the process driver. `numerics` and `media` are what the operator states of an engine. `format` is one of
+    `deploy.engine.formats`. `key_file` and `ca_file` are no part of its identity.
     """
 
     name: str
@@ -117,12 +105,7 @@ def spec_text(spec: EngineSpec) -> str:
 
 
 def spec_digest(spec: EngineSpec) -> str:
-    """The identity of an engine across starts: `sha256:` and 64 hex digits over `spec_text`.
-
-    It covers every field of its identity that is set, as configured: name, dialect, driver, kind, image, args in their order,
-    address, GPUs, command, environment, and the artefact's path. It does not cover the bytes at that path: weights replaced in place keep
-    the digest, so the artefact's root digest must be compared as well.
-    """
+    """The identity of an engine across starts, over `spec_text`. Weights that are replaced in place keep it."""
     return f"sha256:{hashlib.sha256(spec_text(spec).encode()).hexdigest()}"
 
 
@@ -184,8 +167,7 @@ def _check_url(spec: EngineSpec) -> None:
 def url_fault(url: str) -> str | None:
     """What is wrong with an engine's address, or None.
 
-    Two HTTP clients parse it (the probe's and the gateway's), so only one plain form is accepted:
-    http(s)://HOST[:PORT][/PATH] in ASCII, by RFC 3986. The message never contains a password.
+    Two HTTP clients parse it, so only one plain form is accepted: http(s)://HOST[:PORT][/PATH] in ASCII, by RFC 3986.
     """
     if "@" in url:
         return "must not hold a user or a password"

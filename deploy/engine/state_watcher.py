@@ -20,10 +20,7 @@ class StateWatcher:
         return self._state
 
     def publish(self, state: EngineState) -> None:
-        """Publish a state; duplicates are ignored.
-
-        A listener's error goes to the loop's exception handler: it must not stop the supervision.
-        """
+        """Publish a state; duplicates are ignored. A listener's error is reported and does not stop the supervision."""
         if state == self._state:
             return
         self._state = state

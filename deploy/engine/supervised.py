@@ -1,9 +1,8 @@
-"""The base of every engine that we run, as a process or as a container: it is kept alive by the table.
+"""The base of every engine that we run, as a process or as a container.
 
-A thin shell around `deploy.engine.supervisor`, which decides: it makes the events and runs the commands.
-This is the only restart loop of an engine. Each run has one task that lives exactly as long: it spawns,
-waits for the address, probes until a token streams, waits for the end, and reports that end exactly once.
-Only `leave()` cancels that task; a run is ended by a signal, and then the task ends by itself.
+`deploy.engine.supervisor` decides; this shell makes the events and runs the commands. Each run has one task, which spawns,
+waits for the address, probes until a token streams, waits for the end, and reports that end exactly once. Only `leave()`
+cancels that task; a signal ends a run, and then the task ends by itself.
 """
 
 import asyncio
@@ -31,11 +30,7 @@ _GONE = (Phase.STOPPED, Phase.FAILED)
 
 
 class Supervision(TypedDict, total=False):
-    """How an engine is kept running.
-
-    `start_timeout_s` bounds one run's time from its start to its first token, `stop_grace_s` the
-    time between SIGTERM and SIGKILL; a driver has defaults for both.
-    """
+    """How an engine is kept running. `start_timeout_s` bounds a run's time to its first token, `stop_grace_s` SIGTERM to SIGKILL."""
 
     on_change: OnChange | None
     policy: supervisor.RestartPolicy | None
@@ -67,20 +62,11 @@ class SupervisedEngine(WatchedEngine, ABC):
 
     @abstractmethod
     def _prepare(self) -> None:
-        """Check that the configuration can work, before anything is started.
-
-        Raises:
-            WeightsError: the weights are not where the spec says.
-        """
+        """Check that the configuration can work, before anything is started. Raises WeightsError."""
 
     @abstractmethod
     async def _spawn(self) -> EngineRun:
-        """Start a run.
-
-        Raises:
-            OSError, EngineError: it could not be started, and nothing is left behind.
-            StartRefused: nor could another one with this configuration.
-        """
+        """Start a run. Raises OSError, EngineError: it failed and left nothing behind; StartRefused: so would another one."""
 
     async def describe(self) -> Mapping[str, Any]:
         """What runs now; see `Engine.describe`. Drivers add their own keys."""
@@ -142,10 +128,7 @@ class SupervisedEngine(WatchedEngine, ABC):
         return StartFailed(self.name, self.state.last_error or "", tail(self._log_path))
 
     async def stop(self) -> None:
-        """Bring it down: SIGTERM, then SIGKILL after the grace; see `Engine.stop`.
-
-        Cancelling the wait does not cancel the stop.
-        """
+        """Bring it down; see `Engine.stop`. Cancelling the wait does not cancel the stop."""
         life = self._life  # now: a start() that waits for this end may make another
         if self._child.phase not in (Phase.STOPPED, Phase.STOPPING):
             self._feed(supervisor.Stop(time.monotonic()))

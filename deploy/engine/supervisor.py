@@ -37,10 +37,9 @@ from deploy.engine.engine import Phase
 class RestartPolicy:
     """Backoff and limits of restarts. Times in seconds.
 
-    The pause before restart n is `first_pause_s * factor ** (n - 1)`, at most `longest_pause_s`;
-    n starts again at 1 after a child was ready for `stable_s`. `boot_attempts` limits the children
-    before the first that streams, `max_attempts` those in a row after it (None: no limit). An engine
-    that has failed starts again after `retry_s` (None: only by another Start).
+    The pause before restart n is `first_pause_s * factor ** (n - 1)`, at most `longest_pause_s`; n starts again at 1 after
+    `stable_s` of readiness. `boot_attempts` limits the children before the first that streams, `max_attempts` those in a row
+    after it. A failed engine starts again after `retry_s`.
     """
 
     first_pause_s: float = 0.25
@@ -59,12 +58,7 @@ class RestartPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildState:
-    """The supervision of one child.
-
-    `since` is when `phase` was entered; `failures` counts children that ended in a row,
-    `restarts` children after the first, both since Start. `was_ready` is whether one has ever
-    streamed since then; `doomed` is whether the present one is to be killed.
-    """
+    """The supervision of one child: `failures` in a row, `restarts` since Start; `doomed`: the present child is to be killed."""
 
     phase: Phase = Phase.STOPPED
     since: float = 0.0
@@ -99,11 +93,7 @@ class GaveUp:
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """The child is gone, or could not be made.
-
-    `refused`: it said that it cannot work with this configuration. `barred`: it was killed on purpose
-    (see `Engine.kill`) and is not to be restarted as after a crash.
-    """
+    """The child is gone, or could not be made. `refused`: it cannot work with this configuration; `barred`: `Engine.kill` ended it."""
 
     at: float
     why: str
@@ -160,11 +150,7 @@ ChildTransition = tuple[ChildState, tuple[Command, ...]]
 
 
 def step(policy: RestartPolicy, child: ChildState, event: ChildEvent) -> ChildTransition:
-    """The state after an event, and the commands to run.
-
-    Raises:
-        IllegalTransition: this state cannot take this event; nothing has changed.
-    """
+    """The state after an event, and the commands to run. Raises IllegalTransition; then nothing has changed."""
     rule = _TABLE.get((child.phase, type(event)))
     if rule is None or (child.doomed and isinstance(event, Streams | GaveUp)):
         raise IllegalTransition(f"{type(event).__name__} while {child.phase}")

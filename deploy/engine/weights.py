@@ -12,11 +12,7 @@ _PROJECTOR = "mmproj"
 
 
 def find_model(spec: EngineSpec) -> Path:
-    """The absolute path of what an engine loads: a llama-server one `.gguf`, others the folder or the file.
-
-    Raises:
-        WeightsError: it is not there, or not finished.
-    """
+    """The absolute path of what an engine loads: one `.gguf`, or a folder or file. Raises WeightsError."""
     assert spec.artefact is not None  # every driver that loads one needs it
     if DIALECTS[spec.dialect].gguf:
         return find_gguf(spec.artefact).resolve()
@@ -26,13 +22,7 @@ def find_model(spec: EngineSpec) -> Path:
 
 
 def find_gguf(artefact: Path) -> Path:
-    """The one `.gguf` that an artefact names: the file itself, or the only one in its folder beside a projector.
-
-    A folder needs its manifest, which is written last: without it, the folder is incomplete.
-
-    Raises:
-        WeightsError: nothing there, an unfinished folder, no `.gguf`, or more than one.
-    """
+    """The one `.gguf` that an artefact names: the file itself, or the only one in its finished folder. Raises WeightsError."""
     if artefact.is_file():
         if artefact.suffix != ".gguf":
             raise WeightsError(f"{artefact} is not a .gguf file")
@@ -46,7 +36,7 @@ def find_gguf(artefact: Path) -> Path:
 
 
 def find_projector(artefact: Path) -> Path | None:
-    """What makes images and sounds into tokens: the one `mmproj*.gguf` of a folder, if it has one. Raises WeightsError: it has more."""
+    """The one `mmproj*.gguf` of a folder, which makes images and sounds into tokens; None. Raises WeightsError: it has more."""
     found = (
         [path for path in _ggufs(artefact) if path.name.startswith(_PROJECTOR)] if artefact.is_dir() else []
     )

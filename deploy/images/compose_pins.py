@@ -36,11 +36,7 @@ def command(path: Path) -> str:
 
 
 def read_env(path: Path) -> dict[str, str]:
-    """The variables of an env file, without unquoting or substitution.
-
-    Raises:
-        PinError: it cannot be read, or a line is neither NAME=VALUE nor a comment.
-    """
+    """The variables of an env file, without unquoting or substitution. Raises PinError."""
     try:
         lines = path.read_text("utf-8").splitlines()
     except OSError as error:
@@ -59,11 +55,7 @@ def read_env(path: Path) -> dict[str, str]:
 
 
 def tags(path: Path) -> dict[str, str]:
-    """The images that an env file names by tag, by the variable of compose.yaml: `{"LLAMA_IMAGE": "NAME:TAG"}`.
-
-    Raises:
-        PinError: it cannot be read, is a lock, names no image, or names one in a wrong form.
-    """
+    """The images that an env file names by tag, by the variable of compose.yaml: `{"LLAMA_IMAGE": "NAME:TAG"}`. Raises PinError."""
     if path.name.endswith(_LOCK):
         raise PinError(f"{path} is a lock; give the file that it was made of")
     values = read_env(path)
@@ -87,11 +79,7 @@ def tags(path: Path) -> dict[str, str]:
 
 
 def write_compose_lock(path: Path, pins: Mapping[str, str]) -> Path:
-    """Write an env file's lock, by rename; `pins` has an image for each variable of `tags`. Returns its path.
-
-    Raises:
-        PinError: the env file cannot be read, or its folder is not writable.
-    """
+    """Write an env file's lock, by rename; `pins` has an image for each variable of `tags`. Raises PinError."""
     lock, values = compose_lock(path), {**read_env(path), **pins}
     head = f"# {path.name}, and what its tags meant when somebody ran: manners engine pin --compose {path}"
     try:
@@ -102,11 +90,7 @@ def write_compose_lock(path: Path, pins: Mapping[str, str]) -> Path:
 
 
 def check_compose_lock(path: Path) -> Path:
-    """Check that an env file's lock agrees with the file and pins all of its tags. Returns the lock's path.
-
-    Raises:
-        PinError: it does not, or one of the two cannot be read; names the variables that differ.
-    """
+    """The lock of an env file. Raises PinError: it disagrees with the file, or does not pin all of its tags."""
     wanted, values, lock = tags(path), read_env(path), compose_lock(path)
     if not lock.exists():
         raise PinError(f"{path} has no lock; {command(path)}")

@@ -2,10 +2,8 @@
 
     {"images": {"vllm/vllm-openai:v0.24.0": "vllm/vllm-openai@sha256:…", "my-engine:latest": "sha256:…"}}
 
-It is beside the configuration and belongs into version control with it. A tag in the configuration
-is resolved with it; a tag without an entry is refused. An image that is in no registry (built or imported
-locally) is pinned by its id, which is also a digest over its configuration and layers, but other
-hosts cannot pull it.
+It is beside the configuration. A tag in the configuration is resolved with it; a tag without an entry is refused. An image
+that is in no registry is pinned by its id, and other hosts cannot pull it.
 """
 
 import json
@@ -26,11 +24,7 @@ def lock_path(folder: Path) -> Path:
 
 
 def read_lock(path: Path) -> dict[str, str]:
-    """The pins of a lock file; none if there is no file.
-
-    Raises:
-        PinError: it cannot be read, is not JSON, or an entry is not a digest.
-    """
+    """The pins of a lock file; none if there is no file. Raises PinError."""
     try:
         images = json.loads(path.read_text("utf-8"))["images"]
     except FileNotFoundError:
@@ -46,11 +40,7 @@ def read_lock(path: Path) -> dict[str, str]:
 
 
 def write_lock(path: Path, images: Mapping[str, str]) -> None:
-    """Write the pins, sorted, by rename.
-
-    Raises:
-        OSError: the folder cannot be written to.
-    """
+    """Write the pins, sorted, by rename. Raises OSError."""
     replace_text(path, json.dumps({"images": dict(sorted(images.items()))}, indent=1) + "\n")
 
 
@@ -82,11 +72,7 @@ def _name(reference: str) -> str:
 
 
 async def pin(reference: str, docker: Docker, *, pull: bool = False) -> str:
-    """The pin of a tag on this host; with `pull`, after pulling it from its registry.
-
-    Raises:
-        DockerError: the image is missing or cannot be pulled, or the daemon does not answer.
-    """
+    """The pin of a tag on this host; with `pull`, after pulling it from its registry. Raises DockerError."""
     if PINNED_IMAGE.fullmatch(reference):
         return reference
     if pull:

@@ -22,12 +22,7 @@ from deploy.launcher.proxy import application
 
 
 def read(path: Path, user: str) -> EngineCatalogue:
-    """The docker engines of a configuration, for chat and for embeddings.
-
-    Raises:
-        DeployError: an engine's table is malformed.
-        OSError, ValueError: the file cannot be read, or is not TOML.
-    """
+    """The docker engines of a configuration, for chat and for embeddings. Raises DeployError, OSError, ValueError."""
     if not re.fullmatch(r"[1-9]\d*:[1-9]\d*", user):
         raise ValueError(f"--user {user}: UID:GID, not root's")
     tables = tomllib.loads(path.read_text("utf-8"))

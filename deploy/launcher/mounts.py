@@ -1,7 +1,7 @@
 """Checks the host paths that a container mounts: no part of such a path may be a symbolic link.
 
-Docker follows links when it mounts a path, and does so as root. The gateway may write to its state
-folder; a link there in place of a cache would give an engine write access to any folder of the host.
+Docker follows links as root, and the gateway may write to its state folder: a link there in place of a cache would give an
+engine write access to any folder of the host.
 """
 
 import os
@@ -24,10 +24,7 @@ def sources(container: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def identify(paths: Iterable[str]) -> Identity:
-    """The identity of each path. Raises RequestNotAllowed for a path with a link in it, or that is not accessible.
-
-    Two results are equal only if no path was replaced between the calls.
-    """
+    """The identity of each path; equal only if no path was replaced between two calls. Raises RequestNotAllowed for a link."""
     return tuple(_identify(path) for path in paths)
 
 

@@ -1,8 +1,7 @@
 """The requests to the Docker Engine that a gateway may make, for the engines of its catalogue only. Pure.
 
-Whoever may create arbitrary containers is root on the host. So the launcher builds the body that the docker driver
-would send for an engine of the catalogue (`deploy.drivers.container`), and allows only a request whose body is equal
-to it. The parts that may vary are checked first, one by one.
+Whoever may create arbitrary containers is root on the host. So a request's body must equal the body that the docker driver
+would send for an engine of the catalogue; the parts that may vary are checked first, one by one.
 """
 
 import json
@@ -32,11 +31,7 @@ class RequestNotAllowed(DeployError):
 
 @dataclass(frozen=True, slots=True)
 class EngineCatalogue:
-    """The engines that may run, their gateway, and their user.
-
-    `instance` names the gateway (`deploy.drivers.docker.instance_of` of `state`), `state` is its state
-    folder on the host, `user` the UID:GID that every engine runs as.
-    """
+    """The engines that may run, their gateway (`instance_of` its `state` folder on the host), and their user (UID:GID)."""
 
     engines: tuple[EngineSpec, ...]
     instance: str

@@ -1,7 +1,6 @@
 """The launcher's proxy: a Unix socket that speaks Docker's API, in front of the Docker Engine's own.
 
-An allowed request is serialized again from the path, query and body that were checked, so that the two parsers cannot
-read one text differently.
+An allowed request is serialized again from what was checked, so that two parsers cannot read one text differently.
 """
 
 import json
@@ -37,7 +36,7 @@ def application(catalogue: EngineCatalogue, docker: Path) -> web.Application:
 
 
 class _NoContainer(Exception):
-    """There is no such container now; one that is there a moment later was not looked at."""
+    """There is no such container now."""
 
 
 class _Proxy:
@@ -70,10 +69,7 @@ class _Proxy:
     async def _mounts(
         self, session: ClientSession, request: DockerRequest, container: str | None
     ) -> Identity:
-        """The host paths that a created or started container mounts.
-
-        Raises RequestNotAllowed: it is another gateway's container, or a path contains a symbolic link.
-        """
+        """The host paths that a created or started container mounts. Raises RequestNotAllowed."""
         if container is None:
             return identify(sources(request.body)) if isinstance(request.body, dict) else ()
         found = await self._inspect(session, container)

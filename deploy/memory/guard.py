@@ -35,10 +35,9 @@ BACK_SECONDS = 20.0
 
 
 class Guard:
-    """Checks memory before, during and after an engine's start.
+    """Checks memory before, during and after an engine's start; without /proc/meminfo it admits every engine.
 
-    `read` returns the host's memory; where it fails (no /proc/meminfo), every engine is admitted
-    and none is watched. `own_memory`: the GPU has memory of its own, which is not checked here.
+    `own_memory`: the GPU has memory of its own, which is not checked here.
     """
 
     def __init__(
@@ -60,11 +59,7 @@ class Guard:
             return None
 
     def need(self, spec: EngineSpec) -> int:
-        """Bytes of host memory that an engine will need; 0 for the url driver.
-
-        Raises:
-            WeightsError: its weights are not there, or cannot be read.
-        """
+        """Bytes of host memory that an engine will need; 0 for the url driver. Raises WeightsError."""
         if spec.driver == "url":
             return 0
         memory, gguf = self.memory(), DIALECTS[spec.dialect].gguf and spec.artefact is not None
@@ -89,10 +84,7 @@ class Guard:
 
     @contextmanager
     def watching(self, candidate: Engine) -> Iterator[None]:
-        """While the context lasts, kill the candidate (without a restart) as soon as the host is short of memory.
-
-        Its `start()` then raises StartFailed, and its state says so. The context may include the warm-up.
-        """
+        """While the context lasts, kill the candidate as soon as the host is short of memory; its `start()` then raises StartFailed."""
         over = threading.Event()
         thread = threading.Thread(
             target=self._watch, args=(candidate, over), name=f"memory of {candidate.name}", daemon=True
@@ -118,10 +110,7 @@ class Guard:
                 )
 
     async def wait_back(self, before: Memory | None, deadline_s: float = BACK_SECONDS) -> bool:
-        """After a stop, wait until as much memory is available as before the start. False: it was not within the deadline.
-
-        In that case another process took it, or a dead one still holds it, and a GB10 needs a reboot.
-        """
+        """After a stop, wait until as much memory is available as before the start; False: another process took it, or a dead one holds it."""
         end = time.monotonic() + deadline_s
         while before is not None and (now := self.memory()) is not None:
             if came_back(before, now):
@@ -133,11 +122,7 @@ class Guard:
 
 
 def weights_of(spec: EngineSpec) -> int:
-    """Bytes of an engine's weights on disk; 0 without an artefact.
-
-    Raises:
-        WeightsError: a llama-server's `.gguf` is not there.
-    """
+    """Bytes of an engine's weights on disk; 0 without an artefact. Raises WeightsError."""
     if spec.artefact is None:
         return 0
     if DIALECTS[spec.dialect].gguf:

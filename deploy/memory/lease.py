@@ -1,8 +1,6 @@
-"""The loading lease: only one engine loads at a time on shared memory.
+"""The loading lease, a file lock in the state folder: only one engine loads at a time on shared memory (vllm#35920).
 
-vLLM measures free memory at its start and sizes its cache by it; two at the same time
-compute negative sizes or exhaust the host's memory (vllm#35920). The lease is a file lock in
-the state folder, so the kernel releases it when the holder ends.
+vLLM measures free memory at its start and sizes its cache by it. The kernel releases the lease when the holder ends.
 """
 
 import asyncio
@@ -36,12 +34,7 @@ class Lease:
         return self._holder
 
     def take(self, holder: str) -> None:
-        """Acquire the lease; no effect if this holder has it.
-
-        Raises:
-            LeaseHeld: another holder has it, in this or another process.
-            OSError: the file cannot be created or locked; nothing is held.
-        """
+        """Acquire the lease; no effect if this holder has it. Raises LeaseHeld; OSError: the file cannot be locked."""
         if self._holder == holder:
             return
         if self._holder is not None:
@@ -73,11 +66,7 @@ class Lease:
 
     @asynccontextmanager
     async def held(self, holder: str, *, wait_s: float = 0.0) -> AsyncIterator[None]:
-        """Hold the lease during the context, after waiting at most `wait_s`; a lease that was held before stays held.
-
-        Raises:
-            LeaseHeld: another holder still has it.
-        """
+        """Hold the lease during the context, after waiting at most `wait_s`; a lease that was held before stays held. Raises LeaseHeld."""
         had = self._holder == holder
         end = time.monotonic() + wait_s
         while True:

@@ -1,8 +1,7 @@
 """How much memory an engine needs, and whether it fits. Pure except for the two readers at the end.
 
-On a GB10 the GPU uses the host's memory: no container limit covers CUDA's part of it, and exhausting it
-hangs the machine until its power is cut. MemAvailable is the only reliable number there (docs/spark.md):
-`cudaMemGetInfo` counts the page cache as used, and nvidia-smi reports no memory.
+On a GB10 the GPU uses the host's memory, and exhausting it hangs the machine. MemAvailable is the only reliable number there
+(docs/spark.md).
 """
 
 from collections.abc import Mapping, Sequence
@@ -87,11 +86,7 @@ def strategy(available: int, need: int, floor: int) -> Literal["blue_green", "st
 
 
 def came_back(before: Memory, now: Memory) -> bool:
-    """Whether as much memory is available after an engine's stop as before its start.
-
-    2 GiB, or a tenth of a smaller host's memory, may be missing, as other processes use memory too. If more is
-    missing, a dead CUDA process may hold it until a reboot (vllm#45179).
-    """
+    """Whether as much memory is available after an engine's stop as before its start, but for 2 GiB or a tenth of a small host's."""
     return now.available >= before.available - min(BACK, now.total // 10)
 
 
@@ -171,10 +166,7 @@ def llama_need(
     context: int = 0,
     cache_mib: int = LLAMA_CACHE,
 ) -> int:
-    """Bytes that a llama.cpp server needs: weights, the KV cache of its context, cached prompts.
-
-    `context` and `cache_mib` are its defaults without flags; a context of 0 is the model's own.
-    """
+    """Bytes that a llama.cpp server needs: weights, the KV cache of its context, cached prompts; a context of 0 is the model's own."""
     given = _number(args, "--ctx-size", "-c")
     tokens = int(given if given is not None else context) or _whole(metadata, "context_length")
     prompts = _number(args, "--cache-ram", "-cram")
@@ -185,11 +177,7 @@ def llama_need(
 
 
 def kv_values(metadata: Mapping[str, Value]) -> int:
-    """The number of values per token in the K cache (and in the V cache) of all layers.
-
-    If the file gives heads per layer, layers without attention count 0; otherwise every layer is assumed
-    to have attention, which overestimates.
-    """
+    """Values per token in the K cache of all layers; without heads per layer in the file, every layer counts."""
     layers, heads = _whole(metadata, "block_count"), _of(metadata, "attention.head_count_kv")
     width = _whole(metadata, "attention.key_length")
     if not width:
@@ -218,11 +206,7 @@ def _number(args: Sequence[str], *names: str) -> float | None:
 
 
 def parse_meminfo(text: str) -> Memory:
-    """Parse /proc/meminfo.
-
-    Raises:
-        ValueError: it has no MemTotal or no MemAvailable.
-    """
+    """Parse /proc/meminfo. Raises ValueError: it has no MemTotal or no MemAvailable."""
     lines = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     try:
         total, available = (int(lines[key].split()[0]) << 10 for key in ("MemTotal", "MemAvailable"))
@@ -232,11 +216,7 @@ def parse_meminfo(text: str) -> Memory:
 
 
 def read_memory(path: Path = Path("/proc/meminfo")) -> Memory:
-    """The host's memory now.
-
-    Raises:
-        OSError, ValueError: the file is missing or has no such values.
-    """
+    """The host's memory now. Raises OSError, ValueError."""
     return parse_meminfo(path.read_text("ascii"))
 
 

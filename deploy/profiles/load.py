@@ -139,11 +139,7 @@ shipped: Final = FILES.shipped
 
 
 def load_profile(name_or_path: str | Path) -> Profile:
-    """Load a shipped profile by its name, or any other by the path of its .toml file.
-
-    Raises:
-        ProfileError: it does not exist or is invalid; the message names the key, and the nearest valid one.
-    """
+    """Load a shipped profile by its name, or any other by the path of its .toml file. Raises ProfileError."""
     path = FILES.path(name_or_path)
     table = FILES.table(FILES.text(path), str(path))
     try:
@@ -165,12 +161,7 @@ def engine_spec(
     image: str | None = None,
     url: str | None = None,
 ) -> EngineSpec:
-    """The profile as an engine of this name. `image` pins the profile's.
-
-    Raises:
-        SpecError: the driver needs an argument that is missing, or the image is not pinned.
-        ProfileError: the image is not the profile's.
-    """
+    """The profile as an engine of this name; `image` pins the profile's. Raises SpecError, ProfileError."""
     if profile.driver == "url":
         return EngineSpec(name=name, dialect=profile.dialect, driver="url", artefact=artefact, url=url)
     if image and profile.image and _repository(image) != _repository(profile.image):

@@ -1,8 +1,7 @@
 """The plan and the table of `manners bench`: engines, thinking on and off, streamed and whole replies. Pure.
 
-Requests are those of the latency gate (`gates.run.latency_schedule`): engines take turns, every prompt is new, pauses lie
-between requests, and engines are warmed up first. A cell is one engine with one setting of thinking and streaming.
-A reply that is not streamed shows its first content when it is complete, so its TTFT is its total time.
+Requests are those of the latency gate (`gates.run.latency_schedule`). A cell is one engine with one setting of thinking and
+streaming. The TTFT of a reply that is not streamed is its total time.
 """
 
 from __future__ import annotations
@@ -43,11 +42,10 @@ class BenchCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchRow:
-    """The figures of one cell for one prompt length. Times in ms, decoding in tokens/s.
+    """The figures of one cell for one prompt length. Times in ms, decoding in tokens/s; quantiles are values of the sample.
 
-    `n` counts the timed requests, including failures, which count as infinitely slow. `void` are replies that
-    did not match the regime (cold or cached prefix), `thought` those with a thought. Quantiles are values of the
-    sample; None if it is empty.
+    `n` counts the timed requests; a failure counts as infinitely slow. `void` are replies that did not match the regime (cold or
+    cached prefix), `thought` those with a thought.
     """
 
     engine: str
@@ -165,7 +163,7 @@ def _row(cell: BenchCell, length: int, taken: Sequence[LatencyReading]) -> Bench
 
 
 def quantile(values: Iterable[float], q: float) -> float | None:
-    """The `q` quantile: the smallest value that at least a share `q` of the values does not exceed; None without values."""
+    """The `q` quantile: the smallest value that a share `q` of the values does not exceed; None without values."""
     ordered = sorted(values)
     return ordered[max(0, -int(-q * len(ordered) // 1) - 1)] if ordered else None
 

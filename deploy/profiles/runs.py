@@ -1,7 +1,6 @@
-"""When and where each shipped profile last ran: `runs.json`, beside the profiles.
+"""When and where each shipped profile last ran: `runs.json`, which `python -m deploy.profiles --record RESULT.json` writes.
 
-A run is valid for the flags that it was made with: a profile that was changed since has not run. Runs are not written
-by hand; `python -m deploy.profiles --record RESULT.json` takes them from a result of `manners bench --matrix`.
+A profile that was changed since its run has not run.
 """
 
 from __future__ import annotations
@@ -81,11 +80,7 @@ def told(profile: Profile, runs: Mapping[str, ProfileRun]) -> str:
 
 
 def record(result: Mapping[str, Any], runs: Mapping[str, ProfileRun]) -> dict[str, ProfileRun]:
-    """`runs` with those of a result of `manners bench --matrix`.
-
-    Of several variants of one profile, the one with the fewest changes counts, and one that ran before one that did
-    not. A variant that was not tried is no run.
-    """
+    """`runs` with those of a result of `manners bench --matrix`; of several variants of a profile, the one with the fewest changes."""
     host, mine = result["host"], {name: load_profile(name) for name in shipped()}
     where = host["gpu"] if host["gpu"] != "none" else f"{host['cores']} cores of {host['machine']}"
     found = dict(runs)

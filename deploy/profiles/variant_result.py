@@ -1,8 +1,4 @@
-"""What `manners bench --matrix FILE` found of each variant: as JSON, and as a table in Markdown. Pure.
-
-A result is complete at every moment: what was not reached says why, so that a broken variant or a spent budget
-loses nothing of the others.
-"""
+"""What `manners bench --matrix FILE` found of each variant, as JSON and as a table in Markdown. Pure."""
 
 from __future__ import annotations
 
@@ -31,8 +27,8 @@ class TimedRequest:
 class LoadFigures:
     """One load. Times in ms, over the requests that did not fail; quantiles are values of the sample.
 
-    `tokens_per_s` are all generated tokens over the time from the first request to the last reply's end; `decode` is
-    the median of a stream's tokens after its first, over the time that they took.
+    `tokens_per_s`: all generated tokens from the first request to the last reply's end; `decode`: the median of a stream's tokens
+    after its first, over the time that they took.
     """
 
     streams: int
@@ -47,11 +43,10 @@ class LoadFigures:
 
 @dataclass(slots=True, kw_only=True)
 class VariantResult:
-    """One variant. `digest` is its profile's (deploy.profiles.runs); `left` and `added` are what differs from it.
+    """One variant. `left` and `added` are what differs from its profile; `checks` maps a conformance check to "" or why it failed.
 
-    `checks` maps the name of each check of the conformance suite that ran to "" or why it failed. Peaks are in bytes:
-    of the engine's processes on the host, and of the whole GPU above what was used before. `drafts` counts speculated
-    tokens and those that were accepted. `why`: why it has not started, or has ended early; "" for a complete run.
+    Peaks are in bytes: of the engine's processes, and of the whole GPU above what was used before. `drafts` counts speculated
+    tokens and accepted ones. `why`: why it has not started, or has ended early.
     """
 
     variant: str

@@ -122,13 +122,7 @@ FILES: Final = TomlFiles("file of variants", Path(__file__).parent / "variants",
 
 
 def load_matrix(name_or_path: str | Path, only: Sequence[str] = ()) -> Matrix:
-    """A shipped file by its name, or any by its path. `only` these variants, where some are named.
-
-    Relative paths in it are relative to the working folder.
-
-    Raises:
-        ProfileError: it cannot be used; the message names the file and the key.
-    """
+    """A shipped file by its name, or any by its path; `only` these variants, where some are named. Raises ProfileError."""
     path = FILES.path(name_or_path)
     try:
         table = decoder.read(MatrixTable, FILES.table(FILES.text(path), str(path)))

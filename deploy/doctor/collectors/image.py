@@ -1,7 +1,6 @@
-"""Facts about an image, from Docker and from a container that is started once to report its contents.
+"""Facts about an image, from Docker and from a container that runs once, without network, to report its contents.
 
-The container runs without a network and without the model. Its answer is cached in the state folder by the image's
-digest, which determines the contents.
+The state folder caches the answer by the image's digest, which determines the contents.
 """
 
 from __future__ import annotations
