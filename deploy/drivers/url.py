@@ -13,7 +13,7 @@ from deploy.engine.engine import EngineState, OnChange, Phase
 from deploy.engine.numerics import from_arguments
 from deploy.engine.probe import served_model, wait_until_streams
 from deploy.engine.spec import EngineSpec, spec_digest
-from deploy.engine.state_watcher import WatchedEngine
+from deploy.engine.watched import WatchedEngine
 
 
 class UrlEngine(WatchedEngine):
@@ -158,6 +158,6 @@ class UrlEngine(WatchedEngine):
         found: Abilities | None = None,
     ) -> None:
         fresh = EngineState(name=self.name, state=phase, since=time.monotonic())
-        self._watcher.publish(
+        self._publish_state(
             replace(fresh, url=url, model=model, last_error=error, abilities=found or Abilities())
         )

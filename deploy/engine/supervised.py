@@ -23,7 +23,7 @@ from deploy.engine.numerics import from_start
 from deploy.engine.probe import wait_until_streams
 from deploy.engine.run import EngineRun, RunEnd
 from deploy.engine.spec import EngineSpec, spec_digest
-from deploy.engine.state_watcher import WatchedEngine
+from deploy.engine.watched import WatchedEngine
 from gates.artefact.artefact import Snapshot, snapshot
 
 _GONE = (Phase.STOPPED, Phase.FAILED)
@@ -99,7 +99,7 @@ class SupervisedEngine(WatchedEngine, ABC):
     async def start(self) -> EngineState:
         """Bring it up and return once it has streamed a real token; see `Engine.start`."""
         while self._child.phase is Phase.STOPPING:
-            await self._watcher.changed(self.state)
+            await self.changed(self.state)
         mine = self._child.phase in _GONE
         if mine:
             self._prepare()
@@ -120,7 +120,7 @@ class SupervisedEngine(WatchedEngine, ABC):
                 raise self.failure()
             if state.state in (Phase.STOPPED, Phase.STOPPING):
                 raise StartCancelled(self.name, "was stopped while it was starting")
-            state = await self._watcher.changed(state)
+            state = await self.changed(state)
         return state
 
     def failure(self) -> StartFailed:
@@ -194,7 +194,7 @@ class SupervisedEngine(WatchedEngine, ABC):
     def _publish(self) -> None:
         child = self._child
         ready = child.phase is Phase.READY
-        self._watcher.publish(
+        self._publish_state(
             EngineState(
                 name=self.name,
                 state=child.phase,

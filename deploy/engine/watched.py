@@ -7,19 +7,28 @@ from deploy.engine.engine import EngineState, OnChange
 from deploy.engine.spec import EngineSpec
 
 
-class StateWatcher:
-    """Holds the newest `EngineState` and notifies of each change. For one event loop."""
+class WatchedEngine:
+    """What every `Engine` has: a spec, and a state that can be waited for. For one event loop."""
 
-    def __init__(self, name: str, on_change: OnChange | None = None) -> None:
-        self._state = EngineState(name=name)
+    def __init__(self, spec: EngineSpec, on_change: OnChange | None) -> None:
+        self._spec = spec
+        self._state = EngineState(name=spec.name)
         self._on_change = on_change
         self._waiters: set[asyncio.Future[None]] = set()
+
+    @property
+    def name(self) -> str:
+        return self._spec.name
 
     @property
     def state(self) -> EngineState:
         return self._state
 
-    def publish(self, state: EngineState) -> None:
+    @property
+    def url(self) -> str | None:
+        return self._state.url
+
+    def _publish_state(self, state: EngineState) -> None:
         """Publish a state; duplicates are ignored. A listener's error is reported and does not stop the supervision."""
         if state == self._state:
             return
@@ -43,26 +52,3 @@ class StateWatcher:
             finally:
                 self._waiters.discard(waiter)
         return self._state
-
-
-class WatchedEngine:
-    """What every `Engine` has: a spec, and a state that can be waited for."""
-
-    def __init__(self, spec: EngineSpec, on_change: OnChange | None) -> None:
-        self._spec = spec
-        self._watcher = StateWatcher(spec.name, on_change)
-
-    @property
-    def name(self) -> str:
-        return self._spec.name
-
-    @property
-    def state(self) -> EngineState:
-        return self._watcher.state
-
-    @property
-    def url(self) -> str | None:
-        return self._watcher.state.url
-
-    async def changed(self, seen: EngineState) -> EngineState:
-        return await self._watcher.changed(seen)
