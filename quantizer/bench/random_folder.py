@@ -1,7 +1,7 @@
-"""Write a Hugging Face folder of a random model of any size, tensor by tensor: nothing of it is ever in memory as a whole.
+"""Write a Hugging Face folder of a random model of any size, tensor by tensor.
 
-The numbers follow from the seed and the tensor's name (and the device that draws them). Matrices have input channels of
-unlike sizes, as trained ones do. The tokenizer and the templates are annie-nano's, whatever the vocabulary.
+The numbers follow from the seed, the tensor's name and the device that draws them. Input channels have unlike sizes, as
+trained ones do. The tokenizer and the templates are annie-nano's, whatever the vocabulary.
 """
 
 from __future__ import annotations

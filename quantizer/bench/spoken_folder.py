@@ -1,10 +1,7 @@
-"""A folder of a random model, beside the one that was made, whose every token is text.
+"""A folder of a random model, beside the one that was made, whose every token is text: `python -m quantizer.bench.spoken_folder FOLDER OUT`.
 
-    python -m quantizer.bench.spoken_folder FOLDER OUT
-
-`random_folder` writes a tokenizer of two thousand tokens for a vocabulary of 248,320. A random model speaks all of
-them, servers decode the unknown ones to nothing, and a client waits for a first word that does not come. Here the
-rest of the vocabulary is words that no text is ever made of. The weights are links.
+The tokenizer of `random_folder` knows two thousand of 248,320 tokens. Servers decode the others to nothing, so that a client
+waits for a first word that does not come. Here they are words that no text is made of. The weights are links.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Model cards: how a folder was made, from its manifest, and how it behaves, from a gate report.
-
-A card states only what the manifest or the report says, apart from the two command lines that serve a folder of
-that format. A report belongs to one folder: `card` rejects a report of another one.
-"""
+"""Model cards: how a folder was made, from its manifest, and how it behaves, from a gate report about that folder."""
 
 from __future__ import annotations
 

@@ -1,12 +1,8 @@
 """Export a model from memory to a Hugging Face folder: plain NVFP4 that vLLM loads, or BF16 with trained weights.
 
-The source folder is the template. Each of its tensors is written under its own name: the weight of a quantized
-layer as the parts of `quantizer.nvfp4.blocks`, a changed tensor in the source's type, and everything else byte
-for byte, including vision towers and MTP layers that were never loaded. Tokenizer, chat templates and generation
-settings are copied; code and pickles are not.
-
-One thing differs from the source: F32 and F16 weights are written in BF16, because the packed weights were rounded
-from BF16 and servers compute in it.
+The source folder is the template: each of its tensors is written under its own name, the weight of a quantized layer as the
+parts of `quantizer.nvfp4.blocks`, a changed tensor in the source's type, and everything else byte for byte, vision towers and
+MTP layers included. F32 and F16 weights become BF16, because the packed weights were rounded from BF16.
 """
 
 from __future__ import annotations
@@ -45,11 +41,7 @@ _LAYER: Final = re.compile(r"model\.layers\.(\d+)\.")
 
 
 def write_nvfp4(model: nn.Module, source: Source, folder: Path, shard_bytes: int = SHARD_BYTES) -> Hashed:
-    """Write an NVFP4 folder, except its manifest. folder: an empty folder. Returns size and digest of each shard.
-
-    Raises ExportError if no layer of the model is quantized, an input has no amax, a weight is not finite, or the
-    source lacks a parameter.
-    """
+    """Write an NVFP4 folder, except its manifest; size and digest of each shard. Raises ExportError."""
     layers = nvfp4_layers(model)
     if not layers:
         raise ExportError("no layer of the model is quantized")
@@ -92,10 +84,7 @@ def seal(
     origin: Provenance,
     hashed: Hashed = artefact.NOTHING,
 ) -> Artefact:
-    """Write the manifest of a folder that was derived from the source. hashed: what was hashed when it was written.
-
-    The source's root digest becomes the parent "source" unless `origin` names parents; its base model is inherited.
-    """
+    """Write the manifest of a folder that was derived from the source, its parent "source" unless `origin` names parents."""
     manifest = source.manifest
     base = origin.base_model or (manifest.provenance.base_model if manifest else None)
     parents = origin.parents or {"source": source.root}
@@ -128,10 +117,9 @@ def model_config(excluded: list[str]) -> dict[str, Any]:
 
 
 def excluded_modules(model: nn.Module, source: Source, quantized: Collection[str]) -> list[str]:
-    """Every module with a matrix that is not quantized, by its name in the folder.
+    """Every module with a matrix that is not quantized, by its name in the folder; each of CARRIED is one pattern.
 
-    Each of the CARRIED parts is one pattern. vLLM searches for an entry anywhere in a name, so only whole names are
-    safe. quantized: the names of the layers in NVFP4. The numbers of the model are not needed.
+    vLLM searches for an entry anywhere in a name, so only whole names are safe. The numbers of the model are not needed.
     """
     kept = [name for name, module in model.named_modules() if name not in quantized and _matrix(module)]
     named = {_in_folder(source, name) for name in kept}
@@ -155,11 +143,9 @@ def _matrix(module: nn.Module) -> bool:
 
 
 def plan_tensors(model: nn.Module, source: Source, quantized: Collection[str]) -> list[Group]:
-    """Every tensor of the folder: each one that is outside of the decoder layers, then the decoder layers in order, each
-    as one group.
+    """Every tensor of the folder: those outside of the decoder layers, then the decoder layers in order, each as one group.
 
-    The numbers of the model are looked at when a tensor is made. What is on the meta device then is copied from the
-    source. Raises ExportError for a parameter that does not exist in the source.
+    The numbers are looked at when a tensor is made; what is on the meta device then is copied. Raises ExportError.
     """
     for name, _ in model.named_parameters():
         if name not in source.names and not name.endswith(".block_amax"):

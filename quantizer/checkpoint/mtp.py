@@ -1,14 +1,12 @@
 """The multi-token-prediction head of a Qwen3.5 folder: one more decoder layer, by which an engine drafts the next tokens.
 
-    mtp.fc                            joins the embedding of a token with the last hidden state: [width, 2 * width]
+    mtp.fc                        joins the embedding of a token with the last hidden state: [width, 2 * width]
     mtp.pre_fc_norm_embedding, _hidden    norms of the two
-    mtp.layers.0.*                    a decoder layer with full attention
-    mtp.norm                          before the language model's own head
+    mtp.layers.0.*                a decoder layer with full attention
+    mtp.norm                      before the language model's own head
 
-transformers does not load it, so nothing here quantizes or trains it: it is carried from folder to folder byte for byte.
-An engine checks every draft with the model itself, so a head that no longer fits costs speed, never another answer.
-
-Source: vllm/model_executor/models/qwen3_5_mtp.py; llama.cpp, conversion/qwen.py (_Qwen35MtpMixin).
+transformers does not load it, so it is carried byte for byte. An engine checks every draft, so a head that no longer fits
+costs speed only. Source: vllm/model_executor/models/qwen3_5_mtp.py; llama.cpp, conversion/qwen.py (_Qwen35MtpMixin).
 """
 
 from __future__ import annotations
@@ -47,11 +45,7 @@ def whole_head(names: Iterable[str]) -> bool:
 
 
 def mtp_facts(source: Source, trained: bool) -> dict[str, Any] | None:
-    """What an artefact says of the head, as JSON values; None if neither folder nor configuration knows of one.
-
-    trained: the body was trained, so its hidden states, and the embedding and output matrix that the head shares, are
-    not those that the head has learned with.
-    """
+    """What an artefact says of the head, as JSON values; None without one. `trained`: the body was trained, and the head was not."""
     held = [name for name in source.folder.tensors if inside(name)]
     promised = int(source.text_config.get("mtp_num_hidden_layers") or 0)
     if not held:

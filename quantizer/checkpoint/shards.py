@@ -1,8 +1,7 @@
 """Write the files of a Hugging Face folder: weights in shards, settings as JSON, everything else copied.
 
-The weights are planned first (names, types, shapes) and made one after the other, so that no more than a part of one
-tensor is in the host's memory. What is written is hashed at the same time, and a shard is flushed to disk while the
-next one is made: sealing the folder reads nothing again.
+The weights are planned first (names, types, shapes) and made one after the other, so that no more than a part of one tensor is
+in memory. Each shard is hashed while it is written, and flushed to disk while the next one is made.
 """
 
 from __future__ import annotations
@@ -56,10 +55,7 @@ Group = Sequence[ShardTensor]
 
 
 def write_weights(folder: Path, groups: Sequence[Group], shard_bytes: int = SHARD_BYTES) -> Hashed:
-    """Write tensors in shards of at most this many bytes, with an index if there is more than one shard.
-
-    Returns size and digest of each file. Raises OSError if writing fails.
-    """
+    """Write tensors in shards, with an index if there is more than one; size and digest of each file. Raises OSError."""
     with ShardWriter(folder, groups, shard_bytes) as writer:
         for _ in groups:
             writer.write()

@@ -1,7 +1,6 @@
 """The model to be quantized: a Hugging Face folder in BF16, F16 or F32, checked before it is loaded.
 
-No code of the folder is ever run. Only JSON and safetensors are read; folders with code (`auto_map`) are rejected
-and pickles are never opened.
+No code of the folder is run: folders with code (`auto_map`) are rejected and pickles are never opened.
 """
 
 from __future__ import annotations
@@ -92,11 +91,7 @@ def root_digest_of(path: Path, manifest: Artefact | None, *, hidden: bool = True
 
 
 def open_source(path: Path) -> Source:
-    """Open and check a folder.
-
-    Raises SourceError with one line if the folder is missing, damaged, already quantized, of an unknown
-    architecture, has code or no safetensors, or does not match its manifest.
-    """
+    """Open and check a folder. Raises SourceError with one line."""
     folder = open_intact_folder(path)
     require_config(path, folder.config)
     require_known_type(path, folder.config)
@@ -154,21 +149,14 @@ def refuse_code(path: Path, name: str, document: Mapping[str, Any]) -> None:
 
 
 def load_model(source: Source, dtype: torch.dtype = torch.bfloat16, device: str = "cpu") -> nn.Module:
-    """Load the text model of a folder, in evaluation mode, each tensor straight to the device.
-
-    Raises SourceError if its weights do not fit its configuration.
-    """
+    """Load the text model of a folder, in evaluation mode, each tensor straight to the device. Raises SourceError."""
     model = skeleton(source, dtype)
     fill(model, source.folder, source.names, device)
     return finish(model, device)
 
 
 def skeleton(source: Source, dtype: torch.dtype = torch.bfloat16) -> nn.Module:
-    """The text model of a folder without numbers: its parameters are on the meta device, its buffers are there.
-
-    Raises SourceError if the configuration makes no model, or if the folder lacks a parameter or has it in another
-    shape.
-    """
+    """The text model of a folder with its parameters on the meta device. Raises SourceError if folder and configuration differ."""
     from transformers import AutoConfig
 
     try:
@@ -206,8 +194,7 @@ def fill(
 ) -> None:
     """Read the parameters of a module that are on the meta device, and put its buffers on the device, too.
 
-    names: a parameter's name in the model to its name in the folder. prefix: the module's name in the model, with a
-    dot at the end. Numbers are rounded to the parameter's type.
+    `names`: a parameter's name in the model to its name in the folder; `prefix`: the module's name in the model, with a dot.
     """
     empty = [name for name, parameter in module.named_parameters() if parameter.is_meta]
 

@@ -1,8 +1,7 @@
 """A model whose matrices stay in their folder until they are needed.
 
-`open_streamed` builds it: the last norm and the rotary embedding are on the device, the embedding reads only the rows of
-the requested tokens, and the output matrix is applied in slices of the vocabulary. Decoder layers are on the meta device
-and have to be filled before they are run (`quantizer.checkpoint.source.fill`).
+The embedding reads only the rows of the requested tokens, and the output matrix is applied in slices of the vocabulary. Decoder
+layers are on the meta device until `quantizer.checkpoint.source.fill` reads them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Convert an NVFP4 folder to plain BF16 with exactly the values that its bytes represent.
+"""Convert an NVFP4 folder to plain BF16 with exactly the values that its bytes represent, for engines without NVFP4.
 
-For engines without NVFP4. The reader is that of the checker. Inputs are not rounded in the result, so it shows the
-effect of rounding the weights alone; a server of the NVFP4 folder rounds inputs too.
+Inputs are not rounded in the result, so it shows the effect of rounding the weights alone.
 """
 
 from __future__ import annotations
@@ -40,10 +39,7 @@ FORMAT: Final = "hf-bf16"
 
 
 def unpack(path: Path, out: Path, *, now: datetime, shard_bytes: int = SHARD_BYTES) -> Artefact:
-    """Write a folder's model in BF16. Returns the manifest of `out`.
-
-    Raises SourceError if the folder is not sound, ExportError if the result cannot be written.
-    """
+    """Write a folder's model in BF16; the manifest of `out`. Raises SourceError, ExportError."""
     report = verify(path)
     faults = [finding for finding in report.findings if finding.severity == "error"]
     if faults:

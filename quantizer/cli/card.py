@@ -1,7 +1,4 @@
-"""`manners quantize card DIR [--report report.json [--trust KEY]] [--out README.md]`: write a model card.
-
-Exit code 0: the card was written. 65: the folder does not match its manifest, or the report is of another folder.
-"""
+"""`manners quantize card DIR [--report report.json [--trust KEY]] [--out README.md]`: write a model card. Exit code 65: faulty input."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """`manners quantize …` and `manners data …`: assemble the subcommands, and report errors in one line each.
 
-This module and the other modules of this folder are imported whenever `manners` starts. They import only the
-standard library; what a subcommand needs, torch above all, it imports when it runs.
+This folder is imported whenever `manners` starts, so it imports only the standard library at the top.
 """
 
 from __future__ import annotations

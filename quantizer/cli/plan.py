@@ -1,4 +1,4 @@
-"""`manners quantize plan --recipe R --source DIR`: what a job takes before it is begun, and the same check in the jobs.
+"""`manners quantize plan --recipe R --source DIR`: what a job takes, and the same check in the jobs.
 
 Exit code 0: it fits. 1: it does not fit here. 2: this machine's memory is not known.
 """
@@ -70,10 +70,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def refuse_if_short(args: argparse.Namespace, recipe: Recipe, device: str) -> None:
-    """The check before a job that turns `args.source` into `args.out`. Raises ResourceError if memory or disk are short.
-
-    What is wrong with the source or the recipe is left to the job itself to say.
-    """
+    """The check before a job. Raises ResourceError if memory or disk are short; other faults are left to the job to report."""
     from quantizer.core.errors import RecipeError, ResourceError, SourceError
     from quantizer.plan.machine import read_machine
     from quantizer.plan.model import read_model

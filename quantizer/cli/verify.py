@@ -1,7 +1,4 @@
-"""`manners quantize verify DIR [--source DIR] [--base DIR] [--json]`: check an NVFP4 folder by its own bytes.
-
-Exit code 0: the folder is sound. 1: it is not.
-"""
+"""`manners quantize verify DIR [--source DIR] [--base DIR] [--json]`: check an NVFP4 folder; exit code 0: sound, 1: not."""
 
 from __future__ import annotations
 

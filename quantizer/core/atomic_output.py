@@ -1,7 +1,4 @@
-"""Atomic output folders: work in a hidden folder beside the target and rename it at the end.
-
-A result is either complete under its name, or not there at all.
-"""
+"""Atomic output folders: a hidden folder beside the target is renamed at the end, so a result is complete or not there at all."""
 
 from __future__ import annotations
 
@@ -19,10 +16,7 @@ from quantizer.core.errors import ExportError, first_line
 
 
 def check_available(out: Path) -> None:
-    """Check that an output folder can be created.
-
-    Raises ExportError if something already exists at `out`, or if its parent folder cannot be created.
-    """
+    """Raises ExportError if something exists at `out`, or if its parent folder cannot be created."""
     if out.exists() or out.is_symlink():
         raise ExportError(f"{out}: is there already; name another folder, or remove it")
     try:
@@ -33,12 +27,9 @@ def check_available(out: Path) -> None:
 
 @contextmanager
 def atomic_folder(out: Path) -> Iterator[Path]:
-    """Yield an empty working folder, and rename it to `out` when the block ends without an error.
+    """Yield an empty working folder, and rename it to `out` when the block has sealed it (written its manifest).
 
-    The block must seal the folder (write its manifest). If anything fails, `out` is not created and the working
-    folder is removed. A working folder left by a killed run is removed by the next run.
-
-    Raises ExportError if `out` already exists, the disk is full, or a file cannot be written.
+    If anything fails, `out` is not created and the working folder is removed. Raises ExportError.
     """
     check_available(out)
     work = out.parent / f".{out.name}.unfinished"

@@ -14,9 +14,8 @@ IGNORE: Final = -100
 class Batch(NamedTuple):
     """Rows of tokens, padded on the right.
 
-    ids: int64 [rows, tokens]. labels: int64 [rows, tokens]; the token itself where the assistant wrote it, IGNORE
-    elsewhere. Labels are not shifted: the logits that predict labels[:, t] are those of position t - 1. attention:
-    bool [rows, tokens], false at padding.
+    ids: int64 [rows, tokens]. attention: bool [rows, tokens], false at padding. labels: int64 [rows, tokens], the token itself
+    where the assistant wrote it, IGNORE elsewhere; not shifted: logits at t - 1 predict labels[:, t].
     """
 
     ids: Tensor
@@ -33,21 +32,14 @@ class Batch(NamedTuple):
 
 
 def to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
-    """Copy a tensor to a device.
-
-    Copies to a GPU go through pinned memory and overlap with its work. A copy from pageable memory would wait for
-    all work queued before it.
-    """
+    """Copy a tensor to a device; to a GPU through pinned memory, so that the copy overlaps with its work."""
     if torch.device(device).type != "cuda" or tensor.is_cuda:
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def hidden_states(model: nn.Module, batch: Batch) -> Tensor:
-    """The last hidden states of a causal language model, before its head: [rows, tokens, width].
-
-    Without padding no mask is passed, so that attention can use its fastest kernel.
-    """
+    """The last hidden states of a causal language model: [rows, tokens, width]. Without padding no mask is passed, for speed."""
     mask = None if bool(batch.attention.all()) else batch.attention
     decoder = model.get_submodule("model")
     return decoder(input_ids=batch.ids, attention_mask=mask, use_cache=False).last_hidden_state

@@ -1,11 +1,8 @@
 """Names of tensors: without a wrapper's prefix; and of experts (Qwen3-MoE), in the two forms that folders have.
 
 Checkpoints have one tensor an expert, `experts.3.gate_proj.weight`; transformers 5 keeps all experts of a layer in two,
-`experts.gate_up_proj` [experts, 2 x inner, width] and `experts.down_proj` [experts, width, inner], and some folders hold
-those. Here everything is by expert, as servers load it.
-
-Sources: transformers, models/qwen3_moe/modeling_qwen3_moe.py, Qwen3MoeExperts; vLLM,
-model_executor/layers/quantization/modelopt.py, ModelOptNvFp4FusedMoE (one input scale for all experts of a layer, the largest).
+`experts.gate_up_proj` [experts, 2 x inner, width] and `experts.down_proj` [experts, width, inner]. Here everything is by
+expert, as servers load it. Sources: transformers, modeling_qwen3_moe.py; vLLM, quantization/modelopt.py, ModelOptNvFp4FusedMoE.
 """
 
 from __future__ import annotations

@@ -19,10 +19,7 @@ FAILURES: Final = (RuntimeError, OSError, ImportError, SubprocessError)
 def best(
     device: torch.device, module: str, name: str, plain: Form, agrees: Callable[[Form, torch.device], bool]
 ) -> Form:
-    """The function `name` of a module of kernels, or else `plain`, which is torch's, with a warning if Triton is there.
-
-    agrees: whether the kernel gives on a device what `plain` does. It is asked once; keep what is returned.
-    """
+    """The function `name` of a module of kernels; else `plain`, torch's, with a warning if Triton is there. Asked once a device."""
     if device.type != "cuda" or not find_spec("triton"):
         return plain
     from triton.errors import TritonError

@@ -1,10 +1,8 @@
-"""Run batches through a causal language model one decoder layer at a time: all batches through the first layer, then
-all through the second, and so on.
+"""Run batches through a causal language model one decoder layer at a time: all batches through the first layer, then the second.
 
-Between two layers only hidden states are held, [rows, tokens, width] for each batch, so that a layer's weights are
-needed once, for a short time. What a layer is called with besides (masks, rotary embeddings) is recorded by running
-the model with stand-ins for its layers, so nothing here knows the architecture. Hidden states and results are those
-of running whole batches, to the bit.
+Between two layers only hidden states are held, so a layer's weights are needed once. What a layer is called with besides
+(masks, rotary embeddings) is recorded by running the model with stand-ins, so nothing here knows the architecture. Results are
+those of running whole batches, to the bit.
 """
 
 from __future__ import annotations
@@ -22,11 +20,7 @@ LAYERS = "model.layers"
 
 
 class Layerwise:
-    """Batches on their way through the decoder layers of a model.
-
-    model: the embedding, the last norm and what the model makes masks of must be there; a decoder layer only when
-    `advance` runs it. batches: on the device.
-    """
+    """Batches, on the device, on their way through the decoder layers of a model; a layer is needed only when `advance` runs it."""
 
     @torch.no_grad()
     def __init__(self, model: nn.Module, batches: Sequence[Batch]) -> None:

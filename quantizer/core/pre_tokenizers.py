@@ -1,7 +1,6 @@
 """The patterns by which the tokenizers of Qwen and Llama 3 split a text before they look for tokens.
 
-Source: transformers, models/qwen2/tokenization_qwen2.py and models/qwen3_5/tokenization_qwen3_5.py, PRETOKENIZE_REGEX;
-llama.cpp, src/llama-vocab.cpp, LLAMA_VOCAB_PRE_TYPE_LLAMA3 (the pattern in its comment is that of Llama 3's tokenizer.json).
+Source: transformers, models/qwen2 and qwen3_5, PRETOKENIZE_REGEX; llama.cpp, src/llama-vocab.cpp, LLAMA_VOCAB_PRE_TYPE_LLAMA3.
 """
 
 from __future__ import annotations

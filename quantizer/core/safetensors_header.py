@@ -1,8 +1,7 @@
 """The header of a safetensors file, read and written without torch and without its tensors.
 
-The format (huggingface/safetensors, README): eight bytes with the length of the header, little-endian; the header, a
-JSON object of {name: {"dtype", "shape", "data_offsets"}}, padded with spaces to eight bytes; the tensors. A header says what a file holds, so a model of
-any size is described by a few hundred kilobytes, and a sparse file will do.
+Eight bytes with the length of the header, little-endian; the header, a JSON object of {name: {"dtype", "shape",
+"data_offsets"}}, padded with spaces to eight bytes; the tensors (huggingface/safetensors, README).
 """
 
 from __future__ import annotations
@@ -56,11 +55,7 @@ def is_file_name(name: object) -> bool:
 
 
 def read_header(path: Path) -> dict[str, HeaderEntry]:
-    """What a file holds, by name.
-
-    Raises SourceError if the file cannot be read, is cut off, or its header is not one; nothing is read for a length
-    that is only claimed.
-    """
+    """What a file holds, by name. Raises SourceError; nothing is read for a length that is only claimed."""
     try:
         with path.open("rb") as file:
             size = path.stat().st_size - 8

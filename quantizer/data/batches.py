@@ -1,7 +1,6 @@
-"""Group samples of similar length into batches, and plan the steps of a whole run. Everything follows from a seed.
+"""Group samples of similar length into batches, and plan the steps of a whole run, by lengths and a seed alone.
 
-A plan is a list of optimizer steps, a step a list of micro-batches, a micro-batch a list of sample indices. It
-depends only on lengths and the seed, so a killed run finds its place again by the number of its step.
+A plan is a list of optimizer steps, a step a list of micro-batches, a micro-batch a list of sample indices.
 """
 
 from __future__ import annotations
@@ -24,13 +23,10 @@ LIKE = 16
 def plan(
     lengths: Sequence[int], *, batch_tokens: int, micro_tokens: int, epochs: float, seed: int, share: int = 1
 ) -> list[Step]:
-    """The steps of a run.
+    """The steps of a run, each with at most `batch_tokens` padded tokens in micro-batches of at most `micro_tokens`.
 
-    Each step has at most `batch_tokens` padded tokens in micro-batches of at most `micro_tokens`, and at least one
-    sample. Every epoch is shuffled again. A fraction of an epoch has that fraction of its steps.
-
-    share: the number of processes that take the micro-batches of a step in turn; every step has a multiple of it.
-    The last step of an epoch is filled up with micro-batches from the epoch's beginning.
+    Every epoch is shuffled again. `share` processes take the micro-batches of a step in turn, so every step has a multiple of it;
+    the last step of an epoch is filled up from the epoch's beginning.
     """
     rng = random.Random(f"plan {seed}")
     steps: list[Step] = []

@@ -1,16 +1,14 @@
 """The state of a generation run: which conversations are open, which are kept, and why others were rejected.
 
-A pure core: answers go in, the next requests come out. A conversation takes one answer at a time and is open until
-it is kept or rejected:
+A pure core: answers go in, the next requests come out.
 
-  state      a fit answer        next state
-  ASKED      a call was wanted   RESULT    the call and its result are appended, and the answer to them is requested
-  ASKED      none was wanted     ASKED     the next user turn, or KEPT after the last
-  RESULT                         ASKED     the same
-  any        (unfit)             REJECTED  with the reason
+    state   a fit answer              next state
+    ASKED   a call was wanted         RESULT   the call and its result are appended, and the answer to them is requested
+    ASKED   none was wanted           ASKED    the next user turn, or KEPT after the last
+    RESULT                            ASKED    the same
+    any     (unfit)                   REJECTED with the reason
 
-What is kept depends only on the plan and the answers. Conversations are compared with those of lower number,
-whatever the order in which they ended, and the first ones of a category are taken.
+What is kept depends only on the plan and the answers, not on the order in which conversations ended.
 """
 
 from __future__ import annotations
@@ -229,11 +227,7 @@ OPEN: Final = (ConversationState.ASKED, ConversationState.RESULT)
 
 
 class ConversationBuilder:
-    """A conversation being built from a script. thinking: thoughts are kept, and there has to be one.
-
-    messages: all so far. reason: why it was rejected. duplicate: set from outside if another kept conversation is
-    too similar.
-    """
+    """A conversation being built from a script. `thinking`: thoughts are kept, and there has to be one."""
 
     def __init__(self, script: ConversationScript, thinking: bool = False) -> None:
         self.script, self._thinking = script, thinking

@@ -1,17 +1,13 @@
 r"""Conversations with tools as stored on disk: one JSON object a line, in the format of OpenAI's API.
 
-  {"messages": [{"role": "user", "content": "..."},
-                {"role": "assistant", "content": "", "tool_calls": [{"id": "call_0", "type": "function",
-                    "function": {"name": "web_search", "arguments": "{\"query\": \"rain\"}"}}]},
-                {"role": "tool", "tool_call_id": "call_0", "content": "..."},
-                {"role": "assistant", "content": "..."}],
-   "tools": [{"type": "function", "function": {"name": "web_search", "parameters": {...}}}],
-   "chat_template_kwargs": {"enable_thinking": false}}
+    {"messages": [{"role": "user", "content": "..."},
+                  {"role": "assistant", "content": "", "tool_calls": [{"id": "call_0", "type": "function",
+                      "function": {"name": "web_search", "arguments": "{\\"query\\": \\"rain\\"}"}}]}, …],
+     "tools": [{"type": "function", "function": {"name": "web_search", "parameters": {...}}}],
+     "chat_template_kwargs": {"enable_thinking": false}}
 
-`tools` and `chat_template_kwargs` are optional. On disk, `arguments` is a JSON string, as in the API. In memory it
-is an object, because chat templates print it as one (vLLM converts it in the same way before it applies the
-template). A thought is `reasoning_content`. Other keys are allowed, unless they look like misspelled ones. A file may be packed by xz
-(NAME.jsonl.xz), and is the same data as unpacked.
+`tools` and `chat_template_kwargs` are optional. In memory `arguments` is an object, because chat templates print it as one.
+A thought is `reasoning_content`. A file may be packed by xz (NAME.jsonl.xz).
 """
 
 from __future__ import annotations
@@ -40,11 +36,7 @@ Message = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """One validated line.
-
-    messages: as a template takes them, with `content` a string and `arguments` an object. switches: keyword
-    arguments for the template. where: file and line, for error messages.
-    """
+    """One validated line: messages as a template takes them, and `switches`, keyword arguments for the template."""
 
     messages: tuple[Message, ...]
     tools: tuple[dict[str, Any], ...] = ()
@@ -68,10 +60,7 @@ def read(path: Path) -> Iterator[Conversation]:
 
 
 def lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file that are not empty, with their numbers; of a longer one than MAX_LINE a part.
-
-    Raises DataError if the file cannot be read.
-    """
+    """The lines of a file that are not empty, with their numbers; of a longer one than MAX_LINE a part. Raises DataError."""
     with opened(path) as file:
         for number, line in enumerate(iter(lambda: file.readline(MAX_LINE + 1), b""), start=1):
             if line.strip():
@@ -79,10 +68,7 @@ def lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def file_digest(path: Path) -> str:
-    """`sha256:` and the digest of a file, unpacked, as printed by `sha256sum`: the identity of the data in an artefact.
-
-    Raises DataError if the file cannot be read.
-    """
+    """`sha256:` and the digest of a file, unpacked: the identity of the data in an artefact. Raises DataError."""
     sha = hashlib.sha256()
     with opened(path) as file:
         while part := file.read(1 << 20):

@@ -67,14 +67,10 @@ def load_dataset(
     thinking: Thinking = "as_is",
     conversations: int | None = None,
 ) -> Dataset:
-    """Read and render a file.
+    """Read and render a file. Raises DataError with the line number.
 
-    conversations: only the first so many. max_tokens: longer samples are left out and counted. thinking: "none"
-    removes thoughts and puts an empty one before every answer. Every second conversation is then rendered with
-    thinking off, where the template writes the empty thought into the prompt, and every other with thinking on,
-    where the model has to learn to close the thought at once.
-
-    Raises DataError with the line number if a line cannot be used, or if the file has no usable sample.
+    `thinking` "none" removes thoughts and puts an empty one before every answer: every second conversation is rendered with thinking
+    off, where the template writes it, and every other with thinking on, where the model has to learn to close it at once.
     """
     kept: list[TrainingSample] = []
     dropped: Counter[str] = Counter()

@@ -2,10 +2,9 @@
 
 The output folder:
 
-  ledger.jsonl           every answer as a chat completion, flushed to disk before it is used. A killed run continues from
-                         here and never asks for the same answer twice
-  conversations.jsonl    the rows, for `manners quantize … --data`
-  manifest.json          what the rows are and where they come from; written last, so the rows are complete if it exists
+    ledger.jsonl            every answer, flushed to disk before it is used; a killed run continues from here
+    conversations.jsonl     the rows, for `manners quantize … --data`
+    manifest.json           what the rows are and where they come from; written last
 """
 
 from __future__ import annotations
@@ -60,13 +59,9 @@ class GenerationJob:
 
 
 def generate(job: GenerationJob, out: Path, *, now: datetime, quiet: bool = False) -> dict[str, Any]:
-    """Make the folder, or complete it. Returns its manifest.
+    """Make the folder, or complete it; its manifest.
 
-    Raises:
-        SamplesError: the ledger is of another plan or teacher, damaged, or in use.
-        UnavailableError: the teacher is unreachable or rejects requests; its answers so far are kept.
-        DataError: a category has fewer conversations than requested after all tries.
-        ExportError: the disk is full, or the folder cannot be created.
+    Raises SamplesError (the ledger is of another run), UnavailableError (of the teacher), DataError (too few), ExportError.
     """
     try:
         out.mkdir(parents=True, exist_ok=True)

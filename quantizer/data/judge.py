@@ -21,11 +21,7 @@ CALLED: Final = tuple(gate.name for gate in GATES.values() if gate.training == "
 
 @dataclass(frozen=True, slots=True)
 class ExpectedMessage:
-    """The requirements for a message.
-
-    calls: in the form of `gates.detect.expect`; () for none, None for any valid calls. answer: the expected answer,
-    or None. script: "" for any.
-    """
+    """The requirements for a message. `calls`: as in `gates.detect.expect`, None for any valid calls; `script`: "" for any."""
 
     calls: Sequence[Mapping[str, Any]] | None
     tools: Sequence[Mapping[str, Any]] = ()

@@ -1,8 +1,6 @@
 """Reasoning traces mixed into training data, so that a model that is trained on short answers does not forget to think.
 
-The share is of what is learned: of the assistant's tokens. A share of rows would say little, since a trace has many times
-the tokens of a spoken answer. Traces are drawn in an order that follows from a seed, and spread evenly among the rest, so
-that a calibration on the first samples sees them, too.
+The share is of the assistant's tokens. Traces are drawn in an order that follows from a seed, and spread evenly among the rest.
 """
 
 from __future__ import annotations
@@ -44,12 +42,9 @@ def read_mix(text: str) -> Mix:
 
 
 def mixed(data: Dataset, mix: Mix, renderer: Renderer, *, max_tokens: int, seed: int) -> Dataset:
-    """The data with traces among it.
+    """The data with traces among it. Raises DataError: a row has no thought, or there are too few traces for the share.
 
-    Of a trace only the turns that have a thought are learned; a turn without one, behind a prompt that asks for one,
-    would teach the opposite. Longer samples than `max_tokens` are left out and counted.
-
-    Raises DataError for a row without a thought, with its line, and if the file has too few traces for the share.
+    Of a trace only the turns with a thought are learned: one without it, behind a prompt that asks for it, would teach the opposite.
     """
     dropped: Counter[str] = Counter()
     traces = []

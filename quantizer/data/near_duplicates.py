@@ -1,8 +1,7 @@
-"""Find conversations that say the same, or nearly the same. Exact: no hashing that could miss a pair.
+"""Find conversations that say the same, or nearly the same: the Jaccard similarity of their word trigrams is at least `NEAR`.
 
-Two texts are near-duplicates if the Jaccard similarity of their sets of word trigrams is at least `NEAR`. Two such
-sets also have one of the first few trigrams in common, in any fixed order of trigrams, so only those are looked up
-(Chaudhuri, Ganti & Kaushik 2006, ICDE, the prefix filter).
+Exact, by the prefix filter: two such sets have one of the first few trigrams in common, in any fixed order (Chaudhuri, Ganti &
+Kaushik 2006, ICDE).
 """
 
 from __future__ import annotations

@@ -1,16 +1,14 @@
 """Data plans: which conversations are wanted, and what users say in them. Strict TOML.
 
-  name, version, seed, tries           candidates that a category may use for each conversation wanted
-  tools                                of the shipped Annie's tools, or of `tools_file` beside the plan
-  systems                              system prompts; "" is none
-  [sampling]                           of the teacher, as in a suite
-  [languages.L]                        weight, script (as in the gate of that name), openers, closers
-  [slots]                              what is inserted into phrasings: lists of records by name
-  [[categories]]                       name, count, max_seconds, and scenes of one or more user turns
+    name, version, seed, tries    candidates that a category may use for each conversation wanted
+    tools, systems   of the shipped Annie's tools, or of `tools_file` beside the plan; system prompts, "" is none
+    [sampling]       of the teacher, as in a suite
+    [languages.L]    weight, script (as in the gate of that name), openers, closers
+    [slots]          what is inserted into phrasings: lists of records by name
+    [[categories]]   name, count, max_seconds, and scenes of one or more user turns
 
-The fields of a record are lists with the form in each language, in the order of `forms`; the last one stands for
-those that follow. A record may also be such a list itself. In a text, {slot} or {slot.field} is the form in the
-conversation's language; expected texts accept any form.
+The fields of a record are lists with the form in each language, in the order of `forms`. In a text, {slot} or {slot.field} is
+the form in the conversation's language; expected texts accept any form.
 """
 
 from __future__ import annotations
@@ -67,10 +65,7 @@ class RequiredCall:
 
 @dataclass(frozen=True, slots=True)
 class TurnPlan:
-    """What a user says, by language. With `call`, the teacher must call the tool, gets `result`, and then answers.
-
-    answer: texts of which the answer has to contain one.
-    """
+    """What a user says, by language. With `call`, the teacher must call the tool; `answer`: it has to contain one of these."""
 
     say: Mapping[str, tuple[str, ...]]
     call: RequiredCall | None = None
@@ -103,11 +98,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Category:
-    """A number of conversations from some scenes.
-
-    max_seconds: the longest spoken answer. offered: the share of conversations without a call that offer tools
-    anyway, as in production.
-    """
+    """A number of conversations from some scenes; `offered`: the share of those without a call that offer tools anyway."""
 
     name: str
     count: int
@@ -145,10 +136,7 @@ class DataPlan:
 
     @property
     def digest(self) -> str:
-        """`sha256:...` over everything that determines a conversation.
-
-        Counts and tries are not included: more conversations can be requested later, and existing ones are kept.
-        """
+        """`sha256:...` over everything that determines a conversation: not counts and tries, so that more can be requested later."""
         table = asdict(self)
         table["categories"] = [{**c, "count": 0} for c in table["categories"]]
         text = json.dumps({**table, "tries": 0}, sort_keys=True, ensure_ascii=False)

@@ -1,15 +1,12 @@
 """Render conversations to tokens: what an engine reads, and which part of it the assistant wrote.
 
-For every turn of the assistant, the model folder's chat template is applied twice, as an engine does: to get the
-prompt of that turn (with tools, switches and generation prompt), and to get the conversation including the turn.
-The difference is the reply. It is trained up to and including its end-of-turn token, where an engine stops; what
-the template adds after it is not. Prompt and reply are tokenized separately, because an engine tokenizes the prompt
-as a text and generates the reply token by token.
+For every turn of the assistant, the chat template is applied twice: to get the prompt of that turn, and the conversation with the
+turn. The difference is the reply, which is trained up to and including its end-of-turn token. Prompt and reply are tokenized
+separately, as an engine does.
 
-One row can give several samples. A template may render earlier turns differently from how they were generated
-(Qwen's templates drop old thoughts, Qwen3's drop the empty thought of a turn that called a tool). Then the next
-turn begins a sample of its own, with the prompt that the engine would build. So every sample begins with the exact
-prompt of an engine, and every turn is learned once. No `{% generation %}` marks are needed.
+One row can give several samples: where a template renders earlier turns differently from how they were generated (Qwen's drop
+old thoughts), the next turn begins a sample of its own. So every sample begins with the exact prompt of an engine, and every
+turn is learned once.
 """
 
 from __future__ import annotations
@@ -66,11 +63,7 @@ class Renderer:
     def samples(
         self, conversation: Conversation, learns: Callable[[Message], bool] = lambda message: True
     ) -> list[TrainingSample]:
-        """The row as samples. learns: which of the assistant's messages are learned; the others are only read.
-
-        Raises DataError if the template rejects the row, or begins a turn differently from how it writes it, or if
-        a reply has no end.
-        """
+        """The row as samples; `learns`: which of the assistant's messages are learned. Raises DataError."""
         done: list[_SampleBuilder] = []
         for turn, message in enumerate(conversation.messages):
             if message["role"] != "assistant":

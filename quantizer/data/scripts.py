@@ -1,8 +1,7 @@
 """Expands a data plan into conversation scripts: the user's turns and the required answers. Deterministic.
 
-A script is a whole conversation without the teacher's part. The script with a given number in a category depends
-only on the plan's seed, so that a killed run continues with the same scripts. No user turn occurs twice within a category.
-A script that overlaps with a suite keeps its number but is never used; `blocked` says why.
+The script with a given number depends only on the plan's seed. No user turn occurs twice within a category. A script that
+overlaps with a suite keeps its number but is never used; `blocked` says why.
 """
 
 from __future__ import annotations
@@ -26,11 +25,7 @@ DISTRACTORS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class ScriptedTurn:
-    """One user turn.
-
-    calls: what the teacher has to call, in the form of `gates.detect.expect`. answer: in that form too, or None if
-    any answer is accepted.
-    """
+    """One user turn: `calls` that the teacher has to make, and the `answer`, as in `gates.detect.expect`; None: any."""
 
     say: str
     calls: tuple[Mapping[str, Any], ...] = ()

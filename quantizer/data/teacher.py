@@ -23,10 +23,7 @@ class TeacherServer:
 
 
 def make_teacher(url: str, model: str, dialect: Dialect, key: str = "", thinking: int = 0) -> TeacherServer:
-    """A teacher, identified by its model name and whether it thinks: its address may change while a run is stopped.
-
-    Raises RunError for an address, and RecipeError for a thinking budget, that cannot be used.
-    """
+    """A teacher, identified by its model name and whether it thinks, not by its address. Raises RunError, RecipeError."""
     if thinking and dialect == "openai":
         raise RecipeError(f"--thinking: the dialect {dialect} has no switch for it; name another --dialect")
     named = f"{model} thinking" if thinking else model

@@ -1,12 +1,7 @@
 """Turns recorded chats into a training file with a manifest, and drops rows that are unfit for training.
 
-The caller, on a higher floor, provides the records and the consent as a `Traffic`. A row is dropped by the code of the
-finding:
-
-  thought       an assistant's message holds a thought
-  placeholder   the assistant uses a placeholder that does not occur before: it knew the value, and would learn the placeholder
-  part          the beginning of a longer conversation that is kept
-  others        as in `quantizer.data.validate`: leaks, broken calls, near duplicates, a prompt of a suite, …
+A row is dropped by the code of the finding: `thought`; `placeholder` (the assistant uses one that does not occur before: it would
+learn the placeholder); `part` (the beginning of a longer conversation that is kept); others as in `quantizer.data.validate`.
 """
 
 from __future__ import annotations
@@ -54,10 +49,7 @@ class ReadTraffic(Protocol):
 def make_training_file(
     traffic: Traffic, suites: Sequence[Suite], out: Path, *, max_seconds: float, now: datetime
 ) -> dict[str, Any]:
-    """Write the fit rows into a folder that only its owner can read. Returns the manifest.
-
-    Raises DataError if no row is fit, and ExportError if the folder cannot be written; then there is no manifest.
-    """
+    """Write the fit rows into a folder that only its owner can read; the manifest. Raises DataError, ExportError."""
     kept, unfit = select(traffic.rows, suites, max_seconds)
     dropped = Counter(traffic.dropped) + unfit
     told = dict(dropped.most_common())

@@ -77,10 +77,7 @@ class DataReport:
 def validate(
     path: Path, suites: Sequence[Suite], *, source: Path | None = None, max_seconds: float
 ) -> DataReport:
-    """Check every row of a file. source: the model folder whose template and tokenizer render the rows.
-
-    Raises DataError if the file cannot be read or is empty, SourceError or UnavailableError for the folder.
-    """
+    """Check every row of a file; `source`: the model folder that renders them. Raises DataError, SourceError, UnavailableError."""
     renderer = _renderer(source)
     report = DataReport(str(path), rows.file_digest(path), tokens=[] if renderer else None)
     report.suites = {suite.name: suite.digest for suite in suites}

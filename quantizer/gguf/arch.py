@@ -1,19 +1,16 @@
 """The mapping from Hugging Face tensors to GGUF tensors, and the conversion of their values, by architecture.
 
-Qwen3 only needs other names. Llama also needs another order of rows in q_proj and k_proj: transformers rotates a head's
-first half with its second, ggml neighbours with each other. Qwen3-MoE's experts are one tensor for a layer in the file,
-[experts, rows, columns]. Qwen3.5's text model (llama.cpp's `qwen35`) also needs
+Llama needs another order of rows in q_proj and k_proj: transformers rotates a head's first half with its second, ggml neighbours.
+Qwen3-MoE's experts are one tensor for a layer, [experts, rows, columns]. Qwen3.5 (llama.cpp's `qwen35`) needs
 
 * norms with the 1 that its RMSNorm adds: 1 + w, except in the gated norm of the DeltaNet;
 * -exp(A_log) for A_log, and the convolution without its dimension of size one;
-* the MTP head as one more block behind the last, with its own parts under `nextn` (`quantizer.checkpoint.mtp`);
-* another order of value heads. In transformers, the value heads of a key head are neighbours (k0v0 k0v1 k1v0 k1v1);
-  in ggml, a broadcast repeats all key heads as a whole (k0v0 k1v0 k0v1 k1v1). This permutes rows of in_proj_qkv
-  (its last part), in_proj_z, in_proj_a, in_proj_b, A_log, dt_bias and conv1d, and columns of out_proj.
+* the MTP head as one more block, with its own parts under `nextn` (`quantizer.checkpoint.mtp`);
+* another order of value heads: k0v0 k0v1 k1v0 k1v1 in transformers, k0v0 k1v0 k0v1 k1v1 in ggml. This permutes rows of
+  in_proj_qkv (its last part), in_proj_z, in_proj_a, in_proj_b, A_log, dt_bias and conv1d, and columns of out_proj.
 
-Sources: llama.cpp, conversion/qwen.py (Qwen2MoeModel, Qwen3NextModel, _LinearAttentionVReorderBase, Qwen3_5TextModel),
-conversion/llama.py (LlamaModel.permute), conversion/base.py, src/models/qwen35.cpp; gguf-py/gguf/constants.py. All permutations move whole heads, so rows and blocks of
-packed NVFP4 can be moved in the same way.
+Permutations move whole heads, so packed NVFP4 can be moved in the same way. Sources: llama.cpp, conversion/qwen.py, llama.py,
+base.py, src/models/qwen35.cpp; gguf-py/gguf/constants.py.
 """
 
 from __future__ import annotations

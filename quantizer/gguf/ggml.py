@@ -1,8 +1,6 @@
-"""Call ggml's own quantizer from Python.
+"""Call ggml's own quantizer from Python: the wheel `xllamacpp` has llama.cpp as one shared library that exports ggml's C functions.
 
-The wheel `xllamacpp` contains llama.cpp in one shared library that exports ggml's C functions. The Python package
-`gguf` can read K-quants but not write them. So the library packs the rows, with the same function and the same
-constants as llama-quantize.
+The package `gguf` can read K-quants but not write them; the library packs rows as llama-quantize does.
 """
 
 from __future__ import annotations
@@ -55,10 +53,7 @@ def row_bytes(kind: Type, columns: int) -> int:
 
 
 def quantize(weights: np.ndarray, kind: Type) -> np.ndarray:
-    """float32 [rows, columns] to packed uint8 [rows, bytes of a row], by ggml, without an importance matrix.
-
-    Rows are independent of each other, so large matrices are packed by several threads.
-    """
+    """float32 [rows, columns] to packed uint8 [rows, bytes of a row], by ggml, in several threads."""
     rows, columns = weights.shape
     source = np.ascontiguousarray(weights, dtype=np.float32)
     packed = np.zeros((rows, row_bytes(kind, columns)), dtype=np.uint8)

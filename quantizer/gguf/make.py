@@ -37,11 +37,7 @@ class GgufJob:
 
 
 def make_gguf(job: GgufJob, created: datetime) -> Artefact:
-    """Write and seal `job.out`.
-
-    Raises SourceError if the folder cannot be converted as requested, UnavailableError without
-    ggml, ExportError if the result cannot be written. In each case nothing is left at `job.out`.
-    """
+    """Write and seal `job.out`. Raises SourceError, UnavailableError (no ggml), ExportError; then nothing is left there."""
     source = open_model(job.source)
     name = source.manifest.name if source.manifest else job.source.resolve().name
     with atomic_folder(job.out) as work:

@@ -1,19 +1,13 @@
-"""The type of each tensor in llama.cpp's quantization mixes.
+"""The type of each tensor in llama.cpp's quantization mixes: `llama_tensor_get_type` in src/llama-quant.cpp, and `use_more_bits`.
 
-Q4_K_M is llama-quantize's default and Annie's production format. No file format describes the mixes; they are code:
-`llama_tensor_get_type` in src/llama-quant.cpp, and the lambda `use_more_bits` in it. For a dense model with more
-than one block it amounts to this, for Q4_K_M (Q5_K_M: the same with Q5_K instead of Q4_K):
+For a dense model, Q4_K_M (Q5_K_M: the same with Q5_K instead of Q4_K) has
 
 * the output matrix, or the embedding if it is also the output: Q6_K
-* attn_v and ffn_down of the blocks that `use_more_bits` selects (the first eighth, the last eighth, and every third
-  in between): Q6_K
+* attn_v and ffn_down of the blocks that `use_more_bits` selects (the first eighth, the last eighth, every third between): Q6_K
 * every other matrix, including a separate embedding: Q4_K
 * vectors (norms): always F32
 
-Q6_K and Q8_0 give every matrix the one type; the output keeps Q8_0 there and is Q6_K in every other mix.
-
-llama.cpp counts attn_v and ffn_down tensors in the order in which they occur. In a file in block order, such as
-ours, that count is the block's number.
+Q6_K and Q8_0 give every matrix the one type.
 """
 
 from __future__ import annotations
@@ -73,11 +67,7 @@ _Q3_IN_Q2 = re.compile(r"blk\.\d+\.(attn_v|attn_output|ffn_down|ffn_down_exps)\.
 
 
 def q2_k(name: str, dimensions: int, blocks: int, tied: bool) -> Type:
-    """The type of a tensor in Q2_K, the coarsest that llama.cpp offers without an importance matrix.
-
-    From `llama_tensor_get_type`, for fewer than four query heads per key head: attn_v, attn_output and ffn_down in
-    Q3_K, the output in Q6_K, the rest in Q2_K.
-    """
+    """The type of a tensor in Q2_K, for fewer than four query heads per key head."""
     if dimensions < 2:
         return Type.F32
     if _is_output(name, tied):
@@ -100,9 +90,8 @@ _FUSED = {q4_k_m: Type.Q5_K, q5_k_m: Type.Q6_K}
 def hybrid(mix: Mix, interval: int) -> Mix:
     """A mix for a model in which one of `interval` blocks has attention and the others a DeltaNet, such as Qwen3.5.
 
-    `llama_tensor_get_type` differs in two points: a fused attn_qkv (here the DeltaNet's) is Q5_K in Q4_K_M and Q6_K
-    in Q5_K_M, and attn_v tensors are counted among themselves, but compared with the number of all blocks. The
-    convolution is never quantized.
+    A fused attn_qkv is Q5_K in Q4_K_M and Q6_K in Q5_K_M; attn_v tensors are counted among themselves, but compared with the number
+    of all blocks. The convolution is never quantized.
     """
 
     def choose(name: str, dimensions: int, blocks: int, tied: bool) -> Type:

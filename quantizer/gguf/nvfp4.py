@@ -1,17 +1,13 @@
 """NVFP4 in GGUF: the same codes and scales in another layout, so that the conversion is lossless.
 
-GGML_TYPE_NVFP4 stores 64 numbers together: four scales, then 32 bytes of codes.
+GGML_TYPE_NVFP4 stores 64 numbers together:
 
-  byte 0-3     the scales of four blocks of 16, E4M3 without a sign
-  byte 4-35    8 bytes for each block: byte j has column j in the low nibble and column j + 8 in the high one
+    byte 0-3     the scales of four blocks of 16, E4M3 without a sign
+    byte 4-35    8 bytes for each block: byte j has column j in the low nibble and column j + 8 in the high one
 
-ModelOpt packs column 2 j in the low and 2 j + 1 in the high nibble. The tensor scale is not part of the type: it is
-stored in a tensor `.scale` beside the weight, by which llama.cpp multiplies the product; the input scale is stored
-in `.input_scale`. ggml's own packer (`ggml_quantize_chunk`) cannot be used: it rounds again, and turns every block
-scale of 248 and more into 448.
-
-Sources: llama.cpp, conversion/base.py (`_nvfp4_pack`), ggml/src/ggml-common.h (block_nvfp4);
-gguf-py/gguf/quants.py.
+ModelOpt packs column 2 j in the low and 2 j + 1 in the high nibble. The tensor scale is stored in a tensor `.scale` beside the
+weight, the input scale in `.input_scale`. ggml's own packer cannot be used: it rounds again. Sources: llama.cpp,
+conversion/base.py (`_nvfp4_pack`), ggml/src/ggml-common.h (block_nvfp4); gguf-py/gguf/quants.py.
 """
 
 from __future__ import annotations
@@ -31,11 +27,7 @@ SUPER: Final = 64
 
 
 def pack(name: str, tensor: Nvfp4Tensor) -> np.ndarray:
-    """A layer's codes and block scales: uint8 [out, in / 64 * 36].
-
-    Raises SourceError if a row is not whole superblocks, or if a block scale is negative or NaN, which the type
-    cannot represent.
-    """
+    """A layer's codes and block scales: uint8 [out, in / 64 * 36]. Raises SourceError if the type cannot represent them."""
     rows, columns = tensor.packed.shape[0], 2 * tensor.packed.shape[-1]
     if columns % SUPER:
         raise SourceError(
@@ -51,11 +43,7 @@ def pack(name: str, tensor: Nvfp4Tensor) -> np.ndarray:
 
 
 def move(name: str, tensor: Nvfp4Tensor, rows: Tensor | None, columns: Tensor | None) -> Nvfp4Tensor:
-    """Permute rows and columns; rows, columns: the old index of each new one. Columns can be moved only in whole
-    blocks of 16.
-
-    Raises SourceError if the permutation would split a block.
-    """
+    """Permute rows and columns, given the old index of each new one. Raises SourceError if that would split a block."""
     packed, scale = tensor.packed, tensor.scale.view(torch.uint8)
     if rows is not None:
         packed, scale = packed[rows], scale[rows]

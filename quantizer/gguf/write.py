@@ -1,9 +1,7 @@
-"""Write a GGUF file from a Hugging Face folder: Qwen3, Qwen3-MoE, Qwen3.5's text model and Llama, with a byte-level BPE
-tokenizer.
+"""Write a GGUF file from a Hugging Face folder: Qwen3, Qwen3-MoE, Qwen3.5's text model and Llama, with a byte-level BPE tokenizer.
 
-Does what convert_hf_to_gguf.py does for these architectures, and llama-quantize's mixes in the same step. Names of tensors
-and keys are llama.cpp's (quantizer/gguf/arch.py). Tensors are read, packed and written one at a time and in slices of
-rows, so memory does not grow with the model or its vocabulary.
+Does what convert_hf_to_gguf.py and llama-quantize do for these architectures, in one step. Tensors are read, packed and written
+one at a time and in slices of rows, so memory does not grow with the model.
 """
 
 from __future__ import annotations
@@ -78,10 +76,9 @@ class _Slices:
 
 
 def write_gguf(folder: Path, target: Path, kind: str, name: str) -> dict[str, Type]:
-    """Write `folder` as one GGUF file of one of KINDS. Returns each tensor's type.
+    """Write `folder` as one GGUF file of one of KINDS; each tensor's type. Raises SourceError.
 
     "nvfp4" needs an NVFP4 folder and is lossless; "f16" also accepts one and dequantizes it; the others need BF16.
-    Raises SourceError for an unsupported architecture, tokenizer or combination, or a damaged folder.
     """
     held = by_expert(open_intact_folder(folder))
     inner = held.config.get("text_config")

@@ -1,9 +1,4 @@
-"""Choose the linear layers of a model that become NVFP4, and replace them.
-
-`make_plan` evaluates the recipe's patterns without changing the model. `attach` replaces the layers, which keep
-their parameters. `share_scales` gives layers that a server fuses a common scale. `refresh_weight_amax` measures the
-weights again, as training has to from time to time.
-"""
+"""Choose the linear layers of a model that become NVFP4, and replace them."""
 
 from __future__ import annotations
 
@@ -50,10 +45,7 @@ def make_plan(model: nn.Module, wanted: Layers) -> LayerPlan:
 
 
 def attach(model: nn.Module, plan: LayerPlan, norm: float = blocks.E4M3_MAX) -> dict[str, NVFP4Linear]:
-    """Replace the layers of the plan by quantized ones with shared scales. Returns them by name.
-
-    The amax of the inputs is zero until `quantizer.ptq.calibrate` has seen data. norm: see `NVFP4Linear`.
-    """
+    """Replace the layers of the plan by quantized ones with shared scales, by name; `calibrate` sets the amax of their inputs."""
     for name in plan.layers:
         layer = model.get_submodule(name)
         model.set_submodule(name, NVFP4Linear(layer, norm))  # type: ignore[arg-type]
@@ -92,10 +84,7 @@ def _share(values: list[Tensor]) -> None:
 
 @torch.no_grad()
 def refresh_weight_amax(model: nn.Module) -> None:
-    """Measure the amax of every weight again and share it. The amax of the inputs does not change.
-
-    Block scales that were searched or learned do not change either: search again if the weights have moved.
-    """
+    """Measure the amax of every weight again and share it; block scales that were searched stay."""
     for layer in nvfp4_layers(model).values():
         layer.weight_amax.copy_(layer.largest_weight())
     share_scales(model)

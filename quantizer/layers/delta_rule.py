@@ -44,8 +44,7 @@ EPS: Final = 1e-6
 
 
 class _Inputs(NamedTuple):
-    """By chunk, in float32 or float64. The first dimension is chunks * rows * key heads, in this order, so that a compiler
-    meets one size that changes; the second is the value heads of a key head.
+    """By chunk, in float32 or float64. The first dimension is chunks * rows * key heads, the second the value heads of a key head.
 
     q, k: [.., 1, CHUNK, dk], normalized, q scaled. v: [.., groups, CHUNK, dv]. b, beta: [.., groups, CHUNK].
     """
@@ -83,15 +82,11 @@ def chunk_gated_delta_rule(
     keep: bool = False,
     compiled: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """Outputs of all tokens, and the last state if it is asked for; the arguments are those of transformers.
+    """Outputs of all tokens [rows, tokens, value heads, dv], and the last state if it is asked for; arguments as transformers'.
 
-    query, key: float [rows, tokens, key heads, dk]. value: float [rows, tokens, value heads, dv]; consecutive value heads
-    share a key head. g, beta: float [rows, tokens, value heads]. initial_state: float [rows, value heads, dk, dv]. keep:
-    keep the chunks' states for the backward pass (some 40 times the bytes of the value in BF16) instead of computing them
-    again; for blocks that are checkpointed. compiled: the elementwise work by torch.compile.
-
-    Returns [rows, tokens, value heads, dv] in query's type, and [rows, value heads, dk, dv] in float32.
-    Raises ValueError if the value heads are not a multiple of the key heads.
+    query, key: [rows, tokens, key heads, dk]. value: [rows, tokens, value heads, dv]. g, beta: [rows, tokens, value heads].
+    initial_state: [rows, value heads, dk, dv]. keep: keep the chunks' states for the backward pass (some 40 times the bytes of the
+    value). compiled: elementwise work by torch.compile. Raises ValueError if the value heads are no multiple of the key heads.
     """
     if value.shape[2] % key.shape[2]:
         raise ValueError(f"{value.shape[2]} value heads cannot share {key.shape[2]} key heads evenly")
@@ -231,8 +226,7 @@ def _decay(b: Tensor) -> Tensor:
 def _inverse(a: Tensor) -> Tensor:
     """(I + A)^-1 for strictly lower matrices [.., CHUNK, CHUNK], by diagonal blocks of doubled size each time.
 
-    From the inverses T1 and T2 of two neighbours, what is missing for the block of both is -T2 A21 T1. Small blocks are
-    not worth a product of their own: there it is T A T with all but these A21 left out.
+    From the inverses T1 and T2 of two neighbours, what is missing for the block of both is -T2 A21 T1.
     """
     shape, a = a.shape, a.flatten(0, -3)
     small = _diagonal(a, SMALL).flatten(0, 1)

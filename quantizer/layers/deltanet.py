@@ -1,12 +1,9 @@
 """Qwen3.5's DeltaNet layers on the chunked rule of `quantizer.layers.delta_rule`, or on flash-linear-attention's.
 
-Transformers' own layer calls its recurrence by a global name, and without flash-linear-attention that is a loop over chunks
-whose backward pass takes ten times as long as all matrices of the layer. `use_chunks` gives the layers of one model another
-`forward`, and `use_own` takes it away again; nothing outside that model changes. The parameters stay where they are, and a
-pass with a cache, or over packed rows, is the layer's own.
-
-The causal convolution is a sum of shifted rows here, because the depthwise convolutions of cuDNN and of torch are slow in
-the backward pass.
+Without flash-linear-attention, transformers' own recurrence is a loop whose backward pass takes ten times as long as all matrices
+of the layer. `use_chunks` gives the layers of one model another `forward`, and `use_own` takes it away again. A pass with a
+cache, or over packed rows, is the layer's own. The causal convolution is a sum of shifted rows here: depthwise convolutions of
+cuDNN and of torch are slow in the backward pass.
 """
 
 from __future__ import annotations
@@ -49,12 +46,7 @@ def deltanets(model: nn.Module) -> list[nn.Module]:
 
 
 def use_chunks(model: nn.Module, *, compiled: bool = False) -> None:
-    """Compute the DeltaNet layers of this model by chunks from now on.
-
-    compiled: the elementwise work of the recurrence by torch.compile. A layer of a block
-    that is checkpointed keeps the states of its chunks between the second forward and the backward pass, so call
-    this after checkpointing is switched on.
-    """
+    """Compute the DeltaNet layers of this model by chunks from now on; call it after checkpointing is switched on."""
     checkpointed = {
         id(layer)
         for block in model.modules()

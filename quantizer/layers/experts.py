@@ -1,8 +1,6 @@
-"""Splits the experts of a mixture (Qwen3-MoE) into separate linear layers.
+"""Splits the experts of a mixture (Qwen3-MoE) into separate linear layers, named as in checkpoints.
 
-transformers keeps the experts of a layer as two stacked tensors. `separate_experts` gives each expert its own layers, named
-as in checkpoints (`quantizer.core.expert_names`): code that looks for linear layers then finds them, and each has its own
-scale, as servers load it.
+Code that looks for linear layers then finds them, and each has its own scale, as servers load it.
 """
 
 from __future__ import annotations

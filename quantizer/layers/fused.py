@@ -1,10 +1,7 @@
-"""Layers that a server fuses into one.
+"""Layers that a server fuses into one, with one `weight_scale_2` and one `input_scale`: the largest of theirs.
 
-vLLM loads these layers as rows of a single matrix with one `weight_scale_2` and one `input_scale`: the largest of
-theirs, without rescaling the blocks of the others. So they must be quantized together and share both scales, and
-calibration and training must apply the shared scales from the start.
-
-Source: `packed_modules_mapping` in vllm/model_executor/models/{qwen3,qwen3_5,llama,mixtral}.py.
+So they must be quantized together and share both scales from the start. Source: `packed_modules_mapping` in
+vllm/model_executor/models/{qwen3,qwen3_5,llama,mixtral}.py.
 """
 
 from __future__ import annotations

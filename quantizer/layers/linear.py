@@ -1,23 +1,16 @@
-"""Linear layers in NVFP4 that compute as their export will, and can be trained.
+"""Linear layers in NVFP4 that compute as their export will, and can be trained: y = fake(x) @ fake(bf16(W))^T + b.
 
-  y = fake(x) @ fake(bf16(W))^T + b
+W is the master weight, in any float type, rounded to BF16 first, because that is what the export packs. Gradients pass the
+rounding unchanged. Three kinds of scales, whose types do not change with the model's:
 
-W is the master weight, in any float type. It is first rounded to BF16, because that is what the export packs. The
-results of `fake` are exactly the values that the exported bytes represent. Gradients pass the rounding unchanged
-(`quantizer.nvfp4.fake`).
-
-A layer has three kinds of scales, whose types do not change with the model's:
-
-  weight_amax   float32 []            sets the weight's tensor scale: amax / (6 * norm)
-  input_amax    float32 []            the same for inputs; their block scales are computed from each input
-  block scales  [out, in / 16]        dynamic: from the current weight
-                                      static:  `weight_scale`, float8_e4m3fn, found by a search
+    weight_amax   float32 []          sets the weight's tensor scale: amax / (6 * norm)
+    input_amax    float32 []          the same for inputs; their block scales are computed from each input
+    block scales  [out, in / 16]      dynamic: from the current weight
+                                      static: `weight_scale`, float8_e4m3fn, found by a search
                                       learned: `block_amax`, a float32 parameter (LSQ, arXiv 1902.08153)
 
-The weight needs to be rounded only once per optimizer step, not in every micro-batch and not again when activations
-are recomputed. A training loop calls `hold_weights(model)` after each optimizer step, and `drop_weights(model)` at
-the end. In between, the layers use the held result: changing a weight has no effect until the next `hold_weights`.
-Learned scales cannot be held.
+A training loop calls `hold_weights(model)` after each optimizer step, so that a weight is rounded once a step, and
+`drop_weights(model)` at the end. Learned scales cannot be held.
 """
 
 from __future__ import annotations
@@ -40,10 +33,7 @@ _EXACT: Final = ("weight_amax", "input_amax", "weight_scale", "block_amax")
 
 
 class NVFP4Linear(nn.Linear):
-    """A layer in NVFP4 in the place of an `nn.Linear`, with the same parameters; see the module's documentation.
-
-    norm: 448, or 256 to leave room above a block (`blocks.FOUR_OVER_SIX`). active: false makes it a plain layer.
-    """
+    """A layer in NVFP4 in the place of an `nn.Linear`, with the same parameters. `active` false makes it a plain layer."""
 
     weight_amax: Tensor
     input_amax: Tensor

@@ -20,12 +20,9 @@ _LAYER: Final = re.compile(r"(?:^|\.)layers\.(\d+)\.")
 
 
 def select_layers(linear: Mapping[str, int], matrices: Iterable[str], wanted: Layers) -> tuple[str, ...]:
-    """The layers that a recipe's [layers] makes NVFP4, in the model's order.
+    """The layers that a recipe's [layers] makes NVFP4, in the model's order. Raises RecipeError.
 
-    linear: linear layers with their numbers of input columns. matrices: all modules with a matrix, these included.
-
-    Raises RecipeError if a pattern matches nothing, no layer is left, only some of a group of layers that a server
-    fuses are selected, or a layer's rows are not whole blocks of 16.
+    `linear`: linear layers with their numbers of input columns; `matrices`: all modules with a matrix, these included.
     """
     able = [name for name in linear if name.rpartition(".")[2] not in ALWAYS_KEPT]
     everything = list(matrices)

@@ -51,10 +51,7 @@ class Nvfp4Tensor(NamedTuple):
 
 
 def block_amax(x: Tensor) -> Tensor:
-    """The largest magnitude of each block: float [..., in] to float32 [..., in / 16].
-
-    Raises ValueError if a row is not a whole number of blocks.
-    """
+    """The largest magnitude of each block: float [..., in] to float32 [..., in / 16]. Raises ValueError."""
     return _blocks(x).abs().amax(dim=-1).float()
 
 
@@ -71,11 +68,9 @@ def block_scale(block_amax: Tensor, tensor_scale: Tensor) -> Tensor:
 
 
 def static_scale(block_amax: Tensor, amax: Tensor, norm: float = E4M3_MAX) -> Tensor:
-    """Block scales from amax values chosen by a search or by training, rounded as ModelOpt's export rounds them.
+    """Block scales [...] from amax values chosen by a search or by training, rounded as ModelOpt's export rounds them.
 
-    block_amax: float [...]. amax: float [], of the tensor. Returns float8_e4m3fn [...]. The formula is that of
-    `block_scale`; the order of operations is that of ModelOpt's `get_weights_scaling_factor_from_quantizer`,
-    including its 1.0 for an amax of zero before the division by the tensor's.
+    The order of operations is that of ModelOpt's `get_weights_scaling_factor_from_quantizer`.
     """
     scale = block_amax.float() / E2M1_MAX
     scale = torch.where(scale == 0, torch.ones_like(scale), scale)
@@ -93,12 +88,7 @@ def step(scale: Tensor, tensor_scale: Tensor) -> Tensor:
 
 
 def quantize(weight: Tensor, tensor_scale: Tensor | None = None, scale: Tensor | None = None) -> Nvfp4Tensor:
-    """Round a tensor to NVFP4.
-
-    weight: float [..., in], finite; `in` is a multiple of 16. tensor_scale: float32 []; by default from the
-    weight's own amax. scale: float8_e4m3fn [..., in / 16], if a search has chosen it; by default from each block's
-    amax. Raises ValueError if the weight is not finite or not a whole number of blocks.
-    """
+    """Round a tensor [..., in] to NVFP4, by scales that are given or come from the weight's amax. Raises ValueError."""
     if not torch.isfinite(weight).all():
         raise ValueError("the weight holds NaN or infinity, which NVFP4 cannot say")
     if tensor_scale is None:
@@ -116,10 +106,7 @@ def dequantize(tensor: Nvfp4Tensor, dtype: torch.dtype = torch.float32) -> Tenso
 
 
 def round_blocks(x: Tensor, step: Tensor) -> Tensor:
-    """The result of `dequantize(quantize(x))` for given steps, without packing the codes.
-
-    x: float [..., in]. step: float32 [..., in / 16]. Returns [..., in] in x's dtype.
-    """
+    """The result of `dequantize(quantize(x))` for given steps [..., in / 16], without packing the codes, in x's dtype."""
     steps = step.unsqueeze(-1)
     return (grid.nearest(_blocks(x) / steps) * steps).flatten(-2).to(x.dtype)
 

@@ -1,8 +1,7 @@
 """Fake quantization: round numbers to NVFP4 values in the forward pass, and let gradients through.
 
-The forward pass returns the values that a served model would compute with, in the input's dtype. The backward pass
-treats the rounding as the identity (the straight-through estimator, arXiv 1308.3432); with a `limit`, numbers
-beyond it get no gradient. Scales are constants without a gradient, except in `fake_learned`.
+The backward pass treats the rounding as the identity (straight-through estimator, arXiv 1308.3432); with a `limit`, numbers beyond
+it get no gradient. Scales are constants, except in `fake_learned`. Results have x's dtype.
 """
 
 from __future__ import annotations
@@ -16,42 +15,27 @@ from quantizer.nvfp4 import blocks, grid
 
 
 def fake_dynamic(x: Tensor, amax: Tensor, limit: Tensor | None = None) -> Tensor:
-    """Round with block scales computed from `x` itself, and a tensor scale from a given amax.
-
-    x: float [..., in]. amax: float [], the calibrated largest magnitude; larger numbers saturate. limit: numbers
-    beyond it get no gradient; broadcastable to x. Returns [..., in] in x's dtype.
-    """
+    """Round x [..., in] with block scales computed from `x` itself, and a tensor scale from a calibrated amax []."""
     second = blocks.tensor_scale(amax)
     return fake_static(x, blocks.block_scale(blocks.block_amax(x.detach()), second), second, limit)
 
 
 def fake_static(x: Tensor, scale: Tensor, tensor_scale: Tensor, limit: Tensor | None = None) -> Tensor:
-    """Round with given scales.
-
-    x: float [..., in]. scale: float8_e4m3fn [..., in / 16]. tensor_scale: float32 []. limit: numbers beyond it get
-    no gradient; broadcastable to x. Returns [..., in] in x's dtype.
-    """
+    """Round x [..., in] with given block scales [..., in / 16] and a tensor scale []."""
     rounded: Tensor = _Round.apply(x, blocks.step(scale, tensor_scale), limit)  # type: ignore[no-untyped-call]  # torch's
     return rounded
 
 
 def fake_grid(x: Tensor) -> Tensor:
-    """Round numbers that are already scaled; numbers beyond 6 get no gradient.
-
-    x: float [...]. Returns [...] in x's dtype.
-    """
+    """Round numbers that are already scaled; numbers beyond 6 get no gradient."""
     rounded: Tensor = _RoundGrid.apply(x)  # type: ignore[no-untyped-call]  # torch's
     return rounded
 
 
 def fake_learned(x: Tensor, block_amax: Tensor, tensor_scale: Tensor) -> Tensor:
-    """Round under trainable block scales (LSQ, arXiv 1902.08153).
+    """Round under trainable block scales [..., in / 16] (LSQ, arXiv 1902.08153); equal to `fake_static` to the bit.
 
-    The gradient of a block's scale is the sum over its numbers of (rounded - scaled), and of the largest grid value
-    for a number beyond it.
-
-    x: float [..., in]. block_amax: float32 [..., in / 16]. tensor_scale: float32 []. Returns [..., in] in x's
-    dtype, equal to the bit to the result of `fake_static` for the same scales.
+    The gradient of a block's scale is the sum over its numbers of (rounded - scaled), and of the largest grid value beyond it.
     """
     scale = block_amax / (grid.E2M1_MAX * tensor_scale)
     scale = _RoundScale.apply(torch.where(scale == 0, torch.ones_like(scale), scale))  # type: ignore[no-untyped-call]  # torch's

@@ -29,10 +29,7 @@ ROUNDS_TO_ONE: Final = 1.5 * 2**23  # around it, neighbouring float32 numbers di
 
 
 def nearest(x: Tensor) -> Tensor:
-    """The nearest E2M1 value of each number.
-
-    x: float [...], any float dtype. Returns float32 [...]. NaN stays NaN.
-    """
+    """The nearest E2M1 value of each number: float32 [...]. NaN stays NaN."""
     # Adding zero turns minus zero into zero, and leaves every other number as it is.
     return _magnitude(x).copysign_(x.float() + 0.0)
 

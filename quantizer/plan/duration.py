@@ -1,8 +1,6 @@
-"""How long a job takes: an estimate from counted work and measured efficiency, on GPUs whose figures are known.
+"""How long a job takes: counted work over measured efficiency, on GPUs whose figures are known. Expect a factor of two.
 
-A step's time is its products over what the GPU reaches of its peak, and the bytes that an optimizer moves over its
-bandwidth. The efficiencies are those of the committed measurements; on another GPU the same shares of its data sheet are
-assumed, which has not been checked. Expect a factor of two.
+On another GPU than the measured one the same shares of its data sheet are assumed.
 """
 
 from __future__ import annotations

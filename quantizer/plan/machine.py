@@ -1,8 +1,4 @@
-"""The machine that a plan is for: its memory, its disk, and how fast its GPU is.
-
-`read_gpu` runs nvidia-smi, so that neither torch nor a CUDA context is needed. The reader of the host's memory is passed
-in (`manners` passes that of the engines' memory guard).
-"""
+"""The machine that a plan is for: its memory, its disk, and how fast its GPU is. nvidia-smi tells, so torch is not needed."""
 
 from __future__ import annotations
 
@@ -41,11 +37,7 @@ class GpuMemory:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a plan has to fit into.
-
-    gpu: None plans for the CPU. host: None if unknown. disk: free bytes at the output; None if unknown.
-    processes: the number that share the weights of a training, each with its own GPU.
-    """
+    """What a plan has to fit into; None is unknown, `gpu` None is the CPU. `processes` share a training, each with its own GPU."""
 
     gpu: GpuMemory | None = None
     host: HostMemory | None = None

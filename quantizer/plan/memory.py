@@ -1,8 +1,7 @@
 """Peak memory of a job, by phase and by part: formulas over a model's sizes and a recipe, and nothing else.
 
-Every function gives bytes; P is the number of parameters, T the padded tokens of one forward pass. The constants in
-capitals were measured; `tests/quantizer/plan/test_against_measurements.py` compares the sums with the peaks that are
-committed in docs/study. What torch's allocator and CUDA's context take beyond them is in `overhead`.
+Every function gives bytes. The constants in capitals were measured; `tests/quantizer/plan/test_against_measurements.py` compares
+the sums with the peaks in docs/study. What torch's allocator and CUDA's context take is in `overhead`.
 """
 
 from __future__ import annotations
@@ -366,8 +365,8 @@ def activations(job: Job, settings: Train) -> int:
 def layer_widths(model: PlannedModel, quantized: bool) -> tuple[int, int]:
     """Numbers a token that backward needs of an attention and of an MLP, each with its norm.
 
-    Attention: its input and the norm's output, q, k and v before and after their norms and the rotation, and its output.
-    MLP: its input, the norm's output, gate, up and their product. Quantized: the rounded inputs of all layers too.
+    Attention: its input and the norm's output, q, k and v before and after their norms and the rotation, and its output. MLP: its
+    input, the norm's output, gate, up and their product. Quantized: the rounded inputs of all layers too.
     """
     wide, q, kv = model.width, model.heads * model.head_size, model.key_heads * model.head_size
     attention, mlp = 2 * wide + 3 * q + 3 * kv, 2 * wide + 3 * model.intermediate
@@ -383,11 +382,9 @@ def layer_backward(model: PlannedModel, tokens: int) -> int:
 
 
 def logits(job: Job, settings: Train) -> int:
-    """The head: what `quantizer.train.head` holds at once.
+    """The head: what `quantizer.train.head` holds at once, in chunks of at most `LOGIT_BYTES`, with their gradients in BF16 and float32.
 
-    n positions have logits, in chunks of at most `LOGIT_BYTES`. A chunk is in BF16 and float32, and so is its gradient;
-    the teacher's are beside it. Where n is small against the width the logits' gradients are kept in BF16 and the
-    head's gradient is made in backward; otherwise it is summed in float32, and copied twice in backward.
+    Where few positions are learned the logits' gradients are kept in BF16; otherwise the head's gradient is summed in float32.
     """
     model = job.model
     places = max(1, int(LEARNED * tokens_at_once(settings)))
@@ -436,10 +433,7 @@ def result(job: Job) -> int:
 
 
 def disk(job: Job, bf16: bool = False) -> dict[str, int]:
-    """Bytes on the disk at the worst moment, by part. bf16: the trained weights are written unrounded, too.
-
-    A training keeps a checkpoint while it writes the next, if there is one: masters and moments, or weights and moments.
-    """
+    """Bytes on the disk at the worst moment, by part: a training keeps a checkpoint while it writes the next."""
     parts = {"result": result(job)}
     if job.train is None:
         return parts

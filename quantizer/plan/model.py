@@ -1,7 +1,4 @@
-"""What a plan has to know of a model: its parts and their sizes, from config.json and the headers of its shards.
-
-No tensor is read and torch is not imported, so a folder of sparse files of a model's shapes will do.
-"""
+"""What a plan has to know of a model, from config.json and the headers of its shards; torch is not imported."""
 
 from __future__ import annotations
 
@@ -32,11 +29,8 @@ _LAYER: Final = re.compile(r"model\.layers\.(\d+)\.")
 class PlannedModel:
     """A text model by its sizes.
 
-    kind: `model_type`. tensors: the shapes of what is loaded, by name in memory; a tied head is not among them.
-    intermediate: of the MLP, or of the experts that one token sees. tied: the head is the embedding. stored: bytes of all tensors of the folder, those that are not loaded included.
-    carried: bytes of those. width: hidden size. attention_layers, deltanet_layers: how many of each. deltanet_width:
-    value heads times their size; 0 without a DeltaNet. packed:
-    the folder is quantized already, so the shapes are those of its codes.
+    tensors: the shapes of what is loaded, by name in memory, without a tied head. stored: bytes of all tensors of the folder;
+    carried: of those that are not loaded. intermediate: of the MLP, or of the experts that one token sees. packed: it is quantized.
     """
 
     kind: str
@@ -113,11 +107,7 @@ class PlannedModel:
 
 
 def read_model(path: Path) -> PlannedModel:
-    """Read a folder's config.json and the headers of its shards.
-
-    Raises SourceError with one line: no such folder, no or an odd configuration, a damaged shard, or an architecture
-    whose memory is not known.
-    """
+    """Read a folder's config.json and the headers of its shards. Raises SourceError with one line."""
     if not path.is_dir():
         raise SourceError(f"{path}: no such folder")
     config = _json(path / "config.json")

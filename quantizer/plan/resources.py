@@ -1,9 +1,4 @@
-"""A plan before the work: what a recipe takes on a model, whether a machine has it, and what to change if not.
-
-    plan(model, recipe, machine) -> ResourcePlan
-
-Pure: the model comes from `read_model`, the machine from `read_machine`.
-"""
+"""A plan before the work: what a recipe takes on a model, whether a machine has it, and what to change if not. Pure."""
 
 from __future__ import annotations
 
@@ -55,11 +50,9 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class ResourcePlan:
-    """What a job takes, and whether it fits.
+    """What a job takes, and whether it fits. needed, available: bytes by place ("GPU memory", "host memory", "memory", "disk").
 
-    needed, available: bytes by place ("GPU memory", "host memory", "memory" where they are one, "disk"); a place is
-    missing in `available` where it is not known. changes: what to change until it fits, if that is possible. enough:
-    whether it fits with all of them.
+    changes: what to change until it fits; enough: whether it fits with all of them.
     """
 
     model: PlannedModel
@@ -147,11 +140,7 @@ def plan(
     *,
     bf16: bool = False,
 ) -> ResourcePlan:
-    """What a recipe takes on a model, and whether a machine has it.
-
-    data: for the hidden states of calibration and for the time. bf16: the trained weights are written unrounded, too. Raises RecipeError if the recipe does not
-    fit the model.
-    """
+    """What a recipe takes on a model, and whether a machine has it. Raises RecipeError if the recipe does not fit the model."""
     first = _estimate(model, recipe, machine, data, bf16)
 
     def tried(changed: Recipe) -> ResourcePlan:

@@ -1,14 +1,8 @@
-"""Quantization with Intel's AutoRound, which learns the rounding of each weight. Layer selection and export are
-ours.
+"""Quantization with Intel's AutoRound, which learns the rounding of each weight. Layer selection and export are ours.
 
-AutoRound writes an llm_compressor folder, which names the parts of NVFP4 differently: `weight_packed` with the
-codes in the same order, `weight_scale`, and `weight_global_scale` and `input_global_scale`, the reciprocals of the
-two tensor scales. Importing it does not change the codes: the weight of a layer becomes what its codes represent,
-which rounds to the same codes again. AutoRound shares a scale among q, k, v and among gate, up, but not between
-DeltaNet's in_proj_qkv and in_proj_z, which a server fuses too. Of those, the layer with the smaller scale is
-rounded again under the larger one.
-
-Source: AutoRound 0.16, export/export_to_llmcompressor; compressed-tensors, compressors/nvfp4.
+AutoRound writes an llm_compressor folder: `weight_packed`, `weight_scale`, and the reciprocals of the two tensor scales.
+Importing it does not change the codes. AutoRound shares no scale between DeltaNet's in_proj_qkv and in_proj_z, which a server
+fuses: there the layer with the smaller scale is rounded again. Source: AutoRound 0.16, export/export_to_llmcompressor.
 """
 
 from __future__ import annotations
@@ -43,10 +37,7 @@ WHOLE: Final = {"bits": 16, "act_bits": 16}
 
 
 def quantize(recipe: Recipe, source: Source, data: Dataset, device: str, cost: Cost) -> nn.Module:
-    """The source's model with NVFP4 layers that have AutoRound's codes and scales.
-
-    Raises UnavailableError if AutoRound is not installed, DataError if there is too little data.
-    """
+    """The source's model with NVFP4 layers that have AutoRound's codes and scales. Raises UnavailableError, DataError."""
     missing = [package for module, package in NEEDED.items() if find_spec(module) is None]
     if missing:
         raise UnavailableError(f"AutoRound is not installed: pip install {' '.join(missing)}")

@@ -1,18 +1,14 @@
 """Activation-aware weight quantization (AWQ, arXiv 2306.00978): scale each input channel before rounding.
 
-  W x = (W s) (x / s),    s = mean|x|^alpha / share(w)^(1 - alpha)
+    W x = (W s) (x / s),    s = mean|x|^alpha / share(w)^(1 - alpha)
 
-where share is the size of a weight relative to the largest of its block, averaged over the rows. s is normalized so
-that the geometric mean of its extremes is 1, and alpha is searched over [0, 1] for the smallest error at the
-layer's output. ModelOpt runs all data through every layer for every alpha. The Gram matrix that `calibrate.observe`
-has summed gives the same error from the weights alone:
+where share is the size of a weight relative to the largest of its block, averaged over the rows; s is normalized so that the
+geometric mean of its extremes is 1. alpha is searched over [0, 1] for the smallest error at the layer's output, which the Gram
+matrix of `calibrate.observe` gives from the weights alone:
 
-  sum |fake(W s) x / s - W x|^2 = trace(dW (X^T X) dW^T),    dW = fake(W s) / s - W
+    sum |fake(W s) x / s - W x|^2 = trace(dW (X^T X) dW^T),    dW = fake(W s) / s - W
 
-Layers that read the same tensor must share a scale that is to be folded away, so they are searched as the single
-matrix into which a server fuses them. For one layer alone, the alphas are those of ModelOpt's awq_lite.
-
-Source: ModelOpt 0.47, quantization/model_calib.py, `awq_lite`.
+Layers that read the same tensor are searched as one matrix. For one layer, the alphas are those of ModelOpt's awq_lite.
 """
 
 from __future__ import annotations
@@ -43,10 +39,7 @@ class AwqScale:
 
 @torch.no_grad()
 def search(weights: Sequence[Tensor], seen: InputStats, step: float = 0.1) -> AwqScale:
-    """The best alpha and its scale for layers that read the same tensor.
-
-    weights: [out, in] each, one or more with the same `in`. Raises ValueError if no Gram matrix was recorded.
-    """
+    """The best alpha and its scale for layers that read the same tensor, weights [out, in] each. Raises ValueError."""
     weight = torch.cat([one.to(SERVED_DTYPE) for one in weights])
     share = weight_share(weight)
     scales = {alpha: channel_scale(seen.mean, share, alpha) for alpha in alphas(step)}
@@ -62,10 +55,7 @@ def alphas(step: float) -> list[float]:
 
 
 def weight_share(weight: Tensor) -> Tensor:
-    """The size of each column relative to the largest of its block, averaged over rows: [out, in] to float32 [in].
-
-    Computed in the weight's own type, as in ModelOpt: other rounding would occasionally select another alpha.
-    """
+    """The size of each column relative to the largest of its block, averaged over rows: [out, in] to float32 [in]."""
     size = weight.abs().unflatten(-1, (-1, blocks.BLOCK))
     largest = size.amax(dim=-1, keepdim=True)
     return (size / (largest + TINY)).flatten(-2).mean(dim=0).float()
@@ -78,11 +68,7 @@ def channel_scale(mean: Tensor, share: Tensor, alpha: float) -> Tensor:
 
 
 def _error(weight: Tensor, scale: Tensor, seen: InputStats) -> Tensor:
-    """The squared error at the output from rounding `weight` (BF16 [out, in]) under these scales.
-
-    Inputs are multiplied by the rounded inverse of the scale, as in ModelOpt. The fold divides instead; the
-    difference is smaller than that between neighbouring alphas.
-    """
+    """The squared error at the output from rounding `weight` (BF16 [out, in]) under these scales."""
     served, inverse = scale.to(SERVED_DTYPE), (1 / scale).to(SERVED_DTYPE)
     scaled = weight * served
     largest = blocks.block_amax(scaled)

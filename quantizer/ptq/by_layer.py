@@ -1,7 +1,6 @@
-"""Quantize a model one decoder layer at a time.
+"""Quantize a model one decoder layer at a time: all batches go through a layer before the next one is loaded.
 
-All batches go through a layer before the next one is loaded, so that its weights are needed only then. A layer is
-calibrated on the inputs that the unquantized model gives it, as when the model is run as a whole.
+A layer is calibrated on the inputs that the unquantized model gives it.
 """
 
 from __future__ import annotations
@@ -29,12 +28,7 @@ from quantizer.recipes.recipe import Recipe
 
 @dataclass
 class LayerJob:
-    """The work on each decoder layer.
-
-    model: whole, or from `open_streamed`; its layers are then loaded from `source` and freed again. batches: for
-    calibration, on the device. facts: what the artefact will record, as JSON values. base: the model before its
-    fine-tune, if the recipe asks for it.
-    """
+    """The work on each decoder layer. `model`: whole, or from `open_streamed`; its layers are then loaded from `source`."""
 
     model: nn.Module
     plan: LayerPlan
@@ -46,10 +40,7 @@ class LayerJob:
     base: Source | None = None
 
     def run(self) -> Iterator[int]:
-        """Yield the number of each decoder layer once it is calibrated and searched; it is there until the next step.
-
-        Raises DataError if there is no batch, or if the input of a layer is not finite.
-        """
+        """Yield the number of each decoder layer once it is calibrated and searched; it is there until the next step. Raises DataError."""
         if not self.batches:
             raise DataError("there is no conversation to calibrate with")
         outside = [name for name in self.plan.layers if not name.startswith(f"{LAYERS}.")]

@@ -1,13 +1,11 @@
 """Calibration: one pass over the data through the unquantized model, recording the inputs of the quantized layers.
 
-Layers that read the same tensor (q, k and v; gate and up; …) share one record, so the expensive part of it, the
-Gram matrix X^T X, is summed only once for them. From it, a search can compute the error that a changed weight
-causes at a layer's output, summed over all tokens, without reading the data again:
+Layers that read the same tensor share one record. A search computes from its Gram matrix X^T X, float32 [in, in], the error that a
+changed weight causes at a layer's output, without reading the data again:
 
-  sum over tokens of |dW x|^2 = trace(dW (X^T X) dW^T)
+    sum over tokens of |dW x|^2 = trace(dW (X^T X) dW^T)
 
-Padding is ignored. A Gram matrix is float32 [in, in]; nothing else grows with the model. For every token it costs
-as much as a layer with as many outputs as inputs, so it is summed only for layers that a search will need it for.
+Padding is ignored. A Gram matrix costs as much as a layer, so it is summed only where a search needs it.
 """
 
 from __future__ import annotations
@@ -29,14 +27,10 @@ from quantizer.layers.linear import nvfp4_layers, unquantized
 
 @dataclass(slots=True)
 class InputStats:
-    """Statistics of everything that a layer reads.
+    """Statistics of everything that a layer reads: amax and total magnitude of each channel, float32 [in].
 
-    amax, total: float32 [in], the largest and the summed magnitude of each channel. tokens: number of tokens. gram:
-    float32 [in, in], X^T X, or None if it was not requested.
-
-    The total adds up each batch's mean, computed in the input's type, times its number of tokens. With batches of
-    similar size the mean equals ModelOpt's to the bit. This matters: a scale that differs in the last bit changes
-    the rounding of many weights, and with it which of several nearly equal alphas is the best.
+    The total adds up each batch's mean in the input's type, times its number of tokens, so that the mean equals ModelOpt's to the
+    bit with batches of similar size: a scale that differs in the last bit changes the rounding of many weights.
     """
 
     amax: Tensor
@@ -62,10 +56,7 @@ class InputStats:
 
 
 def gram(x: Tensor) -> Tensor:
-    """X^T X: float [tokens, in] to float32 [in, in].
-
-    A GPU's tensor cores multiply 16-bit numbers directly and sum in float32, where the product of two is exact.
-    """
+    """X^T X: float [tokens, in] to float32 [in, in]; a GPU multiplies 16-bit numbers and sums in float32, which is exact."""
     if x.device.type != "cpu" and x.dtype in (torch.bfloat16, torch.float16):
         return torch.mm(x.T, x, out_dtype=torch.float32)
     x = x.float()
@@ -135,11 +126,7 @@ class _Watch:
 
 @torch.no_grad()
 def observe(model: nn.Module, batches: Iterable[Batch], gram: Container[str] = ()) -> dict[str, InputStats]:
-    """Run data through the unquantized model and record the inputs of the quantized layers, by layer name.
-
-    gram: layers whose Gram matrix is needed; layers that read the same tensor share it. Raises DataError if there
-    is no batch, or if the input of a layer is not finite.
-    """
+    """Run data through the unquantized model and record the inputs of the quantized layers, by layer name. Raises DataError."""
     device = next(model.parameters()).device
 
     def run() -> Iterator[Batch]:
@@ -159,10 +146,9 @@ def watch(
     prefix: str = "",
     weigh: Weigh | None = None,
 ) -> dict[str, InputStats]:
-    """Record the inputs of a module's quantized layers, by layer name, while something else runs data through it.
+    """Record the inputs of a module's quantized layers while `run` runs data through it: it yields each batch before that.
 
-    run: yields each batch before it runs it. gram, errors: as for `observe`. prefix: of the names in errors. weigh: of
-    layers that read the same tensor it is asked for the first, so all of them must be in `gram` or none.
+    `gram`: layers whose Gram matrix is needed; `weigh`: the weight of each token; `prefix`: of the names in errors.
     """
     routed = {name: m for name, m in module.named_modules() if isinstance(m, SeparateExperts)}
     layers = nvfp4_layers(module)

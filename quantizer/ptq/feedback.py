@@ -41,10 +41,9 @@ COLUMNS: Final = 128
 def round_with_feedback(
     module: nn.Module, seen: Mapping[str, InputStats], damping: float, cost: Cost
 ) -> None:
-    """Replace the weights of every NVFP4 layer by rounded ones, under its block scales.
+    """Replace the weights of every NVFP4 layer by rounded ones, under its block scales; `seen` has Gram matrices.
 
-    seen: from `watch`, with Gram matrices. Layers that read the same tensor are rounded as one matrix. A layer that nothing
-    was seen of, as an expert that no token chose, keeps its weights, which are rounded to the nearest values.
+    Layers that read the same tensor are rounded as one matrix; an expert that no token chose keeps its weights.
     """
     for layers in reading_the_same(nvfp4_layers(module), seen):
         record = seen[next(iter(layers))]
@@ -63,11 +62,7 @@ def round_with_feedback(
 
 @torch.no_grad()
 def deltas_of(module: nn.Module, base: Source, prefix: str) -> dict[str, Tensor]:
-    """The change of every NVFP4 layer's weight since the base, by name.
-
-    prefix: the module's name in the model, with a dot at the end. Raises SourceError if the base lacks a layer, or has it
-    in another shape.
-    """
+    """The change of every NVFP4 layer's weight since the base, by name. Raises SourceError if the base does not fit."""
     return {
         name: _delta(layer, base, f"{prefix}{name}.weight") for name, layer in nvfp4_layers(module).items()
     }
@@ -126,11 +121,7 @@ class Factor(NamedTuple):
 
 @torch.no_grad()
 def factor_of(gram: Tensor, damping: float) -> Factor:
-    """The factor of a damped Gram matrix, float32 [in, in]. damping: added to its diagonal, as a share of the mean.
-
-    In float32: the factor is that of a matrix whose entries are off by no more than the sums of a Gram matrix in float32
-    are. Where that is too much for so little damping it is float64's. Raises SourceError if that is, too.
-    """
+    """The factor of a Gram matrix with `damping` of its mean added to its diagonal; in float64 where float32 does not do."""
     order = gram.diagonal().argsort(descending=True)
     back = order.flip(0)  # the upper factor is the lower one of the matrix read backwards
     for dtype in (torch.float32, torch.float64):
@@ -145,10 +136,7 @@ def factor_of(gram: Tensor, damping: float) -> Factor:
 
 @torch.no_grad()
 def fed_back(weight: Tensor, step: Tensor, factor: Factor, panel: RoundPanel | None = None) -> Tensor:
-    """The rounded weight: float32 [out, in].
-
-    weight: float32 [out, in]. step: float32 [out, in / 16], the values of code 1. panel: instead of `best_panel`'s.
-    """
+    """The rounded weight, float32 [out, in]; `step`: the values of code 1, [out, in / 16]."""
     order, upper = factor
     panel = panel or best_panel(weight.device)
     # Transposed, so that a column is contiguous.
@@ -168,10 +156,9 @@ RoundPanel = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 def round_panel(left: Tensor, whole: Tensor, steps: Tensor, upper: Tensor, made: Tensor) -> Tensor:
-    """Round some columns one after the other into `made`. Returns what they lack. All float32 [columns, out], contiguous.
+    """Round some columns one after the other into `made`; what they lack. All float32 [columns, out], contiguous.
 
-    left: with the errors of earlier panels made up for; it is used up. whole: as they were. upper: [columns, columns],
-    whose rows are contiguous. The same to the bit as `panel_kernel.round_panel`, so a product is rounded before it is added.
+    `left`: with the errors of earlier panels made up for; `whole`: as they were. Equal to `panel_kernel.round_panel` to the bit.
     """
     values, borders = (torch.tensor(some, device=left.device) for some in (grid.VALUES, grid.BORDERS))
     error, spread = torch.empty_like(left), torch.empty_like(left)

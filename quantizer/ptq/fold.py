@@ -2,17 +2,12 @@
 
 Dividing the channels of a tensor by s requires multiplying the columns of every matrix that reads it by s:
 
-  a norm's output    its gain becomes gain / s, and EVERY layer that reads it is scaled, quantized or not
-  down_proj's input  silu(gate) * up: the rows of up_proj are divided
+    a norm's output        its gain becomes gain / s, and EVERY layer that reads it is scaled, quantized or not
+    down_proj's input      silu(gate) * up: the rows of up_proj are divided
 
-The inputs of o_proj and out_proj are sums over heads, with nothing before them that could absorb a scale. They are
-not scaled.
-
-ModelOpt 0.47 differs in three ways, each of which leaves a wrong model behind. It writes w / s into Qwen3.5's
-norms, whose gain is 1 + w. It does not scale readers that are not quantized, such as DeltaNet's in_proj_a and
-in_proj_b. And it leaves a `pre_quant_scale`, which vLLM does not apply. Here the gain is measured instead of
-derived from the norm's name, readers are found by running the model, and the folded model must compute what it
-computed before.
+The inputs of o_proj and out_proj have nothing before them that could absorb a scale. ModelOpt 0.47 leaves a wrong model behind:
+it ignores that Qwen3.5's gain is 1 + w, and readers that are not quantized. Here the gain is measured, readers are found by
+running the model, and the folded model must compute what it computed before.
 """
 
 from __future__ import annotations
@@ -62,12 +57,9 @@ def fold_awq(
     least_gain: float = 0.05,
     prefix: str = "",
 ) -> list[FoldedScale]:
-    """Search and fold every scale that can be folded, then update the amax of weights and inputs.
+    """Search and fold every scale that can be folded, then update the amax of weights and inputs. Raises SourceError.
 
-    model: a whole model, or one decoder layer, whose norms are read within it. seen: from `observe`, with the Gram
-    matrices of `foldable`; updated to the inputs of the folded model. run: used to find readers and to compare
-    outputs. prefix: of the names in results and errors. Raises SourceError if a norm is of an unknown kind, or if the
-    outputs of the model have changed.
+    `model`: whole, or one decoder layer; `run`: finds readers and compares outputs; `prefix`: of the names in results and errors.
     """
     before = _outputs(model, run)
     with unquantized(model):
@@ -136,11 +128,9 @@ def find_readers(model: nn.Module, run: Forward) -> dict[str, tuple[str, ...]]:
 
 @torch.no_grad()
 def fold_norm(norm: nn.Module, readers: list[nn.Module], scale: Tensor, least_gain: float) -> Tensor:
-    """Divide a norm's gain by a scale and multiply the readers' columns by it. Returns the scale that was applied.
+    """Divide a norm's gain by a scale [in] and multiply the readers' columns by it; the scale that was applied.
 
-    A channel is left alone if its gain would become smaller than `least_gain`: stored as gain - 1, or rounded near
-    zero, it would lose precision. The readers are multiplied by the quotient of the gains as stored, so that only
-    their own rounding error remains. scale: float32 [in].
+    A channel is left alone if its gain would become smaller than `least_gain`: stored near zero, it would lose precision.
     """
     offset = _offset(norm)
     weight: Tensor = norm.get_parameter("weight")

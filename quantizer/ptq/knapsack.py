@@ -1,7 +1,6 @@
 """Choose the groups that stay in BF16: the largest divergence for each weight first, within a number of bits.
 
-The divergence of a group is what quantizing it alone causes. That effects add up is an assumption, so the exact solution of
-the knapsack problem would be no better than this one.
+That effects add up is an assumption, so an exact solution would be no better.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Quantization with ModelOpt's calibration and search. Layer selection and export are ours.
-
-ModelOpt's exporter is not used because it renames modules by rules of its own (a Qwen3.5 that was built from a
-config is exported under the names of a vision-language model). A test shows that its output is otherwise the same,
-to the bit.
-"""
+"""Quantization with ModelOpt's calibration and search. Layer selection and export are ours: its exporter renames modules."""
 
 from __future__ import annotations
 
@@ -41,11 +36,7 @@ KNOWN: Final = "0.47.0"
 
 
 def open_modelopt(recipe: Recipe, device: str) -> Any:
-    """`modelopt.torch.quantization`.
-
-    Raises UnavailableError if ModelOpt is missing or of another version, or if it would need its CUDA kernels, which
-    search scales, on another device.
-    """
+    """`modelopt.torch.quantization`. Raises UnavailableError: missing, another version, or its CUDA kernels are needed."""
     try:
         found = version("nvidia-modelopt")
     except PackageNotFoundError:
@@ -66,10 +57,7 @@ def open_modelopt(recipe: Recipe, device: str) -> Any:
 
 
 def quantize(recipe: Recipe, source: Source, batches: Sequence[Batch], device: str, cost: Cost) -> nn.Module:
-    """The source's model with NVFP4 layers that have ModelOpt's scales.
-
-    Raises UnavailableError as `open_modelopt`, RecipeError as `make_plan`.
-    """
+    """The source's model with NVFP4 layers that have ModelOpt's scales. Raises UnavailableError, RecipeError."""
     with cost.part("load"):
         mtq = open_modelopt(recipe, device)
         model = load_model(source, device=device)
@@ -121,13 +109,9 @@ def _take_over(layer: NVFP4Linear, theirs: Any) -> None:
 
 
 def share_modelopt_scales(model: nn.Module) -> list[tuple[str, ...]]:
-    """Give the layers of each fused group the group's largest amax, for weights and inputs. Returns the groups.
+    """Give the layers of each fused group the group's largest amax, for weights and inputs; the groups.
 
-    A model calibrated by ModelOpt has a scale for each layer, and ModelOpt takes the largest of every group only
-    when it exports. Without this step a model would be trained or measured with other numbers than it is served
-    with; for Qwen3.5's `in_proj_qkv` and `in_proj_z` this also applies to calibrated block scales.
-
-    model: calibrated by ModelOpt. Layers whose quantizers are off or not calibrated are left alone.
+    ModelOpt does so only when it exports; without it, a model is measured with other numbers than it is served with.
     """
     layers = {name: layer for name, layer in model.named_modules() if _enabled(layer, "weight_quantizer")}
     found = fused_groups(layers)

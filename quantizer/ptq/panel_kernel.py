@@ -1,9 +1,7 @@
-"""A panel of columns rounded with error feedback in one kernel: `quantizer.ptq.feedback.round_panel` in Triton.
+"""A panel of columns rounded with error feedback in one Triton kernel: `quantizer.ptq.feedback.round_panel`.
 
-Rows of a weight do not depend on each other once the factor is known. So a program holds `ROWS` of them, with all columns
-of the panel, in registers, and goes through the columns in order. Registers cannot be indexed: column j of the tile is a
-masked sum, which is exact. Every operation is the torch form's, rounded by itself: the division is IEEE's, and products
-and sums are not fused. So the result is the same to the bit, on any GPU. `tl.dot` is not used, as it would round otherwise.
+A program holds `ROWS` rows with all columns of the panel in registers. Registers cannot be indexed: column j is a masked sum,
+which is exact. Every operation is rounded by itself, so the result is the same to the bit on any GPU.
 """
 
 from __future__ import annotations

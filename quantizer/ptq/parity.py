@@ -1,12 +1,8 @@
 """Parity check: the exported folder computes what was measured or trained.
 
-`served_model` builds a model from an exported folder as a server does, and shares nothing with the model that was
-exported: weights are dequantized by the verifier's reader, inputs are rounded under the stored `input_scale`. On
-the same tokens its logits must equal those of the fake-quantized model up to BF16 rounding; on the same device they
-are equal to the bit.
-
-Neither the second model nor the logits are ever there as a whole: the served model has one decoder layer at a time,
-and logits are compared in slices of the vocabulary.
+`served_model` builds a model from a folder as a server does, by the verifier's reader. On the same tokens its logits must equal
+those of the fake-quantized model up to BF16 rounding; on the same device to the bit. It has one decoder layer at a time, and
+logits are compared in slices of the vocabulary.
 """
 
 from __future__ import annotations
@@ -39,11 +35,7 @@ TOKENS: Final = 2048
 
 @dataclass(frozen=True, slots=True)
 class Parity:
-    """The result of a comparison.
-
-    tokens: number compared. equal: those with logits equal to the bit. largest: the largest difference, in units of
-    BF16 rounding at the largest logit. same_choice: tokens with the same most likely next token.
-    """
+    """The result of a comparison: tokens, those with `equal` logits, and the `largest` difference in units of BF16 rounding."""
 
     tokens: int
     equal: int
@@ -137,9 +129,9 @@ class ServedLayer(nn.Module):
 
 
 def served_model(path: Path, device: str = "cpu", weight_only: bool = False) -> nn.Module:
-    """The model of an exported NVFP4 folder, in BF16 and evaluation mode; its matrices are read when they are needed.
+    """The model of an exported NVFP4 folder, in BF16; its matrices are read when they are needed. Raises SourceError.
 
-    weight_only: as kernels for NVFP4 compute it that do not round inputs, such as Marlin's on GPUs without FP4. Raises SourceError if it is incomplete.
+    `weight_only`: inputs are not rounded, as in kernels such as Marlin's on GPUs without FP4.
     """
     from transformers import AutoConfig
 
@@ -193,11 +185,7 @@ def compare_outputs(
 
 
 class _Logits:
-    """The logits of two models at the same tokens, as far as they have been compared.
-
-    ours, theirs: the last hidden states, [tokens, width]. off: the largest difference of each token, float32 [tokens].
-    choices: the most likely next tokens of both, int64 [2, tokens]; of equally likely ones the first.
-    """
+    """The logits of two models at the same tokens, as far as they have been compared."""
 
     def __init__(self, ours: Tensor, theirs: Tensor) -> None:
         self.ours, self.theirs = ours, theirs

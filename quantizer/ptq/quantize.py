@@ -1,14 +1,11 @@
 """Post-training quantization: from a recipe, a model folder and conversations to a sealed NVFP4 folder.
 
-  open the source, select layers       an unknown architecture, a damaged shard, a pattern without a match
-  for each decoder layer in turn:      (`quantizer.ptq.by_layer`)
-    load it, observe what its layers read, fold AWQ's scales, find block scales, write it, let it go
-  check, compare, seal, rename         the checks of `quantizer.verify` and the parity of logits
+    open the source, select layers       an unknown architecture, a damaged shard, a pattern without a match
+    for each decoder layer in turn:      (`quantizer.ptq.by_layer`)
+        load it, observe what its layers read, fold AWQ's scales, find block scales, write it, let it go
+    check, compare, seal, rename         the checks of `quantizer.verify` and the parity of logits
 
-So one decoder layer's weights are in the device's memory, and parts of tensors in the host's. Three kinds of recipes
-need the whole model on the device: a mix of precisions (which is chosen by the model's output), ModelOpt and AutoRound.
-
-If any step fails, nothing is left at the output path.
+A mix of precisions, ModelOpt and AutoRound need the whole model on the device. If a step fails, nothing is left at the output.
 """
 
 from __future__ import annotations
@@ -111,12 +108,9 @@ def run(
     track: Track = no_progress,
     base: Path | None = None,
 ) -> Artefact:
-    """Quantize a model. Returns the manifest of the folder `out`.
+    """Quantize a model; the manifest of the folder `out`. Raises QuantizerError.
 
-    source: a Hugging Face folder. data: conversations, JSONL. device: a torch device. base: the model before its
-    fine-tune, in place of the recipe's. Raises QuantizerError if the
-    recipe does not fit the model or has no folder as its result, the source or the data cannot be used, or the
-    result cannot be written or is not sound.
+    `source`: a Hugging Face folder; `data`: conversations, JSONL; `base`: the model before its fine-tune, in place of the recipe's.
     """
     if recipe.kind != "ptq":
         _refuse(recipe)
@@ -243,11 +237,7 @@ def _layers(
 def check_export(
     model: nn.Module, folder: Path, batches: Sequence[Batch], device: str, source: Path | None = None
 ) -> dict[str, Any]:
-    """Check an exported folder and compare its logits with the model's. Returns the results as JSON values.
-
-    source: the reference for the signal to noise ratio, if it is not the model's own weights. Raises ExportError if
-    the folder is not sound, or computes something else than the model.
-    """
+    """Check an exported folder and compare its logits with the model's, as JSON values. Raises ExportError."""
     report = _sound(folder, device, source)
     fit = report.fit or sum(
         (layer_rounding_stats(layer) for layer in nvfp4_layers(model).values()), RoundingStats()

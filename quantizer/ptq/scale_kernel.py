@@ -1,8 +1,7 @@
-"""The search for block scales in one kernel: `quantizer.ptq.scales.search` in Triton.
+"""The search for block scales in one Triton kernel: `quantizer.ptq.scales.search`.
 
-A program holds `BLOCKS` blocks of 16 weights in registers and tries all codes on them, where torch reads and writes every
-weight a dozen times a code. Each operation is torch's, rounded by itself, except that the sixteen squares are added in
-another order: of two scales whose errors are alike up to float32's rounding, another one may be chosen.
+A program holds `BLOCKS` blocks of 16 weights in registers and tries all codes on them. The sixteen squares are added in another
+order than torch's: of two scales whose errors are alike up to float32's rounding, another one may be chosen.
 """
 
 from __future__ import annotations

@@ -48,11 +48,7 @@ def norm_of(scales: Scales) -> float:
 
 @torch.no_grad()
 def set_scales(model: nn.Module, scales: Scales) -> None:
-    """Find the block scales of every NVFP4 layer from its current weights, under the shared amax.
-
-    "max" computes them from the weights at every use. After training steps, call `attach.refresh_weight_amax`
-    first.
-    """
+    """Find the block scales of every NVFP4 layer from its current weights, under the shared amax."""
     for layer in nvfp4_layers(model).values():
         if scales == "max":
             layer.fix_scales(None)
@@ -63,20 +59,13 @@ def set_scales(model: nn.Module, scales: Scales) -> None:
 
 
 def sweep(weight: Tensor, tensor_scale: Tensor, form: Search | None = None) -> Tensor:
-    """The scale with the least squared error for each block.
-
-    weight: float [out, in]. tensor_scale: float32 []. form: instead of `best_search`'s. Returns float8_e4m3fn [out, in / 16].
-    """
+    """The scale with the least squared error for each block: float8_e4m3fn [out, in / 16]."""
     form = form or best_search(weight.device)
     return torch.cat([_sweep(part, tensor_scale, form) for part in _parts(weight)])
 
 
 def four_over_six(weight: Tensor, amax: Tensor) -> Tensor:
-    """The better of two scales for each block.
-
-    weight: float [out, in]. amax: float32 [], of the tensor or its group. Returns float8_e4m3fn [out, in / 16],
-    under the norm of 256.
-    """
+    """The better of two scales for each block, under the norm of 256: float8_e4m3fn [out, in / 16]."""
     return torch.cat([_four_over_six(part, amax) for part in _parts(weight)])
 
 
@@ -91,8 +80,7 @@ Search = Callable[[Tensor, Tensor, Tensor, range, int], Tensor]
 def search(weight: Tensor, first: Tensor, tensor_scale: Tensor, codes: range, largest: int) -> Tensor:
     """The best of several scales for each block; of equally good ones the smallest.
 
-    first: int32 [..., in / 16], E4M3 codes. codes: those to try, relative to that; what is beyond 1 … `largest` counts
-    as that. Returns float8_e4m3fn [..., in / 16].
+    `first`: int32 [..., in / 16], E4M3 codes; `codes`: those to try, relative to that, within 1 … `largest`.
     """
     tried = ((first + offset).clamp(1, largest) for offset in codes)
     return _best(weight, tensor_scale, (_decode(code) for code in tried))

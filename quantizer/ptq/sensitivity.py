@@ -1,9 +1,7 @@
 """Sensitivity scores: how much the model's output changes when one group of layers alone is quantized.
 
-The score is the divergence KL(BF16 || NVFP4 in this group) of the next-token distributions, summed over the tokens
-that the assistant wrote in the scored conversations, because they show how the model behaves. The reference takes
-one forward pass; each group then takes one more for each batch, which starts at the group's own decoder layer,
-since nothing before it has changed.
+The score is KL(BF16 || NVFP4 in this group) of the next-token distributions, summed over the assistant's tokens. A group's pass
+starts at its own decoder layer.
 """
 
 from __future__ import annotations
@@ -32,10 +30,7 @@ def score(
     batches: Sequence[Batch],
     track: Callable[[Sequence[tuple[str, ...]]], Iterable[tuple[str, ...]]] = iter,
 ) -> list[LayerGroup]:
-    """The divergence that each group causes alone, in the given order.
-
-    model: calibrated, with block scales. Raises DataError if the batches contain no token of the assistant.
-    """
+    """The divergence that each group causes alone, in the given order. Raises DataError without a token of the assistant."""
     layers, found = nvfp4_layers(model), []
     if not any(bool(batch.loss_mask.any()) for batch in batches):
         raise DataError("auto: no token of the assistant's in the scored conversations")

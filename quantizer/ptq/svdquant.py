@@ -1,8 +1,6 @@
 """Report what a low-rank branch beside NVFP4 would save. No folder is written, because no server could load it.
 
-SVDQuant (arXiv 2411.05007) takes the largest singular components out of a weight, keeps them in BF16 as A B, and
-rounds only the rest: y = (Q(W - A B) + A B) x. vLLM has no NVFP4_SVD, and Q(W - A B) + A B is not an NVFP4 matrix,
-so the branch cannot be folded away as AWQ's scales can.
+SVDQuant (arXiv 2411.05007) keeps the largest singular components in BF16: y = (Q(W - A B) + A B) x.
 """
 
 from __future__ import annotations
@@ -38,10 +36,7 @@ class Saving:
 
 @torch.no_grad()
 def report(model: nn.Module, seen: dict[str, InputStats], rank: int) -> list[Saving]:
-    """What a branch of this rank would save in every layer.
-
-    seen: from `observe`, with every layer's Gram matrix. The same seed gives the same numbers.
-    """
+    """What a branch of this rank would save in every layer; `seen` has every layer's Gram matrix."""
     return [_saving(name, layer, seen[name], rank) for name, layer in nvfp4_layers(model).items()]
 
 

@@ -1,17 +1,14 @@
-"""Recipes: how a model is quantized, as a strict TOML file read into frozen values.
+"""Recipes: how a model is quantized, as a strict TOML file read into frozen values. A step without a section is skipped:
 
-A recipe has one section for each step. A step without a section is skipped:
+    [layers]                      which linear layers become NVFP4
+    [weights]                     how their block scales are found
+    [calibrate]                   how much data sets the input scales
+    [awq] [auto] [svdquant]       searches before the quantization
+    [feedback]                    rounding that makes up for its own error, for inputs, and for a fine-tune's change
+    [rounding]                    AutoRound's settings
+    [train] [lora]                training with the quantization in place
 
-  [layers]      which linear layers become NVFP4
-  [weights]     how their block scales are found
-  [calibrate]   how much data sets the input scales
-  [awq] [auto] [svdquant]      searches before the quantization
-  [feedback]                   rounding that makes up for its own error, for inputs, and for a fine-tune's change
-  [rounding]                   AutoRound's settings, for the backend of that name
-  [train] [lora]               training with the quantization in place
-
-The shipped recipes are `quantizer/recipes/*.toml`; each explains its purpose. Single values can be changed with
-assignments, as with `--set train.lr=1e-6`. The artefact records the recipe with every default filled in.
+The shipped recipes are `quantizer/recipes/*.toml`. `--set train.lr=1e-6` changes a single value.
 """
 
 from __future__ import annotations
@@ -53,13 +50,9 @@ class Section:
 class Layers(Section):
     """Which linear layers become NVFP4; the others stay in BF16.
 
-    include, exclude: patterns over module names with the wildcards of fnmatch, such as "*.mlp.*"; a pattern that
-    matches nothing is an error. first, last: the number of decoder layers at each end that stay in BF16. deltanet:
-    false keeps every projection of DeltaNet's linear attention in BF16.
-
-    Never quantized, whatever is set here: lm_head and embeddings (servers expect them unquantized, and they are
-    often one matrix), and DeltaNet's conv1d and in_proj_a / in_proj_b (their few columns set the decay and the gate
-    of its state).
+    include, exclude: patterns (fnmatch) over module names; one that matches nothing is an error. first, last: decoder layers at each
+    end that stay in BF16. deltanet: false keeps DeltaNet's projections in BF16. Never quantized: lm_head, embeddings, DeltaNet's
+    conv1d and in_proj_a / in_proj_b (their few columns set the decay and the gate of its state).
     """
 
     include: tuple[str, ...] = ("*",)
@@ -76,22 +69,14 @@ class Layers(Section):
 
 @dataclass(frozen=True, slots=True)
 class WeightScales:
-    """How the block scales of the weights are found. A server sees no difference between the methods.
-
-    max: from the largest weight of each block. mse: for each block, the E4M3 scale with the least squared error of
-    all 126. four_over_six: the better of two scales, with codes that end at 6 or at 4 (arXiv 2512.02010).
-    """
+    """How block scales are found. max: from the largest weight; mse: the best of all 126; four_over_six: arXiv 2512.02010."""
 
     scales: Scales = "max"
 
 
 @dataclass(frozen=True, slots=True)
 class Calibrate(Section):
-    """Data for calibration.
-
-    conversations: at most this many, from the beginning of the file. max_tokens: longer ones are skipped and
-    counted. batch_tokens: padded tokens in one forward pass.
-    """
+    """Data for calibration. max_tokens: longer conversations are skipped; batch_tokens: padded tokens in one forward pass."""
 
     conversations: int = ranged(512, 1, 1_000_000)
     max_tokens: int = ranged(2048, 16, 1_000_000)
@@ -100,11 +85,7 @@ class Calibrate(Section):
 
 @dataclass(frozen=True, slots=True)
 class Awq(Section):
-    """AWQ-lite, folded into norms and up_proj (arXiv 2306.00978).
-
-    alpha_step: step of the search over [0, 1]. least_gain: channels whose norm gain is smaller than this are not
-    scaled, because dividing by the scale would cost them precision.
-    """
+    """AWQ-lite, folded into norms and up_proj. least_gain: channels whose norm gain is smaller are not scaled."""
 
     alpha_step: float = ranged(0.1, 0.01, 1.0)
     least_gain: float = ranged(0.05, 0.0, 1.0)
@@ -114,11 +95,9 @@ class Awq(Section):
 class Feedback(Section):
     """Rounding with error feedback (GPTQ, arXiv 2210.17323), under the block scales of [weights].
 
-    damping: added to the diagonal of the inputs' Gram matrix, as a share of its mean. delta: the share of a token's
-    weight that follows how much the fine-tune changes the layer's output there; 0 counts all tokens alike. strength:
-    what is rounded is the base and so many times the fine-tune's change of the quantized layers; more than 1 makes the
-    fine-tune stronger than it was. base: the folder of the model before its fine-tune, in BF16, which delta and strength
-    need; `--base` says the same.
+    damping: a share of the mean, added to the Gram matrix's diagonal. delta: the share of a token's weight that follows how much the
+    fine-tune changes the layer's output there. strength: the fine-tune's change is multiplied by it. base: the folder of the model
+    before its fine-tune, which delta and strength need.
     """
 
     damping: float = ranged(0.03, 1e-6, 1.0)
@@ -134,11 +113,7 @@ class Feedback(Section):
 
 @dataclass(frozen=True, slots=True)
 class Auto(Section):
-    """A mix of NVFP4 and BF16 layers, chosen by sensitivity.
-
-    effective_bits: the average number of bits that a weight of the decoder's linear layers may have; NVFP4 has 4.5.
-    samples: the number of calibration samples that are scored.
-    """
+    """A mix of NVFP4 and BF16 layers, chosen by sensitivity; effective_bits: the average of a decoder weight (NVFP4 has 4.5)."""
 
     effective_bits: float = ranged(6.0, NVFP4_BITS, BF16_BITS)
     samples: int = ranged(64, 1, 1_000_000)
@@ -184,24 +159,14 @@ class RateUpTo:
 class Train(Section):
     """Training, with the quantization in place unless `quantized` is false.
 
-    loss: "ce" on what the assistant wrote, "kl" from the model's own BF16 (forward, at the same tokens), or "mix" of
-    both, `ce_share` of the first. trained: "weights", or "scales" for block scales alone (LSQ). thinking: "as_is", or
-    "none" to put an empty thought before every answer. epochs may be a fraction; max_steps ends sooner. lr: peak,
-    after `warmup` (a share of all steps), then by `schedule` to `floor` of it. lr_up_to: other peaks for smaller models, in
-    rising order; the first one that is for the model's size counts, and a `--set train.lr` replaces them all. batch_tokens: padded tokens of one
-    optimizer step, in micro-batches of micro_tokens at most. refresh: after so many steps the weights' amax is taken
-    again; 0 only at the end. save: a checkpoint after so many steps. top_k: the divergence over the teacher's so many
-    likeliest tokens and all the others as one; 0 is over the whole vocabulary.
-
-    precision: "bf16" is what a server computes in, with float32 masters behind it; "autocast" keeps float32 weights
-    and multiplies in BF16; "fp32" is for tests. recompute: activations are computed again for the backward pass, for
-    a third more time and a fraction of the memory; the last `kept_layers` decoder layers keep theirs all the same, as far
-    as memory allows.
-
-    optimizer: "adamw" is exact, with float32 masters and moments: 20 bytes and more for a parameter. "adamw_8bit" and
-    "adamw_4bit" take 4 and 3: BF16 weights that are rounded stochastically, moments of so many bits, each gradient
-    applied inside backward and freed. A step is one micro-batch then, quantized weights are rounded in each forward
-    instead of once a step, and clipping is by parameter (`quantizer.train.optimizer_in_backward`).
+    loss: "ce" on what the assistant wrote, "kl" from the model's own BF16, or "mix", `ce_share` of the first. trained: "weights", or
+    "scales" alone (LSQ). thinking: "none" puts an empty thought before every answer. epochs may be a fraction; max_steps ends sooner.
+    lr: peak, after `warmup`, then by `schedule` to `floor` of it; lr_up_to: other peaks for smaller models. batch_tokens: padded
+    tokens of one step, in micro-batches of micro_tokens. refresh: after so many steps the weights' amax is taken again. top_k: the
+    divergence over the teacher's so many likeliest tokens; 0 is all. precision: "bf16" is what a server computes in, "autocast" keeps
+    float32 weights, "fp32" is for tests. recompute: activations are computed again for backward, except of the last `kept_layers`.
+    optimizer: "adamw" takes 20 bytes for a parameter, "adamw_8bit" and "adamw_4bit" 4 and 3; a step is one micro-batch then
+    (`quantizer.train.optimizer_in_backward`).
     """
 
     loss: Literal["ce", "kl", "mix"] = "ce"
@@ -310,12 +275,7 @@ shipped_recipes: Final = FILES.shipped
 
 
 def load_recipe(name_or_path: str | Path, changes: Iterable[str] = ()) -> Recipe:
-    """Load a shipped recipe by its name, or any recipe by the path of its .toml file.
-
-    changes: assignments such as "train.lr=1e-6" or "layers.exclude=['*o_proj']", with TOML values. Raises
-    RecipeError with one line: no such recipe, invalid TOML, an unknown key and the nearest known one, or a value
-    out of range.
-    """
+    """Load a shipped recipe by its name, or any by the path of its .toml file, with `changes`: "train.lr=1e-6". Raises RecipeError."""
     path = FILES.path(name_or_path)
     return parse_recipe(FILES.text(path, MAX_BYTES), path.stem, str(path), changes)
 

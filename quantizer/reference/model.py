@@ -1,8 +1,6 @@
 """The model of an NVFP4 folder in memory, whose layers compute what FP4 hardware computes, in BF16 products.
 
-Weights have exactly the values of the folder's bytes, rounded once to BF16. Inputs are rounded to NVFP4 under the folder's input
-scales, as the layers of `quantizer.ptq.parity` do (W4A4), or are left as they are (weight-only, W4A16). What hardware does
-otherwise: it multiplies codes and scales the sums in float32, where here the scaled values are rounded to BF16 and multiplied.
+Hardware multiplies codes and scales the sums in float32; here the scaled values are rounded to BF16 and multiplied.
 """
 
 from __future__ import annotations

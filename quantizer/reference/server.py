@@ -1,8 +1,6 @@
 """The reference engine: transformers' own OpenAI server and continuous batching, over the model of an NVFP4 folder.
 
-Only the model and its name are ours; requests, templates, batching and streaming are transformers'. Fields of a
-request that its server refuses because it does not implement them are removed. Models with layers that its continuous
-batching has no cache for are served without it.
+Fields of a request that its server refuses are removed. Models with layers that its batching has no cache for go without it.
 """
 
 from __future__ import annotations

@@ -22,10 +22,7 @@ from quantizer.train.shard import local, reshard, rows_of
 
 @torch.no_grad()
 def fill_shards(learner: Learner, source: Source, device: str) -> None:
-    """Give a sharded skeleton its memory on the device and the folder's weights in it.
-
-    Buffers of quantized layers (amax, scales) are left to `refresh_weight_amax` and calibration.
-    """
+    """Give a sharded skeleton its memory on the device and the folder's weights in it."""
     made = [
         (module, name, buffer)
         for module in learner.modules()

@@ -1,10 +1,7 @@
-"""Adapters of low rank on chosen layers. Of the layers themselves nothing changes:
+"""Adapters of low rank on chosen layers: W' = W + (alpha / rank) * up @ down.
 
-    W' = W + (alpha / rank) * up @ down
-
-The model always holds W', computed again after every optimizer step as a weight is made of its master; so it is rounded to
-NVFP4, compiled and exported as any weight is, and there is nothing to merge. The gradient of W' is turned into those of
-the two factors and let go. `down` begins random and `up` zero, so W' begins as W.
+The model always holds W', computed again after every optimizer step; so it is rounded, compiled and exported as any weight is,
+and there is nothing to merge. `down` begins random and `up` zero, so W' begins as W.
 """
 
 from __future__ import annotations
@@ -56,10 +53,7 @@ class Adapters(Weights):
 
 
 def adapt(model: nn.Module, names: Sequence[str], wanted: Lora, seed: int) -> Adapters:
-    """Adapters for those of the layers that the recipe's patterns cover; everything else is frozen.
-
-    Raises RecipeError for a pattern that covers none.
-    """
+    """Adapters for those layers that the recipe's patterns cover; everything else is frozen. Raises RecipeError."""
     for pattern in wanted.targets:
         if not any(fnmatchcase(name, pattern) for name in names):
             raise RecipeError(

@@ -1,30 +1,15 @@
 """AdamW applied inside the backward pass, with low-bit moments and BF16 weights that are rounded stochastically.
 
-A parameter's gradient is used as soon as backward has it, and freed. So no gradients are kept, and there are no float32
-masters either: a parameter takes 2 bytes for its weight and 2 (8-bit moments) or 1 (4-bit) for AdamW's moments, plus
-their scales, where the exact path takes up to 20. The moments and the stochastic rounding are torchao's (arXiv 2110.02861
-for 8 bits, 2309.01507 for 4). A step of AdamW computes in float32, over at most `CHUNK` elements at a time, so that its
-temporaries stay small for the largest matrix too. On a GPU, 8-bit moments take the one pass of
-`quantizer.train.adamw_8bit`; all others torchao's own step.
+A parameter's gradient is used as soon as backward has it, and freed: a parameter takes 2 bytes for its weight and 2 or 1 for
+AdamW's moments, where the exact path takes up to 20. Moments and stochastic rounding are torchao's (arXiv 2110.02861, 2309.01507);
+on a GPU, 8-bit moments take the one pass of `quantizer.train.adamw_8bit`. Two things differ from the exact path:
 
-Two things differ from the exact path:
+rounding    Stochastic rounding moves a BF16 weight to one of two neighbours so that the mean is exact.
+clipping    The length of the whole gradient is known only after backward. So each parameter's gradient is clipped to its usual
+            share of `clip`, a running mean over the steps (`SHARE_DECAY`); the first step is computed once to measure the shares.
 
-rounding  A BF16 weight has 8 significant bits. Stochastic rounding moves it to one of the two neighbours of the exact
-          result with probabilities that make the mean exact. So small steps add up on average, with noise.
-clipping  The length of the whole gradient is known only after backward, when most weights have moved already. So each
-          parameter's gradient is clipped by itself, to its usual share of `clip`: the square of its length over the
-          square of the whole gradient's, a running mean over the steps (`SHARE_DECAY`). The shares add up to one, so the
-          clipped gradient is never longer than `clip`; where the shares are steady, it is what clipping the whole would
-          give. The first step is computed once without moving anything, to measure the shares.
-
-Vectors (norms, biases, decays) take the exact path of `quantizer.train.weights` when backward is over: they are a
-thousandth of the parameters, and need the digits most.
-
-A step is one micro-batch in each process: gradients of two cannot be added where none is kept.
-
-Sharded parameters (`quantizer.train.shard`) are stepped by their parts: FSDP2 calls the hook with the gradient that was
-summed over the processes and cut. A part has its own moments and its own share of `clip`; only the length of the whole
-gradient is summed over the processes, once a step.
+Vectors take the exact path of `quantizer.train.weights` when backward is over. A step is one micro-batch in each process. Sharded
+parameters are stepped by their parts, each with its own moments and its own share of `clip`.
 """
 
 from __future__ import annotations
@@ -56,11 +41,9 @@ MOMENTS: Final = ("exp_avg", "exp_avg_sq")
 
 
 class OptimizerInBackward:
-    """Steps each of the named parameters in the backward pass that computes its gradient.
+    """Steps each of the named parameters in the backward pass that computes its gradient. Raises UnavailableError.
 
-    named: the trained parameters; contiguous. settings: `optimizer` says how many bits the moments have. world: the
-    processes that hold parts of them. Between `begin` and `finish` there must be one backward pass. Raises
-    UnavailableError if torchao is not installed.
+    Between `begin` and `finish` there must be one backward pass.
     """
 
     def __init__(

@@ -1,12 +1,12 @@
 """Training with the quantization in place: from a recipe, a model folder and conversations to a sealed folder.
 
-    load the data, render it                  nothing to learn in a row is an error with its line
-    ask the teacher, if the recipe has one    the folder's own model, once over the data; then it is let go
-    open the student                          loaded, calibrated, searched; see `quantizer.train.student`
-    train                                     with checkpoints beside the place of the result: NAME.training
-    write, check, compare, seal, rename       from memory, as `quantizer.ptq.quantize` does, or nothing
+    load the data, render it        nothing to learn in a row is an error with its line
+    ask the teacher, if there is one    the folder's own model, once over the data; then it is let go
+    open the student                loaded, calibrated, searched; see `quantizer.train.student`
+    train                           with checkpoints beside the place of the result: NAME.training
+    write, check, compare, seal, rename
 
-The whole loss curve is in the folder (training.jsonl); its summary, with time, memory and data, in the manifest.
+The loss curve is in the folder (training.jsonl); its summary, with time, memory and data, in the manifest.
 """
 
 from __future__ import annotations
@@ -58,14 +58,10 @@ def run(
     mix: Mix | None = None,
     log: Log = print,
 ) -> Artefact:
-    """Train a model by a recipe; the manifest of the folder that `out` has become.
+    """Train a model by a recipe; the manifest of the folder that `out` has become. Raises QuantizerError.
 
-    source: a Hugging Face folder. data: conversations, JSONL. resume: go on from the checkpoints of the same run, if
-    there are any. bf16: where to put the trained weights before their rounding too, as a GGUF is made of. mix: traces
+    resume: go on from the checkpoints of the same run. bf16: where to put the trained weights before their rounding too. mix: traces
     among the data. Under torchrun every process calls this, and the first one writes.
-
-    Raises QuantizerError: the recipe does not fit the model, the source or the data cannot be used, the loss is no
-    number any more, a checkpoint is not this run's, the result cannot be written or is not sound.
     """
     settings = recipe.train
     if settings is None:

@@ -1,7 +1,6 @@
 """Training on several GPUs: FSDP2 over the decoder's blocks, started by torchrun; a no-op in a single process.
 
-Every process reads all data and has the whole plan, so that only weights and gradients are exchanged. A process holds its
-rows of every matrix, from loading (`quantizer.train.load`) to the last step; whole weights exist for one block at a time.
+Every process reads all data and has the whole plan. It holds its rows of every matrix; whole weights exist for one block at a time.
 """
 
 from __future__ import annotations
@@ -103,11 +102,7 @@ def _is_of_a_peer(error: RuntimeError) -> bool:
 
 
 def shard(learner: nn.Module, model: nn.Module, world: World) -> None:
-    """Cut the parameters of every block, and of what is around the blocks, into one part for each process.
-
-    Parameters on the meta device stay there: `quantizer.train.load` fills the parts. Raises RecipeError for weights that
-    are not BF16: their masters are what is float32.
-    """
+    """Cut the parameters of every block, and of what is around the blocks, into one part for each process. Raises RecipeError."""
     if world.size == 1:
         return
     if next(model.parameters()).dtype != torch.bfloat16:
@@ -134,11 +129,7 @@ def blocks_of(model: nn.Module) -> list[nn.Module]:
 
 @contextmanager
 def whole(module: nn.Module) -> Iterator[None]:
-    """Within a `with` block a sharded module's own parameters are whole on every process; they are not to be changed.
-
-    Blocks inside the module gather themselves in their forward passes. Call it after the first forward pass of the
-    learner, in which FSDP2 sets itself up.
-    """
+    """Within a `with` block a sharded module's own parameters are whole on every process; they are not to be changed."""
     gather: Any = getattr(module, "unshard", None)
     if gather:
         gather()

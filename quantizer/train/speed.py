@@ -1,8 +1,7 @@
 """Compiles blocks, and rounds inputs once for layers that share them. The results equal those of eager mode.
 
-Optimizations of Inductor that would change what is served are switched off: divisions are rounded as IEEE 754 requires
-(NVFP4's ties are common in BF16, and a quotient that is off by one bit is rounded the other way), and a sum that eager
-mode rounds to BF16 before it is quantized is rounded here too.
+Inductor's optimizations that would change what is served are off: divisions are rounded as IEEE 754 requires (NVFP4's ties are
+common in BF16), and a sum that eager mode rounds to BF16 before it is quantized is rounded here too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""What an optimizer moves: float32 masters behind the weights that a model computes with.
+"""What an optimizer moves: float32 masters behind the BF16 weights that a model computes with.
 
-A weight in BF16 has eight bits; a step of 1e-5 of its size would be rounded away every time. So the steps go to a
-master in float32, and the model's weight is the master, rounded. Gradients of micro-batches add up in float32 too.
+A step of 1e-5 of a BF16 weight would be rounded away every time; the masters keep it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Check a whole NVFP4 folder: its files, its configuration, every layer, and the weights that it was made from.
-
-The check uses neither ModelOpt nor transformers, only the bytes of the folder and `quantizer.nvfp4`.
-"""
+"""Check a whole NVFP4 folder by its bytes alone: its files, its configuration, every layer, and the weights it was made from."""
 
 from __future__ import annotations
 
@@ -61,12 +58,9 @@ def verify(
     track: Track = iter,
     device: str = "cpu",
 ) -> CheckReport:
-    """Check a folder; with `source`, against the weights it was made from; with `base`, what is left of a
-    fine-tune.
+    """Check a folder; with `source`, against the weights it was made from; with `base`, what is left of a fine-tune.
 
-    source, base: folders of a Hugging Face model in BF16, FP16 or FP32; their files may be links. track: iterates
-    over the names of the layers, and may show progress. device: where layers are looked at. Raises FolderError if a
-    folder cannot be checked.
+    `track` iterates over the names of the layers, and may show progress. Raises FolderError if a folder cannot be checked.
     """
     held = open_folder(folder)
     scheme, findings = read_scheme(held)

@@ -1,6 +1,5 @@
 """Read a Hugging Face folder: JSON and safetensors only. No other file is opened and no link is followed.
 
-`open_folder` lists every tensor with its type and shape from the headers of the shards; `Folder.load` reads one.
 Problems with the files become findings. Only a folder that cannot be examined at all is an error.
 """
 
@@ -71,10 +70,9 @@ class Folder:
         return tensor
 
     def parts(self, name: str, rows: int | None = None) -> Iterator[tuple[Any, Tensor]]:
-        """A tensor in order, as the numbers of rows and the rows. rows: how many at a time; by default about PART_BYTES.
+        """A tensor in order, as the numbers of rows and the rows, so that a matrix takes no more memory than one part.
 
-        A part is a view of the file, which is mapped only as long as the part is in use. So a matrix takes no more of
-        the host's memory than one part, whatever its size. A tensor that cannot be cut comes as it is, with `...`.
+        A tensor that cannot be cut comes as it is, with `...`.
         """
         entry = self.tensors[name]
         if not entry.shape or 0 in entry.shape:
@@ -136,10 +134,7 @@ class _Reading:
 
 
 def open_folder(path: Path, follow_links: bool = False) -> Folder:
-    """List a folder. With `follow_links` its files may be links, as in the cache of huggingface_hub.
-
-    Raises FolderError if there is no such folder, or no safetensors file in it.
-    """
+    """List a folder; with `follow_links` its files may be links, as in huggingface_hub's cache. Raises FolderError."""
     if not path.is_dir():
         raise FolderError(f"{path}: no such folder")
     reading = _Reading(path, follow_links)
@@ -157,10 +152,7 @@ def open_folder(path: Path, follow_links: bool = False) -> Folder:
 
 
 def open_intact_folder(path: Path) -> Folder:
-    """List a folder whose files may be links. Pickles in it are ignored.
-
-    Raises FolderError for the first finding that is an error.
-    """
+    """List a folder whose files may be links; pickles are ignored. Raises FolderError for the first error."""
     folder = open_folder(path, follow_links=True)
     for finding in folder.findings:
         if finding.severity == "error" and finding.code != "pickle":

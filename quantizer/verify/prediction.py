@@ -1,10 +1,9 @@
 """How much of a fine-tune will survive plain NVFP4, from the weights before and after it alone.
 
-  log odds of survival = intercept + by_ratio * log10 ratio + by_weights * log10(million weights)
+    log odds of survival = intercept + by_ratio * log10 ratio + by_weights * log10(million weights)
 
-ratio: the change over the blocks' step, as root mean squares. It is fitted by the study (commit f6ffe163) on the
-models of docs/study, and a test fits it again. Outside of what was measured the nearest measured numbers are
-taken: a 9B is judged as the largest of those models.
+ratio: the change over the blocks' step, as root mean squares. It is fitted on the models of docs/study, and a test fits it again;
+outside of what was measured the nearest measured numbers are taken.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """The result of checking an NVFP4 folder: findings with codes, and statistics of each layer that can be added up.
 
-CODES lists every finding code with its severity and meaning; a finding adds where it was found and the details. A
-folder is sound if no finding is an error. Statistics are kept as sums (of squares, of products, of counts), so that
-layers can be added; SQNR, cosine and shares are computed from the sums.
+CODES lists every finding code with its severity and meaning. A folder is sound if no finding is an error.
 """
 
 from __future__ import annotations
@@ -75,10 +73,8 @@ class CheckFinding:
 class RoundingStats:
     """How close a layer is to its source. Can be added up.
 
-    weights: number of weights. signal, noise: sums of squares of the source and of the difference. saturated:
-    weights beyond 6 steps. not_nearest: weights that are not at the nearest grid point, saturated ones aside.
-    worst: the largest difference of the others, in gaps between neighbouring grid points; rounding to nearest gives
-    at most 0.5.
+    signal, noise: sums of squares of the source and of the difference. saturated: weights beyond 6 steps. not_nearest: weights that
+    are not at the nearest grid point. worst: their largest difference, in gaps between grid points; rounding gives at most 0.5.
     """
 
     weights: int = 0
@@ -108,11 +104,10 @@ class RoundingStats:
 
 @dataclass(frozen=True, slots=True)
 class FineTuneDelta:
-    """What quantization left of a fine-tune's change to the weights. Can be added up.
+    """What quantization left of a fine-tune's change to the weights (DAQ, arXiv 2603.22324). Can be added up.
 
-    moved: weights that the fine-tune changed. kept: those whose change has the same sign after quantization.
-    wanted, got: sums of squares of the change before and after quantization. product: sum of their products. Sign
-    preservation and cosine are defined as in DAQ (arXiv 2603.22324).
+    moved: weights that the fine-tune changed; kept: with the same sign after quantization. wanted, got: sums of squares of the change
+    before and after quantization; product: sum of their products.
     """
 
     moved: int = 0

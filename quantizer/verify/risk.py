@@ -1,10 +1,7 @@
 """What rounding to NVFP4 will leave of a fine-tune, from the weights before and after it alone.
 
-Each layer is rounded as by the recipe `default`: the largest weight of each block, and one tensor scale for the layers
-that a server fuses. Weights are read and rounded in slices of rows, so memory does not grow with the model.
-
-The word of a layer's risk is that of a model all of whose layers were changed as much against their steps
-(`quantizer.verify.prediction`); that of all layers is the prediction for the model.
+Each layer is rounded as by the recipe `default`, in slices of rows. The word of a layer's risk is that of a model all of whose
+layers were changed as much against their steps (`quantizer.verify.prediction`).
 """
 
 from __future__ import annotations
@@ -87,11 +84,7 @@ def assess(
     track: Callable[[list[str]], Iterable[str]] = list,
     device: str | torch.device = "cpu",
 ) -> tuple[LayerRisk, ...]:
-    """Every layer that the recipe `default` quantizes, in the order of the fine-tune's folder.
-
-    base, source: folders in BF16, F16 or F32, before and after the fine-tune. track: iterates over the names, for a
-    progress bar. Raises SourceError if a folder cannot be read, is quantized, or the two are not of one shape.
-    """
+    """Every layer that the recipe `default` quantizes, in the order of the fine-tune's folder. Raises SourceError."""
     before, after = open_intact_folder(base), open_intact_folder(source)
     names = _layers(after)
     if not names:

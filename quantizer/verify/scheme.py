@@ -1,12 +1,8 @@
-"""The quantization scheme of a folder, read from the two places where ModelOpt writes it.
+"""The quantization scheme of a folder, read from the two places where ModelOpt writes it, which must agree.
 
-They are `hf_quant_config.json` ({"quantization": {"quant_algo", "group_size", "exclude_modules",
-"quantized_layers"}}) and `quantization_config` in `config.json` (the same, with `ignore` for `exclude_modules`).
-vLLM reads either one, so they must agree.
-
-A module is excluded if an entry of the list matches its name with fnmatch's wildcards, or is a substring of it. So
-`model.layers.1` also excludes `model.layers.10` (vllm/model_executor/layers/quantization/modelopt.py,
-`is_layer_excluded`; read in 0.32).
+`hf_quant_config.json` ({"quantization": {"quant_algo", "group_size", "exclude_modules", "quantized_layers"}}) and
+`quantization_config` in `config.json` (with `ignore` for `exclude_modules`). An entry excludes a module if it matches its name with
+fnmatch's wildcards, or is a substring of it: `model.layers.1` also excludes `model.layers.10` (vLLM's `is_layer_excluded`).
 """
 
 from __future__ import annotations
@@ -75,10 +71,7 @@ def matches(pattern: str, module: str) -> bool:
 
 
 def read_scheme(folder: Folder) -> tuple[Scheme, list[CheckFinding]]:
-    """The scheme of a folder, and the findings about it.
-
-    Raises FolderError if neither file describes a quantization, or if the layout is not ModelOpt's.
-    """
+    """The scheme of a folder, and the findings about it. Raises FolderError if there is none of ModelOpt's."""
     method = _object(folder.config.get("quantization_config")).get("quant_method", "modelopt")
     if method != "modelopt":
         raise FolderError(f"{folder.path}: quantized by {method!a}; this checks ModelOpt's layout of NVFP4")

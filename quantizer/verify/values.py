@@ -1,7 +1,4 @@
-"""Check the numbers of a layer: its scales, its distance from the source, and what is left of a fine-tune.
-
-Layers are processed in slices of rows, so that memory stays small for any model.
-"""
+"""Check the numbers of a layer: its scales, its distance from the source, and what is left of a fine-tune; in slices of rows."""
 
 from __future__ import annotations
 
@@ -63,10 +60,7 @@ def check_shared(group: Sequence[str], part: str, values: Sequence[Tensor]) -> l
 def compare_weights(
     tensor: Nvfp4Tensor, source: Tensor, base: Tensor | None
 ) -> tuple[RoundingStats, FineTuneDelta | None]:
-    """Compare a layer with the weights it was made from, and both with those before a fine-tune.
-
-    source, base: float [..., out, in], the shape that the layer represents.
-    """
+    """Compare a layer with the weights it was made from, and both with those before a fine-tune."""
     fit, delta = RoundingStats(), FineTuneDelta()
     for part, rows in _slices(tensor):
         weights = _rows(source)[rows].float()
