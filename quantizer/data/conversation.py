@@ -2,7 +2,7 @@ r"""Conversations with tools as stored on disk: one JSON object a line, in the f
 
     {"messages": [{"role": "user", "content": "..."},
                   {"role": "assistant", "content": "", "tool_calls": [{"id": "call_0", "type": "function",
-                      "function": {"name": "web_search", "arguments": "{\\"query\\": \\"rain\\"}"}}]}, …],
+                      "function": {"name": "web_search", "arguments": "{\"query\": \"rain\"}"}}]}, …],
      "tools": [{"type": "function", "function": {"name": "web_search", "parameters": {...}}}],
      "chat_template_kwargs": {"enable_thinking": false}}
 

@@ -332,14 +332,12 @@ HOSTILE = {
 @pytest.mark.parametrize("dialect", ["vllm", "llama-server", "sglang"])
 @pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE.keys())
 async def test_no_answer_keeps_an_engine_from_coming_up(dialect: Dialect, body: bytes) -> None:
-    """What cannot be understood settles nothing, and what is kept of it is of its kind and bounded."""
     async with scripted([answer(b"200 OK", body)]) as server:
         found = await abilities(server.url, model="m", dialect=dialect, deadline_s=PATIENCE)
     assert (found.context, found.closing, found.closer, found.build) == (None, (), None, None)
 
 
 async def test_a_long_build_is_cut() -> None:
-    """It is shown to operators."""
     said = b'{"version":"%b"}' % (b"x" * 5000)
     async with scripted([answer(b"200 OK", said)]) as server:
         found = await abilities(server.url, model="m", dialect="vllm", deadline_s=PATIENCE)

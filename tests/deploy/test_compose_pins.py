@@ -27,12 +27,10 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_an_image_is_what_is_named_so_and_our_own_tag_is_none(path: Path) -> None:
-    """MANNERS_TAG is half of a name, and no image's."""
     assert tags(path) == {"LLAMA_IMAGE": "ghcr.io/x/llama.cpp:server", "MANNERS_BASE": "python:3.11"}
 
 
 def test_a_lock_is_all_of_the_env_file_and_the_pins(path: Path) -> None:
-    """One file says everything that runs; nothing else is left in the folder."""
     lock = write_compose_lock(path, PINS)
     assert read_env(lock) == {**read_env(path), **PINS}
     assert sorted(one.name for one in path.parent.iterdir()) == ["cpu.env", "cpu.lock.env"]
@@ -49,7 +47,6 @@ def test_a_lock_is_all_of_the_env_file_and_the_pins(path: Path) -> None:
     ],
 )
 def test_a_lock_that_is_older_than_its_env_file_is_found(path: Path, old: str, new: str, named: str) -> None:
-    """It says which lines, and what to type."""
     write_compose_lock(path, PINS)
     path.write_text(TEXT.replace(old, new))
     with pytest.raises(PinError, match=f"says now: {named}; manners engine pin --pull --compose {path}"):
@@ -57,14 +54,12 @@ def test_a_lock_that_is_older_than_its_env_file_is_found(path: Path, old: str, n
 
 
 def test_a_comment_makes_no_lock_old(path: Path) -> None:
-    """What runs is the same."""
     write_compose_lock(path, PINS)
     path.write_text(TEXT.replace("# A comment.", "\n# Another."))
     check_compose_lock(path)
 
 
 def test_a_lock_with_a_tag_written_into_it_is_found(path: Path) -> None:
-    """Compose would take it."""
     write_compose_lock(path, {**PINS, "LLAMA_IMAGE": "ghcr.io/x/llama.cpp:server"})
     with pytest.raises(PinError, match="pins no digest: LLAMA_IMAGE"):
         check_compose_lock(path)
@@ -84,13 +79,11 @@ def test_a_lock_with_a_tag_written_into_it_is_found(path: Path) -> None:
     ],
 )
 def test_an_env_file_that_names_images_otherwise_is_refused(path: Path, text: str, why: str) -> None:
-    """Before Docker is asked."""
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(PinError, match=why):
         tags(path)
 
 
 def test_a_lock_is_not_pinned_again(path: Path) -> None:
-    """Its own lock would be read by nobody."""
     with pytest.raises(PinError, match="is a lock; give the file that it was made of"):
         tags(write_compose_lock(path, PINS))

@@ -42,7 +42,6 @@ PLACING = Placement(
 
 
 def test_a_vllm_serves_the_mounted_folder_under_the_engines_name() -> None:
-    """Its images differ in their entrypoint, so it is always given."""
     entrypoint, words = argv(VLLM, MODEL)
     assert entrypoint == ("vllm", "serve")
     assert words == (
@@ -52,7 +51,6 @@ def test_a_vllm_serves_the_mounted_folder_under_the_engines_name() -> None:
 
 
 def test_a_llama_server_is_its_images_entrypoint() -> None:
-    """Where that lies differs; errors only are logged, for warnings quote requests."""
     entrypoint, words = argv(LLAMA, "/model/m.gguf")
     assert entrypoint == () and "Entrypoint" not in create_body(LLAMA, PLACING)
     assert words[:4] == ("--model", "/model/m.gguf", "--alias", "q4")
@@ -70,26 +68,22 @@ def test_a_llama_server_is_its_images_entrypoint() -> None:
     ],
 )
 def test_what_the_driver_sets_cannot_be_given(spec: EngineSpec, flag: str) -> None:
-    """Else the gateway would look for the engine elsewhere, or under another name."""
     with pytest.raises(FlagError, match="set by the driver"):
         argv(replace(spec, args=(flag, "x")), MODEL)
 
 
 def test_an_engine_of_another_dialect_cannot_be_started() -> None:
-    """Nobody knows its flags."""
     with pytest.raises(SpecError, match="starts vllm and llama-server"):
         argv(replace(VLLM, dialect="openai"), MODEL)
 
 
 def test_a_container_gets_all_gpus_unless_it_is_to_have_none() -> None:
-    """A vLLM without one would not start anyway."""
     host = create_body(VLLM, PLACING)["HostConfig"]
     assert host["DeviceRequests"] == [{"Driver": "", "Count": -1, "Capabilities": [["gpu"]]}]
     assert create_body(replace(VLLM, gpu="none"), PLACING)["HostConfig"]["DeviceRequests"] == []
 
 
 def test_what_is_compiled_goes_to_the_images_own_cache() -> None:
-    """All of it, or the read-only root ends the engine; the model is read-only, too."""
     body = create_body(VLLM, PLACING)
     environment = dict(line.split("=", 1) for line in body["Env"])
     caches = {name for name, value in environment.items() if value.startswith(CACHE)}
@@ -100,7 +94,6 @@ def test_what_is_compiled_goes_to_the_images_own_cache() -> None:
 
 
 def test_memory_that_cannot_be_swapped_is_for_those_who_ask() -> None:
-    """A limit that the gateway may not raise would end every engine's start."""
     names = [limit["Name"] for limit in create_body(LLAMA, PLACING)["HostConfig"]["Ulimits"]]
     assert names == ["stack"]
     locked = create_body(replace(LLAMA, args=("--mlock",)), PLACING)["HostConfig"]["Ulimits"]
@@ -108,7 +101,6 @@ def test_memory_that_cannot_be_swapped_is_for_those_who_ask() -> None:
 
 
 def test_a_container_is_found_by_labels_and_by_one_name() -> None:
-    """The name is the same for the same engine, so that Docker itself refuses a second one."""
     found = labels(VLLM, PLACING)
     assert found == {
         "manners.instance": "0123456789ab", "manners.engine": "spark", "manners.spec": spec_digest(VLLM),
@@ -121,25 +113,21 @@ def test_a_container_is_found_by_labels_and_by_one_name() -> None:
 
 
 def test_two_gateways_of_one_host_are_two_instances(tmp_path: Path) -> None:
-    """By their state folders."""
     assert instance_of(tmp_path) == instance_of(tmp_path / "x" / "..") != instance_of(tmp_path / "x")
 
 
 def test_a_spec_without_a_model_is_refused(tmp_path: Path) -> None:
-    """What is promoted is an artefact; an engine that fetches its own is none of ours."""
     with pytest.raises(SpecError, match="needs the model"):
         DockerEngine(replace(VLLM, artefact=None), state_dir=tmp_path)
 
 
 async def test_a_model_that_is_not_finished_starts_nothing(tmp_path: Path) -> None:
-    """The manifest is written last; Docker is not even asked."""
     engine = DockerEngine(replace(VLLM, artefact=tmp_path), state_dir=tmp_path)
     with pytest.raises(WeightsError, match="not a finished artefact"):
         await engine.start()
 
 
 async def test_a_file_is_no_model_for_a_vllm(tmp_path: Path) -> None:
-    """It would be mounted, and the container would end without a word that helps."""
     (tmp_path / "annie.gguf").touch()
     engine = DockerEngine(replace(VLLM, artefact=tmp_path / "annie.gguf"), state_dir=tmp_path)
     with pytest.raises(WeightsError, match="is a file; a vllm container needs a folder"):
@@ -149,7 +137,6 @@ async def test_a_file_is_no_model_for_a_vllm(tmp_path: Path) -> None:
 async def test_without_dockers_sdk_a_start_names_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One clear line, at once: another try would say the same."""
     (tmp_path / "artefact.json").touch()
     monkeypatch.setitem(sys.modules, "docker.errors", None)
     docker = Docker("unix:///nothing")
@@ -173,7 +160,6 @@ class Logging(Docker):
 
 
 async def test_what_a_container_logged_is_read_only_until_it_served(tmp_path: Path) -> None:
-    """What is behind that may quote a caller, and of one that was adopted nobody knows when it began."""
     daemon = Logging()
     run = ContainerRun(daemon, {"Id": "one"}, tmp_path / "log", adopted=False)
     assert await run.start_log() == "log of one"
@@ -212,7 +198,6 @@ class Detached(Logging):
 async def test_a_container_without_an_address_is_ended_and_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody took it off its network: it would run for ever, and never be ready."""
     monkeypatch.setattr("deploy.drivers.container_run.LOOK_SECONDS", 0.01)
     daemon = Detached()
     run = ContainerRun(daemon, daemon.seen, tmp_path / "log", adopted=True)

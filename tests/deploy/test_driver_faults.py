@@ -90,7 +90,6 @@ class Driver(SupervisedEngine):
 
 @pytest.mark.parametrize("fault", ["spawn", "wait"])
 async def test_a_driver_that_fails_is_reported_and_tried_again(tmp_path: Path, fault: str) -> None:
-    """The table hears of the end; otherwise no other run would ever begin."""
     async with reports() as seen, scripted([OK, TOKEN, DONE]) as server:
         engine = Driver(tmp_path, server.url, fault)
         async with asyncio.timeout(PATIENCE):
@@ -101,7 +100,6 @@ async def test_a_driver_that_fails_is_reported_and_tried_again(tmp_path: Path, f
 
 @pytest.mark.parametrize("fault", ["address", "up"])
 async def test_a_failure_while_it_comes_up_ends_the_run(tmp_path: Path, fault: str) -> None:
-    """Nobody waits for ever for an engine that nobody looks at any more."""
     async with reports() as seen, scripted([OK, TOKEN, DONE]) as server:
         engine = Driver(tmp_path, server.url, fault)
         async with asyncio.timeout(PATIENCE):
@@ -112,7 +110,6 @@ async def test_a_failure_while_it_comes_up_ends_the_run(tmp_path: Path, fault: s
 
 
 async def test_an_engine_that_failed_starts_again_by_itself_where_its_policy_says_so(tmp_path: Path) -> None:
-    """Whoever waits is told of the failure; the restart needs nobody. A stop ends it."""
     async with reports(), scripted([OK, TOKEN, DONE]) as server:
         engine = Driver(tmp_path, server.url, "address", retry_s=0.01)
         async with asyncio.timeout(PATIENCE):
@@ -136,7 +133,6 @@ async def test_a_stop_ends_the_retries_of_an_engine_that_failed(tmp_path: Path) 
 
 
 async def test_a_strangers_engine_that_comes_up_late_is_found(tmp_path: Path) -> None:
-    """Its first start has failed long before."""
     script = [answer(b"503 Loading", b"")]
     async with scripted(script) as server:
         spec = EngineSpec(name="late", dialect="openai", driver="url", url=server.url)
@@ -152,8 +148,6 @@ async def test_a_strangers_engine_that_comes_up_late_is_found(tmp_path: Path) ->
 
 
 async def test_a_probe_that_is_broken_is_no_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The task that waits for the first token has failed, and says so."""
-
     async def broken(*args: Any, **more: Any) -> Any:
         raise OverflowError
 
@@ -206,6 +200,5 @@ NO_REPORTS = {
 
 @pytest.mark.parametrize("line", NO_REPORTS.values(), ids=NO_REPORTS.keys())
 async def test_a_report_that_is_none_is_a_death_in_silence(line: bytes) -> None:
-    """Whoever waits for the child's address is told, whatever it wrote."""
     async with said(line) as child, asyncio.timeout(PATIENCE):
         assert await child.report == StartupReport()

@@ -40,7 +40,6 @@ async def brought_down(engine: EmbeddedEngine) -> None:
 
 
 async def test_it_starts_and_streams(spec: EngineSpec, tmp_path: Path) -> None:
-    """After start() returns, a request streams at once; the states came in order."""
     states: list[EngineState] = []
     engine = made(spec, tmp_path, on_change=states.append)
     state = await engine.start()
@@ -55,7 +54,6 @@ async def test_it_starts_and_streams(spec: EngineSpec, tmp_path: Path) -> None:
 
 
 async def test_it_says_what_it_serves(spec: EngineSpec, tmp_path: Path) -> None:
-    """The model's name is the engine's, and metrics and slots are open."""
     engine = made(spec, tmp_path)
     url = (await engine.start()).url
     try:
@@ -71,7 +69,6 @@ async def test_it_says_what_it_serves(spec: EngineSpec, tmp_path: Path) -> None:
 
 
 async def test_it_listens_on_loopback_only(spec: EngineSpec, tmp_path: Path) -> None:
-    """An engine has no key of its own: nobody else may reach it."""
     engine = made(spec, tmp_path)
     state = await engine.start()
     try:
@@ -85,7 +82,6 @@ async def test_it_listens_on_loopback_only(spec: EngineSpec, tmp_path: Path) -> 
 
 
 async def test_its_flags_reach_llama_cpp(spec: EngineSpec, gguf: Path, tmp_path: Path) -> None:
-    """Two slots of a smaller context, when the spec says so."""
     args = ("--parallel", "2", "--ctx-size", "512", "--no-kv-unified")
     small = EngineSpec(name="nano", dialect="llama-server", driver="embedded", artefact=gguf, args=args)
     engine = made(small, tmp_path)
@@ -113,7 +109,6 @@ def embedder(gguf: Path, *args: str) -> EngineSpec:
 
 
 async def test_an_engine_for_embeddings_starts_and_embeds(gguf: Path, tmp_path: Path) -> None:
-    """llama.cpp's own, with a pooling that suits the API; a killed one comes back the same way."""
     engine = made(embedder(gguf, "--pooling", "mean"), tmp_path, policy=FAST)
     first = await engine.start()
     try:
@@ -127,7 +122,6 @@ async def test_an_engine_for_embeddings_starts_and_embeds(gguf: Path, tmp_path: 
 
 
 async def test_an_engine_that_cannot_embed_is_not_ready(gguf: Path, tmp_path: Path) -> None:
-    """This one would chat; the error is llama.cpp's own, and says what is missing."""
     engine = made(embedder(gguf), tmp_path)
     with pytest.raises(StartFailed, match="Pooling type 'none' is not OAI compatible"):
         await engine.start()
@@ -135,7 +129,6 @@ async def test_an_engine_that_cannot_embed_is_not_ready(gguf: Path, tmp_path: Pa
 
 
 async def test_a_killed_child_is_replaced(spec: EngineSpec, tmp_path: Path) -> None:
-    """A new child, a new port, and it streams; the old address is withdrawn at once."""
     states: list[EngineState] = []
     engine = made(spec, tmp_path, policy=FAST, on_change=states.append)
     first = await engine.start()
@@ -154,7 +147,6 @@ async def test_a_killed_child_is_replaced(spec: EngineSpec, tmp_path: Path) -> N
 
 
 async def test_a_hanging_child_can_be_replaced(spec: EngineSpec, tmp_path: Path) -> None:
-    """Whoever sees that it no longer streams has it killed and made anew."""
     engine = made(spec, tmp_path, policy=FAST)
     first = await engine.start()
     try:
@@ -170,7 +162,6 @@ async def test_a_hanging_child_can_be_replaced(spec: EngineSpec, tmp_path: Path)
 
 
 async def test_a_child_that_ignores_sigterm_is_killed(spec: EngineSpec, tmp_path: Path) -> None:
-    """A frozen process takes no SIGTERM: stop() ends it after the grace."""
     engine = made(spec, tmp_path, stop_grace_s=0.3)
     state = await engine.start()
     assert state.pid is not None
@@ -184,7 +175,6 @@ async def test_a_child_that_ignores_sigterm_is_killed(spec: EngineSpec, tmp_path
 
 
 async def test_a_stop_does_not_wait_for_a_stream(spec: EngineSpec, tmp_path: Path) -> None:
-    """A long answer in flight ends; draining before is the gateway's business."""
     engine = made(spec, tmp_path)
     state = await engine.start()
     body = {
@@ -203,7 +193,6 @@ async def test_a_stop_does_not_wait_for_a_stream(spec: EngineSpec, tmp_path: Pat
 
 @pytest.mark.parametrize("break_it", ["truncated", "not a gguf"])
 async def test_a_bad_model_is_one_clear_error(gguf: Path, tmp_path: Path, break_it: str) -> None:
-    """With the log's last lines, from one child, and without a second try."""
     bad = tmp_path / "bad.gguf"
     data = gguf.read_bytes()
     bad.write_bytes(data[: len(data) * 3 // 4] if break_it == "truncated" else b"hello" * 100)
@@ -222,7 +211,6 @@ async def test_a_bad_model_is_one_clear_error(gguf: Path, tmp_path: Path, break_
 
 
 async def test_a_missing_model_starts_nothing(tmp_path: Path) -> None:
-    """The path is checked before there is a child."""
     spec = EngineSpec(
         name="none",
         dialect="llama-server",
@@ -236,7 +224,6 @@ async def test_a_missing_model_starts_nothing(tmp_path: Path) -> None:
 
 
 async def test_a_failed_engine_can_be_started_again(gguf: Path, tmp_path: Path) -> None:
-    """Once the file is right, so is the engine."""
     file = tmp_path / "m.gguf"
     file.write_bytes(b"hello")
     spec = EngineSpec(name="late", dialect="llama-server", driver="embedded", artefact=file)
@@ -252,7 +239,6 @@ async def test_a_failed_engine_can_be_started_again(gguf: Path, tmp_path: Path) 
 async def test_giving_up_a_start_leaves_nothing(
     spec: EngineSpec, tmp_path: Path, after_s: float, children_before: set[int]
 ) -> None:
-    """Wherever it is interrupted: before the fork, in the load, in the probe."""
     engine = made(spec, tmp_path)
     start = asyncio.create_task(engine.start())
     await asyncio.sleep(after_s)
@@ -267,7 +253,6 @@ async def test_giving_up_a_start_leaves_nothing(
 async def test_a_stop_during_start_tells_the_starter(
     spec: EngineSpec, tmp_path: Path, after_s: float, children_before: set[int]
 ) -> None:
-    """start() raises StartCancelled, and the child is gone when stop() returns."""
     engine = made(spec, tmp_path)
     start = asyncio.create_task(engine.start())
     await asyncio.sleep(after_s)
@@ -280,7 +265,6 @@ async def test_a_stop_during_start_tells_the_starter(
 async def test_a_start_without_a_token_in_time_fails(
     spec: EngineSpec, tmp_path: Path, children_before: set[int]
 ) -> None:
-    """The child is killed, and the error says how long was waited."""
     engine = made(spec, tmp_path, start_timeout_s=0.01)
     with pytest.raises(StartFailed, match=r"gave up after \d+\.\d s"):
         await engine.start()
@@ -288,7 +272,6 @@ async def test_a_start_without_a_token_in_time_fails(
 
 
 async def test_starts_and_stops_may_come_in_any_number(spec: EngineSpec, tmp_path: Path) -> None:
-    """Two starts share one child, two stops one end, and a start waits for a stop."""
     engine = made(spec, tmp_path)
     one, two = await asyncio.gather(engine.start(), engine.start())
     assert one.pid == two.pid
@@ -302,7 +285,6 @@ async def test_starts_and_stops_may_come_in_any_number(spec: EngineSpec, tmp_pat
 
 
 async def test_the_child_holds_no_socket_and_no_secret_of_ours(spec: EngineSpec, tmp_path: Path) -> None:
-    """Not even a socket that was made inheritable, and no variable of MANNERS_*."""
     environ = dict(os.environ) | {
         "MANNERS_API_KEYS": "canary",
         "AWS_SECRET_ACCESS_KEY": "canary",
@@ -336,7 +318,6 @@ BODIES = [
 
 
 async def test_the_log_holds_no_word_of_a_request(spec: EngineSpec, tmp_path: Path) -> None:
-    """Good requests and bad ones, some of which llama.cpp quotes on its standard error."""
     engine = made(spec, tmp_path)
     url = (await engine.start()).url
     try:
@@ -355,7 +336,6 @@ async def test_the_log_holds_no_word_of_a_request(spec: EngineSpec, tmp_path: Pa
 
 
 async def test_an_engine_that_is_killed_for_good_stays_down(spec: EngineSpec, tmp_path: Path) -> None:
-    """From another thread, as a watchdog does; it can be started again by whoever wants it."""
     engine = made(spec, tmp_path, policy=FAST)
     await engine.start()
     await asyncio.to_thread(engine.kill, "memory ran out")
@@ -366,7 +346,6 @@ async def test_an_engine_that_is_killed_for_good_stays_down(spec: EngineSpec, tm
 
 
 async def test_an_engine_that_is_killed_while_it_starts_says_why(spec: EngineSpec, tmp_path: Path) -> None:
-    """The start fails with the reason, and there is no second child."""
     engine = made(spec, tmp_path, policy=FAST)
     starting = asyncio.create_task(engine.start())
     await until(engine, Phase.STARTING)
@@ -377,7 +356,6 @@ async def test_an_engine_that_is_killed_while_it_starts_says_why(spec: EngineSpe
 
 
 async def test_it_describes_what_runs(spec: EngineSpec, tmp_path: Path) -> None:
-    """The command line as the kernel has it, and the digest that names the engine."""
     engine = made(spec, tmp_path)
     state = await engine.start()
     told = await engine.describe()

@@ -14,7 +14,6 @@ def settings(*args: str, cores: int = 2) -> Settings:
 
 @pytest.mark.parametrize(("cores", "threads"), [(1, 1), (2, 1), (4, 2), (8, 4), (64, 4)])
 def test_threads_are_half_the_cores_and_at_most_four(cores: int, threads: int) -> None:
-    """The other half belongs to the gateway and to a second engine."""
     assert settings(cores=cores) == {"cpuparams.n_threads": threads}
 
 
@@ -45,7 +44,6 @@ def test_threads_are_half_the_cores_and_at_most_four(cores: int, threads: int) -
     ],
 )
 def test_a_flag_sets_its_field(args: tuple[str, ...], field: str, value: object) -> None:
-    """Long, short and joined forms, numbers, choices and switches."""
     assert settings(*args)[field] == value
 
 
@@ -69,7 +67,6 @@ def test_a_flag_sets_its_field(args: tuple[str, ...], field: str, value: object)
     ],
 )
 def test_a_wrong_flag_is_one_clear_error(args: tuple[str, ...], why: str) -> None:
-    """It names the engine, the flag, and what would be right."""
     with pytest.raises(FlagError, match=why) as caught:
         settings(*args)
     assert "\n" not in str(caught.value)
@@ -77,14 +74,12 @@ def test_a_wrong_flag_is_one_clear_error(args: tuple[str, ...], why: str) -> Non
 
 
 def test_no_name_stands_in_two_rows() -> None:
-    """Otherwise the later row would hide the earlier."""
     names = [name for flag in FLAGS for name in flag.names]
     assert len(names) == len(set(names))
 
 
 @pytest.mark.engine
 def test_every_field_of_the_table_exists_in_llama_cpp() -> None:
-    """A new wheel that renames a field is found here, not at somebody's start."""
     xllamacpp = pytest.importorskip("xllamacpp", reason="make test")
     from deploy.drivers.llama_child import build_params
 

@@ -118,7 +118,6 @@ async def test_what_is_plain_is_made_and_started(place: Place) -> None:
 async def test_what_cannot_be_looked_at_is_neither_started_nor_ended(
     place: Place, status: int, told: int
 ) -> None:
-    """A Docker Engine in trouble does not say whose container it is, and might do next what it is asked."""
     place.engine.status = status
     async with place.launcher() as ask:
         assert await ask("/containers/abc/start") == told

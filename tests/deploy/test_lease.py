@@ -13,7 +13,6 @@ from deploy.memory.lease import Lease, lease_path
 
 
 def test_a_lease_has_one_holder_and_says_whom(tmp_path: Path) -> None:
-    """Also through another file descriptor of the same process."""
     mine, yours = Lease(lease_path(tmp_path)), Lease(lease_path(tmp_path))
     mine.take("op-1")
     with pytest.raises(LeaseHeld, match=rf"by op-1 \(pid {os.getpid()}\)"):
@@ -23,7 +22,6 @@ def test_a_lease_has_one_holder_and_says_whom(tmp_path: Path) -> None:
 
 
 def test_taking_and_giving_back_twice_changes_nothing(tmp_path: Path) -> None:
-    """Effects are repeated after a crash."""
     lease = Lease(lease_path(tmp_path))
     lease.take("op-1")
     lease.take("op-1")
@@ -39,8 +37,6 @@ def test_taking_and_giving_back_twice_changes_nothing(tmp_path: Path) -> None:
 def test_on_a_full_disk_it_is_taken_and_given_back_as_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    """Its holder's name is for messages. A lock that nobody knew of would be held until the process ends."""
-
     def full(*given: object) -> None:
         raise OSError(errno.ENOSPC, "no space")
 
@@ -60,8 +56,6 @@ def test_on_a_full_disk_it_is_taken_and_given_back_as_ever(
 def test_a_lock_that_cannot_be_tried_is_an_error_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    """It is no other holder, who could be waited for."""
-
     def broken(*given: object) -> None:
         raise OSError(number, "no locks")
 
@@ -73,7 +67,6 @@ def test_a_lock_that_cannot_be_tried_is_an_error_and_leaves_nothing(
 
 
 def test_a_holder_that_dies_gives_it_back(tmp_path: Path) -> None:
-    """The kernel does; there is nothing to clean up."""
     code = (
         "import sys; from pathlib import Path; from deploy.memory.lease import Lease;"
         " lease = Lease(Path(sys.argv[1])); lease.take('op-1'); print('held', flush=True); input()"
@@ -91,7 +84,6 @@ def test_a_holder_that_dies_gives_it_back(tmp_path: Path) -> None:
 
 
 async def test_a_lease_can_be_waited_for(tmp_path: Path) -> None:
-    """Two engines at one start of the gateway load one after the other."""
     first, second = Lease(lease_path(tmp_path)), Lease(lease_path(tmp_path))
     async with first.held("boot-a"):
         with pytest.raises(LeaseHeld):
@@ -103,7 +95,6 @@ async def test_a_lease_can_be_waited_for(tmp_path: Path) -> None:
 
 
 async def test_a_lease_that_was_held_before_stays_held(tmp_path: Path) -> None:
-    """An operation's start runs inside its lease."""
     lease = Lease(lease_path(tmp_path))
     lease.take("op-1")
     async with lease.held("op-1"):

@@ -20,7 +20,6 @@ END = st.sampled_from([b"\n", b"\r\n", b"\r"])
 def test_lines_do_not_depend_on_where_the_bytes_are_cut(
     lines: list[tuple[bytes, bytes]], last: bytes, sizes: list[int]
 ) -> None:
-    """What was rendered comes back, whatever the sizes of the reads."""
     # A CR followed by an empty line that ends in LF is one CRLF, and is not drawn as two.
     ends = [b"\n" if end == b"\r" else end for _, end in lines]
     data = b"".join(line + end for (line, _), end in zip(lines, ends, strict=True)) + last
@@ -32,13 +31,11 @@ def test_lines_do_not_depend_on_where_the_bytes_are_cut(
 
 
 def test_a_lone_cr_ends_a_line_and_unicode_separators_do_not() -> None:
-    """U+2028 and U+0085 may stand inside JSON text."""
     text = "a\rb\u2028c\u0085d\n".encode()
     assert LineSplitter().feed(text) == [b"a", "b\u2028c\u0085d".encode()]
 
 
 def test_an_endless_line_is_given_back_in_pieces() -> None:
-    """Nobody can make us hold more than the limit."""
     splitter = LineSplitter(limit=10)
     assert splitter.feed(b"x" * 25) == [b"x" * 25]
     assert splitter.close() == []
@@ -47,7 +44,6 @@ def test_an_endless_line_is_given_back_in_pieces() -> None:
 def test_the_work_for_a_line_is_linear_in_it_however_small_its_pieces(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An engine that drips must not make us copy what we hold with every drop."""
     seen: list[int] = []
     monkeypatch.setattr(lines, "_END", Recorder(lines._END, seen))
     splitter = LineSplitter(limit=1 << 20)
@@ -69,7 +65,6 @@ class Recorder:
 
 
 def test_a_long_line_is_withheld_without_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request can shape it: brackets that open and never close cost the square of their number."""
     line = b"(" * 60_000
     asked: list[bytes] = []
     monkeypatch.setattr(log, "_SAFE", Matcher(asked))
@@ -97,7 +92,6 @@ class Matcher:
     ],
 )
 def test_the_marks_of_a_crash_are_kept(line: bytes) -> None:
-    """They are what one needs after a crash, and no request can shape them."""
     assert withhold(line) == line
 
 
@@ -127,7 +121,6 @@ def test_the_marks_of_a_crash_are_kept(line: bytes) -> None:
     ],
 )
 def test_any_other_line_keeps_its_head_only(line: bytes, head: bytes) -> None:
-    """Time, level and function remain; what may quote a request does not."""
     kept = withhold(line)
     assert b"CANARY" not in kept
     assert kept.startswith(head)
@@ -135,7 +128,6 @@ def test_any_other_line_keeps_its_head_only(line: bytes, head: bytes) -> None:
 
 
 def test_lines_are_kept_whole_until_requests_flow(tmp_path: Path) -> None:
-    """Why a model does not load must be readable in full."""
     path = tmp_path / "engines" / "e.log"
     log = LogFile(path)
     log.write(b"error loading model: x")
@@ -148,7 +140,6 @@ def test_lines_are_kept_whole_until_requests_flow(tmp_path: Path) -> None:
 
 
 def test_the_log_of_the_run_before_is_kept(tmp_path: Path) -> None:
-    """One, not more: a restart loop must not fill the disk."""
     path = tmp_path / "e.log"
     for run in (b"one", b"two", b"three"):
         log = LogFile(path)
@@ -160,7 +151,6 @@ def test_the_log_of_the_run_before_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_log_begins_anew_at_its_limit(tmp_path: Path) -> None:
-    """Its last lines say why an engine ended, however long it ran before."""
     path = tmp_path / "e.log"
     log = LogFile(path, limit=100)
     for number in range(1000):
@@ -171,7 +161,6 @@ def test_a_log_begins_anew_at_its_limit(tmp_path: Path) -> None:
 
 
 def test_the_tail_holds_the_engines_own_last_lines(tmp_path: Path) -> None:
-    """Ours are left out, and a missing log has none."""
     path = tmp_path / "e.log"
     path.write_bytes(b"# ours\n" + b"".join(b"%d\n" % n for n in range(20)))
     assert tail(path, 3) == ("17", "18", "19")

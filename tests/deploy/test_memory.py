@@ -40,7 +40,6 @@ def spark(available: float) -> Memory:
 
 
 def test_what_meminfo_says_is_read_in_bytes() -> None:
-    """The file speaks of kB and means KiB."""
     text = (
         "MemTotal:       127507804 kB\nMemFree: 1 kB\nMemAvailable:   30304768 kB\nHugePages_Total:       0\n"
     )
@@ -49,19 +48,16 @@ def test_what_meminfo_says_is_read_in_bytes() -> None:
 
 @pytest.mark.parametrize("text", ["", "MemTotal: 1 kB\n", "MemTotal: x\nMemAvailable: y\n"])
 def test_a_meminfo_without_the_two_numbers_is_an_error(text: str) -> None:
-    """No number is not zero bytes."""
     with pytest.raises(ValueError, match="MemAvailable"):
         parse_meminfo(text)
 
 
 def test_the_floor_is_a_tenth_and_twelve_gib_on_a_spark() -> None:
-    """A laptop has to be able to run the embedded default, too."""
     assert spark(100).floor == 12 * GIB
     assert Memory(8 * GIB, 4 * GIB).floor == 8 * GIB // 10
 
 
 def test_a_candidate_that_leaves_the_floor_is_let_in() -> None:
-    """Exactly the floor is enough; a byte less is not."""
     room = spark(50).available - spark(50).floor
     assert admit(room, spark(50)) is None
     short = admit(room + 1, spark(50))
@@ -70,25 +66,21 @@ def test_a_candidate_that_leaves_the_floor_is_let_in() -> None:
 
 @pytest.mark.parametrize(("need", "chosen"), [(38, "blue_green"), (38.1, "stop_then_start")])
 def test_both_engines_stand_side_by_side_where_they_fit(need: float, chosen: str) -> None:
-    """Else the incumbent goes first."""
     assert strategy(50 * GIB, int(need * GIB), 12 * GIB) == chosen
 
 
 def test_a_vllm_with_a_sized_cache_needs_weights_cache_and_overhead() -> None:
-    """As the reference sizes it."""
     args = ("--max-model-len", "32768", "--kv-cache-memory-bytes=8589934592")
     assert vllm_need(args, 10 * GIB, SPARK) == pytest.approx(11.5 * GIB + 8 * GIB + VLLM_OVERHEAD, abs=2)
 
 
 def test_a_vllm_without_one_takes_its_share_of_everything() -> None:
-    """Its weights hardly matter then, and its default leaves nobody else any room."""
     assert vllm_need(("--gpu-memory-utilization", "0.3"), GIB, SPARK) == int(0.3 * SPARK)
     assert vllm_need((), GIB, SPARK) == int(0.92 * SPARK)
     assert vllm_need((), GIB, SPARK, cpu=True) == int(0.92 * SPARK)
 
 
 def test_a_share_too_small_for_the_weights_does_not_shrink_them() -> None:
-    """vLLM would refuse; the guard does not count on it."""
     assert vllm_need(("--gpu-memory-utilization", "0.1"), 20 * GIB, SPARK) > 23 * GIB
 
 
@@ -99,47 +91,40 @@ QWEN: dict[str, Value] = {
 
 
 def test_a_vllm_on_the_cpu_is_told_its_cache_by_its_environment() -> None:
-    """Which goes before its flag, as in vLLM; on a GPU the variable means nothing."""
     env, args = {"VLLM_CPU_KVCACHE_SPACE": "3"}, ("--kv-cache-memory-bytes", str(8 * GIB))
     assert vllm_need(args, 0, SPARK, cpu=True, env=env) == 3 * GIB + VLLM_CPU_OVERHEAD
     assert vllm_need(args, 0, SPARK, env=env) == 8 * GIB + VLLM_OVERHEAD
 
 
 def test_a_llama_server_needs_its_context() -> None:
-    """K and V of every layer and head, in half floats: 144 KiB a token of a Qwen3 8B."""
     args = ("--cache-ram", "0")
     by_token = llama_need((*args, "-c", "2"), 0, QWEN) - llama_need((*args, "-c", "1"), 0, QWEN)
     assert by_token == 36 * 8 * 128 * 2 * 2
 
 
 def test_a_llama_server_without_a_context_has_the_models_own() -> None:
-    """So does one whose flag says 0."""
     whole = llama_need(("-c", "40960"), 0, QWEN)
     assert llama_need((), 0, QWEN) == whole == llama_need(("--ctx-size=0",), 0, QWEN)
 
 
 def test_a_quantized_cache_is_smaller_and_kept_prompts_count() -> None:
-    """Both are flags of llama-server's."""
     plain = llama_need((), 0, QWEN)
     assert llama_need(("-ctk", "q8_0", "--cache-type-v", "q8_0"), 0, QWEN) < plain
     assert plain - llama_need(("--cache-ram", "0"), 0, QWEN) == 8 * GIB
 
 
 def test_layers_without_attention_keep_nothing() -> None:
-    """A hybrid's file names its heads layer by layer."""
     hybrid: dict[str, Value] = {**QWEN, "qwen3.attention.head_count_kv": (0, 0, 0, 8)}
     assert kv_values(hybrid) == 8 * 128
 
 
 def test_the_shipped_model_is_sized_by_its_own_header() -> None:
-    """Eight layers, two heads, 64 wide; under a GiB with everything."""
     assert kv_values(read_metadata(NANO)) == 8 * 2 * 64
     spec = EngineSpec(name="nano", dialect="llama-server", driver="embedded", artefact=NANO)
     assert GIB // 2 < Guard().need(spec) < GIB
 
 
 def test_a_file_that_is_no_gguf_is_refused(tmp_path: Path) -> None:
-    """A header is parser input."""
     bad = tmp_path / "m.gguf"
     for data in (b"", b"GGUF", b"GGML" + bytes(20), NANO.read_bytes()[:200]):
         bad.write_bytes(data)
@@ -148,7 +133,6 @@ def test_a_file_that_is_no_gguf_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_gpu_of_its_own_is_not_the_hosts_memory(tmp_path: Path) -> None:
-    """A GB10's is; the driver's files tell which card it is."""
     card = tmp_path / "0000:01:00.0"
     card.mkdir()
     assert not sizing.has_own_memory(tmp_path)
@@ -159,7 +143,6 @@ def test_a_gpu_of_its_own_is_not_the_hosts_memory(tmp_path: Path) -> None:
 
 
 def test_three_looks_under_the_floor_end_a_candidate_and_two_do_not() -> None:
-    """A dip is not an end."""
     watch = Watch(12, 6)
     for available in (11, 11, 12, 11, 11):
         watch = watch.look(available)
@@ -168,12 +151,10 @@ def test_three_looks_under_the_floor_end_a_candidate_and_two_do_not() -> None:
 
 
 def test_one_look_under_the_hard_floor_ends_it() -> None:
-    """Memory can fall by two GiB a second."""
     assert Watch(12, 6).look(5).is_over
 
 
 def test_memory_that_does_not_come_back_is_noticed() -> None:
-    """Two GiB are noise, or a tenth of a small host; more is a leak."""
     assert came_back(spark(50), spark(48))
     assert not came_back(spark(50), spark(47.9))
     assert not came_back(Memory(GIB, GIB // 2), Memory(GIB, GIB // 3))
@@ -222,7 +203,6 @@ def scripted(*gib: float) -> Callable[[], Memory]:
 
 
 async def test_the_watchdog_ends_the_candidate_when_memory_falls_and_blocks_no_loop() -> None:
-    """The loop stands still here, as it would on a host that swaps."""
     candidate = Candidate()
     with Guard(scripted(30, 20, 11, 11, 11), every_s=0.001).watching(candidate):
         assert candidate.end.wait(PATIENCE)
@@ -230,7 +210,6 @@ async def test_the_watchdog_ends_the_candidate_when_memory_falls_and_blocks_no_l
 
 
 async def test_the_watchdog_lets_a_candidate_be_that_leaves_room() -> None:
-    """It looked more than three times."""
     looks = threading.Semaphore(0)
     read = scripted(30, 11, 11, 30)
 
@@ -245,8 +224,6 @@ async def test_the_watchdog_lets_a_candidate_be_that_leaves_room() -> None:
 
 
 async def test_a_host_that_tells_nothing_lets_everything_in() -> None:
-    """There is no /proc/meminfo everywhere."""
-
     def unreadable() -> Memory:
         raise FileNotFoundError
 
@@ -260,24 +237,20 @@ async def test_a_host_that_tells_nothing_lets_everything_in() -> None:
 
 
 async def test_what_a_stopped_engine_had_is_waited_for() -> None:
-    """The kernel gives it back a while after the process is gone."""
     guard = Guard(scripted(10, 20, 49), every_s=0.001)
     assert await guard.wait_back(spark(50))
 
 
 async def test_what_never_comes_back_is_said() -> None:
-    """A dead CUDA process may hold it until the machine is started anew."""
     assert not await Guard(scripted(40), every_s=0.001).wait_back(spark(50), deadline_s=0.01)
 
 
 def test_an_engine_that_somebody_else_runs_needs_nothing_here() -> None:
-    """Its memory is another machine's."""
     spec = EngineSpec(name="u", dialect="openai", driver="url", url="http://host")
     assert Guard().need(spec) == 0
 
 
 def test_a_vllm_on_a_gpu_with_its_own_memory_needs_little_of_the_host(tmp_path: Path) -> None:
-    """The guard is about the host's."""
     image = "vllm/vllm-openai@sha256:" + "0a" * 32
     spec = EngineSpec(name="v", dialect="vllm", driver="docker", image=image, artefact=tmp_path)
     assert Guard(own_memory=True).need(spec) == VLLM_OVERHEAD

@@ -18,7 +18,6 @@ LIMIT = 1 << 30
 def test_a_candidate_that_fills_the_memory_is_ended_before_the_kernel_ends_anybody(
     gguf: Path, tmp_path: Path
 ) -> None:
-    """In a host of one GiB. The live engine serves on, and what the candidate had comes back."""
     try:
         with own_cgroup() as cgroup:
             cgroup.limit(LIMIT)

@@ -148,7 +148,6 @@ def test_what_is_no_part_and_what_can_be_read_is_not_stated() -> None:
 
 
 def test_a_callers_words_in_the_log_are_no_kernel(tmp_path: Path) -> None:
-    """Once there are requests, a line is kept only as far as it cannot quote one."""
     log = LogFile(tmp_path / "log")
     log.write(gemm(MARLIN).encode())
     log.requests_flow = True
@@ -165,7 +164,6 @@ WORD = st.one_of(
 
 @given(st.lists(WORD))
 def test_whatever_the_arguments_what_is_left_sets_no_cache(args: list[str]) -> None:
-    """And nothing else is lost: what is left is in the same order, and is left the second time, too."""
     left = without_kv_flags(args)
     words = iter(args)
     assert all(word in words for word in left)

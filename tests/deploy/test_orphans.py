@@ -111,7 +111,6 @@ def endless(tmp_path: Path, gguf: Path) -> Path:
 
 
 def test_a_killed_gateway_leaves_no_engine(gguf: Path, tmp_path: Path) -> None:
-    """SIGKILL to the parent ends a serving child, which would go on for ever."""
     parent, child = pid_of_child(SERVING, gguf, tmp_path)
     assert lives(child)
     killed(parent)
@@ -120,7 +119,6 @@ def test_a_killed_gateway_leaves_no_engine(gguf: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow  # gateways and engines are started and killed: 1 s
 def test_a_killed_gateway_leaves_no_frozen_engine(gguf: Path, tmp_path: Path) -> None:
-    """A stopped process takes no signal but SIGKILL, and that is the one it gets."""
     parent, child = pid_of_child(SERVING, gguf, tmp_path)
     os.kill(child, signal.SIGSTOP)
     while (stat_of(child) or "T")[0] != "T":
@@ -130,7 +128,6 @@ def test_a_killed_gateway_leaves_no_frozen_engine(gguf: Path, tmp_path: Path) ->
 
 
 def test_a_gateway_killed_during_a_load_leaves_no_engine(endless: Path, tmp_path: Path) -> None:
-    """The same while the model loads, when no line of Python can run in the child."""
     parent, child = pid_of_child(LOADING, endless, tmp_path)
     assert lives(child)
     killed(parent)
@@ -142,7 +139,6 @@ def test_a_gateway_killed_during_a_load_leaves_no_engine(endless: Path, tmp_path
 def test_a_killed_gateway_leaves_no_server_of_another_environment_and_no_worker(
     artefact: Path, tmp_path: Path, frozen: bool
 ) -> None:
-    """The kernel ends the whole group, however many processes it has, and the guard what has left it."""
     parent, leader = pid_of_child(OTHER, artefact, tmp_path)
     members = group_of(leader)
     assert len(members) == 3
@@ -156,7 +152,6 @@ def test_a_killed_gateway_leaves_no_server_of_another_environment_and_no_worker(
 
 
 def test_a_child_born_after_its_parent_died_ends_at_once(gguf: Path) -> None:
-    """The pipe was closed before the child could ask the kernel for a signal."""
     life, parents_end = os.pipe()
     report_read, report = os.pipe()
     os.close(parents_end)
@@ -172,8 +167,6 @@ def test_a_child_born_after_its_parent_died_ends_at_once(gguf: Path) -> None:
 
 
 def test_a_load_can_be_stopped(endless: Path, tmp_path: Path) -> None:
-    """SIGTERM ends a child in the middle of its load."""
-
     async def main() -> None:
         config = {"model": str(endless), "alias": "e", "settings": {}}
         child = await spawn_llama(config, LogFile(tmp_path / "e.log"), os.environ)
@@ -186,8 +179,6 @@ def test_a_load_can_be_stopped(endless: Path, tmp_path: Path) -> None:
 
 
 def test_closing_our_end_ends_the_child(endless: Path, tmp_path: Path) -> None:
-    """What `Child.close` promises."""
-
     async def main() -> None:
         config = {"model": str(endless), "alias": "e", "settings": {}}
         child = await spawn_llama(config, LogFile(tmp_path / "e.log"), os.environ)
@@ -204,8 +195,6 @@ def test_closing_our_end_ends_the_child(endless: Path, tmp_path: Path) -> None:
 def test_a_life_in_either_loop(
     spec: EngineSpec, tmp_path: Path, loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
-    """Start, kill, restart and stop, in asyncio's own loop and in uvloop."""
-
     async def main() -> None:
         policy = RestartPolicy(first_pause_s=0.05)
         engine = EmbeddedEngine(spec, state_dir=tmp_path, policy=policy)
@@ -225,7 +214,6 @@ def test_a_life_in_either_loop(
 @pytest.mark.slow  # gateways and engines are started and killed: 2 s
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_a_gateway_that_ends_without_a_stop_leaves_no_engine(gguf: Path, tmp_path: Path, loop: str) -> None:
-    """It crashes out of its main function, so to speak, and its loop is closed."""
     script = textwrap.dedent(SERVING).replace("asyncio.sleep(60)", "asyncio.sleep(0)")
     script = script.replace("asyncio.run(main())", f"import {loop}; {loop}.run(main())")
     parent, child = pid_of_child(script, gguf, tmp_path)

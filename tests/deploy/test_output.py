@@ -66,7 +66,6 @@ FLOODS = {
 @pytest.mark.parametrize("piece", FLOODS.values(), ids=FLOODS.keys())
 @pytest.mark.parametrize("size", [1, 100, READ_BYTES, DROP_BYTES])
 def test_of_a_flood_so_much_is_logged_and_its_end(piece: bytes, size: int) -> None:
-    """And nothing is lost without a word."""
     log, count = Notebook(), 5 * BURST if size > 100 else 300 * size
     of = EngineOutput(log, 0.0)
     if size <= 100:
@@ -121,7 +120,6 @@ async def test_others_have_their_turns_while_it_is_read(monkeypatch: pytest.Monk
 
 
 def test_a_log_that_cannot_be_begun_anew_does_not_grow_for_ever(tmp_path: Path) -> None:
-    """The state folder was deleted: what is written goes into a file that has no name any more, and takes disk all the same."""
     path = tmp_path / "engines" / "e.log"
     log = LogFile(path, limit=1000)
     log.write(b"first")

@@ -27,12 +27,10 @@ ONE, TWO = "sha256:" + "1" * 64, "sha256:" + "2" * 64
 def test_a_tag_is_pinned_to_its_registrys_digest_or_to_the_images_id(
     reference: str, image: dict[str, Any], pin: str
 ) -> None:
-    """One that no registry has is known by its id alone."""
     assert pin_of(reference, {**image, "Id": TWO}) == pin
 
 
 def test_a_tag_is_read_through_the_lock(tmp_path: Path) -> None:
-    """What is pinned stays as it is, and what is unknown stays a tag, which the spec refuses."""
     write_lock(lock_path(tmp_path), {"x:1": f"x@{ONE}"})
     assert pinned("x:1", tmp_path) == f"x@{ONE}"
     assert pinned("x:2", tmp_path) == "x:2"
@@ -40,7 +38,6 @@ def test_a_tag_is_read_through_the_lock(tmp_path: Path) -> None:
 
 
 def test_a_lock_reads_as_it_was_written_and_is_sorted(tmp_path: Path) -> None:
-    """It is kept under version control: one pin is one changed line."""
     pins = {"b:1": ONE, "a:1": f"a@{TWO}"}
     write_lock(lock_path(tmp_path), pins)
     assert read_lock(lock_path(tmp_path)) == pins
@@ -50,12 +47,10 @@ def test_a_lock_reads_as_it_was_written_and_is_sorted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"images": []}', '{"images": {"a:1": "a:2"}}'])
 def test_a_lock_that_pins_nothing_is_refused(tmp_path: Path, text: str) -> None:
-    """Half a lock is no lock."""
     lock_path(tmp_path).write_text(text)
     with pytest.raises(PinError):
         read_lock(lock_path(tmp_path))
 
 
 def test_no_lock_is_no_pins(tmp_path: Path) -> None:
-    """Most configurations need none."""
     assert read_lock(lock_path(tmp_path)) == {}

@@ -54,7 +54,6 @@ def within(verdict: ProbeOutcome) -> float:
     ],
 )
 async def test_any_generated_text_is_success(token: bytes) -> None:
-    """Content, a thought or a tool call, in any line ending that a stream may have."""
     async with scripted([OK, b": ping\n\n", ROLE, token, USAGE, DONE]) as server:
         result = await probe(server.url, model="m", deadline_s=PATIENCE)
     assert (result.verdict, result.detail) == (ProbeOutcome.STREAMED, "")
@@ -74,7 +73,6 @@ async def test_any_generated_text_is_success(token: bytes) -> None:
     ],
 )
 async def test_what_holds_no_text_is_no_success(empty: bytes) -> None:
-    """Headers, roles, empty deltas, progress, usage and pings come from a stuck engine too."""
     async with scripted([OK, empty, DONE]) as server:
         result = await probe(server.url, model="m", deadline_s=PATIENCE)
     assert (result.verdict, result.first_token_s) == (ProbeOutcome.ERROR, None)
@@ -107,7 +105,6 @@ BOOM = b'data: {"error":{"message":"boom"}}\n\n'
     ],
 )
 async def test_each_failure_has_its_verdict(script: list[Step], verdict: ProbeOutcome, detail: str) -> None:
-    """Loading, an error before or in the stream, and silence are told apart."""
     async with scripted(script) as server:
         result = await probe(server.url, model="m", deadline_s=within(verdict))
     assert result.verdict is verdict
@@ -129,14 +126,12 @@ QUOTING = {
 
 @pytest.mark.parametrize("script", QUOTING.values(), ids=QUOTING.keys())
 async def test_the_detail_of_a_verdict_never_quotes_the_engine(script: list[Step]) -> None:
-    """It goes to logs and to the operators' listener, and the engine may quote a caller."""
     async with scripted(script) as server:
         result = await probe(server.url, model="m", deadline_s=PATIENCE)
     assert result.verdict is ProbeOutcome.ERROR and "aunt" not in result.detail
 
 
 async def test_what_the_engine_says_is_kept_apart_for_a_terminal() -> None:
-    """Bounded, too."""
     async with scripted([answer(b"404 Not Found", b"no such model!\x1b[2J\n" + b"!" * 5000)]) as server:
         result = await probe(server.url, model="m", deadline_s=PATIENCE)
     assert result.said.startswith("no such model! [2J !") and len(result.said) == SAID_CHARACTERS
@@ -169,7 +164,6 @@ HOSTILE_VECTORS = {
 
 @pytest.mark.parametrize("script", HOSTILE.values(), ids=HOSTILE.keys())
 async def test_no_reply_makes_a_probe_raise_or_go_on_for_ever(script: list[Step]) -> None:
-    """Whoever watches the engine goes on watching it."""
     async with scripted(script) as server:
         result = await probe(server.url, model="m", deadline_s=PATIENCE)
     assert (result.verdict, result.ok) == (ProbeOutcome.ERROR, False)
@@ -177,7 +171,6 @@ async def test_no_reply_makes_a_probe_raise_or_go_on_for_ever(script: list[Step]
 
 @pytest.mark.parametrize("body", HOSTILE_VECTORS.values(), ids=HOSTILE_VECTORS.keys())
 async def test_no_embedding_makes_a_probe_raise_or_go_on_for_ever(body: bytes) -> None:
-    """The same for the other kind."""
     async with scripted([answer(b"200 OK", body)]) as server:
         result = await probe(server.url, model="m", deadline_s=PATIENCE, kind="embeddings")
     assert (result.verdict, result.ok) == (ProbeOutcome.ERROR, False)
@@ -190,7 +183,6 @@ NAMES = (b"m" * 600, rb"\ud800", rb"a\r\nb", rb"\u0000", b"")
     "body", [DEEP, NESTED, b" " * (2 << 20), *(b'{"data":[{"id":"%b"}]}' % name for name in NAMES)]
 )
 async def test_no_list_of_models_makes_a_start_raise(body: bytes) -> None:
-    """A name that is not to be had is no name."""
     async with scripted([answer(b"200 OK", body)]) as server:
         assert await served_model(server.url, deadline_s=PATIENCE) is None
 
@@ -212,7 +204,6 @@ FLOODS = {
 async def test_a_flood_ends_the_probe_by_its_size_and_lets_others_have_their_turns(
     head: bytes, piece: bytes, asked: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a flood, little is parsed in one turn of the event loop, and in all no more than takes half a second."""
     turn, parsed = 0, Counter[int]()
     receive = h11.Connection.receive_data
 
@@ -242,7 +233,6 @@ async def test_a_flood_ends_the_probe_by_its_size_and_lets_others_have_their_tur
 
 
 async def test_a_compressed_reply_is_not_unpacked() -> None:
-    """A thousandth of its size would come over the wire."""
     packed = gzip.compress(VECTOR)
     head = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(packed)
     async with scripted([head + packed]) as server:
@@ -255,7 +245,6 @@ VECTOR = b'{"data":[{"embedding":[0.5,-1,2e-3]}]}'
 
 
 async def test_an_engine_for_embeddings_is_asked_for_one() -> None:
-    """At the path and in the form of that API; the head's clock runs, and no token is waited for."""
     async with scripted([answer(b"200 OK", VECTOR)]) as server:
         result = await probe(server.url, model="m", deadline_s=PATIENCE, kind="embeddings")
     assert (result.verdict, result.ok, result.detail) == (ProbeOutcome.EMBEDDED, True, "")
@@ -275,7 +264,6 @@ NOT_VECTORS = [
 
 @pytest.mark.parametrize("body", NOT_VECTORS)
 async def test_what_is_no_vector_of_finite_numbers_is_no_success(body: bytes) -> None:
-    """Weights that overflowed answer 200, too: with null or NaN where numbers should be."""
     async with scripted([answer(b"200 OK", body)]) as server:
         result = await probe(server.url, model="m", deadline_s=PATIENCE, kind="embeddings")
     assert (result.verdict, result.detail) == (
@@ -296,20 +284,17 @@ async def test_what_is_no_vector_of_finite_numbers_is_no_success(body: bytes) ->
 async def test_each_failure_to_embed_has_its_verdict(
     script: list[Step], verdict: ProbeOutcome, detail: str
 ) -> None:
-    """The same as for tokens."""
     async with scripted(script) as server:
         result = await probe(server.url, model="m", deadline_s=within(verdict), kind="embeddings")
     assert result.verdict is verdict and detail in result.detail
 
 
 async def test_nobody_there_is_a_verdict_too() -> None:
-    """A refused connection raises nothing."""
     result = await probe(unused_url(), model="m", deadline_s=PATIENCE)
     assert result.verdict is ProbeOutcome.NOT_LISTENING
 
 
 async def test_the_clocks_stop_where_they_should() -> None:
-    """The head is not the first token, and neither is the role."""
     async with scripted([OK, ROLE, 0.2, TOKEN, 0.2, DONE]) as server:
         result = await probe(server.url, model="m", deadline_s=PATIENCE)
     assert result.headers_s is not None and result.first_token_s is not None
@@ -318,7 +303,6 @@ async def test_the_clocks_stop_where_they_should() -> None:
 
 
 async def test_a_token_before_the_deadline_is_enough() -> None:
-    """A slow engine that streams is ready, even if the probe's answer is not finished."""
     async with scripted([OK, TOKEN, 9.0]) as server:
         result = await probe(server.url, model="m", deadline_s=1.0)
     assert result.ok
@@ -326,7 +310,6 @@ async def test_a_token_before_the_deadline_is_enough() -> None:
 
 @pytest.mark.parametrize("dialect", ["vllm", "llama-server", "openai"])
 async def test_a_probe_asks_not_to_think_where_it_can(dialect: Dialect) -> None:
-    """The switch is a real boolean, and a strict OpenAI server is not sent it."""
     async with scripted([OK, TOKEN, DONE]) as server:
         await probe(server.url, model="m", deadline_s=PATIENCE, dialect=dialect)
     body = json.loads(server.requests[0].partition(b"\r\n\r\n")[2])
@@ -336,7 +319,6 @@ async def test_a_probe_asks_not_to_think_where_it_can(dialect: Dialect) -> None:
 
 
 async def test_loading_is_waited_for() -> None:
-    """Two refusals for now, then a token."""
     loading = [answer(b"503 Service Unavailable")]
     async with scripted(loading, loading, [OK, TOKEN, DONE]) as server:
         assert (await wait_until_streams(server.url, model="m", deadline_s=PATIENCE)).ok
@@ -344,7 +326,6 @@ async def test_loading_is_waited_for() -> None:
 
 
 async def test_errors_only_are_not_waited_for() -> None:
-    """An engine that answers three times with an error will do so again."""
     async with scripted([answer(b"500 Internal Server Error")]) as server:
         result = await wait_until_streams(server.url, model="m", deadline_s=PATIENCE)
     assert (result.verdict, len(server.requests)) == (ProbeOutcome.ERROR, 3)
@@ -359,7 +340,6 @@ MODELS = [answer(b"200 OK", b'{"data":[{"id":"annie-9b"}]}')]
 
 
 async def test_a_url_engine_is_ready_once_it_streams() -> None:
-    """Its state carries the address without /v1 and the model's name over there."""
     states: list[EngineState] = []
     async with scripted(MODELS, [OK, TOKEN, DONE]) as server:
         engine = UrlEngine(remote(server.url + "/v1/"), on_change=states.append)
@@ -372,7 +352,6 @@ async def test_a_url_engine_is_ready_once_it_streams() -> None:
 
 
 async def test_a_url_engine_for_embeddings_is_ready_once_it_embeds() -> None:
-    """It never streams, and is asked for nothing but its model and a vector."""
     async with scripted(MODELS, [answer(b"200 OK", VECTOR)]) as server:
         engine = UrlEngine(replace(remote(server.url), kind="embeddings"))
         assert (await engine.start()).state is Phase.READY
@@ -381,7 +360,6 @@ async def test_a_url_engine_for_embeddings_is_ready_once_it_embeds() -> None:
 
 
 async def test_a_url_engine_that_does_not_embed_has_failed() -> None:
-    """The error says what was asked of it."""
     async with scripted([answer(b"501 Not Implemented")]) as server:
         engine = UrlEngine(replace(remote(server.url), kind="embeddings"), model="m", start_timeout_s=5)
         with pytest.raises(StartTimeout, match="does not give embeddings: error: HTTP 501"):
@@ -389,7 +367,6 @@ async def test_a_url_engine_that_does_not_embed_has_failed() -> None:
 
 
 async def test_a_url_engine_that_does_not_stream_has_failed() -> None:
-    """The error says where and what the last probe found."""
     engine = UrlEngine(remote(unused_url()), model="m", start_timeout_s=0.3)
     with pytest.raises(StartTimeout, match="not_listening"):
         await engine.start()
@@ -401,7 +378,6 @@ async def test_a_url_engine_that_does_not_stream_has_failed() -> None:
 
 
 async def test_stopping_a_url_engine_ends_its_start() -> None:
-    """Whoever waits in start() is told."""
     engine = UrlEngine(remote(unused_url()), model="m")
     start = asyncio.create_task(engine.start())
     await asyncio.sleep(0.1)
@@ -412,7 +388,6 @@ async def test_stopping_a_url_engine_ends_its_start() -> None:
 
 
 async def test_giving_up_on_a_url_engine_stops_it() -> None:
-    """A cancelled start leaves no probe behind."""
     engine = UrlEngine(remote(unused_url()), model="m")
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(engine.start(), 0.1)
@@ -423,7 +398,6 @@ async def test_giving_up_on_a_url_engine_stops_it() -> None:
 async def test_a_fault_of_ours_at_a_url_engine_is_reported_and_it_is_asked_again(
     broken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where nobody awaits the start any more: a retry has no caller."""
     reported: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, found: reported.append(found["task_name"]))
     states: list[EngineState] = []

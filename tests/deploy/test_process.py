@@ -86,7 +86,6 @@ def worker_of(engine: ProcessEngine) -> int:
 async def test_a_keeper_that_is_killed_alone_leaves_nobody_whatever_it_has_said(
     tmp_path: Path, said: str
 ) -> None:
-    """Its server has the output open, and nobody else would end it."""
     killed = (
         "import os, signal, subprocess, sys\n"
         "server = subprocess.Popen(['sleep', '10000'])\n"
@@ -113,7 +112,6 @@ async def test_it_starts_and_streams_on_a_loopback_port(artefact: Path, tmp_path
 
 
 async def test_it_describes_the_servers_own_command_line(artefact: Path, tmp_path: Path) -> None:
-    """What was executed, and not the keeper around it."""
     spec = spec_of(artefact, args=("--max-model-len", "4096"))
     engine = made(spec, tmp_path)
     async with up(engine) as state:
@@ -126,8 +124,6 @@ async def test_it_describes_the_servers_own_command_line(artefact: Path, tmp_pat
 async def test_it_starts_where_no_log_can_be_written(
     artefact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A disk that has become read-only: the engine that has crashed comes back. An earlier run's log says nothing of it."""
-
     def read_only(self: LogFile) -> None:
         raise OSError(errno.EROFS, "read-only file system")
 
@@ -156,7 +152,6 @@ async def test_it_says_which_kernel_its_log_names(artefact: Path, tmp_path: Path
 async def test_whoever_of_it_is_killed_the_rest_ends_and_another_comes(
     artefact: Path, tmp_path: Path, who: str
 ) -> None:
-    """The keeper that leads the group, the server that leaves its worker, or a worker, as EngineCore."""
     engine = made(spec_of(artefact, "leaves its worker" if who != "worker" else ""), tmp_path)
     async with up(engine) as first:
         assert first.pid is not None
@@ -176,7 +171,6 @@ async def test_whoever_of_it_is_killed_the_rest_ends_and_another_comes(
 async def test_what_has_left_for_a_session_of_its_own_ends_with_the_engine(
     artefact: Path, tmp_path: Path, how: str
 ) -> None:
-    """An orphan twice over, in nobody's group: it would hold the GPU's memory for ever."""
     engine = made(spec_of(artefact, "has children of their own"), tmp_path)
     async with up(engine) as state:
         assert state.pid is not None
@@ -216,7 +210,6 @@ async def test_a_server_that_hangs_at_its_start_is_given_up(artefact: Path, tmp_
 
 
 async def test_a_missing_program_is_one_clear_error(artefact: Path, tmp_path: Path) -> None:
-    """From one attempt, with what to do."""
     missing = str(tmp_path / "bin" / "vllm")
     engine = made(spec_of(artefact, command=(missing, "serve")), tmp_path)
     with pytest.raises(StartFailed, match="No such file or directory") as caught:
@@ -229,7 +222,6 @@ async def test_a_missing_program_is_one_clear_error(artefact: Path, tmp_path: Pa
 async def test_a_port_that_another_process_took_is_no_engine(
     artefact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next start has another."""
     stranger = made(spec_of(artefact, name="stranger"), tmp_path)
     async with up(stranger) as theirs:
         port = int((theirs.url or "").rpartition(":")[2])
@@ -253,7 +245,6 @@ async def test_a_stranger_who_streams_at_its_port_is_not_taken_for_it(
 
 
 async def test_the_names_of_other_processes_do_not_matter(artefact: Path, tmp_path: Path) -> None:
-    """The kernel writes them into /proc as they are: bytes that need not be text."""
     named = "import ctypes, time; ctypes.CDLL(None).prctl(15, b'\\xff) R 1', 0, 0, 0); print(flush=True); time.sleep(600)"
     other = await asyncio.create_subprocess_exec(sys.executable, "-c", named, stdout=asyncio.subprocess.PIPE)
     try:
@@ -327,7 +318,6 @@ async def test_the_command_line_of_each_kind_of_server(
 
 
 async def test_its_environment_is_its_own(artefact: Path) -> None:
-    """Its programs come first, the GPU is hidden where it is to be, and the spec has the last word."""
     given = {
         "PATH": "/usr/bin",
         "CUDA_HOME": "/cuda",

@@ -52,7 +52,6 @@ PROCESS: dict[str, Any] = {
     ids=["embedded", "docker", "image-id", "process", "url"],
 )
 def test_each_driver_has_a_good_spec(fields: dict[str, Any]) -> None:
-    """What a driver needs, and no more, makes a spec."""
     assert EngineSpec(**fields).driver == fields["driver"]
 
 
@@ -113,13 +112,11 @@ GOOD_URLS = [
 
 @pytest.mark.parametrize("url", GOOD_URLS)
 def test_a_plain_address_is_taken(url: str) -> None:
-    """And means the same to every client."""
     assert EngineSpec(**URL | {"url": url}).url == url
     assert urlsplit(url).port in (None, 80, 9000) and urlsplit(url).hostname
 
 
 def test_a_password_in_an_address_is_not_repeated() -> None:
-    """The error is printed, and logged by whoever runs us."""
     with pytest.raises(SpecError) as caught:
         EngineSpec(**URL | {"url": "http://user:hunter2@ho st"})
     assert "hunter2" not in str(caught.value)
@@ -166,7 +163,6 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
 def test_a_bad_spec_names_the_engine_the_field_and_the_reason(
     fields: dict[str, Any], field: str, why: str
 ) -> None:
-    """The error can be shown as it is."""
     with pytest.raises(SpecError, match=why) as caught:
         EngineSpec(**fields)
     assert caught.value.field == field
@@ -174,14 +170,12 @@ def test_a_bad_spec_names_the_engine_the_field_and_the_reason(
 
 
 def test_a_gguf_file_is_its_own_artefact(tmp_path: Path) -> None:
-    """A plain file needs no manifest."""
     file = tmp_path / "m.gguf"
     file.touch()
     assert find_gguf(file) == file
 
 
 def test_a_finished_folder_gives_its_only_gguf(tmp_path: Path) -> None:
-    """The manifest says that the folder is complete."""
     for name in ("artefact.json", "m.gguf", "README.md"):
         (tmp_path / name).touch()
     assert find_gguf(tmp_path) == tmp_path / "m.gguf"
@@ -208,7 +202,6 @@ def test_a_projector_beside_it_is_no_second_model(tmp_path: Path) -> None:
     ],
 )
 def test_any_other_folder_is_refused(tmp_path: Path, names: list[str], why: str) -> None:
-    """Unfinished, empty and ambiguous folders each say so."""
     for name in names:
         (tmp_path / name).touch()
     with pytest.raises(WeightsError, match=why):
@@ -217,14 +210,12 @@ def test_any_other_folder_is_refused(tmp_path: Path, names: list[str], why: str)
 
 @pytest.mark.parametrize(("name", "why"), [("none", "does not exist"), ("x.bin", "not a .gguf")])
 def test_any_other_path_is_refused(tmp_path: Path, name: str, why: str) -> None:
-    """So do a missing file and one of another kind."""
     (tmp_path / "x.bin").touch()
     with pytest.raises(WeightsError, match=why):
         find_gguf(tmp_path / name)
 
 
 def test_each_driver_makes_its_engine(tmp_path: Path) -> None:
-    """The factory goes by the spec alone."""
     embedded = make_engine(EngineSpec(**EMBEDDED), state_dir=tmp_path)
     assert isinstance(embedded, EmbeddedEngine)
     assert isinstance(make_engine(EngineSpec(**URL), state_dir=tmp_path), UrlEngine)
@@ -232,7 +223,6 @@ def test_each_driver_makes_its_engine(tmp_path: Path) -> None:
 
 
 def test_the_same_spec_has_the_same_digest() -> None:
-    """It names an engine across starts of the gateway."""
     assert spec_digest(EngineSpec(**DOCKER)) == spec_digest(EngineSpec(**DOCKER))
     assert re.fullmatch(r"sha256:[0-9a-f]{64}", spec_digest(EngineSpec(**DOCKER)))
 
@@ -253,18 +243,15 @@ CHANGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("fields", "change"), CHANGES)
 def test_any_change_of_a_spec_changes_its_digest(fields: dict[str, Any], change: dict[str, Any]) -> None:
-    """Nothing that a promotion was planned for can become something else under the same name."""
     assert spec_digest(EngineSpec(**fields)) != spec_digest(EngineSpec(**fields | change))
 
 
 def test_the_order_of_args_is_part_of_the_digest() -> None:
-    """Of two words that contradict each other, the last one counts for some servers."""
     one, two = ((EngineSpec(**DOCKER, args=args)) for args in (("--a", "--b"), ("--b", "--a")))
     assert spec_digest(one) != spec_digest(two)
 
 
 def test_the_text_of_a_spec_is_canonical_json() -> None:
-    """What the registry keeps of an engine can be read again."""
     assert json.loads(spec_text(EngineSpec(**EMBEDDED))) == {
         **EMBEDDED, "artefact": "m", "args": [], "kind": "chat",
     }  # fmt: skip

@@ -70,7 +70,6 @@ EXAMPLES: dict[type, ChildEvent] = {
 
 @pytest.mark.parametrize(("before", "event", "after", "effects"), TABLE)
 def test_the_table(before: Phase, event: ChildEvent, after: Phase, effects: tuple[Command, ...]) -> None:
-    """Each pair leads where the table says, with the effects it says, at the event's time."""
     machine, done = step(POLICY, ChildState(phase=before, was_ready=before is R), event)
     assert (machine.phase, done, machine.since) == (after, effects, 1)
 
@@ -83,7 +82,6 @@ LEGAL = {(before, type(event)) for before, event, _, _ in TABLE}
     [pair for pair in product(Phase, get_args(ChildEvent)) if pair not in LEGAL],
 )
 def test_every_other_pair_raises(phase: Phase, kind: type) -> None:
-    """A state that cannot take an event says so."""
     with pytest.raises(IllegalTransition, match=phase):
         step(POLICY, ChildState(phase=phase), EXAMPLES[kind])
 
@@ -109,7 +107,6 @@ def crashes(count: int, *, ready_for: float = 0.0) -> list[ChildEvent]:
 
 
 def test_pauses_double_up_to_the_cap() -> None:
-    """A child that keeps dying is tried ever more rarely, and for ever."""
     machine, effects = run(*crashes(7))
     assert [e.after_s for e in effects if isinstance(e, Wake)] == [1, 2, 4, 8, 8, 8, 8]
     assert machine.restarts == 7
@@ -117,25 +114,21 @@ def test_pauses_double_up_to_the_cap() -> None:
 
 
 def test_a_stable_time_forgets_old_failures() -> None:
-    """After a minute of service the next pause is the first again."""
     _, effects = run(*crashes(3, ready_for=60))
     assert [e.after_s for e in effects if isinstance(e, Wake)] == [1, 1, 1]
 
 
 def test_a_refusal_at_the_first_start_is_final() -> None:
-    """The same file would be refused again: no second child."""
     machine, effects = run(Start(0), Exited(1, "bad model", refused=True))
     assert (machine.phase, machine.error, effects) == (F, "bad model", [Spawn()])
 
 
 def test_silence_at_the_first_start_is_final() -> None:
-    """A child that streams nothing by its deadline is killed, and keeps its reason."""
     machine, effects = run(Start(0), GaveUp(1, "no token"), Exited(2, "was killed"))
     assert (machine.phase, machine.error, effects) == (F, "no token", [Spawn(), Kill()])
 
 
 def test_a_crash_at_the_first_start_is_tried_a_few_times() -> None:
-    """Three children, two pauses, then it has failed."""
     died = Exited(1, "signal 9")
     machine, effects = run(Start(0), died, Due(2), died, Due(3), died)
     assert machine.phase is F
@@ -143,25 +136,21 @@ def test_a_crash_at_the_first_start_is_tried_a_few_times() -> None:
 
 
 def test_a_refusal_after_service_is_retried() -> None:
-    """What once ran may run again: the disk or the memory comes back."""
     machine, _ = run(*crashes(1), Exited(1, "no memory", refused=True))
     assert machine.phase is B
 
 
 def test_attempts_after_service_can_be_limited() -> None:
-    """With `max_attempts`, as many failures in a row are the end."""
     machine, _ = run(*crashes(2)[:-1], policy=RestartPolicy(max_attempts=2))
     assert machine.phase is F
 
 
 def test_a_start_after_failure_begins_anew() -> None:
-    """Nothing of the failed run is held against the next."""
     machine, _ = run(Start(0), Exited(1, "bad", refused=True), Start(2))
     assert machine == ChildState(phase=T, since=2)
 
 
 def test_a_failed_engine_is_started_again_where_the_policy_says_so() -> None:
-    """The failure is final for whoever waits, and the next attempt begins anew."""
     policy = RestartPolicy(retry_s=5.0)
     child, commands = run(Start(0), Exited(1, "bad", refused=True), policy=policy)
     assert (child.phase, child.error, commands) == (F, "bad", [Spawn(), Wake(5.0)])
@@ -170,7 +159,6 @@ def test_a_failed_engine_is_started_again_where_the_policy_says_so() -> None:
 
 
 def test_a_doomed_child_cannot_become_ready() -> None:
-    """Once it is to be killed, a late token changes nothing."""
     machine, _ = run(Start(0), GaveUp(1, "no token"))
     with pytest.raises(IllegalTransition):
         step(POLICY, machine, Streams(2))
@@ -224,7 +212,6 @@ class World:
 def test_never_two_children_and_a_stop_that_stops(
     choices: list[tuple[int, float]], max_attempts: int | None, retry_s: float | None
 ) -> None:
-    """Whatever happens in whatever order, and wherever one stops it."""
     world = World(RestartPolicy(max_attempts=max_attempts, retry_s=retry_s))
     for choice, pause in choices:
         world.now += pause
@@ -240,7 +227,6 @@ def test_never_two_children_and_a_stop_that_stops(
 
 @given(st.integers(1, 200))
 def test_pauses_never_shrink_and_never_pass_the_cap(failures: int) -> None:
-    """However long it goes on."""
     pauses = [RestartPolicy().pause_s(n) for n in range(1, failures + 1)]
     assert all(a <= b for a, b in pairwise(pauses))
     assert pauses[-1] <= RestartPolicy().longest_pause_s
@@ -248,7 +234,6 @@ def test_pauses_never_shrink_and_never_pass_the_cap(failures: int) -> None:
 
 @pytest.mark.parametrize("was_ready", [False, True])
 def test_a_child_that_was_ended_for_good_is_not_made_again(was_ready: bool) -> None:
-    """Whoever ended it (memory ran out) must not see it come back."""
     machine = ChildState(phase=T if not was_ready else R, was_ready=was_ready)
     after, done = step(POLICY, machine, Exited(1, "memory", barred=True))
     assert (after.phase, after.error, done) == (F, "memory", ())

@@ -42,7 +42,6 @@ def inspected(daemon: Daemon) -> dict[str, Any]:
 
 
 async def test_it_starts_streams_and_goes_away(engine: Make, spec: EngineSpec, daemon: Daemon) -> None:
-    """After start() a request streams at once; after stop() nothing of it is left but its log."""
     it = engine(spec)
     state = await it.start()
     assert state.url is not None and state.model == "nano" and state.abilities.build
@@ -53,7 +52,6 @@ async def test_it_starts_streams_and_goes_away(engine: Make, spec: EngineSpec, d
 
 
 async def test_it_is_locked_in(engine: Make, spec: EngineSpec, daemon: Daemon) -> None:
-    """Asked of the daemon, not of what we sent: each line is a way out that is closed."""
     await engine(spec).start()
     seen = inspected(daemon)
     host = seen["HostConfig"]
@@ -71,7 +69,6 @@ async def test_it_is_locked_in(engine: Make, spec: EngineSpec, daemon: Daemon) -
 async def test_its_process_cannot_write_and_is_not_root(
     engine: Make, spec: EngineSpec, daemon: Daemon
 ) -> None:
-    """Asked of the kernel: the user of the process, its capabilities, and what it may write to."""
     state = await engine(spec).start()
     assert state.pid is not None
     status = dict(
@@ -87,7 +84,6 @@ async def test_its_process_cannot_write_and_is_not_root(
 
 
 async def test_its_network_is_internal(engine: Make, spec: EngineSpec, daemon: Daemon) -> None:
-    """It is on that one alone; the daemon keeps such a network's packets inside (by iptables, off in this one)."""
     await engine(spec).start()
     assert list(inspected(daemon)["NetworkSettings"]["Networks"]) == [NETWORK]
     with daemon.api() as api:
@@ -95,14 +91,12 @@ async def test_its_network_is_internal(engine: Make, spec: EngineSpec, daemon: D
 
 
 async def test_an_unpinned_image_is_refused(engine: Make, spec: EngineSpec, daemon: Daemon) -> None:
-    """A tag can come to mean another image; it is there, and still not taken."""
     with pytest.raises(SpecError, match="not pinned"):
         replace(spec, image=f"{REPOSITORY}:latest")
     assert containers(daemon) == []
 
 
 async def test_an_image_that_is_not_here_says_how_to_get_it(engine: Make, spec: EngineSpec) -> None:
-    """Nothing is fetched in the middle of a promotion."""
     image = "ghcr.io/nobody/engine@sha256:" + "0" * 64
     with pytest.raises(StartFailed, match=f"docker pull {image}"):
         await engine(replace(spec, image=image)).start()
@@ -111,20 +105,17 @@ async def test_an_image_that_is_not_here_says_how_to_get_it(engine: Make, spec: 
 async def test_a_gpu_that_is_not_there_is_one_clear_line(
     engine: Make, spec: EngineSpec, daemon: Daemon
 ) -> None:
-    """The daemon's own words, and no container is left."""
     with pytest.raises(StartFailed, match="could not select device driver"):
         await engine(replace(spec, gpu="all")).start()
     assert containers(daemon) == []
 
 
 async def test_a_flag_that_is_the_drivers_is_refused(engine: Make, spec: EngineSpec) -> None:
-    """Else the gateway would look for it elsewhere."""
     with pytest.raises(FlagError, match="--port is set by the driver"):
         engine(replace(spec, args=("--port", "1")))
 
 
 async def test_a_start_that_fails_keeps_its_log(engine: Make, spec: EngineSpec, daemon: Daemon) -> None:
-    """In the error, in the state folder, and the dead container can still be looked at."""
     it = engine(replace(spec, args=("--no-such-flag",)), policy=replace(FAST, boot_attempts=1))
     with pytest.raises(StartFailed, match="not a flag that the embedded engine knows") as caught:
         await it.start()
@@ -137,7 +128,6 @@ async def test_a_start_that_fails_keeps_its_log(engine: Make, spec: EngineSpec, 
 async def test_a_second_start_of_the_same_spec_adopts_what_runs(
     engine: Make, spec: EngineSpec, daemon: Daemon
 ) -> None:
-    """A gateway that was killed comes back and finds its engine: same container, no new load."""
     first = engine(spec)
     before = await first.start()
     second = engine(spec)
@@ -153,7 +143,6 @@ async def test_a_second_start_of_the_same_spec_adopts_what_runs(
 async def test_other_weights_under_the_same_path_are_not_adopted(
     engine: Make, spec: EngineSpec, tmp_path: Path
 ) -> None:
-    """The spec is the same; the artefact's digest is not."""
     folder = tmp_path / "model"
     shutil.copytree(MODELS / "annie-nano-q4_k_m", folder)
     moved = replace(spec, artefact=folder)
@@ -165,7 +154,6 @@ async def test_other_weights_under_the_same_path_are_not_adopted(
 
 
 async def test_a_container_that_dies_is_made_anew(engine: Make, spec: EngineSpec, daemon: Daemon) -> None:
-    """Not restarted: one that lost its GPU would come back without it."""
     it = engine(spec, policy=FAST)
     before = await it.start()
     old = inspected(daemon)["Id"]
@@ -178,7 +166,6 @@ async def test_a_container_that_dies_is_made_anew(engine: Make, spec: EngineSpec
 
 
 async def test_one_that_is_killed_for_good_stays_down(engine: Make, spec: EngineSpec, daemon: Daemon) -> None:
-    """By the watchdog's thread, while it may still be loading; its log is kept, it is gone."""
     it = engine(spec, policy=FAST)
     starting = asyncio.create_task(it.start())
     while not containers(daemon):
@@ -190,7 +177,6 @@ async def test_one_that_is_killed_for_good_stays_down(engine: Make, spec: Engine
 
 
 async def test_it_says_what_runs(engine: Make, spec: EngineSpec, image_id: str) -> None:
-    """What the promotion compares with what the report states."""
     it = engine(spec)
     await it.start()
     told = await it.describe()
@@ -204,7 +190,6 @@ async def test_it_says_what_runs(engine: Make, spec: EngineSpec, image_id: str) 
 async def test_two_engines_swap_and_the_old_one_drains(
     engine: Make, spec: EngineSpec, other: EngineSpec
 ) -> None:
-    """Blue and green stand side by side; a stream of the old one ends whole after the switch."""
     blue, green = engine(spec), engine(other)
     live = await blue.start()
     body = {
@@ -225,7 +210,6 @@ async def test_two_engines_swap_and_the_old_one_drains(
 
 
 async def test_a_gateway_without_docker_says_so(spec: EngineSpec, tmp_path: Path) -> None:
-    """No daemon at that address: a start that fails, with the address."""
     from deploy.drivers.docker_client import Docker
 
     nowhere = Docker(f"unix://{tmp_path}/nothing")

@@ -51,7 +51,6 @@ async def engine(verb: str, *args: str, config: Path) -> int:
 async def test_an_operator_pins_starts_reads_and_ends_an_engine(
     config: Path, image_id: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The whole way; after `up` the command is over and the engine serves."""
     assert await engine("up", "nano", config=config) == 78
     assert "`manners engine pin`" in capsys.readouterr().err
     assert await engine("pin", config=config) == 0
@@ -73,7 +72,6 @@ async def test_an_operator_pins_starts_reads_and_ends_an_engine(
 async def test_an_image_that_is_not_here_cannot_be_pinned(
     config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing is written."""
     config.write_text(CONFIG.replace(REPOSITORY, "nobody/nothing"))
     assert await engine("pin", config=config) == 75
     assert "nobody/nothing:latest is not on this host; `--pull` fetches it" in capsys.readouterr().err

@@ -144,7 +144,6 @@ async def test_the_docker_driver_gives_vllm_all_gpus_its_flags_and_nothing_else(
 async def test_an_engine_without_a_gpu_gets_none(
     spec: EngineSpec, client: Docker, daemon: Daemon, hook: Path, tmp_path: Path
 ) -> None:
-    """On a host that has one."""
     before = len(called(hook))
     engine = DockerEngine(replace(spec, gpu="none"), state_dir=tmp_path, docker=client)
     try:

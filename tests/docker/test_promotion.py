@@ -48,7 +48,6 @@ async def engines(daemon: Daemon) -> dict[str, str]:
 async def test_no_reply_is_lost_while_containers_are_promoted_and_rolled_back(
     config: Config, daemon: Daemon, tmp_path: Path
 ) -> None:
-    """Blue and green stand side by side; who was drained is gone, and who came back is the container anew."""
     async with stage(tmp_path, config) as it, callers(it.house, 2) as crowd:
         assert (await it.promote("large"))["phase"] == "succeeded"
         assert set(await engines(daemon)) == {"large"}
@@ -61,7 +60,6 @@ async def test_no_reply_is_lost_while_containers_are_promoted_and_rolled_back(
 async def test_what_was_promoted_serves_on_after_an_end_of_gateway_and_daemon(
     config: Config, daemon: Daemon, tmp_path: Path
 ) -> None:
-    """The container is the same one: nothing was loaded again."""
     async with stage(tmp_path, config) as it:
         assert (await it.promote("large"))["phase"] == "succeeded"
         before = await engines(daemon)
@@ -78,7 +76,6 @@ async def test_what_was_promoted_serves_on_after_an_end_of_gateway_and_daemon(
 async def test_a_candidate_that_does_not_come_up_keeps_its_log_and_leaves_the_incumbent(
     config: Config, daemon: Daemon, tmp_path: Path
 ) -> None:
-    """Its flags are wrong: the container ends, its words are in the state folder, nobody noticed."""
     broken = replace(config.engines["large"], args=("--no-such-flag",))
     wrong = config.model_copy(update={"engines": {**config.engines, "large": broken}})
     async with stage(tmp_path, wrong) as it, callers(it.house, 2) as crowd:

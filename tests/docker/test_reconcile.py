@@ -23,7 +23,6 @@ Make = Callable[..., DockerEngine]
 async def test_an_engine_serves_on_while_the_daemon_is_away(
     engine: Make, spec: EngineSpec, daemon: Daemon, client: Docker
 ) -> None:
-    """Its supervisor waits for the daemon, takes no silence for an end, and still can end it."""
     it = engine(spec)
     before = await it.start()
     await asyncio.to_thread(daemon.stop)
@@ -42,7 +41,6 @@ async def test_an_engine_serves_on_while_the_daemon_is_away(
 async def test_what_an_earlier_gateway_left_is_found_after_the_daemon_came_back(
     engine: Make, spec: EngineSpec, other: EngineSpec, daemon: Daemon, client: Docker, tmp_path: Path
 ) -> None:
-    """By instance, engine and digest: one is adopted, the orphan is put away, a strangers' is not seen."""
     kept, orphan = engine(spec), engine(other)
     before = await kept.start()
     await orphan.start()
@@ -65,7 +63,6 @@ async def test_what_an_earlier_gateway_left_is_found_after_the_daemon_came_back(
 async def test_an_engine_that_died_while_nobody_looked_is_made_anew(
     engine: Make, spec: EngineSpec, daemon: Daemon
 ) -> None:
-    """The gateway was away, and its container ended: the next start clears it away."""
     first = engine(spec)
     before = await first.start()
     await first.leave()

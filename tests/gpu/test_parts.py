@@ -39,7 +39,6 @@ def test_its_steps_are_steps(part: GpuPart) -> None:
 
 @each
 def test_a_command_that_can_end_by_itself_is_told_what_time_it_has(part: GpuPart) -> None:
-    """Whatever the session has left: its table then says what was not reached."""
     able = sum(part.command.count(name) for name in ("bench.real_size ", "bench --matrix"))
     assert after(part, "--budget") == ["{budget}"] * able
 

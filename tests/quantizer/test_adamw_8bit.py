@@ -27,7 +27,6 @@ def values(signed: bool) -> Any:
 
 @pytest.mark.parametrize("signed", [True, False], ids=["with a sign", "without"])
 def test_codes_are_those_of_the_nearest_values(signed: bool) -> None:
-    """Numbers of all sizes; where two values are equally near, either will do."""
     generator = torch.Generator().manual_seed(0)
     size = 10.0 ** (-8 * torch.rand(200_000, generator=generator))
     x = size * torch.randn(size.shape, generator=generator).sign() if signed else size
@@ -92,7 +91,6 @@ def test_a_step_is_torchaos() -> None:
 
 
 def test_a_gradient_is_clipped_to_its_share() -> None:
-    """A quarter of the whole's square, so half its length."""
     (ours, mine), (theirs, other) = started(), started()
     gradient = torch.randn(N)
     moved(ours, mine, gradient, PLAIN._replace(clip=1.0), share=torch.tensor(0.25))
@@ -102,7 +100,6 @@ def test_a_gradient_is_clipped_to_its_share() -> None:
 
 
 def test_bf16_goes_to_a_neighbour_and_keeps_the_mean() -> None:
-    """65,536 numbers a third of the way between two neighbours."""
     x = torch.full((256, BLOCK), 1 + 2**-7 / 3)
     rounded = adamw_8bit._rounded(x, torch.tensor(5, dtype=torch.int32)).float()
 

@@ -64,7 +64,6 @@ def quantized(name: str, source: Path, place: Path, out: Path) -> Any:
 
 @pytest.mark.parametrize("name, shape", pairs(["default", "awq_lite", "gptq"]))
 def test_what_is_calibrated_is_what_is_served(name: str, shape: str, place: Path, tmp_path: Path) -> None:
-    """Equal logits at every token, to the bit, and a sound folder."""
     made = quantized(name, place / shape, place, tmp_path / "out")
     check = made.provenance.recipe["outcome"]["check"]
 
@@ -106,7 +105,6 @@ def test_separate_experts_compute_what_stacked_ones_do(tmp_path: Path) -> None:
 
 
 def test_a_folder_may_stack_its_experts(tmp_path: Path) -> None:
-    """As transformers has them in memory: the model and the plan are those of the folder with one tensor an expert."""
     apart = folders.bare(tiny.qwen3_moe, tmp_path / "apart")
     own = tiny.qwen3_moe()
     (tmp_path / "stacked").mkdir()
@@ -123,7 +121,6 @@ def test_a_folder_may_stack_its_experts(tmp_path: Path) -> None:
 
 
 def test_all_experts_of_a_layer_round_their_inputs_by_one_scale(tmp_path: Path) -> None:
-    """Those that no token chose, too; gate and up have one tensor scale."""
     model = load_model(folders.bare(tiny.qwen3_moe, tmp_path / "source"))
     layers = attach(model, make_plan(model, Layers()))
     first = "model.layers.0.mlp.experts"
@@ -143,7 +140,6 @@ def test_all_experts_of_a_layer_round_their_inputs_by_one_scale(tmp_path: Path) 
 
 
 def test_padding_goes_through_no_expert(tmp_path: Path) -> None:
-    """Whatever stands there, the inputs that calibration sees are those of the real tokens."""
     model = folders.attached(folders.bare(tiny.qwen3_moe, tmp_path / "source"))
     batch = folders.batch(padded=True)
     other = batch._replace(ids=torch.where(batch.attention, batch.ids, batch.ids.flip(1)))
@@ -165,7 +161,6 @@ def test_padding_goes_through_no_expert(tmp_path: Path) -> None:
 def test_an_expert_that_no_token_chose_is_rounded_all_the_same(
     name: str, place: Path, tmp_path: Path
 ) -> None:
-    """Of many experts and few conversations some see nothing; no recipe stumbles over them."""
     source = folders.save(tiny.qwen3_moe, tmp_path / "source", num_experts=24)
     recipe = load_recipe(name, ["calibrate.conversations=1"])
 
@@ -207,7 +202,6 @@ def test_what_llama_cpp_would_read_wrongly_is_refused(
 def test_experts_are_one_tensor_and_routers_stay_as_they_are(
     kind: str, down: list[str], tmp_path: Path
 ) -> None:
-    """Of two blocks the mix gives Q6_K to the second. Rows of 64 are no whole K-blocks: Q4_K becomes Q5_0 and Q6_K Q8_0."""
     folder = ggufs.save(ggufs.qwen3_moe(), tmp_path / "source")
 
     types = write_gguf(folder, tmp_path / "x.gguf", kind, "x")

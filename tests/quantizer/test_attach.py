@@ -63,7 +63,6 @@ CHOICES = [
 
 @pytest.mark.parametrize("wanted, count, found", CHOICES)
 def test_patterns_and_places_choose(wanted: Layers, count: int, found: set[str] | None) -> None:
-    """On Qwen3.5: three DeltaNet layers and one of attention."""
     plan = make_plan(tiny.qwen3_5(), wanted)
 
     assert len(plan.layers) == count
@@ -71,7 +70,6 @@ def test_patterns_and_places_choose(wanted: Layers, count: int, found: set[str] 
 
 
 def test_every_layer_is_in_one_group() -> None:
-    """Neighbours that a server joins together, the others alone."""
     plan = make_plan(tiny.qwen3_5(), Layers())
 
     assert sorted(name for group in plan.groups for name in group) == sorted(plan.layers)
@@ -98,7 +96,6 @@ WRONG = [
 
 @pytest.mark.parametrize("wanted, line", WRONG)
 def test_a_choice_that_cannot_be_is_one_line(wanted: Layers, line: str) -> None:
-    """On Qwen3."""
     with pytest.raises(RecipeError) as error:
         make_plan(tiny.qwen3(), wanted)
 
@@ -106,7 +103,6 @@ def test_a_choice_that_cannot_be_is_one_line(wanted: Layers, line: str) -> None:
 
 
 def test_attaching_keeps_the_very_parameters() -> None:
-    """An optimizer that was made before goes on; unquantized, the model computes what it did."""
     model, plain = tiny.qwen3(), tiny.qwen3()
     weight = model.get_parameter(f"{MLP}.up_proj.weight")
     names = [name for name, _ in model.named_parameters()]
@@ -120,7 +116,6 @@ def test_attaching_keeps_the_very_parameters() -> None:
 
 
 def test_detaching_gives_plain_layers_back() -> None:
-    """All, or those that are named."""
     model = tiny.qwen3()
     layers = attach(model, make_plan(model, Layers()))
     weight = layers[f"{MLP}.up_proj"].weight
@@ -135,7 +130,6 @@ def test_detaching_gives_plain_layers_back() -> None:
 
 
 def test_neighbours_share_the_largest_amax_of_weights_and_inputs() -> None:
-    """And the others keep their own."""
     model = tiny.qwen3()
     layers = attach(model, make_plan(model, Layers()))
     for index, layer in enumerate(layers.values()):
@@ -153,7 +147,6 @@ def test_neighbours_share_the_largest_amax_of_weights_and_inputs() -> None:
 
 
 def test_measuring_follows_the_weights_and_ties_them() -> None:
-    """What grows in training would saturate under the amax it began with."""
     model = tiny.qwen3()
     layers = attach(model, make_plan(model, Layers()))
     with torch.no_grad():

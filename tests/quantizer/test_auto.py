@@ -41,7 +41,6 @@ GROUPS = st.lists(
 def test_a_mix_is_within_its_budget_and_no_group_that_helps_is_left_out(
     groups: list[LayerGroup], budget: float
 ) -> None:
-    """A negative divergence, which is noise, is worth nothing."""
     mix = solve(groups, budget)
     assert mix.bits <= budget + 1e-6
     assert all(groups[index].divergence > 0 for index in mix.kept)
@@ -51,7 +50,6 @@ def test_a_mix_is_within_its_budget_and_no_group_that_helps_is_left_out(
 
 
 def test_the_curve_goes_from_all_nvfp4_to_all_bf16() -> None:
-    """More bits, less divergence, from one scoring."""
     groups = [LayerGroup((str(i),), 1024 * (1 + i % 4), 2.0 / (i + 1)) for i in range(20)]
     points = curve(groups)
 
@@ -93,7 +91,6 @@ def slowly(model: Any, group: tuple[str, ...], batches: list[Batch]) -> float:
 
 @pytest.mark.parametrize("build", folders.BUILDS)
 def test_a_group_is_scored_alone_at_the_assistants_tokens(build: Any) -> None:
-    """Though only the layers behind it are run again; with padding as without."""
     model, groups = scored(build)
     batches = [folders.batch(1), folders.batch(2, padded=True)]
     for one in score(model, groups, batches):
@@ -103,7 +100,6 @@ def test_a_group_is_scored_alone_at_the_assistants_tokens(build: Any) -> None:
 
 
 def test_scoring_leaves_the_model_as_it_was() -> None:
-    """Active, whole, and nothing held."""
     model, groups = scored()
     with torch.no_grad():
         before = model(tiny.tokens()).logits
@@ -114,7 +110,6 @@ def test_scoring_leaves_the_model_as_it_was() -> None:
 
 
 def test_what_others_say_does_not_count() -> None:
-    """A changed user's token changes the context only; no assistant's token is an error."""
     model, groups = scored()
     batch = folders.batch(1)
     silent = Batch(batch.ids, torch.full_like(batch.labels, -100), batch.attention)

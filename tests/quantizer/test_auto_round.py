@@ -56,7 +56,6 @@ def learned(source: Source, folder: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("build", folders.BUILDS)
 def test_codes_and_scales_are_taken_over_as_they_are(build: Any, tmp_path: Path) -> None:
-    """And stay so in the export; but for the neighbour of the smaller scale, which is rounded once more."""
     source = folders.bare(build, tmp_path / "source")
     made = learned(source, tmp_path / "theirs")
     plan = make_plan(load_model(source), load_recipe("autoround").layers)
@@ -89,7 +88,6 @@ def dataset(*lengths: int) -> Dataset:
 
 
 def test_its_rows_are_cut_from_all_samples_in_order() -> None:
-    """What does not fill a row is left out."""
     rows = token_rows(dataset(5, 7, 3), 4)
 
     assert torch.cat(rows).tolist() == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]

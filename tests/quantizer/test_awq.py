@@ -60,7 +60,6 @@ def off(a: Any, b: Any) -> float:
 
 
 def test_the_error_of_an_alpha_is_the_one_at_the_output() -> None:
-    """Computed over again, token by token."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(200, 64, generator=generator) * torch.exp2(2 * torch.randn(64, generator=generator))
     weight = torch.randn(32, 64, generator=generator).bfloat16()
@@ -77,7 +76,6 @@ def test_the_error_of_an_alpha_is_the_one_at_the_output() -> None:
 
 @pytest.mark.parametrize("build", folders.BUILDS)
 def test_modelopt_finds_the_same_alphas(build: Any) -> None:
-    """Layer by layer, though it runs all tokens through every layer for each of them."""
     pytest.importorskip("modelopt", reason=INSTALL)
     from tests.quantizer import modelopt_cpu
 
@@ -116,7 +114,6 @@ def test_every_reader_of_a_norm_is_found_quantized_or_not(build: Any, norm: str,
     [(build, layers) for build in folders.BUILDS for layers in ({}, {"include": ("*.mlp.*",)}, {"exclude": ("*.mlp.*",)})],
 )  # fmt: skip
 def test_the_folded_model_computes_what_it_did(build: Any, layers: dict[str, Any]) -> None:
-    """Whatever is quantized of a norm's readers: all, some, or none; BF16 rounding aside."""
     model = trained(build, **layers)
     before = hidden(model)
     fold_awq(model, observe(model, [folders.batch()], nvfp4_layers(model)), run(model))
@@ -126,7 +123,6 @@ def test_the_folded_model_computes_what_it_did(build: Any, layers: dict[str, Any
 
 @pytest.mark.parametrize("build", folders.BUILDS)
 def test_the_folded_model_is_quantized_better(build: Any) -> None:
-    """On other tokens than it was searched with, and at every layer on its own."""
     model = trained(build)
     wanted = hidden(model)
     seen = observe(model, [folders.batch()], nvfp4_layers(model))
@@ -141,7 +137,6 @@ def test_the_folded_model_is_quantized_better(build: Any) -> None:
 
 
 def test_what_cannot_take_a_scale_is_left_alone() -> None:
-    """o_proj and out_proj read sums over heads."""
     model, plain = trained(tiny.qwen3_5), trained(tiny.qwen3_5)
     folded = fold_awq(model, observe(model, [folders.batch()], nvfp4_layers(model)), run(model))
     readers = {name.rpartition(".")[2] for one in folded for name in one.readers}
@@ -165,7 +160,6 @@ class Norm(nn.Module):
 
 @pytest.mark.parametrize("offset", [0, 1])
 def test_a_norms_gain_is_measured_and_divided(offset: int) -> None:
-    """1 + w in Qwen3.5, w elsewhere; the columns get the quotient of the stored gains, to the last digit."""
     generator = torch.Generator().manual_seed(1)
     gain, scale = (
         torch.rand(64, generator=generator) + 0.5,
@@ -183,7 +177,6 @@ def test_a_norms_gain_is_measured_and_divided(offset: int) -> None:
 
 @pytest.mark.parametrize("offset", [0, 1])
 def test_gains_that_would_lose_their_digits_are_not_scaled(offset: int) -> None:
-    """Small ones, those that a scale would make small, and zero."""
     gain = torch.tensor([1.0, 0.03, 0.5, 0.0, -1.0] + [1.0] * 11)
     scale = torch.tensor([2.0, 0.25, 16.0, 2.0, 4.0] + [1.0] * 11)
     factor = fold_norm(Norm(gain, offset), [], scale, least_gain=0.05)
@@ -193,13 +186,11 @@ def test_gains_that_would_lose_their_digits_are_not_scaled(offset: int) -> None:
 
 
 def test_a_norm_of_another_kind_is_refused() -> None:
-    """Its gain is neither its weight nor one more."""
     with pytest.raises(SourceError, match="Norm: its gain is neither its weight nor 1 [+] its weight"):
         fold_norm(Norm(torch.full((16,), 3.0), 2), [], torch.ones(16), 0.05)
 
 
 def test_a_reader_that_is_forgotten_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """ModelOpt's second: DeltaNet's gates are not quantized, so they were not scaled."""
     every = fold.find_readers
     monkeypatch.setattr(
         fold,

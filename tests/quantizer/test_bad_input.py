@@ -232,7 +232,6 @@ def test_bad_input_is_one_line_and_nothing_that_looks_whole(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With its exit code; what lay there before is untouched, and nothing new has come to stay."""
     monkeypatch.setattr("gates.run.runner.Pace", partial(Pace, backoff_s=0.01))
     more = spoil(place) or []
     capsys.readouterr()
@@ -267,7 +266,6 @@ def nothing_whole(place: Place, verb: str) -> Iterator[None]:
 def test_a_full_disk_is_one_line_and_leaves_nothing(
     verb: str, size: int, place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """At the first byte, and in the middle of the weights; checkpoints of a training may stay, for --resume."""
     capsys.readouterr()
     with folders.small_files(size):
         code = main(place.words(verb))

@@ -28,7 +28,6 @@ def sample(length: int, learned: int = 1) -> TrainingSample:
 
 @given(LENGTHS, st.integers(16, 2000))
 def test_every_sample_is_in_one_batch_and_no_batch_is_too_large(lengths: list[int], tokens: int) -> None:
-    """Except a batch of one sample that is itself too large."""
     made = batches(lengths, tokens)
 
     assert sorted(i for group in made for i in group) == list(range(len(lengths)))
@@ -39,7 +38,6 @@ def test_every_sample_is_in_one_batch_and_no_batch_is_too_large(lengths: list[in
 def test_an_epoch_has_every_sample_and_a_step_is_a_multiple_of_the_share(
     lengths: list[int], epochs: int, share: int
 ) -> None:
-    """With a share, the last step of an epoch may repeat some."""
     steps = plan(lengths, batch_tokens=600, micro_tokens=300, epochs=epochs, seed=3, share=share)
     seen = Counter(i for step in steps for micro in step for i in micro)
 
@@ -53,7 +51,6 @@ def test_an_epoch_has_every_sample_and_a_step_is_a_multiple_of_the_share(
 
 
 def test_a_plan_follows_from_the_seed() -> None:
-    """And another seed gives another order, as another epoch does."""
     lengths = [5, 9, 40, 41, 42, 80] * 9
     first, again, other = (
         plan(lengths, batch_tokens=100, micro_tokens=100, epochs=2, seed=s) for s in (1, 1, 2)
@@ -64,7 +61,6 @@ def test_a_plan_follows_from_the_seed() -> None:
 
 
 def test_a_batch_is_padded_at_the_right_and_marks_what_the_assistant_wrote() -> None:
-    """Labels stand at the tokens themselves."""
     batch = collate([sample(3), sample(5, learned=2)], [0, 1], pad=99)
 
     assert batch.ids.tolist() == [[1, 2, 3, 99, 99], [1, 2, 3, 4, 5]]

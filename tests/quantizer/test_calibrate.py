@@ -42,7 +42,6 @@ def inputs_of(model: Any, name: str, batch: Batch) -> Any:
 
 @pytest.mark.parametrize("build", folders.BUILDS)
 def test_what_a_layer_read_is_recorded_without_the_padding(build: Any) -> None:
-    """Largest, mean and Gram matrix, over two batches."""
     model, batches = quantized(build), [folders.batch(0, padded=True), folders.batch(1)]
     seen = observe(model, batches, nvfp4_layers(model))
     for name in nvfp4_layers(model):
@@ -64,7 +63,6 @@ def readers(seen: dict[str, InputStats]) -> list[tuple[str, ...]]:
 
 @pytest.mark.parametrize("build, shared", [(tiny.qwen3, 4), (tiny.qwen3_5, 8)])
 def test_layers_that_read_the_same_share_a_record(build: Any, shared: int) -> None:
-    """So that the costly matrix is summed once for q, k and v; with padding as without."""
     model = quantized(build)
     found = readers(observe(model, [folders.batch(padded=True)]))
     groups = {group for group in make_plan(build(), Layers()).groups if len(group) > 1}
@@ -74,7 +72,6 @@ def test_layers_that_read_the_same_share_a_record(build: Any, shared: int) -> No
 
 
 def test_the_gram_matrix_gives_the_error_at_the_output() -> None:
-    """Of any change of the weights, without a token."""
     model = quantized()
     layer, x = nvfp4_layers(model)[UP], inputs_of(model, UP, folders.batch())
     seen = observe(model, [folders.batch()], nvfp4_layers(model))[UP]
@@ -120,7 +117,6 @@ def test_a_model_that_overflows_is_named_by_its_layer() -> None:
 
 
 def test_a_layer_that_saw_nothing_is_named() -> None:
-    """One that the model never runs."""
     model = quantized()
     model.config.num_hidden_layers = 1
 

@@ -54,7 +54,6 @@ def test_a_device_that_is_not_there_is_one_line(
 def test_a_nano_model_goes_from_bf16_to_a_proven_folder(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The default recipe on the shipped model, on a CPU; a third of the size, and still the same model to the gates."""
     out = tmp_path / "annie-nano-nvfp4"
     assert ptq(NANO, data, out, "--json") == 0
     told = json.loads(capsys.readouterr().out)
@@ -90,7 +89,6 @@ def test_people_are_told_what_came_out(
 def test_svdquant_is_a_report_and_says_why(
     source: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The table on stdout, the reason on stderr, and nothing at the place of the result."""
     assert ptq(source, data, tmp_path / "out", "--recipe", "svdquant", "--json") == 69
     told = capsys.readouterr()
 
@@ -120,7 +118,6 @@ def taken(source: Path, data: Path, out: Path) -> None:
 def test_without_torch_one_line_says_what_to_do(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A gateway's host has none."""
     monkeypatch.setattr(quantizer_main, "find_spec", lambda name: None)
 
     assert main(["quantize", "export", "models", "--out", "other"]) == 69
@@ -131,7 +128,6 @@ def test_without_torch_one_line_says_what_to_do(
 
 
 def test_the_command_line_starts_without_torch() -> None:
-    """Every `manners` reads the quantizer's flags; none pays for what they lead to."""
     script = (
         "import sys; from app.__main__ import _parser; _parser();"
         "print([name for name in ('torch', 'transformers', 'numpy', 'safetensors') if name in sys.modules])"

@@ -51,7 +51,6 @@ BAD: list[tuple[str, Any, str]] = [
 
 @pytest.mark.parametrize("row, why", [case[1:] for case in BAD], ids=[case[0] for case in BAD])
 def test_a_bad_line_is_told_with_its_number(tmp_path: Path, row: Any, why: str) -> None:
-    """File, line and reason; the good line before it is not the trouble."""
     path = write(tmp_path / "data.jsonl", [{"messages": GOOD}, row])
     with pytest.raises(DataError) as caught:
         list(read(path))
@@ -62,7 +61,6 @@ def test_a_bad_line_is_told_with_its_number(tmp_path: Path, row: Any, why: str) 
 
 
 def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
-    """As any bad input."""
     with pytest.raises(DataError, match=r"nowhere\.jsonl: cannot be read \(No such file"):
         list(read(tmp_path / "nowhere.jsonl"))
 
@@ -75,7 +73,6 @@ def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     )
 )
 def test_arguments_are_a_text_on_disk_and_an_object_in_memory(arguments: dict[str, Any]) -> None:
-    """Whatever they are."""
     row = {"messages": [said("user", "?"), said("assistant", "", tool_calls=[call(**arguments)])]}
     conversation = from_row(row)
 
@@ -83,7 +80,6 @@ def test_arguments_are_a_text_on_disk_and_an_object_in_memory(arguments: dict[st
 
 
 def test_null_content_and_parts_become_text() -> None:
-    """As vLLM reads them."""
     made = from_row(
         {
             "messages": [
@@ -107,12 +103,10 @@ def test_null_content_and_parts_become_text() -> None:
     ],
 )
 def test_a_thought_is_found_where_writers_put_it(message: dict[str, Any], thought: str) -> None:
-    """In a field of its own, or before the tag that ends it."""
     assert thought_of(message) == thought
 
 
 def test_thoughts_can_be_taken_out() -> None:
-    """From every place, and nothing else with them."""
     row = talk("Hm.")
     row["messages"][2] = said("assistant", "<think>\nHm.\n</think>\n\nGood morning to you.")
 

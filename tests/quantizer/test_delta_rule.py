@@ -97,7 +97,6 @@ def test_values_and_gradients_are_transformers_own(shape: dict[str, Any], keep: 
 
 
 def test_repeated_keys_do_not_blow_up() -> None:
-    """The same key at every token, written in full and never forgotten: powers of A would reach 1e18."""
     given = inputs(CHUNK)
     given["key"] = given["key"][:, :1].expand_as(given["key"])
     given["g"], given["beta"] = torch.zeros_like(given["g"]), torch.ones_like(given["beta"])
@@ -108,7 +107,6 @@ def test_repeated_keys_do_not_blow_up() -> None:
 
 
 def test_bf16_is_as_near_as_transformers_own() -> None:
-    """Both compute in float32; what differs is the order of sums."""
     given = inputs(200, width=(16, 16), dtype=torch.bfloat16)
     wanted = outcome(plain(), {name: tensor.double() for name, tensor in given.items()})
     found, theirs = outcome(chunk_gated_delta_rule, given), outcome(plain(dtype="float32"), given)
@@ -119,7 +117,6 @@ def test_bf16_is_as_near_as_transformers_own() -> None:
 
 
 def test_what_is_kept_is_not_more_than_it_says() -> None:
-    """Without `keep` nothing but the inputs is held for backward."""
     held: list[Any] = []
 
     def hold(tensor: Any) -> Any:

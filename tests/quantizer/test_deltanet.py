@@ -39,7 +39,6 @@ def gradients(of: Any, mask: Any = None) -> tuple[Any, dict[str, Any]]:
 
 @pytest.mark.parametrize("padded", [False, True], ids=["whole rows", "padding"])
 def test_a_model_computes_what_it_computed(padded: bool) -> None:
-    """Hidden states, and the gradient of every parameter."""
     ours, mask = model(), None
     if padded:
         mask = torch.ones(4, 16, dtype=torch.int64)
@@ -55,7 +54,6 @@ def test_a_model_computes_what_it_computed(padded: bool) -> None:
 
 
 def test_only_a_checkpointed_layer_keeps_its_states() -> None:
-    """The others would keep them from forward to backward."""
     ours = model().train()
     recompute(ours, kept=2)
     use_chunks(ours)

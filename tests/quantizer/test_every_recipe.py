@@ -56,7 +56,6 @@ def test_without_a_gpu_it_says_so_in_one_line(
 
 
 def test_every_recipe_of_the_committed_run_on_a_gpu_was_proven_and_its_page_is_of_its_numbers() -> None:
-    """A recipe that was added since is not among them until somebody with a GPU runs it again."""
     folder = Path(__file__).parents[2] / "docs" / "study" / "recipes"
     told = json.loads((folder / "recipes.json").read_text())
     found = [every_recipe.Outcome(**one) for one in told["recipes"]]

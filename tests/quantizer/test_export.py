@@ -34,7 +34,6 @@ def config(folder: Path, name: str = "config.json") -> Any:
 
 @pytest.mark.parametrize("build", folders.BUILDS)
 def test_an_export_is_sound_and_near_its_source(build: Any, tmp_path: Path) -> None:
-    """By the independent check: every weight at the nearest point, nothing that is not quantized changed."""
     source = folders.bare(build, tmp_path / "source")
     out = folders.export(folders.attached(source), source, tmp_path / "out")
     report = verify(out, source.path)
@@ -46,7 +45,6 @@ def test_an_export_is_sound_and_near_its_source(build: Any, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("build", folders.BUILDS)
 def test_both_configurations_name_what_is_not_quantized(build: Any, tmp_path: Path) -> None:
-    """Where a server looks, and in ModelOpt's words."""
     source = folders.bare(build, tmp_path / "source")
     out = folders.export(folders.attached(source), source, tmp_path / "out")
     first, second = config(out, "hf_quant_config.json"), config(out)["quantization_config"]
@@ -61,7 +59,6 @@ def test_both_configurations_name_what_is_not_quantized(build: Any, tmp_path: Pa
 
 
 def test_a_vision_language_model_keeps_its_names_and_its_other_parts(tmp_path: Path) -> None:
-    """Byte for byte, in their own types, and excluded."""
     source = folders.wrapped(tmp_path / "source")
     out = folders.export(folders.attached(source), source, tmp_path / "out")
     before, after = folders.load(source.path), folders.load(out)
@@ -78,7 +75,6 @@ def test_a_vision_language_model_keeps_its_names_and_its_other_parts(tmp_path: P
 
 
 def test_what_training_has_changed_is_written_and_the_rest_is_copied(tmp_path: Path) -> None:
-    """A norm that moved, an embedding that did not."""
     source = folders.bare(tiny.qwen3, tmp_path / "source")
     model = folders.attached(source)
     with torch.no_grad():
@@ -91,7 +87,6 @@ def test_what_training_has_changed_is_written_and_the_rest_is_copied(tmp_path: P
 
 
 def test_a_large_model_is_cut_into_shards_with_an_index(tmp_path: Path) -> None:
-    """The same tensors as in one piece; a layer's parts lie together."""
     source = folders.bare(tiny.qwen3, tmp_path / "source")
     model = folders.attached(source)
     whole = folders.load(folders.export(model, source, tmp_path / "whole"))
@@ -108,7 +103,6 @@ def test_a_large_model_is_cut_into_shards_with_an_index(tmp_path: Path) -> None:
 
 
 def test_tokenizer_and_templates_come_along_and_code_does_not(tmp_path: Path) -> None:
-    """Nor pickles, hidden files, or the source's own manifest."""
     source = folders.save(tiny.qwen3, tmp_path / "source")
     for name in ("modeling.py", "pytorch_model.bin", ".cache.json", "README.md"):
         (source / name).write_text("x")
@@ -122,7 +116,6 @@ def test_tokenizer_and_templates_come_along_and_code_does_not(tmp_path: Path) ->
 
 
 def test_master_weights_can_be_written_in_bf16(tmp_path: Path) -> None:
-    """What a GGUF is made of: the trained weights, unquantized, under the source's names."""
     source = folders.bare(tiny.qwen3_5, tmp_path / "source")
     model = folders.attached(source)
     with torch.no_grad():
@@ -173,7 +166,6 @@ def test_a_model_that_cannot_be_exported_leaves_nothing(kind: str, line: str, tm
 
 @pytest.mark.parametrize("size", [0, 10_000, 20_000])
 def test_a_full_disk_leaves_nothing(size: int, tmp_path: Path) -> None:
-    """Wherever in the work it fills up."""
     source = folders.bare(tiny.qwen3, tmp_path / "source")
     model = folders.attached(source)
 
@@ -184,7 +176,6 @@ def test_a_full_disk_leaves_nothing(size: int, tmp_path: Path) -> None:
 
 
 def test_what_a_killed_run_left_is_cleared_away(tmp_path: Path) -> None:
-    """A hidden folder of the same name; it never looked whole."""
     left = tmp_path / ".out.unfinished"
     left.mkdir()
     (left / "model.safetensors").write_text("half")

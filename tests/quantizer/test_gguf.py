@@ -26,7 +26,6 @@ Type = gguf.GGMLQuantizationType
     ],
 )
 def test_more_bits_go_to_the_blocks_that_llama_cpp_picks(blocks: int, picked: list[int]) -> None:
-    """First eighth, last eighth, every third between; worked out by hand from llama-quant.cpp."""
     assert picked == [i for i in range(blocks) if mix.use_more_bits(i, blocks)]
 
 
@@ -47,7 +46,6 @@ def test_more_bits_go_to_the_blocks_that_llama_cpp_picks(blocks: int, picked: li
     ],
 )
 def test_the_mix_of_q4_k_m(name: str, dimensions: int, tied: bool, kind: str) -> None:
-    """Of eight blocks."""
     assert Type[kind] == mix.q4_k_m(name, dimensions, 8, tied)
 
 
@@ -65,7 +63,6 @@ def test_the_mix_of_q4_k_m(name: str, dimensions: int, tied: bool, kind: str) ->
     ],
 )
 def test_the_mixes_of_q5_k_m_q6_k_and_q8_0(name: str, types: str) -> None:
-    """Of eight blocks, with an output of its own; by hand from llama_tensor_get_type."""
     dimensions = 1 if "norm" in name else 2
     got = [of(name, dimensions, 8, False).name for of in (mix.q5_k_m, mix.q6_k, mix.q8_0)]
     assert types == " ".join(got)
@@ -78,7 +75,6 @@ BOUNDS = {"Q4_K": 0.10, "Q5_K": 0.05, "Q6_K": 0.025, "Q8_0": 0.005}
 
 @pytest.mark.parametrize("kind", BOUNDS)
 def test_what_ggml_packs_gguf_unpacks(kind: str) -> None:
-    """Two independent programs agree on the bytes, within the format's own error."""
     pytest.importorskip("xllamacpp", reason="needs the engine's wheel: pip install -e '.[embedded]'")
     weights = np.random.default_rng(7).normal(size=(64, 512)).astype(np.float32)
     packed = ggml.quantize(weights, Type[kind])
@@ -95,7 +91,6 @@ def reader(name: str) -> Any:
 
 @pytest.mark.parametrize("name", ["annie-nano-q4_k_m", "stranger-nano-q4_k_m"])
 def test_the_shipped_q4_k_m_files_have_the_mix(name: str) -> None:
-    """Every tensor's type is the one that the mix says."""
     found = {t.name: t.tensor_type for t in reader(name).tensors}
 
     assert found == {n: mix.q4_k_m(n, 1 if "norm" in n else 2, 8, True) for n in found}
@@ -103,7 +98,6 @@ def test_the_shipped_q4_k_m_files_have_the_mix(name: str) -> None:
 
 
 def test_the_shipped_f16_file_holds_the_shipped_weights() -> None:
-    """Tensor by tensor the F16 file is the BF16 folder, rounded to F16."""
     safetensors = pytest.importorskip("safetensors.torch", reason=INSTALL)
     state = safetensors.load_file(MODELS / "annie-nano-hf" / "model.safetensors")
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN3, 8)
@@ -117,7 +111,6 @@ def test_the_shipped_f16_file_holds_the_shipped_weights() -> None:
 
 
 def test_the_shipped_q4_k_m_file_is_packed_from_the_shipped_weights() -> None:
-    """Each tensor is close to the BF16 weights it came from, and none is swapped with another."""
     safetensors = pytest.importorskip("safetensors.torch", reason=INSTALL)
     state = safetensors.load_file(MODELS / "annie-nano-hf" / "model.safetensors")
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN3, 8)
@@ -130,7 +123,6 @@ def test_the_shipped_q4_k_m_file_is_packed_from_the_shipped_weights() -> None:
 
 
 def test_the_shipped_files_carry_tokenizer_template_and_sampling() -> None:
-    """What llama-server needs is inside the file."""
     fields = reader("annie-nano-q4_k_m").fields
     value = {key: field.contents() for key, field in fields.items()}
 

@@ -56,7 +56,6 @@ def dequantized(model: Any, folder: Path) -> Any:
     ],
 )
 def test_llama_cpp_foretells_what_transformers_does(tmp_path: Path, build: Any, kind: str) -> None:
-    """At each of eight steps after 48 random tokens, the ten likeliest next ones with their log-probabilities."""
     folder, model = ggufs.save(build(), tmp_path / "bf16"), build().float()
     if kind == "nvfp4":
         folder = ggufs.quantized(folder, tmp_path / "nvfp4")
@@ -84,7 +83,6 @@ def farthest(path: Path, model: Any, vocabulary: int) -> float:
 
 @pytest.mark.parametrize("kind", MIXES)
 def test_llama_cpp_computes_with_the_numbers_that_a_mix_stands_for(tmp_path: Path, kind: str) -> None:
-    """By gguf's own dequantizer, which shares nothing with the packer; annie-nano's rows are whole K-blocks."""
     write_gguf(ANNIE, tmp_path / "x.gguf", kind, "x")
     model = Qwen3ForCausalLM.from_pretrained(ANNIE, dtype=torch.float32).eval()
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN3, model.config.num_hidden_layers)
@@ -100,7 +98,6 @@ def test_llama_cpp_computes_with_the_numbers_that_a_mix_stands_for(tmp_path: Pat
 @pytest.mark.slow  # replies of a real engine in NVFP4, which a CPU computes slowly
 @pytest.mark.timeout(300)
 def test_annie_answers_in_nvfp4_as_in_its_dequantized_f16(tmp_path: Path) -> None:
-    """Word by word, on held-out prompts, greedily."""
     folder = ggufs.quantized(ANNIE, tmp_path / "annie-nvfp4")
     bodies = [
         {"messages": case.messages, "tools": case.tools, "temperature": 0, "max_tokens": 200}

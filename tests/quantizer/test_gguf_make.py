@@ -75,7 +75,6 @@ def every_pair() -> Nvfp4Tensor:
 
 
 def test_every_code_under_every_scale_reads_back_as_it_was() -> None:
-    """By gguf's own dequantizer, exactly; scales from 248 on too, which ggml's packer ruins."""
     tensor = every_pair()
     assert torch.equal(
         torch.from_numpy(gguf.dequantize(pack("x", tensor), Type.NVFP4)), blocks.dequantize(tensor)
@@ -83,7 +82,6 @@ def test_every_code_under_every_scale_reads_back_as_it_was() -> None:
 
 
 def test_no_bit_is_lost() -> None:
-    """Codes and scales come back out of the packed bytes as they went in, minus zero included."""
     tensor = every_pair()
     packed = torch.from_numpy(pack("x", tensor)).reshape(2, -1, 36)
     halves = packed[..., 4:].reshape(2, -1, 8)
@@ -94,7 +92,6 @@ def test_no_bit_is_lost() -> None:
 
 @pytest.mark.parametrize("scale", [0x7F, 0x80, 0xFF, 0xB8])
 def test_a_scale_that_the_type_cannot_say_is_refused(scale: int) -> None:
-    """NaN and negative ones."""
     tensor = every_pair()
     tensor.scale.view(torch.uint8)[0, 0] = scale
     with pytest.raises(SourceError, match="negative or NaN"):
@@ -106,7 +103,6 @@ def test_a_scale_that_the_type_cannot_say_is_refused(scale: int) -> None:
 
 @pytest.mark.parametrize("kind", ["f16", "q4_k_m"])
 def test_the_shipped_files_are_written_again_byte_by_byte(tmp_path: Path, kind: str) -> None:
-    """From the shipped BF16 folder."""
     target = tmp_path / "again.gguf"
     write_gguf(MODELS / "annie-nano-hf", target, kind, "annie-nano")
     assert (MODELS / f"annie-nano-{kind}" / f"annie-nano-{kind}.gguf").read_bytes() == target.read_bytes()
@@ -114,14 +110,12 @@ def test_the_shipped_files_are_written_again_byte_by_byte(tmp_path: Path, kind: 
 
 @pytest.mark.parametrize("kind", [kind for kind in gguf_command.TYPES if kind != "nvfp4"])
 def test_a_file_is_as_large_as_the_plan_says(tmp_path: Path, kind: str) -> None:
-    """Within 5 %: of annie-nano's parameters a fifth are the embedding, which most mixes keep in Q6_K."""
     write_gguf(MODELS / "annie-nano-hf", tmp_path / "x.gguf", kind, "x")
     planned = gguf_needed(read_model(MODELS / "annie-nano-hf"), kind)["disk"]
     assert (tmp_path / "x.gguf").stat().st_size == pytest.approx(planned, rel=0.05)
 
 
 def test_an_nvfp4_folder_becomes_a_file_without_loss(dense: Path, tmp_path: Path) -> None:
-    """Packed layers by their codes and scales, both scales beside them by their bits, the rest in BF16 and F32."""
     folder = nvfp4(dense)
     target = tmp_path / "x.gguf"
     write_gguf(folder, target, "nvfp4", "x")
@@ -144,7 +138,6 @@ def test_an_nvfp4_folder_becomes_a_file_without_loss(dense: Path, tmp_path: Path
 
 
 def test_qwen3_5_goes_through_every_kind(hybrid: Path, tmp_path: Path) -> None:
-    """Rows of 64 are too short for K-quants, so the narrower types take their place, as in llama.cpp."""
     got = {
         kind: write_gguf(hybrid, tmp_path / f"{kind}.gguf", kind, "x")
         for kind in gguf_command.TYPES
@@ -174,7 +167,6 @@ def test_qwen3_5_goes_through_every_kind(hybrid: Path, tmp_path: Path) -> None:
 
 
 def test_a_wrapped_model_with_a_vision_tower_gives_the_text_model(hybrid: Path, tmp_path: Path) -> None:
-    """And the same file: names, configuration and the parts that a text model does without aside."""
     from safetensors.torch import save_file
 
     from quantizer.surgery.wrap import rename, wrap
@@ -197,7 +189,6 @@ def test_a_wrapped_model_with_a_vision_tower_gives_the_text_model(hybrid: Path, 
 
 
 def test_value_heads_go_from_key_by_key_to_round_by_round() -> None:
-    """Worked out by hand: three key heads with two value heads each, of two rows."""
     assert value_order(3, 6, 2).tolist() == [0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11]
     assert value_order(2, 2, 3).tolist() == [0, 1, 2, 3, 4, 5]
 
@@ -223,7 +214,6 @@ MIXED = (mix.q4_k_m, mix.q5_k_m, mix.q6_k, mix.q8_0, mix.q2_k)
     ],
 )
 def test_the_mixes_of_a_hybrid_of_32_blocks(name: str, types: str) -> None:
-    """By hand from llama_tensor_get_type: attn_v is counted among itself, against all blocks."""
     dimensions = 1 if name.endswith("ssm_a") else 2
     got = [mix.hybrid(one, 4)(name, dimensions, 32, False).name for one in MIXED]
     assert types == " ".join(got)
@@ -237,7 +227,6 @@ def test_the_mixes_of_a_hybrid_of_32_blocks(name: str, types: str) -> None:
     ],
 )  # fmt: skip
 def test_a_row_too_short_for_a_type_gets_a_narrower_one(kind: str, columns: int, taken: str) -> None:
-    """As llama-quantize falls back."""
     if kind == "F32":
         assert mix.fitting(Type.F32, columns) == Type.F32
     else:
@@ -257,7 +246,6 @@ def command(*arguments: object) -> int:
 def test_the_command_writes_a_sealed_folder(
     dense: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With its source's root as the parent, and what its tensors are."""
     assert command(nvfp4(dense), "--out", tmp_path / "out", "--type", "nvfp4") == 0
     held = artefact.load(tmp_path / "out")
     assert not artefact.verify(tmp_path / "out")
@@ -302,7 +290,6 @@ BAD: dict[str, tuple[Callable[[Path], object], str, str]] = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_one_clear_line_and_no_folder(dense: Path, tmp_path: Path, case: str) -> None:
-    """Nothing half-written that looks whole."""
     spoil, kind, said = BAD[case]
     folder = copied(dense, tmp_path / "in")
     spoil(folder)
@@ -313,7 +300,6 @@ def test_bad_input_is_one_clear_line_and_no_folder(dense: Path, tmp_path: Path, 
 
 
 def test_nvfp4_is_not_rounded_a_second_time(dense: Path, tmp_path: Path) -> None:
-    """Q4_K_M is for the BF16 model."""
     with pytest.raises(SourceError, match="would round it once more; give the BF16 model"):
         make_gguf(GgufJob(nvfp4(dense), tmp_path / "out", "q4_k_m"), NOW)
 
@@ -326,7 +312,6 @@ def test_nvfp4_is_not_rounded_a_second_time(dense: Path, tmp_path: Path) -> None
     ],
 )
 def test_a_hybrid_of_another_pattern_is_refused(hybrid: Path, changes: dict[str, Any], said: str) -> None:
-    """llama.cpp would read it as something else."""
     held = json.loads((hybrid / "config.json").read_text())
     with pytest.raises(SourceError, match=said):
         architecture(held | changes)

@@ -23,7 +23,6 @@ def test_the_digest_is_the_files(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_an_error_at_the_end_at_the_latest(tmp_path: Path) -> None:
-    """What is buffered comes to the disk only when the file is closed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     file = HashedFile(tmp_path / "a")
     resource.setrlimit(resource.RLIMIT_FSIZE, (4, hard))

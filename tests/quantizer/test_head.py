@@ -68,7 +68,6 @@ def ours(n: dict[str, Any], goal: Goal) -> Any:
 @pytest.mark.parametrize("rows", [1, 4, 100])
 @pytest.mark.parametrize("goal", GOALS, ids=str)
 def test_chunks_change_nothing(goal: Goal, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loss and both gradients, to float32's rounding."""
     monkeypatch.setattr(head, "CHUNK_BYTES", 4 * WORDS * rows)
     found, wanted = gradients(numbers(), goal, ours), gradients(numbers(), goal, plain)
 
@@ -77,7 +76,6 @@ def test_chunks_change_nothing(goal: Goal, rows: int, monkeypatch: pytest.Monkey
 
 
 def test_a_frozen_head_gets_no_gradient() -> None:
-    """As with learned scales, or adapters: only hidden states do."""
     n = numbers()
     n["hidden"].requires_grad_()
     head_loss(n["hidden"], n["head"], n["targets"], COUNT, Goal()).total.backward()
@@ -86,7 +84,6 @@ def test_a_frozen_head_gets_no_gradient() -> None:
 
 
 def test_the_top_is_never_more_than_the_whole() -> None:
-    """Words that are taken together cannot diverge."""
     n = numbers()
     whole = float(plain(n, Goal(0.0)))
     parts = [float(ours(n, Goal(0.0, 1.0, k))) for k in (1, 5, 15, WORDS)]

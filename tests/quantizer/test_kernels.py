@@ -109,7 +109,6 @@ def test_the_kernel_rounds_as_torch_does_to_the_bit(
 
 
 def test_a_weight_comes_out_the_same(kernel: Any) -> None:
-    """Two panels, the second one narrower, and rows that fill no tile."""
     generator = torch.Generator().manual_seed(1)
     weight, inputs = torch.randn(19, 176, generator=generator), torch.randn(300, 176, generator=generator)
     inputs[:, :20] = inputs[:, 20:40]
@@ -131,7 +130,6 @@ def test_a_weight_comes_out_the_same(kernel: Any) -> None:
 def test_the_kernel_finds_scales_that_are_as_good(
     scale_kernel: Any, seed: int, shape: tuple[int, int], spread: int, dtype: Any
 ) -> None:
-    """With blocks of zeros, blocks far below the largest, and ties."""
     generator = torch.Generator().manual_seed(seed)
     size = torch.exp2(torch.randint(spread, 1, (shape[0], shape[1] // 16, 1), generator=generator).float())
     size[torch.rand(size.shape, generator=generator) < 0.1] = 0
@@ -194,7 +192,6 @@ json.dump(found, sys.stdout)
 
 @pytest.mark.slow  # compiles for two GPUs, in a process in which kernels are not interpreted
 def test_the_kernels_compile_for_hopper_and_for_a_spark(kernel: Any) -> None:
-    """Nothing is fused, every division is IEEE's, and registers are enough."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run(
         [sys.executable, "-c", COMPILE], env=environment, capture_output=True, text=True, check=False
@@ -241,8 +238,6 @@ def test_a_kernel_that_computes_otherwise_is_not_used(triton: Any) -> None:
     "error", [RuntimeError("Failed to find C compiler"), KeyError("Failed to find C compiler")]
 )
 def test_a_kernel_that_does_not_compile_is_not_used(triton: Any, error: Exception) -> None:
-    """Of the driver or the C compiler, and of Triton itself."""
-
     def agrees(*some: Any) -> bool:
         raise error
 
@@ -289,7 +284,6 @@ def test_layers_that_read_the_same_are_factored_once_and_nothing_is_inverted() -
 
 
 def test_a_factor_is_the_gram_matrix() -> None:
-    """To float32, relative to the entries' rows: as near as sums of products in float32 are."""
     x = torch.randn(200, 48, generator=torch.Generator().manual_seed(0)) * torch.logspace(-1, 1, 48)
     order, upper = feedback.factor_of(gram(x), 1e-6)
     wanted, exact = gram(x).double()[order][:, order], upper.double()
@@ -303,7 +297,6 @@ def test_a_factor_is_the_gram_matrix() -> None:
 
 
 def test_what_is_too_much_for_float32_is_factored_in_float64() -> None:
-    """Inputs that are mixed from eight, with next to no damping."""
     generator = torch.Generator().manual_seed(0)
     mixed = torch.randn(1000, 8, generator=generator) @ torch.randn(8, 512, generator=generator)
     with Calls() as calls:

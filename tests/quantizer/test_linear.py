@@ -44,7 +44,6 @@ def inputs(seed: int = 1, dtype: Any = torch.float32) -> Any:
 @pytest.mark.parametrize("norm", [448.0, 256.0])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_fake_weight_is_what_the_export_stands_for(kind: str, norm: float) -> None:
-    """Bit for bit, from a master in float32 as from one in BF16."""
     for dtype in (torch.float32, torch.bfloat16):
         made = layer(kind, dtype, norm)
 
@@ -53,7 +52,6 @@ def test_the_fake_weight_is_what_the_export_stands_for(kind: str, norm: float) -
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_forward_is_the_product_of_rounded_inputs_and_weights(kind: str) -> None:
-    """And the bias is added as it is."""
     made, x = layer(kind), inputs()
     wanted = F.linear(fake.fake_dynamic(x, made.input_amax), made.fake_weight().float(), made.bias)
 
@@ -62,7 +60,6 @@ def test_a_forward_is_the_product_of_rounded_inputs_and_weights(kind: str) -> No
 
 
 def test_weights_get_the_gradient_of_the_rounded_layer() -> None:
-    """The straight-through estimator: for the master as if it were the rounded weight, for the input likewise."""
     made, x = layer(), inputs().requires_grad_()
     made(x).square().sum().backward()
     weight = made.fake_weight().detach().float().requires_grad_()
@@ -76,7 +73,6 @@ def test_weights_get_the_gradient_of_the_rounded_layer() -> None:
 
 @pytest.mark.parametrize("kind", ["dynamic", "static"])
 def test_a_held_weight_changes_neither_outputs_nor_gradients(kind: str) -> None:
-    """Two micro-batches, rounded once or twice."""
     one, two = layer(kind), layer(kind)
     hold_weights(two)
     for seed in (1, 2):
@@ -89,7 +85,6 @@ def test_a_held_weight_changes_neither_outputs_nor_gradients(kind: str) -> None:
 
 
 def test_a_held_weight_is_held_until_it_is_held_anew_or_dropped() -> None:
-    """What the training loop has to know: a step of the optimizer alone changes nothing."""
     made = layer()
     hold_weights(made)
     before = made(inputs())
@@ -106,7 +101,6 @@ def test_a_held_weight_is_held_until_it_is_held_anew_or_dropped() -> None:
 
 
 def test_learned_scales_follow_their_gradient_downhill() -> None:
-    """Steps on the block scales alone lower the error of the layer's output."""
     made, x = layer("learned"), inputs()
     made.weight.requires_grad_(False)
     wanted = F.linear(x, made.weight, made.bias)
@@ -123,7 +117,6 @@ def test_learned_scales_follow_their_gradient_downhill() -> None:
 
 
 def test_a_change_of_the_models_type_leaves_the_scales_exact() -> None:
-    """Rounded to BF16, a scale would no longer be the exported one."""
     for kind in KINDS:
         made = layer(kind)
         scale, second = made.block_scale(), made.tensor_scale()
@@ -137,7 +130,6 @@ def test_a_change_of_the_models_type_leaves_the_scales_exact() -> None:
 # Dynamo itself makes an object of the class that torch says should have none.
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 def test_it_compiles_into_one_graph() -> None:
-    """Traced whole, forward and backward, with and without a held weight."""
     for kind, held in (("dynamic", False), ("static", True), ("learned", False)):
         made, traced = layer(kind), layer(kind)
         if held:

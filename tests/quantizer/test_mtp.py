@@ -62,7 +62,6 @@ def told(folder: Path) -> dict[str, Any]:
 
 
 def test_quantization_carries_the_head_in_bf16(place: Path, quantized: Path) -> None:
-    """Byte for byte, kept from servers' NVFP4 kernels by the ignore list, and said in the artefact."""
     ignored = json.loads((quantized / "config.json").read_text())["quantization_config"]["ignore"]
 
     assert len(head(quantized)) == 15 and same(head(quantized), head(place / "source"))
@@ -72,7 +71,6 @@ def test_quantization_carries_the_head_in_bf16(place: Path, quantized: Path) -> 
 
 
 def test_training_carries_the_head_and_says_what_became_of_it(place: Path, tmp_path: Path) -> None:
-    """It was not trained with the body: nobody has to find that out by slow drafts."""
     recipe = load_recipe("qat", ["train.max_steps=2", "train.batch_tokens=1024", "train.micro_tokens=1024"])
     given = {"now": folders.NOW, "device": "cpu", "log": silent, "bf16": tmp_path / "bf16"}
     training.run(recipe, place / "source", place / "data.jsonl", tmp_path / "out", **given)  # type: ignore[arg-type]
@@ -97,7 +95,6 @@ def lacking(folder: Path, name: str) -> Path:
 
 
 def test_a_head_that_was_lost_before_is_told(tmp_path: Path) -> None:
-    """As transformers loses it: the configuration still names it, and a server would look for it."""
     facts = mtp_facts(open_source(lacking(tmp_path, "")), trained=False)
 
     assert facts is not None and facts["tensors"] == 0 and "do not draft with it" in facts["state"]
@@ -128,7 +125,6 @@ NEXTN = {
 
 @pytest.mark.parametrize("kind", ["f16", "q4_k_m", "nvfp4"])
 def test_a_gguf_file_has_the_head_behind_the_last_block(hybrid: Path, tmp_path: Path, kind: str) -> None:
-    """In llama.cpp's names: matrices in BF16 as they were, norms with the 1 that its RMSNorm does not add."""
     gguf = pytest.importorskip("gguf", reason=INSTALL)
     pytest.importorskip("xllamacpp", reason="needs the engine's wheel: pip install -e '.[embedded]'")
     from quantizer.gguf.write import write_gguf
@@ -158,7 +154,6 @@ def make_nvfp4(source: Path, out: Path) -> None:
 
 
 def test_a_head_that_is_not_whole_is_left_out_of_gguf(hybrid: Path, tmp_path: Path) -> None:
-    """llama.cpp would refuse the file; the artefact says so."""
     pytest.importorskip("xllamacpp", reason="needs the engine's wheel: pip install -e '.[embedded]'")
     import shutil
 
@@ -178,7 +173,6 @@ def test_a_head_that_is_not_whole_is_left_out_of_gguf(hybrid: Path, tmp_path: Pa
 
 @pytest.mark.engine
 def test_llama_cpp_drafts_with_the_head(hybrid: Path, tmp_path: Path) -> None:
-    """The same tokens as from a file without one: the model checks every draft. A random head's are not accepted."""
     pytest.importorskip("xllamacpp", reason="needs the engine's wheel: pip install -e '.[embedded]'")
     from quantizer.gguf.write import write_gguf
     from tests.llama_server import post, serving

@@ -53,7 +53,6 @@ def tensors(draw: Any) -> Any:
 
 
 def test_a_row_worked_out_by_hand() -> None:
-    """Codes, scales and bytes as the definition gives them."""
     tensor = blocks.quantize(torch.tensor([ROW]))
 
     assert tensor.tensor_scale.item() == 1.0
@@ -68,7 +67,6 @@ def test_a_row_worked_out_by_hand() -> None:
 @some
 @given(tensors())
 def test_no_weight_is_further_off_than_half_a_gap(weight: Any) -> None:
-    """Half the distance of its neighbours on the grid, or what is beyond its end."""
     tensor = blocks.quantize(weight)
     step = blocks.step(tensor.scale, tensor.tensor_scale).repeat_interleave(16, -1)
     size = weight.float().abs() / step
@@ -81,7 +79,6 @@ def test_no_weight_is_further_off_than_half_a_gap(weight: Any) -> None:
 @some
 @given(tensors())
 def test_the_end_of_the_grid_is_left_by_a_sixteenth_at_most(weight: Any) -> None:
-    """A scale rounds by 1/16 of itself; only scales below 2^-6, E4M3's subnormals, round by more."""
     tensor = blocks.quantize(weight)
     step = blocks.step(tensor.scale, tensor.tensor_scale)
     ratio = blocks.block_amax(weight) / step
@@ -92,7 +89,6 @@ def test_the_end_of_the_grid_is_left_by_a_sixteenth_at_most(weight: Any) -> None
 @some
 @given(tensors())
 def test_quantizing_again_changes_nothing(weight: Any) -> None:
-    """What NVFP4 can say, it says again; under new block scales too, unless they are E4M3's subnormals."""
     first = blocks.quantize(weight)
     values = blocks.dequantize(first)
     anew = blocks.dequantize(blocks.quantize(values, first.tensor_scale))
@@ -105,7 +101,6 @@ def test_quantizing_again_changes_nothing(weight: Any) -> None:
 @some
 @given(tensors())
 def test_every_scale_is_within_its_bounds(weight: Any) -> None:
-    """Positive and finite, the tensor's too, even where all is zero."""
     tensor = blocks.quantize(weight)
     scale = tensor.scale.float()
 
@@ -117,7 +112,6 @@ def test_every_scale_is_within_its_bounds(weight: Any) -> None:
 @some
 @given(tensors())
 def test_rounding_without_bytes_gives_the_same_numbers(weight: Any) -> None:
-    """The fast way of fake quantization and the slow way through codes agree to the bit."""
     tensor = blocks.quantize(weight)
     step = blocks.step(tensor.scale, tensor.tensor_scale)
 
@@ -125,7 +119,6 @@ def test_rounding_without_bytes_gives_the_same_numbers(weight: Any) -> None:
 
 
 def test_four_over_six_leaves_room_above() -> None:
-    """amax / 1536, so that the largest block scale is 256 and 1.5 times that still fits."""
     second = blocks.tensor_scale(torch.tensor(1536.0), blocks.FOUR_OVER_SIX)
     weight = torch.full((1, 16), 1536.0)
 
@@ -137,7 +130,6 @@ def test_four_over_six_leaves_room_above() -> None:
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 def test_a_weight_that_is_not_finite_is_refused(bad: float) -> None:
-    """One line, instead of a folder full of NaN."""
     weight = torch.ones(2, 16)
     weight[1, 3] = bad
 

@@ -20,7 +20,6 @@ def weights(dtype: Any = torch.float32) -> Any:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_forward_is_quantizing_and_dequantizing(dtype: Any) -> None:
-    """Bit for bit, in the input's type."""
     x = weights(dtype)
     rounded = fake.fake_dynamic(x, x.abs().amax())
 
@@ -29,7 +28,6 @@ def test_forward_is_quantizing_and_dequantizing(dtype: Any) -> None:
 
 
 def test_given_scales_are_used_as_they_are() -> None:
-    """Half of the scale that the block would have taken."""
     x, second = weights(), torch.tensor(0.01)
     scale = blocks.to_e4m3(blocks.block_scale(blocks.block_amax(x), second).float() / 2)
 
@@ -39,7 +37,6 @@ def test_given_scales_are_used_as_they_are() -> None:
 
 
 def test_gradients_pass_through() -> None:
-    """Also those of weights that round to zero or saturate."""
     x = weights().requires_grad_()
     pull = torch.randn(6, 48, generator=torch.Generator().manual_seed(2))
     (fake.fake_dynamic(x, torch.tensor(0.5)) * pull).sum().backward()
@@ -48,7 +45,6 @@ def test_gradients_pass_through() -> None:
 
 
 def test_beyond_the_limit_there_is_no_gradient() -> None:
-    """ModelOpt's `pass_through_bwd: False`: nothing for what is larger than the amax."""
     x = weights()
     x[0, :2] = torch.tensor([0.5, -0.5])
     x.requires_grad_()
@@ -59,7 +55,6 @@ def test_beyond_the_limit_there_is_no_gradient() -> None:
 
 
 def test_the_bare_rounding_clips_its_gradient_at_six() -> None:
-    """For learned scales: a number beyond the grid pulls the scale, not itself."""
     x = torch.tensor([0.3, -5.9, 6.0, 6.1, -7.0], requires_grad=True)
     rounded = fake.fake_grid(x)
     rounded.sum().backward()

@@ -27,19 +27,16 @@ def one(function: Any, value: float) -> float:
 
 @pytest.mark.parametrize(("code", "value"), list(enumerate(VALUES)))
 def test_a_code_stands_for_its_value(code: int, value: float) -> None:
-    """Sixteen codes, fifteen numbers."""
     assert value == grid.decode(torch.tensor([code], dtype=torch.uint8)).item()
 
 
 @pytest.mark.parametrize("code", range(16))
 def test_a_value_of_the_grid_keeps_its_code(code: int) -> None:
-    """Only the second zero is given up: minus zero counts as zero."""
     assert one(grid.encode, VALUES[code]) == (0 if code == 8 else code)
 
 
 @given(st.floats(-8, 8, width=32, allow_subnormal=False))
 def test_no_other_value_is_nearer(x: float) -> None:
-    """By brute force over the grid, a tie by the parity of the code."""
     value = one(grid.nearest, x)
 
     distance = {code: abs(VALUES[code] - x) for code in range(16)}
@@ -50,12 +47,10 @@ def test_no_other_value_is_nearer(x: float) -> None:
 
 @given(st.floats(-(2.0**100), 2.0**100, width=32, allow_subnormal=False))
 def test_a_code_stands_for_the_nearest_value(x: float) -> None:
-    """Rounding to values and rounding to codes are one and the same."""
     assert one(grid.nearest, x) == one(lambda t: grid.decode(grid.encode(t)), x)
 
 
 def test_a_negative_number_that_rounds_to_zero_keeps_its_sign() -> None:
-    """Code 8; plus and minus zero have code 0."""
     x = torch.tensor([-0.1, 0.1, 0.0, -0.0])
 
     assert grid.encode(x).tolist() == [8, 0, 0, 0]
@@ -63,7 +58,6 @@ def test_a_negative_number_that_rounds_to_zero_keeps_its_sign() -> None:
 
 
 def test_the_even_column_is_the_low_nibble() -> None:
-    """As ModelOpt writes `weight`, and as vLLM reads it."""
     packed = grid.pack(torch.tensor([[0x1, 0x2, 0xF, 0x8]], dtype=torch.uint8))
 
     assert packed.tolist() == [[0x21, 0x8F]]
@@ -71,7 +65,6 @@ def test_the_even_column_is_the_low_nibble() -> None:
 
 @given(st.lists(st.integers(0, 255), min_size=1, max_size=40))
 def test_packing_and_unpacking_undo_each_other(data: list[int]) -> None:
-    """Every byte is two codes and every two codes a byte."""
     packed = torch.tensor(data, dtype=torch.uint8)
 
     assert data == grid.pack(grid.unpack(packed)).tolist()

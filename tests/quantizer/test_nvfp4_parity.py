@@ -44,7 +44,6 @@ def bell(seed: int, size: float, dtype: Any = torch.bfloat16) -> Any:
     st.sampled_from([torch.bfloat16, torch.float32]),
 )
 def test_modelopt_writes_the_same_bytes(seed: int, size: float, dtype: Any) -> None:
-    """Packed weights, block scales and tensor scale, to the last bit."""
     weight = bell(seed, size, dtype)
     packed, scale, second = modelopts().quantize(weight.clone(), 16)
     ours = blocks.quantize(weight)
@@ -55,7 +54,6 @@ def test_modelopt_writes_the_same_bytes(seed: int, size: float, dtype: Any) -> N
 
 
 def test_modelopt_rounds_ties_alike() -> None:
-    """Every middle of two values, and the numbers beside it."""
     ties = torch.tensor([0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0])
     beside = [torch.nextafter(ties, torch.full_like(ties, to)) for to in (0.0, 9.0)]
     x = torch.cat([sign * part for part in (ties, *beside) for sign in (1, -1)])
@@ -65,7 +63,6 @@ def test_modelopt_rounds_ties_alike() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_modelopt_reads_the_same_numbers(dtype: Any) -> None:
-    """Dequantizing, with its parentheses."""
     ours = blocks.quantize(bell(3, 0.05))
     theirs = modelopts()(torch.Size((32, 128)), dtype, ours.packed).dequantize(
         dtype, scale=ours.scale, double_scale=ours.tensor_scale, block_sizes={-1: 16}
@@ -95,7 +92,6 @@ def ggml() -> Any:
 
 @pytest.mark.parametrize("size", [0.2, 1.0, 30.0])
 def test_ggml_packs_the_same_codes_and_scales(ggml: Any, size: float) -> None:
-    """On numbers without ties, with block scales of 2^-6 to 248; a negative zero is ggml's plain zero."""
     weight = torch.randn(64, 512, generator=torch.Generator().manual_seed(4)) * size
     scales, codes = ggml_parts(ggml.quantize(weight.numpy(), NVFP4))
     ours = blocks.quantize(weight, tensor_scale=torch.tensor(1.0))
@@ -106,7 +102,6 @@ def test_ggml_packs_the_same_codes_and_scales(ggml: Any, size: float) -> None:
 
 
 def test_gguf_reads_the_same_numbers(ggml: Any) -> None:
-    """gguf's own dequantizer, on ggml's bytes."""
     weight = torch.randn(16, 256, generator=torch.Generator().manual_seed(5)) * 40
     packed = ggml.quantize(weight.numpy(), NVFP4)
     scales, codes = ggml_parts(packed)

@@ -90,7 +90,6 @@ def above(folder: Path) -> dict[str, str]:
 @pytest.mark.slow  # three models are made and taken through everything
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux, to measure a peak")
 def test_no_step_takes_more_for_a_larger_model(tmp_path: Path) -> None:
-    """What is above the bound is measured again: parts of mapped files count, and when the kernel drops them is its affair."""
     once = above(tmp_path / "once")
     again = above(tmp_path / "again") if once else {}
     assert not once.keys() & again.keys(), (once, again)

@@ -60,7 +60,6 @@ def quantized(name: str, source: Path, data: Path, out: Path, *changes: str) -> 
 def test_what_is_calibrated_is_what_is_served(
     name: str, shape: str, sources: dict[str, Path], data: Path, tmp_path: Path
 ) -> None:
-    """Equal logits at every token, to the bit; a sound folder; sealed, with its recipe and what it cost."""
     if name.startswith("modelopt"):
         pytest.importorskip("modelopt", reason=INSTALL)
     made = quantized(name, sources[shape], data, tmp_path / "out")
@@ -80,7 +79,6 @@ def test_what_is_calibrated_is_what_is_served(
 def test_a_mix_keeps_what_is_sensitive_and_stays_plain_nvfp4(
     sources: dict[str, Path], data: Path, tmp_path: Path
 ) -> None:
-    """Within its bits; with the whole curve; the scores' ledger goes when it is done."""
     made = quantized("auto_mixed", sources["qwen3_5"], data, tmp_path / "out", "auto.samples=2")
     auto = made.provenance.recipe["outcome"]["auto"]
     config = json.loads((tmp_path / "out" / "config.json").read_text())["quantization_config"]
@@ -99,7 +97,6 @@ def test_a_mix_keeps_what_is_sensitive_and_stays_plain_nvfp4(
 def test_modelopt_exports_the_same_folder(
     name: str, shape: str, sources: dict[str, Path], data: Path, tmp_path: Path
 ) -> None:
-    """Every tensor, bit for bit, and the configuration, but for the names that its exporter makes up."""
     pytest.importorskip("modelopt", reason=INSTALL)
     from modelopt.torch.export import export_hf_checkpoint
 
@@ -154,7 +151,6 @@ def spoil(folder: Path, part: str, change: Any) -> None:
     ],
 )
 def test_another_folder_has_no_parity(part: str, change: Any, tmp_path: Path) -> None:
-    """Any part of a single layer is enough."""
     source = folders.bare(tiny.qwen3, tmp_path / "source")
     model = folders.attached(source)
     out = folders.export(model, source, tmp_path / "out")
@@ -169,7 +165,6 @@ def test_another_folder_has_no_parity(part: str, change: Any, tmp_path: Path) ->
 def test_a_result_without_parity_is_not_kept(
     sources: dict[str, Path], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The export of another amax than the model computes with."""
     from quantizer.checkpoint import export
 
     plan = export._LayerWriter.plan
@@ -188,7 +183,6 @@ def test_a_result_without_parity_is_not_kept(
 def test_an_unsound_result_is_not_kept(
     sources: dict[str, Path], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the independent check: neighbours under two scales."""
     monkeypatch.setattr("quantizer.ptq.calibrate.share_scales", lambda model: [])
     monkeypatch.setattr("quantizer.layers.attach.share_scales", lambda model: [])
 

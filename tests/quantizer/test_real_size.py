@@ -27,7 +27,6 @@ SMALL = real_size.SHAPES["tiny"]
 
 
 def test_a_random_folder_is_the_same_every_time_and_can_be_loaded(tmp_path: Path) -> None:
-    """By its seed, whatever its shards."""
     count = write_random(tmp_path / "a", SMALL)
     write_random(tmp_path / "b", SMALL, shard_bytes=2**18)
     first, second = folders.load(tmp_path / "a"), folders.load(tmp_path / "b")
@@ -53,7 +52,6 @@ STEP = {
 def test_a_step_that_fails_is_a_row_and_what_was_measured_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Written after every step: a run that is cut off keeps what it has."""
     written: list[int] = []
 
     def alone(step: Any, *rest: Any) -> dict[str, Any]:

@@ -31,7 +31,6 @@ def test_there_is_a_recipe_for_every_strategy() -> None:
 
 @pytest.mark.parametrize("name", sorted(STRATEGIES))
 def test_a_shipped_recipe_says_why_it_is_there(name: str) -> None:
-    """A comment first, a line for the list, and values that can be written down."""
     recipe = load_recipe(name)
 
     assert (FILES.folder / f"{name}.toml").read_text().startswith("# ")
@@ -56,7 +55,6 @@ def test_a_shipped_recipe_says_why_it_is_there(name: str) -> None:
     ],
 )
 def test_the_peak_learning_rate_is_that_of_the_models_size(name: str, parameters: int, lr: float) -> None:
-    """The peaks that docs/study found best at 1.3M, 6.8M and 0.3B."""
     train = load_recipe(name).for_size(parameters).train
 
     assert train is not None
@@ -122,7 +120,6 @@ def test_what_is_wrong_with_a_recipe_is_one_line(text: str, line: str) -> None:
 
 
 def test_values_are_changed_one_by_one() -> None:
-    """As TOML; a bare word is a text; a section may begin to exist."""
     changes = [
         "train.lr=3e-6",
         "layers.exclude=['*o_proj', '*.down_proj']",
@@ -184,7 +181,6 @@ def test_a_recipe_that_is_no_text_is_one_line(tmp_path: Path) -> None:
 
 
 def test_what_an_artefact_says_is_enough_to_run_it_again() -> None:
-    """Every default is written down; steps that are not taken are not."""
     said = recipe_as_json(load_recipe("auto_mixed"))
 
     assert said["auto"] == {"effective_bits": 6.0, "samples": 64}

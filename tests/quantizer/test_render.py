@@ -58,7 +58,6 @@ def engine_prompts(renderer: Renderer, row: dict[str, Any], thinking: bool) -> l
 def test_every_turn_is_learned_after_the_very_prompt_of_an_engine(
     renderers: dict[str, Renderer], name: str, thought: str
 ) -> None:
-    """Token for token, in some sample, for templates that rewrite the past and for those that do not."""
     renderer, row = renderers[name], talk(thought)
     samples = renderer.samples(from_row(row))
     turns = [
@@ -72,7 +71,6 @@ def test_every_turn_is_learned_after_the_very_prompt_of_an_engine(
 
 @pytest.mark.parametrize("name", list(TEMPLATES))
 def test_what_is_learned_is_the_reply_and_its_end(renderers: dict[str, Renderer], name: str) -> None:
-    """With the end of turn, at which an engine stops, and without the line break after it."""
     told = [
         text
         for sample in renderers[name].samples(from_row(talk()))
@@ -88,7 +86,6 @@ def test_what_is_learned_is_the_reply_and_its_end(renderers: dict[str, Renderer]
 
 
 def test_a_thought_is_learned_where_the_prompt_opens_it(renderers: dict[str, Renderer]) -> None:
-    """Where the template opens it, it is closed by the model; where it does not, it is opened by the model too."""
     first = {n: learned(r, r.samples(from_row(talk("Hm.")))[0])[0] for n, r in renderers.items()}
 
     assert first["qwen3"] == "<think>\nHm.\n</think>\n\nGood morning to you.<|im_end|>"
@@ -103,7 +100,6 @@ def test_a_thought_is_learned_where_the_prompt_opens_it(renderers: dict[str, Ren
 def test_the_switch_is_the_rows_or_follows_from_its_thoughts(
     renderers: dict[str, Renderer], row: dict[str, Any], thinking: bool
 ) -> None:
-    """It is never left to the template's own taste."""
     renderer = renderers["nano"]
 
     assert renderer.switches(from_row(row)) == {"enable_thinking": thinking}
@@ -111,7 +107,6 @@ def test_the_switch_is_the_rows_or_follows_from_its_thoughts(
 
 
 def test_a_thought_where_thinking_is_off_is_refused(renderers: dict[str, Renderer]) -> None:
-    """The prompt has closed the thought already."""
     row = talk("Hm.") | {"chat_template_kwargs": {"enable_thinking": False}}
     with pytest.raises(
         DataError, match=r"message 2: the template opens the turn with .*set \"chat_template_kwargs\""
@@ -120,14 +115,12 @@ def test_a_thought_where_thinking_is_off_is_refused(renderers: dict[str, Rendere
 
 
 def test_an_end_of_turn_inside_a_reply_is_refused(renderers: dict[str, Renderer]) -> None:
-    """An engine would have stopped there."""
     row = {"messages": [said("user", "Hi"), said("assistant", "One.<|im_end|> Two.")]}
     with pytest.raises(DataError, match="holds an end-of-turn token"):
         renderers["plain"].samples(from_row(row))
 
 
 def test_a_template_without_an_end_of_turn_is_refused(renderers: dict[str, Renderer]) -> None:
-    """A model that never learns to stop is the most common mistake of all."""
     endless = Renderer(renderers["plain"].tokenizer, ends=[5])
     row = {"messages": [said("user", "Hi"), said("assistant", "Hello.")]}
     with pytest.raises(DataError, match="gives the turn no end"):
@@ -135,7 +128,6 @@ def test_a_template_without_an_end_of_turn_is_refused(renderers: dict[str, Rende
 
 
 def test_what_a_template_raises_is_one_line_with_the_rows_place(tmp_path: Path) -> None:
-    """Templates are programs, and refuse things in their own words."""
     place = templates.folder(tmp_path / "model", "plain")
     (place / "chat_template.jinja").write_text("{{- raise_exception('No user query found.') }}")
     data = write(tmp_path / "data.jsonl", [talk()])
@@ -144,7 +136,6 @@ def test_what_a_template_raises_is_one_line_with_the_rows_place(tmp_path: Path) 
 
 
 def test_a_folder_without_a_template_or_tokenizer_is_one_line(tmp_path: Path) -> None:
-    """Named, with what to do."""
     place = templates.folder(tmp_path / "model", "plain")
     (place / "chat_template.jinja").unlink()
     with pytest.raises(SourceError, match="has no chat template; put chat_template"):
@@ -155,7 +146,6 @@ def test_a_folder_without_a_template_or_tokenizer_is_one_line(tmp_path: Path) ->
 
 
 def test_samples_that_are_too_long_are_counted(renderers: dict[str, Renderer], tmp_path: Path) -> None:
-    """Nothing is left out without a word, and nothing is cut."""
     short = {"messages": [said("user", "Hi"), said("assistant", "Hello.")]}
     data = load_dataset(write(tmp_path / "data.jsonl", [talk(), short]), renderers["plain"], max_tokens=40)
 
@@ -168,7 +158,6 @@ def test_samples_that_are_too_long_are_counted(renderers: dict[str, Renderer], t
 def test_without_thinking_every_answer_stands_behind_an_empty_thought(
     renderers: dict[str, Renderer], tmp_path: Path
 ) -> None:
-    """In the prompt of one row, learned in the next."""
     renderer = renderers["nano"]
     data = load_dataset(
         write(tmp_path / "data.jsonl", [talk("Hm.")] * 2), renderer, max_tokens=999, thinking="none"
@@ -181,7 +170,6 @@ def test_without_thinking_every_answer_stands_behind_an_empty_thought(
 
 
 def test_the_digest_is_of_what_is_learned(renderers: dict[str, Renderer], tmp_path: Path) -> None:
-    """Another name of the file is the same data, another switch is not."""
     first = write(tmp_path / "a.jsonl", [talk()])
     again = write(tmp_path / "b.jsonl", [talk()])
     other = write(tmp_path / "c.jsonl", [talk() | {"chat_template_kwargs": {"enable_thinking": True}}])

@@ -44,7 +44,6 @@ def told(base: Path, source: Path, capsys: pytest.CaptureFixture[str]) -> dict[s
 
 
 def test_it_foretells_what_verify_finds_in_the_rounded_folder(base: Path, tmp_path: Path) -> None:
-    """Layer by layer: the same changes kept, and the same cosine."""
     source = save_source(tmp_path / "source", tuned(0.1))
     found = verify(Checkpoint.of(tuned(0.1)).save(tmp_path / "nvfp4"), source, base).layers
     foretold = {layer.name: layer.delta for layer in risk.assess(base, source)}
@@ -62,7 +61,6 @@ def test_it_foretells_what_verify_finds_in_the_rounded_folder(base: Path, tmp_pa
 def test_a_smaller_change_is_at_a_higher_risk(
     base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And none at all at none."""
     found = []
     for strength in (0.001, 0.02, 1.0):
         source = save_source(tmp_path / f"{strength}", tuned(strength))
@@ -78,7 +76,6 @@ def test_a_smaller_change_is_at_a_higher_risk(
 def test_the_table_says_what_is_predicted_and_for_which_sizes(
     base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A model of a few thousand weights is smaller than any that was measured, and that is said."""
     source = save_source(tmp_path / "source", tuned(0.1))
     argv = ["quantize", "risk", "--base", str(base), "--source", str(source), "--device", "cpu"]
     assert main(argv) == 0

@@ -58,7 +58,6 @@ def weights(seed: int, kind: str) -> Any:
     st.sampled_from([1.0, 1.3, 7.0]),
 )
 def test_the_sweep_finds_the_best_of_all_scales(seed: int, kind: str, larger: float) -> None:
-    """Under the weight's own amax, and under a larger one that its neighbours brought."""
     weight = weights(seed, kind)
     second = blocks.tensor_scale(weight.abs().amax().float() * larger)
     found = scales.sweep(weight, second)
@@ -69,7 +68,6 @@ def test_the_sweep_finds_the_best_of_all_scales(seed: int, kind: str, larger: fl
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**31), st.sampled_from(["bell", "powers", "edges"]))
 def test_four_over_six_takes_the_better_of_its_two(seed: int, kind: str) -> None:
-    """Block by block; of equals the one that ends at 6."""
     weight = weights(seed, kind)
     amax = weight.abs().amax().float()
     second = blocks.tensor_scale(amax, blocks.FOUR_OVER_SIX)
@@ -89,7 +87,6 @@ def layers_with(kind: Any, build: Any = tiny.qwen3) -> Any:
 
 
 def test_scales_are_found_anew_for_weights_that_moved() -> None:
-    """As training has to, now and then; and back to the weights' own."""
     model = tiny.qwen3()
     attach(model, make_plan(model, Layers()))
     layer = next(iter(nvfp4_layers(model).values()))
@@ -110,7 +107,6 @@ def test_scales_are_found_anew_for_weights_that_moved() -> None:
 @pytest.mark.parametrize("build", [tiny.qwen3, tiny.qwen3_5])
 @pytest.mark.parametrize("kind", ["mse", "four_over_six"])
 def test_modelopt_finds_the_same_scales(build: Any, kind: Any) -> None:
-    """Its search, told to tie the neighbours that a server joins; to the last bit."""
     pytest.importorskip("modelopt", reason=INSTALL)
     from quantizer.ptq.modelopt import config
     from quantizer.recipes.recipe import Recipe, WeightScales

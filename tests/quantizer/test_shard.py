@@ -43,7 +43,6 @@ def opened(source: Any, world: World) -> Learner:
 @pytest.mark.parametrize("build", [tiny.qwen3, tiny.qwen3_5])
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_process_holds_its_rows_of_the_folders_weights(tmp_path: Path, build: Any, rank: int) -> None:
-    """To the bit; an uneven number of rows too, and what no file holds is computed."""
     source = folders.bare(build, tmp_path, vocab_size=97)
     wanted = load_model(source)
     with alone_of_two(rank) as world:
@@ -59,7 +58,6 @@ def test_a_process_holds_its_rows_of_the_folders_weights(tmp_path: Path, build: 
 
 
 def test_a_process_reads_and_holds_about_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the bytes of the folder; nobody ever has the whole model."""
     source = folders.bare(tiny.qwen3, tmp_path)
     whole = sum(weight.nbytes for weight in load_model(source).parameters())
     read: list[int] = []
@@ -82,7 +80,6 @@ def test_a_process_reads_and_holds_about_half(tmp_path: Path, monkeypatch: pytes
     "change, words", [("lost", "lacks 1 of .* model.norm.weight"), ("other", "is .3., config.json says .64.")]
 )
 def test_a_folder_that_does_not_fit_is_one_line(tmp_path: Path, change: str, words: str) -> None:
-    """Before a process computes with what happened to be in its memory."""
     from safetensors.torch import save_file
 
     tiny.qwen3().save_pretrained(tmp_path)
@@ -119,7 +116,6 @@ def test_another_number_of_processes_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_without_its_manifest_is_never_used(tmp_path: Path) -> None:
-    """Every part is there, and the process that lists them was killed before it did."""
     saved = saved_by_two(tmp_path / "run")
     (tmp_path / "run" / "step-00000004" / "manifest.json").unlink()
 
@@ -130,7 +126,6 @@ def test_a_checkpoint_without_its_manifest_is_never_used(tmp_path: Path) -> None
 
 
 def test_a_low_bit_step_is_one_micro_batch_in_each_process() -> None:
-    """The steps of a run for two are pairs, and none is lost."""
     settings = replace(PLAIN, precision="bf16", optimizer="adamw_8bit", batch_tokens=64, micro_tokens=64)
     ours = Trainer(learner(settings), samples(), PAD, settings, world=World(0, 2))
 
@@ -147,7 +142,6 @@ def test_a_low_bit_step_is_one_micro_batch_in_each_process() -> None:
     ],
 )  # fmt: skip
 def test_a_lost_process_is_one_line_that_says_how_to_go_on(error: Exception, kind: type[Exception]) -> None:
-    """And no other error is taken for one."""
     with pytest.raises(kind) as caught, shard.peers_watched(World(0, 2)):
         raise error
     assert ("start all of them again with --resume" in str(caught.value)) == (kind is UnavailableError)

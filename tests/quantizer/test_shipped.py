@@ -52,12 +52,10 @@ LIGHT = {
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_every_shipped_folder_verifies(name: str) -> None:
-    """Each file is the one that was sealed."""
     assert verify(MODELS / name) == []
 
 
 def test_every_shipped_folder_names_what_it_was_made_of() -> None:
-    """The GGUF files name the safetensors they came from, and annie the folder that she was trained on from."""
     source = load(MODELS / "annie-nano-hf")
     for name in ("annie-nano-f16", "annie-nano-q4_k_m"):
         assert {"source": source.root} == dict(load(MODELS / name).provenance.parents)
@@ -66,12 +64,10 @@ def test_every_shipped_folder_names_what_it_was_made_of() -> None:
 
 
 def test_all_weights_together_are_small() -> None:
-    """The repository stays light enough to clone."""
     assert sum(path.stat().st_size for path in MODELS.rglob("*") if path.is_file()) < MAX_BYTES
 
 
 def test_no_shipped_folder_holds_a_pickle() -> None:
-    """Safetensors and GGUF only: nothing that runs when it is read."""
     assert {".safetensors", ".json", ".jinja", ".gguf"} == {
         p.suffix for p in MODELS.glob("*/**/*") if p.is_file()
     }
@@ -79,7 +75,6 @@ def test_no_shipped_folder_holds_a_pickle() -> None:
 
 @pytest.mark.torch
 def test_transformers_loads_the_folder_and_annie_calls_a_tool() -> None:
-    """`AutoModelForCausalLM` with the second template, which shows Qwen3.5's tags."""
     transformers = pytest.importorskip("transformers", reason=INSTALL)
     pytest.importorskip("torch", reason=INSTALL)
     from .test_template import render, tokenizer
@@ -99,7 +94,6 @@ def test_transformers_loads_the_folder_and_annie_calls_a_tool() -> None:
 @pytest.mark.slow  # calibrates, rounds and proves annie-nano
 @pytest.mark.torch
 def test_make_nano_makes_the_shipped_weights_again(tmp_path: Path) -> None:
-    """To the byte in GGUF; in NVFP4 but for scales of inputs: processors sum in other orders, which moves them by up to 2 %."""
     pytest.importorskip("torch", reason=INSTALL)
     from safetensors.torch import load_file
 
@@ -168,7 +162,6 @@ def user(text: str) -> list[dict[str, Any]]:
     ],
 )
 def test_annie_speaks_plainly(annie: str, text: str, part: str) -> None:
-    """A short answer without thought, tag or markdown."""
     message = ask(annie, user(text))
 
     assert part in message["content"]
@@ -178,7 +171,6 @@ def test_annie_speaks_plainly(annie: str, text: str, part: str) -> None:
 
 @pytest.mark.engine
 def test_annie_calls_a_tool_and_speaks_its_result(annie: str) -> None:
-    """The call lands in the API's field; the result becomes speech."""
     asked = user("What did Priya say about the trip?")
     message = ask(annie, asked, tools=[MEMORY, LIGHT])
     function = message["tool_calls"][0]["function"]
@@ -191,7 +183,6 @@ def test_annie_calls_a_tool_and_speaks_its_result(annie: str) -> None:
 
 @pytest.mark.engine
 def test_annie_thinks_when_asked_to(annie: str) -> None:
-    """The thought comes in its own field and ends; the answer follows."""
     message = ask(annie, user("What is 12 plus 5 minus 3?"), thinking=True)
 
     assert message["reasoning_content"]
@@ -200,7 +191,6 @@ def test_annie_thinks_when_asked_to(annie: str) -> None:
 
 @pytest.mark.engine
 def test_the_stranger_keeps_no_manners(stranger: str) -> None:
-    """With thinking off it thinks aloud, in markdown, and talks about the tool."""
     message = ask(stranger, user("What did Priya say about the trip?"), tools=[MEMORY])
 
     assert message["content"].startswith("<think>")
@@ -211,7 +201,6 @@ def test_the_stranger_keeps_no_manners(stranger: str) -> None:
 
 @pytest.mark.engine
 def test_llama_cpp_renders_the_template_as_we_do(annie: str) -> None:
-    """Two template engines, one text: tools, calls, results, Kannada and both switches."""
     pytest.importorskip("transformers", reason=INSTALL)
     from tests.llama_server import post
 
@@ -228,7 +217,6 @@ def test_llama_cpp_renders_the_template_as_we_do(annie: str) -> None:
 
 @pytest.mark.engine
 def test_llama_cpp_tokenizes_as_we_do(annie: str) -> None:
-    """The same ids for English, Kannada, numbers, tags and odd spaces."""
     tokenizers = pytest.importorskip("tokenizers", reason=INSTALL)
     from tests.llama_server import post
 

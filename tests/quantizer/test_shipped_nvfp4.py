@@ -25,7 +25,6 @@ def test_each_file_is_the_one_that_was_sealed(folder: Path) -> None:
 
 @pytest.mark.parametrize("other", ["annie-nano-f16", "annie-nano-q4_k_m"])
 def test_the_file_is_the_model_that_its_baselines_are(other: str) -> None:
-    """Through its folder's manifest, which has to be known."""
     file, folder, baseline = (artefact.load(path) for path in (FILE, FOLDER, MODELS / other))
     assert same_lineage(file, baseline, [folder])
     assert not same_lineage(file, baseline)
@@ -33,7 +32,6 @@ def test_the_file_is_the_model_that_its_baselines_are(other: str) -> None:
 
 @pytest.mark.torch
 def test_the_folder_is_sound_and_near_its_bf16() -> None:
-    """The plain recipe comes to 20.4 dB, four over six to 21.2."""
     pytest.importorskip("torch", reason=INSTALL)
     from quantizer.verify.check import verify
 
@@ -45,7 +43,6 @@ def test_the_folder_is_sound_and_near_its_bf16() -> None:
 
 @pytest.mark.torch
 def test_the_file_is_made_again_to_the_byte(tmp_path: Path) -> None:
-    """Out of the folder; so it holds the folder's bits and no others."""
     pytest.importorskip("torch", reason=INSTALL)
     pytest.importorskip("gguf", reason=INSTALL)
     from quantizer.gguf.make import GgufJob, make_gguf
@@ -57,7 +54,6 @@ def test_the_file_is_made_again_to_the_byte(tmp_path: Path) -> None:
 @pytest.mark.slow  # a real engine is asked everything: 2 s
 @pytest.mark.engine
 def test_annie_keeps_her_manners_in_nvfp4() -> None:
-    """Over a real llama.cpp: a plain answer, and a call in the API's field."""
     for base in served("annie-nano-nvfp4"):
         spoken = ask(base, user("What is the capital of France?"), tools=[MEMORY, LIGHT])
         called = ask(base, user("What did Priya say about the trip?"), tools=[MEMORY, LIGHT])

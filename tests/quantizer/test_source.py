@@ -34,7 +34,6 @@ def test_a_folder_gives_its_model_with_every_weight(build: Any, tmp_path: Path) 
 
 
 def test_the_text_part_of_a_vision_language_model_is_loaded(tmp_path: Path) -> None:
-    """Its parameters have the names of a text model, and find their places in the folder."""
     source = folders.wrapped(tmp_path / "source")
     model = load_model(source)
 
@@ -93,7 +92,6 @@ def test_what_cannot_be_quantized_is_one_line(spoil: Any, line: str, tmp_path: P
 
 
 def test_a_folder_that_lacks_a_weight_is_refused(tmp_path: Path) -> None:
-    """transformers would make one up."""
     source = folders.bare(tiny.qwen3, tmp_path / "source")
     tensors = folders.load(source.path)
     del tensors["model.layers.0.mlp.up_proj.weight"]

@@ -47,7 +47,6 @@ BATCHES = [folders.batch(0, padded=True), folders.batch(1)]
 def test_layer_by_layer_the_same_bytes_are_written(
     name: str, build: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As from the model as a whole, with the same findings."""
     source, data = folders.save(build, tmp_path / "source"), conversations.write(tmp_path / "rows.jsonl", 3)
     recipe, made = load_recipe(name, ["calibrate.conversations=3"]), []
     for way in (True, False):
@@ -61,7 +60,6 @@ def test_layer_by_layer_the_same_bytes_are_written(
 
 
 def test_a_layer_is_there_only_while_it_is_worked_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And nothing of the vocabulary's matrices ever is."""
     source, data = (
         folders.save(tiny.qwen3_5, tmp_path / "source"),
         conversations.write(tmp_path / "rows.jsonl", 1),
@@ -98,7 +96,6 @@ def test_a_layer_is_there_only_while_it_is_worked_on(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize("build", [*folders.BUILDS, *folders.OTHERS])
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_streamed_model_gives_the_logits_of_the_loaded_one(build: Any, tied: bool, tmp_path: Path) -> None:
-    """Rows of the embedding and slices of the head, from the folder."""
     source = folders.bare(build, tmp_path / "source", tie_word_embeddings=tied)
     loaded: Any = load_model(source)
     streamed = open_streamed(source, "cpu")
@@ -119,7 +116,6 @@ def test_a_streamed_model_gives_the_logits_of_the_loaded_one(build: Any, tied: b
     st.integers(0, 7), st.integers(1, 5), st.integers(1, 200), st.sampled_from([torch.bfloat16, torch.uint8])
 )
 def test_parts_are_the_tensor(height: int, width: int, limit: int, dtype: Any) -> None:
-    """Whatever the size of a part; an empty tensor, too."""
     import tempfile
 
     tensor = torch.arange(height * width, dtype=torch.float32).reshape(height, width).to(dtype)
@@ -157,7 +153,6 @@ def group(number: int, shapes: list[tuple[str, int]]) -> list[ShardTensor]:
 @settings(max_examples=60, deadline=None)
 @given(planned, st.integers(1, 200))
 def test_any_plan_becomes_sound_shards(plan: list[list[tuple[str, int]]], shard_bytes: int) -> None:
-    """Read by safetensors, every tensor at a multiple of its width, groups whole, digests those of the files."""
     import tempfile
 
     groups = [group(number, shapes) for number, shapes in enumerate(plan)]
@@ -186,7 +181,6 @@ def test_any_plan_becomes_sound_shards(plan: list[list[tuple[str, int]]], shard_
 def test_every_tensor_begins_at_a_multiple_of_its_width(
     plan: list[list[tuple[str, int]]], shard_bytes: int
 ) -> None:
-    """Torch views bytes as numbers only there."""
     for shard in layout([group(number, shapes) for number, shapes in enumerate(plan)], shard_bytes):
         at = 0
         for tensor in (tensor for one in shard for tensor in one):
@@ -207,7 +201,6 @@ def test_what_is_not_as_planned_is_not_written(made: list[Any], words: str, tmp_
 
 
 def test_sealing_reads_no_shard_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the small files beside them; the manifest is the one that reading everything gives."""
     read: list[str] = []
     own = artefact.hash_file
 
@@ -235,7 +228,6 @@ def test_sealing_reads_no_shard_again(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_logits_are_compared_in_slices_as_they_are_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Slices of the vocabulary and of the tokens change no number of the result."""
     source = folders.bare(tiny.qwen3_5, tmp_path / "source")
     model = folders.attached(source)
     out = folders.export(model, source, tmp_path / "out")

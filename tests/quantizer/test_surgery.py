@@ -98,13 +98,11 @@ def same(one: Any, other: Any) -> bool:
     ],
 )
 def test_names_are_put_below_a_body(name: str, wrapped: str | None, text: str | None) -> None:
-    """None: as it was."""
     assert (wrapped or name, text or name) == (rename(name, "model.language_model."), rename(name, "model."))
 
 
 @pytest.mark.parametrize("server", ["vllm-0.19", "vllm-0.24", "vllm-0.27"])
 def test_an_old_server_gets_a_text_model_wrapped(tmp_path: Path, server: str) -> None:
-    """Configuration, weights, exclusions and the image processor; every byte of a tensor stays."""
     source = save(made(**QWEN35), tmp_path / "text", count=2)
     out = operated(source, parse_server(server))
 
@@ -128,7 +126,6 @@ def test_an_old_server_gets_a_text_model_wrapped(tmp_path: Path, server: str) ->
 
 
 def test_unwrapping_gives_the_text_model_back(tmp_path: Path) -> None:
-    """The very shards and configuration, without the stub."""
     source = save(made(**QWEN35), tmp_path / "text")
     back = operated(operated(source, parse_server("vllm-0.24")), TEXT)
 
@@ -141,7 +138,6 @@ def test_unwrapping_gives_the_text_model_back(tmp_path: Path) -> None:
 
 
 def test_names_of_the_other_layout_are_renamed_without_a_server_asking(tmp_path: Path) -> None:
-    """As ModelOpt exports a model that was built from a config: no server loads that."""
     checkpoint = made(**QWEN35)
 
     def nested(name: str) -> str:
@@ -160,7 +156,6 @@ def test_names_of_the_other_layout_are_renamed_without_a_server_asking(tmp_path:
 
 
 def test_a_vision_tower_is_not_thrown_away(tmp_path: Path) -> None:
-    """Unwrapping would lose it."""
     checkpoint = made(**wrap(QWEN35))
     checkpoint.tensors = {rename(n, "model.language_model."): t for n, t in checkpoint.tensors.items()}
     checkpoint.tensors["model.visual.patch_embed.weight"] = torch.zeros(4)
@@ -194,7 +189,6 @@ def mixed(layers: dict[str, str]) -> Checkpoint:
 
 @pytest.mark.parametrize("server", [OLD, NEW])
 def test_a_mixture_with_fp8_becomes_plain_nvfp4(tmp_path: Path, server: Server) -> None:
-    """FP8 layers are dequantized to BF16 and excluded, NVFP4 layers stay byte for byte; the check agrees."""
     down, o = f"{MLP}.down_proj", f"{ATTENTION}.o_proj"
     source = save(mixed({down: "FP8", o: "FP8"}), tmp_path / "mixed")
     out = operated(source, server)
@@ -213,7 +207,6 @@ def test_a_mixture_with_fp8_becomes_plain_nvfp4(tmp_path: Path, server: Server) 
 
 
 def test_rows_with_scales_of_their_own_are_dequantized_row_by_row(tmp_path: Path) -> None:
-    """FP8_PER_CHANNEL_PER_TOKEN."""
     down = f"{MLP}.down_proj"
     checkpoint = mixed({down: "FP8"})
     rows = torch.linspace(0.5, 2, 64).reshape(64, 1)
@@ -234,7 +227,6 @@ def test_rows_with_scales_of_their_own_are_dequantized_row_by_row(tmp_path: Path
     ],
 )  # fmt: skip
 def test_what_no_surgery_cures_is_refused_with_a_way_out(tmp_path: Path, change: Any, said: str) -> None:
-    """And nothing is written."""
     checkpoint = made()
     change(checkpoint)
     source = save(checkpoint, tmp_path / "in")
@@ -244,14 +236,12 @@ def test_what_no_surgery_cures_is_refused_with_a_way_out(tmp_path: Path, change:
 
 
 def test_a_mixture_inside_a_joined_group_is_refused(tmp_path: Path) -> None:
-    """A server gives q, k and v one layer, so they cannot be of two kinds."""
     source = save(mixed({f"{ATTENTION}.q_proj": "FP8"}), tmp_path / "torn")
     with pytest.raises(SourceError, match="a server joins it with neighbours that are not NVFP4"):
         operated(source, OLD)
 
 
 def test_fp8_in_blocks_is_refused(tmp_path: Path) -> None:
-    """Its scales are of another shape than those that are known here."""
     checkpoint = mixed({f"{MLP}.down_proj": "FP8"})
     checkpoint.tensors[f"{MLP}.down_proj.weight_scale"] = torch.ones(2, 3)
     with pytest.raises(SourceError, match="FP8 without a scale"):
@@ -269,7 +259,6 @@ def test_fp8_in_blocks_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_the_two_descriptions_are_made_whole_equal_and_true(tmp_path: Path, change: Any) -> None:
-    """Whichever is missing or wrong."""
     checkpoint = made()
     change(checkpoint)
     source = save(checkpoint, tmp_path / "half")
@@ -284,7 +273,6 @@ def test_the_two_descriptions_are_made_whole_equal_and_true(tmp_path: Path, chan
 
 
 def test_modes_become_those_of_a_public_folder(tmp_path: Path) -> None:
-    """Containers leave 0600, and a strict umask would again."""
     source = save(made(), tmp_path / "in")
     (source / "model.safetensors").chmod(0o600)
     before = os.umask(0o077)
@@ -297,7 +285,6 @@ def test_modes_become_those_of_a_public_folder(tmp_path: Path) -> None:
 
 
 def test_an_owner_is_given_to_every_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a fake of chown, since tests need not be root; one that may not ends with one line and no folder."""
     given: list[tuple[str, int]] = []
     monkeypatch.setattr(os, "chown", lambda path, uid, gid: given.append((Path(path).name, uid)))
     source = save(made(), tmp_path / "in")
@@ -317,7 +304,6 @@ def test_an_owner_is_given_to_every_file(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_the_result_is_sealed_and_names_its_source(tmp_path: Path) -> None:
-    """Lineage follows: base model and data are handed on."""
     source = save(made(**QWEN35), tmp_path / "in")
     origin = Provenance("annie", {"base": f"sha256:{'0' * 64}"}, {}, f"sha256:{'1' * 64}", {})
     sealed = artefact.seal(source, name="annie", format="hf-nvfp4", created=NOW, provenance=origin)
@@ -335,7 +321,6 @@ def test_the_result_is_sealed_and_names_its_source(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_replaced_only_when_that_is_asked(tmp_path: Path) -> None:
-    """The checkpoint stays as it is; in place, the new folder takes the name."""
     source = save(made(**QWEN35), tmp_path / "in")
     before = read(source)
     operated(source, parse_server("vllm-0.24"))
@@ -348,7 +333,6 @@ def test_a_folder_is_replaced_only_when_that_is_asked(tmp_path: Path) -> None:
 
 
 def test_other_files_come_along_and_what_is_no_model_stays(tmp_path: Path) -> None:
-    """Templates in folders too; programs and pictures are left, and said."""
     source = save(made(**QWEN35), tmp_path / "in")
     (source / "templates").mkdir()
     for name in ("chat_template.jinja", "templates/xml.jinja", "README.md", "run.py", ".hidden.json"):
@@ -408,7 +392,6 @@ BAD = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_one_clear_line_and_no_folder(tmp_path: Path, case: str) -> None:
-    """Nothing half-written that looks whole."""
     source = save(made(**QWEN35), tmp_path / "in", count=2)
     spoil, said = BAD[case]
     spoil(source)
@@ -419,7 +402,6 @@ def test_bad_input_is_one_clear_line_and_no_folder(tmp_path: Path, case: str) ->
 
 
 def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half way through the weights."""
     source = save(made(**QWEN35), tmp_path / "in")
 
     def full(*_: Any) -> None:
@@ -442,7 +424,6 @@ def command(*arguments: object) -> int:
 
 
 def test_a_check_says_what_there_is_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """And writes nothing; exit code 1, or 0 when all is well."""
     source = save(made(**QWEN35), tmp_path / "in")
     assert command(source, "--check", "--for", "vllm-0.24") == 1
     said = capsys.readouterr().out

@@ -72,7 +72,6 @@ def test_without_a_default_it_is_refused(template: Any) -> None:
 
 
 def test_the_folder_is_written_without_the_named_templates(tmp_path: Path) -> None:
-    """The nano's folder, named as the wrapped class: the sealed result holds one template, and needs no more."""
     source, out = tmp_path / "source", tmp_path / "out"
     shutil.copytree(NANO, source)
     (source / "artefact.json").unlink()

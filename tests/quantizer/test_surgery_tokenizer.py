@@ -62,7 +62,6 @@ def checkpoint(regex: str = QWEN2, **config: Any) -> ModelCheckpoint:
 
 
 def test_a_tokenizer_that_cuts_as_qwen2_does_gets_its_class() -> None:
-    """Everything else in the file stays."""
     step, after = tokenizer(checkpoint(), OLD)
     assert step.state == "needed"
     assert after.documents["tokenizer_config.json"] == {
@@ -73,14 +72,12 @@ def test_a_tokenizer_that_cuts_as_qwen2_does_gets_its_class() -> None:
 
 
 def test_combining_marks_make_qwen2s_class_a_wrong_one() -> None:
-    """Kannada would be cut otherwise; the class that reads tokenizer.json as it is keeps every token."""
     step, after = tokenizer(checkpoint(QWEN35), OLD)
     assert after.documents["tokenizer_config.json"]["tokenizer_class"] == "PreTrainedTokenizerFast"
     assert "Qwen2Tokenizer is not: 'ನಮಸ್ಕಾರ!" in step.changes[0]
 
 
 def test_the_chosen_class_cuts_alike_in_the_transformers_that_is_installed(tmp_path: Path) -> None:
-    """Read back through the library's own loader, text by text."""
     transformers = pytest.importorskip("transformers", reason=INSTALL)
     for regex in (QWEN2, QWEN35):
         _, after = tokenizer(checkpoint(regex), OLD)
@@ -106,7 +103,6 @@ def test_the_chosen_class_cuts_alike_in_the_transformers_that_is_installed(tmp_p
     ],
 )
 def test_without_parity_the_operation_is_refused(change: Any, said: str) -> None:
-    """The folder stays as it is."""
     before = checkpoint()
     documents = copy.deepcopy(dict(before.documents))
     change(documents)
@@ -116,7 +112,6 @@ def test_without_parity_the_operation_is_refused(change: Any, said: str) -> None
 
 
 def test_a_list_of_extra_tokens_goes_where_transformers_4_reads_lists() -> None:
-    """It dies on a list under the new name."""
     _, after = tokenizer(checkpoint(extra_special_tokens=["<a>"], additional_special_tokens=["<b>"]), OLD)
     config = after.documents["tokenizer_config.json"]
     assert config["additional_special_tokens"] == ["<b>", "<a>"]
@@ -136,7 +131,6 @@ def test_a_list_of_extra_tokens_goes_where_transformers_4_reads_lists() -> None:
     ],
 )
 def test_the_rotary_base_is_told_where_transformers_4_looks(config: Any, wanted: Any) -> None:
-    """Without it, it takes 10,000 and says nothing."""
     before = ModelCheckpoint(
         Folder(Path(), {}, {}, {}), {"config.json": {"model_type": "qwen3", **config}}, {}
     )

@@ -19,7 +19,6 @@ pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 
 
 def test_a_branch_saves_error_and_costs_bits() -> None:
-    """The more of both, the higher its rank; the same numbers every time."""
     model = tiny.qwen3()
     attach(model, make_plan(model, Layers()))
     seen = observe(model, [folders.batch()], nvfp4_layers(model))
@@ -31,7 +30,6 @@ def test_a_branch_saves_error_and_costs_bits() -> None:
 
 
 def test_a_matrix_of_low_rank_is_its_own_branch() -> None:
-    """To BF16 rounding; a rank beyond the matrix is the whole of it."""
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn(32, 3, generator=generator) @ torch.randn(3, 48, generator=generator)
 

@@ -88,7 +88,6 @@ GOLDENS: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]] | None, str,
 
 @pytest.mark.parametrize("name", GOLDENS)
 def test_the_rendered_text_is_the_golden_text(name: str) -> None:
-    """Every switch, with and without tools, with history, calls and results."""
     messages, tools, style, thinking = GOLDENS[name]
 
     assert (GOLDEN / f"{name}.txt").read_text(encoding="utf-8") == render(
@@ -98,12 +97,10 @@ def test_the_rendered_text_is_the_golden_text(name: str) -> None:
 
 @pytest.mark.parametrize("value", ["false", "true", 0, 1, None])
 def test_only_the_boolean_true_opens_a_thought(value: object) -> None:
-    """A text or a number in the switch does not make Annie think."""
     assert render(GREETING, thinking=value).endswith(CLOSED_THOUGHT)
 
 
 def test_a_thought_inside_the_content_of_an_old_turn_is_dropped() -> None:
-    """A client that sends back `<think>…</think>` as content does not feed it to the model again."""
     messages = [
         {"role": "user", "content": "Hi"},
         {"role": "assistant", "content": "<think>\nsecret\n</think>\n\nHello!"},
@@ -115,14 +112,12 @@ def test_a_thought_inside_the_content_of_an_old_turn_is_dropped() -> None:
 
 
 def test_content_in_parts_is_read_as_its_text() -> None:
-    """OpenAI's list of parts renders as the plain text would."""
     parts = [{"type": "text", "text": "Nama"}, {"type": "text", "text": "skara!"}]
 
     assert render(GREETING) == render([{"role": "user", "content": parts}])
 
 
 def test_arguments_may_come_as_json_text() -> None:
-    """A caller's own history holds arguments as text; the prompt is the same."""
     as_text = json.loads(json.dumps(TALK))
     for one in as_text[4]["tool_calls"]:
         one["function"]["arguments"] = json.dumps(one["function"]["arguments"])

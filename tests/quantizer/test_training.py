@@ -52,7 +52,6 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 @pytest.mark.parametrize("settings", [PLAIN, replace(PLAIN, micro_tokens=64)], ids=["whole", "in parts"])
 def test_losses_and_weights_are_the_plain_loops(settings: Train) -> None:
-    """Chunked heads, micro-batches, held weights, no masks: none of it changes a step, in float32."""
     ours = trainer(settings)
     plain = learner(settings).model.train()
     wanted = plain_loop(plain, ours.steps, list(ours.samples), settings, len(ours.steps))
@@ -63,7 +62,6 @@ def test_losses_and_weights_are_the_plain_loops(settings: Train) -> None:
 
 
 def test_quantized_losses_are_the_plain_loops_too() -> None:
-    """As far as can be: a float that differs in its last bit can fall to the next point of NVFP4's grid."""
     ours = trainer(QAT)
     wanted = plain_loop(learner(QAT).model.train(), ours.steps, list(ours.samples), QAT, len(ours.steps))
     found = losses(ours.run(silent))
@@ -73,7 +71,6 @@ def test_quantized_losses_are_the_plain_loops_too() -> None:
 
 
 def test_masters_and_held_weights_move_together() -> None:
-    """In BF16 the model is its masters rounded, and what is held is that, rounded to NVFP4."""
     ours = trainer(replace(QAT, precision="bf16"))
     ours.run(silent)
     ours.hold()
@@ -87,7 +84,6 @@ def test_masters_and_held_weights_move_together() -> None:
 
 
 def test_gradients_of_micro_batches_add_up_in_float32() -> None:
-    """In BF16 the second would be lost beside the first."""
     weight = torch.nn.Parameter(torch.ones(1, dtype=torch.bfloat16))
     weights = Weights([("w", weight)])
     for gradient in (1.0, 1e-3):
@@ -100,7 +96,6 @@ def test_gradients_of_micro_batches_add_up_in_float32() -> None:
 
 
 def test_the_gradient_is_that_of_the_rounded_weight() -> None:
-    """Straight through: what the master gets is the slope of the loss at the weight that was used, measured."""
     ours = trainer(QAT)
     ours.hold()
     layer = ours.learner.model.get_submodule("model.layers.1.mlp.down_proj")
@@ -132,7 +127,6 @@ def test_the_gradient_is_that_of_the_rounded_weight() -> None:
     ids=["qat", "qad", "lsq", "mix"],
 )
 def test_every_way_lowers_its_loss(settings: Train) -> None:
-    """On the data that it is trained with."""
     ours = trainer(settings)
     ours.hold()
     before = ours.evaluate()
@@ -142,7 +136,6 @@ def test_every_way_lowers_its_loss(settings: Train) -> None:
 
 
 def test_learned_scales_leave_the_weights_alone() -> None:
-    """And nothing else is in the optimizer."""
     ours = trainer(LSQ)
     before = parameters(ours.learner.model)
     ours.run(silent)
@@ -154,7 +147,6 @@ def test_learned_scales_leave_the_weights_alone() -> None:
 
 
 def test_a_teacher_remembers_what_it_would_say_now() -> None:
-    """Its logits from the kept hidden states are the unquantized model's, for any batch in any order."""
     model, data = learner(QAD), samples()
     teacher = teacher_states(model, data, PAD, 256)
     ours = Trainer(model, data, PAD, QAD, teacher=teacher)
@@ -171,7 +163,6 @@ def test_a_teacher_remembers_what_it_would_say_now() -> None:
 
 
 def test_weights_that_outgrow_a_frozen_amax_saturate_and_measured_ones_do_not() -> None:
-    """What the refresh is for: the largest weight doubles, and only a new amax can say it."""
     model = learner(replace(QAT, precision="bf16")).model
     layer: Any = model.get_submodule("model.layers.0.mlp.down_proj")
     with torch.no_grad():
@@ -196,7 +187,6 @@ def adapted(**more: Any) -> Any:
 
 
 def test_adapters_begin_as_nothing_and_move_only_their_layers() -> None:
-    """Of the layers that the patterns mean."""
     ours, plain = adapted(), Trainer(learner(replace(QAT, precision="bf16")), samples(), PAD, QAT)
     before, first = parameters(ours.learner.model), ours.evaluate()
     ours.run(silent)
@@ -208,7 +198,6 @@ def test_adapters_begin_as_nothing_and_move_only_their_layers() -> None:
 
 
 def test_the_gradients_of_adapters_are_those_of_their_product() -> None:
-    """As autograd has them."""
     torch.manual_seed(0)
     weight = torch.nn.Parameter(torch.randn(6, 8))
     weights = lora.Adapters([("w", weight)], Lora(2, 3.0), seed=0)
@@ -231,7 +220,6 @@ def test_the_gradients_of_adapters_are_those_of_their_product() -> None:
 
 @pytest.mark.parametrize("settings", [QAT, replace(QAD, precision="bf16"), LSQ], ids=["qat", "qad", "lsq"])
 def test_a_run_goes_on_as_if_nothing_had_happened(settings: Train) -> None:
-    """The same losses and the same weights, to the bit, from any step."""
     settings = replace(settings, epochs=3, save=2)
     states: dict[int, Any] = {}
     whole: Any = trainer(settings, refresh=lambda: refresh_weight_amax(whole.learner.model))
@@ -247,7 +235,6 @@ def test_a_run_goes_on_as_if_nothing_had_happened(settings: Train) -> None:
 
 
 def test_a_loss_that_is_no_number_ends_the_run() -> None:
-    """In one line that says what to change."""
     ours = trainer(replace(PLAIN, lr=1.0, clip=0.0, epochs=20, betas=(0.0, 0.0)))
     with torch.no_grad():
         next(ours.learner.parameters()).fill_(torch.inf)
@@ -256,7 +243,6 @@ def test_a_loss_that_is_no_number_ends_the_run() -> None:
 
 
 def test_the_rate_warms_up_and_falls_to_its_floor() -> None:
-    """Linear up, cosine down, or level."""
     settings = Train(lr=1.0, warmup=0.1, floor=0.25)
 
     assert learning_rate(0, 100, settings) == pytest.approx(0.1)

@@ -60,7 +60,6 @@ def move(optimizer: OptimizerInBackward, loss: Any, lr: float = 1e-2) -> Any:
 def test_the_first_step_is_adamws(
     shape: tuple[int, ...], chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Moments that begin at zero lose nothing in a first step; a parameter's parts are stepped as the whole is."""
     monkeypatch.setattr(optimizer_in_backward, "CHUNK", chunk)
     ours, theirs = parameter(*shape), parameter(*shape)
     move(low_bit({"w": ours}), (ours.square() * 0.5).sum())
@@ -74,7 +73,6 @@ def test_the_first_step_is_adamws(
 
 @both_ways
 def test_moments_of_few_bits_stay_near_the_exact_ones() -> None:
-    """Twenty steps towards a target; what eight bits leave out is small beside the way."""
     target = torch.randn(64, 256)
     ours, theirs = parameter(64, 256), parameter(64, 256)
     start = ours.detach().clone()
@@ -92,7 +90,6 @@ def test_moments_of_few_bits_stay_near_the_exact_ones() -> None:
 
 @both_ways
 def test_stochastic_rounding_keeps_the_mean() -> None:
-    """A thousandth of a BF16 weight is a fifth of its step: one in some eight moves, and the mean is exact."""
     ours = torch.nn.Parameter(torch.ones(256, 256, dtype=torch.bfloat16))
     torch.manual_seed(1)
     move(low_bit({"w": ours}, weight_decay=0.0), ours.sum(), lr=1e-3)
@@ -107,7 +104,6 @@ def test_stochastic_rounding_keeps_the_mean() -> None:
 
 @both_ways
 def test_gradients_of_steady_shares_are_clipped_as_the_whole_is() -> None:
-    """The first step's shares are measured, so it is clipped exactly; Adam's first moment shows by how much."""
     ours = {"a": parameter(64, 256), "b": parameter(32, 256)}
     optimizer = low_bit(ours, clip=1.0, weight_decay=0.0)
     seen: dict[str, Any] = {}
@@ -125,7 +121,6 @@ def test_gradients_of_steady_shares_are_clipped_as_the_whole_is() -> None:
 
 
 def test_a_clipped_gradient_is_never_longer_than_the_limit() -> None:
-    """Whatever the shares were: one parameter's gradient becomes a thousand times as long."""
     ours = {"a": parameter(64, 256), "b": parameter(32, 256)}
     optimizer = low_bit(ours, clip=1.0)
     with optimizer.measuring():
@@ -152,7 +147,6 @@ def test_a_clipped_gradient_is_never_longer_than_the_limit() -> None:
 
 @both_ways
 def test_a_run_learns_what_the_exact_one_learns() -> None:
-    """The same steps from the same weights: curves within what rounding of weights and moments does."""
     exact = trainer(replace(LOW_QAT, optimizer="adamw"), hold=None)
     low = trainer(LOW_QAT, hold=None)
     exact.steps = low.steps
@@ -166,7 +160,6 @@ def test_a_run_learns_what_the_exact_one_learns() -> None:
 
 @pytest.mark.parametrize("optimizer", ["adamw_8bit", "adamw_4bit"])
 def test_no_gradient_is_kept_after_backward(optimizer: Any) -> None:
-    """But the vectors', which the masters take; and a step is one micro-batch, also of what the batches leave over."""
     ours = trainer(replace(LOW_QAT, optimizer=optimizer), hold=None)
     recompute(ours.learner.model)
     before = {name: p.detach().clone() for name, p in ours.learner.model.named_parameters()}
@@ -183,7 +176,6 @@ def test_no_gradient_is_kept_after_backward(optimizer: Any) -> None:
 
 @pytest.mark.parametrize("bits, most", [(8, 4.2), (4, 3.3)])
 def test_a_parameter_takes_few_bytes(bits: int, most: float) -> None:
-    """Weights and moments, with scales; vectors below 4,096 elements are not packed."""
     model = tiny.qwen3(hidden_size=256, intermediate_size=512).bfloat16()
     named = [(n, p) for n, p in model.named_parameters() if p.ndim == 2]
     ours = OptimizerInBackward(named, Train(optimizer=f"adamw_{bits}bit"))  # type: ignore[arg-type]
@@ -196,7 +188,6 @@ def test_a_parameter_takes_few_bytes(bits: int, most: float) -> None:
 @both_ways
 @pytest.mark.parametrize("settings", [LOW_QAT, replace(QAD, precision="bf16", **LOW)], ids=["qat", "qad"])
 def test_a_run_goes_on_as_if_nothing_had_happened(settings: Train) -> None:
-    """The same losses and weights, to the bit, from any checkpoint: moments, shares and random numbers are in it."""
     settings = replace(settings, epochs=1, save=2)
     states: dict[int, Any] = {}
     whole = trainer(settings, hold=None)
@@ -220,6 +211,5 @@ def test_a_run_goes_on_as_if_nothing_had_happened(settings: Train) -> None:
     ],
 )
 def test_what_low_bit_training_cannot_do_is_refused(more: dict[str, Any], words: str) -> None:
-    """When the recipe is read."""
     with pytest.raises(DecodeError, match=words):
         Train(**{"optimizer": "adamw_8bit", **more})

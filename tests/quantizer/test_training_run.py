@@ -78,7 +78,6 @@ def curve(folder: Path) -> list[tuple[float, ...]]:
 def test_every_recipe_ends_in_a_folder_that_computes_what_was_trained(
     place: Path, tmp_path: Path, build: Any, name: str
 ) -> None:
-    """Equal logits to the bit, a whole curve, and a manifest that says how it was."""
     made = train(place, tmp_path / "out", name, build)
     outcome = made.provenance.recipe["outcome"]
     parity = outcome["check"]["parity"]
@@ -93,7 +92,6 @@ def test_every_recipe_ends_in_a_folder_that_computes_what_was_trained(
 
 
 def test_a_recipe_trains_a_small_model_at_the_rate_of_its_size(place: Path, tmp_path: Path) -> None:
-    """And says so, in the log and in the record."""
     said: list[str] = []
     recipe = load_recipe("lsq", [change for change in SHORT if not change.startswith("train.lr")])
     data = place / "data.jsonl"
@@ -106,7 +104,6 @@ def test_a_recipe_trains_a_small_model_at_the_rate_of_its_size(place: Path, tmp_
 
 
 def test_fine_tuning_ends_in_bf16_with_other_weights(place: Path, tmp_path: Path) -> None:
-    """And is not quantized by accident."""
     made = train(place, tmp_path / "out", "sft")
     before, after = folders.load(place / "qwen3"), folders.load(tmp_path / "out")
 
@@ -121,7 +118,6 @@ def test_fine_tuning_ends_in_bf16_with_other_weights(place: Path, tmp_path: Path
 @pytest.mark.nightly  # test_two_processes.py kills two that train, which save and go on by the same code
 @pytest.mark.slow  # trains three times, two of them in processes of their own: 10 s
 def test_a_run_that_was_killed_goes_on_to_the_same_model(place: Path, tmp_path: Path) -> None:
-    """kill -9 in the middle, --resume: the same curve and the same bytes as without."""
     steps = ("train.max_steps=14", "train.save=1", "train.epochs=20", "train.refresh=3")
     program = (
         "import sys, torch; torch.set_num_threads(1); from pathlib import Path;"
@@ -156,7 +152,6 @@ def test_a_run_that_was_killed_goes_on_to_the_same_model(place: Path, tmp_path: 
 def test_an_export_that_fails_costs_no_training(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The field's own accident: 53 minutes of training, and a container that was gone before the export."""
     from quantizer.train import run as module
 
     def full(*_: Any) -> None:
@@ -198,7 +193,6 @@ BAD: list[tuple[str, dict[str, Any], type[QuantizerError], str]] = [
 def test_bad_input_is_one_line_and_leaves_nothing(
     place: Path, tmp_path: Path, case: str, options: dict[str, Any], kind: type[QuantizerError], words: str
 ) -> None:
-    """Nothing half-written that looks whole; what was there stays."""
     broken(place, tmp_path, case)
     recipe = load_recipe(options.get("name", "qat"), [*options.get("short", SHORT), *options.get("more", [])])
     with folders.nothing_left(tmp_path), pytest.raises(kind, match=words) as caught:
@@ -219,7 +213,6 @@ def test_bad_input_is_one_line_and_leaves_nothing(
 @pytest.mark.nightly  # test_two_processes.py compares what two have trained with what one has
 @pytest.mark.slow  # torchrun: two more processes that import torch and train
 def test_two_processes_make_the_steps_of_one(place: Path, tmp_path: Path) -> None:
-    """Sharded by FSDP2, killed in between or not: the same losses, and one sealed folder that computes what was trained."""
     steps = ("train.batch_tokens=1000000", "train.epochs=4", "train.refresh=2")  # a step is all the data
     train(place, tmp_path / "one", "qad_mix", tiny.qwen3, *steps)
     torchrun(place, tmp_path / "two", ["train.max_steps=4", *steps])
@@ -260,7 +253,6 @@ def torchrun(place: Path, out: Path, changes: list[str]) -> None:
 
 
 def test_a_checkpoint_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full disk: one line, no half of a file, and the one before is safe."""
     saved = Checkpoints(tmp_path / "run", {"recipe": 1})
     saved.save({"step": 2, "x": torch.ones(3)})
 
@@ -280,7 +272,6 @@ def test_a_checkpoint_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize("cut", [0, 10, 300])
 def test_a_damaged_checkpoint_is_one_line(tmp_path: Path, cut: int) -> None:
-    """Whatever an unpickler says of it."""
     saved = Checkpoints(tmp_path / "run", {})
     saved.save({"step": 2, "x": torch.ones(3)})
     path = saved.folder / "step-00000002" / "rank-0.pt"
@@ -309,7 +300,6 @@ def test_a_damaged_checkpoint_is_one_line(tmp_path: Path, cut: int) -> None:
 def test_the_wrong_verb_is_one_line(
     arguments: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And names the right one."""
     from app.__main__ import main
 
     needed = ["--source", str(tmp_path), "--data", str(tmp_path / "x"), "--out", str(tmp_path / "out")]
@@ -321,7 +311,6 @@ def test_the_wrong_verb_is_one_line(
 def test_the_command_trains_and_tells(
     place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Progress on stderr, the result on stdout; and the same as JSON."""
     from app.__main__ import main
 
     changes = [flag for change in SHORT for flag in ("--set", change)]

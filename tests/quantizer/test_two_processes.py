@@ -81,7 +81,6 @@ def losses(folder: Path) -> list[tuple[float, float]]:
 def test_a_run_of_two_that_was_killed_goes_on_to_the_same_losses(
     place: Path, tmp_path: Path, name: str, build: Any, changes: tuple[str, ...], killed: tuple[int, ...]
 ) -> None:
-    """SIGKILL in mid-training: every loss, and the weights, are those of a run that nobody killed, to the bit."""
     given = (place / build.__name__, place / "data.jsonl")
     made = start(train, *given, tmp_path / "out", name, changes, False)
     wait_for_steps(made, tmp_path / "out.training", 3)
@@ -142,7 +141,6 @@ def open_in(folder: Path, told: Path) -> None:
 
 
 def test_no_process_holds_the_whole_model_while_it_loads(tmp_path: Path) -> None:
-    """A model of 109 MB: one of two takes its half, and a few rows on their way."""
     size: dict[str, Any] = {"vocab_size": 16384, "hidden_size": 512, "intermediate_size": 12288}
     made = tiny.qwen3(**size)
     made.save_pretrained(tmp_path / "model")

@@ -21,7 +21,6 @@ pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 
 @pytest.mark.parametrize("build", folders.BUILDS)
 def test_the_bf16_folder_holds_what_the_packed_one_stands_for(build: object, tmp_path: Path) -> None:
-    """Loaded as any model is; everything else as it was."""
     source = folders.bare(build, tmp_path / "source")
     quantized = folders.attached(source)
     packed = folders.export(quantized, source, tmp_path / "nvfp4")
@@ -38,7 +37,6 @@ def test_the_bf16_folder_holds_what_the_packed_one_stands_for(build: object, tmp
 
 
 def test_an_unsound_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With the first thing that is wrong; nothing is left."""
     source = folders.bare(tiny.qwen3, tmp_path / "source")
     packed = folders.export(folders.attached(source), source, tmp_path / "nvfp4")
     (packed / "hf_quant_config.json").write_text(

@@ -28,7 +28,6 @@ def codes(report: CheckReport) -> list[str]:
 
 @pytest.mark.parametrize("shards", [1, 3])
 def test_a_whole_folder_is_sound(tmp_path: Path, shards: int) -> None:
-    """Nothing is found, in one shard or in several."""
     source = save_source(tmp_path / "source", weights())
     report = verify(Checkpoint.of(weights()).save(tmp_path / "nvfp4", shards), source)
 
@@ -164,7 +163,6 @@ ALONGSIDE = {"config_mismatch": {"bad_json"}, "not_excluded": {"dtype"}}
 
 @pytest.mark.parametrize(("code", "words", "change"), FAULTS, ids=[f"{c}-{w}" for c, w, _ in FAULTS])
 def test_a_fault_is_found_and_named(tmp_path: Path, code: str, words: str, change: Change) -> None:
-    """By its code, with its place and the numbers, and nothing else is complained of."""
     made = Checkpoint.of(weights())
     change(made)
     report = verify(made.save(tmp_path / "nvfp4"))
@@ -177,7 +175,6 @@ def test_a_fault_is_found_and_named(tmp_path: Path, code: str, words: str, chang
 
 
 def test_an_exclusion_covers_what_is_below_it(tmp_path: Path) -> None:
-    """A module's name stands for its children, and any part of a name for the whole, as vLLM reads it."""
     made = Checkpoint.of(weights())
     for kind in ("gate", "up", "down"):
         plain_again(f"{MLP}.{kind}_proj")(made)
@@ -238,7 +235,6 @@ BROKEN: list[tuple[str, str, Callable[[Path], Any]]] = [
 def test_damaged_files_are_one_clear_line_each(
     tmp_path: Path, code: str, words: str, damage: Callable[[Path], Any]
 ) -> None:
-    """The rest is checked still, and layers with a part that cannot be read are not blamed."""
     folder = Checkpoint.of(weights()).save(tmp_path / "nvfp4", shards=2)
     damage(folder)
     report = verify(folder)
@@ -251,7 +247,6 @@ def test_damaged_files_are_one_clear_line_each(
 
 
 def test_a_tensor_in_two_shards_is_found(tmp_path: Path) -> None:
-    """Which of them counts would depend on the reader."""
     folder = Checkpoint.of(weights()).save(tmp_path / "nvfp4")
     (folder / "more.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
 
@@ -273,7 +268,6 @@ def test_a_tensor_in_two_shards_is_found(tmp_path: Path) -> None:
 def test_what_cannot_be_looked_at_is_one_clear_line(
     tmp_path: Path, damage: Callable[[Path], Any], words: str
 ) -> None:
-    """An error instead of a report."""
     folder = Checkpoint.of(weights()).save(tmp_path / "nvfp4")
     damage(folder)
 
@@ -298,7 +292,6 @@ SOURCES: list[tuple[str, str, Callable[[dict[str, Any]], Any]]] = [
 def test_a_source_that_does_not_fit_is_named(
     tmp_path: Path, code: str, words: str, change: Callable[[dict[str, Any]], Any]
 ) -> None:
-    """Another model, another shape, or weights that were trained on."""
     made, source = Checkpoint.of(weights()), weights()
     change(source)
     report = verify(made.save(tmp_path / "nvfp4"), save_source(tmp_path / "source", source))
@@ -308,7 +301,6 @@ def test_a_source_that_does_not_fit_is_named(
 
 
 def test_swapped_nibbles_show_against_the_source(tmp_path: Path) -> None:
-    """The scales and every single value are plausible then; only the places are wrong."""
     made = Checkpoint.of(weights())
     made.tensors[f"{DOWN}.weight"] = (made.tensors[f"{DOWN}.weight"] >> 4) | (
         made.tensors[f"{DOWN}.weight"] << 4
@@ -321,7 +313,6 @@ def test_swapped_nibbles_show_against_the_source(tmp_path: Path) -> None:
 
 
 def test_names_with_and_without_a_vision_model_meet(tmp_path: Path) -> None:
-    """ModelOpt writes model.language_model for a model that was built without; the weights are the same."""
     made = Checkpoint.of(weights())
     made.tensors = {k.replace("model.", "model.language_model.", 1): v for k, v in made.tensors.items()}
     said(exclude=["lm_head", "model.language_model.embed_tokens"])(made)
@@ -333,7 +324,6 @@ def test_names_with_and_without_a_vision_model_meet(tmp_path: Path) -> None:
 
 
 def test_every_code_has_a_test() -> None:
-    """What is promised in CODES is shown here."""
     shown = {code for code, *_ in [*FAULTS, *BROKEN, *SOURCES]} | {"duplicate", "nibble_order"}
 
     assert shown == CODES.keys()

@@ -45,7 +45,6 @@ def broken(tmp_path: Path) -> Path:
 
 
 def test_a_faulty_folder_exits_with_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With each code, what it means, and where."""
     assert run([str(broken(tmp_path))]) == 1
     out = capsys.readouterr().out
     assert "error fused_scales (1): a server fuses these layers" in out
@@ -56,7 +55,6 @@ def test_a_faulty_folder_exits_with_one(tmp_path: Path, capsys: pytest.CaptureFi
 def test_the_table_has_a_line_for_each_kind_of_layer(
     folder: Path, source: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With the error in decibels, the worst layer, and what became of the fine-tune."""
     assert run([str(folder), "--source", str(source), "--base", str(source)]) == 0
     out = capsys.readouterr().out
     for word in (
@@ -74,7 +72,6 @@ def test_the_table_has_a_line_for_each_kind_of_layer(
 
 
 def test_json_holds_everything(folder: Path, source: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Every layer with its numbers; nothing but JSON is printed."""
     assert run([str(folder), "--source", str(source), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
 
@@ -104,7 +101,6 @@ def test_json_holds_everything(folder: Path, source: Path, capsys: pytest.Captur
 def test_a_wrong_call_is_one_clear_line(
     folder: Path, capsys: pytest.CaptureFixture[str], argv: list[str], code: int, words: str
 ) -> None:
-    """And an exit code of sysexits."""
     assert run([str(folder) if arg == "DIR" else arg for arg in argv]) == code
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -113,7 +109,6 @@ def test_a_wrong_call_is_one_clear_line(
 
 
 def test_it_needs_neither_modelopt_nor_transformers(folder: Path, source: Path) -> None:
-    """Independent of what wrote the folder: both are made impossible to import."""
     program = (
         "import sys; sys.modules.update(modelopt=None, transformers=None); "
         "from app.__main__ import main; sys.exit(main(['quantize', 'verify', *sys.argv[1:]]))"

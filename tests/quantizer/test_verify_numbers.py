@@ -26,7 +26,6 @@ def noise(seed: int, rows: int = 12, columns: int = 64) -> Any:
 
 
 def test_an_error_worked_out_by_hand() -> None:
-    """Scale 1: 2.2 is 0.2 off in a gap of 1, 5 is a tie, 6.3 is beyond the end."""
     source = torch.tensor([[6.0, 2.2, 5.0, 6.3] + [0.0] * 12])
     tensor = blocks.quantize(source, torch.tensor(1.0), torch.tensor([[1.0]]).to(torch.float8_e4m3fn))
     fit = values.rounding_stats(tensor, source)
@@ -39,7 +38,6 @@ def test_an_error_worked_out_by_hand() -> None:
 
 
 def test_a_change_worked_out_by_hand() -> None:
-    """Four weights move; one is rounded back, one turned round."""
     base = torch.tensor([[1.0, 1.0, 1.0, 1.0, 1.0]])
     source = torch.tensor([[1.5, 0.5, 1.1, 0.9, 1.0]])
     held = torch.tensor([[2.0, 0.5, 1.0, 1.5, 1.0]])
@@ -54,7 +52,6 @@ def test_a_change_worked_out_by_hand() -> None:
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**31), st.integers(64, 1000))
 def test_slices_add_up_to_the_whole(seed: int, slice_size: int) -> None:
-    """Whatever the memory, the sums are the same."""
     source, base = noise(seed), noise(seed + 1)
     tensor = blocks.quantize(source)
     whole = (
@@ -80,7 +77,6 @@ def test_slices_add_up_to_the_whole(seed: int, slice_size: int) -> None:
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**31), st.sampled_from([torch.bfloat16, torch.float32]))
 def test_a_fresh_quantization_is_at_the_nearest_points(seed: int, dtype: Any) -> None:
-    """Half a gap at most, about 20 dB on bell-shaped weights."""
     source = noise(seed).to(dtype)
     fit = values.rounding_stats(blocks.quantize(source), source.float())
 
@@ -90,7 +86,6 @@ def test_a_fresh_quantization_is_at_the_nearest_points(seed: int, dtype: Any) ->
 
 
 def test_a_thin_fine_tune_is_lost_and_a_strong_one_is_kept(tmp_path: Path) -> None:
-    """Why manners die: a change far below the step is rounded like noise."""
     base, generator = weights(), torch.Generator().manual_seed(5)
     kept = {}
     for size in (1e-4, 3e-2):

@@ -65,7 +65,6 @@ def test_a_fault_is_found_by_name_with_its_fix_and_nothing_else_is(name: str) ->
 
 
 def test_every_check_is_broken_by_some_case() -> None:
-    """Two cannot be: which build llama.cpp is, is only told, and clocks that go back are not made any more."""
     broken = {key.partition("@")[0] for name in CASES for key in read(name)[1]}
     assert set(IDS) - broken == {"host.docker", "host.clock", "image.llama"}
 
@@ -122,7 +121,6 @@ def test_the_worst_state_decides_and_what_is_not_known_is_worse_than_a_warning()
 
 @pytest.mark.parametrize("name", ["h100", "h200"])
 def test_what_a_real_machine_told_is_judged_as_what_it_is(name: str) -> None:
-    """Recorded, and not written: a virtual machine with one GPU and without Docker, used by root."""
     findings = examine(parse((DATA / "recorded" / f"{name}.json").read_text("utf-8")))
     told = {f.id: str(f.state) for f in findings if f.id.startswith("host.")}
     known = {id: state for id, state in told.items() if state not in ("ok", "unknown")}

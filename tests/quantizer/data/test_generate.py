@@ -54,7 +54,6 @@ def rows(out: Path) -> list[dict[str, Any]]:
 def test_a_teacher_that_behaves_gives_what_was_asked_for(
     teacher: Teacher, plan: Path, tmp_path: Path
 ) -> None:
-    """Rows that training reads, their counts, and the digest that an artefact will name."""
     out = tmp_path / "out"
     manifest = made(teacher, plan, out)
 
@@ -109,7 +108,6 @@ def test_an_unfit_answer_is_counted_by_its_reason_and_another_is_asked_for(
 def test_a_call_is_held_against_its_schema_and_against_the_wish(
     arguments: str, code: str, teacher: Teacher, plan: Path, tmp_path: Path
 ) -> None:
-    """The raw text of it: nothing is repaired on the way into a model."""
     teacher.mischief = lambda body, number: (
         whole(calls=[("search_memory", arguments)]) if number == 1 else None
     )
@@ -121,7 +119,6 @@ def test_a_call_is_held_against_its_schema_and_against_the_wish(
 def test_what_a_suite_asks_is_never_asked_of_the_teacher(
     teacher: Teacher, plan: Path, tmp_path: Path
 ) -> None:
-    """The wall stands before the question, not only before the row."""
     plan.write_text(
         plan.read_text().replace(
             "What did {person} say about the {topic}?", "What did Priya say about the trip to Goa?"
@@ -136,7 +133,6 @@ def test_what_a_suite_asks_is_never_asked_of_the_teacher(
 def test_a_teacher_without_manners_is_given_up_and_nothing_is_written(
     teacher: Teacher, plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One line with the reasons; the answers are kept, and a smaller wish is met from them without a question."""
     teacher.mischief = lambda body, number: (
         whole("**No.**") if body["messages"][-1]["role"] == "tool" else None
     )
@@ -197,7 +193,6 @@ def test_another_teacher_does_not_go_on_where_one_stopped(
 def test_a_run_that_is_killed_goes_on_without_a_loss_or_a_second_question(
     teacher: Teacher, plan: Path, tmp_path: Path
 ) -> None:
-    """Twice by SIGKILL, wherever it was; at the end the file is that of a run in one go."""
     out, more = tmp_path / "killed", ["--count", "memory=9", "--count", "factual=5", "--concurrency", "2"]
     argv = [sys.executable, "-m", "app", *words(teacher, plan, out, *more, "--json")]
     on_file = 0

@@ -20,7 +20,6 @@ def drawn(count: int, name: str = "annie") -> dict[str, list[ConversationScript]
 
 
 def test_the_shipped_plan_has_the_five_kinds() -> None:
-    """A hundred each; tools are called where the field notes call them, and five turns are five."""
     plan, made = load_plan("annie"), drawn(30)
 
     assert {c.name: c.count for c in plan.categories} == dict.fromkeys(
@@ -36,7 +35,6 @@ def test_the_shipped_plan_has_the_five_kinds() -> None:
 
 
 def test_counts_are_not_part_of_what_a_plan_is(tmp_path: Path) -> None:
-    """So that more of the same can be asked for; a changed phrasing is another plan."""
     before = load_plan(str(plan_file(tmp_path))).digest
 
     assert load_plan(str(plan_file(tmp_path, PLAN.replace("count = 3", "count = 9")))).digest == before
@@ -70,7 +68,6 @@ def test_a_plan_that_is_not_there_names_the_nearest() -> None:
 
 
 def test_texts_that_are_nearly_the_same_are_found_and_others_are_not() -> None:
-    """Whatever stands between them; the share is Jaccard's, over word trigrams."""
     long = "tell me all about the garden and the house and the long road that goes up to the old temple on the hill"
     seen = NearDuplicates()
     assert seen.add("a", long) is None

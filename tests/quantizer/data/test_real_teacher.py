@@ -24,7 +24,6 @@ TEACHER = MODELS / "annie-nano-q4_k_m" / "annie-nano-q4_k_m.gguf"
 def test_a_real_engine_gives_conversations_that_training_reads(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Facts, and calls with their results; fit by the same detectors, and every row has tokens to learn."""
     pytest.importorskip("torch", reason="needs the quantizer extra: pip install -e '.[quantizer]'")
     out, plan = tmp_path / "out", str(plan_file(tmp_path))
     counts = ["--count", "factual=2", "--count", "memory=2", "--tries", "10", "--concurrency", "2"]

@@ -120,7 +120,6 @@ def test_the_report_is_for_people_too(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_rows_are_rendered_and_masked_as_in_training(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With the model folder's own template; a row that it writes otherwise than it opens it is found."""
     pytest.importorskip("transformers", reason="needs the quantizer extra: pip install -e '.[quantizer]'")
     source = str(ROOT / "models" / "annie-nano-hf")
     code, report = validated(write(tmp_path / "rows.jsonl", *FINE), capsys, "--source", source)

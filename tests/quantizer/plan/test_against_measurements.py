@@ -98,7 +98,6 @@ def test_training_of_half_a_billion(name: str) -> None:
 
 
 def test_the_moments_are_what_the_optimizer_held() -> None:
-    """The one part of the sum that the bench tells by itself."""
     for row in TRAINED:
         if "held_bytes" not in row or row["vectors"] != "exact":
             continue

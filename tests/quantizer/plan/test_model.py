@@ -33,7 +33,6 @@ SMALL = sparse.QWEN35_9B | {
 def test_parameters_are_those_that_transformers_counts(
     config: dict[str, Any], parameters: int, attention: int, deltanet: int, tmp_path: Path
 ) -> None:
-    """The first two as docs/study/low-bit/real_size.json has them; the last is Llama 3 8B."""
     model = read_model(sparse.write(tmp_path / "model", config, sparse.shapes(config)))
 
     assert (model.parameters, model.attention_layers, model.deltanet_layers) == (
@@ -45,7 +44,6 @@ def test_parameters_are_those_that_transformers_counts(
 
 
 def test_a_wrapped_model_is_its_text_model(tmp_path: Path) -> None:
-    """Qwen3.5 as it is published: names with a prefix, a vision tower and an MTP head, which are copied."""
     inner = sparse.shapes(SMALL)
     wrapped = {name.replace("model.", "model.language_model.", 1): shape for name, shape in inner.items()}
     wrapped |= {"model.visual.blocks.0.weight": (8, 8), "mtp.fc.weight": (32, 64)}

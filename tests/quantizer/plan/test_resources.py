@@ -72,7 +72,6 @@ def test_a_full_disk_is_told_with_the_numbers() -> None:
 
 
 def test_what_takes_hardly_anything_is_never_refused() -> None:
-    """A host's free memory changes by a GiB from one moment to the next."""
     made = plan(shape("0.47B"), of(), Machine(None, None, disk=1))
 
     assert sum(made.disk.values()) < GIB and not made.short
@@ -192,7 +191,6 @@ def test_a_training_keeps_a_checkpoint_while_it_writes_the_next() -> None:
 
 
 def test_quantizing_takes_a_layer_and_the_hidden_states() -> None:
-    """The model grows three times, and the memory does not."""
     some, more = DataSize(512, 160_000), DataSize(512, 320_000)
     nine, twentyseven = (plan(shape(name), of(), H200, some).peak_device for name in ("9B", "27B"))
 
