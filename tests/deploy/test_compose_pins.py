@@ -53,12 +53,6 @@ def test_a_lock_that_is_older_than_its_env_file_is_found(path: Path, old: str, n
         check_compose_lock(path)
 
 
-def test_a_comment_makes_no_lock_old(path: Path) -> None:
-    write_compose_lock(path, PINS)
-    path.write_text(TEXT.replace("# A comment.", "\n# Another."))
-    check_compose_lock(path)
-
-
 def test_a_lock_with_a_tag_written_into_it_is_found(path: Path) -> None:
     write_compose_lock(path, {**PINS, "LLAMA_IMAGE": "ghcr.io/x/llama.cpp:server"})
     with pytest.raises(PinError, match="pins no digest: LLAMA_IMAGE"):
@@ -82,8 +76,3 @@ def test_an_env_file_that_names_images_otherwise_is_refused(path: Path, text: st
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(PinError, match=why):
         tags(path)
-
-
-def test_a_lock_is_not_pinned_again(path: Path) -> None:
-    with pytest.raises(PinError, match="is a lock; give the file that it was made of"):
-        tags(write_compose_lock(path, PINS))

@@ -20,7 +20,7 @@ from deploy.drivers.container import (
     labels,
 )
 from deploy.drivers.container_run import ContainerRun
-from deploy.drivers.docker import DockerEngine, instance_of
+from deploy.drivers.docker import DockerEngine
 from deploy.drivers.docker_client import Docker
 from deploy.engine.spec import EngineSpec, spec_digest
 from tests.scale import PATIENCE
@@ -110,15 +110,6 @@ def test_a_container_is_found_by_labels_and_by_one_name() -> None:
     assert name.startswith("manners-01234567-spark-")
     assert container_name(replace(VLLM, args=()), PLACING.instance) != name
     assert create_body(VLLM, PLACING)["HostConfig"]["NetworkMode"] == NETWORK
-
-
-def test_two_gateways_of_one_host_are_two_instances(tmp_path: Path) -> None:
-    assert instance_of(tmp_path) == instance_of(tmp_path / "x" / "..") != instance_of(tmp_path / "x")
-
-
-def test_a_spec_without_a_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="needs the model"):
-        DockerEngine(replace(VLLM, artefact=None), state_dir=tmp_path)
 
 
 async def test_a_model_that_is_not_finished_starts_nothing(tmp_path: Path) -> None:

@@ -122,16 +122,6 @@ async def test_an_engine_that_failed_starts_again_by_itself_where_its_policy_say
         assert engine.state.state is Phase.STOPPED
 
 
-async def test_a_stop_ends_the_retries_of_an_engine_that_failed(tmp_path: Path) -> None:
-    async with reports(), scripted([OK, TOKEN, DONE]) as server:
-        engine = Driver(tmp_path, server.url, "address", retry_s=0.01)
-        with pytest.raises(StartFailed):
-            await engine.start()
-        await engine.stop()
-        await asyncio.sleep(0.1)
-        assert (engine.state.state, engine.runs) == (Phase.STOPPED, 1)
-
-
 async def test_a_strangers_engine_that_comes_up_late_is_found(tmp_path: Path) -> None:
     script = [answer(b"503 Loading", b"")]
     async with scripted(script) as server:

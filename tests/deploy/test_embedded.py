@@ -121,13 +121,6 @@ async def test_an_engine_for_embeddings_starts_and_embeds(gguf: Path, tmp_path: 
         await brought_down(engine)
 
 
-async def test_an_engine_that_cannot_embed_is_not_ready(gguf: Path, tmp_path: Path) -> None:
-    engine = made(embedder(gguf), tmp_path)
-    with pytest.raises(StartFailed, match="Pooling type 'none' is not OAI compatible"):
-        await engine.start()
-    await brought_down(engine)
-
-
 async def test_a_killed_child_is_replaced(spec: EngineSpec, tmp_path: Path) -> None:
     states: list[EngineState] = []
     engine = made(spec, tmp_path, policy=FAST, on_change=states.append)
@@ -142,21 +135,6 @@ async def test_a_killed_child_is_replaced(spec: EngineSpec, tmp_path: Path) -> N
         assert second.last_error == "was killed by signal 9 while serving"
         assert (await probe(second.url or "", model="nano", deadline_s=PATIENCE)).ok
         assert all(s.url is None for s in states if s.state is not Phase.READY)
-    finally:
-        await brought_down(engine)
-
-
-async def test_a_hanging_child_can_be_replaced(spec: EngineSpec, tmp_path: Path) -> None:
-    engine = made(spec, tmp_path, policy=FAST)
-    first = await engine.start()
-    try:
-        assert first.pid is not None
-        os.kill(first.pid, signal.SIGSTOP)
-        engine.condemn("does not answer")
-        assert engine.url is None
-        second = await until(engine, Phase.READY)
-        assert second.pid != first.pid
-        assert second.last_error == "does not answer"
     finally:
         await brought_down(engine)
 
@@ -223,18 +201,6 @@ async def test_a_missing_model_starts_nothing(tmp_path: Path) -> None:
     assert engine.state.state is Phase.STOPPED
 
 
-async def test_a_failed_engine_can_be_started_again(gguf: Path, tmp_path: Path) -> None:
-    file = tmp_path / "m.gguf"
-    file.write_bytes(b"hello")
-    spec = EngineSpec(name="late", dialect="llama-server", driver="embedded", artefact=file)
-    engine = made(spec, tmp_path)
-    with pytest.raises(StartFailed):
-        await engine.start()
-    file.write_bytes(gguf.read_bytes())
-    assert (await engine.start()).last_error is None
-    await brought_down(engine)
-
-
 @pytest.mark.parametrize("after_s", [0.0, 0.001, 0.003, 0.01, 0.03, 0.06, 0.1])
 async def test_giving_up_a_start_leaves_nothing(
     spec: EngineSpec, tmp_path: Path, after_s: float, children_before: set[int]
@@ -269,19 +235,6 @@ async def test_a_start_without_a_token_in_time_fails(
     with pytest.raises(StartFailed, match=r"gave up after \d+\.\d s"):
         await engine.start()
     assert children() == children_before
-
-
-async def test_starts_and_stops_may_come_in_any_number(spec: EngineSpec, tmp_path: Path) -> None:
-    engine = made(spec, tmp_path)
-    one, two = await asyncio.gather(engine.start(), engine.start())
-    assert one.pid == two.pid
-    stops = [asyncio.create_task(engine.stop()) for _ in range(2)]
-    await asyncio.sleep(0)
-    again = await engine.start()
-    assert again.pid != one.pid
-    await asyncio.wait(stops)
-    assert engine.state is again
-    await brought_down(engine)
 
 
 async def test_the_child_holds_no_socket_and_no_secret_of_ours(spec: EngineSpec, tmp_path: Path) -> None:
@@ -342,16 +295,6 @@ async def test_an_engine_that_is_killed_for_good_stays_down(spec: EngineSpec, tm
     state = await until(engine, Phase.FAILED)
     assert (state.last_error, state.restarts, state.pid) == ("memory ran out", 0, None)
     await engine.start()
-    await brought_down(engine)
-
-
-async def test_an_engine_that_is_killed_while_it_starts_says_why(spec: EngineSpec, tmp_path: Path) -> None:
-    engine = made(spec, tmp_path, policy=FAST)
-    starting = asyncio.create_task(engine.start())
-    await until(engine, Phase.STARTING)
-    engine.kill("memory ran out")
-    with pytest.raises(StartFailed, match="memory ran out"):
-        await starting
     await brought_down(engine)
 
 

@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.core import lines
 from deploy.core.lines import LineSplitter
-from deploy.engine import log
 from deploy.engine.log import LogFile, tail, withhold
 
 LINE = st.binary(max_size=6).filter(lambda b: b"\r" not in b and b"\n" not in b)
@@ -41,18 +39,6 @@ def test_an_endless_line_is_given_back_in_pieces() -> None:
     assert splitter.close() == []
 
 
-def test_the_work_for_a_line_is_linear_in_it_however_small_its_pieces(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    seen: list[int] = []
-    monkeypatch.setattr(lines, "_END", Recorder(lines._END, seen))
-    splitter = LineSplitter(limit=1 << 20)
-    for _ in range(20_000):
-        splitter.feed(b"x")
-    assert splitter.feed(b"\n") == [b"x" * 20_000]
-    assert sum(seen) == 20_001
-
-
 class Recorder:
     """A pattern that notes how many bytes it was given."""
 
@@ -62,24 +48,6 @@ class Recorder:
     def split(self, data: bytes) -> Any:
         self._seen.append(len(data))
         return self._pattern.split(data)
-
-
-def test_a_long_line_is_withheld_without_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    line = b"(" * 60_000
-    asked: list[bytes] = []
-    monkeypatch.setattr(log, "_SAFE", Matcher(asked))
-    assert withhold(line) == b"[60000 bytes withheld: they may quote a request]"
-    assert asked == []
-
-
-class Matcher:
-    """A pattern that notes what it was asked."""
-
-    def __init__(self, asked: list[bytes]) -> None:
-        self._asked = asked
-
-    def match(self, line: bytes) -> None:
-        self._asked.append(line)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """The bench's cells, asks and rows, from values."""
 
-import json
 from math import inf
 from typing import Any
 
@@ -33,11 +32,6 @@ def test_every_engine_is_asked_every_way() -> None:
     assert {c.engine for c in ALL} == {"a", "b"}
 
 
-def test_an_engine_without_a_word_for_thinking_is_asked_plainly_and_once() -> None:
-    found = cells({"far": target("far", "openai")}, (False, True), (True, False))
-    assert found == (BenchCell("far", False, True), BenchCell("far", False, False))
-
-
 def test_prompts_are_of_different_kinds_and_none_wants_a_call() -> None:
     found = pick(SUITE, 4)
     assert len({case.turn for case in found}) == 4
@@ -50,12 +44,6 @@ def test_each_prompt_is_asked_of_every_cell_twice_a_round_and_warm_ups_are_not_k
     assert len(kept) == 8 * 2 * 2 * 2
     assert len(phase) > len(kept) and not any(ask.recorded for ask in phase[: len(phase) - len(kept)])
     assert len({ask.key.digest for ask in kept}) == len(kept)
-
-
-def test_cells_take_turns_and_do_not_run_one_after_the_other() -> None:
-    (phase,) = plan(SUITE, ALL, ENGINES, pick(SUITE, 2), SCHEDULE)
-    arms = [ask.key.arm for ask in phase if ask.recorded]
-    assert len(set(arms[:8])) == 8 and arms[8:16] == arms[7::-1]
 
 
 def test_the_request_says_what_the_cell_is() -> None:
@@ -86,18 +74,6 @@ def test_a_row_holds_the_median_and_the_tail_and_a_failure_is_the_worst_value() 
     assert row.why == "timeout: nothing came"
     (bad,) = rows([cell], [100], [reading(cell, None, failed="x")])
     assert bad.ttft_median == inf and finite(bad.ttft_median) is None and "never" in words(bad)
-
-
-def test_a_void_reply_is_counted_and_does_not_count() -> None:
-    (row,) = rows([ALL[0]], [100], [reading(ALL[0], 5.0), reading(ALL[0], 500.0, void="cached")])
-    assert (row.n, row.void, row.ttft_p95) == (1, 1, 5.0)
-    assert words(row)[4] == "1 (+1 void)"
-
-
-def test_a_cell_that_was_not_asked_has_no_times() -> None:
-    (row,) = rows([ALL[0]], [100], [])
-    assert (row.n, row.ttft_median, row.decode_p05) == (0, None, None)
-    assert json.dumps([finite(row.ttft_median)]) == "[null]"
 
 
 @pytest.mark.parametrize(

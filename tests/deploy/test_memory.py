@@ -21,7 +21,6 @@ from deploy.memory.sizing import (
     Memory,
     Watch,
     admit,
-    came_back,
     kv_values,
     llama_need,
     parse_meminfo,
@@ -78,10 +77,6 @@ def test_a_vllm_without_one_takes_its_share_of_everything() -> None:
     assert vllm_need(("--gpu-memory-utilization", "0.3"), GIB, SPARK) == int(0.3 * SPARK)
     assert vllm_need((), GIB, SPARK) == int(0.92 * SPARK)
     assert vllm_need((), GIB, SPARK, cpu=True) == int(0.92 * SPARK)
-
-
-def test_a_share_too_small_for_the_weights_does_not_shrink_them() -> None:
-    assert vllm_need(("--gpu-memory-utilization", "0.1"), 20 * GIB, SPARK) > 23 * GIB
 
 
 QWEN: dict[str, Value] = {
@@ -152,12 +147,6 @@ def test_three_looks_under_the_floor_end_a_candidate_and_two_do_not() -> None:
 
 def test_one_look_under_the_hard_floor_ends_it() -> None:
     assert Watch(12, 6).look(5).is_over
-
-
-def test_memory_that_does_not_come_back_is_noticed() -> None:
-    assert came_back(spark(50), spark(48))
-    assert not came_back(spark(50), spark(47.9))
-    assert not came_back(Memory(GIB, GIB // 2), Memory(GIB, GIB // 3))
 
 
 class Candidate:

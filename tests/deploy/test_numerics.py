@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.core.errors import SpecError
-from deploy.engine.gpu import host_gpu
 from deploy.engine.kv_cache import KV_FLAGS, without_kv_flags
 from deploy.engine.log import LogFile, start_of
 from deploy.engine.numerics import from_arguments, from_start
@@ -169,14 +168,3 @@ def test_whatever_the_arguments_what_is_left_sets_no_cache(args: list[str]) -> N
     assert all(word in words for word in left)
     assert not [word for word in left if word.partition("=")[0] in KV_FLAGS]
     assert without_kv_flags(left) == left
-
-
-@given(st.text(), st.lists(WORD))
-def test_no_log_and_no_arguments_are_too_odd(log: str, args: list[str]) -> None:
-    words = [word.replace("\0", "") for word in args]
-    assert from_start(vllm(*words), log, "none").kernel is None
-    from_arguments(vllm(*words))
-
-
-def test_the_gpus_of_this_machine_have_names_or_are_none() -> None:
-    assert host_gpu()

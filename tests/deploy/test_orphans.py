@@ -8,18 +8,13 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import uvloop
 
 from deploy.drivers.child import child_environment
-from deploy.drivers.embedded import EmbeddedEngine, spawn_llama
-from deploy.engine.engine import Phase
+from deploy.drivers.embedded import spawn_llama
 from deploy.engine.log import LogFile
-from deploy.engine.spec import EngineSpec
-from deploy.engine.supervisor import RestartPolicy
 from tests.deploy.conftest import ends, lives, stat_of
 from tests.deploy.test_process import artefact as artefact
 from tests.deploy.test_process import group_of
@@ -176,48 +171,3 @@ def test_a_load_can_be_stopped(endless: Path, tmp_path: Path) -> None:
         child.close()
 
     asyncio.run(main())
-
-
-def test_closing_our_end_ends_the_child(endless: Path, tmp_path: Path) -> None:
-    async def main() -> None:
-        config = {"model": str(endless), "alias": "e", "settings": {}}
-        child = await spawn_llama(config, LogFile(tmp_path / "e.log"), os.environ)
-        await asyncio.sleep(0.5)
-        child.close()
-        code = await asyncio.wait_for(child.process.wait(), PATIENCE)
-        assert code in (-signal.SIGKILL, 1)  # 1: it was only starting, and saw that the pipe was closed
-
-    asyncio.run(main())
-
-
-@pytest.mark.slow  # gateways and engines are started and killed: 1 s
-@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_a_life_in_either_loop(
-    spec: EngineSpec, tmp_path: Path, loop: Callable[[], asyncio.AbstractEventLoop]
-) -> None:
-    async def main() -> None:
-        policy = RestartPolicy(first_pause_s=0.05)
-        engine = EmbeddedEngine(spec, state_dir=tmp_path, policy=policy)
-        first = await engine.start()
-        assert first.pid is not None
-        os.kill(first.pid, signal.SIGKILL)
-        state = first
-        while state.state is not Phase.READY or state.pid == first.pid:
-            state = await engine.changed(state)
-        await engine.stop()
-        assert state.pid is not None and not lives(state.pid)
-
-    with asyncio.Runner(loop_factory=loop) as runner:
-        runner.run(main())
-
-
-@pytest.mark.slow  # gateways and engines are started and killed: 2 s
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_a_gateway_that_ends_without_a_stop_leaves_no_engine(gguf: Path, tmp_path: Path, loop: str) -> None:
-    script = textwrap.dedent(SERVING).replace("asyncio.sleep(60)", "asyncio.sleep(0)")
-    script = script.replace("asyncio.run(main())", f"import {loop}; {loop}.run(main())")
-    parent, child = pid_of_child(script, gguf, tmp_path)
-    assert parent.stdout is not None
-    with parent.stdout:
-        assert parent.wait(PATIENCE) == 0
-    assert ends(child)

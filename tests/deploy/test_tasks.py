@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from deploy.core.tasks import FIRST_PAUSE, LONGEST_PAUSE, STABLE_SECONDS, TASK, restarting, spawn, supervise
+from deploy.core.tasks import FIRST_PAUSE, LONGEST_PAUSE, STABLE_SECONDS, TASK, restarting, spawn
 
 pytestmark = pytest.mark.asyncio
 
@@ -38,14 +38,6 @@ async def test_a_task_that_fails_is_reported_at_once_and_only_then() -> None:
         del task
         gc.collect()
     assert len(seen) == 1
-
-
-async def test_a_task_that_is_cancelled_or_ends_is_no_failure() -> None:
-    async with reports() as seen:
-        sleeping, ending = spawn(asyncio.sleep(60), "a"), spawn(asyncio.sleep(0), "b")
-        sleeping.cancel()
-        await asyncio.wait([sleeping, ending])
-    assert seen == []
 
 
 async def test_supervised_work_is_started_again_until_it_ends() -> None:
@@ -79,15 +71,6 @@ async def test_pauses_grow_to_a_limit_and_begin_again_after_a_stable_time(monkey
         await restarting(work, "x", lambda s: _note(pauses, s))
     assert pauses[:8] == [0.5, 1, 2, 4, 8, 16, LONGEST_PAUSE, LONGEST_PAUSE]
     assert pauses[10] == FIRST_PAUSE and len(seen) == 11
-
-
-async def test_to_cancel_supervised_work_ends_it() -> None:
-    async with reports() as seen:
-        task = supervise(lambda: asyncio.sleep(60), "x")
-        await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.wait([task])
-    assert task.cancelled() and seen == []
 
 
 async def _note(pauses: list[float], seconds: float) -> None:

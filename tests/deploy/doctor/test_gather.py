@@ -13,7 +13,7 @@ import pytest
 
 from deploy.core.errors import DockerError
 from deploy.doctor.collectors import configuration, gateway, host, image, model
-from deploy.doctor.evidence import EngineFacts, Gpu, ImageFacts, Swap
+from deploy.doctor.evidence import EngineFacts, Gpu, ImageFacts
 from deploy.doctor.examine import examine
 from deploy.doctor.result import CheckState
 
@@ -42,12 +42,6 @@ def test_a_missing_program_is_not_known_and_an_empty_answer_is_nothing() -> None
     assert host.gpus(None) is None and host.gpus("") == ()
     assert host.gpu_processes(None) is None and host.gpu_processes("\n") == ()
     assert host.gpu_processes("4711, /usr/bin/llama-server\n") == ("llama-server (4711)",)
-
-
-def test_swap_is_read_in_bytes() -> None:
-    text = "Filename Type Size Used Priority\n/dev/zram0 partition 1024 0 100\n/swap.img file 2048 0 -2\n"
-    assert host.swaps(text) == (Swap(name="/dev/zram0", size=1 << 20), Swap(name="/swap.img", size=2 << 20))
-    assert host.swaps(None) is None
 
 
 def test_versions_are_found_in_what_tools_print() -> None:
@@ -158,16 +152,6 @@ async def test_an_image_whose_container_says_nonsense_is_not_known_and_nothing_i
     assert (found["spark"].inside, docker.left, list(tmp_path.iterdir())) == (None, 0, [])
 
 
-def test_a_container_that_says_nothing_is_not_known(tmp_path: Path) -> None:
-    assert image.parse_inside("Traceback ...") is None
-    assert image.parse_inside('{"vlm": "0.24"}') is None
-
-
-async def test_docker_is_not_asked_where_no_engine_has_an_image() -> None:
-    far = {"far": EngineFacts(dialect="vllm", driver="url")}
-    assert await image.images(far, Docker(answers=False), cache=None, probe=True) == (None, {})
-
-
 def test_what_llama_server_says_at_its_start_is_read() -> None:
     told = (
         "release 13.0.1\nversion: 11549 (abc1234)\n"
@@ -265,11 +249,6 @@ def test_engines_are_read_from_a_file_that_does_not_load(tmp_path: Path) -> None
     assert configuration.engines(configuration.tables(path), tmp_path) == {}
 
 
-def test_all_replicas_of_a_model_run_at_the_same_time() -> None:
-    models = {"annie": {"live": ["one", "two"], "fallback": ["spare"]}, "bertha": {"live": "two"}}
-    assert configuration.together({"models": models}) == ("one", "two", "spare")
-
-
 def test_the_filesystem_is_that_of_the_longest_mount(tmp_path: Path) -> None:
     mounts = f"/dev/a / ext4 rw 0 0\nhost:/x {tmp_path.resolve()} nfs4 rw 0 0\n"
     assert configuration.filesystem(tmp_path / "state", mounts) == "nfs4"
@@ -313,7 +292,3 @@ def test_calls_are_counted_by_engine_and_by_who_found_them() -> None:
         'manners_tool_calls_total{model="annie",engine="spark",source="rescued"} 2.0\n'
     )
     assert gateway.calls_in(text) == {"spark": {"engine": 4, "rescued": 2}}
-
-
-def test_where_no_gateway_runs_nothing_was_counted() -> None:
-    assert gateway.calls("127.0.0.1:9") == {}
