@@ -13,6 +13,7 @@ DUEL   := .work/duel
 CLIENTS := .venv-clients
 CLIENTS_JS := .work/clients
 COVERAGE := .work/coverage
+BUNDLE := .work/gpu-bundle
 # Nothing is compiled in advance: most of what is installed is never imported.
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 # $(call install,ENVIRONMENT,WHAT): without what that needs, as a lock names every package: a release of tomorrow changes nothing.
@@ -37,7 +38,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test test-quantizer test-vllm test-sglang test-gpu test-gpu-recipes test-gate test-promotion test-docker test-promptfoo test-clients test-ops test-reliability soak test-browser gpu check aarch64 format fuzz bench demo chain mutants nano lock clean
-.PHONY: test-slow test-all coverage readme gpu-session
+.PHONY: test-slow test-all coverage readme gpu-session gpu-bundle
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -83,6 +84,15 @@ test-gpu-recipes: gpu $(VENV)/.quantizer  ## every recipe at its own settings on
 
 gpu-session: gpu $(VENV)/.quantizer $(GPU)/.installed  ## all that is measured on a GPU, as one session on each GPU there is (MINUTES=60); .work/gpu has the table
 	$(BIN)/python -m tests.gpu --minutes $(or $(MINUTES),60)
+
+gpu-bundle: $(VENV)/.dev  ## wheels of the quantizer and its bench for a host with torch and a GPU, but no network (BUNDLE=DIR, HOST="--python-version 3.12")
+	$(BIN)/pip download --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary :all: $(HOST) \
+	  --dest $(BUNDLE) -r requirements/gateway.txt -r requirements/quantizer.txt
+	@echo "Copy this checkout and $(BUNDLE) to the host, and run there:"
+	@echo "  python3 -m venv --system-site-packages $(VENV)"
+	@echo "  $(BIN)/pip install --no-index --no-deps --require-hashes --find-links $(BUNDLE) -r requirements/gateway.txt -r requirements/quantizer.txt"
+	@echo "  $(BIN)/python -m quantizer.bench.real_size --out .work/real-size.json"
+	@echo "  $(BIN)/python -m app quantize qad --help    # a study is its recipes, by the command"
 
 test-gate: $(VENV)/.quantizer  ## the gate itself, over real llama.cpp: one passes, four must fail, all reports verified
 	$(BIN)/python -m pytest -m gate tests/gate $(PYTEST_ARGS)

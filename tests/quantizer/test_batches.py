@@ -50,16 +50,6 @@ def test_an_epoch_has_every_sample_and_a_step_is_a_multiple_of_the_share(
         )
 
 
-def test_a_plan_follows_from_the_seed() -> None:
-    lengths = [5, 9, 40, 41, 42, 80] * 9
-    first, again, other = (
-        plan(lengths, batch_tokens=100, micro_tokens=100, epochs=2, seed=s) for s in (1, 1, 2)
-    )
-
-    assert first == again != other
-    assert first[: len(first) // 2] != first[len(first) // 2 :]
-
-
 def test_a_batch_is_padded_at_the_right_and_marks_what_the_assistant_wrote() -> None:
     batch = collate([sample(3), sample(5, learned=2)], [0, 1], pad=99)
 

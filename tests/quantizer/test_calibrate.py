@@ -61,16 +61,6 @@ def readers(seen: dict[str, InputStats]) -> list[tuple[str, ...]]:
     return [tuple(names) for names in found.values()]
 
 
-@pytest.mark.parametrize("build, shared", [(tiny.qwen3, 4), (tiny.qwen3_5, 8)])
-def test_layers_that_read_the_same_share_a_record(build: Any, shared: int) -> None:
-    model = quantized(build)
-    found = readers(observe(model, [folders.batch(padded=True)]))
-    groups = {group for group in make_plan(build(), Layers()).groups if len(group) > 1}
-
-    assert len([names for names in found if len(names) > 1]) == shared
-    assert {names for names in found if len(names) > 1} == groups
-
-
 def test_the_gram_matrix_gives_the_error_at_the_output() -> None:
     model = quantized()
     layer, x = nvfp4_layers(model)[UP], inputs_of(model, UP, folders.batch())
@@ -79,14 +69,6 @@ def test_the_gram_matrix_gives_the_error_at_the_output() -> None:
 
     wanted = F.linear(x, change).square().sum()
     torch.testing.assert_close(trace_error(change, seen), wanted, rtol=1e-3, atol=0)
-
-
-def test_a_gram_matrix_is_summed_only_where_it_is_wanted() -> None:
-    model = quantized()
-    wanted = {name for name in nvfp4_layers(model) if name.endswith("down_proj")}
-    seen = observe(model, [folders.batch()], wanted)
-
-    assert {name for name, one in seen.items() if one.gram is not None} == wanted
 
 
 def test_calibration_sets_the_largest_input_and_ties_neighbours() -> None:

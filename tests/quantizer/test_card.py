@@ -40,14 +40,6 @@ def sealed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(artefact, "verify", lambda folder: [])
 
 
-@pytest.mark.usefixtures("sealed")
-def test_the_shipped_card_is_what_the_command_makes(tmp_path: Path) -> None:
-    out = tmp_path / "README.md"
-
-    assert run(HOME, "--report", REPORT, "--trust", TRUST, "--out", out) == 0
-    assert out.read_text("utf-8") == (HOME / "MODEL_CARD.md").read_text("utf-8")
-
-
 def test_a_card_holds_the_digests_the_recipe_and_the_gates_own_summary() -> None:
     text, manifest, found = card(artefact.load(HOME), judged()), artefact.load(HOME), judged().statement
 

@@ -14,8 +14,6 @@ pytest.importorskip("torch", reason=INSTALL)
 pytest.importorskip("transformers", reason=INSTALL)
 
 from app.__main__ import main  # noqa: E402
-from gates.artefact import artefact  # noqa: E402
-from gates.artefact.lineage import same_lineage  # noqa: E402
 from quantizer.cli import main as quantizer_main  # noqa: E402
 from quantizer.nano import conversations  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
@@ -48,42 +46,6 @@ def test_a_device_that_is_not_there_is_one_line(
     assert main(["quantize", verb, *given]) == 69
     told = capsys.readouterr().err
     assert told.startswith(f"manners quantize {verb}: --device {device}: ") and told.count("\n") == 1
-
-
-@pytest.mark.nightly  # the next one runs the command on a tiny model, and test_every_recipe.py proves what each recipe writes
-def test_a_nano_model_goes_from_bf16_to_a_proven_folder(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "annie-nano-nvfp4"
-    assert ptq(NANO, data, out, "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-
-    assert told["check"]["layers"] == 56 and 20 < told["check"]["sqnr_db"] < 21
-    assert told["check"]["parity"]["equal"] == told["check"]["parity"]["tokens"] > 1000
-    made, before = artefact.load(out), artefact.load(NANO)
-    assert (made.name, made.format, made.root) == ("annie-nano", "hf-nvfp4", told["root"])
-    assert same_lineage(made, before)
-    size = (out / "model.safetensors").stat().st_size
-    assert 0.30 < size / (NANO / "model.safetensors").stat().st_size < 0.36
-
-    assert main(["quantize", "verify", str(out), "--source", str(NANO)]) == 0
-    assert capsys.readouterr().out.rstrip().endswith("sound")
-
-
-def test_people_are_told_what_came_out(
-    source: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert ptq(source, data, tmp_path / "out", "--recipe", "auto_mixed", "--set", "auto.samples=1") == 0
-    told = capsys.readouterr().out
-
-    for words in (
-        "hf-nvfp4, sha256:",
-        "dB signal to rounding noise",
-        "tokens, to the bit",
-        "<- taken",
-        "GB at most",
-    ):
-        assert words in told
 
 
 def test_svdquant_is_a_report_and_says_why(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from quantizer.core.errors import DataError
 from quantizer.data.conversation import from_row, read, thought_of
-from tests.quantizer.templates import SEARCH, call, said, talk, write
+from tests.quantizer.templates import SEARCH, call, said, write
 
 GOOD = [said("user", "Hi"), said("assistant", "Hello.")]
 BAD: list[tuple[str, Any, str]] = [
@@ -104,11 +104,3 @@ def test_null_content_and_parts_become_text() -> None:
 )
 def test_a_thought_is_found_where_writers_put_it(message: dict[str, Any], thought: str) -> None:
     assert thought_of(message) == thought
-
-
-def test_thoughts_can_be_taken_out() -> None:
-    row = talk("Hm.")
-    row["messages"][2] = said("assistant", "<think>\nHm.\n</think>\n\nGood morning to you.")
-
-    assert from_row(row).thinks
-    assert from_row(row).without_thoughts() == from_row(talk())

@@ -14,11 +14,10 @@ from torch.nn import functional as F  # noqa: E402
 
 from quantizer.layers.deltanet import (  # noqa: E402
     causal_convolution,
-    deltanets,
     fla_is_right,
     use_chunks,
 )
-from quantizer.train.speed import compile_blocks, recompute  # noqa: E402
+from quantizer.train.speed import recompute  # noqa: E402
 from tests.quantizer import tiny  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
@@ -53,15 +52,6 @@ def test_a_model_computes_what_it_computed(padded: bool) -> None:
         torch.testing.assert_close(found_gradients[name], wanted_one, rtol=1e-3, atol=1e-4, msg=name)
 
 
-def test_only_a_checkpointed_layer_keeps_its_states() -> None:
-    ours = model().train()
-    recompute(ours, kept=2)
-    use_chunks(ours)
-
-    rules: list[Any] = [vars(layer)["rule"] for layer in deltanets(ours)]
-    assert [rule.keywords["keep"] for rule in rules] == [True, True, False]
-
-
 def test_checkpointed_layers_learn_the_same() -> None:
     ours = model()
     wanted = gradients(ours)[1]
@@ -72,16 +62,6 @@ def test_checkpointed_layers_learn_the_same() -> None:
 
     for name, wanted_one in wanted.items():
         torch.testing.assert_close(found[name], wanted_one, rtol=1e-3, atol=1e-4, msg=name)
-
-
-@pytest.mark.filterwarnings("ignore")  # torch.compile's own
-def test_compiling_blocks_compiles_what_is_around_the_recurrence() -> None:
-    ours = model()
-    use_chunks(ours)
-    plain = [layer.front for layer in deltanets(ours)]
-    compile_blocks(ours)
-
-    assert all(layer.front is not before for layer, before in zip(deltanets(ours), plain, strict=True))
 
 
 @pytest.mark.parametrize("taps, tokens", [(4, 9), (4, 2), (1, 5)])

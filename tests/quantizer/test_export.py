@@ -15,10 +15,7 @@ pytest.importorskip("transformers", reason=INSTALL)
 from safetensors import safe_open  # noqa: E402
 
 from gates.artefact import artefact  # noqa: E402
-from gates.artefact.manifest import Provenance  # noqa: E402
-from quantizer.checkpoint.export import seal, write_bf16  # noqa: E402
 from quantizer.checkpoint.source import open_source  # noqa: E402
-from quantizer.core.atomic_output import atomic_folder  # noqa: E402
 from quantizer.core.errors import ExportError  # noqa: E402
 from quantizer.layers.linear import nvfp4_layers  # noqa: E402
 from quantizer.verify.check import verify  # noqa: E402
@@ -41,21 +38,6 @@ def test_an_export_is_sound_and_near_its_source(build: Any, tmp_path: Path) -> N
     assert report.sound and not report.findings
     assert report.fit is not None and report.fit.not_nearest == 0
     assert report.same and not report.changed
-
-
-@pytest.mark.parametrize("build", folders.BUILDS)
-def test_both_configurations_name_what_is_not_quantized(build: Any, tmp_path: Path) -> None:
-    source = folders.bare(build, tmp_path / "source")
-    out = folders.export(folders.attached(source), source, tmp_path / "out")
-    first, second = config(out, "hf_quant_config.json"), config(out)["quantization_config"]
-
-    assert first["producer"]["name"] == "modelopt"
-    assert first["quantization"]["quant_algo"] == second["quant_algo"] == "NVFP4"
-    assert first["quantization"]["exclude_modules"] == second["ignore"]
-    assert {"lm_head", "model.embed_tokens"} <= set(second["ignore"])
-    assert {name.rpartition(".")[2] for name in second["ignore"]} <= {
-        "lm_head", "embed_tokens", "conv1d", "in_proj_a", "in_proj_b",
-    }  # fmt: skip
 
 
 def test_a_vision_language_model_keeps_its_names_and_its_other_parts(tmp_path: Path) -> None:
@@ -115,21 +97,6 @@ def test_tokenizer_and_templates_come_along_and_code_does_not(tmp_path: Path) ->
     assert artefact.verify(out) == []
 
 
-def test_master_weights_can_be_written_in_bf16(tmp_path: Path) -> None:
-    source = folders.bare(tiny.qwen3_5, tmp_path / "source")
-    model = folders.attached(source)
-    with torch.no_grad():
-        nvfp4_layers(model)[UP].weight.add_(0.25)
-    with atomic_folder(tmp_path / "out") as work:
-        write_bf16(model, source, work)
-        seal(work, name="x", format="hf-bf16", source=source, created=folders.NOW, origin=Provenance())
-    after, before = folders.load(tmp_path / "out"), folders.load(source.path)
-
-    assert after.keys() == before.keys()
-    assert {name for name in after if not torch.equal(after[name], before[name])} == {f"{UP}.weight"}
-    assert "quantization_config" not in config(tmp_path / "out")
-
-
 # ------------------------------------------------------------------------------- whole or not there
 
 
@@ -162,17 +129,6 @@ def test_a_model_that_cannot_be_exported_leaves_nothing(kind: str, line: str, tm
     with folders.nothing_left(tmp_path), pytest.raises(ExportError) as error:
         folders.export(model, source, tmp_path / "out")
     assert line in str(error.value)
-
-
-@pytest.mark.parametrize("size", [0, 10_000, 20_000])
-def test_a_full_disk_leaves_nothing(size: int, tmp_path: Path) -> None:
-    source = folders.bare(tiny.qwen3, tmp_path / "source")
-    model = folders.attached(source)
-
-    with folders.nothing_left(tmp_path), folders.small_files(size), pytest.raises(ExportError) as error:
-        folders.export(model, source, tmp_path / "out", shard_bytes=40_000)
-    assert str(error.value).startswith(f"{tmp_path / 'out'}: cannot be written (")
-    assert "\n" not in str(error.value)
 
 
 def test_what_a_killed_run_left_is_cleared_away(tmp_path: Path) -> None:

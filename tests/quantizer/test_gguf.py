@@ -18,18 +18,6 @@ Type = gguf.GGMLQuantizationType
 
 
 @pytest.mark.parametrize(
-    ("blocks", "picked"),
-    [
-        (8, [0, 3, 6, 7]),
-        (32, [0, 1, 2, 3, 6, 9, 12, 15, 18, 21, 24, 27, 28, 29, 30, 31]),
-        (4, [2, 3]),
-    ],
-)
-def test_more_bits_go_to_the_blocks_that_llama_cpp_picks(blocks: int, picked: list[int]) -> None:
-    assert picked == [i for i in range(blocks) if mix.use_more_bits(i, blocks)]
-
-
-@pytest.mark.parametrize(
     ("name", "dimensions", "tied", "kind"),
     [
         ("token_embd.weight", 2, True, "Q6_K"),

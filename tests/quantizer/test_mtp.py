@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch", reason=INSTALL)
 pytest.importorskip("transformers", reason=INSTALL)
 
 from gates.artefact import artefact  # noqa: E402
-from quantizer.checkpoint.mtp import inside, mtp_facts  # noqa: E402
+from quantizer.checkpoint.mtp import inside  # noqa: E402
 from quantizer.checkpoint.source import open_source  # noqa: E402
 from quantizer.nano import conversations  # noqa: E402
 from quantizer.ptq import quantize  # noqa: E402
@@ -92,12 +92,6 @@ def lacking(folder: Path, name: str) -> Path:
     kept = {key: t for key, t in folders.load(folder).items() if name not in key or not inside(key)}
     save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
     return folder
-
-
-def test_a_head_that_was_lost_before_is_told(tmp_path: Path) -> None:
-    facts = mtp_facts(open_source(lacking(tmp_path, "")), trained=False)
-
-    assert facts is not None and facts["tensors"] == 0 and "do not draft with it" in facts["state"]
 
 
 # ----------------------------------------------------------------------------------------------------- GGUF

@@ -78,16 +78,6 @@ def test_no_weight_is_further_off_than_half_a_gap(weight: Any) -> None:
 
 @some
 @given(tensors())
-def test_the_end_of_the_grid_is_left_by_a_sixteenth_at_most(weight: Any) -> None:
-    tensor = blocks.quantize(weight)
-    step = blocks.step(tensor.scale, tensor.tensor_scale)
-    ratio = blocks.block_amax(weight) / step
-
-    assert (ratio[tensor.scale.float() >= 2**-6] <= 6 * (1 + 1 / 16) + 1e-5).all()
-
-
-@some
-@given(tensors())
 def test_quantizing_again_changes_nothing(weight: Any) -> None:
     first = blocks.quantize(weight)
     values = blocks.dequantize(first)
@@ -96,17 +86,6 @@ def test_quantizing_again_changes_nothing(weight: Any) -> None:
 
     assert torch.equal(values, blocks.dequantize(blocks.quantize(values, first.tensor_scale, first.scale)))
     assert torch.equal(values[~coarse], anew[~coarse])
-
-
-@some
-@given(tensors())
-def test_every_scale_is_within_its_bounds(weight: Any) -> None:
-    tensor = blocks.quantize(weight)
-    scale = tensor.scale.float()
-
-    assert ((scale >= 2**-9) & (scale <= 448)).all()
-    assert tensor.tensor_scale > 0
-    assert torch.isfinite(tensor.tensor_scale)
 
 
 @some

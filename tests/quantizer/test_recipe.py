@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +11,6 @@ from quantizer.core.errors import RecipeError
 from quantizer.recipes.recipe import (
     FILES,
     Layers,
-    Recipe,
     load_recipe,
     parse_recipe,
     recipe_as_json,
@@ -59,12 +57,6 @@ def test_the_peak_learning_rate_is_that_of_the_models_size(name: str, parameters
 
     assert train is not None
     assert (train.lr, train.lr_up_to) == (lr, None)
-
-
-def test_a_learning_rate_that_is_set_is_for_every_size() -> None:
-    train = load_recipe("qad", ["train.lr=3e-6"]).for_size(1_300_000).train
-
-    assert train is not None and train.lr == 3e-6
 
 
 WRONG = [
@@ -151,13 +143,6 @@ def test_a_wrong_change_is_one_line(change: str, line: str) -> None:
     assert str(error.value).endswith(f"qat.toml: {line}")
 
 
-def test_a_recipe_of_ones_own_is_named_after_its_file(tmp_path: Path) -> None:
-    path = tmp_path / "house.toml"
-    path.write_text('[weights]\nscales = "mse"\n')
-
-    assert load_recipe(path) == dataclasses.replace(Recipe("house"), weights=load_recipe("mse").weights)
-
-
 @pytest.mark.parametrize(
     "name, line",
     [
@@ -170,14 +155,6 @@ def test_a_recipe_that_is_not_there_is_one_line(name: str, line: str) -> None:
         load_recipe(name)
 
     assert str(error.value) == line
-
-
-def test_a_recipe_that_is_no_text_is_one_line(tmp_path: Path) -> None:
-    path = tmp_path / "mine.toml"
-    path.write_bytes(b"\xff\xfe")
-
-    with pytest.raises(RecipeError, match="is not UTF-8 text"):
-        load_recipe(path)
 
 
 def test_what_an_artefact_says_is_enough_to_run_it_again() -> None:

@@ -68,11 +68,6 @@ def test_a_folder_without_input_scales_is_served_weight_only_or_not_at_all(tmp_p
     reference_model(folder, weight_only=True)
 
 
-def test_a_folder_that_is_not_nvfp4_is_refused() -> None:
-    with pytest.raises(SourceError, match="no layer of it is in NVFP4"):
-        reference_model(MODELS / "annie-nano-hf")
-
-
 def test_a_layer_that_the_model_does_not_have_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "weights"
     shutil.copytree(NVFP4, folder)

@@ -145,16 +145,6 @@ def test_a_folder_without_a_template_or_tokenizer_is_one_line(tmp_path: Path) ->
         open_renderer(place)
 
 
-def test_samples_that_are_too_long_are_counted(renderers: dict[str, Renderer], tmp_path: Path) -> None:
-    short = {"messages": [said("user", "Hi"), said("assistant", "Hello.")]}
-    data = load_dataset(write(tmp_path / "data.jsonl", [talk(), short]), renderers["plain"], max_tokens=40)
-
-    assert data.facts()["dropped"] == {"longer than 40 tokens": 1}
-    assert (data.conversations, len(data.samples)) == (2, 1)
-    with pytest.raises(DataError, match=r"holds no sample that can be used \(2 longer than 3 tokens\)"):
-        load_dataset(tmp_path / "data.jsonl", renderers["plain"], max_tokens=3)
-
-
 def test_without_thinking_every_answer_stands_behind_an_empty_thought(
     renderers: dict[str, Renderer], tmp_path: Path
 ) -> None:
@@ -167,12 +157,3 @@ def test_without_thinking_every_answer_stands_behind_an_empty_thought(
     assert learned(renderer, off)[0] == "Good morning to you.<|im_end|>"
     assert learned(renderer, on)[0] == "\n</think>\n\nGood morning to you.<|im_end|>"
     assert all("Hm." not in renderer.tokenizer.decode(sample.ids.tolist()) for sample in data.samples)
-
-
-def test_the_digest_is_of_what_is_learned(renderers: dict[str, Renderer], tmp_path: Path) -> None:
-    first = write(tmp_path / "a.jsonl", [talk()])
-    again = write(tmp_path / "b.jsonl", [talk()])
-    other = write(tmp_path / "c.jsonl", [talk() | {"chat_template_kwargs": {"enable_thinking": True}}])
-    made = [load_dataset(path, renderers["nano"], max_tokens=999).digest for path in (first, again, other)]
-
-    assert made[0] == made[1] != made[2]

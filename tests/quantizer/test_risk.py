@@ -73,21 +73,6 @@ def test_a_smaller_change_is_at_a_higher_risk(
     assert told(base, base, capsys)["whole"]["risk"] == "none"
 
 
-def test_the_table_says_what_is_predicted_and_for_which_sizes(
-    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    source = save_source(tmp_path / "source", tuned(0.1))
-    argv = ["quantize", "risk", "--base", str(base), "--source", str(source), "--device", "cpu"]
-    assert main(argv) == 0
-    lines = capsys.readouterr().out.splitlines()
-    figures = told(base, source, capsys)
-
-    assert lines[len(LINEAR) + 1].endswith("all layers")
-    assert f"{figures['survives']['manners']:.1%} of the manners" in lines[-1]
-    assert "is taken as the nearest" in lines[-1] and lines[-1].endswith("Only the gate can say.")
-    assert not figures["calibrated"]
-
-
 Q_PROJ = "model.layers.0.self_attn.q_proj.weight"
 BAD: dict[str, tuple[Callable[[dict[str, Any]], dict[str, Any]], str]] = {
     "a layer that the base lacks": (

@@ -83,24 +83,6 @@ def same(one: Any, other: Any) -> bool:
 # ------------------------------------------------------------------------------------------------ names
 
 
-@pytest.mark.parametrize(
-    ("name", "wrapped", "text"),
-    [
-        ("model.layers.0.mlp.up_proj.weight", "model.language_model.layers.0.mlp.up_proj.weight", None),
-        ("model.language_model.norm.weight", None, "model.norm.weight"),
-        ("language_model.model.norm.weight", "model.language_model.norm.weight", "model.norm.weight"),
-        ("language_model.lm_head.weight", "lm_head.weight", "lm_head.weight"),
-        ("model.visual.blocks.0.weight", None, None),
-        ("visual.blocks.0.weight", None, None),
-        ("mtp.layers.0.weight", None, None),
-        ("lm_head.weight", None, None),
-        ("*conv1d*", None, None),
-    ],
-)
-def test_names_are_put_below_a_body(name: str, wrapped: str | None, text: str | None) -> None:
-    assert (wrapped or name, text or name) == (rename(name, "model.language_model."), rename(name, "model."))
-
-
 @pytest.mark.parametrize("server", ["vllm-0.19", "vllm-0.24", "vllm-0.27"])
 def test_an_old_server_gets_a_text_model_wrapped(tmp_path: Path, server: str) -> None:
     source = save(made(**QWEN35), tmp_path / "text", count=2)
@@ -206,16 +188,6 @@ def test_a_mixture_with_fp8_becomes_plain_nvfp4(tmp_path: Path, server: Server) 
     assert set(steps(out, server).values()) == {"fine"}
 
 
-def test_rows_with_scales_of_their_own_are_dequantized_row_by_row(tmp_path: Path) -> None:
-    down = f"{MLP}.down_proj"
-    checkpoint = mixed({down: "FP8"})
-    rows = torch.linspace(0.5, 2, 64).reshape(64, 1)
-    checkpoint.tensors[f"{down}.weight_scale"] = rows
-    out = operated(save(checkpoint, tmp_path / "rows"), OLD)
-    wanted = (checkpoint.tensors[f"{down}.weight"].float() * rows).to(torch.bfloat16)
-    assert torch.equal(wanted, load_file(out / "model.safetensors")[f"{down}.weight"])
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -233,19 +205,6 @@ def test_what_no_surgery_cures_is_refused_with_a_way_out(tmp_path: Path, change:
     with pytest.raises(SourceError, match=said):
         operated(source, NEW)
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
-
-
-def test_a_mixture_inside_a_joined_group_is_refused(tmp_path: Path) -> None:
-    source = save(mixed({f"{ATTENTION}.q_proj": "FP8"}), tmp_path / "torn")
-    with pytest.raises(SourceError, match="a server joins it with neighbours that are not NVFP4"):
-        operated(source, OLD)
-
-
-def test_fp8_in_blocks_is_refused(tmp_path: Path) -> None:
-    checkpoint = mixed({f"{MLP}.down_proj": "FP8"})
-    checkpoint.tensors[f"{MLP}.down_proj.weight_scale"] = torch.ones(2, 3)
-    with pytest.raises(SourceError, match="FP8 without a scale"):
-        operated(save(checkpoint, tmp_path / "blocks"), OLD)
 
 
 @pytest.mark.parametrize(
@@ -270,18 +229,6 @@ def test_the_two_descriptions_are_made_whole_equal_and_true(tmp_path: Path, chan
 
 
 # -------------------------------------------------------------------------------------- access and place
-
-
-def test_modes_become_those_of_a_public_folder(tmp_path: Path) -> None:
-    source = save(made(), tmp_path / "in")
-    (source / "model.safetensors").chmod(0o600)
-    before = os.umask(0o077)
-    try:
-        out = operated(source, NEW)
-    finally:
-        os.umask(before)
-    assert {0o644} == {path.stat().st_mode & 0o777 for path in out.iterdir()}
-    assert out.stat().st_mode & 0o777 == 0o755
 
 
 def test_an_owner_is_given_to_every_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

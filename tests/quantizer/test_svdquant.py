@@ -11,7 +11,7 @@ pytest.importorskip("transformers", reason=INSTALL)
 from quantizer.layers.attach import attach, make_plan  # noqa: E402
 from quantizer.layers.linear import nvfp4_layers  # noqa: E402
 from quantizer.ptq.calibrate import observe  # noqa: E402
-from quantizer.ptq.svdquant import low_rank, report  # noqa: E402
+from quantizer.ptq.svdquant import report  # noqa: E402
 from quantizer.recipes.recipe import Layers  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 
@@ -27,11 +27,3 @@ def test_a_branch_saves_error_and_costs_bits() -> None:
     assert small == report(model, seen, 4)
     assert sum(two.branch < one.branch < one.plain for one, two in zip(small, large, strict=True)) >= 12
     assert small[0].bits == 4.5 + 16 * 4 * (64 + 64) / (64 * 64)
-
-
-def test_a_matrix_of_low_rank_is_its_own_branch() -> None:
-    generator = torch.Generator().manual_seed(0)
-    weight = torch.randn(32, 3, generator=generator) @ torch.randn(3, 48, generator=generator)
-
-    assert (low_rank(weight, 3) - weight).norm() < 0.01 * weight.norm()
-    assert (low_rank(weight, 2) - weight).norm() > 0.1 * weight.norm()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -109,17 +108,3 @@ def test_a_thought_inside_the_content_of_an_old_turn_is_dropped() -> None:
 
     assert "<|im_start|>assistant\nHello!<|im_end|>" in render(messages)
     assert "secret" not in render(messages)
-
-
-def test_content_in_parts_is_read_as_its_text() -> None:
-    parts = [{"type": "text", "text": "Nama"}, {"type": "text", "text": "skara!"}]
-
-    assert render(GREETING) == render([{"role": "user", "content": parts}])
-
-
-def test_arguments_may_come_as_json_text() -> None:
-    as_text = json.loads(json.dumps(TALK))
-    for one in as_text[4]["tool_calls"]:
-        one["function"]["arguments"] = json.dumps(one["function"]["arguments"])
-
-    assert render(TALK, TOOLS) == render(as_text, TOOLS)

@@ -14,13 +14,12 @@ pytest.importorskip("transformers", reason=INSTALL)
 
 from quantizer.core.errors import QuantizerError  # noqa: E402
 from quantizer.layers.attach import refresh_weight_amax  # noqa: E402
-from quantizer.layers.linear import hold_weights, nvfp4_layers, unquantized  # noqa: E402
-from quantizer.nvfp4 import blocks  # noqa: E402
+from quantizer.layers.linear import unquantized  # noqa: E402
 from quantizer.recipes.recipe import Lora, Train  # noqa: E402
 from quantizer.train import lora  # noqa: E402
 from quantizer.train.learner import micro, teacher_states  # noqa: E402
 from quantizer.train.loop import Trainer  # noqa: E402
-from quantizer.train.weights import Weights, learning_rate  # noqa: E402
+from quantizer.train.weights import learning_rate  # noqa: E402
 from tests.quantizer.learners import (  # noqa: E402
     LSQ,
     PAD,
@@ -68,49 +67,6 @@ def test_quantized_losses_are_the_plain_loops_too() -> None:
 
     assert found[0] == pytest.approx(wanted[0], rel=1e-6)
     assert found == pytest.approx(wanted, rel=5e-3)
-
-
-def test_masters_and_held_weights_move_together() -> None:
-    ours = trainer(replace(QAT, precision="bf16"))
-    ours.run(silent)
-    ours.hold()
-
-    weights: Any = ours.weights
-    for name, master in weights.masters.items():
-        assert master.dtype == torch.float32
-        assert torch.equal(ours.weights.model[name], master.bfloat16())
-    for layer in nvfp4_layers(ours.learner.model).values():
-        assert torch.equal(layer.held, blocks.dequantize(layer.quantize(), torch.bfloat16))
-
-
-def test_gradients_of_micro_batches_add_up_in_float32() -> None:
-    weight = torch.nn.Parameter(torch.ones(1, dtype=torch.bfloat16))
-    weights = Weights([("w", weight)])
-    for gradient in (1.0, 1e-3):
-        weight.grad = torch.full((1,), gradient, dtype=torch.bfloat16)
-        weights.collect()
-
-    summed = weights.masters["w"].grad
-    assert summed is not None and float(summed) == pytest.approx(1.001, rel=1e-4)
-    assert weight.grad is None
-
-
-def test_the_gradient_is_that_of_the_rounded_weight() -> None:
-    ours = trainer(QAT)
-    ours.hold()
-    layer = ours.learner.model.get_submodule("model.layers.1.mlp.down_proj")
-    layer.held = layer.held.float()
-    chosen = ours.steps[0][0]
-    ours._forward(chosen, 10).total.backward()
-    way = torch.sign(layer.weight.grad)
-    ends = []
-    for sign in (1, -1):
-        layer.held += sign * 1e-3 * way
-        with torch.no_grad():
-            ends.append(float(ours._forward(chosen, 10).total))
-        layer.held -= sign * 1e-3 * way
-
-    assert (ends[0] - ends[1]) / 2e-3 == pytest.approx(float((layer.weight.grad * way).sum()), rel=1e-2)
 
 
 # ----------------------------------------------------------------------------------------- what is learned
@@ -176,25 +132,6 @@ def test_weights_that_outgrow_a_frozen_amax_saturate_and_measured_ones_do_not() 
 
 
 # ------------------------------------------------------------------------------------------------ adapters
-
-
-def adapted(**more: Any) -> Any:
-    """A run that moves adapters of the MLPs."""
-    settings = replace(QAT, precision="bf16", lr=1e-2, **more)
-    made = learner(settings)
-    weights = lora.adapt(made.model, list(nvfp4_layers(made.model)), Lora(4, 8.0, ("*mlp*",)), seed=1)
-    return Trainer(made, samples(), PAD, settings, weights=weights, hold=hold_weights)
-
-
-def test_adapters_begin_as_nothing_and_move_only_their_layers() -> None:
-    ours, plain = adapted(), Trainer(learner(replace(QAT, precision="bf16")), samples(), PAD, QAT)
-    before, first = parameters(ours.learner.model), ours.evaluate()
-    ours.run(silent)
-    moved = {n for n, p in ours.learner.model.named_parameters() if not torch.equal(p, before[n])}
-
-    assert first == plain.evaluate()
-    assert moved == {name for name in before if "mlp" in name and name.endswith("proj.weight")}
-    assert ours.evaluate() < 0.97 * first
 
 
 def test_the_gradients_of_adapters_are_those_of_their_product() -> None:

@@ -91,18 +91,6 @@ def test_every_recipe_ends_in_a_folder_that_computes_what_was_trained(
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_a_recipe_trains_a_small_model_at_the_rate_of_its_size(place: Path, tmp_path: Path) -> None:
-    said: list[str] = []
-    recipe = load_recipe("lsq", [change for change in SHORT if not change.startswith("train.lr")])
-    data = place / "data.jsonl"
-    made = run(
-        recipe, place / "qwen3", data, tmp_path / "out", now=folders.NOW, device="cpu", log=said.append
-    )
-
-    assert made.provenance.recipe["train"]["lr"] == 3e-4
-    assert any(line.startswith("learning rate 0.0003, which lsq takes for ") for line in said)
-
-
 def test_fine_tuning_ends_in_bf16_with_other_weights(place: Path, tmp_path: Path) -> None:
     made = train(place, tmp_path / "out", "sft")
     before, after = folders.load(place / "qwen3"), folders.load(tmp_path / "out")
@@ -208,22 +196,6 @@ def test_bad_input_is_one_line_and_leaves_nothing(
         )
 
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.nightly  # test_two_processes.py compares what two have trained with what one has
-@pytest.mark.slow  # torchrun: two more processes that import torch and train
-def test_two_processes_make_the_steps_of_one(place: Path, tmp_path: Path) -> None:
-    steps = ("train.batch_tokens=1000000", "train.epochs=4", "train.refresh=2")  # a step is all the data
-    train(place, tmp_path / "one", "qad_mix", tiny.qwen3, *steps)
-    torchrun(place, tmp_path / "two", ["train.max_steps=4", *steps])
-    one, two = curve(tmp_path / "one"), curve(tmp_path / "two")
-    check = artefact.load(tmp_path / "two").provenance.recipe["outcome"]["check"]
-
-    assert len(one) == len(two) == 4
-    assert [row[1] for row in two] == pytest.approx([row[1] for row in one], rel=2e-3)
-    assert two[0][4] == pytest.approx(one[0][4], rel=1e-2)  # the gradient's length, which Adam would hide
-    assert check["parity"]["equal"] == check["parity"]["tokens"] > 100
-    assert not (tmp_path / "two.training").exists()
 
 
 def torchrun(place: Path, out: Path, changes: list[str]) -> None:

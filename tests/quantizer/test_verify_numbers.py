@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
 torch = pytest.importorskip("torch", reason=INSTALL)
@@ -47,42 +45,6 @@ def test_a_change_worked_out_by_hand() -> None:
     assert delta.sign_kept == 0.5
     assert delta.product == pytest.approx(0.5 * 1.0 + 0.5 * 0.5 - 0.1 * 0.5)
     assert delta.cosine == pytest.approx(0.7 / math.sqrt(0.52 * 1.5))
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.integers(0, 2**31), st.integers(64, 1000))
-def test_slices_add_up_to_the_whole(seed: int, slice_size: int) -> None:
-    source, base = noise(seed), noise(seed + 1)
-    tensor = blocks.quantize(source)
-    whole = (
-        values.rounding_stats(tensor, source),
-        values.fine_tune_delta(blocks.dequantize(tensor), source, base),
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(values, "SLICE", slice_size)
-        fit, delta = values.compare_weights(tensor, source, base)
-
-    assert delta is not None
-    assert (fit.weights, fit.saturated, fit.not_nearest, fit.worst) == (
-        whole[0].weights,
-        whole[0].saturated,
-        whole[0].not_nearest,
-        whole[0].worst,
-    )
-    assert (fit.signal, fit.noise) == pytest.approx((whole[0].signal, whole[0].noise))
-    assert (delta.moved, delta.kept) == (whole[1].moved, whole[1].kept)
-    assert delta.cosine == pytest.approx(whole[1].cosine)
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.integers(0, 2**31), st.sampled_from([torch.bfloat16, torch.float32]))
-def test_a_fresh_quantization_is_at_the_nearest_points(seed: int, dtype: Any) -> None:
-    source = noise(seed).to(dtype)
-    fit = values.rounding_stats(blocks.quantize(source), source.float())
-
-    assert fit.not_nearest == 0
-    assert fit.worst <= 0.5 + 1e-5
-    assert 18 < fit.sqnr_db < 23
 
 
 def test_a_thin_fine_tune_is_lost_and_a_strong_one_is_kept(tmp_path: Path) -> None:

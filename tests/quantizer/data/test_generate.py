@@ -129,35 +129,6 @@ def test_what_a_suite_asks_is_never_asked_of_the_teacher(
     assert not teacher.requests
 
 
-@pytest.mark.slow  # hundreds of conversations are made: 5 s
-def test_a_teacher_without_manners_is_given_up_and_nothing_is_written(
-    teacher: Teacher, plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    teacher.mischief = lambda body, number: (
-        whole("**No.**") if body["messages"][-1]["role"] == "tool" else None
-    )
-    assert main(words(teacher, plan, tmp_path / "out", "--json")) == 65
-
-    told = capsys.readouterr().err.strip().splitlines()
-    assert len(told) == 1 and "memory: 0 of 4, rejected for markdown: strong" in told[0]
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["ledger.jsonl"]
-    before = len(teacher.requests)
-    assert made(teacher, plan, tmp_path / "out", "--count", "memory=0")["categories"] == {
-        "factual": 3,
-        "memory": 0,
-    }
-    assert len(teacher.requests) == before
-
-
-def test_more_of_the_same_asks_only_for_what_is_new(teacher: Teacher, plan: Path, tmp_path: Path) -> None:
-    first = made(teacher, plan, tmp_path / "out")
-    had = rows(tmp_path / "out")
-    again = made(teacher, plan, tmp_path / "out", "--count", "factual=5")
-
-    assert again["answers_asked_for"] == first["answers_asked_for"] + 2 == len(teacher.requests)
-    assert [row for row in rows(tmp_path / "out") if row in had] == had
-
-
 @pytest.mark.parametrize(
     "code, line", [(401, "wants another API key (HTTP 401)"), (404, "does not serve 'scripted'")]
 )

@@ -74,16 +74,6 @@ def test_thought_and_answer_are_learned_and_the_question_is_not(renderer: Render
     assert "three four five" in text and "</think>" in text and "Done." in text and "Count from" not in text
 
 
-def test_the_draw_follows_from_the_seed_and_is_spread(renderer: Renderer, tmp_path: Path) -> None:
-    file, plain = write(tmp_path / "t.jsonl", [trace(i) for i in range(40)]), data(renderer, tmp_path, 40)
-    first, again, other = (mix(renderer, plain, file, 0.3, seed).digest for seed in (1, 1, 2))
-    assert first == again != other != plain.digest
-    made = mix(renderer, plain, file, 0.3)
-    halves = made.samples[: len(made.samples) // 2], made.samples[len(made.samples) // 2 :]
-    counts = [sum(len(sample.ids) > 30 for sample in half) for half in halves]
-    assert min(counts) > 0 and abs(counts[0] - counts[1]) <= 1
-
-
 @pytest.mark.parametrize(
     ("rows", "share", "told"),
     [

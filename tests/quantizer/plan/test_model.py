@@ -120,8 +120,3 @@ def test_a_damaged_folder_is_one_line(spoil: Any, words: str, tmp_path: Path) ->
     with pytest.raises(SourceError, match=words) as error:
         read_model(folder)
     assert "\n" not in str(error.value)
-
-
-def test_a_folder_that_is_not_there_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="no such folder"):
-        read_model(tmp_path / "nowhere")
