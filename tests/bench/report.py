@@ -114,6 +114,8 @@ def markdown(report: Report) -> str:
     """The page."""
     parts = [_HEAD, _markdown_table(RATIO_COLUMNS, [verdict(ratio) for ratio in report.ratios])]
     for row in report.rows:
+        if row.name.startswith("unpaced"):  # no engine sends tokens so
+            continue
         rows = [cells(one) for one in report.lines(row)]
         parts += [f"## {row.name}\n\n{row.title[0].upper()}{row.title[1:]}.", _markdown_table(COLUMNS, rows)]
     parts += ["## What each does with a chunk", "\n".join(_each_does(report))]
@@ -154,7 +156,8 @@ _HEAD = """# What the gateway costs
 
 Written by `make bench`; do not edit. CPU is user and system time of a gateway's whole process tree
 over the chunks that the engine sent. Added times (+) are above the engine asked directly in the same round.
-Every figure is a median over rounds; ratios are taken within each round. Compare within this page only."""
+Every figure is a median over rounds; ratios are taken within each round. Compare within this page only.
+The rows in which all tokens come at once (unpaced) are in bench.json; their ratios are here."""
 
 _METHOD = """## How
 

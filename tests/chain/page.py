@@ -21,7 +21,7 @@ HEAD: Final = """\
 4. kill vLLM: llama.cpp must answer with the same weights in Q4_K_M until vLLM is back.
 
 `python -m tests.chain --page` writes this page from the files of runs in `docs/chain`. Those have every figure: steps, losses, digests, the reasons
-of each verdict, engines with their arguments, and streams by phase.
+of each verdict, engines with their arguments, streams by phase, and what a dose of no-think examples does.
 
 **The models.** In `h100` and `cpu-thin` the base is the shipped `annie-nano-thin-ptq` (6.8M), read back from its Q2_K file. The fine-tune
 adds a few steps, and the gate refuses it in Q2_K. The baseline, its F16, leaks as well: the fine-tune is as much to blame as the
@@ -81,7 +81,7 @@ def section(found: Figures, file: str) -> str:
         f"## {file.removesuffix('.json')}: on {where}, {machine['date']}", "",
         f"[{file}](chain/{file}); commit {machine['commit']}, {vllm}, {machine['cpu']}. All steps: {total:.0f} s.", "",
         *([found["note"], ""] if found.get("note") else []),
-        *_gates(steps), *_live(steps.get("live")), *_thoughts(steps.get("thoughts") if "live" in steps else None),
+        *_gates(steps), *_live(steps.get("live")), *_thoughts(steps.get("thoughts") if found["device"] == "cuda" else None),
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
 
