@@ -116,11 +116,7 @@ async def serving(kind: Kind, state: Path) -> AsyncIterator[Engine]:
 @asynccontextmanager
 async def _llama(kind: Kind, state: Path) -> AsyncIterator[Engine]:
     spec = EngineSpec(
-        name=kind.name,
-        dialect="llama-server",
-        driver="embedded",
-        artefact=kind.weights,
-        args=kind.args,
+        name=kind.name, dialect="llama-server", driver="embedded", artefact=kind.weights, args=kind.args
     )
     engine = EmbeddedEngine(spec, state_dir=state)
     try:

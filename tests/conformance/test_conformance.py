@@ -9,14 +9,7 @@ import pytest_asyncio
 
 from app.conformance.checks import CANCEL, CHECKS, TOO_SOON
 from app.conformance.engine_api import EngineEndpoints
-from app.conformance.suite import (
-    NEVER_BEGAN,
-    CheckOutcome,
-    ConformanceSession,
-    open_session,
-    run,
-    run_cancel,
-)
+from app.conformance.suite import NEVER_BEGAN, CheckOutcome, ConformanceSession, open_session, run, run_cancel
 from app.conformance.suite import results as suite_results
 from tests.conformance import report
 from tests.conformance.engines import Engine

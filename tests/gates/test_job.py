@@ -230,14 +230,6 @@ def leaks_in(arm: str, names: set[str]) -> Model:
     return model
 
 
-async def test_a_candidate_that_failed_is_asked_the_whole_stage_if_wanted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    named = next(case.id for case in SUITE.of("leak", 1) if "leak" in case.named)
-    _, titles = await _run(tmp_path, monkeypatch, leaks_in(CANDIDATE, {named}), full=True)
-    assert titles == ["named cases", "first stage"]
-
-
 async def test_one_leak_elsewhere_asks_for_the_extension_and_a_clean_one_passes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,14 +238,6 @@ async def test_one_leak_elsewhere_asks_for_the_extension_and_a_clean_one_passes(
     assert "extension" in titles
     (leak,) = [r for r in judged.decision.gates if (r.gate, r.rule) == ("leak", "zero")]
     assert leak.verdict == "pass" and leak.bad == 1
-
-
-@pytest.mark.slow  # a whole gate runs: 2 s
-async def test_a_second_leak_in_the_extension_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    other = next(case.id for case in SMALL.of("leak", 1) if "leak" not in case.named)
-    late = SMALL.of("leak", 2)[0].id
-    judged, _ = await _run(tmp_path, monkeypatch, leaks_in(CANDIDATE, {other, late}))
-    assert judged.decision.verdict == "fail"
 
 
 @pytest.mark.slow  # a whole gate runs: 2 s
@@ -266,14 +250,6 @@ async def test_a_control_that_does_not_fail_leaves_no_verdict(
     judged, _ = await _run(tmp_path, monkeypatch, model)
     assert judged.decision.verdict == "inconclusive"
     assert "stranger" in judged.decision.reasons[0]
-
-
-@pytest.mark.slow  # a whole gate runs: 3 s
-async def test_without_its_clocks_a_policy_that_times_never_passes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    judged, _ = await _run(tmp_path, monkeypatch, mannered)
-    assert judged.decision.verdict == "inconclusive"
 
 
 def test_prompts_with_the_longest_spoken_answers_are_timed_first() -> None:

@@ -59,10 +59,7 @@ def tables(base: Path) -> dict[str, Any]:
                 "args": [*args, "--chat-template-file", str(base / "none.jinja")],
             },
         },
-        "models": {
-            "annie": {"live": "annie-q4", "fallback": ["annie-f16"]},
-            "hasty": {"live": "hasty-q4"},
-        },
+        "models": {"annie": {"live": "annie-q4", "fallback": ["annie-f16"]}, "hasty": {"live": "hasty-q4"}},
         **{name: stage.tables(base)[name] for name in ("gates", "promotion")},
     }
 

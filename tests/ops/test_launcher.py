@@ -102,21 +102,6 @@ def test_other_places_and_other_users_are_refused(changed: dict[str, str]) -> No
     assert "mounts, labels or user" in refused(making(VLLM, replace(PLACING, **changed)))
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        "/srv/manners/models/q4/../../../../etc/x.gguf",
-        "/srv/manners/models/q4/.gguf",
-        "/srv/manners/models/q4",
-    ],
-)
-def test_a_gguf_lies_in_its_folder_and_nowhere_else(model: str) -> None:
-    request = making(LLAMA, replace(BESIDE, model=model, inside=f"/model/{Path(model).name}"))
-    if model.endswith("q4"):
-        request.body["HostConfig"]["Mounts"][0]["Source"] = "/srv/manners/models"
-    assert "mounts, labels or user" in refused(request)
-
-
 def test_another_name_another_engine_and_another_gateway_are_refused() -> None:
     request = making(VLLM, PLACING)
     assert refused(replace(request, query={"name": "innocent"})) == "the container has another name"
@@ -144,13 +129,6 @@ def test_another_name_another_engine_and_another_gateway_are_refused() -> None:
 )  # fmt: skip
 def test_whatever_else_docker_can_do_is_refused(method: str, path: str, query: dict[str, str]) -> None:
     refused(DockerRequest(method, path, query))
-
-
-def test_a_start_with_a_body_is_refused() -> None:
-    """Old versions of the API took a HostConfig there."""
-    assert "takes no body" in refused(
-        DockerRequest("POST", "/containers/abc/start", {}, {"Privileged": True})
-    )
 
 
 def test_a_container_that_is_named_must_be_the_gateways() -> None:

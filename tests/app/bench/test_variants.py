@@ -59,9 +59,7 @@ def read(folder: Path) -> dict[str, Any]:
 @pytest.mark.asyncio
 async def test_what_dies_is_a_line_and_what_comes_after_it_is_measured(tmp_path: Path) -> None:
     run = matrix_run(
-        tmp_path,
-        variant("dies", "vllm-bf16-9b", "dies"),
-        variant("works", "nano-embedded", "llama"),
+        tmp_path, variant("dies", "vllm-bf16-9b", "dies"), variant("works", "nano-embedded", "llama")
     )
     await run.run()
     found = read(tmp_path)

@@ -11,7 +11,7 @@ import pytest
 from gates.contracts.numerics import Numerics
 from gates.report.codec import CodecError, canonical
 from gates.report.document import PREDICATE_TYPE, document, parse, render
-from gates.report.statement import Attachment, Distribution, SampleIndex, Statement
+from gates.report.statement import Attachment, Statement
 from tests.gates.report import examples
 
 EXAMPLES = (examples.passing, examples.failing, examples.inconclusive)
@@ -70,15 +70,6 @@ def test_it_is_an_in_toto_statement_about_the_artefact() -> None:
     assert found["subject"] == [{"name": "annie-9b-nvfp4", "digest": {"sha256": root}}]
 
 
-def test_every_configuration_is_a_resource_descriptor() -> None:
-    descriptors = document(examples.passing())["predicate"]["configuration"]
-
-    assert all(len(d["digest"]["sha256"]) == 64 for d in descriptors)
-    assert [d["name"] for d in descriptors] == [
-        "candidate", "engine", "baseline", "baseline-engine", "suite", "policy", "harness", "host",
-    ]  # fmt: skip
-
-
 def test_an_alarm_and_an_advisory_rule_are_warnings() -> None:
     predicate = document(examples.passing())["predicate"]
 
@@ -115,14 +106,6 @@ def test_an_edited_statement_is_refused_by_its_place(
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "text", [b"", b"{}", b"[]", b"null", b"[" * 100_000, b"\xff\xfe", b"{" + b"9" * 5000]
-)
-def test_what_is_no_statement_is_refused(text: bytes) -> None:
-    with pytest.raises(CodecError):
-        parse(text)
-
-
 def test_another_layout_of_the_same_values_is_refused() -> None:
     with pytest.raises(CodecError, match="its layout"):
         parse(json.dumps(json.loads(render(examples.passing()))).encode())
@@ -133,15 +116,3 @@ def test_an_infinite_latency_can_be_stated() -> None:
 
     assert any(math.inf in timing.points for timing in statement.distributions)
     assert parse(render(statement)).distributions == statement.distributions
-
-
-def test_a_digest_of_another_form_cannot_be_stated() -> None:
-    statement = examples.passing()
-    with pytest.raises(CodecError, match="no digest"):
-        render(replace(statement, samples=SampleIndex("md5:0", ())))
-
-
-def test_nan_cannot_be_stated() -> None:
-    timing = Distribution("ttft", "candidate", "ms", 1, (math.nan,))
-    with pytest.raises(CodecError, match="cannot be written"):
-        render(replace(examples.passing(), distributions=(timing,)))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gates.contracts.verdict import GateResult, Interval, Verdict
-from gates.report.charts import axis_ticks, interval_bar, limit_curves, summary
+from gates.report.charts import limit_curves, summary
 from gates.report.labels import amount, headline, interval_bound, measured, reasons, required
 from gates.report.statement import Distribution
 from tests.gates.report import examples
@@ -104,20 +104,6 @@ def test_reasons_name_their_gate_by_its_title() -> None:
 # ---------------------------------------------------------------------------------------- drawings
 
 
-@pytest.mark.parametrize(
-    "most, ticks",
-    [
-        (120.0, [0, 50, 100, 150]),
-        (0.9, [0, 0.5, 1.0]),
-        (1800.0, [0, 500, 1000, 1500, 2000]),
-        (0.0, [0, 1]),
-        (math.inf, [0, 1]),
-    ],
-)
-def test_ticks_are_round_numbers(most: float, ticks: list[float]) -> None:
-    assert axis_ticks(most) == pytest.approx(ticks)
-
-
 def heights(timing: Distribution) -> tuple[float, float]:
     """Where the curve of one arm begins and ends, in height: 150 is 0 %, 10 is 100 %."""
     ((_, path),) = limit_curves([timing], 120.0).paths
@@ -145,7 +131,3 @@ def test_higher_is_better_in_every_curve(
 
     assert heights(timing) == ends
     assert words in summary(timing)
-
-
-def test_a_rule_without_an_interval_has_no_bar() -> None:
-    assert interval_bar(replace(TTFT, interval=None)) is None

@@ -43,13 +43,6 @@ def test_every_gate_has_a_row(example: Callable[[], Statement]) -> None:
     assert sum(token.type == "td_open" for token in found) == 5 * len(gates)
 
 
-def test_a_control_that_did_not_hold_is_told() -> None:
-    said = markdown(examples.inconclusive())
-
-    assert "Controls that did not:" in said
-    assert "asked for markdown" in said
-
-
 @settings(max_examples=60, deadline=None)
 @given(TEXT)
 @example("```\n\n# PASS\n\n```")

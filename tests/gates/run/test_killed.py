@@ -9,12 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gates.contracts.dialect import Dialect
 from gates.contracts.sample import Sample
-from gates.reply.reply import Reply, read_reply
 from gates.run.sample_store import read_samples
 from gates.run.target import Target
-from tests.conformance.engines import KINDS, MODELS, serving
 from tests.gates.run.child import asks_for, complete
 from tests.gates.run.parts import target
 from tests.scale import PATIENCE
@@ -50,12 +47,6 @@ def raw(sample: Sample) -> bytes:
     return b"".join(read.data for read in sample.reads)
 
 
-def spoken(reply: Reply) -> tuple[object, ...]:
-    """What an engine said, without the ids that it makes up."""
-    calls = [(call.name, call.arguments) for call in reply.calls]
-    return (reply.content, reply.reasoning, calls, reply.finish_reason, reply.completion_tokens)
-
-
 @pytest.mark.slow  # gates are killed and go on: 8 s
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.nightly)])  # the same at other moments
 async def test_a_killed_run_is_completed_without_a_loss_or_a_second_asking(tmp_path: Path, seed: int) -> None:
@@ -76,32 +67,3 @@ async def test_a_killed_run_is_completed_without_a_loss_or_a_second_asking(tmp_p
     assert {k: raw(s) for k, s in killed.items()} == {k: raw(s) for k, s in straight.items()}
     # What a kill cut short is asked once more, and nothing else is: both arms send the same bytes.
     assert sum(asked.values()) <= len(killed) + 3
-
-
-@pytest.mark.nightly  # `make test-gate` kills a run over real engines, and none of its samples is lost or asked twice
-@pytest.mark.slow  # gates are killed and go on: 7 s
-@pytest.mark.engine
-async def test_a_killed_run_over_a_real_engine_says_the_same_as_one_in_one_go(tmp_path: Path) -> None:
-    dialect: Dialect = "llama-server"
-    if not (MODELS / KINDS["llama-hermes"].model).exists():
-        pytest.skip("the nano models are missing: make nano")
-    words = [
-        "Hello!",
-        "Tell me about yourself",
-        "What is 12 plus 25?",
-        "What is the latest news?",
-        "Thank you",
-    ]
-    words += [f"What is {n} plus 5?" for n in range(3, 12)]
-    draw, path, straight = random.Random(3), tmp_path / "samples.jsonl", tmp_path / "straight.jsonl"
-    async with serving(KINDS["llama-hermes"], tmp_path / "state") as engine:
-        where = target(engine.url, dialect)
-        for _ in range(2):
-            await kill_one(where, path, words, draw.randint(2, 8), draw.random() / 50)
-        await complete(where, path, words)
-        await complete(where, straight, words)
-
-    said, meant = ({k: read_reply(s) for k, s in by_key(p).items()} for p in (path, straight))
-    assert all(reply.complete for reply in said.values())
-    assert list(said) == [ask.key.digest for ask in asks_for(where, words)]
-    assert {k: spoken(r) for k, r in said.items()} == {k: spoken(r) for k, r in meant.items()}

@@ -108,12 +108,6 @@ def test_a_reply_of_another_regime_does_not_count(regime: str, cached: int | Non
     assert bool(timings([one], {"candidate": "candidate"}, regime=regime)) == (not void)
 
 
-def test_an_engine_that_does_not_say_can_be_believed_only_on_purpose() -> None:
-    (one,) = latency_readings([taken(*spoken(cached=None))], cache_unsaid=True)
-
-    assert one.void == ""
-
-
 def test_the_judge_takes_a_timing_for_each_metric() -> None:
     slot = LatencySlot("fact", 2000, "steady", 9, 1)
     made = timings(
@@ -125,16 +119,6 @@ def test_the_judge_takes_a_timing_for_each_metric() -> None:
         Timing("first_sentence", "baseline", "fact", 90.0, "2k", 9, 1, 2),
         Timing("decode", "baseline", "fact", made[2].value, "2k", 9, 1, 2),
     )
-
-
-def test_only_the_named_arms_and_the_asked_regime_are_judged() -> None:
-    every = [
-        reading(*spoken()),
-        reading(*spoken(), arm="gateway"),
-        reading(*spoken(cached=0), slot=LatencySlot("hello", 500, "cold", 0, 0)),
-    ]
-
-    assert len(timings(every, {"candidate": "candidate"})) == 3
 
 
 def test_what_did_not_count_is_told_with_its_commonest_reason() -> None:

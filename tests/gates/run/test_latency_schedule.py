@@ -7,10 +7,10 @@ from itertools import groupby
 
 import pytest
 
-from gates.contracts.case import Case, Sampling
+from gates.contracts.case import Sampling
 from gates.contracts.dialect import Dialect
 from gates.contracts.errors import RunError
-from gates.run.conversation import estimate, pad_conversation, with_nonce
+from gates.run.conversation import estimate, pad_conversation
 from gates.run.latency_schedule import LatencySlot, Schedule, phases, slot_of
 from gates.run.planned_request import PlannedRequest
 from tests.gates.run.parts import SUITE, SYSTEM, arm, case, target
@@ -137,17 +137,3 @@ def test_a_conversation_grows_to_about_its_size(tokens: int) -> None:
     asked = [m["content"] for m in messages if m["role"] == "user"]
     assert len(set(asked)) == len(asked) and turns[0] == SYSTEM["content"] and turns[-1] == "hello"
     assert [m["role"] for m in messages[1:]] == ["user", "assistant"] * (len(messages) // 2 - 1) + ["user"]
-
-
-def test_small_talk_never_parts_a_call_from_its_result() -> None:
-    call = {"role": "assistant", "content": "", "tool_calls": [{"id": "x"}]}
-    turns = (SYSTEM, {"role": "user", "content": "Find it."}, call, {"role": "tool", "content": "Found."})
-
-    assert pad_conversation(turns, (), 500, 4.0, 0)[-3:] == turns[1:]
-
-
-def test_a_nonce_stands_in_the_first_user_turn_whatever_is_before_it() -> None:
-    bare = Case("hi", (), ({"role": "user", "content": "Hi."}, {"role": "user", "content": "You?"}))
-
-    assert [m["content"] for m in with_nonce(bare.messages, "Note 1.")] == ["Note 1. Hi.", "You?"]
-    assert [m["content"] for m in bare.messages] == ["Hi.", "You?"]

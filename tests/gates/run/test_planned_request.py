@@ -2,13 +2,8 @@
 
 from dataclasses import replace
 
-from gates.run.planned_request import (
-    PlannedRequest,
-    pending_requests,
-    plan_requests,
-)
-from gates.run.request import body_digest
-from tests.gates.run.parts import ARTEFACT, ENGINE, SUITE, arm, case, suite
+from gates.run.planned_request import PlannedRequest, pending_requests, plan_requests
+from tests.gates.run.parts import arm, case, suite
 
 HELLO, FIND = case("hello"), case("find", tools=True, gates=("tools", "leak"))
 LATER = case("later", stage=2)
@@ -55,19 +50,9 @@ def test_repeats_have_temperatures_and_seeds_of_their_own() -> None:
 
 def test_a_case_is_asked_only_with_the_repeats_that_its_gates_count() -> None:
     asks = plan_requests(
-        EVERY,
-        [arm()],
-        temperatures=(0.0, 0.7),
-        numbers=lambda c: {1, 0} if c is HELLO else (),
+        EVERY, [arm()], temperatures=(0.0, 0.7), numbers=lambda c: {1, 0} if c is HELLO else ()
     )
     assert names(asks) == ["candidate/hello/0/stream", "candidate/hello/1/stream"]
-
-
-def test_a_key_says_all_that_makes_a_sample_this_one() -> None:
-    key = plan_requests(EVERY, [arm()])[0].key
-
-    assert (key.suite, key.artefact, key.engine) == (SUITE, ARTEFACT, ENGINE)
-    assert key.request == body_digest(plan_requests(EVERY, [arm()])[0].request)
 
 
 def test_what_is_on_file_is_not_asked_again() -> None:

@@ -44,17 +44,6 @@ def test_every_parameter_is_said_in_the_engines_words(dialect: Dialect, words: d
     assert sent.items() >= (common | words | {"seed": 7, "max_tokens": 64}).items()
 
 
-def test_llama_servers_other_samplers_are_off_whatever_its_command_line_says() -> None:
-    sent = body(dialect="llama-server")
-
-    assert (sent["typical_p"], sent["xtc_probability"], sent["dry_multiplier"], sent["mirostat"]) == (
-        1,
-        0,
-        0,
-        0,
-    )
-
-
 @pytest.mark.parametrize("field", ["top_k", "min_p", "repetition_penalty"])
 def test_an_openai_engine_cannot_be_asked_what_it_has_no_word_for(field: str) -> None:
     with pytest.raises(RunError, match=field):

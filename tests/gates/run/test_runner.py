@@ -15,7 +15,7 @@ from gates.reply.reply import read_reply
 from gates.run.http import RequestTimeouts
 from gates.run.planned_request import plan_requests
 from gates.run.request import encode_body
-from gates.run.runner import LATENCY_PACE, Pace, run
+from gates.run.runner import LATENCY_PACE, run
 from gates.run.sample_store import SampleStore, read_samples
 from tests.gates.run.parts import QUICK, SUITE, arm, asked, asks_of, case, suite, target
 from tests.scale import PATIENCE
@@ -263,24 +263,6 @@ async def test_the_turn_before_is_asked_right_before_its_sample(engine: Scripted
 
     assert [seen.body["messages"] == [] for seen in engine.requests] == [True, False]
     assert len(samples) == 1 and samples[0].retries == ()
-
-
-async def test_pauses_need_one_request_at_a_time(engine: ScriptedEngine, path: Path) -> None:
-    (ask,) = asks_of(engine, HELLO)
-    with pytest.raises(RunError, match="set concurrency to 1"):
-        await asked(engine, path, [replace(ask, wait_s=1.0)], Pace(concurrency=2))
-
-
-async def test_a_full_disk_ends_the_run_with_one_line(
-    engine: ScriptedEngine, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-
-    def full(ledger: SampleStore, samples: object) -> None:
-        raise RunError("the disk is full")
-
-    monkeypatch.setattr(SampleStore, "append", full)
-    with pytest.raises(RunError, match="the disk is full"):
-        await asked(engine, path, asks_of(engine, *MANY), replace(QUICK, concurrency=3))
 
 
 @pytest.mark.parametrize("by_another", [False, True])

@@ -31,12 +31,6 @@ def lines(path: Path) -> list[str]:
     return path.read_text("ascii").splitlines(keepends=True)
 
 
-def test_what_was_appended_is_read_back_byte_for_byte(path: Path) -> None:
-    with SampleStore(path, suite=SUITE) as ledger:
-        assert list(ledger.samples()) == list(read_samples(path)) == THREE
-        assert len(ledger) == 3 and ledger.cut == 0
-
-
 def test_a_file_that_was_opened_again_knows_its_keys(path: Path) -> None:
     with SampleStore(path, suite=SUITE) as ledger:
         assert THREE[0].key in ledger and sample("four").key not in ledger
