@@ -12,7 +12,6 @@ import signal
 import sys
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from os import EX_CONFIG, EX_NOINPUT, EX_TEMPFAIL, EX_USAGE
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -183,10 +182,10 @@ async def _check(args: argparse.Namespace) -> int:
                 found.append(rated(result, args.dialect))
                 advance()
     if args.json:
-        print(json.dumps({**facts, "rows": [asdict(one) for one in found]}, indent=1, ensure_ascii=False))
+        print(json.dumps({**facts, "rows": found}, indent=1, ensure_ascii=False))
     else:
         show_outcomes(found, ", ".join(fact for fact in facts.values() if fact))
-    return 1 if any(one.heard == "no" for one in found) else 0
+    return 1 if any(one["heard"] == "no" for one in found) else 0
 
 
 def _report(facts: Mapping[str, Any], text: str, as_json: bool) -> None:

@@ -20,7 +20,7 @@ from rich.table import Table
 
 from app.config.config import Config
 from app.config.version import VERSION
-from app.conformance.gateway import configuration, front
+from app.conformance.gateway import configuration, run_gateway
 from app.engines.identity import describe
 from deploy.core.engine_access import EngineAccess
 from deploy.core.errors import EngineError
@@ -218,7 +218,7 @@ async def _side(config: Config, sealed: _Sealed, stack: AsyncExitStack) -> Serve
 async def _gateway(engine: Target, access: EngineAccess, state: Path, stack: AsyncExitStack) -> Target:
     """A gateway in this process in front of an engine, to be timed as well."""
     before = configuration(engine.url, engine.dialect, state / "gate", concurrency=1, access=access)
-    it = await stack.enter_async_context(front(before, engine.served_model))
+    it = await stack.enter_async_context(run_gateway(before, engine.served_model))
     return replace(engine, url=it.url, served_model="annie", headers={}, tls=None)
 
 

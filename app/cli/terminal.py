@@ -2,16 +2,12 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
-
-if TYPE_CHECKING:
-    from app.conformance.suite import RatedOutcome
 
 MARKS = {"yes": "[green]yes[/]", "gap": "[yellow]gap[/]", "no": "[red]no[/]"}
 
@@ -22,11 +18,14 @@ def console(width: int = 140) -> Console:
     return found if found.is_terminal else Console(width=width, highlight=False)
 
 
-def show_outcomes(found: "Sequence[RatedOutcome]", title: str) -> None:
+def show_outcomes(found: Sequence[dict[str, str]], title: str) -> None:
     """The outcomes of the conformance suite, and how many checks passed."""
     print(title)
-    _print(("row", "passed", "why"), [(escape(one.name), MARKS[one.heard], escape(one.why)) for one in found])
-    counts = [f"{sum(one.heard == mark for one in found)} {mark}" for mark in MARKS]
+    _print(
+        ("row", "passed", "why"),
+        [(escape(one["name"]), MARKS[one["heard"]], escape(one["why"])) for one in found],
+    )
+    counts = [f"{sum(one['heard'] == mark for one in found)} {mark}" for mark in MARKS]
     print(f"{len(found)} rows: {', '.join(counts)}")
 
 

@@ -22,13 +22,13 @@ class CheckFailed(Exception):
 class CheckRequest:
     """One request: its fields beyond the model, and which of the gateway's two models it is for.
 
-    The model `aloud` shows its thoughts in `reasoning_content`. `count`: have the engine count the reply's tokens.
+    The model `with_reasoning` shows its thoughts in `reasoning_content`. `count`: have the engine count the reply's tokens.
     """
 
     messages: tuple[dict[str, Any], ...]
     fields: dict[str, Any]
     stream: bool
-    aloud: bool = False
+    with_reasoning: bool = False
     count: bool = False
 
 
@@ -75,39 +75,51 @@ BOTH = user("Turn on the kitchen light, and set a timer for 10 minutes")
 ON: dict[str, Any] = {"chat_template_kwargs": {"enable_thinking": True}}
 
 
-def ask(*messages: dict[str, Any], stream: bool = True, aloud: bool = False, **fields: Any) -> CheckRequest:
+def ask(
+    *messages: dict[str, Any], stream: bool = True, with_reasoning: bool = False, **fields: Any
+) -> CheckRequest:
     """A request with the usual fields: greedy, at most 200 tokens."""
-    return CheckRequest(messages, {"temperature": 0, "max_tokens": 200, **fields}, stream, aloud)
+    return CheckRequest(messages, {"temperature": 0, "max_tokens": 200, **fields}, stream, with_reasoning)
 
 
 def both(
-    *messages: dict[str, Any], aloud: bool = False, count: bool = False, **fields: Any
+    *messages: dict[str, Any], with_reasoning: bool = False, count: bool = False, **fields: Any
 ) -> tuple[CheckRequest, ...]:
     """The same request twice: streamed and whole."""
     body = {"temperature": 0, "max_tokens": 200, **fields}
     usage = {"stream_options": {"include_usage": True}}
     return (
-        CheckRequest(messages, {**body, **usage}, True, aloud, count),
-        CheckRequest(messages, body, False, aloud, count),
+        CheckRequest(messages, {**body, **usage}, True, with_reasoning, count),
+        CheckRequest(messages, body, False, with_reasoning, count),
     )
 
 
-def check_clean(reply: ObservedReply, finish: str) -> None:
-    """The reply ended as expected, and holds no markup of thoughts or calls."""
+def check_ended(reply: ObservedReply, finish: str) -> None:
+    """The reply ended as expected, by the protocol."""
     require(reply.error is None, f"an error: {reply.status} {reply.error}")
     require(not reply.faults, "; ".join(reply.faults))
     require(reply.done, "no [DONE]")
     require(reply.finish_reason == finish, f"finish_reason is {reply.finish_reason}, not {finish}")
+
+
+def check_clean(reply: ObservedReply, finish: str) -> None:
+    """The reply ended as expected, and holds no markup of thoughts or calls."""
+    check_ended(reply, finish)
     require(not any(markers.find(reply.content)), f"a tag is heard: {reply.content!r}")
     require(not any(markers.find(reply.reasoning)), f"a tag in the thought: {reply.reasoning!r}")
 
 
+def check_answered(reply: ObservedReply) -> None:
+    """A clean answer, whatever was thought before it."""
+    check_clean(reply, "stop")
+    require(reply.content.strip(), "no answer")
+    require(reply.content == reply.content.lstrip(), "the answer begins with white space")
+
+
 def check_spoken(reply: ObservedReply, *words: str) -> None:
     """A clean answer that contains these words, without a thought or a call."""
-    check_clean(reply, "stop")
-    require(reply.content.strip(), "nothing is said")
+    check_answered(reply)
     require(not reply.reasoning, f"a thought is heard: {reply.reasoning!r}")
-    require(reply.content == reply.content.lstrip(), "the answer begins with white space")
     require(not reply.calls, f"calls: {reply.calls}")
     for word in words:
         require(word in reply.content, f"no {word!r} in {reply.content!r}")
@@ -206,15 +218,15 @@ def judge_off(reply: ObservedReply) -> None:
 
 def judge_on(replies: Sequence[ObservedReply]) -> None:
     """The thought is visible in the model that shows thoughts, stripped in the other, and counted in both."""
-    *aloud, strip_stream, strip_whole = replies
-    for reply in aloud:
+    *with_reasoning, strip_stream, strip_whole = replies
+    for reply in with_reasoning:
         check_clean(reply, "stop")
         require(reply.reasoning.strip(), "no thought")
         require(reply.content.strip(), "no answer after the thought")
-    check_same(aloud)
+    check_same(with_reasoning)
     for reply in (strip_stream, strip_whole):
         check_spoken(reply)
-        require(reply.content == aloud[0].content, "another answer without the thought")
+        require(reply.content == with_reasoning[0].content, "another answer without the thought")
         if reply.content_tokens is not None:
             require(made(reply) > reply.content_tokens + 2, "it did not think")
 
@@ -223,9 +235,7 @@ def budget(tokens: int) -> Check:
     """The check that a thought has at most so many tokens, and an answer follows."""
 
     def judge(reply: ObservedReply) -> None:
-        check_clean(reply, "stop")
-        require(reply.content.strip(), "no answer")
-        require(reply.content == reply.content.lstrip(), "the answer begins with white space")
+        check_answered(reply)
         if tokens <= 1:
             require(len(reply.reasoning.split()) <= tokens, f"it thought: {reply.reasoning!r}")
         else:
@@ -234,7 +244,7 @@ def budget(tokens: int) -> Check:
             require(reply.thought_tokens <= tokens, f"{reply.thought_tokens} tokens of thought")
 
     thinking = {"type": "enabled", "budget_tokens": tokens}
-    asks = both(SUM, aloud=True, count=True, thinking=thinking)
+    asks = both(SUM, with_reasoning=True, count=True, thinking=thinking)
     return Check(f"thinking budget {tokens}", asks, each(judge))
 
 
@@ -315,9 +325,7 @@ def judge_time(replies: Sequence[ObservedReply]) -> None:
     shorter = [len(reply.reasoning) < len(free.reasoning) for reply in hurried]
     require(any(shorter), f"{TOO_SOON}: {free.reasoning!r}")
     for reply in hurried:
-        check_clean(reply, "stop")
-        require(reply.content.strip(), "no answer")
-        require(reply.content == reply.content.lstrip(), "the answer begins with white space")
+        check_answered(reply)
         if reply.usage is not None and reply.thought_tokens is not None:
             lost = made(reply) - (reply.content_tokens or 0) - reply.thought_tokens
             require(0 <= lost <= 4, f"{lost} tokens were paid for that are in no field: {reply.usage}")
@@ -325,10 +333,7 @@ def judge_time(replies: Sequence[ObservedReply]) -> None:
 
 def judge_counted(reply: ObservedReply) -> None:
     """As many tokens as were asked for, and the usage says so; the words are not judged."""
-    require(reply.error is None, f"an error: {reply.status} {reply.error}")
-    require(not reply.faults, "; ".join(reply.faults))
-    require(reply.done, "no [DONE]")
-    require(reply.finish_reason == "length", f"finish_reason is {reply.finish_reason}, not length")
+    check_ended(reply, "length")
     require(made(reply) == COUNTED, f"{made(reply)} tokens, not {COUNTED}")
 
 
@@ -349,11 +354,11 @@ CHECKS: tuple[Check, ...] = (
     Check("tool_choice none", both(PRIYA, tools=TOOLS, tool_choice="none"), each(judge_none)),
     Check("tool_choice required", both(PRIYA, tools=TOOLS, tool_choice="required"),
         each(lambda r: check_calls(r, ("search_memory", about_priya)))),
-    Check("thinking off: no token of it is paid for", both(SUM, aloud=True, count=True), each(judge_off)),
-    Check("thinking on", (*both(SUM, aloud=True, **ON), *both(SUM, count=True, **ON)), judge_on),
+    Check("thinking off: no token of it is paid for", both(SUM, with_reasoning=True, count=True), each(judge_off)),
+    Check("thinking on", (*both(SUM, with_reasoning=True, **ON), *both(SUM, count=True, **ON)), judge_on),
     *(budget(n) for n in (0, 1, 8, 64)),
-    Check("thinking time budget", (*both(SUM, aloud=True, count=True, **HURRY) * 2, ask(SUM, aloud=True, **ON)), judge_time),
-    Check("a thought, then a call", both(PRIYA, tools=TOOLS, aloud=True, **ON), each(judge_after_thought)),
+    Check("thinking time budget", (*both(SUM, with_reasoning=True, count=True, **HURRY) * 2, ask(SUM, with_reasoning=True, **ON)), judge_time),
+    Check("a thought, then a call", both(PRIYA, tools=TOOLS, with_reasoning=True, **ON), each(judge_after_thought)),
     Check("a thought cut by max_tokens", both(SUM, **ON, max_tokens=5), each(judge_cut_thought)),
     Check("a call cut by max_tokens", both(PRIYA, tools=TOOLS, max_tokens=12), each(judge_cut_call)),
     Check("usage for those who ask", (*both(HELLO)[:1], ask(HELLO), ask(HELLO, stream=False)), judge_usage),

@@ -27,7 +27,7 @@ TIMEOUTS = {"connect": 2.0, "first_token": 30.0, "idle": 30.0, "total": 120.0}
 
 @dataclass(frozen=True)
 class InProcessGateway:
-    """The gateway and its public address. Its models are `annie`, and `aloud`, which shows its thoughts."""
+    """The gateway and its public address. Its models are `annie`, and `with_reasoning`, which shows its thoughts."""
 
     gateway: Gateway
     url: str
@@ -47,13 +47,13 @@ def configuration(
     tables = {
         "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(state)},
         "engines": {"engine": {"dialect": dialect, "driver": "url", "url": url, **files}},
-        "models": {"annie": model, "aloud": {**model, "reasoning": "separate"}},
+        "models": {"annie": model, "with_reasoning": {**model, "reasoning": "separate"}},
     }
     return parse(tables, state)
 
 
 @asynccontextmanager
-async def front(config: Config, model: str | None = None) -> AsyncIterator[InProcessGateway]:
+async def run_gateway(config: Config, model: str | None = None) -> AsyncIterator[InProcessGateway]:
     """Run the gateway until the context ends; it is ready when entered. `model` is the name sent to the engine."""
     outer = structlog.get_config()
 

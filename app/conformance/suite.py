@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import httpx2
 
@@ -25,7 +25,7 @@ from app.conformance.checks import (
     user,
 )
 from app.conformance.engine_api import EngineEndpoints
-from app.conformance.gateway import InProcessGateway, configuration, front
+from app.conformance.gateway import InProcessGateway, configuration, run_gateway
 from app.conformance.reply import ObservedReply, observed
 from deploy.core.engine_access import OPEN, EngineAccess
 from deploy.engine.abilities import Abilities
@@ -80,15 +80,15 @@ class CheckOutcome:
 class ConformanceSession:
     """A gateway in front of an engine, and clients for both."""
 
-    front: InProcessGateway
+    running: InProcessGateway
     engine: EngineEndpoints
     client: httpx2.AsyncClient
 
     async def ask(self, ask: CheckRequest) -> ObservedReply:
         """Send one request and read the whole reply."""
-        model = "aloud" if ask.aloud else "annie"
+        model = "with_reasoning" if ask.with_reasoning else "annie"
         body = {"model": model, "messages": list(ask.messages), "stream": ask.stream, **ask.fields}
-        url = self.front.url + "/v1/chat/completions"
+        url = self.running.url + "/v1/chat/completions"
         response = await self.client.post(url, json=body)
         reply = observed(response.status_code, response.content)
         if ask.count:
@@ -107,7 +107,7 @@ class ConformanceSession:
     @property
     def abilities(self) -> Abilities:
         """What the engine was found to support when the gateway started."""
-        (state,) = self.front.gateway.pool.states().values()
+        (state,) = self.running.gateway.pool.states().values()
         return state.abilities
 
 
@@ -122,7 +122,7 @@ async def open_session(
     """A gateway in front of the engine at `url` (without /v1). Without a `model`, the first in `/v1/models` is used."""
     with tempfile.TemporaryDirectory() as state:
         config = configuration(url, dialect, Path(state), concurrency, access)
-        async with _client() as client, _client(access) as own, front(config, model) as it:
+        async with _client() as client, _client(access) as own, run_gateway(config, model) as it:
             yield ConformanceSession(it, EngineEndpoints(own, url, dialect), client)
 
 
@@ -188,7 +188,7 @@ async def run_cancel(it: ConformanceSession) -> CheckOutcome:
 async def _leave(it: ConformanceSession, phase: str) -> None:
     body: dict[str, Any] = {"model": "annie", "messages": [user("Tell me about yourself")], **ENDLESS}
     body["stream"] = phase != "whole"
-    request = it.client.build_request("POST", it.front.url + "/v1/chat/completions", json=body)
+    request = it.client.build_request("POST", it.running.url + "/v1/chat/completions", json=body)
     asking = asyncio.create_task(it.client.send(request, stream=True))
     if phase == "mid-stream":
         reply = await asking
@@ -230,28 +230,14 @@ async def _until(it: ConformanceSession, true: Any, seconds: float) -> bool:
     end = loop.time() + seconds
     while loop.time() < end:
         running = await it.engine.running()
-        if true(it.front.outstanding if running is None else running):
+        if true(it.running.outstanding if running is None else running):
             return True
         await asyncio.sleep(0.01)
     return False
 
 
-@dataclass(frozen=True)
-class RatedOutcome:
-    """One check as it is shown. `yes`: passed. `gap`: failed for a known reason. `no`: failed; `why` says how."""
-
-    name: str
-    heard: Literal["yes", "gap", "no"]
-    why: str = ""
-
-
-def rated(result: CheckOutcome, dialect: Dialect) -> RatedOutcome:
-    """An outcome with known gaps told apart from failures; a check that passed is `yes` in any case."""
-    if result.right:
-        return RatedOutcome(result.name, "yes")
-    reason = GAPS.get(dialect, {}).get(result.name)
-    return (
-        RatedOutcome(result.name, "no", result.why)
-        if reason is None
-        else RatedOutcome(result.name, "gap", reason)
-    )
+def rated(result: CheckOutcome, dialect: Dialect) -> dict[str, str]:
+    """A row to show. `heard` is "yes" for a check that passed, "gap" for a known gap of the dialect, else "no"."""
+    gap = GAPS.get(dialect, {}).get(result.name)
+    heard = "yes" if result.right else "no" if gap is None else "gap"
+    return {"name": result.name, "heard": heard, "why": gap if gap and heard == "gap" else result.why}

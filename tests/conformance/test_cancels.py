@@ -72,7 +72,7 @@ BODIES: tuple[dict[str, Any], ...] = (
 
 async def ask_and_leave(it: ConformanceSession, draw: random.Random) -> str:
     """One caller: asks something, waits for a random moment or the first bytes, and is gone."""
-    address = urlsplit(it.front.url)
+    address = urlsplit(it.running.url)
     body = {"model": "annie", "stream": draw.random() < 0.7, **draw.choice(BODIES)}
     phase = draw.choice(PHASES)
     if phase == "at the first bytes" and not body["stream"]:
@@ -104,7 +104,7 @@ async def leave_often(it: ConformanceSession, count: int, draw: random.Random) -
 
     await asyncio.gather(*(caller() for _ in range(CALLERS)))
     async with asyncio.timeout(PATIENCE):
-        while it.front.outstanding or await it.engine.running():
+        while it.running.outstanding or await it.engine.running():
             await asyncio.sleep(0.02)
 
 
@@ -135,7 +135,7 @@ async def settled(it: ConformanceSession, goal: Held | None = None) -> Held:
     is still there after half a minute.
     """
     for _ in range(300):
-        for member in it.front.gateway.pool._backends.values():
+        for member in it.running.gateway.pool._backends.values():
             member.upstream.close()
         await asyncio.sleep(0.1)
         now = held()

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from app.config.config import ConfigError, parse
-from app.conformance.gateway import configuration, front
+from app.conformance.gateway import configuration, run_gateway
 from app.promotion.spec_catalogue import SpecCatalogue
 from app.registry.values import KnownEngine
 from deploy.core.engine_access import EngineAccess
@@ -97,7 +97,7 @@ async def test_a_gateway_and_its_probes_send_the_key_over_a_connection_that_the_
     url, access = guarded
     assert access.key_file is not None
     async with (
-        front(configuration(url, "openai", tmp_path, access=access)) as it,
+        run_gateway(configuration(url, "openai", tmp_path, access=access)) as it,
         httpx2.AsyncClient() as client,
     ):
         asked = await client.post(f"{it.url}/v1/chat/completions", json=HELLO, timeout=60)
