@@ -1,4 +1,4 @@
-"""A load of token prompts for any engine: what a serving setting costs, whatever the model has learned.
+"""A load of token prompts, which measures a serving configuration independently of what its model has learned.
 
 Prompts are random token ids, a new one for each request (nothing of them is cached), and replies run to their full
 length. So a model with random weights can be timed as well as a trained one.
@@ -37,8 +37,8 @@ def body(table: MatrixTable, model: str, number: int) -> dict[str, Any]:
 
 
 async def run_load(url: str, model: str, table: MatrixTable, shape: LoadShape, first: int) -> LoadFigures:
-    """Send one load, after as many requests as there are streams, which are not counted: an engine compiles for a batch
-    of a new size. `first` is the number of its first request."""
+    """Send one load. One request per stream goes before it and is not counted, because an engine compiles for a new batch
+    size. `first` is the number of the first request."""
     # A new connection for each request: an engine may close what is kept open.
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
     async with httpx2.AsyncClient(limits=limits, timeout=READ_SECONDS, trust_env=False) as client:

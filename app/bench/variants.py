@@ -34,7 +34,7 @@ from deploy.profiles.variant_result import VariantResult, as_json, empty, host_f
 from deploy.profiles.variants import BenchVariant, Matrix
 
 ONCE: Final = RestartPolicy(boot_attempts=1, max_attempts=1)
-"""A variant that breaks is a result, and is not started again."""
+"""An engine that fails is not started again: the failure is the result."""
 DRAFTED, ACCEPTED = "vllm:spec_decode_num_draft_tokens_total", "vllm:spec_decode_num_accepted_tokens_total"
 METRICS_SECONDS: Final = 5.0
 """How long the engine's own counters may take to answer."""
@@ -97,7 +97,7 @@ class MatrixRun:
             fresh.replace(self.out / name)
 
     async def _try(self, variant: BenchVariant, result: VariantResult) -> None:
-        """One variant; whatever it does becomes its result."""
+        """Measure one variant; a failure becomes its result."""
         left = None if self._end is None else self._end - time.monotonic()
         if left is not None and left <= 0:
             result.why = f"not reached: {self._spent}"

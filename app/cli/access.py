@@ -35,10 +35,10 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         for command in (adding, revoking):
             command.add_argument("name", metavar="NAME", help="letters, digits and _.-")
         if kind == "keys":
-            _add_limits(adding, "at most so many")
+            _add_limits(adding, "at most N")
             limiting = verbs.add_parser("limit", help="change limits of a key; what it has used stays")
             limiting.add_argument("name", metavar="NAME")
-            _add_limits(limiting, "0: no limit; else at most so many")
+            _add_limits(limiting, "at most N (0: no limit)")
             add_common_flags(limiting)
             limiting.set_defaults(run=run, verb="limit", kind=kind)
             rotating = verbs.add_parser(

@@ -30,17 +30,17 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     bench = commands.add_parser(
         "bench",
         help="time serving configurations against each other",
-        description="Time to the first content, to the first sentence, and decoding, of every engine by turns.",
+        description="Measures time to first content, time to first sentence and decoding rate; the engines take turns.",
     )
     option = bench.add_argument
     option("--config", type=Path, metavar="FILE", help="TOML; without it, the embedded default")
     option("--engine", action="append", default=[], metavar="NAME",
-           help="an engine of the configuration (default: those that a model asks), or a variant of --matrix FILE")  # fmt: skip
+           help="an engine of the configuration (default: those that models use), or a variant of --matrix FILE")  # fmt: skip
     option("--profile", action="append", default=[], metavar="NAME=WHERE[,IMAGE]",
-           help="a serving profile over an artefact, or over the address of a server that runs")  # fmt: skip
+           help="a serving profile for an artefact, or for the address of a running server")  # fmt: skip
     option("--matrix", nargs="?", const="", metavar="FILE",
-           help="thinking on and off, streamed and whole; or with a file (or a shipped one's name: gpu-9b, gpu-nano, cpu), "
-                "start each of its variants, check it and time it")  # fmt: skip
+           help="measure with thinking on and off, streamed and whole; with FILE (or gpu-9b, gpu-nano, cpu): "
+                "start, check and measure each variant in it")  # fmt: skip
     option(
         "--budget",
         type=_count,
@@ -51,7 +51,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "--prompts", type=_count, default=3, metavar="N", help="prompts of the suite (default: %(default)s)"
     )
     option("--rounds", type=_count, default=4, metavar="N",
-           help="each asks every prompt twice of every cell (default: %(default)s)")  # fmt: skip
+           help="rounds of two requests per prompt and cell (default: %(default)s)")  # fmt: skip
     option(
         "--length", type=_lengths, default=(500,), metavar="N,N", help="tokens of the prompt (default: 500)"
     )
@@ -61,11 +61,11 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "--pause", type=float, default=0.5, metavar="SECONDS", help="silence before a request (default: 0.5)"
     )
     option("--max-tokens", type=_count, default=96, metavar="N", help="of an answer (default: %(default)s)")
-    option("--suite", metavar="S", help="whose prompts (default: [gates] suite)")
+    option("--suite", metavar="S", help="the suite that the prompts are from (default: [gates] suite)")
     option(
         "--apart",
         action="store_true",
-        help="run one engine at a time, if they do not fit into memory together",
+        help="run one engine at a time, for engines that do not fit into memory together",
     )
     option(
         "--out",
@@ -302,4 +302,4 @@ def show(args: argparse.Namespace, suite: str, table: "Sequence[BenchRow]") -> N
     for why in dict.fromkeys(row.why for row in table if row.why):
         out.print(f"[yellow]{escape(why)}[/]")
     if any(not row.stream for row in table):
-        out.print("[dim]A whole reply shows its first content with its last: that is no TTFT.[/]")
+        out.print("[dim]A whole reply shows its first content with its last, which is no TTFT.[/]")

@@ -42,10 +42,15 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     check.add_argument(
         "--dialect", choices=get_args(Dialect), default="openai", help="(default: %(default)s)"
     )
-    check.add_argument("--model", metavar="NAME", help="what to ask it for (default: the first it names)")
-    check.add_argument("--key-file", type=Path, metavar="FILE", help="the API key that the engine wants")
     check.add_argument(
-        "--ca-file", type=Path, metavar="FILE", help="the authority of its certificate, in PEM"
+        "--model", metavar="NAME", help="the model's name on the engine (default: the first in its list)"
+    )
+    check.add_argument("--key-file", type=Path, metavar="FILE", help="a file with the engine's API key")
+    check.add_argument(
+        "--ca-file",
+        type=Path,
+        metavar="FILE",
+        help="a file with the certificate authority of the engine, in PEM",
     )
     up = verbs.add_parser("up", help="start an engine, and wait until it streams a real completion")
     down = verbs.add_parser("down", help="stop an engine's container, and keep its log")

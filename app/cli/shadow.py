@@ -98,12 +98,12 @@ def show(found: "Comparison") -> None:
 
 def about(found: "Comparison") -> str:
     """A line that says what was compared."""
-    read_reply = [f"{found.records} records"]
+    facts = [f"{found.records} records"]
     if found.unusable:
-        read_reply.append(f"{found.unusable} that cannot be asked again")
+        facts.append(f"{found.unusable} that cannot be asked again")
     if found.lost:
-        read_reply.append(f"{found.lost} lost on the way")
-    return ", ".join(read_reply) + ", asked at temperature 0"
+        facts.append(f"{found.lost} lost on the way")
+    return ", ".join(facts) + ", asked at temperature 0"
 
 
 def rows(found: "Comparison") -> list[tuple[str, str, str, str]]:

@@ -105,8 +105,8 @@ def check_ended(reply: ObservedReply, finish: str) -> None:
 def check_clean(reply: ObservedReply, finish: str) -> None:
     """The reply ended as expected, and holds no markup of thoughts or calls."""
     check_ended(reply, finish)
-    require(not any(markers.find(reply.content)), f"a tag is heard: {reply.content!r}")
-    require(not any(markers.find(reply.reasoning)), f"a tag in the thought: {reply.reasoning!r}")
+    require(not any(markers.find(reply.content)), f"the content holds a tag: {reply.content!r}")
+    require(not any(markers.find(reply.reasoning)), f"the reasoning holds a tag: {reply.reasoning!r}")
 
 
 def check_answered(reply: ObservedReply) -> None:
@@ -119,7 +119,7 @@ def check_answered(reply: ObservedReply) -> None:
 def check_spoken(reply: ObservedReply, *words: str) -> None:
     """A clean answer that contains these words, without a thought or a call."""
     check_answered(reply)
-    require(not reply.reasoning, f"a thought is heard: {reply.reasoning!r}")
+    require(not reply.reasoning, f"there is reasoning: {reply.reasoning!r}")
     require(not reply.calls, f"calls: {reply.calls}")
     for word in words:
         require(word in reply.content, f"no {word!r} in {reply.content!r}")
@@ -251,7 +251,7 @@ def budget(tokens: int) -> Check:
 def judge_cut_thought(reply: ObservedReply) -> None:
     """Cut off within a thought: no content, and finish_reason says so."""
     check_clean(reply, "length")
-    require(not reply.content, f"a piece of the thought is heard: {reply.content!r}")
+    require(not reply.content, f"the content holds part of the thought: {reply.content!r}")
 
 
 def judge_cut_call(reply: ObservedReply) -> None:
@@ -267,7 +267,7 @@ def judge_refusal(reply: ObservedReply) -> None:
     require(reply.status == 400, f"status {reply.status}")
     require(error.keys() == {"message", "type", "code", "param"}, f"not OpenAI's envelope: {error}")
     require(error.get("type") == "invalid_request_error", f"type {error.get('type')}")
-    require(error.get("message"), "an error without words")
+    require(error.get("message"), "an error without a message")
 
 
 def judge_long(reply: ObservedReply) -> None:
@@ -282,20 +282,20 @@ def judge_stop(reply: ObservedReply) -> None:
     """The stop word and what follows are not in the reply."""
     check_clean(reply, "stop")
     require("France" in reply.content, f"nothing before the stop word: {reply.content!r}")
-    require("Paris" not in reply.content, f"the stop word is heard: {reply.content!r}")
+    require("Paris" not in reply.content, f"the content holds the stop word: {reply.content!r}")
 
 
 def judge_prefill(reply: ObservedReply) -> None:
     """The answer continues the last message."""
     check_clean(reply, "stop")
     require("Paris" in reply.content, f"no answer: {reply.content!r}")
-    require("capital of" not in reply.content, f"it began again: {reply.content!r}")
+    require("capital of" not in reply.content, f"the answer does not continue the message: {reply.content!r}")
 
 
 def judge_length(reply: ObservedReply) -> None:
     """Cut off at max_tokens."""
     check_clean(reply, "length")
-    require(reply.content, "nothing is said")
+    require(reply.content, "no content")
     if reply.usage is not None:
         require(made(reply) == 3, f"{made(reply)} tokens, not 3")
 
@@ -304,7 +304,7 @@ def judge_none(reply: ObservedReply) -> None:
     """With tool_choice none there is no call, and no text of a call."""
     check_clean(reply, "stop")
     require(not reply.calls, f"calls: {reply.calls}")
-    require("search_memory" not in reply.content, f"the text of a call is heard: {reply.content!r}")
+    require("search_memory" not in reply.content, f"the content holds the text of a call: {reply.content!r}")
 
 
 def judge_after_thought(reply: ObservedReply) -> None:
@@ -321,14 +321,14 @@ HURRY = {"thinking": {"type": "enabled", "budget_ms": 1}}
 def judge_time(replies: Sequence[ObservedReply]) -> None:
     """At the time limit the thought ends and the answer begins, in one reply with summed usage."""
     *hurried, free = replies
-    # One of them may be done with so short a thought before anybody could end it.
+    # A thought as short as this one may end before the gateway can end it.
     shorter = [len(reply.reasoning) < len(free.reasoning) for reply in hurried]
     require(any(shorter), f"{TOO_SOON}: {free.reasoning!r}")
     for reply in hurried:
         check_answered(reply)
         if reply.usage is not None and reply.thought_tokens is not None:
             lost = made(reply) - (reply.content_tokens or 0) - reply.thought_tokens
-            require(0 <= lost <= 4, f"{lost} tokens were paid for that are in no field: {reply.usage}")
+            require(0 <= lost <= 4, f"the usage counts {lost} tokens that are in no field: {reply.usage}")
 
 
 def judge_counted(reply: ObservedReply) -> None:

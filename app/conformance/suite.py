@@ -33,7 +33,7 @@ from gates.contracts.dialect import Dialect
 
 NEVER_BEGAN = "the engine never began"
 BEGIN_SECONDS = 60.0
-"""How soon an engine must have begun; it has other requests to end first, and a busy machine is slow."""
+"""How soon an engine must begin; it may have other requests to end first."""
 FREE_SECONDS = 3.0
 """How soon an engine must be idle after its caller disconnected; the reply itself would take longer."""
 CHECK_NAMES = (*(check.name for check in CHECKS), CANCEL)
@@ -47,7 +47,7 @@ SHORT = frozenset(
 """One check of each kind, for `manners bench --matrix FILE`, where many engines are checked one after the other."""
 REPLY_SECONDS = 300.0
 """The client's timeout for one read; the gateway's own deadlines are shorter."""
-_NO_THINKING_SWITCH = "OpenAI's API has no word for it: this engine's thinking can neither be asked for nor switched off nor limited"
+_NO_THINKING_SWITCH = "OpenAI's API has no field that switches thinking on or off, or limits it"
 _NO_BUDGET = (
     "SGLang's API takes no budget of thought, and does not name the tokens that an answer could go on from"
 )
@@ -64,7 +64,7 @@ GAPS: Mapping[Dialect, Mapping[str, str]] = {
 }  # fmt: skip
 """Checks that an engine of a dialect cannot pass, because the dialect has no field for what they need."""
 ENDLESS = {"temperature": 0.0, "max_tokens": 3900, "ignore_eos": True}
-"""Greedy: a drawn reply may begin with a long thought, and then the first word comes when all of it is computed."""
+"""Greedy, because a sampled reply may begin with a long thought, which delays the first word."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ async def results(it: ConformanceSession) -> AsyncIterator[CheckOutcome]:
 
 
 async def short_results(it: ConformanceSession, *, trained: bool) -> AsyncIterator[CheckOutcome]:
-    """Run the short form; of a model that was never `trained`, the checks whose verdict does not hang on its words."""
+    """Run the short form. For a model that was not `trained`, run the checks that do not depend on its words."""
     chosen = [check for check in CHECKS if check.name in SHORT] if trained else ANY_WEIGHTS
     async for outcome in _results(it, chosen):
         yield outcome
@@ -201,12 +201,12 @@ async def _leave(it: ConformanceSession, phase: str) -> None:
         await hang_up(asking)
     require(
         await _until(it, lambda busy: not busy, FREE_SECONDS),
-        f"left in {phase}: the engine goes on generating",
+        f"after a disconnect in {phase}, the engine goes on generating",
     )
 
 
 async def _answer_of(asking: "asyncio.Task[httpx2.Response]") -> str:
-    """What came instead, if something did."""
+    """What the engine answered instead, if it did."""
     if not asking.done():
         return ""
     if error := asking.exception():
@@ -217,7 +217,7 @@ async def _answer_of(asking: "asyncio.Task[httpx2.Response]") -> str:
 
 
 async def hang_up(asking: "asyncio.Task[httpx2.Response]") -> None:
-    """Disconnect, whether the head of the reply has come or not."""
+    """Disconnect, before or after the reply's head."""
     asking.cancel()
     await asyncio.wait([asking])
     if not asking.cancelled():
@@ -225,7 +225,7 @@ async def hang_up(asking: "asyncio.Task[httpx2.Response]") -> None:
 
 
 async def _until(it: ConformanceSession, true: Any, seconds: float) -> bool:
-    """Wait until `true(load)`: the engine's load, or the gateway's where the engine has no metrics. Whether it came."""
+    """Wait for a load (the engine's, or the gateway's if the engine has no metrics) for which `true` holds; whether it came."""
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds
     while loop.time() < end:

@@ -1,4 +1,4 @@
-"""Every metric: its name, labels and buckets, once. The edges call the few methods below.
+"""Every metric: its name, labels and buckets, in one place.
 
 One registry per gateway, made with it: importing this module does nothing, and two gateways in one
 process (tests) do not share counts. Buckets: reference set of the OTel GenAI conventions, refined
@@ -36,10 +36,10 @@ UNKNOWN = "_unknown"
 """The label of every model name that the configuration does not hold."""
 
 PROBE = "_probe"
-"""In place of a caller's key: our own questions to an engine."""
+"""The label for the gateway's own requests to an engine, instead of a caller's key."""
 
 MAX_KEY_LABELS = 1024
-"""Names of callers' keys that become labels while a gateway runs; further ones share UNKNOWN."""
+"""The most names of callers' keys that become labels; further ones share UNKNOWN."""
 
 COUNTERS: Final[Mapping[str, tuple[str, str]]] = {
     "manners_requests_total": ("Requests, by how they ended.", "model engine outcome"),
@@ -109,7 +109,7 @@ STREAM_TIMES: Final = (
     "manners_time_to_first_content_seconds",
     "manners_time_to_first_sentence_seconds",
 )
-"""The histograms of one reply, and those that say something of a streamed one only."""
+"""The histograms of every reply, and those of streamed replies only."""
 
 _Metric = TypeVar("_Metric", Counter, Gauge, Histogram)
 
@@ -156,11 +156,11 @@ class Metrics:
         self._of(self._counters["manners_requests_total"], model, engine, outcome).inc()
 
     def turned_away(self, listener: str) -> Callable[[], None]:
-        """What counts a request to this listener that came without a right key."""
+        """The function that counts a request to this listener without a valid key."""
         return self._counters["manners_unauthorized_total"].labels(listener).inc
 
     def unreadable(self, listener: str) -> Callable[[str], None]:
-        """What counts a request to this listener that could not be read, by the error code that was sent."""
+        """The function that counts an unreadable request to this listener, by the error code that was sent."""
         return lambda code: self._counters["manners_unreadable_total"].labels(listener, code).inc()
 
     def tokens(self, model: str, key: str, prompt: int, completion: int, cached: int) -> None:
@@ -175,7 +175,7 @@ class Metrics:
                 child.inc(count)
 
     def key_limited(self, key: str, code: str) -> None:
-        """A request was refused because of its key's limits."""
+        """Count a request that was refused because of its key's limits."""
         self._counters["manners_key_limited_total"].labels(self._key_label(key), code).inc()
 
     def _key_label(self, key: str) -> str:
@@ -186,19 +186,19 @@ class Metrics:
         return key
 
     def reloaded(self, result: str) -> None:
-        """Configuration, keys and operators were read again: `ok`, or the code of the refusal."""
+        """Count a reload. `result` is "ok" or the code of the refusal."""
         self._counters["manners_reloads_total"].labels(result).inc()
 
     def build(self, version: str, python: str) -> None:
-        """What this gateway is."""
+        """Set the gateway's version."""
         self._gauges["manners_build_info"].labels(version, python).set(1)
 
     def shadow_dropped(self, reason: str) -> None:
-        """Count a chat that was to be recorded and was not. Safe in any thread."""
+        """Count a chat that could not be recorded. Safe in any thread."""
         self._counters["manners_shadow_dropped_total"].labels(reason).inc()
 
     def failover(self, model: str, engine: str, reason: str) -> None:
-        """A request left `engine`. The reason is one of few: a label is no place for an engine's own word."""
+        """Count a request that left `engine`. `reason` is from a fixed list, and never an engine's own words."""
         self._of(self._counters["manners_failovers_total"], model, engine, reason).inc()
 
     def latency(
@@ -212,10 +212,9 @@ class Metrics:
         tokens: int,
         overhead: float,
     ) -> None:
-        """Record a served reply. A cancelled or failed one must not come here.
+        """Record the times of a complete reply; not of a cancelled or failed one.
 
-        What is not streamed is seen all at once, at its end: it has a duration, and no first
-        content, first sentence or gap that means anything for a voice.
+        A reply that is not streamed has a duration only: its caller gets all of it at its end.
         """
         start = clocks.start
         times = self._times(model, engine, streamed)
@@ -236,7 +235,7 @@ class Metrics:
     def record_violations(
         self, model: str, engine: str, key: str, stripped: set[str], breaches: set[str], calls: list[str]
     ) -> None:
-        """Count what was kept from the caller, what went wrong, and the calls of one reply."""
+        """Count what one reply had removed from it, its breaches by detector, and its tool calls by source."""
         for kind in stripped:
             self._of(self._counters["manners_thinking_stripped_total"], model, engine, kind).inc()
         for detector in breaches:
@@ -248,24 +247,24 @@ class Metrics:
             self._of(self._counters["manners_tool_calls_total"], model, engine, source).inc()
 
     def asked_again(self, model: str, engine: str, result: Literal["heard", "failed"]) -> None:
-        """An engine was asked once more with a hint."""
+        """Count a request that was repeated with a hint."""
         self._of(self._counters["manners_retries_total"], model, engine, result).inc()
 
     def thought_cut(self, model: str, engine: str, reason: str) -> None:
-        """A thought outgrew its limit."""
+        """Count a thought that exceeded a limit."""
         self._of(self._counters["manners_thinking_cut_total"], model, engine, reason).inc()
 
     def engine(self, name: str, ready: bool, restarts: int) -> None:
-        """An engine's state changed."""
+        """Set an engine's state."""
         self._gauges["manners_engine_ready"].labels(name).set(ready)
         self._gauges["manners_engine_restarts"].labels(name).set(restarts)
 
     def engine_fault(self, engine: str, cause: Literal["engine", "request"]) -> None:
-        """It is known who was to blame for a failed request."""
+        """Count a failed request by its cause."""
         self._counters["manners_engine_faults_total"].labels(engine, cause).inc()
 
     def tasks(self, names: Iterable[str]) -> None:
-        """Begin each at 0, so that the first failure is an increase."""
+        """Create each series at 0: Prometheus sees no increase in a counter that appears with 1."""
         for name in names:
             self._counters["manners_task_failures_total"].labels(name)
 
@@ -273,12 +272,12 @@ class Metrics:
         self._counters["manners_task_failures_total"].labels(name).inc()
 
     def conduct(self, name: str, shown: Conduct) -> None:
-        """Whether an engine is known to obey when thinking is switched off."""
+        """Set whether an engine keeps thinking off when asked to."""
         for state in CONDUCTS:
             self._gauges["manners_engine_conduct"].labels(name, state).set(state == shown)
 
     def put_down(self, name: str) -> None:
-        """An engine was stopped on purpose: its series are removed, so that its silence raises no alert."""
+        """Remove the series of an engine that was stopped on purpose, so that no alert fires for it."""
         for gauge in (
             self._gauges["manners_engine_ready"],
             self._gauges["manners_engine_restarts"],
@@ -290,15 +289,13 @@ class Metrics:
             self._gauges["manners_engine_conduct"].remove(name, state)
 
     def describe_engine(self, name: str, dialect: str, driver: str, artefact: str, image: str) -> None:
-        """What an engine is; digests are "" where there are none."""
+        """Describe an engine; an unknown digest is ""."""
         for cause in ("engine", "request"):
-            self._counters["manners_engine_faults_total"].labels(
-                name, cause
-            )  # at 0, so that the first fault is an increase
+            self._counters["manners_engine_faults_total"].labels(name, cause)
         self._gauges["manners_engine_info"].labels(name, dialect, driver, artefact, image).set(1)
 
     def route(self, model: str, engines: Collection[str]) -> None:
-        """These now serve `model`; whichever did before no longer do."""
+        """Set the engines that serve `model`."""
         for labels in [s.labels for m in self._gauges["manners_active_engine"].collect() for s in m.samples]:
             if labels["model"] == model:
                 self._gauges["manners_active_engine"].labels(model, labels["engine"]).set(0)
@@ -306,34 +303,34 @@ class Metrics:
             self._gauges["manners_active_engine"].labels(model, engine).set(1)
 
     def shift(self, model: str, sides: Iterable[str], weight: int) -> None:
-        """So many percent of the model's conversations go to a candidate; counts of both sides begin at 0."""
+        """Set the percentage of the model's conversations that go to a candidate, and create the counters of both sides."""
         self._gauges["manners_shift_weight"].labels(model).set(weight)
         for side in sides:
             self._of(self._counters["manners_shift_requests_total"], model, side)
 
     def shifted(self, model: str, side: str) -> None:
-        """A request went to the candidate or the incumbent while the traffic was split."""
+        """Count a request to the candidate or the incumbent while the traffic is split."""
         self._of(self._counters["manners_shift_requests_total"], model, side).inc()
 
     def balances(self, model: str, affinities: Iterable[str]) -> None:
-        """The model has replicas: begin each at 0, so that the first is an increase."""
+        """Create the counters of a model with replicas."""
         for affinity in affinities:
             self._of(self._counters["manners_affinity_total"], model, affinity)
 
     def balanced(self, model: str, affinity: str) -> None:
-        """A request of a model with replicas was given to one of them."""
+        """Count a request that was routed to a replica."""
         self._of(self._counters["manners_affinity_total"], model, affinity).inc()
 
     def replica_refused(self, engine: str, refused: bool) -> None:
-        """Whether an engine is kept out because it is not what its siblings are."""
+        """Set whether an engine gets no requests because it differs from its siblings."""
         self._gauges["manners_replica_refused"].labels(engine).set(refused)
 
     def open_at(self, engine: str, count: Callable[[], float]) -> None:
-        """Where the number of an engine's open requests is read from, at every scrape."""
+        """Read the number of an engine's open requests from `count` at every scrape."""
         self._gauges["manners_engine_in_flight"].labels(engine).set_function(count)
 
     def live_gated(self, model: str, gated: Mapping[str, bool]) -> None:
-        """Whether each live engine of the model was promoted on a passing report; the series of others go."""
+        """Set whether each live engine of the model was promoted on a passing report; other series are removed."""
         for labels in [s.labels for m in self._gauges["manners_live_gated"].collect() for s in m.samples]:
             if labels["model"] == model and labels["engine"] not in gated:
                 self._gauges["manners_live_gated"].remove(model, labels["engine"])
@@ -341,47 +338,47 @@ class Metrics:
             self._gauges["manners_live_gated"].labels(model, engine).set(is_gated)
 
     def promotions_end(self, results: Iterable[str]) -> None:
-        """Begin each at 0: the increase of a counter that begins at 1 is none, and the first to fail would be no alert."""
+        """Create each series at 0, as `tasks` does."""
         for result in results:
             self._counters["manners_promotions_total"].labels(result)
 
     def promoted(self, result: str) -> None:
-        """A promotion or a rollback has ended, in this phase."""
+        """Count a promotion or a rollback by the phase in which it ended."""
         self._counters["manners_promotions_total"].labels(result).inc()
 
     def gate(self, model: str, overrides: int, expects_report: bool, override_ended: bool) -> None:
-        """How many overrides of the model hold, whether its live engine should rest on a report, and whether it rests on an
+        """Set how many overrides of the model are active, whether its live engine needs a report, and whether it serves by an
         override that has ended."""
         self._gauges["manners_override_active"].labels(model).set(overrides)
         self._gauges["manners_report_expected"].labels(model).set(expects_report)
         self._gauges["manners_live_override_ended"].labels(model).set(override_ended)
 
     def state_failed(self, code: str) -> None:
-        """The registry could not be used."""
+        """Count a failed use of the registry."""
         self._counters["manners_state_failures_total"].labels(code).inc()
         self._gauges["manners_state_available"].set(0)
 
     def state_works(self) -> None:
-        """The registry was used."""
+        """Record a successful use of the registry."""
         self._gauges["manners_state_available"].set(1)
 
     def phase(self, name: str, seconds: float) -> None:
-        """An operation was in a phase for so long."""
+        """Record how long an operation was in a phase."""
         self._histograms["manners_promotion_phase_seconds"].labels(name).observe(seconds)
 
     def queue(self, model: str, queue: Queue) -> None:
-        """The requests of a model, counted at every scrape."""
+        """Read a model's queue at every scrape."""
         self._gauges["manners_in_flight"].labels(model).set_function(lambda: queue.in_flight)
         self._gauges["manners_queue_depth"].labels(model).set_function(lambda: queue.waiting)
         self._gauges["manners_concurrency_limit"].labels(model).set_function(lambda: queue.concurrency)
         self._gauges["manners_queue_limit"].labels(model).set_function(lambda: queue.room)
 
     def queue_wait(self, model: str) -> Callable[[float], None]:
-        """What takes the seconds that a request of the model has waited."""
+        """The function that records how many seconds a request of the model waited."""
         return self._histograms["manners_queue_wait_seconds"].labels(model).observe
 
     def memory(self, read: Callable[[], float], floor: float) -> None:
-        """Where the host's free memory is read from, at every scrape; and how little is too little, in bytes."""
+        """Read the host's free memory at every scrape; set the floor below which too little is free, in bytes."""
         self._gauges["manners_host_memory_available_bytes"].set_function(read)
         self._gauges["manners_host_memory_floor_bytes"].set(floor)
 

@@ -1,4 +1,4 @@
-"""The reply window: outcomes of every engine's latest live replies, for the watch over a promoted candidate.
+"""The outcomes of every engine's latest live replies, by which a promoted candidate is watched.
 
 Request accounting adds a reply once it is over, under the public model and the engine that gave it. It is
 kept in memory and bounded: after a restart it is empty. It never holds text.
@@ -24,9 +24,9 @@ _ENDED: Final[dict[str, Ended]] = {"ok": "ok", "timeout": "failed", "upstream_er
 """Outcomes of `app.proxy.accounting` that say something about the engine. `error` is a fault of the gateway."""
 
 NO_FAULT: Final = frozenset({"engine_busy", "host_exhausted", "reply_fully_filtered", "tool_choice_not_kept"})
-"""Codes of a healthy engine: it or this host has no room, or it was made to say only what is not spoken, or to call what it would not."""
+"""Codes that prove no fault of the engine: no room, a reply with nothing to show, or a tool choice that the model did not keep."""
 _OTHER: Final = NO_FAULT | {"total_timeout"}
-"""Codes of replies that do not count against the engine: it may have been asked for more than `total` allows."""
+"""Codes that do not count against the engine. `total_timeout`: the request may have asked for more than fits into the time."""
 
 
 class ReplyOutcome(Struct, frozen=True):
@@ -45,7 +45,7 @@ class ReplyOutcome(Struct, frozen=True):
 
 
 def ended_as(outcome: str, code: str | None) -> Ended:
-    """The engine's share in a request's outcome, by that and the error's code."""
+    """How a request ended for its engine, from its outcome and error code."""
     return "other" if code in _OTHER else _ENDED.get(outcome, "other")
 
 

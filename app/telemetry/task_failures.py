@@ -1,4 +1,4 @@
-"""Where failures of background work end up: one log line and one count each, whatever failed.
+"""Logs and counts every failure of background work.
 
 This is the event loop's exception handler. It gets what `deploy.core.tasks` reports, exceptions of callbacks
 and of tasks that nobody awaited; and, by `threading.excepthook`, those of threads.

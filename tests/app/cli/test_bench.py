@@ -48,7 +48,7 @@ async def test_two_engines_are_timed_every_way(tmp_path: Path, capsys: pytest.Ca
 
     assert await bench(*args, *QUICK, "--out", str(tmp_path / "out")) == 0  # asks nothing, tells the same
     shown = capsys.readouterr().out
-    assert "nano-embedded" in shown and "on, 2 thought" in shown and "that is no TTFT" in shown
+    assert "nano-embedded" in shown and "on, 2 thought" in shown and "which is no TTFT" in shown
     assert len((tmp_path / "out" / "samples.jsonl").read_text("utf-8").splitlines()) == 16
 
 
