@@ -193,7 +193,6 @@ def _verify(args: argparse.Namespace, config: "Config") -> int:
         now=datetime.now(UTC),
         samples=samples if samples.exists() else None,
         artefact=folder,
-        need_pass=False,
     )
     for line in found.checked:
         print(f"yes  {line}")

@@ -1,6 +1,7 @@
-"""What was written stays, whatever happens to the power."""
+"""Files that survive a crash."""
 
 import os
+import tempfile
 from pathlib import Path
 
 
@@ -11,3 +12,18 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def draft(path: Path, data: bytes, mode: int) -> Path:
+    """Write data to the disk under another name in the folder of `path`, for a rename or a link; its path. Raises OSError."""
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # created with mode 600
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fchmod(descriptor, mode)
+            os.fsync(descriptor)
+    except OSError:
+        os.unlink(name)
+        raise
+    return Path(name)

@@ -8,7 +8,6 @@ Trusted keys are *.pub files; to stop trusting a key, remove its file.
 
 import os
 import stat
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -17,6 +16,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from gates.artefact.durable import draft
 from gates.contracts.errors import KeyFileError
 from gates.report.dsse import key_id
 
@@ -96,19 +96,13 @@ def _decode_private(data: bytes, path: Path) -> object:
 
 def _publish(path: Path, data: bytes, mode: int) -> None:
     """Write a file atomically; an existing file is kept."""
-    descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # created with mode 600
+    written = draft(path, data, mode)
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fchmod(descriptor, mode)
-            os.fsync(descriptor)
-        try:
-            os.link(draft, path)  # unlike a rename, this fails if the file exists
-        except FileExistsError:
-            return
+        os.link(written, path)  # unlike a rename, this fails if the file exists
+    except FileExistsError:
+        return
     finally:
-        os.unlink(draft)
+        written.unlink()
 
 
 def _private_pem(key: Ed25519PrivateKey) -> bytes:

@@ -4,8 +4,6 @@
 """
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +11,7 @@ from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from gates.artefact.durable import sync
+from gates.artefact.durable import draft, sync
 from gates.contracts.errors import RunError
 from gates.report import document, dsse
 from gates.report.markdown import markdown
@@ -76,19 +74,13 @@ def attach(out_dir: Path, files: Iterable[Path]) -> tuple[Attachment, ...]:
 
 def _publish(folder: Path, files: dict[str, bytes]) -> None:
     """Write all drafts to disk first, then rename each, in the given order."""
-    drafts: dict[str, Path] = {}
+    drafts: dict[Path, Path] = {}
     try:
         for name, data in files.items():
-            descriptor, draft = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
-            drafts[name] = Path(draft)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fchmod(descriptor, 0o644)
-                os.fsync(descriptor)
-        for name, path in drafts.items():
-            path.replace(folder / name)
+            drafts[folder / name] = draft(folder / name, data, 0o644)
+        for path, written in drafts.items():
+            written.replace(path)
         sync(folder)
     finally:
-        for path in drafts.values():
-            path.unlink(missing_ok=True)
+        for written in drafts.values():
+            written.unlink(missing_ok=True)

@@ -11,6 +11,8 @@ from math import exp, inf, lgamma, log, log1p, sqrt
 from statistics import NormalDist
 from typing import Final
 
+from gates.contracts.verdict import Verdict
+
 _TINY: Final = 1e-300  # in place of a zero denominator (modified Lentz)
 _PRECISION: Final = 1e-15
 _MOST_TERMS: Final = 100_000  # the fraction needs about sqrt(max(a, b)) terms
@@ -139,6 +141,27 @@ def _check(k: int, n: int) -> None:
 
 
 # --------------------------------------------------------------------------------------- two looks
+
+
+Marks = Callable[[int], tuple[float, float]]
+"""Of a plan for n: the smallest number that passes a look at n, and the largest that fails it."""
+
+
+def judge_looks(marks: Marks, n: int, more: int, good: int, more_good: int | None) -> Verdict:
+    """The verdict on `good` of n, and of an extension by `more` (0: there is none); INCONCLUSIVE requests it. Undecided after it fails."""
+    need, drop = marks(n)
+    if good >= need:
+        return Verdict.PASS
+    if not more or good <= drop:
+        return Verdict.FAIL
+    if more_good is None:
+        return Verdict.INCONCLUSIVE
+    return Verdict.PASS if good + more_good >= marks(n + more)[0] else Verdict.FAIL
+
+
+def chance_of_looks(marks: Marks, n: int, more: int, p: float) -> float:
+    """The exact probability that `judge_looks` ends with a pass, if each is good with probability p."""
+    return two_looks(n, *marks(n), more, marks(n + more)[0] if more else inf, p)
 
 
 @lru_cache(maxsize=1 << 10)

@@ -9,7 +9,7 @@ from functools import lru_cache
 from math import inf
 
 from gates.contracts.verdict import Verdict
-from gates.stats.binomial import cdf, two_looks
+from gates.stats.binomial import cdf, chance_of_looks, judge_looks
 
 
 @lru_cache(maxsize=1 << 10)
@@ -43,20 +43,11 @@ class QuantilePlan:
 
     def judge(self, within: int, more_within: int | None = None) -> Verdict:
         """The verdict on `within` of n values within the limit, and of the extension; INCONCLUSIVE requests it."""
-        need, drop = self._marks(self.n)
-        if within >= need:
-            return Verdict.PASS
-        if not self.more or within <= drop:
-            return Verdict.FAIL
-        if more_within is None:
-            return Verdict.INCONCLUSIVE
-        return Verdict.PASS if within + more_within >= self._marks(self.n + self.more)[0] else Verdict.FAIL
+        return judge_looks(self._marks, self.n, self.more, within, more_within)
 
     def chance(self, within: float) -> float:
         """The exact probability to pass if each request is within the limit with probability `within`."""
-        need, drop = self._marks(self.n)
-        in_all = self._marks(self.n + self.more)[0] if self.more else inf
-        return two_looks(self.n, need, drop, self.more, in_all, within)
+        return chance_of_looks(self._marks, self.n, self.more, within)
 
     def _marks(self, n: int) -> tuple[float, float]:
         """The smallest number within the limit that passes a look, and the largest that fails it."""

@@ -9,7 +9,7 @@ from functools import lru_cache
 from math import inf
 
 from gates.contracts.verdict import Verdict
-from gates.stats.binomial import two_looks, wilson_lower, wilson_upper
+from gates.stats.binomial import chance_of_looks, judge_looks, wilson_lower, wilson_upper
 
 
 @lru_cache(maxsize=1 << 12)
@@ -35,18 +35,11 @@ class RatePlan:
 
     def judge(self, good: int, more_good: int | None = None) -> Verdict:
         """The verdict on `good` successes of n, and of the extension; INCONCLUSIVE requests it."""
-        if good >= needed(self.n, self.least, self.confidence):
-            return Verdict.PASS
-        if not self.more or good <= dropped(self.n, self.least, self.confidence):
-            return Verdict.FAIL
-        if more_good is None:
-            return Verdict.INCONCLUSIVE
-        in_all = needed(self.n + self.more, self.least, self.confidence)
-        return Verdict.PASS if good + more_good >= in_all else Verdict.FAIL
+        return judge_looks(self._marks, self.n, self.more, good, more_good)
 
     def chance(self, rate: float) -> float:
         """The exact probability that a model with success probability `rate` passes."""
-        need = needed(self.n, self.least, self.confidence)
-        drop = dropped(self.n, self.least, self.confidence)
-        in_all = needed(self.n + self.more, self.least, self.confidence) if self.more else inf
-        return two_looks(self.n, need, drop, self.more, in_all, rate)
+        return chance_of_looks(self._marks, self.n, self.more, rate)
+
+    def _marks(self, n: int) -> tuple[float, float]:
+        return needed(n, self.least, self.confidence), dropped(n, self.least, self.confidence)
