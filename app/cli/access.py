@@ -5,6 +5,7 @@ commands.
 """
 
 import argparse
+from collections.abc import Callable
 from typing import Any
 
 from app.access.roles import ROLE_NAMES, Role
@@ -22,45 +23,44 @@ UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
-    for kind, singular, about in (
-        ("keys", "key", "callers' keys, with limits and budgets"),
-        ("operators", "operator", "operators, with roles"),
-    ):
-        verbs = commands.add_parser(singular, help=about).add_subparsers(
-            metavar="VERB", required=True, parser_class=type(commands.choices[singular])
-        )
-        adding = verbs.add_parser("add", help=f"make a {singular}; its secret is printed once")
-        revoking = verbs.add_parser("revoke", help=f"end a {singular}, at once")
-        listing = verbs.add_parser("list", help=f"all {kind}, without their secrets")
-        for command in (adding, revoking):
+    verb = _verbs(commands, "key", "callers' keys, with limits and budgets")
+    _add_limits(verb("add", "make a key; its secret is printed once"), "at most N")
+    _add_limits(verb("limit", "change limits of a key; what it has used stays"), "at most N (0: no limit)")
+    rotating = verb("rotate", "give a key a new secret; limits and what it has used stay")
+    rotating.add_argument(
+        "--overlap", type=duration, default=86_400, metavar="TIME",
+        help="how long the old secret still works: 30m, 24h, 7d; 0: not at all (default: 24h)",
+    )  # fmt: skip
+    verb("revoke", "end a key, at once")
+    verb("list", "all keys, without their secrets")
+
+    verb = _verbs(commands, "operator", "operators, with roles")
+    verb("add", "make an operator; its secret is printed once").add_argument(
+        "--role",
+        choices=ROLE_NAMES,
+        default=str(Role.WATCH),
+        help="watch: read; promote: also change who serves; administer: everything (default: %(default)s)",
+    )
+    verb("revoke", "end an operator, at once")
+    verb("list", "all operators, without their secrets")
+
+
+def _verbs(
+    commands: "argparse._SubParsersAction[Any]", of: str, about: str
+) -> Callable[[str, str], argparse.ArgumentParser]:
+    """Add a command; the function returned adds a verb to it, by name and help."""
+    parser = commands.add_parser(of, help=about)
+    verbs = parser.add_subparsers(metavar="VERB", required=True, parser_class=type(parser))
+
+    def verb(name: str, told: str) -> argparse.ArgumentParser:
+        command: argparse.ArgumentParser = verbs.add_parser(name, help=told)
+        if name != "list":
             command.add_argument("name", metavar="NAME", help="letters, digits and _.-")
-        if kind == "keys":
-            _add_limits(adding, "at most N")
-            limiting = verbs.add_parser("limit", help="change limits of a key; what it has used stays")
-            limiting.add_argument("name", metavar="NAME")
-            _add_limits(limiting, "at most N (0: no limit)")
-            add_common_flags(limiting)
-            limiting.set_defaults(run=run, verb="limit", kind=kind)
-            rotating = verbs.add_parser(
-                "rotate", help="give a key a new secret; limits and what it has used stay"
-            )
-            rotating.add_argument("name", metavar="NAME")
-            rotating.add_argument(
-                "--overlap", type=duration, default=86_400, metavar="TIME", help="how long the old secret still works: "
-                "30m, 24h, 7d; 0: not at all (default: 24h)",
-            )  # fmt: skip
-            add_common_flags(rotating)
-            rotating.set_defaults(run=run, verb="rotate", kind=kind)
-        else:
-            adding.add_argument(
-                "--role",
-                choices=ROLE_NAMES,
-                default=str(Role.WATCH),
-                help="watch: read; promote: also change who serves; administer: everything (default: %(default)s)",
-            )
-        for command, verb in ((adding, "add"), (revoking, "revoke"), (listing, "list")):
-            add_common_flags(command)
-            command.set_defaults(run=run, verb=verb, kind=kind)
+        add_common_flags(command)
+        command.set_defaults(run=run, verb=name, kind=f"{of}s")
+        return command
+
+    return verb
 
 
 def duration(text: str) -> int:

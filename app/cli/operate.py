@@ -9,7 +9,7 @@ from typing import Any
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
-    promote = commands.add_parser("promote", help="let a gated engine serve a model")
+    promote = _verb(commands, "promote", "let a gated engine serve a model")
     promote.add_argument("model", metavar="MODEL", help="the public model")
     promote.add_argument(
         "engine", metavar="ENGINE", nargs="+", help="the engine that will serve it; several are replicas"
@@ -17,54 +17,32 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     promote.add_argument(
         "--report", type=Path, metavar="FILE", help="report.json of its gate run (without it: by an override)"
     )
-    rollback = commands.add_parser("rollback", help="roll back to the previous engine, at once")
+    rollback = _verb(commands, "rollback", "roll back to the previous engine, at once")
     rollback.add_argument("model", metavar="MODEL", help="the public model")
     for command in (promote, rollback):
         command.add_argument("--dry-run", action="store_true", help="only show the plan")
         command.add_argument("--no-follow", action="store_true", help="start it without waiting for its end")
-    status = commands.add_parser("status", help="which engine serves which model, and operations in progress")
-    drain = commands.add_parser("drain", help="drain a replica: send it no new requests")
-    undrain = commands.add_parser("undrain", help="end the drain of a replica")
-    for command in (drain, undrain):
-        command.add_argument("engine", metavar="ENGINE", help="the replica")
-    audit = commands.add_parser("audit", help="who changed what, and whether the event chain is intact")
-    audit.add_argument(
+    _verb(commands, "status", "which engine serves which model, and operations in progress")
+    for name, about in (
+        ("drain", "drain a replica: send it no new requests"),
+        ("undrain", "end the drain of a replica"),
+    ):
+        _verb(commands, name, about).add_argument("engine", metavar="ENGINE", help="the replica")
+    _verb(commands, "audit", "who changed what, and whether the event chain is intact").add_argument(
         "--last", type=int, default=20, metavar="N", help="the newest events (default: %(default)s)"
     )
-    reload = commands.add_parser(
-        "reload", help="read configuration, keys and operators again, without a restart"
-    )
-    revoke = commands.add_parser(
-        "revoke", help="end an engine or a report as a ground for promotions, for good"
-    )
+    _verb(commands, "reload", "read configuration, keys and operators again, without a restart")
+    revoke = _verb(commands, "revoke", "end an engine or a report as a ground for promotions, for good")
     revoke.add_argument(
         "what", metavar="ENGINE|REPORT", help="an engine's name, or a report: its file or its digest"
     )
     revoke.add_argument("--reason", required=True, help="why, for the audit")
-    for command, verb in (
-        (revoke, "revoke"),
-        *_add_override(commands),
-        (promote, "promote"),
-        (rollback, "rollback"),
-        (status, "status"),
-        (drain, "drain"),
-        (undrain, "undrain"),
-        (audit, "audit"),
-        (reload, "reload"),
-    ):
-        add_common_flags(command)
-        command.set_defaults(run=run, verb=verb)
 
-
-def _add_override(
-    commands: "argparse._SubParsersAction[Any]",
-) -> tuple[tuple[argparse.ArgumentParser, str], ...]:
-    """The parsers of `manners override`, each with its verb."""
     override = commands.add_parser(
         "override", help="let an engine serve in spite of named refusals, for hours"
     )
     verbs = override.add_subparsers(metavar="VERB", required=True, parser_class=type(override))
-    grant = verbs.add_parser("add", help="waive refusals of an engine for a model")
+    grant = _verb(verbs, "add", "waive refusals of an engine for a model", "override_add")
     grant.add_argument("model", metavar="MODEL", help="the public model")
     grant.add_argument("engine", metavar="ENGINE", help="the engine that may serve it")
     grant.add_argument("--waive", action="append", required=True, metavar="CODE",
@@ -73,10 +51,19 @@ def _add_override(
     grant.add_argument(
         "--hours", type=float, default=24.0, metavar="H", help="at most 24 (default: %(default)s)"
     )
-    overrides = verbs.add_parser("list", help="the overrides that are active now")
-    withdraw = verbs.add_parser("withdraw", help="end an override")
+    _verb(verbs, "list", "the overrides that are active now", "override_list")
+    withdraw = _verb(verbs, "withdraw", "end an override", "override_withdraw")
     withdraw.add_argument("id", type=int, metavar="ID", help="as `manners override list` shows it")
-    return (grant, "override_add"), (overrides, "override_list"), (withdraw, "override_withdraw")
+
+
+def _verb(
+    commands: "argparse._SubParsersAction[Any]", name: str, about: str, verb: str = ""
+) -> argparse.ArgumentParser:
+    """Add a command. `verb` is its name in `app.cli.operating`, if another."""
+    command: argparse.ArgumentParser = commands.add_parser(name, help=about)
+    add_common_flags(command)
+    command.set_defaults(run=run, verb=verb or name)
+    return command
 
 
 def add_common_flags(command: argparse.ArgumentParser) -> None:

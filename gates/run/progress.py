@@ -56,13 +56,8 @@ class Display:
     """A bar with the time left if the stream is a terminal, else lines for a log."""
 
     def __init__(self, label: str, stream: TextIO) -> None:
-        self._label, self._stream, self._counts, self._began, self._shown = (
-            label,
-            stream,
-            RunCounts(),
-            0.0,
-            0.0,
-        )
+        self._label, self._stream, self._counts = label, stream, RunCounts()
+        self._began = self._shown = 0.0
         self._bar: RichProgress | None = None
         if stream.isatty():
             columns = (
