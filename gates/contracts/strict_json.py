@@ -1,28 +1,33 @@
 """JSON that can be written and computed with again: without what Python accepts beyond RFC 8259 (NaN, 1e999, 400 digits). Pure."""
 
 import json
-from collections.abc import Callable
 from math import isinf
 from typing import Any, Final
 
 MAX_DIGITS: Final = 308
 """Of a whole number: every one of so many digits is a float, too."""
 
-ObjectHook = Callable[[list[tuple[str, Any]]], Any] | None
 
-
-def loads(text: str | bytes, object_pairs_hook: ObjectHook = None) -> Any:
-    """The value of a JSON text. Raises ValueError: it is none, is nested too deeply, or has a number that is no double."""
+def loads(text: str | bytes, *, unique_keys: bool = False) -> Any:
+    """The value of a JSON text. Raises ValueError: it is none, is nested too deeply, or has a number that is no double; with
+    `unique_keys` also for a repeated key, of whose values one would be lost silently.
+    """
     try:
         return json.loads(
             text,
-            object_pairs_hook=object_pairs_hook,
+            object_pairs_hook=_unique if unique_keys else None,
             parse_constant=_no_constant,
             parse_float=_finite,
             parse_int=_bounded,
         )
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(dict(pairs)) != len(pairs):
+        raise ValueError(f"a key is there twice: {', '.join(key for key, _ in pairs)}")
+    return dict(pairs)
 
 
 def _no_constant(name: str) -> Any:

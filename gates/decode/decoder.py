@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
+from msgspec import Meta
 
 T = TypeVar("T")
 
@@ -91,10 +92,11 @@ def _located(hint: Any, value: object, where: str, error: Exception, table: str)
             return _located(below, item, place, inner, table)
     if isinstance(refused := error.__cause__, DecodeError):
         return DecodeError(_path(where, refused.where), refused.why)
-    return DecodeError(where, f"must be {_wanted(kind, table)}, not {value!r:.60}")
+    return DecodeError(where, f"must be {_wanted(hint, table)}, not {value!r:.60}")
 
 
-def _wanted(kind: Any, table: str) -> str:
+def _wanted(hint: Any, table: str) -> str:
+    kind = _unwrapped(hint)
     if get_origin(kind) is Literal:
         return f"one of {', '.join(map(str, get_args(kind)))}"
     if isinstance(kind, type) and issubclass(kind, StrEnum):
@@ -103,7 +105,15 @@ def _wanted(kind: Any, table: str) -> str:
         return table
     if _is_named_tuple(kind):
         return f"a list of {len(kind._fields)} values"
-    return _KINDS.get(get_origin(kind) or kind, str(kind))
+    bounds = "".join(map(_bounds, getattr(hint, "__metadata__", ())))
+    return f"{_KINDS.get(get_origin(kind) or kind, str(kind))}{bounds}"
+
+
+def _bounds(meta: Meta) -> str:
+    """The range that a number may have; of a list or text, that it may not be empty."""
+    limits = {"of at least": meta.ge, "above": meta.gt, "and below": meta.lt, "and at most": meta.le}
+    said = [f" {word} {limit}" for word, limit in limits.items() if limit is not None]
+    return "".join(said) or (" that is not empty" if meta.min_length else "")
 
 
 def _children(kind: Any, value: object, where: str) -> Iterator[tuple[Any, object, str]]:
@@ -124,7 +134,8 @@ def _children(kind: Any, value: object, where: str) -> Iterator[tuple[Any, objec
 
 
 def _unwrapped(hint: Any) -> Any:
-    """X for X | None."""
+    """X for X | None and for Annotated[X, ...]."""
+    hint = getattr(hint, "__origin__", hint) if hasattr(hint, "__metadata__") else hint
     if get_origin(hint) in (Union, types.UnionType):
         return next(arm for arm in get_args(hint) if arm is not types.NoneType)
     origin = get_origin(hint)
@@ -148,7 +159,7 @@ def _is_named_tuple(kind: Any) -> bool:
 @cache
 def field_hints(kind: Any) -> dict[str, Any]:
     """The type hint of every field of a dataclass or NamedTuple, in order."""
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind, include_extras=True)
     names = kind._fields if _is_named_tuple(kind) else [field.name for field in fields(kind)]
     return {name: hints[name] for name in names}
 

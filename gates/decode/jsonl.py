@@ -1,6 +1,6 @@
 """Files of JSON Lines: suites' cases, labelled corpora and conversations."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +25,9 @@ def read_objects(path: Path, *, unique_keys: bool = False) -> Iterator[tuple[str
 
 def _object(line: str, where: str, unique_keys: bool) -> dict[str, Any]:
     try:
-        value = strict_json.loads(line, _without_duplicates if unique_keys else None)
+        value = strict_json.loads(line, unique_keys=unique_keys)
     except ValueError as error:
         raise SuiteError(f"{where}: not JSON ({error})") from None
     if not isinstance(value, dict):
         raise SuiteError(f"{where}: must be a JSON object")
     return value
-
-
-def _without_duplicates(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """An object's members. A duplicate key is an error, since one of the values would be lost silently."""
-    if len(dict(pairs)) != len(pairs):
-        raise ValueError(f"a key is there twice: {', '.join(key for key, _ in pairs)}")
-    return dict(pairs)

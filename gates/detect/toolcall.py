@@ -37,9 +37,6 @@ class CallFault(StrEnum):
     # Malformed responses.
     UNKNOWN_TOOL = "unknown_tool"
     INVALID_JSON = "invalid_json"
-    DUPLICATE_KEY = "duplicate_key"
-    NOT_FINITE = "not_finite"
-    NOT_AN_OBJECT = "not_an_object"
     NO_ID = "id_missing"
     SAME_ID = "id_repeated"
     FINISH_REASON = "finish_reason"
@@ -115,8 +112,8 @@ def find_mismatch(calls: Sequence[CallLike], expected: Sequence[Mapping[str, Any
     return [_fault(_MISMATCHES.get(kind, CallFault.NO_MATCH), detail)]
 
 
-def _fault(fault: CallFault, detail: str, part: str = "calls", at: int = 0) -> Detection:
-    return Detection("toolcall", fault.value, at, at, excerpt(detail), part)
+def _fault(fault: CallFault, detail: str, part: str = "calls") -> Detection:
+    return Detection("toolcall", fault.value, 0, 0, excerpt(detail), part)
 
 
 def _ids(calls: Sequence[CallLike]) -> Iterator[Detection]:
@@ -133,7 +130,7 @@ def _ids(calls: Sequence[CallLike]) -> Iterator[Detection]:
 def _call(call: CallLike, part: str, schemas: Mapping[str, Any]) -> Iterator[Detection]:
     arguments = read_arguments(call.arguments)
     if isinstance(arguments, InvalidArguments):
-        yield _fault(CallFault(arguments.kind), arguments.detail, part, arguments.at)
+        yield _fault(CallFault.INVALID_JSON, arguments.detail, part)
     if call.name not in schemas:
         yield _fault(CallFault.UNKNOWN_TOOL, f"{call.name!r} is none of {', '.join(sorted(schemas))}", part)
     elif isinstance(arguments, dict):

@@ -2,10 +2,11 @@
 
 import hashlib
 import json
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Final, Literal, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple
+
+from msgspec import Meta
 
 from gates.contracts.numerics import Part
 from gates.contracts.verdict import Rule, Tier, Verdict
@@ -21,15 +22,11 @@ BUCKETS: Final = (500, 2000, 4000, 8000)
 """Prompt lengths in tokens. TTFT is first flat and then linear in the length (vLLM #7635)."""
 
 
-def require_share(key: str, value: float) -> None:
-    """Raise DecodeError unless 0 < value < 1."""
-    if not 0.0 < value < 1.0:
-        raise DecodeError(key, f"must be above 0 and below 1, not {value:g}")
+Share = Annotated[float, Meta(gt=0, lt=1)]
+Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
 def _require_stage_sizes(n: int, n_max: int) -> None:
-    if n < 1:
-        raise DecodeError("n", f"must be at least 1, not {n}")
     if n_max < n:
         raise DecodeError("n_max", f"must be at least n, which is {n}; equal means no extension")
 
@@ -38,12 +35,10 @@ def _require_stage_sizes(n: int, n_max: int) -> None:
 class FloorRule:
     """At least `least` of the `of` named cases must succeed."""
 
-    of: int
+    of: Count
     least: int
 
     def __post_init__(self) -> None:
-        if self.of < 1:
-            raise DecodeError("of", "must be at least 1")
         require_between("least", self.least, 1, self.of)
 
 
@@ -51,26 +46,19 @@ class FloorRule:
 class ZeroRule:
     """Rule A: no failure in `first` prompts. One failure outside the named cases requires `second` clean ones."""
 
-    first: int
-    second: int = 0
-
-    def __post_init__(self) -> None:
-        if self.first < 1:
-            raise DecodeError("first", "must be at least 1")
-        if self.second < 0:
-            raise DecodeError("second", "must be 0 (no second stage) or more")
+    first: Count
+    second: Annotated[int, Meta(ge=0)] = 0
 
 
 @dataclass(frozen=True, slots=True)
 class RateRule:
     """Rule B: Wilson's one-sided lower bound must be at least `least`, over n prompts or n_max after one extension."""
 
-    least: float
-    n: int
-    n_max: int
+    least: Share
+    n: Count
+    n_max: Count
 
     def __post_init__(self) -> None:
-        require_share("least", self.least)
         _require_stage_sizes(self.n, self.n_max)
 
 
@@ -78,12 +66,11 @@ class RateRule:
 class CompareRule:
     """Rule C: Tango's one-sided upper bound of the loss against the baseline must be at most `margin`."""
 
-    margin: float
-    n: int
-    n_max: int
+    margin: Share
+    n: Count
+    n_max: Count
 
     def __post_init__(self) -> None:
-        require_share("margin", self.margin)
         _require_stage_sizes(self.n, self.n_max)
 
 
@@ -113,20 +100,15 @@ class RatioRule:
     pairs. `seed` seeds the resampling, so that a report can be recomputed.
     """
 
-    margin: float
+    margin: Share
     tier: Tier = "supporting"
-    blocks: int = 8
+    blocks: Annotated[int, Meta(ge=4, le=10_000)] = 8  # with fewer, the bootstrap has no usable distribution
     pairs: int = 100
-    resamples: int = 10_000
+    resamples: Annotated[int, Meta(ge=1_000, le=1_000_000)] = 10_000
     seed: int = 0
 
     def __post_init__(self) -> None:
-        require_share("margin", self.margin)
-        require_between(
-            "blocks", self.blocks, 4, 10_000
-        )  # with fewer clusters the bootstrap has no usable distribution
         require_between("pairs", self.pairs, self.blocks, 1_000_000)
-        require_between("resamples", self.resamples, 1_000, 1_000_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,17 +118,14 @@ class LatencyRule:
     """
 
     tier: Tier
-    limit: float
-    n: int
-    n_max: int
-    quantile: float = 0.5
+    limit: Annotated[float, Meta(gt=0, le=1e9)]
+    n: Count
+    n_max: Count
+    quantile: Share = 0.5
     per_bucket: bool = False
     ratio: RatioRule | None = None
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.limit < math.inf:
-            raise DecodeError("limit", f"must be a number above 0, not {self.limit:g}")
-        require_share("quantile", self.quantile)
         _require_stage_sizes(self.n, self.n_max)
 
 
@@ -156,18 +135,13 @@ class LatencySettings:
     silence before a request, in seconds. `cache_unsaid` accepts engines that do not report cached tokens.
     """
 
-    buckets: tuple[int, ...] = BUCKETS
+    buckets: Annotated[tuple[Count, ...], Meta(min_length=1)] = BUCKETS
     regime: Literal["cold", "steady"] = "steady"
-    blocks: int = 8
+    blocks: Annotated[int, Meta(ge=1, le=1_000)] = 8
     pause: tuple[float, ...] = (5.0, 10.0)
     cache_unsaid: bool = False
 
     def __post_init__(self) -> None:
-        if not self.buckets:
-            raise DecodeError("buckets", "must hold a prompt length at least")
-        for bucket in self.buckets:
-            require_between("buckets", bucket, 1, 1_000_000)
-        require_between("blocks", self.blocks, 1, 1_000)
         if len(self.pause) != 2 or not 0.0 <= self.pause[0] <= self.pause[1] <= 600.0:
             raise DecodeError("pause", "must be two numbers of seconds, the shortest and the longest silence")
 
@@ -176,12 +150,8 @@ class LatencySettings:
 class TemperatureRepeats:
     """`n` repeats of a prompt at one temperature."""
 
-    temperature: float
-    n: int
-
-    def __post_init__(self) -> None:
-        require_between("temperature", self.temperature, 0.0, 2.0)
-        require_between("n", self.n, 1, 100)
+    temperature: Annotated[float, Meta(ge=0, le=2)]
+    n: Annotated[int, Meta(ge=1, le=100)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +159,9 @@ class RunSettings:
     """How requests are made. `max_lost`: the share of prompts that may be lost. `system` is appended to every system prompt."""
 
     repeats: tuple[TemperatureRepeats, ...]
-    concurrency: int = 1
-    retries: int = 2
-    max_lost: float = 0.02
+    concurrency: Annotated[int, Meta(ge=1, le=256)] = 1
+    retries: Annotated[int, Meta(ge=0, le=2)] = 2
+    max_lost: Annotated[float, Meta(ge=0, le=0.1)] = 0.02
     system: str = ""
 
     def __post_init__(self) -> None:
@@ -199,9 +169,6 @@ class RunSettings:
             raise DecodeError(
                 "repeats", "must hold one at temperature 0; the paired comparison is made there"
             )
-        require_between("concurrency", self.concurrency, 1, 256)
-        require_between("retries", self.retries, 0, 2)
-        require_between("max_lost", self.max_lost, 0.0, 0.1)
 
     @property
     def temperatures(self) -> tuple[float, ...]:
@@ -213,24 +180,16 @@ class RunSettings:
 class SelfComparison:
     """A/A: the baseline against itself, on `n` prompts of each comparative gate; more than `max_flips` make it unusable."""
 
-    n: int = 100
-    max_flips: float = 0.08
-
-    def __post_init__(self) -> None:
-        require_between("n", self.n, 1, 1_000_000)
-        require_share("max_flips", self.max_flips)
+    n: Count = 100
+    max_flips: Share = 0.08
 
 
 @dataclass(frozen=True, slots=True)
 class NegativeControl:
     """A candidate that is known to be bad and must fail every gate in `breaks`."""
 
-    name: str
-    breaks: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        if not self.name or not self.breaks:
-            raise DecodeError("breaks", "must name the gates that this control has to fail")
+    name: Annotated[str, Meta(min_length=1)]
+    breaks: Annotated[tuple[str, ...], Meta(min_length=1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,13 +227,12 @@ class Policy:
     same: SelfComparison = field(default_factory=SelfComparison)
     controls: tuple[NegativeControl, ...] = ()
     numerics: NumericsRule = field(default_factory=NumericsRule)
-    confidence: float = 0.95
+    confidence: Annotated[float, Meta(ge=0.8, le=0.999)] = 0.95
     look: float = 0.97
     description: str = ""
-    draw: Mapping[str, int] = field(default_factory=dict)
+    draw: Mapping[str, Count] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        require_between("confidence", self.confidence, 0.8, 0.999)
         require_between("look", self.look, self.confidence, 0.9999)
         for table, names, known in (
             ("gates", self.gates, GATES),
@@ -288,8 +246,6 @@ class Policy:
             raise DecodeError(
                 "gates", "nothing is gated; one critical or supporting gate at least must decide"
             )
-        for name, size in self.draw.items():
-            require_between(f"draw.{name}", size, 1, 1_000_000)
         for number, control in enumerate(self.controls):
             for name in control.breaks:
                 if name not in self.gates:

@@ -52,33 +52,15 @@ def test_every_json_object_is_read_back(value: dict[str, Any], ascii_only: bool)
 
 
 @pytest.mark.parametrize(
-    "raw, kind",
+    "raw",
     [
-        ("", "invalid_json"),
-        ("  ", "invalid_json"),
-        ("minutes: 10", "invalid_json"),
-        ("{'minutes': 10}", "invalid_json"),
-        ('{"minutes": 10,}', "invalid_json"),
-        ('{"minutes": 10} x', "invalid_json"),
-        ('{"minutes": 010}', "invalid_json"),
-        ('{"a": "\\ud83d"}', "invalid_json"),
-        ("[" * 100_000, "invalid_json"),
-        ('{"a": ' + "9" * 5000 + "}", "invalid_json"),
-        ('{"a": 1, "a": 1}', "duplicate_key"),
-        ('{"a": {"b": 1, "b": 2}}', "duplicate_key"),
-        ('{"a": NaN}', "not_finite"),
-        ('{"a": -Infinity}', "not_finite"),
-        ('{"a": 1e999}', "not_finite"),
-        ("[1]", "not_an_object"),
-        ('"{}"', "not_an_object"),
-        ("null", "not_an_object"),
+        "", "  ", "minutes: 10", "{'minutes': 10}", '{"minutes": 10,}', '{"minutes": 10} x', '{"minutes": 010}', '{"a": "\\ud83d"}',
+        "[" * 100_000, '{"a": ' + "9" * 5000 + "}", '{"a": {"b": 1, "b": 2}}', '{"a": NaN}', '{"a": 1e999}', "[1]", '"{}"', "null",
     ],
-)
-def test_what_a_strict_parser_refuses_is_refused_here(raw: str, kind: str) -> None:
-    refused = read_arguments(raw)
-    assert isinstance(refused, InvalidArguments)
-    assert refused.kind == kind
-    assert kind in set(CallFault)
+)  # fmt: skip
+def test_what_a_strict_parser_refuses_is_refused_here(raw: str) -> None:
+    assert isinstance(read_arguments(raw), InvalidArguments)
+    assert CallFault.INVALID_JSON in faults(Made("get_date", raw))
 
 
 # ------------------------------------------------------------------------------------------- faults

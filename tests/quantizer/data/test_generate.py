@@ -99,7 +99,7 @@ def test_an_unfit_answer_is_counted_by_its_reason_and_another_is_asked_for(
 @pytest.mark.parametrize(
     "arguments, code",
     [
-        ("{\"query\": \"Priya\", \"query\": \"Arjun\"}", "toolcall: duplicate_key"),
+        ("{\"query\": \"Priya\", \"query\": \"Arjun\"}", "toolcall: invalid_json"),
         ("{\"query\": 7}", "toolcall: type_error:simple"),
         ("{\"query\": \"the weather\"}", "toolcall: value_error"),
         ("{\"query\": ", "toolcall: invalid_json"),

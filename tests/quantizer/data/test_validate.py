@@ -82,7 +82,7 @@ BAD: list[tuple[Any, str, str]] = [
     (talk("Fine.", chat_template_kwargs={"enable_thinking": False}) | {"messages": [
         says("user", "Well?"), says("assistant", "Fine.", reasoning_content="Hm.")]}, "thought", "switched off"),
     (called(call('{"query": 5}')), "toolcall", "type_error"),
-    (called(call('{"query": "a", "query": "b"}')), "toolcall", "duplicate_key"),
+    (called(call('{"query": "a", "query": "b"}')), "toolcall", "invalid_json"),
     (called(call("{}")), "toolcall", "missing_required"),
     (called(call(name="fly")), "toolcall", "unknown_tool"),
     (called(call(id="")), "toolcall", "id_missing"),
