@@ -41,9 +41,6 @@ def test_kannada_is_in_every_corpus_by_hand(name: str) -> None:
     assert any("\u0c80" <= c <= "\u0cff" for text in texts for c in text)
 
 
-# ----------------------------------------------------------------------------------------- measuring
-
-
 # ------------------------------------------------------------------------------------------- reading
 
 
@@ -73,17 +70,6 @@ def test_the_command_prints_a_table_and_says_whether_the_bars_were_reached(
     assert "reached" in out
     assert "loop" in out
     assert "markdown" not in out
-
-
-def test_the_command_prints_json_for_a_script(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["refusal", "--json"]) == 0
-    (row,) = json.loads(capsys.readouterr().out)
-    assert (row["corpus"], row["reaches"], row["bar"]) == (
-        "refusal",
-        True,
-        {"recall": 0.97, "false_positives": 0.03},
-    )
-    assert row["recall_interval"][0] < row["recall"] <= row["recall_interval"][1] + 1e-9
 
 
 def test_the_command_fails_below_the_bar_and_names_what_was_missed(
