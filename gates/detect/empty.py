@@ -5,7 +5,7 @@ import unicodedata
 from typing import Final
 
 from gates.detect.detection import Detection, detection
-from gates.detect.tags import tags
+from gates.detect.tags import marked
 
 _HEARD: Final = re.compile(r"[^\W_]")
 
@@ -31,8 +31,10 @@ def _visible(character: str) -> bool:
 
 
 def _outside(text: str) -> str:
-    """The text without whole thoughts, and then without single tags."""
-    text = re.sub(r"<(think|thinking|thought|reasoning)>.*?(?:</\1>|\Z)", " ", text, flags=re.DOTALL)
-    for start, end in sorted(tags(text), reverse=True):
-        text = text[:start] + " " + text[end:]
-    return text
+    """The text without whole thoughts, and without single tags."""
+    said, at, is_thought = [], 0, False
+    for marker, start, end in marked(text):
+        said.append("" if is_thought else text[at:start])
+        is_thought = not marker.closes if marker.kind == "think" else is_thought
+        at = end
+    return " ".join([*said, "" if is_thought else text[at:]])

@@ -5,7 +5,7 @@ What `markdown.py` finds, and what sounds wrong: addresses, emoticons, code, enu
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from gates.detect.detection import Detection, detection
@@ -13,16 +13,9 @@ from gates.detect.duration import spoken_words
 from gates.detect.markdown import find_markdown
 from gates.detect.spans import SpanSet
 
-
-@dataclass(frozen=True, slots=True)
-class SpeechLimits:
-    """Limits for speech. The first sentence is what a listener waits for before anything is said."""
-
-    sentence_words: int = 30
-    first_sentence_characters: int = 160
-    bare_digits: int = 4  # in a row without grouping; 1947 is a year, 20482 is not
-
-
+_MOST_WORDS: Final = 30  # of a sentence
+_MOST_CHARACTERS: Final = 160  # of the first sentence, for which a listener waits
+_MOST_DIGITS: Final = 4  # in a row without grouping; 1947 is a year, 20482 is not
 # Sentences end at their marks; a point between digits does not end one.
 _SENTENCE: Final = re.compile(r"(?:[^.!?।\n]|(?<=\d)\.(?=\d)|\.(?=[^\s\"'”’)\]]))+[.!?।…\"'”’)\]]*")
 _END: Final = re.compile(r"[.!?।…:;][\"'”’)\]]*\s*$")
@@ -46,19 +39,17 @@ _ABBREVIATION: Final = re.compile(r"\b(?:e\.g\.|i\.e\.|etc\b|approx\.|w/o?\b)", 
 Span = tuple[str, int, int]
 
 
-def find_unspeakable(
-    text: str, limits: SpeechLimits = SpeechLimits(), *, finished: bool = True
-) -> list[Detection]:
+def find_unspeakable(text: str) -> list[Detection]:
     """Everything that cannot be spoken well, in order. Kinds are those of `find_markdown`, and url, emoticon, enumeration,
     code, digits, phone, date, abbreviation, long_sentence, long_opening, truncated.
     """
     findings = [replace(finding, detector="speakable") for finding in find_markdown(text)]
-    spans = [*_signs(text), *_digits(text, limits), *_lengths(text, limits)]
+    spans = [*_signs(text), *_digits(text), *_lengths(text)]
     taken = SpanSet((finding.start, finding.end) for finding in findings)
     for kind, start, end in spans:
         if not taken.holds(start, end):
             findings.append(detection("speakable", kind, text, start, end))
-    if finished and text.strip() and not _END.search(text):
+    if text.strip() and not _END.search(text):
         findings.append(detection("speakable", "truncated", text, max(0, len(text.rstrip()) - 40), len(text)))
     return sorted(findings, key=lambda finding: (finding.start, finding.end))
 
@@ -72,23 +63,23 @@ def _signs(text: str) -> Iterator[Span]:
             yield kind, *match.span()
 
 
-def _digits(text: str, limits: SpeechLimits) -> Iterator[Span]:
+def _digits(text: str) -> Iterator[Span]:
     """Long digit sequences without grouping, invalid grouping, and telephone numbers in digits."""
     phones = [match.span() for match in _GROUPS.finditer(text) if not _DATE.search(match.group())]
     yield from (("phone", *span) for span in phones)
     covered = SpanSet(phones)
     for match in _DIGITS.finditer(text):
-        if match.end() - match.start() > limits.bare_digits and not covered.holds(*match.span()):
+        if match.end() - match.start() > _MOST_DIGITS and not covered.holds(*match.span()):
             yield "digits", *match.span()
     for match in _BAD_GROUPS.finditer(text):
         if not _GOOD_GROUPS.fullmatch(match.group()) and any(len(p) > 2 for p in match.group().split(",")):
             yield "digits", *match.span()
 
 
-def _lengths(text: str, limits: SpeechLimits) -> Iterator[Span]:
+def _lengths(text: str) -> Iterator[Span]:
     for i, match in enumerate(_SENTENCE.finditer(text)):
         start = match.start() + len(match.group()) - len(match.group().lstrip())
-        if spoken_words(match.group()) > limits.sentence_words:
+        if spoken_words(match.group()) > _MOST_WORDS:
             yield "long_sentence", start, match.end()
-        if i == 0 and match.end() - start > limits.first_sentence_characters:
+        if i == 0 and match.end() - start > _MOST_CHARACTERS:
             yield "long_opening", start, match.end()
