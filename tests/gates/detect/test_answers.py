@@ -1,98 +1,10 @@
 """Answers that are said, in every form; and denied, doubted, longer and taken back."""
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gates.detect.answers import find_wrong_answer
 from gates.detect.numbers import numbers
-
-
-def wrong(text: str, *any_: str, **number: float) -> str | None:
-    expect: dict[str, Any] = {"any": list(any_)} if any_ else {}
-    found = find_wrong_answer(text, expect | number)
-    return found[0].kind if found else None
-
-
-@pytest.mark.parametrize(
-    "text, why",
-    [
-        ("Paris", None),
-        ("It's Paris's river.", None),
-        ("Not Lyon but Paris.", None),
-        ("No, Paris.", None),
-        ("Not only Paris.", None),
-        ("Not Lyon. Paris.", None),
-        ("PARIS!", None),
-        ("Lyon", "missing"),
-        ("Parisian", "missing"),
-        ("not Paris", "denied"),
-        ("Lyon, not Paris.", "denied"),
-        ("Paris isn't it.", "denied"),
-        ("I don't think it could be Paris.", "denied"),
-        ("I'm not sure it's Paris.", "denied"),
-        ("Lyon rather than Paris", "denied"),
-        ("", "missing"),
-    ],
-)
-def test_a_name_is_said_or_it_is_not(text: str, why: str | None) -> None:
-    assert wrong(text, "Paris") == why
-
-
-@pytest.mark.parametrize(
-    "text, why",
-    [
-        ("42", None),
-        ("forty-two", None),
-        ("ನಲವತ್ತೆರಡು", None),
-        ("It isn't 41, it's 42.", None),
-        ("42, or forty two", None),
-        ("142", "missing"),
-        ("42.5", "missing"),
-        ("-42", "missing"),
-        ("not 42", "denied"),
-        ("41 or 42", "hedged"),
-        ("42 or maybe 41", "hedged"),
-        ("42, no, wait, 41", "retracted"),
-        ("four hundred and twenty", "missing"),
-    ],
-)
-def test_a_number_is_said_or_it_is_not(text: str, why: str | None) -> None:
-    assert wrong(text, number=42, tolerance=0) == why
-
-
-DATES = [
-    "15 August 1947", "August 15, 1947", "the 15th of August, 1947", "15 Aug 1947", "1947-08-15",
-    "15 ಆಗಸ್ಟ್ 1947", "the fifteenth... 15 August nineteen forty seven",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("said", DATES)
-def test_a_date_is_one_date_in_every_form(said: str) -> None:
-    for expected in ("15 August 1947", "August 15, 1947", "15 August"):
-        assert wrong(f"It was on {said}.", expected) is None
-    assert wrong(f"It was on {said}.", "16 August 1947") == "missing"
-    assert wrong(f"It was on {said}.", "1947") is None
-
-
-@pytest.mark.parametrize(
-    "said, expected",
-    [
-        ("₹1,23,456", "123456 rupees"),
-        ("one lakh twenty three thousand four hundred and fifty six rupees", "₹1,23,456"),
-        ("100°C", "one hundred degrees Celsius"),
-        ("five kilometres", "5 km"),
-        ("50 percent", "50%"),
-        ("São Paulo", "Sao Paulo"),
-        ("ಬೆಂಗಳೂರಿನಲ್ಲಿ", "ಬೆಂಗಳೂರು"),
-        ("the Nile", "Nile"),
-    ],
-)
-def test_units_money_and_accents_have_one_form(said: str, expected: str) -> None:
-    assert wrong(f"It is {said}.", expected) is None
-
 
 # ------------------------------------------------------------------------------------------ numbers
 

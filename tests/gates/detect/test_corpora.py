@@ -13,6 +13,8 @@ from gates.detect.corpus import load, load_all
 from gates.detect.measure import scores
 
 LINES = load_all()
+KNOWN = "We are asked for the sum of seventeen and six."
+"""A thought that reads like an answer."""
 SCORES = {s.corpus: s for s in scores(LINES) if not s.group}
 
 
@@ -24,8 +26,9 @@ def test_a_corpus_has_enough_of_both_kinds(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(SCORES))
-def test_a_detector_is_over_the_bar_of_its_corpus(name: str) -> None:
-    assert SCORES[name].reaches, (*SCORES[name].missed, *SCORES[name].mistaken)
+def test_a_detector_is_right_about_every_case_that_counts(name: str) -> None:
+    wrong = [line for line in (*SCORES[name].missed, *SCORES[name].mistaken) if KNOWN not in line]
+    assert not wrong and SCORES[name].reaches
 
 
 def test_no_case_is_there_twice() -> None:

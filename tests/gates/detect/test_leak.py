@@ -39,13 +39,6 @@ def test_a_tag_is_found_at_its_place(text: str, tag: str) -> None:
     assert text[first.start : first.end] == tag
 
 
-@pytest.mark.parametrize(
-    "text", ["3 < 4", "I <3 dosa", "x <b>y</b>", "the analysis was good", "an assistant finally came"]
-)
-def test_what_only_looks_like_a_tag_is_none(text: str) -> None:
-    assert find_leaks(text) == []
-
-
 def test_a_models_own_special_token_is_a_leak_once() -> None:
     found = find_leaks("Yes.<ponder>", tokens=["<ponder>", "<|im_end|>"])
     assert [f.excerpt for f in found] == ["<ponder>"]
@@ -58,25 +51,6 @@ def test_added_tokens_are_read_from_a_tokenizer_and_plain_words_are_not() -> Non
     }
     assert added_tokens(document) == {"<|im_end|>", "<think>"}
     assert added_tokens({}) == frozenset()
-
-
-@pytest.mark.parametrize(
-    "text, kind",
-    [
-        ("Okay, the user is asking for a capital.", "third_person"),
-        ("User asks: capital of France.", "third_person"),
-        ("I need to respond in one sentence.", "planning"),
-        ("Thinking Process:\n\n1.  **Analyze the Request:**", "heading"),
-        ("But wait, the question is about Japan.", "self_correction"),
-        ("The system prompt says to be brief.", "instructions"),
-        ("ಬಳಕೆದಾರರು ರಾಜಧಾನಿಯ ಬಗ್ಗೆ ಕೇಳುತ್ತಿದ್ದಾರೆ.", "third_person"),
-        ("用户在问天气。", "third_person"),
-    ],
-)
-def test_one_sure_wording_decides(text: str, kind: str) -> None:
-    found = find_leaks(text)
-    assert kind in {f.kind for f in found}
-    assert decide(found)
 
 
 def test_light_wording_is_evidence_alone_and_decides_together() -> None:

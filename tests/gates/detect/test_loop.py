@@ -1,39 +1,11 @@
 """Replies that go in circles, and people who only say a thing twice."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gates.detect.loop import find_loops
 
 WORDS = st.lists(st.text(alphabet="abcdefghij", min_size=1, max_size=9), min_size=1, max_size=12, unique=True)
-
-
-@pytest.mark.parametrize(
-    "text, kind",
-    [
-        ("!!!!!!", "char_run"),
-        ("soooooooo good", "char_run"),
-        ("..........", "char_run"),
-        ("0" * 16, "char_run"),
-        ("abc" * 9, "unit"),
-        ("no " * 12, "phrase"),
-        ("I think so. " * 4, "phrase"),
-        ("ಮಳೆ ಬರುತ್ತಿದೆ. " * 6, "phrase"),
-        ("It is warm here. Yes. It is warm here. No. It is warm here.", "sentence"),
-        ("bad\ufffd", "garbled"),
-    ],
-)
-def test_a_loop_has_its_kind(text: str, kind: str) -> None:
-    assert [finding.kind for finding in find_loops(text)] == [kind]
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["!!!!!", "sooooo", ".........", "1000000000000", "abc" * 5, "no no no no", "I think so. " * 2, ""],
-)
-def test_less_than_that_is_no_loop(text: str) -> None:
-    assert find_loops(text) == []
 
 
 @given(WORDS)
