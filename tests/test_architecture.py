@@ -242,7 +242,7 @@ SHORT_TASKS = {
     "app.admin.audit": 1,  # awaited by all who ask for its result
     "app.conformance.gateway": 1,  # of a command, which awaits it
     "app.conformance.suite": 1,
-    "app.proxy.choices": 1,  # of a group that awaits them all
+    "app.proxy.multi_completion": 1,  # of a group that awaits them all
     "app.proxy.exchange": 2,  # of one request: its end cancels them
     "app.proxy.deadlines": 1,
     "app.proxy.response_writer": 1,

@@ -90,8 +90,8 @@ class Admission:
         self._places = 1
         self._ended = False
 
-    def widen(self) -> bool:
-        """Take another slot, for a choice that runs concurrently; False if the key has none left. `narrow` returns it."""
+    def acquire_slot(self) -> bool:
+        """Take another slot, for a choice that runs concurrently; False if the key has none left. `release_slot` returns it."""
         account, most = self._account, self._account.limits.concurrency
         if self._ended or (most is not None and account.in_flight >= most):
             return False
@@ -99,8 +99,8 @@ class Admission:
         self._places += 1
         return True
 
-    def narrow(self) -> None:
-        """Return a slot that `widen` took, unless `end` has done so."""
+    def release_slot(self) -> None:
+        """Return a slot that `acquire_slot` took, unless `end` has done so."""
         if not self._ended:
             self._account.in_flight -= 1
             self._places -= 1

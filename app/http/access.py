@@ -16,7 +16,7 @@ from app.errors.render import error_response
 from app.errors.tree import MannersError
 from app.http.cors import answer_preflight, sharing
 from app.http.hosts import LocalAccess, check_content_coding, check_media_type
-from app.proxy.turns import TurnQueue
+from app.proxy.turns import FairScheduler
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 
@@ -55,7 +55,7 @@ class AccessControl:
         self._turned_away = turned_away
         self._count = count
         self._origins: frozenset[bytes] = frozenset()
-        self._turns = TurnQueue()
+        self._turns = FairScheduler()
 
     def replace(
         self, keys: KeyRing, local: LocalAccess | None, origins: frozenset[bytes] = frozenset()

@@ -53,7 +53,7 @@ Headers = list[tuple[bytes, bytes]]
 MEDIUM_BYTES = 4096
 """An image or a sound counts against its key's tokens like so much text, until the engine has counted: about 1,000 tokens."""
 
-APART = "~"
+ID_SEPARATOR = "~"
 """Between a caller's id of a request and what is added for an engine: no caller's id has it."""
 
 _FIELD_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -98,7 +98,7 @@ class Trace:
         """For a further choice, under an id of its own: engines keep open requests by that."""
         one = copy(self)
         if index:
-            one.headers = {**self.headers, "x-request-id": f"{self.engine_id}{APART}{index}"}
+            one.headers = {**self.headers, "x-request-id": f"{self.engine_id}{ID_SEPARATOR}{index}"}
         return one
 
     def ended(self, context: "RequestContext", outcome: str) -> None:

@@ -1,12 +1,10 @@
 """What may end an exchange early: the caller disconnects, or the engine or the caller is too slow.
 
-All end it in the same way, by cancelling the task that serves it, so there is one path of
-clean-up; `Deadlines` keeps the cause. It costs nothing per chunk: one timer checks now and then whether
-there was progress, and is set again for the earliest moment that matters.
+All end it by cancelling the task that serves it; `Deadlines` keeps the cause. It costs nothing per chunk: one timer
+checks now and then whether there was progress, and is set again for the earliest moment that matters.
 
-Silence is the engine's fault, unless the caller has stopped reading: then the engine was paused on
-our account. A caller who reads nothing for as long as an engine may be silent is taken for gone;
-otherwise one who never reads would keep a place for ever.
+Silence is the engine's fault, unless the caller has stopped reading: then we have paused the engine. A caller who reads
+nothing for as long as an engine may be silent counts as gone.
 """
 
 import asyncio
@@ -26,8 +24,8 @@ Cause = Literal["client", "first_token", "idle", "total", "draining", "failed"]
 
 
 STARVED_SECONDS = 0.25
-"""A deadline that is noticed so late was missed by this process: its event loop got no time, and what engines and
-callers sent meanwhile is still unread. They are given GRACE_SECONDS to be read before anybody is blamed."""
+"""The timer fired so late: our loop was starved, and what engines and callers sent is still unread. Look again after
+GRACE_SECONDS."""
 GRACE_SECONDS = 0.1
 
 
@@ -36,20 +34,17 @@ class ClientGone(Exception):
 
 
 class Deadlines:
-    """`async with Deadlines(...) as line:` around the serving of one request.
+    """`async with Deadlines(...) as line:` around the serving of one request; it is one of `among` meanwhile.
 
-    Whoever sees a token sets `progress`; whoever writes calls `full` and `free`. Raises from the
-    block: ClientGone, EngineTimeout (total_timeout), Draining, or what `fail` was given. Inside it, each engine that is asked has a
-    block of its own, `async with line.attempt():`, which raises that engine's EngineTimeout
-    (first_token_timeout, idle_timeout), so that another may be asked. Call `over()` just before the
-    last byte is sent: only a caller who does not take it is waited for from then on. It is one of
-    `among` while the block runs.
+    The reader of tokens sets `progress`; the writer calls `full` and `free`. Raises from the block: ClientGone,
+    EngineTimeout (total_timeout), Draining, or what `fail` was given. Each engine that is asked has a block of its
+    own, `async with line.attempt():`, which raises that engine's EngineTimeout (first_token_timeout, idle_timeout), so
+    that another may be asked. Call `over()` just before the last byte is sent: from then on only the caller is timed.
     """
 
     progress = 0.0  # when the engine last gave a token; perf_counter seconds, 0: not yet
     _cause: Cause | None = None
     _has_left = False  # the caller
-    _watcher: asyncio.Task[None] | None = None
     _cycle: Any = None
     _failure: MannersError | None = None
     _over = False
@@ -59,7 +54,10 @@ class Deadlines:
     _first_by = 0.0
     _total_by = 0.0
 
-    def __init__(self, receive: Receive, timeouts: Timeouts, among: set["Deadlines"] | None = None) -> None:
+    def __init__(
+        self, receive: Receive | None, timeouts: Timeouts, among: set["Deadlines"] | None = None
+    ) -> None:
+        """`receive` is our server's (`app.http.connection`), which tells when the caller leaves; None: others watch it."""
         self._receive = receive
         self._among = set() if among is None else among
         self._timeouts = timeouts
@@ -70,13 +68,11 @@ class Deadlines:
         assert task is not None
         self._task = task
         self._among.add(self)
-        cycle: Any = getattr(self._receive, "__self__", None)
-        if not hasattr(cycle, "on_lost"):  # any other server than ours
-            self._watcher = self._loop.create_task(self._watch_client())
+        if self._receive is None:
             return self
-        self._cycle = cycle
+        self._cycle = cycle = self._receive.__self__  # type: ignore[attr-defined]
         cycle.on_lost = self._client_left
-        if cycle.flow.read_paused:  # nobody would notice
+        if cycle.flow.read_paused:  # for a large body: nobody would notice that the caller leaves
             cycle.flow.resume_reading()
         if cycle.disconnected:
             self._loop.call_soon(self._client_left)
@@ -92,7 +88,7 @@ class Deadlines:
         self._total_by = self._total_by or now + self._timeouts.total
         self._first_by = math.inf
         self._arm(self._next_look(now), now)
-        one = Deadlines(_nothing, self._timeouts)
+        one = Deadlines(None, self._timeouts)
         one._total_by = math.inf
         return one
 
@@ -123,14 +119,14 @@ class Deadlines:
         self._full_since = time.perf_counter()
 
     def free(self) -> None:
-        """The caller has taken everything. Before the first token that is no progress of the engine's."""
+        """The caller has taken everything. Before the first token the engine has made no progress by that."""
         self._full_since = 0.0
         if self.progress:
             self.progress = time.perf_counter()
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """Around sends that may have to wait for the caller, who is gone if that takes an idle time."""
+        """Around sends that may wait for the caller; one that waits for an idle time means that the caller is gone."""
         self.full()
         try:
             yield
@@ -159,8 +155,6 @@ class Deadlines:
         self._among.discard(self)
         if self._timer is not None:
             self._timer.cancel()
-        if self._watcher is not None:
-            self._watcher.cancel()
         if self._cycle is not None:
             self._cycle.on_lost = self._cycle = None
         if self._cause is None:
@@ -172,16 +166,9 @@ class Deadlines:
             reason = self._reason(self._cause)
             raise reason from reason.__cause__
 
-    async def _watch_client(self) -> None:
-        """As ASGI has it. `app.http.connection` calls `_client_left` itself, which saves each request a task."""
-        with contained(self.fail):
-            while (await self._receive())["type"] != "http.disconnect":
-                pass
-        self._client_left()
-
     def _client_left(self) -> None:
         self._has_left = True
-        if not self._over:  # a server says so, too, when the last byte has gone
+        if not self._over:  # the server also calls this after the last byte
             self._end("client")
 
     def _arm(self, at: float, now: float) -> None:
@@ -212,7 +199,7 @@ class Deadlines:
         return "idle" if now >= self.progress + self._timeouts.idle else None
 
     def _next_look(self, now: float) -> float:
-        """Within one idle time at most: whatever begins meanwhile is not overdue before that."""
+        """At most one idle time from now: what begins meanwhile is not overdue before that."""
         idle = self._timeouts.idle
         if self._full_since:
             return self._full_since + idle
@@ -263,9 +250,3 @@ class _Attempt:
     ) -> None:
         if isinstance(error, asyncio.CancelledError) and (late := self._deadlines._end_attempt()) is not None:
             raise late from None
-
-
-async def _nothing() -> dict[str, Any]:
-    """Never anything."""
-    never: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-    return await never

@@ -4,12 +4,12 @@
 
 A streamed chunk runs through one callback: parse, filter, count, encode, write. So does the head of a stream (`begins`):
 the task that serves the request is woken once a reply, at its end. A read that may keep the stream core busy for long
-(`Pipeline.is_large`) is worked on in a thread, while the engine's connection waits and everybody else is served. The
-status line waits until there is something to show, or an error to tell: an engine that fails before its first visible
-token gives the caller a real HTTP status. A thought that outgrows its limit is ended from here.
+(`Pipeline.is_large`) is processed in a thread, while the engine's connection waits. The status line waits until there
+is something to show, or an error to tell: an engine that fails before its first visible token gives the caller a real
+HTTP status. A thought that outgrows its limit is ended from here.
 
-Whatever raises on the way ends this reply and no other. What raises while the engine's bytes are read
-is the engine's fault (UpstreamError), what raises while they are written to the caller is ours.
+An error while the engine's bytes are read is the engine's (UpstreamError), an error while they are written to the
+caller is ours; either ends this reply only.
 """
 
 import asyncio
@@ -33,7 +33,6 @@ from app.proxy.keepalive import KeepAlive
 from app.proxy.reply_writer import ReplyWriter, StreamWriter, WholeWriter
 from app.proxy.response_writer import Send
 from app.proxy.threads import REPLIES, outcome
-from app.proxy.whole_reply import check_outline, logprob_pieces
 from app.stream.holdback import FILTERED
 from app.stream.meter import ThoughtMeter
 from app.stream.pipeline import DELTA_SIZE, Pipeline, Spent
@@ -58,7 +57,10 @@ _STATED: Final = re.compile(rb'"predicted_n":(\d{1,9})')
 
 
 class Exchange:
-    """Asks the context's engine and hands its reply on (`run`). It takes that reply (`sent`, `begins`) and is its sink (`data`, `end`)."""
+    """Asks the context's engine and hands its reply on (`run`).
+
+    It is the reply's `Taker` (`sent`, `begins`) and the consumer of its body (`data`, `end`).
+    """
 
     # Made by `sent` for the first reply.
     _keeper: ChoiceKeeper | GuidedCall | None
@@ -104,11 +106,10 @@ class Exchange:
     async def run(self) -> None:
         """Ask the engine and hand its reply on.
 
-        It is asked again behind a thought that had to be ended, and once with a hint if nothing was left of what
-        it said but calls that nobody asked for. The deadlines and budgets are those of one reply.
+        It is asked again behind a thought that had to be ended, and once with a hint if its reply held only calls that
+        nobody asked for; deadlines and budgets are those of one reply.
 
-        Raises what the engine did wrong while nothing has gone out; afterwards the fault goes
-        into the stream, and is kept in the context's `broken`.
+        Raises the engine's fault while nothing has gone out; later the fault goes into the stream and the context's `broken`.
         """
         context = self._context
         context.overhead = time.perf_counter() - context.start - context.queued
@@ -151,7 +152,7 @@ class Exchange:
             return True
 
     def sent(self, reply: EngineReply) -> None:
-        """See `Taker`. A reply that takes the place of another one leaves it as it is until the engine answers."""
+        """See `Taker`. On a retry, keep the old reply until the new one starts."""
         if not self._has_answered:
             context = self._context
             context.expect_reply()
@@ -210,13 +211,13 @@ class Exchange:
     def _stop(self) -> None:
         """Ask nothing more."""
         if self._over.done() and not self._over.cancelled():
-            self._over.exception()  # looked at: whoever was cancelled in the same moment did not
+            self._over.exception()  # marked as retrieved, also if this task was cancelled in the same moment
         for pending in (self._timer, self._control, self._large):
             if pending is not None:
                 pending.cancel()
 
     def _note(self) -> None:
-        """What accounting wants to know of the stream core."""
+        """Keep the stream core's facts for accounting."""
         context = self._context
         made = [] if self._keeper is None else self._keeper.sources
         context.calls = [*self._calls, *self._pipeline.call_sources, *made]
@@ -224,7 +225,7 @@ class Exchange:
         context.made += self._made()
 
     def _made(self) -> int:
-        """Tokens that the engine has made, never too few: by its running count, else one for each byte that it wrote."""
+        """Tokens that the engine has made, at least: by its running count, else one for each byte that it wrote."""
         pipeline = self._pipeline
         if not self._context.is_metered:
             return pipeline.tokens  # for the books only
@@ -305,14 +306,14 @@ class Exchange:
                 yield from self._pipeline.feed_each(part)
 
     def _took(self, events: Sequence[Event], now: float, watch: ThoughtWatch | None) -> bool:
-        """Take what a step has made; whether the reply goes on. Else the next payload is no longer ours, and not counted."""
+        """Take the events of a step; whether the reply goes on. If not, the next payload is not counted."""
         self._take(events, now)
         if watch is not None and self._watch is watch and not self._over.done():
             self._look(events, now, watch)
         return not self._over.done()
 
     def _begin_large(self, steps: Iterator[list[Event]], now: float, watch: ThoughtWatch | None) -> None:
-        """Take these steps in a thread. The engine's connection keeps what comes meanwhile, up to its own limit."""
+        """Take these steps in a thread. The engine's connection buffers meanwhile, up to its own limit."""
         self._reply.hold()
         self._large = asyncio.create_task(self._read_large(steps, now, watch))
 
@@ -359,10 +360,8 @@ class Exchange:
         self._take(events or (), time.perf_counter())
 
     def _events_of(self, message: bytes) -> list[Event]:
-        check_outline(message)
         if self._spoken is not None:
-            for piece in logprob_pieces(message):
-                self._spoken.payload(piece)
+            self._spoken.payload(message)
         events = self._pipeline.feed_message(message)
         if self._pipeline.size > self._budget.reply_bytes:
             raise self._budget.exceeded()
@@ -426,7 +425,7 @@ class Exchange:
             self._over.set_result(None)
 
     def _ask_with_hint(self) -> bool:
-        """Nothing is left of the reply: whether the engine is asked once more, since it only made calls in vain."""
+        """Whether the engine is asked once more, since its reply held only calls that nobody asked for."""
         pipeline, context = self._pipeline, self._context
         if not pipeline.call_sources or (body := context.hinted_body()) is None:
             return False
@@ -441,13 +440,13 @@ class Exchange:
             self._over.set_exception(error)
 
     def _give_up(self, error: MannersError, cause: BaseException) -> None:
-        """Something raised. Only what ends the whole process goes further than this reply."""
+        """End this reply with an error. Only what ends the whole process is raised further."""
         self._fail(error)
         if isinstance(cause, KeyboardInterrupt | SystemExit):
             raise cause
 
     def _known(self, error: MannersError) -> MannersError:
-        """The same, with the bug behind it."""
+        """Set the original exception as cause."""
         error.__cause__ = self._bug
         return error
 
@@ -455,7 +454,7 @@ class Exchange:
 
     @property
     def _meter(self) -> ThoughtMeter:
-        """What the reply that was given up had sent of itself."""
+        """The prompt and tokens of the reply whose thought was ended."""
         assert self._pipeline.meter is not None
         return self._pipeline.meter
 
@@ -488,7 +487,7 @@ class Exchange:
             self._watch = None
 
     async def _end_thought(self, reply_id: str) -> None:
-        """Tell the engine. What it answers changes nothing: the stream shows whether it obeyed."""
+        """Tell the engine, and ignore its answer: the stream shows whether it obeyed."""
         body = b'{"id":"%b","action":"reasoning_end"}' % reply_id.encode("ascii", "ignore")
         route, headers = self._context.route, self._context.trace.headers
         with contextlib.suppress(MannersError):
@@ -499,7 +498,7 @@ class Exchange:
 
 
 async def _finish(reply: EngineReply) -> None:
-    """Read the last bytes behind `[DONE]`, so that the connection can be used again."""
+    """Read the last bytes after `[DONE]`, so that the connection can be used again."""
     if reply.complete:
         reply.release()
     elif not reply.lost:
@@ -507,7 +506,7 @@ async def _finish(reply: EngineReply) -> None:
         reply.pour(rest)
         await asyncio.wait([rest.done], timeout=FINISH_SECONDS)
         if rest.done.done():
-            rest.done.exception()  # looked at: whatever it was, the caller has everything
+            rest.done.exception()  # marked as retrieved: the caller has everything
 
 
 async def status_error(reply: EngineReply, path: str) -> MannersError:

@@ -36,11 +36,11 @@ from app.errors.tree import (
 )
 from app.proxy.accounting import RequestAccounting
 from app.proxy.admission import AdmissionQueue
-from app.proxy.choices import Choices
-from app.proxy.context import APART, ReplyBudget, RequestContext
+from app.proxy.context import ID_SEPARATOR, ReplyBudget, RequestContext
 from app.proxy.deadlines import ClientGone, Deadlines
 from app.proxy.exchange import FINISH_SECONDS, Exchange
 from app.proxy.keepalive import KeepAlive
+from app.proxy.multi_completion import MultiCompletion
 from app.proxy.passthrough import pass_through
 from app.proxy.reading import RequestReader
 from app.proxy.reply_writer import STREAM_HEADERS
@@ -121,7 +121,7 @@ class ProxyHandler:
         headers = scope["state"]["headers"]
         trace = self._tracing.begin(surface.path, headers, scope["state"]["request_id"])
         if trace.request_id in self._ids:  # vLLM refuses an id that is open, whoever has chosen it
-            trace.rename(f"{trace.request_id}{APART}{random.getrandbits(64):016x}")
+            trace.rename(f"{trace.request_id}{ID_SEPARATOR}{random.getrandbits(64):016x}")
         self._ids.add(trace.engine_id)
         context = RequestContext(surface, trace, self._accounts.of(scope["state"].get("caller")))
         try:
@@ -225,7 +225,7 @@ class ProxyHandler:
                     await Exchange(context, deadlines, send, keepalive).run()
                 else:
                     place = self._queues[model].spare_place
-                    await Choices(context, deadlines, send, keepalive, place).run()
+                    await MultiCompletion(context, deadlines, send, keepalive, place).run()
                 if isinstance(context.broken, UpstreamError):
                     context.judgement = route.blame(context.broken)
                 if context.broken is None:

@@ -1,11 +1,8 @@
 """Keep-alive comments for a streaming caller, sent after so many seconds of silence.
 
-Proxies and clients cut a connection that is silent for long, and a long prefill or a hidden thought is. It
-is off unless a model asks for it, because the first comment sends the status line, and what goes wrong after
-that can only go into the stream. Another engine may still answer: nothing visible has gone out.
-
-It costs nothing per chunk. As in `app.proxy.deadlines`, one timer looks now and then at when the caller last got
-something, and is set again for the moment at which that will be too long ago.
+Proxies and clients cut a silent connection, and a long prefill or a hidden thought is silent. It is off unless a model
+asks for it, because the first comment sends the status line: a later fault can only go into the stream. Another engine
+may still answer, for nothing visible has gone out. As in `app.proxy.deadlines`, one timer costs nothing per chunk.
 """
 
 import asyncio
@@ -24,9 +21,9 @@ Headers = list[tuple[bytes, bytes]]
 class KeepAlive:
     """Of one streamed request. It owns the response writer, which outlives the engines that are asked.
 
-    `start` is when the request came, in `time.perf_counter` seconds. `follow` names the engine's reply that
-    is waited for; that reply borrows the writer (`lend`, `take_back`), sends the head through `open`, and
-    calls `wrote` where the clocks see nothing, and at the end. `close` when the request is over.
+    `start` is when the request came, in `time.perf_counter` seconds. `follow` names the engine's reply that is waited
+    for; that reply borrows the writer (`lend`, `take_back`), sends the head through `open`, and calls `wrote` for bytes
+    that the clocks do not see, and at the end. `close` when the request is over.
     """
 
     def __init__(
@@ -49,7 +46,7 @@ class KeepAlive:
         self.opened = False  # the status line has gone out
 
     def follow(self, clocks: Clocks, headers: Headers) -> None:
-        """An engine is asked: comments are for its reply now, and would begin with these headers."""
+        """An engine is asked: comments wait for its reply now, and would begin with these headers."""
         self._clocks, self._headers = clocks, headers
         if self._timer is None:
             self._look()
@@ -60,7 +57,7 @@ class KeepAlive:
         return self._writer
 
     def take_back(self) -> None:
-        """That reply is over, and may be no more."""
+        """That reply is over: let go of it."""
         self._writer.serve(self._deadlines.full, self._deadlines.free)
 
     def open(self) -> None:

@@ -1,21 +1,18 @@
 """Spans for OpenTelemetry: one a request, in the words of its GenAI conventions, sent over OTLP and HTTP.
 
-Names are those of open-telemetry/semantic-conventions-genai (gen_ai.*, in development) and of the stable
-registry (error.type, server.*, http.route); what they have no word for is `manners.*`. Names, numbers, ids
-and codes only: no text that a caller or a model wrote is ever looked at here, and of an engine's own words
-only the known ends of a reply, and codes that `gates.reply.chunks` found to be plain words.
+Names are those of open-telemetry/semantic-conventions-genai (gen_ai.*, in development) and of the stable registry
+(error.type, server.*, http.route); the rest is `manners.*`. A span holds names, numbers, ids and codes, and no text that
+a caller or a model wrote.
 
-A span is made and ended without a wait; a thread of the SDK's exports in batches, and drops what a slow
-collector leaves no room for. The SDK's own OTEL_* variables (headers, sampler, resource) are heeded.
+A span is made and ended without a wait; a thread of the SDK exports in batches, and drops spans if the collector is
+slow. The SDK's own OTEL_* variables (headers, sampler, resource) apply.
 """
 
 import asyncio
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any
 
-import requests
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
@@ -34,7 +31,6 @@ from app.proxy.tracing import Tracing
 
 FLUSH_SECONDS = 2.0
 """How long the end of the gateway waits for a collector."""
-REPLY_BYTES = 64 << 10
 CLOSER = "spans"
 """The thread that waits for it."""
 PATH = "/v1/traces"
@@ -53,21 +49,8 @@ def exporting(endpoint: str, listen: Address) -> "Spans":
     base = endpoint.rstrip("/").removesuffix(PATH)
     # No atexit: `close` hands in what is left, and waits for nobody for long.
     provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
-    exporter = OTLPSpanExporter(endpoint=base + PATH, session=_BoundedSession())
-    provider.add_span_processor(BatchSpanProcessor(exporter))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=base + PATH)))
     return Spans(provider, listen)
-
-
-class _BoundedSession(requests.Session):
-    """Reads REPLY_BYTES of a collector's reply: the library would keep an endless one."""
-
-    def send(self, request: requests.PreparedRequest, **how: Any) -> requests.Response:
-        reply = super().send(request, **{**how, "stream": True})
-        try:
-            reply._content = reply.raw.read(REPLY_BYTES)
-        finally:
-            reply.close()
-        return reply
 
 
 def _resource() -> Resource:
@@ -89,7 +72,7 @@ class Spans(Tracing):
         return _SpanTrace(self._tracer, self._server, path, headers, request_id)
 
     async def close(self) -> None:
-        """Export what is left, for FLUSH_SECONDS at most: a collector that hangs keeps nobody here."""
+        """Export what is left, for FLUSH_SECONDS at most: a hung collector must not block the shutdown."""
         loop = asyncio.get_running_loop()
         thread = threading.Thread(target=self._provider.shutdown, name=CLOSER, daemon=True)
         thread.start()

@@ -1,8 +1,7 @@
-"""From a request's bytes to its checked values, whatever that takes.
+"""From a request's bytes to its checked values.
 
-What takes some milliseconds has a turn of its own in the event loop; what may take seconds is read in a thread. Callers
-may bring any number of either at once: who leaves while his request waits frees what it holds, and only so many
-wait for a thread.
+A request that takes milliseconds has a turn of its own in the event loop; one that may take seconds is read in a thread,
+for which a bounded number wait. A caller who leaves meanwhile frees what the request holds.
 """
 
 import asyncio
@@ -14,14 +13,13 @@ from app.api.surface import ParsedRequest, Surface
 from app.errors.translate import unwritten
 from app.proxy.deadlines import ClientGone, Receive
 from app.proxy.threads import REQUEST_THREADS, REQUESTS, ThreadQueue
-from app.proxy.turns import TurnQueue
+from app.proxy.turns import FairScheduler
 from gates.contracts.markers import START
 
 _NARROW: Final = "".join(mark for mark in START if mark.isascii()).encode() + b"{"
 _WIDE: Final = tuple(mark.encode() for mark in START if not mark.isascii())
 _ESCAPED: Final = (b"\\u00", b"\\u25", b"\\uff", b"\\uFF", b"\\ufF", b"\\uFf")
-"""What makes a request costly, at 10 us each: what tags may begin with, also where JSON escapes it, and objects, each
-checked by itself."""
+"""Costly parts of a request, at 10 us each: characters that may begin a tag, also escaped in JSON, and objects."""
 _BEGIN_NONE: Final = bytes(set(range(256)) - {mark[0] for mark in (*_WIDE, *_ESCAPED)} - {*_NARROW})
 _NOT_NARROW: Final = bytes(set(range(256)) - {*_NARROW})
 
@@ -42,7 +40,7 @@ def is_little(request: bytes) -> bool:
 
 
 def takes_long(request: bytes) -> bool:
-    """Whether this is to be read in a thread. Long plain text is not, at 20 ms a MiB: it would wait for others there."""
+    """Whether this is to be read in a thread. Long plain text is not: it takes 20 ms a MiB."""
     if len(request.translate(None, _BEGIN_NONE)) <= MOST_MARKS:
         return False
     marks = len(request.translate(None, _NOT_NARROW))
@@ -55,7 +53,7 @@ class RequestReader:
     """Reads the requests of one gateway."""
 
     def __init__(self) -> None:
-        self._turns = TurnQueue()
+        self._turns = FairScheduler()
         self._threads = ThreadQueue(REQUESTS, REQUEST_THREADS, MOST_WAITING, "read")
 
     async def read(self, surface: Surface, raw: bytes, max_messages: int, receive: Receive) -> ParsedRequest:
@@ -70,7 +68,7 @@ class RequestReader:
 
 
 async def while_here(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """What this returns or raises. It is cancelled if the caller leaves before; raises ClientGone then."""
+    """The result of this. If the caller leaves before, cancel it and raise ClientGone."""
     working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_left(receive))
     working.add_done_callback(lambda done: done.cancelled() or done.exception())  # marked as retrieved
     try:

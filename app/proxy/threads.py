@@ -1,4 +1,4 @@
-"""Work that may take long, in a thread: everybody else is served meanwhile."""
+"""Work that may take long, in a thread, so that others are served meanwhile."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,13 +8,13 @@ from typing import Final, TypeVar, cast
 from app.proxy.admission import AdmissionQueue
 
 REPLIES: Final = ThreadPoolExecutor(2, thread_name_prefix="large-read")
-"""Few: they compete with the event loop for the interpreter's lock."""
+"""Few, since they compete with the event loop for the interpreter's lock."""
 REQUEST_THREADS: Final = 2
 REQUESTS: Final = ThreadPoolExecutor(REQUEST_THREADS, thread_name_prefix="large-request")
-"""Threads of their own: what one caller asks delays no other's reply."""
+"""Apart from REPLIES: a costly request delays no reply."""
 
 REPORTS: Final = ThreadPoolExecutor(1, thread_name_prefix="report")
-"""What operators read of reports: no step of a promotion waits for it."""
+"""For reports that operators read, so that no step of a promotion waits for them."""
 
 Made = TypeVar("Made")
 
@@ -22,10 +22,7 @@ Made = TypeVar("Made")
 async def outcome(
     threads: ThreadPoolExecutor, work: Callable[[], Made]
 ) -> tuple[Made | None, BaseException | None]:
-    """What this returned, or raised.
-
-    As it is, a future takes no StopIteration, and a CancelledError would be taken for the request's own.
-    """
+    """What this returned, or raised: a future takes no StopIteration, and its CancelledError would look like the request's."""
     return await asyncio.get_running_loop().run_in_executor(threads, _outcome, work)
 
 
@@ -37,10 +34,8 @@ def _outcome(work: Callable[[], Made]) -> tuple[Made | None, BaseException | Non
 
 
 class ThreadQueue:
-    """Threads with a bounded line before them. What waits there costs nothing any more once it is cancelled.
-
-    `count` are the threads, `waiting` is the length of the line, `served` what is done with requests, in words for callers.
-    """
+    """Threads with a bounded queue. `count` are the threads, `waiting` is the queue's length, `served` what is done with
+    requests, in words for callers."""
 
     def __init__(self, threads: ThreadPoolExecutor, count: int, waiting: int, served: str) -> None:
         self._threads = threads
@@ -52,8 +47,8 @@ class ThreadQueue:
         patience: float,
         translate: Callable[[BaseException], BaseException] = lambda error: error,
     ) -> Made:
-        """What this returns, or raises, as `translate` has it. Raises Busy: the line is full, or no thread was free in so
-        many seconds."""
+        """The result of `work`; its errors go through `translate`. Raises Busy: the queue is full, or no thread was free in
+        `patience` seconds."""
         async with self.line.place(patience):
             running = asyncio.ensure_future(outcome(self._threads, work))
             try:

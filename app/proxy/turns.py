@@ -4,12 +4,11 @@ import asyncio
 from collections import deque
 
 
-class TurnQueue:
-    """Lets callers go on in the order in which they came, one in each iteration of the event loop.
+class FairScheduler:
+    """Lets requests go on in their order, one in each iteration of the event loop; at once if none waits.
 
-    A thousand connections that pipeline `GET /metrics` have a thousand requests ready at once, and the loop would answer
-    them all before it reads or writes anything else. With turns, every stream moves between two of them. Who comes
-    when nobody waits goes on at once.
+    A thousand connections that pipeline `GET /metrics` have a thousand requests ready at once: without turns, the loop
+    would answer them all before it serves a stream.
     """
 
     def __init__(self) -> None:
@@ -26,7 +25,7 @@ class TurnQueue:
         return True
 
     async def turn(self) -> None:
-        """Returns when it is the caller's turn. Who is cancelled meanwhile loses it to the next."""
+        """Wait for the caller's turn. A cancelled caller loses it to the next."""
         if self.take():
             return
         turn = asyncio.get_running_loop().create_future()
@@ -37,8 +36,9 @@ class TurnQueue:
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():
-                # It goes on in the next iteration, and so does the one behind it in the one after.
-                turn.set_result(None)
+                turn.set_result(
+                    None
+                )  # it goes on in the next iteration, and the one after it in the following
                 loop.call_soon(self._next, loop)
                 return
         self._taken = False

@@ -1,8 +1,8 @@
 """Room in memory for request bodies: a budget of bytes for all peers together, and for each.
 
-The first LITTLE_BYTES of a body are its connection's own. A larger one gets room for all of it before more is read, so
-that whoever is read can come to an end; the rest waits in its peer's socket. Nobody waits behind a peer that has used up
-its own share, and a body that fits is not overtaken by smaller ones for ever.
+The first LITTLE_BYTES of a body belong to its connection. A larger body gets room for all of it before more is read, so
+that it can be read to its end; until then it waits in its peer's socket. A peer that has used up its share delays only
+itself, and a large body is not overtaken by smaller ones for ever.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from app.errors.tree import BodyTooLarge, Busy
 from app.proxy.deadlines import ClientGone, Receive
 
 LITTLE_BYTES: Final = 64 << 10
-"""uvicorn reads so many of a body ahead, of each connection."""
+"""uvicorn reads so much of a body ahead."""
 LEAST_BYTES: Final = 64 << 20
 """Of all bodies together, where their own limit is small."""
 SHARE: Final = 8

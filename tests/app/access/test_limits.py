@@ -273,22 +273,22 @@ def test_choices_that_run_beside_each_other_are_places_of_a_key(limit: int | Non
     """As many as the key has left; without one a choice waits for its turn in the request's own place."""
     account = Account("kitchen", KeyLimits(concurrency=limit))
     one = account.begin(NOON)
-    assert [one.widen() for _ in range(4)] == [n < most - 1 for n in range(4)]
+    assert [one.acquire_slot() for _ in range(4)] == [n < most - 1 for n in range(4)]
     assert account.in_flight == most
     while account.in_flight > 1:
-        one.narrow()
-    assert one.widen() == (most > 1)
+        one.release_slot()
+    assert one.acquire_slot() == (most > 1)
 
 
 def test_every_place_of_a_request_is_given_back_once() -> None:
     """By its choices or by its end, whichever comes first."""
     account = Account("kitchen", KeyLimits(concurrency=3))
     one = account.begin(NOON)
-    assert one.widen() and one.widen()
-    one.narrow()
+    assert one.acquire_slot() and one.acquire_slot()
+    one.release_slot()
     one.end(0, NOON)
-    one.narrow()
-    assert (account.in_flight, one.widen()) == (0, False)
+    one.release_slot()
+    assert (account.in_flight, one.acquire_slot()) == (0, False)
 
 
 def test_an_admission_ends_once() -> None:

@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from app.access.keys import KeyRing
 from app.http.access import AccessControl
-from app.proxy.turns import TurnQueue
+from app.proxy.turns import FairScheduler
 from tests.scale import PATIENCE
 
 MANY = 50
@@ -97,7 +97,7 @@ async def test_requests_for_an_engine_take_no_turns(access: AccessControl) -> No
 
 
 async def test_who_comes_when_nobody_waits_goes_on_at_once() -> None:
-    turns = TurnQueue()
+    turns = FairScheduler()
     for _ in range(3):
         coroutine = turns.turn()
         with pytest.raises(StopIteration):
@@ -107,7 +107,7 @@ async def test_who_comes_when_nobody_waits_goes_on_at_once() -> None:
 
 
 async def test_turns_are_taken_in_the_order_of_coming_and_a_cancelled_one_is_the_next_ones() -> None:
-    turns = TurnQueue()
+    turns = FairScheduler()
     came: list[int] = []
 
     async def one(number: int) -> None:

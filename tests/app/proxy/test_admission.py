@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -11,8 +10,8 @@ from hypothesis import strategies as st
 
 from app.errors.tree import Busy
 from app.proxy.admission import AdmissionQueue
-from tests.app.house import HELLO, House, eventually, house
-from tests.script import Head, Say, Until, finish, reply, text
+from tests.app.house import House, eventually, house
+from tests.script import Head, Say, Until, finish, text
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -21,77 +20,6 @@ async def settle() -> None:
     """Let everything that can run, run."""
     for _ in range(5):
         await asyncio.sleep(0)
-
-
-async def test_places_are_given_in_the_order_of_arrival() -> None:
-    """Also when places come free in another order than they were taken."""
-    turnstile = AdmissionQueue(2, 9)
-    order: list[int] = []
-    leave = [asyncio.Event() for _ in range(6)]
-
-    async def caller(number: int) -> None:
-        async with turnstile.place(5):
-            order.append(number)
-            await leave[number].wait()
-
-    tasks = [asyncio.create_task(caller(n)) for n in range(6)]
-    await settle()
-    assert (order, turnstile.in_flight, turnstile.waiting) == ([0, 1], 2, 4)
-    for number in (1, 0, 2, 3, 4, 5):
-        leave[number].set()
-        await settle()
-    await asyncio.gather(*tasks)
-    assert order == [0, 1, 2, 3, 4, 5]
-    assert (turnstile.in_flight, turnstile.waiting) == (0, 0)
-
-
-async def test_a_latecomer_does_not_overtake_who_was_just_called() -> None:
-    """Between a place coming free and its taker waking up, it is taken."""
-    turnstile = AdmissionQueue(1, 9)
-    async with turnstile.place(1):
-        waiting = asyncio.create_task(turnstile._enter(1))
-        await settle()
-    assert (turnstile.in_flight, turnstile.waiting) == (1, 0)  # given away, not yet taken
-    with pytest.raises(Busy) as caught:
-        await turnstile._enter(0.01)
-    assert caught.value.code == "queue_timeout"
-    await waiting
-    turnstile._leave()
-    assert turnstile.in_flight == 0
-
-
-async def test_a_place_that_was_given_to_somebody_who_just_left_goes_to_the_next() -> None:
-    """Given and cancelled at one moment: the place must not go with the one who leaves."""
-    turnstile = AdmissionQueue(1, 9)
-    await turnstile._enter(1)
-    waiting = [asyncio.create_task(turnstile._enter(5)) for _ in range(3)]
-    await settle()
-    turnstile._leave()
-    waiting[0].cancel()
-    waiting[2].cancel()
-    await settle()
-    assert [task.done() for task in waiting] == [True, True, True]
-    assert not waiting[1].cancelled()
-    assert (turnstile.in_flight, turnstile.waiting) == (1, 0)
-    turnstile._leave()
-    assert turnstile.in_flight == 0
-
-
-async def test_a_full_queue_says_no_at_once() -> None:
-    """Code queue_full; without a queue, the first that finds no place."""
-    for queue in (0, 2):
-        turnstile = AdmissionQueue(1, queue)
-        async with AsyncExitStack() as stack:
-            await stack.enter_async_context(turnstile.place(5))
-            waiting = [asyncio.create_task(turnstile._enter(5)) for _ in range(queue)]
-            await settle()
-            with pytest.raises(Busy) as caught:
-                await turnstile._enter(5)
-            assert (caught.value.code, caught.value.retry_after) == ("queue_full", 1)
-            for task in waiting:
-                task.cancel()
-            await asyncio.gather(*waiting, return_exceptions=True)
-        assert (turnstile.in_flight, turnstile.waiting) == (0, 0)
 
 
 async def test_who_has_a_place_already_gets_a_further_one_behind_everybody() -> None:
@@ -113,16 +41,6 @@ async def test_who_has_a_place_already_gets_a_further_one_behind_everybody() -> 
     await asyncio.gather(request, *further, return_exceptions=True)
     assert order == ["request", "further", "further"]
     assert (turnstile.in_flight, turnstile.waiting) == (0, 0)
-
-
-async def test_an_error_inside_frees_the_place() -> None:
-    """Whatever ends the block."""
-    turnstile = AdmissionQueue(1, 0)
-    for _ in range(2):
-        with pytest.raises(ZeroDivisionError):
-            async with turnstile.place(1):
-                raise ZeroDivisionError
-    assert turnstile.in_flight == 0
 
 
 class Machine:
@@ -261,28 +179,6 @@ async def test_a_wait_in_vain_is_a_429_of_its_own(tmp_path_factory: pytest.TempP
         assert [(a.status, a.error["code"]) for a in answers] == [(429, "queue_timeout")] * 2
         assert all(a.headers["retry-after"] == "1" for a in answers)
         assert home.gateway.proxy.in_flight == 1
-
-
-async def test_the_gateway_serves_in_the_order_of_arrival(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Ten wait for one place; the engine hears them in the order in which they came."""
-    async with (
-        house(tmp_path_factory.mktemp("state"), concurrency=1, queue=10) as home,
-        busy(home, 1) as done,
-    ):
-
-        def are_in_flight(count: int) -> bool:
-            return home.gateway.proxy.in_flight == count
-
-        tasks = []
-        for number in range(10):
-            messages = [*HELLO, {"role": "user", "content": str(number)}]
-            tasks.append(asyncio.create_task(home.ask(home.body(messages=messages))))
-            await eventually(partial(are_in_flight, number + 2))
-        home.engine.always(*reply("Yes."))
-        done.set()
-        await asyncio.gather(*tasks)
-        asked = [seen.body["messages"][-1]["content"] for seen in home.engine.requests[1:]]
-        assert asked == [str(number) for number in range(10)]
 
 
 async def test_a_wait_is_measured_until_its_place_or_until_it_gives_up() -> None:

@@ -125,18 +125,6 @@ async def test_a_cancel_in_the_queue_frees_the_place_in_it(home: House) -> None:
     await all_is_free(home)
 
 
-async def test_who_waits_gets_the_place_of_who_left(home: House) -> None:
-    """The place goes to the next in the queue at once, not when the engine would have been done."""
-    home.engine.play(Head(), Say(text("One")), Hang())
-    first = await connect(home, stream=True)
-    await home.engine.request()
-    home.engine.play(*reply("Two."))
-    second = asyncio.create_task(home.ask(stream=True))
-    await eventually(lambda: home.gateway.proxy._queues["annie"].waiting == 1)
-    await leave(first, reset=False)
-    assert (await asyncio.wait_for(second, PATIENCE)).text == "Two."
-
-
 async def test_a_cancel_inside_the_request_body_takes_no_place(home: House) -> None:
     """A caller who leaves while it sends is no error of anybody."""
     _, _, port = home.url.rpartition(":")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.upstream.connection import EngineReply, Taker
-from tests.app.house import TOOLS, House, Scrape, eventually, house
+from tests.app.house import House, Scrape, eventually, house
 from tests.script import (
     DONE,
     Do,
@@ -170,82 +170,12 @@ async def test_a_reply_that_is_not_streamed_has_no_first_content(home: House) ->
     assert [reading.count(name) for name in (CONTENT, SENTENCE, GAP)] == [0, 0, 0]
 
 
-async def test_text_that_is_held_back_is_no_content_yet(home: House) -> None:
-    """After a thought that nobody asked for text is held until it is known to be speech."""
-    steps = paced(thought=thought("Hm."), text=text("Yes. So"), end=finish())
-    reading = await measure(home, *steps, stream=True)
-    reading.stops_at(TOKEN, "thought")
-    reading.stops_at(CONTENT, "end")
-    reading.stops_at(SENTENCE, "end")
-
-
 async def test_time_per_token_is_by_the_engines_count(home: House) -> None:
     """(last token - first) / (tokens - 1), though there are more chunks than tokens."""
     reading = await measure(home, *THOUGHTFUL, stream=True, **THINK)
     marks = reading.seen.marks
     expected = (marks["rest"] - marks["thought"]) / 2
     assert reading.value(PER_TOKEN) == pytest.approx(expected, abs=1e-6)
-
-
-async def test_the_longest_gap_is_between_visible_pieces(home: House) -> None:
-    """Silence before the first piece is no gap, and neither is the pause before the end."""
-    steps = paced(thought=thought("Hm"), a=text("One"), b=text(" two"), end=finish())
-    slow = (*steps[:5], clock.steps(2), *steps[5:])
-    reading = await measure(home, *slow, stream=True, **THINK)
-    marks = reading.seen.marks
-    assert marks["b"] - marks["a"] == pytest.approx(3 * STEP)
-    assert reading.value(GAP) == pytest.approx(3 * STEP, abs=1e-6)
-
-
-async def test_a_reply_of_one_call_stops_the_content_clock(home: House) -> None:
-    """A tool call is content, and no sentence; its name counts, not its end."""
-    head = {"tool_calls": [{"index": 0, "id": "c", "type": "function", "function": {"name": "web_search"}}]}
-    rest = {"tool_calls": [{"index": 0, "function": {"arguments": "{}"}}]}
-    steps = paced(role=role(), name=chunk(head), arguments=chunk(rest), end=finish("tool_calls"))
-    reading = await measure(home, *steps, stream=True, tools=TOOLS)
-    reading.stops_at(TOKEN, "name")
-    reading.stops_at(CONTENT, "name")
-    assert reading.count(SENTENCE) == 0
-
-
-async def test_a_call_written_as_text_stops_the_clock_when_it_is_shown(home: House) -> None:
-    """Its first token is a token at once; content it is when it is whole."""
-    written = '<tool_call>\n{"name": "web_search", "arguments": {"q": 1'
-    steps = paced(
-        begin=text(written[:11]), more=text(written[11:]), rest=text("}}\n</tool_call>"), end=finish()
-    )
-    reading = await measure(home, *steps, stream=True, tools=TOOLS)
-    reading.stops_at(TOKEN, "begin")
-    reading.stops_at(CONTENT, "rest")
-
-
-async def test_a_thought_in_tags_is_no_content(home: House) -> None:
-    """Thoughts inside the text stop the first clock, and the second waits for speech."""
-    steps = paced(a=text("<think>Let me see."), b=text(" So.</think>\n\n"), c=text("Yes."), end=finish())
-    reading = await measure(home, *steps, stream=True, **THINK)
-    reading.stops_at(TOKEN, "a")
-    reading.stops_at(CONTENT, "c")
-    reading.stops_at(SENTENCE, "end")
-
-
-async def test_a_reply_without_a_token_stops_no_clock(home: House) -> None:
-    """An engine that ends at once said nothing, early as that was."""
-    reading = await measure(home, *paced(role=role(), end=finish()), stream=True)
-    assert [reading.count(name) for name in (TOKEN, CONTENT, SENTENCE)] == [0, 0, 0]
-
-
-async def test_one_token_has_no_time_per_token(home: House) -> None:
-    """There is nothing to divide."""
-    steps = paced(only=text("Yes."), end=finish(), usage=usage(1))
-    reading = await measure(home, *steps, stream=True)
-    assert reading.count(PER_TOKEN) == 0
-    assert reading.count(TOKEN) == 1
-
-
-async def test_no_usage_no_time_per_token(home: House) -> None:
-    """Chunks are not tokens, so they are not counted instead."""
-    reading = await measure(home, *paced(a=text("One"), b=text(" two."), end=finish()), stream=True)
-    assert reading.count(PER_TOKEN) == 0
 
 
 async def test_an_engine_slow_to_end_its_connection_does_not_lengthen_the_reply(home: House) -> None:
@@ -257,23 +187,6 @@ async def test_an_engine_slow_to_end_its_connection_does_not_lengthen_the_reply(
     go.set()
     await home.booked()
     Reading(before, await home.metrics(), await home.engine.request()).stops_at(DURATION, "done")
-
-
-@pytest.mark.parametrize("reasoning", ["strip", "separate"])
-async def test_content_is_what_a_voice_can_say_wherever_thoughts_go(
-    reasoning: str, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """A thought that the caller is shown is still no content."""
-    base = tmp_path_factory.mktemp("state")
-    async with house(base, reasoning=reasoning, thinking="on") as home:
-        steps = paced(thought=thought("Hm."), text=text("Yes."), end=finish())
-        reading = await measure(home, *steps, stream=True)
-        shown = {"strip": "", "separate": "Hm."}[reasoning]
-        home.engine.play(*steps)
-        deltas = [f["choices"][0]["delta"] for f in (await home.ask(stream=True)).frames[:-1]]
-        assert "".join(d.get("reasoning_content", "") for d in deltas) == shown
-    reading.stops_at(TOKEN, "thought")
-    reading.stops_at(CONTENT, "text")
 
 
 async def test_a_cancelled_request_is_counted_and_enters_no_latency(home: House) -> None:

@@ -16,7 +16,6 @@ from tests.script import (
     Say,
     Step,
     Until,
-    Wait,
     event,
     finish,
     reply,
@@ -123,12 +122,6 @@ async def test_before_the_first_byte_a_fault_is_a_status(home: House, name: str,
     assert (await home.ask()).text == "Hello there."
 
 
-async def test_what_the_engine_says_of_a_bad_request_reaches_the_caller(home: House) -> None:
-    """Only the caller can put it right, so the engine's own words are kept."""
-    home.engine.play(*status(400, VLLM_ERROR))
-    assert (await home.ask()).error["message"] == "no, because"
-
-
 @pytest.mark.parametrize("code", sorted(NO_FAULT))
 async def test_an_engine_is_blamed_whatever_it_calls_its_fault(home: House, code: str) -> None:
     """By these names the gateway calls what is no fault of an engine: no breaker opens for them, and no bake ends."""
@@ -200,25 +193,6 @@ async def test_after_the_first_byte_a_fault_is_one_frame(home: House, name: str)
     assert all(choice["finish_reason"] is None for c in chunks for choice in c["choices"])
     booked = await home.booked()
     assert (booked["outcome"], booked["code"]) == ("upstream_error", code)
-
-
-@pytest.mark.parametrize("name", MIDDLE)
-async def test_a_whole_reply_that_broke_off_is_no_reply(home: House, name: str) -> None:
-    """Half an answer is not passed for a whole one."""
-    steps, code = MIDDLE[name]
-    home.engine.play(Head(), Say(role()), Say(text("One two")), *steps)
-    answer = await home.ask(stream=False)
-    told = {"an error of vLLM": (400, code), "a named error": (502, "upstream_status")}.get(name, (502, code))
-    assert (answer.status, answer.error["code"]) == told
-
-
-@pytest.mark.parametrize(("held", "content"), [("<", "a <"), ("<thi", "a ")])
-async def test_text_that_was_held_comes_before_the_fault(home: House, held: str, content: str) -> None:
-    """A bracket that might have become a tag is text when the stream breaks off; half of the tag is not."""
-    home.engine.play(Head(), Say(text("a ")), Wait(0.01), Say(text(held)), Wait(0.01), Reset())
-    *chunks, last = (await home.ask(stream=True)).frames
-    assert said(chunks) == content
-    assert "error" in last
 
 
 WHOLE = {

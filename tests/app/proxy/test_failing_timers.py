@@ -78,7 +78,7 @@ async def test_what_fails_beside_the_task_ends_it_with_our_error(
     start: Callable[[Deadlines, pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def exchange() -> None:
-        async with asyncio.timeout(PATIENCE), Deadlines(never, Timeouts()) as line, line.attempt():
+        async with asyncio.timeout(PATIENCE), Deadlines(None, Timeouts()) as line, line.attempt():
             start(line, monkeypatch)
             await never()
 
@@ -86,12 +86,6 @@ async def test_what_fails_beside_the_task_ends_it_with_our_error(
         await exchange()
     assert caught.value.code == "internal_error"
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
-
-
-async def test_a_server_that_fails_to_say_whether_the_caller_is_there_ends_the_exchange() -> None:
-    with pytest.raises(MannersError, match="something went wrong in the gateway"):
-        async with asyncio.timeout(PATIENCE), Deadlines(refuse, Timeouts()):
-            await never()
 
 
 async def test_who_waits_for_the_last_byte_hears_that_it_was_not_sent() -> None:

@@ -11,7 +11,6 @@ import pytest
 from app.config.config import parse
 from app.engines.breaker import Breaker, BreakerState
 from tests.app.house import House, eventually, run
-from tests.scale import PATIENCE
 from tests.script import (
     CloseNow,
     Hang,
@@ -112,45 +111,3 @@ async def test_behind_visible_text_the_fault_is_told_and_no_other_engine_is_aske
         assert not [c for f in answer.frames[:-1] for c in f["choices"] if c["finish_reason"]]
         assert (await house.metrics())("manners_failovers_total") == 0
         assert not [seen for seen in spare.requests if not seen.is_probe]
-
-
-async def test_a_thought_that_the_caller_is_shown_is_visible_too(tmp_path: Path) -> None:
-    async with pair(tmp_path, reasoning="separate", thinking="on") as (house, live, _):
-        live.play(Head(), Say(thought("Hm.")), CloseNow())
-        assert (await house.ask(stream=True)).frames[-1]["error"]["code"] == "upstream_truncated"
-
-
-async def test_a_refusal_of_the_request_goes_to_no_other_engine(tmp_path: Path) -> None:
-    async with pair(tmp_path) as (house, live, spare):
-        live.play(*status(400, {"error": {"message": "too long", "code": "context_too_long"}}))
-        answer = await house.ask(stream=True)
-        assert (answer.status, answer.error["code"]) == (400, "context_too_long")
-        assert not [seen for seen in spare.requests if not seen.is_probe]
-
-
-async def test_when_every_engine_fails_the_last_fault_is_told(tmp_path: Path) -> None:
-    async with pair(tmp_path) as (house, live, spare):
-        live.play(CloseNow())
-        spare.play(*status(500))
-        answer = await house.ask(stream=True)
-        assert (answer.status, answer.error["code"]) == (502, "upstream_status")
-
-
-async def test_an_engine_whose_probe_fails_too_is_left_alone_until_a_probe_sees_it_stream(
-    tmp_path: Path,
-) -> None:
-    async with pair(tmp_path) as (house, live, spare):
-        live.always(CloseNow())
-        live.probes = (CloseNow(),)
-        spare.always(*reply("Hello."))
-        await house.ask(stream=True)
-        await house.log.until(1, "breaker")
-        asked = len(live.requests)
-        for _ in range(5):
-            assert (await house.ask(stream=True)).headers["x-manners-engine"] == "spare"
-        assert len(live.requests) == asked
-        live.always(*reply("I am back."))
-        live.probes = None
-        async with asyncio.timeout(PATIENCE):
-            while (await house.ask(stream=True)).headers["x-manners-engine"] != "live":
-                await asyncio.sleep(0.05)

@@ -120,25 +120,6 @@ async def test_only_what_may_take_long_waits_for_a_thread(content: str, long: bo
     assert takes_long(request.replace(b"<", b"\\u003c")) is long
 
 
-async def test_who_leaves_while_requests_are_read_is_forgotten(
-    home: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    held = Held()
-    monkeypatch.setattr(chat_request, "without_thoughts", held)
-    reader = home.gateway.proxy._reader._threads.line
-    tasks = [asyncio.create_task(home.ask(messages=TURNS)) for _ in range(6)]
-    await eventually(lambda: (reader.in_flight, reader.waiting) == (2, 4))
-    for task in tasks:
-        task.cancel()
-    await eventually(lambda: (reader.in_flight, reader.waiting) == (2, 0))
-    await eventually(lambda: len(home.log.of("request")) == len(tasks))
-    assert {line["outcome"] for line in home.log.of("request")} == {"client_cancel"}
-    held.open.set()
-    await eventually(lambda: reader.in_flight == 0)
-    assert held.calls == 2
-    assert home.is_quiet()
-
-
 async def test_what_was_read_until_the_gateway_shuts_down_is_refused(
     home: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,28 +103,6 @@ async def test_alone_it_is_a_probe_that_clears_the_engine(tmp_path: Path) -> Non
         assert (await home.ask()).text == "Hello there."
 
 
-async def test_the_fallback_is_not_taken_either_and_polite_callers_stay_with_the_live_engine(
-    tmp_path: Path,
-) -> None:
-    async with pair(tmp_path) as (home, live, spare):
-        for engine in (live, spare):
-            chokes(engine, status(500))
-        for _ in range(10):
-            await attack(home, 3)
-            assert (await home.ask()).headers["x-manners-engine"] == "live"
-        assert not [line for line in home.log.lines if line["event"] == "breaker"]
-
-
-async def test_suspicions_are_probed_one_at_a_time_and_not_for_each_request(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        chokes(home.engine, status(500))
-        before, loop = home.engine.probed, asyncio.get_running_loop()
-        began = loop.time()
-        for _ in range(30):
-            await attack(home, 3)
-        assert home.engine.probed - before <= 1 + (loop.time() - began)
-
-
 BROKEN: dict[str, tuple[Step, ...]] = {name: FAULTS[name] for name in list(FAULTS)[:7]}
 
 

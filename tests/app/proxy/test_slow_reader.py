@@ -3,7 +3,6 @@
 import asyncio
 import json
 import socket
-import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -112,21 +111,6 @@ async def test_a_caller_who_never_reads_again_loses_its_place(tmp_path: Path, pi
         assert (booked["outcome"], booked["code"]) == ("client_cancel", None)
         await eventually(home.is_quiet)
         assert (await home.ask(stream=True)).text == "Hello there."
-
-
-async def test_a_slow_reader_who_leaves_is_a_cancel(tmp_path: Path) -> None:
-    """Blocked or not, going away frees everything at once."""
-    async with house(tmp_path, concurrency=1, queue=0) as home, AsyncExitStack() as stack:
-        home.engine.play(*script(PIECES))
-        sock = await stack.enter_async_context(dawdler(home))
-        await standstill(home)
-        start = time.perf_counter()
-        sock.close()
-        seen = await home.engine.request()
-        await asyncio.wait_for(seen.gone.wait(), PATIENCE)
-        print(f"blocked: the engine knew after {(time.perf_counter() - start) * 1000:.1f} ms")
-        assert (await home.booked())["outcome"] == "client_cancel"
-        assert home.is_quiet()
 
 
 @pytest.mark.parametrize("asked", [2, 8])

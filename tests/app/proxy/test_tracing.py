@@ -25,9 +25,7 @@ from app.proxy.otel import Spans
 from app.wiring import tracing_for
 from tests.app.cli.test_serve import serving, write
 from tests.app.house import ANYWHERE, House, config, run
-from tests.app.proxy.test_failover import FAULTS
 from tests.app.telemetry.test_log import CANARY, PLACES
-from tests.scale import PATIENCE
 from tests.script import (
     DONE,
     CloseNow,
@@ -152,16 +150,6 @@ async def test_first_token_first_content_and_first_sentence_are_events_of_the_sp
     assert times == sorted(times) and times[0] > 0
 
 
-async def test_a_whole_reply_has_a_first_token_and_no_first_content(at: Watched) -> None:
-    """As in the histograms; and nobody asked for a stream."""
-    await at.home.ask()
-    span = await at.span()
-    assert [event.name for event in span.events] == ["manners.first_token"]
-    assert (
-        not {"gen_ai.request.stream", "gen_ai.response.time_to_first_chunk"} & (span.attributes or {}).keys()
-    )
-
-
 @pytest.mark.parametrize(
     ("path", "body", "steps", "operation", "finishes"),
     [
@@ -261,27 +249,6 @@ async def test_a_caller_who_leaves_is_no_error(at: Watched) -> None:
     assert span.status.status_code is StatusCode.UNSET
 
 
-async def test_a_failover_is_counted_and_the_engine_that_answered_is_named(tmp_path: Path) -> None:
-    async with ScriptedEngine() as live, ScriptedEngine() as spare:
-        url = {"dialect": "vllm", "driver": "url"}
-        tables = {
-            "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(tmp_path)},
-            "engines": {"live": {**url, "url": live.url}, "spare": {**url, "url": spare.url}},
-            "models": {"annie": {"live": "live", "fallback": ["spare"]}},
-        }
-        async with watched(parse(tables, tmp_path), live) as at:
-            async with asyncio.timeout(PATIENCE):
-                while len([s for s in at.home.gateway.pool.states().values() if s.url]) < 2:
-                    await asyncio.sleep(0.01)
-            live.play(*FAULTS["it says 500"][0])
-            await at.home.ask(stream=True, headers={"traceparent": CALLER})
-            found = await at.facts()
-            assert (found["manners.failovers"], found["manners.engine"]) == (1, "spare")
-            assert "error.type" not in found
-            sent = [(await engine.request()).headers["traceparent"] for engine in (live, spare)]
-            assert sent[0] == sent[1] != CALLER
-
-
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("place", PLACES)
 async def test_no_word_of_a_conversation_is_in_a_span(at: Watched, place: str, stream: bool) -> None:
@@ -332,14 +299,12 @@ async def test_no_trace_of_a_caller_is_logged(at: Watched, name: str) -> None:
 class Collector:
     """A collector on a port of its own: what was sent to it, decoded."""
 
-    def __init__(self, hangs: bool, endless: int | None = None) -> None:
+    def __init__(self, hangs: bool) -> None:
         self.spans: list[Any] = []
         self.resources: list[dict[str, str]] = []
         self.paths: list[str] = []
         self.asked = threading.Event()
         self.let_go = threading.Event()
-        self.cut_off = threading.Event()  # it was not listened to any longer
-        self.said = 0
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -349,18 +314,9 @@ class Collector:
                 outer.asked.set()
                 if hangs:
                     outer.let_go.wait(60)
-                self.send_response(endless or 200)
-                self.send_header("content-length", str(1 << 40) if endless else "0")
+                self.send_response(200)
+                self.send_header("content-length", "0")
                 self.end_headers()
-                if endless:
-                    self.talk()
-
-            def talk(self) -> None:
-                try:
-                    while not outer.let_go.is_set():
-                        outer.said += self.wfile.write(b"x" * 65536)
-                except OSError:
-                    outer.cut_off.set()
 
             def log_message(self, *_: Any) -> None:
                 pass
@@ -381,9 +337,9 @@ class Collector:
 
 
 @contextmanager
-def collecting(hangs: bool = False, endless: int | None = None) -> Iterator[Collector]:
-    """Up until the block ends. `endless`: its answers have this status, and no end."""
-    collector = Collector(hangs, endless)
+def collecting(hangs: bool = False) -> Iterator[Collector]:
+    """Up until the block ends."""
+    collector = Collector(hangs)
     thread = threading.Thread(target=collector.server.serve_forever)
     thread.start()
     try:
@@ -439,41 +395,6 @@ async def test_a_collector_that_hangs_delays_no_request_and_not_the_end(
         collector.let_go.set()
         await closed()
         assert len(collector.spans) == 21
-
-
-@pytest.mark.parametrize("status", [200, 400])
-async def test_a_collector_that_talks_without_an_end_is_cut_off(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
-) -> None:
-    """What it says is not kept: it would take all memory."""
-    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "10")
-    with collecting(endless=status) as collector:
-        async with ScriptedEngine() as engine:
-            made = config(engine, tmp_path)
-            async with run(made, engine, tracing=otel.exporting(collector.url, ANYWHERE)) as home:
-                for count in (1, 2):
-                    await home.ask()
-                    assert await asyncio.to_thread(collector.cut_off.wait, PATIENCE), count
-                    collector.cut_off.clear()
-        assert collector.names() == ["chat annie"] * 2
-        await closed()
-
-
-async def test_a_collector_that_is_not_there_fails_no_request(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The log says so, in its own form."""
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.5")
-    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "10")
-    monkeypatch.setattr(otel, "FLUSH_SECONDS", 0.1)
-    async with ScriptedEngine() as engine:
-        made = config(engine, tmp_path)
-        async with run(made, engine, tracing=otel.exporting("http://127.0.0.1:9", ANYWHERE)) as home:
-            assert (await home.ask()).status == 200
-            line = await home.log.until(1, "library")
-            assert line["logger"].startswith("opentelemetry.")
-            assert (await home.ask(stream=True)).text == "Hello there."
-        await closed()
 
 
 async def test_a_gateway_of_its_own_exports_what_its_file_says(tmp_path: Path) -> None:

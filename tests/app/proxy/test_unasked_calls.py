@@ -1,6 +1,5 @@
 """A call that nobody asked for is not spoken: what is left is heard, and of nothing the engine is asked once more."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -158,24 +157,6 @@ async def test_a_call_of_another_tool_is_no_call(home: House, path: str, stream:
 
 
 @live
-@both
-@pytest.mark.parametrize("path", WITH_TOOLS)
-async def test_the_second_time_the_right_tool_may_be_called(home: House, path: str, stream: bool) -> None:
-    home.engine.play(*reply(CALL))
-    home.engine.play(*reply(CALL.replace("get_date", "web_search")))
-    _, heard = await ask(home, path, stream, **WITH_TOOLS[path])
-    assert (heard.text, heard.parsed, heard.finish) == ("", [("web_search", {})], "tool_calls")
-
-
-@live
-@both
-async def test_white_space_before_a_call_is_nothing_that_was_shown(home: House, stream: bool) -> None:
-    home.engine.play(*reply("\n", " ", CALL, "\n "))
-    home.engine.play(*reply("Words."))
-    assert (await ask(home, "/v1/chat/completions", stream))[1].text == "Words."
-
-
-@live
 async def test_what_was_thought_and_shown_cannot_be_asked_again(tmp_path: Path) -> None:
     said = (Head(), Say(role()), Say(thought("Hm.")), Wait(0.05), Say(text(CALL)), Say(finish()))
     async with house(tmp_path, reasoning="separate", thinking="on") as home:
@@ -244,17 +225,6 @@ async def test_its_silence_is_the_first_one_s(tmp_path: Path, stream: bool) -> N
 
 
 @live
-async def test_its_time_is_the_first_one_s(tmp_path: Path) -> None:
-    async with house(tmp_path, timeouts={"first_token": 30.0, "idle": 30.0, "total": 0.8}) as home:
-        home.engine.play(Head(), Wait(0.4), *reply(CALL)[1:])
-        home.engine.play(Hang())
-        loop = asyncio.get_running_loop()
-        start = loop.time()
-        assert await ask(home, "/v1/chat/completions", True) == (504, Heard(error="total_timeout"))
-        assert loop.time() - start >= 0.7
-
-
-@live
 @both
 async def test_both_replies_have_one_budget(tmp_path: Path, stream: bool) -> None:
     async with house(tmp_path, gateway={"max_reply_bytes": 4096}) as home:
@@ -265,17 +235,6 @@ async def test_both_replies_have_one_budget(tmp_path: Path, stream: bool) -> Non
         assert heard.error == "upstream_too_large"
         home.engine.play(*words)
         assert (await ask(home, "/v1/chat/completions", stream))[1].text == "y" * 2501
-
-
-@live
-async def test_a_keep_alive_does_not_count_as_shown(tmp_path: Path) -> None:
-    async with house(tmp_path, keepalive=0.02) as home:
-        home.engine.play(Head(), Wait(0.15), *reply(CALL)[1:])
-        home.engine.play(Head(), Wait(0.15), *reply("Words.")[1:])
-        async with home.begin() as response:
-            raw = await response.read()
-        assert raw.count(b": keep-alive") >= 2
-        assert READERS["/v1/chat/completions"](SSEDecoder().feed(raw)).text == "Words."
 
 
 @live

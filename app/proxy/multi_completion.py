@@ -1,13 +1,12 @@
 """Several choices of one request: `n`, or a list of prompts. Each is an exchange of its own with the same engine.
 
     Exchange 0 -> ChoiceWriter 0 --+
-    Exchange 1 -> ChoiceWriter 1 --+-> Choices -> one encoder -> caller
+    Exchange 1 -> ChoiceWriter 1 --+-> MultiCompletion -> one encoder -> caller
 
 Every choice has its own stream core, thought limit, reply budget and deadlines; only the total time is the whole
-request's. The request's own place works through the choices in turn, so it depends on nothing that it waits for.
-Further places, which no other request wants and the caller's key still has, take choices off it. All share the caller's connection, so a slow
-reader pauses all. The first fault ends the request: the other choices are cancelled, and the engine stops
-generating them.
+request's. The request's own slot runs the choices in turn; spare slots, if the caller's key still has some, run others
+concurrently. All share the caller's connection, so a slow reader pauses all. The first fault ends the request: the
+other choices are cancelled, and the engine stops generating them.
 """
 
 import asyncio
@@ -38,10 +37,10 @@ Place = Callable[[], AbstractAsyncContextManager[None]]
 
 
 class _Over(Exception):
-    """A choice was broken off and the caller has the error: the others are not wanted any more."""
+    """A choice was broken off, and the caller has the error: end the others."""
 
 
-class Choices:
+class MultiCompletion:
     """Asks the context's engine for all choices and hands them on (`run`)."""
 
     def __init__(
@@ -86,10 +85,7 @@ class Choices:
                 self._out.abandon()
 
     async def _kept(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Keep what it raises from the group, which would cancel the request's own task for it.
-
-        On Python 3.11 nothing takes such a cancel back, and a caller who leaves later cannot be distinguished from it.
-        """
+        """Keep its errors from the group, which would cancel the request's own task: Python 3.11 cannot take that back."""
         me = asyncio.current_task()
         assert me is not None
         try:
@@ -99,7 +95,7 @@ class Choices:
         except asyncio.CancelledError as stray:
             if me.cancelling():
                 raise
-            self._end(unwritten(stray))  # nobody cancelled it: a bug
+            self._end(unwritten(stray))  # a bug: this task was not cancelled
 
     def _end(self, fault: Exception) -> None:
         """The first fault ends the other choices."""
@@ -110,26 +106,26 @@ class Choices:
                     task.cancel()
 
     async def _work(self) -> None:
-        """In the request's own place: whatever nobody else has begun."""
+        """Run unstarted completions in this request's slot."""
         while self._left:
             await self._exchange(self._left.popleft())
         for task in self._waiting:
             task.cancel()
 
     async def _help(self) -> None:
-        """Choices in further places, one after the other, as long as the caller's key has a place for them."""
+        """Run choices in a spare slot, one after the other, as long as the caller's key has a slot for them."""
         me, admission = asyncio.current_task(), self._context.admission
         assert me is not None and admission is not None  # it ends with the request, after all choices
         while self._left:
             self._waiting.add(me)
             async with self._place():
                 self._waiting.discard(me)
-                if not self._left or not admission.widen():
+                if not self._left or not admission.acquire_slot():
                     return
                 try:
                     await self._exchange(self._left.popleft())
                 finally:
-                    admission.narrow()
+                    admission.release_slot()
 
     async def _exchange(self, index: int) -> None:
         context = self._context.branch(index)
@@ -189,11 +185,7 @@ class Choices:
         out.begin(STREAM_HEADERS + self._context.headers())
 
     def _gather(self) -> None:
-        """The facts of all choices as those of one reply.
-
-        The clocks are those of the choice whose text came first, with the tokens of that one: times of several
-        choices at once are nobody's.
-        """
+        """The facts of all choices as those of one reply; clocks and tokens are those of the choice whose text came first."""
         context, tried = self._context, self._tried
         if not tried:
             return
@@ -248,13 +240,13 @@ class _ChoiceWriter:
 
     def __init__(
         self,
-        choices: Choices,
+        completion: MultiCompletion,
         index: int,
         context: RequestContext,
         deadlines: Deadlines,
         reply: EngineReply,
     ) -> None:
-        self._choices = choices
+        self._completion = completion
         self._index = index
         self._context = context
         self._deadlines = deadlines
@@ -272,23 +264,23 @@ class _ChoiceWriter:
 
     def texts(self, texts: Sequence[str]) -> None:
         if self._context.stream:
-            self._choices.show([Text(self._index, text) for text in texts])
+            self._completion.show([Text(self._index, text) for text in texts])
         else:
             self.collector.texts(texts)
 
     def events(self, events: Sequence[Event], is_last: bool) -> None:
-        """See `ReplyWriter`. Counts and ends are those of the whole request, which `Choices` tells."""
+        """See `ReplyWriter`. Counts and ends are those of the whole request, which `MultiCompletion` tells."""
         if not self._context.stream:
             return self.collector.feed(events)
         shown = [self._indexed(event) for event in events if not isinstance(event, Usage | Done)]
-        if shown and self._choices.show(shown):
+        if shown and self._completion.show(shown):
             self._context.begun = True
 
     def _indexed(self, event: Any) -> Event:
         return event if type(event) is Broken else replace(event, choice=self._index)
 
     async def deliver(self) -> None:
-        """The caller has everything when all choices are over."""
+        """Nothing to do: `MultiCompletion` delivers when all choices are over."""
 
     def abandon(self) -> None:
         self._is_live = False
