@@ -72,10 +72,9 @@ def section(found: Figures, file: str) -> str:
     machine, steps = found["machine"], found["steps"]
     where = machine["gpu"].split(",")[0] if found["device"] == "cuda" else "a CPU"
     total = sum(step["seconds"] for step in steps.values())
-    vllm = next(
-        f"{name} {value}"
-        for name, value in machine["packages"].items()
-        if name.startswith("vllm") and value != "not installed"
+    packages = machine["packages"].items()
+    vllm = ", ".join(
+        f"{name} {value}" for name, value in packages if name.startswith("vllm") and value != "not installed"
     )
     lines = [
         f"## {file.removesuffix('.json')}: on {where}, {machine['date']}", "",
