@@ -8,21 +8,22 @@ from pathlib import Path
 from typing import Any, Final
 
 from gates.contracts import strict_json
+from quantizer.core.errors import SourceError
 
 MAX_BYTES: Final = 64 * 2**20
 """Larger than any index or configuration of a real model."""
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file. Raises ValueError with the reason; the caller adds the path."""
+    """The object in a JSON file. Raises SourceError."""
     try:
         if path.stat().st_size > MAX_BYTES:
             raise ValueError(f"larger than {MAX_BYTES >> 20} MiB")
         document = strict_json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:
-        raise ValueError(f"cannot be read as JSON ({error})") from None
+        raise SourceError(f"{path}: cannot be read as JSON ({error})") from None
     if not isinstance(document, dict):
-        raise ValueError("must be a JSON object")
+        raise SourceError(f"{path}: must be a JSON object")
     return document
 
 

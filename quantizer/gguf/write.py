@@ -130,7 +130,7 @@ def _write(writer: gguf.GGUFWriter, planned: list[PlannedTensor]) -> None:
 
 def _add_tokenizer(writer: gguf.GGUFWriter, folder: Path, config: dict[str, Any]) -> None:
     """Write the tokens by id, their types, the merges and the chat template."""
-    document = _read_json(folder / "tokenizer.json")
+    document = read_object(folder / "tokenizer.json")
     added = {item["id"]: item for item in document["added_tokens"]}
     by_id = {i: token for token, i in document["model"]["vocab"].items()}
     by_id |= {i: item["content"] for i, item in added.items()}
@@ -182,7 +182,7 @@ def _first_token(document: dict[str, Any]) -> str | None:
 def _special(folder: Path, config: dict[str, Any], ids: dict[str, int], role: str) -> int | None:
     """The id of the token with a role: from the tokenizer, else from the model's configuration."""
     path = folder / "tokenizer_config.json"
-    token: Any = _read_json(path).get(role) if path.exists() else None
+    token: Any = read_object(path).get(role) if path.exists() else None
     token = token.get("content") if isinstance(token, dict) else token
     configured: Any = config.get(f"{role}_id")
     configured = configured[0] if isinstance(configured, list) and configured else configured
@@ -194,7 +194,7 @@ def _template(folder: Path) -> str | None:
     if path.exists():
         return path.read_text(encoding="utf-8")
     path = folder / "tokenizer_config.json"
-    held = _read_json(path).get("chat_template") if path.exists() else None
+    held = read_object(path).get("chat_template") if path.exists() else None
     return held if isinstance(held, str) else None
 
 
@@ -209,7 +209,7 @@ def _token_type(added: dict[str, Any] | None, known: bool) -> int:
 def _add_sampling(writer: gguf.GGUFWriter, folder: Path) -> None:
     """Write the folder's generation defaults, which llama-server uses where a request sets none."""
     path = folder / "generation_config.json"
-    defaults = _read_json(path) if path.exists() else {}
+    defaults = read_object(path) if path.exists() else {}
     if "temperature" in defaults:
         writer.add_sampling_temp(defaults["temperature"])
     if "top_k" in defaults:
@@ -330,10 +330,3 @@ def _file_order(name: str) -> tuple[int, str]:
     """The sort key: the embedding first, then blocks by number."""
     parts = name.split(".")
     return (int(parts[1]) + 1 if parts[0] == "blk" else -1, name)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        return read_object(path)
-    except ValueError as error:
-        raise SourceError(f"{path}: {error}") from None

@@ -218,7 +218,4 @@ def _json(path: Path) -> dict[str, Any]:
     """An object from a JSON file. Raises SourceError."""
     if not path.exists():
         raise SourceError(f"{path.parent}: there is no {path.name}; a Hugging Face model folder is needed")
-    try:
-        return read_object(path)
-    except ValueError as error:
-        raise SourceError(f"{path}: {error}") from None
+    return read_object(path)

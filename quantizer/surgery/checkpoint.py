@@ -115,14 +115,7 @@ def open_checkpoint(path: Path) -> ModelCheckpoint:
 
 
 def _documents(path: Path) -> dict[str, Document]:
-    return {name: _read(path / name) for name in DOCUMENTS if (path / name).is_file()}
-
-
-def _read(path: Path) -> Document:
-    try:
-        return read_object(path)
-    except ValueError as error:
-        raise SourceError(f"{path}: {error}") from None
+    return {name: read_object(path / name) for name in DOCUMENTS if (path / name).is_file()}
 
 
 def _check(path: Path, documents: Mapping[str, Document]) -> None:

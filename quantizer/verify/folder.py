@@ -175,8 +175,8 @@ def _read_json(reading: _Reading, name: str) -> dict[str, Any]:
         return {}
     try:
         return read_object(path)
-    except ValueError as error:
-        reading.report("bad_json", name, str(error))
+    except SourceError as error:
+        reading.report("bad_json", name, str(error).removeprefix(f"{path}: "))
         return {}
 
 
