@@ -12,7 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deploy.core.engine_http import parse_json
+import msgspec
+
 from deploy.core.tasks import spawn as spawn_task
 from deploy.engine.log import LogFile
 from deploy.engine.output import log_output
@@ -46,13 +47,13 @@ OUTPUT_SECONDS = 10.0
 """How long to wait for the end of a dead child's output. Killed workers close it once their memory is free."""
 
 
-@dataclass(frozen=True, slots=True)
-class StartupReport:
-    """The first line of a child's report: its address, its server's process, or why it cannot start."""
+class ChildReport(msgspec.Struct, frozen=True):
+    """A line of a child's report: its address, its server's process, why it cannot start, or its server's exit status."""
 
     url: str | None = None
     pid: int | None = None
     error: str | None = None
+    status: int | None = None
 
 
 @dataclass(slots=True)
@@ -62,7 +63,7 @@ class Child:
     process: asyncio.subprocess.Process
     log: LogFile
     life: int
-    report: asyncio.Future[StartupReport]
+    report: asyncio.Future[ChildReport]
     readers: list[asyncio.Task[None]] = field(default_factory=list)
     status: int | None = None
 
@@ -146,14 +147,13 @@ async def _read_report(fd: int, child: Child) -> None:
     pipe = os.fdopen(fd, "rb", buffering=0)
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, pipe)
     try:
-        report = _startup_report(await _read_line(reader))
+        report = await _read_line(reader)
         # One that serves already may receive requests, whose text must not reach the log.
         child.log.requests_flow = report.url is not None
         if not child.report.done():
             child.report.set_result(report)
         if report.pid is not None:
-            status = (await _read_line(reader)).get("status")
-            child.status = status if isinstance(status, int) else None
+            child.status = (await _read_line(reader)).status
         if child.status is None and report.url is None and report.error is None:
             # The keeper was killed alone, maybe before it reported. `process.wait` would wait for those it kept: they have
             # its output open.
@@ -162,22 +162,12 @@ async def _read_report(fd: int, child: Child) -> None:
         transport.close()
 
 
-async def _read_line(reader: asyncio.StreamReader) -> Mapping[str, object]:
-    """One line of a report; {} for one that is none."""
+async def _read_line(reader: asyncio.StreamReader) -> ChildReport:
+    """One line of a report; an empty report for a line that is none."""
     try:
-        said = parse_json(await reader.readline())
-    except ValueError:  # no JSON, or longer than the limit
-        return {}
-    return said if isinstance(said, dict) else {}
-
-
-def _startup_report(said: Mapping[str, object]) -> StartupReport:
-    url, pid, error = said.get("url"), said.get("pid"), said.get("error")
-    return StartupReport(
-        url=url if isinstance(url, str) else None,
-        pid=pid if isinstance(pid, int) else None,
-        error=error if isinstance(error, str) else None,
-    )
+        return msgspec.json.decode(await reader.readline(), type=ChildReport)
+    except (ValueError, RecursionError, msgspec.MsgspecError):  # ValueError: longer than the limit
+        return ChildReport()
 
 
 class ChildRun:
@@ -198,7 +188,7 @@ class ChildRun:
             return ()
         return tuple(word.decode("utf-8", "replace") for word in words[:-1])
 
-    async def report(self) -> StartupReport:
+    async def report(self) -> ChildReport:
         """Wait for the child's report."""
         # Shielded: a caller's timeout must not cancel a future that others await.
         return await asyncio.shield(self._child.report)
@@ -218,7 +208,7 @@ class ChildRun:
 
     async def wait(self) -> RunEnd:
         status = await self._child.wait()
-        report = self._child.report.result() if self._child.report.done() else StartupReport()
+        report = self._child.report.result() if self._child.report.done() else ChildReport()
         if report.error is not None:
             return RunEnd(f"refused to start: {report.error}", refused=True)
         how = f"was killed by signal {-status}" if status < 0 else f"exited with status {status}"

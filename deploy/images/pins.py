@@ -12,11 +12,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from deploy.core.errors import DockerError, PinError
 from deploy.drivers.docker_client import Docker
 from deploy.engine.spec import PINNED_IMAGE
 
 LOCK = "engines.lock"
+
+
+class _Lock(msgspec.Struct):
+    images: dict[str, str]
 
 
 def lock_path(folder: Path) -> Path:
@@ -26,15 +32,13 @@ def lock_path(folder: Path) -> Path:
 def read_lock(path: Path) -> dict[str, str]:
     """The pins of a lock file; none if there is no file. Raises PinError."""
     try:
-        images = json.loads(path.read_text("utf-8"))["images"]
+        images = msgspec.json.decode(path.read_bytes(), type=_Lock).images
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+    except (OSError, RecursionError, msgspec.MsgspecError) as error:
         raise PinError(f"{path} is not a lock of images ({error})") from None
-    if not isinstance(images, dict):
-        raise PinError(f"{path} is not a lock of images")
     for tag, pin in images.items():
-        if not isinstance(pin, str) or not PINNED_IMAGE.fullmatch(pin):
+        if not PINNED_IMAGE.fullmatch(pin):
             raise PinError(f"{path}: {tag} is not pinned to a digest")
     return images
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from deploy.core.errors import StartFailed, StartTimeout
-from deploy.drivers.child import REPORT_BYTES, Child, StartupReport, _read_report
+from deploy.drivers.child import REPORT_BYTES, Child, ChildReport, _read_report
 from deploy.drivers.url import UrlEngine
 from deploy.engine import supervised
 from deploy.engine.engine import Phase
@@ -191,4 +191,4 @@ NO_REPORTS = {
 @pytest.mark.parametrize("line", NO_REPORTS.values(), ids=NO_REPORTS.keys())
 async def test_a_report_that_is_none_is_a_death_in_silence(line: bytes) -> None:
     async with said(line) as child, asyncio.timeout(PATIENCE):
-        assert await child.report == StartupReport()
+        assert await child.report == ChildReport()
