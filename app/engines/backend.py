@@ -260,7 +260,7 @@ class Backend:
         self._context.log.warning("probe_failed", engine=spec.name, reason=str(result.verdict))
         if self.silent_probes >= SILENT_PROBES and isinstance(self.engine, SupervisedEngine):
             self.silent_probes = 0
-            self.engine.condemn(f"{SILENT_PROBES} probes in a row failed")
+            self.engine.restart_unhealthy(f"{SILENT_PROBES} probes in a row failed")
 
     def _event_of(self, result: ProbeResult, began: float) -> BreakerEvent:
         """The breaker's event for a probe that began at `began`, in `time.perf_counter` seconds."""

@@ -17,7 +17,7 @@ Settings = dict[str, Value]
 DEFAULTS: Mapping[str, Value] = {
     # 4096 tokens for each of four slots, which no other slot can take. In one pool for all, a few long
     # replies fill it, and llama-server then fails every request that it has. With --ctx-size and nothing
-    # else it is one pool all the same, as on llama-server's own command line: split, its slots would be small.
+    # else it is one pool, as on llama-server's own command line: split, its slots would be small.
     "n_ctx": 16384,
     "n_parallel": 4,
     "kv_unified": False,

@@ -20,7 +20,7 @@ _KV_VARIABLES: Final = {"LLAMA_ARG_CACHE_TYPE_K": "K", "LLAMA_ARG_CACHE_TYPE_V":
 def _thinking(thinking: Thinking) -> dict[str, Any]:
     """`reasoning_format` per request pins where thoughts go, whatever the server's flags say.
 
-    With thinking off, no budget of 0 is sent: it forces a model that thinks all the same to close the thought at once,
+    With thinking off, no budget of 0 is sent: it forces a model that thinks nevertheless to close the thought at once,
     and the model goes on thinking in plain text. Without a budget the model closes its own tag, which the stream core removes.
     """
     fields = thinking_switch(thinking) | {"reasoning_format": "deepseek"}

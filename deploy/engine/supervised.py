@@ -146,7 +146,7 @@ class SupervisedEngine(WatchedEngine, ABC):
         if run is not None:  # else `_one_run` will look at the reason
             run.kill()
 
-    def condemn(self, why: str) -> None:
+    def restart_unhealthy(self, why: str) -> None:
         """Replace the run, because a probe saw that it no longer streams. No effect unless ready."""
         if self._child.phase is Phase.READY:
             self._feed(supervisor.GaveUp(time.monotonic(), why))

@@ -22,7 +22,7 @@ the child behind. And whatever happened before, Stop and the child's Exited end 
 
 A child that never streamed gets fewer attempts than one that did: if it refuses its configuration
 or stays silent, it would do so again, so it fails at once, and a crash while starting is retried a few
-times only. One that was ready is restarted without limit. `FAILED` is published, so that whoever waits
+times only. One that was ready is restarted without limit. `FAILED` is published, so that a caller who waits
 for the start learns of it; with `retry_s`, the engine is then started again from the beginning.
 """
 

@@ -66,14 +66,14 @@ def check_request(request: DockerRequest, catalogue: EngineCatalogue) -> str | N
             if request.body is not None and rule is not _create:
                 raise RequestNotAllowed(f"{method} {path} takes no body")
             return rule(found, request, catalogue)
-    raise RequestNotAllowed(f"{request.method} {path[:200]} is nothing that the gateway needs")
+    raise RequestNotAllowed(f"{request.method} {path[:200]}: Docker API call not allowed")
 
 
 def check_ours(container: Json, catalogue: EngineCatalogue) -> None:
     """Raise RequestNotAllowed unless this gateway created the container, given as Docker inspects it."""
     labels = (container.get("Config") or {}).get("Labels") or {}
     if labels.get(f"{PREFIX}instance") != catalogue.instance:
-        raise RequestNotAllowed("the container is somebody else's")
+        raise RequestNotAllowed("the container belongs to another gateway")
 
 
 def _free(found: re.Match[str], request: DockerRequest, catalogue: EngineCatalogue) -> None:

@@ -87,7 +87,7 @@ def refuse_if_short(args: argparse.Namespace, recipe: Recipe, device: str) -> No
     except (OSError, RecipeError, SourceError):
         return
     if made.short:
-        raise ResourceError(f"{made.why}; --force runs it all the same")
+        raise ResourceError(f"{made.why}; --force runs it nevertheless")
 
 
 def refuse_gguf_if_short(args: argparse.Namespace) -> None:
@@ -104,7 +104,7 @@ def refuse_gguf_if_short(args: argparse.Namespace) -> None:
     except SourceError:
         return
     if why:
-        raise ResourceError(f"{why}; --force runs it all the same")
+        raise ResourceError(f"{why}; --force runs it nevertheless")
 
 
 def force_argument(parser: argparse.ArgumentParser) -> None:

@@ -108,9 +108,9 @@ class _Watch:
         if self.kept is None:
             return None
         hidden, chosen, weights = args
-        nobody = torch.full_like(chosen, -1)
-        nobody[self.kept] = chosen[self.kept]
-        return hidden, nobody, weights
+        unrouted = torch.full_like(chosen, -1)
+        unrouted[self.kept] = chosen[self.kept]
+        return hidden, unrouted, weights
 
     def _tokens(self, name: str, x: Tensor) -> Tensor:
         """Remove padding: […, in] to [tokens, in]."""
