@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, cast
 
-from deploy.core.errors import FlagError, SpecError
 from deploy.core.flags import flag_value
 from deploy.doctor.evidence import EngineFacts, Evidence, ModelFacts
 from deploy.doctor.host import is_spark
 from deploy.doctor.result import CheckResult, EngineCheck, engine_check, fail, ok, unknown, warn
-from deploy.engine.command import server_args
-from deploy.engine.dialect import Launch
-from deploy.engine.flags import parse_flags
-from deploy.engine.spec import EngineSpec
-from deploy.profiles import vllm_flags
+from deploy.engine.dialect import no_odd_flag
+from deploy.engine.dialects import DIALECTS
 from gates.contracts.dialect import Dialect
 
 PARSERS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -24,7 +20,6 @@ PARSERS: Final[Mapping[str, tuple[str, ...]]] = {
 """vLLM's parsers for each form of calls that a Qwen template asks for."""
 STARTED: Final = ("docker", "process")
 """The drivers that start a server with the flags of its own command line."""
-_ANY: Final = f"sha256:{'0' * 64}"
 
 
 CHECKS: Final[dict[str, EngineCheck]] = {}
@@ -48,36 +43,18 @@ def _vllm(evidence: Evidence, engine: str) -> Flags | None:
 @engine_check(CHECKS, "engine.flags", _ours)
 def _known(evidence: Evidence, engine: str, spec: EngineFacts) -> CheckResult | None:
     """Flags that the driver sets itself, and flags that the server does not know."""
-    if why := _taken(engine, spec):
-        return fail(why, "take it out of args")
-    if spec.dialect == "vllm" and (odd := next(vllm_flags.unknown(spec.args), None)):
-        return warn(odd, "vllm serve --help=all, with the vLLM that is started")
-    if spec.dialect == "vllm":
-        return ok(f"all are known to vLLM {vllm_flags.VERSION}")
-    if spec.dialect != "llama-server":
+    dialect = DIALECTS.get(cast("Dialect", spec.dialect))  # the spec says whether it is one
+    if dialect is None or dialect.odd_flag is no_odd_flag:
         return unknown("a server that is not known here", "its own --help")
-    try:
-        parse_flags(engine, spec.args, cores=1)
-    except FlagError as error:
-        if spec.driver == "embedded":
-            return fail(error.why, "correct args in the configuration")
-        return warn(f"{error.why}; the llama-server that is started may know it", "its own --help")
+    taken = next((word for word in spec.args if word.partition("=")[0] in dialect.reserved), None)
+    if taken and spec.driver in STARTED:
+        return fail(f"{taken} is set by the driver and cannot be given", "take it out of args")
+    odd = dialect.odd_flag(spec.args)
+    if odd and spec.driver == "embedded":
+        return fail(odd, "correct args in the configuration")
+    if odd:
+        return warn(f"{odd}; the server that is started may know it", "its own --help")
     return ok(" ".join(spec.args) or "none")
-
-
-def _taken(engine: str, spec: EngineFacts) -> str | None:
-    """Why the driver would refuse the flags; other checks report other errors."""
-    if spec.driver not in STARTED:
-        return None
-    dialect = cast("Dialect", spec.dialect)  # the spec says whether it is one
-    try:
-        started = EngineSpec(name=engine, dialect=dialect, driver="docker", image=_ANY, args=spec.args)
-        server_args(started, Launch(model="/model", host="127.0.0.1", port=8000))
-    except FlagError as error:
-        return error.why
-    except SpecError:
-        return None
-    return None
 
 
 @engine_check(CHECKS, "engine.command", _ours)

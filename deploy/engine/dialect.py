@@ -4,7 +4,7 @@ A new dialect is one file beside this one, a row in `deploy.engine.dialects`, an
 What engines send is parsed in the same way for all dialects (`gates.reply.chunks`).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +36,11 @@ class Launch:
         return ("--host", self.host, "--port", str(self.port))
 
 
+def no_odd_flag(args: Sequence[str]) -> str | None:
+    """For a server whose flags are not known here."""
+    return None
+
+
 def planned_numerics(spec: EngineSpec, log: str, host_gpu: str) -> Numerics:
     """For a server whose log names no kernel: nothing is known."""
     return Numerics()
@@ -63,6 +68,7 @@ class DialectSpec:
 
     Servers that the gateway starts
         reserved: flags that the driver sets itself.
+        odd_flag: what is wrong with its flags, as far as they are known here; None: nothing.
         arguments: what follows the name of the server's program.
         entrypoint: of a container; () for the image's own, None if the docker driver cannot start it.
         workdir: of a container.
@@ -86,6 +92,7 @@ class DialectSpec:
     metrics: str | None = None
     load: tuple[str, ...] = ()
     reserved: tuple[str, ...] = ()
+    odd_flag: Callable[[Sequence[str]], str | None] = no_odd_flag
     arguments: Callable[[EngineSpec, Launch], tuple[str, ...]]
     entrypoint: tuple[str, ...] | None = None
     workdir: str = ""

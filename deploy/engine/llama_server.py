@@ -1,10 +1,12 @@
 """llama-server's dialect. Thoughts come as `delta.reasoning_content`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from deploy.core.errors import FlagError
 from deploy.engine import questions
 from deploy.engine.dialect import DialectSpec, Launch, Thinking, thinking_switch
+from deploy.engine.flags import parse_flags
 from deploy.engine.formats import format_of
 from deploy.engine.kv_cache import kv_types
 from deploy.engine.questions import Asker, Found, build, count, read_template, render_body
@@ -31,6 +33,14 @@ def _arguments(spec: EngineSpec, launch: Launch) -> tuple[str, ...]:
     named = ("--model", launch.model, "--alias", spec.name)
     # Errors only: llama.cpp's warnings quote the request that they complain about.
     return (*named, *launch.address, "--metrics", "--log-verbosity", "1", *spec.args)
+
+
+def _odd_flag(args: Sequence[str]) -> str | None:
+    try:
+        parse_flags("", tuple(args), cores=1)
+    except FlagError as error:
+        return error.why
+    return None
 
 
 async def _template(asker: Asker) -> Found:
@@ -83,6 +93,7 @@ LLAMA_SERVER: Final = DialectSpec(
     metrics="/metrics",  # only with --metrics
     load=("llamacpp:requests_processing", "llamacpp:requests_deferred"),
     reserved=("--host", "--port", "--alias", "-a", "--api-key", "--api-key-file", "--model", "-m"),
+    odd_flag=_odd_flag,
     arguments=_arguments,
     entrypoint=(),  # the images have the server as their entrypoint, under different paths
     gguf=True,

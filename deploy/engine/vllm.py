@@ -10,6 +10,7 @@ from deploy.engine.kv_cache import kv_types
 from deploy.engine.questions import OFF, PROBE_TOOL, Asker, Found
 from deploy.engine.samples import SAMPLES
 from deploy.engine.spec import EngineSpec
+from deploy.engine.vllm_flags import odd_flag
 from gates.contracts.numerics import Numerics, Scheme
 
 CLOSER: Final = "</think>"
@@ -134,6 +135,7 @@ VLLM: Final = DialectSpec(
     metrics="/metrics",
     load=("vllm:num_requests_running", "vllm:num_requests_waiting"),
     reserved=("--host", "--port", "--served-model-name", "--api-key", "--model", "--uds"),
+    odd_flag=odd_flag,
     arguments=_arguments,
     entrypoint=(
         "vllm",

@@ -1,7 +1,7 @@
 """Serving profiles: a server's flags as data, each with its reason, its source and the versions it needs.
 
 A profile is a TOML file beside this module, or any other by its path. With a model it becomes an `EngineSpec`,
-which is checked like a table of the configuration; llama-server's flags are parsed by `deploy.engine.flags`. A
+which is checked like a table of the configuration. A
 profile names an image by its tag; it is pinned by digest after it has been pulled.
 
     title, about        for people
@@ -25,9 +25,8 @@ from typing import Final, Literal
 
 from deploy.core.errors import DeployError
 from deploy.core.versions import at_least, numbers
-from deploy.engine.flags import parse_flags
+from deploy.engine.dialects import DIALECTS
 from deploy.engine.spec import EngineSpec
-from deploy.profiles import vllm_flags
 from gates.contracts.dialect import Dialect
 from gates.decode import decoder
 from gates.decode.decoder import DecodeError
@@ -103,9 +102,7 @@ class Profile:
             if one.flag in seen:
                 raise DecodeError(f"flags[{at}].flag", f"{one.flag} is given twice")
             seen.add(one.flag)
-        if self.dialect == "llama-server":
-            parse_flags(self.name or "profile", self.args, cores=1)
-        if self.dialect == "vllm" and (odd := next(vllm_flags.unknown(self.args), None)):
+        if odd := DIALECTS[self.dialect].odd_flag(self.args):
             raise DecodeError("flags", odd)
 
     @property

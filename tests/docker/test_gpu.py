@@ -22,9 +22,9 @@ from deploy.drivers.docker import DockerEngine
 from deploy.drivers.docker_client import Docker
 from deploy.engine.probe import probe
 from deploy.engine.spec import EngineSpec
+from deploy.engine.vllm_flags import odd_flag
 from deploy.images.compose_pins import NO_IMAGE, compose_lock, read_env
 from deploy.profiles.load import load_profile
-from deploy.profiles.vllm_flags import unknown
 from tests.docker import image, nvidia_hook
 from tests.docker.conftest import MODELS
 from tests.docker.daemon import MISSING, Daemon, own_daemon
@@ -135,7 +135,7 @@ async def test_the_docker_driver_gives_vllm_all_gpus_its_flags_and_nothing_else(
     assert call["argv"][-len(found["argv"]) :][1:] == found["argv"][1:], "docker-init stands before them"
     assert found["devices"] == found["opens"] == [nvidia_hook.DEVICE]
     assert found["argv"][1] == "serve" and flags(found["argv"]) == list(PROFILE.args)
-    assert list(unknown(found["argv"])) == []
+    assert odd_flag(found["argv"]) is None
     assert {**found["env"], **_ENVIRONMENT} == found["env"]
     assert found["writes"] == ["/cache", "/tmp"] and found["user"] != 0 and found["cwd"] == "/tmp"
     assert (found["shm"], found["stack"]) == (SHM_BYTES, STACK_BYTES)
@@ -241,7 +241,7 @@ def test_the_vllm_of_compose_gets_all_gpus_and_the_flags_of_its_profile(
     assert container["Image"] == container["Config"]["Image"] == image_id
     assert found["devices"] == found["opens"] == [nvidia_hook.DEVICE]
     assert found["argv"][1:3] == ["serve", "/model"] and flags(found["argv"]) == list(PROFILE.args)
-    assert list(unknown(found["argv"])) == []
+    assert odd_flag(found["argv"]) is None
     assert {name: found["env"][name] for name in service["environment"]} == service["environment"]
     assert found["env"][nvidia_hook.VISIBLE] == "all"
     assert found["user"] == 10001 and found["writes"] == ["/cache", "/tmp"] and found["cwd"] == "/tmp"

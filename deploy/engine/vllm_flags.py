@@ -5,7 +5,7 @@ The list is that of one version; other versions may have more, so an unknown fla
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -23,8 +23,8 @@ def known() -> frozenset[str]:
     return frozenset(line for line in lines if line.startswith("--"))
 
 
-def unknown(args: Sequence[str]) -> Iterator[str]:
-    """A line for each unknown flag, with the nearest known one. Short flags and values are skipped.
+def odd_flag(args: Sequence[str]) -> str | None:
+    """The first unknown flag, with the nearest known one. Short flags and values are skipped.
 
     vLLM accepts underscores for dashes, `--no-` before a switch, and `--config.key` for a key of a JSON value.
     """
@@ -33,4 +33,5 @@ def unknown(args: Sequence[str]) -> Iterator[str]:
         if not name.startswith("--") or name in known() or "--" + name.removeprefix("--no-") in known():
             continue
         hint = nearest(name, known())
-        yield f"{name} is not a flag of vLLM {VERSION}{hint if 'did you mean' in hint else ''}"
+        return f"{name} is not a flag of vLLM {VERSION}{hint if 'did you mean' in hint else ''}"
+    return None
