@@ -191,19 +191,6 @@ async def _run(
     return judged, titles
 
 
-@pytest.mark.slow  # a whole gate runs: 2 s
-async def test_the_same_samples_are_judged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes: list[int] = []
-
-    def counted(job: GateJob, store: SampleStore) -> JobResult:
-        sizes.append(len(store))
-        return judge(job, store)
-
-    monkeypatch.setattr("gates.run.job.judge", counted)
-    await _run(tmp_path, monkeypatch, mannered)
-    assert len(sizes) > 1 and sizes == sorted(set(sizes))
-
-
 async def test_a_mannered_candidate_is_asked_everything_but_the_extension(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,6 @@ import json
 import os
 import shlex
 import signal
-import socket
 import stat
 import sys
 from collections.abc import AsyncIterator, Mapping
@@ -16,8 +15,6 @@ from typing import Any
 import aiohttp
 import pytest
 
-from app.config.config import Address
-from app.server import bind
 from tests.app.house import HELLO, NEVER, frames, said
 from tests.promotion.forked import Forked, fork
 from tests.scale import PATIENCE
@@ -250,38 +247,6 @@ async def test_a_sighup_reloads_and_ends_nothing(tmp_path: Path) -> None:
             assert running.process.returncode is None
 
 
-@pytest.mark.slow  # a gateway's start, and a storm: 2 s
-async def test_after_a_storm_of_sighups_the_last_file_holds(tmp_path: Path) -> None:
-    """Callers notice nothing of it, and files that were read half-written change nothing."""
-    async with ScriptedEngine() as engine:
-        config = write(tmp_path, engine.url)
-        async with serving(config) as running:
-
-            async def ask() -> int:
-                async with running.ask() as answer:
-                    await answer.read()
-                    return int(answer.status)
-
-            asked = [asyncio.create_task(ask()) for _ in range(20)]
-            for number in range(300):
-                write(tmp_path, engine.url, max_messages=number + 1)
-                running.process.send_signal(signal.SIGHUP)
-                await asyncio.sleep(0)
-            assert set(await asyncio.gather(*asked)) == {200}
-            write(tmp_path, engine.url, max_body_bytes=1024)
-            await until_told(running, "gateway.max_body_bytes")
-            assert running.process.returncode is None
-
-
-async def until_told(running: Running, key: str) -> None:
-    """Send SIGHUP, and wait for the line of the reload that has changed this key."""
-    running.process.send_signal(signal.SIGHUP)
-    assert running.process.stderr is not None
-    async with asyncio.timeout(PATIENCE):
-        while key not in json.loads(await running.process.stderr.readline()).get("changed", ()):
-            pass
-
-
 @pytest.mark.slow  # three gateways start: 4 s
 async def test_an_open_address_needs_a_key_and_one_of_the_state_folder_will_do(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine:
@@ -326,11 +291,3 @@ async def test_a_second_gateway_on_the_same_state_says_so_in_one_line(tmp_path: 
                 "manners: gateway.state"
             )
             assert (await running.get("/readyz"))[0] == 200
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-async def test_a_reply_never_waits_for_an_ack(host: str) -> None:
-    """TCP_NODELAY is on for whoever connects, on asyncio's own loop too, which asks for the protocol."""
-    listener = bind(Address(host=host, port=0), "listen")
-    with listener:
-        assert listener.proto == socket.IPPROTO_TCP

@@ -66,10 +66,6 @@ def test_openssl_agrees(tmp_path: Path) -> None:
     assert key_id(PUBLIC).removeprefix("sha256:") in run.stdout
 
 
-def test_a_stranger_beside_a_trusted_key_harms_nothing() -> None:
-    assert signers(countersign(sign(b"p", KEY), OTHER_KEY), TRUSTED) == tuple(TRUSTED)
-
-
 def test_a_strangers_signature_under_a_trusted_name_is_void() -> None:
     forged = sign(b"p", OTHER_KEY).signatures[0].sig
     envelope = Envelope(b"p", (Signature(key_id(PUBLIC), forged),))

@@ -53,13 +53,6 @@ def replace_folder(folder: Path) -> None:
     kept.rename(folder)
 
 
-def replace_file(folder: Path) -> None:
-    """Another file in its place for a while."""
-    kept = (folder / "weights").rename(folder.parent / "kept")
-    (folder / "weights").write_bytes(b"evil")
-    kept.replace(folder / "weights")
-
-
 def write_by_another_name(folder: Path) -> None:
     """By a hard link elsewhere."""
     os.link(folder / "weights", folder.parent / "link")
@@ -68,15 +61,7 @@ def write_by_another_name(folder: Path) -> None:
     (folder.parent / "link").unlink()
 
 
-def link(folder: Path) -> None:
-    """A symbolic link to another folder, and the folder again."""
-    kept = folder.rename(folder.parent / "kept")
-    folder.symlink_to(kept)
-    folder.unlink()
-    kept.rename(folder)
-
-
-EXCHANGES = [rewrite, replace_folder, replace_file, write_by_another_name, link, shutil.rmtree]
+EXCHANGES = [rewrite, replace_folder, write_by_another_name, shutil.rmtree]
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES, ids=lambda exchange: exchange.__name__)

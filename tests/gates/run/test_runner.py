@@ -1,10 +1,8 @@
 """The runner over real sockets: what is asked again, what never is, and what is on file at the end."""
 
 import asyncio
-import gc
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,7 +22,6 @@ from tests.script import (
     CloseNow,
     Hang,
     Head,
-    Raw,
     Reset,
     Say,
     Step,
@@ -39,7 +36,7 @@ from tests.script import (
     text,
     thought,
 )
-from tests.scripted_engine import ScriptedEngine, Seen
+from tests.scripted_engine import ScriptedEngine
 
 HELLO, FACT, FIND = case("hello"), case("fact"), case("find", tools=True, gates=("tools",))
 MANY = [case(f"case-{n}") for n in range(8)]
@@ -226,23 +223,6 @@ async def test_a_key_goes_out_with_the_request_and_into_no_file(engine: Scripted
     assert b"sk-secret" not in path.read_bytes()
 
 
-class Watched(ScriptedEngine):
-    """Also remembers what it is asked besides completions."""
-
-    async def script_for(self, seen: Seen) -> Sequence[Step]:
-        self.everything = [*getattr(self, "everything", []), (seen.method, seen.connection)]
-        return await super().script_for(seen)
-
-
-async def test_an_engine_that_closes_behind_every_stream_costs_no_second_try(path: Path) -> None:
-    async with Watched() as engine:
-        engine.always(Head(), Say(text("Hi.")), Say(finish()), Raw(b"0\r\n\r\n"), CloseNow())
-        tally, _ = await asked(engine, path, asks_of(engine, *MANY))
-
-        connections = [connection for method, connection in engine.everything if method == "POST"]
-        assert (tally.retried, tally.asked, len(set(connections))) == (0, 8, 8)
-
-
 async def test_a_warm_up_leaves_no_sample_and_has_to_be_answered(engine: ScriptedEngine, path: Path) -> None:
     (hello, fact) = asks_of(engine, HELLO, FACT)
     asks = [replace(hello, recorded=False), fact]
@@ -263,23 +243,3 @@ async def test_the_turn_before_is_asked_right_before_its_sample(engine: Scripted
 
     assert [seen.body["messages"] == [] for seen in engine.requests] == [True, False]
     assert len(samples) == 1 and samples[0].retries == ()
-
-
-@pytest.mark.parametrize("by_another", [False, True])
-async def test_memory_is_still_while_a_run_goes_on(
-    by_another: bool, engine: ScriptedEngine, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[str] = []
-    for name in ("collect", "freeze", "unfreeze"):
-        monkeypatch.setattr(gc, name, partial(calls.append, name))
-    monkeypatch.setattr(gc, "get_freeze_count", lambda: 9000 * by_another)
-    gate = asyncio.Event()
-    engine.always(Head(), Until(gate), Say(text("Hi.")), Say(finish()))
-    task = asyncio.create_task(asked(engine, path, asks_of(engine, HELLO)))
-    await engine.request()
-    during = calls.copy()
-    gate.set()
-    await task
-
-    assert during == ([] if by_another else ["collect", "freeze"])
-    assert calls == ([] if by_another else ["collect", "freeze", "unfreeze"])

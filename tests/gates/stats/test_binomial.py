@@ -51,23 +51,6 @@ def test_two_sided_intervals_are_scipys(share: tuple[int, int], confidence: floa
     assert wilson(k, n, confidence) == pytest.approx(test.proportion_ci(confidence, "wilson"), abs=1e-7)
 
 
-# Newcombe (1998), Statistics in Medicine 17:857-872, table I: k, n, score (method 3), exact (method 5).
-NEWCOMBE = [
-    (81, 263, (0.2553, 0.3662), (0.2527, 0.3676)),
-    (15, 148, (0.0624, 0.1605), (0.0578, 0.1617)),
-    (0, 20, (0.0000, 0.1611), (0.0000, 0.1684)),
-    (1, 29, (0.0061, 0.1718), (0.0009, 0.1776)),
-]
-
-
-@pytest.mark.parametrize("k, n, score, exact", NEWCOMBE)
-def test_intervals_are_those_of_newcombes_table(
-    k: int, n: int, score: tuple[float, float], exact: tuple[float, float]
-) -> None:
-    assert wilson(k, n) == pytest.approx(score, abs=5.1e-5)
-    assert clopper_pearson(k, n) == pytest.approx(exact, abs=5.1e-5)
-
-
 @pytest.mark.parametrize("p", [0.001, 0.01, 0.1, 0.5, 0.9, 0.99])
 def test_clopper_pearson_covers_at_every_rate(p: float) -> None:
     n = 120
