@@ -8,7 +8,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,8 +18,9 @@ import httpx2
 
 from app.bench.load import run_load
 from app.bench.memory import PeakMemory
-from app.conformance.suite import open_session, short_results
-from deploy.core.engine_http import engine_client, read_body
+from app.conformance.engine_api import metric
+from app.conformance.suite import open_session, results, short_checks
+from deploy.core.engine_http import engine_client
 from deploy.core.errors import DeployError, EngineError
 from deploy.drivers.embedded import EmbeddedEngine
 from deploy.drivers.process import ProcessEngine
@@ -144,9 +145,9 @@ class MatrixRun:
         """What is asked of an engine that runs."""
         assert state.url is not None and state.model is not None
         self.write()
-        trained = variant.weights == "trained"
+        checks = short_checks(trained=variant.weights == "trained")
         async with open_session(state.url, variant.spec.dialect, model=state.model) as session:
-            async for outcome in short_results(session, trained=trained):
+            async for outcome in results(session, checks):
                 result.checks[outcome.name] = outcome.why
                 self.write()
         first = 0
@@ -170,20 +171,11 @@ def _cause(log: Path) -> str:
 
 
 async def drafts(url: str) -> Mapping[str, int] | None:
-    """How many tokens were drafted and how many accepted, by vLLM's own counters; None for an engine that drafts nothing."""
+    """How many tokens were drafted and how many accepted, by vLLM's own counters; None for an engine without a draft model."""
     try:
-        async with (
-            asyncio.timeout(METRICS_SECONDS),
-            engine_client() as client,
-            client.stream("GET", f"{url}/metrics") as reply,
-        ):
-            reply.raise_for_status()
-            lines = (await read_body(reply)).decode("utf-8", "replace").splitlines()
-    except (TimeoutError, httpx2.HTTPError):
+        async with asyncio.timeout(METRICS_SECONDS), engine_client() as client:
+            drafted = await metric(client, f"{url}/metrics", DRAFTED)
+            accepted = await metric(client, f"{url}/metrics", ACCEPTED)
+    except (TimeoutError, httpx2.HTTPError, ValueError):
         return None
-    drafted, accepted = _sum(lines, DRAFTED), _sum(lines, ACCEPTED)
-    return {"drafted": drafted, "accepted": accepted} if drafted else None
-
-
-def _sum(lines: Sequence[str], name: str) -> int:
-    return int(sum(float(line.split()[-1]) for line in lines if re.split(r"[{ ]", line)[0] == name))
+    return {"drafted": drafted, "accepted": accepted or 0} if drafted else None

@@ -34,13 +34,9 @@ class EngineEndpoints:
 
     async def _running(self) -> int | None:
         spec = DIALECTS[self._dialect]
-        if spec.metrics is None:
-            return None
-        async with self._client.stream("GET", self._url + spec.metrics) as reply:
-            reply.raise_for_status()
-            lines = (await read_body(reply)).decode("utf-8", "replace").splitlines()
-        found = [float(line.split()[-1]) for line in lines if re.split(r"[{ ]", line)[0] in spec.load]
-        return int(sum(found)) if found else None
+        return (
+            None if spec.metrics is None else await metric(self._client, self._url + spec.metrics, *spec.load)
+        )
 
     async def _tokens(self, text: str) -> int | None:
         if self._dialect == "llama-server":
@@ -73,6 +69,15 @@ class EngineEndpoints:
         async with self._client.stream("POST", self._url + path, json=body) as reply:
             reply.raise_for_status()
             return await read_json(reply)
+
+
+async def metric(client: httpx2.AsyncClient, url: str, *names: str) -> int | None:
+    """The sum of an engine's metrics of these names; None if it has none of them. Raises httpx2.HTTPError, ValueError."""
+    async with client.stream("GET", url) as reply:
+        reply.raise_for_status()
+        lines = (await read_body(reply)).decode("utf-8", "replace").splitlines()
+    found = [float(line.split()[-1]) for line in lines if re.split(r"[{ ]", line)[0] in names]
+    return int(sum(found)) if found else None
 
 
 def _wheel() -> str:

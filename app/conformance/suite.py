@@ -44,7 +44,7 @@ SHORT = frozenset(
         "length", "four at once", "error: a field the engine refuses", "error: a prompt that does not fit", CANCEL,
     }
 )  # fmt: skip
-"""One check of each kind, for `manners bench --matrix FILE`, where many engines are checked one after the other."""
+"""One check of each kind, for `manners bench --matrix FILE`, which checks many engines."""
 REPLY_SECONDS = 300.0
 """The client's timeout for one read; the gateway's own deadlines are shorter."""
 _NO_THINKING_SWITCH = "OpenAI's API has no field that switches thinking on or off, or limits it"
@@ -138,23 +138,18 @@ def _client(access: EngineAccess = OPEN) -> httpx2.AsyncClient:
     )
 
 
-async def results(it: ConformanceSession) -> AsyncIterator[CheckOutcome]:
-    """Run every check, one after the other."""
-    async for outcome in _results(it, CHECKS):
-        yield outcome
-
-
-async def short_results(it: ConformanceSession, *, trained: bool) -> AsyncIterator[CheckOutcome]:
-    """Run the short form. For a model that was not `trained`, run the checks that do not depend on its words."""
-    chosen = [check for check in CHECKS if check.name in SHORT] if trained else ANY_WEIGHTS
-    async for outcome in _results(it, chosen):
-        yield outcome
-
-
-async def _results(it: ConformanceSession, checks: Sequence[Check]) -> AsyncIterator[CheckOutcome]:
-    for check in checks:
+async def results(
+    it: ConformanceSession, checks: Sequence[Check] | None = None
+) -> AsyncIterator[CheckOutcome]:
+    """Run the checks (all if none are given) and then the cancel, one after the other."""
+    for check in CHECKS if checks is None else checks:
         yield await run(it, check)
     yield await run_cancel(it)
+
+
+def short_checks(*, trained: bool) -> Sequence[Check]:
+    """One check of each kind. For a model that was not `trained`, the checks that do not depend on its words."""
+    return [check for check in CHECKS if check.name in SHORT] if trained else ANY_WEIGHTS
 
 
 async def run(it: ConformanceSession, check: Check) -> CheckOutcome:

@@ -164,8 +164,7 @@ _SHORTEST_SECRET: Final = 4  # characters; a shorter one would be found in too m
 _INVISIBLE: Final = compiled(
     r"[\x{ad}\x{180e}\x{200b}\x{200e}\x{200f}\x{202a}-\x{202e}\x{2060}-\x{206f}\x{feff}\x{e0000}-\x{e007f}]"
 )
-"""What nobody sees, and what would hide a number or a key from every pattern. Joiners stay: Kannada and emoji need
-them."""
+"""Invisible characters, which would hide a number or a key from the patterns. Joiners stay: Kannada and emoji need them."""
 _ANY_AT: Final = compiled(_AT)
 
 _ROLES: Final = ("role", "type")
@@ -202,31 +201,37 @@ class Redactor:
 
     def value(self, value: Any) -> Any:
         """The redacted JSON value, keys included. A number with a match becomes text with the placeholder."""
-        if isinstance(value, str):
-            return self.text(value)
-        if isinstance(value, dict):
-            return self._deeper(
-                lambda: {self.text(key): self._under(key, item) for key, item in value.items()}
-            )
-        if isinstance(value, list | tuple):
-            return self._deeper(lambda: [self.value(item) for item in value])
-        if isinstance(value, bool) or value is None:
-            return value
-        told = self.text(str(value))
-        return value if told == str(value) else told
+        return self._redacted(value, numbers_go=False)
 
     def schema(self, value: Any) -> Any:
-        """Tools and formats: as `value`, but a number with a match is left out, because a text in its place would
-        not be a valid schema."""
-        if isinstance(value, dict):
-            return self._deeper(
-                lambda: {
-                    self.text(key): self.schema(item) for key, item in value.items() if self._may_stay(item)
+        """Tools and formats: as `value`, but a number with a match is left out, because text would make the schema invalid."""
+        return self._redacted(value, numbers_go=True)
+
+    def _redacted(self, value: Any, numbers_go: bool) -> Any:
+        if isinstance(value, str):
+            return self.text(value)
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, int | float):
+            told = self.text(str(value))
+            return value if told == str(value) else told
+        if self._depth >= self._limits.depth:
+            return self._drop()
+        self._depth += 1
+        try:
+            if isinstance(value, dict):
+                return {
+                    self.text(key): self._under(key, item, numbers_go)
+                    for key, item in value.items()
+                    if not (numbers_go and self._is_secret_number(item))
                 }
-            )
-        if isinstance(value, list | tuple):
-            return self._deeper(lambda: [self.schema(item) for item in value if self._may_stay(item)])
-        return self.value(value)
+            return [
+                self._redacted(item, numbers_go)
+                for item in value
+                if not (numbers_go and self._is_secret_number(item))
+            ]
+        finally:
+            self._depth -= 1
 
     def arguments(self, text: str) -> Any:
         """A call's arguments as a JSON value; as text, where they are no JSON."""
@@ -265,16 +270,6 @@ class Redactor:
         rest = self.value({key: item for key, item in call.items() if key != "function"})
         return {**rest, "function": {**about, "arguments": text}}
 
-    def _deeper(self, inner: Callable[[], Any]) -> Any:
-        """`inner` applied to a nested value; `DROPPED` below the deepest level."""
-        if self._depth >= self._limits.depth:
-            return self._drop()
-        self._depth += 1
-        try:
-            return inner()
-        finally:
-            self._depth -= 1
-
     def _drop(self) -> str:
         self.dropped += 1
         return DROPPED
@@ -284,15 +279,15 @@ class Redactor:
             text = text.replace(secret, placeholder)
         return text
 
-    def _under(self, key: str, item: Any) -> Any:
+    def _under(self, key: str, item: Any, numbers_go: bool) -> Any:
         """The value of a field, whose name may say that it is a secret."""
         if isinstance(item, str) and item and _SECRET_FIELD.fullmatch(_well_formed(key)):
             return self._placeholder("KEY", _well_formed(item))
-        return self.value(item)
+        return self._redacted(item, numbers_go)
 
-    def _may_stay(self, item: Any) -> bool:
-        number = isinstance(item, int | float) and not isinstance(item, bool)
-        return not number or self.value(item) == item
+    def _is_secret_number(self, item: Any) -> bool:
+        is_number = isinstance(item, int | float) and not isinstance(item, bool)
+        return is_number and self.value(item) != item
 
     def _replaced(self, pattern: _Pattern, found: Any) -> str:
         whole: str = found[0]
@@ -322,8 +317,7 @@ class Redactor:
 
 
 def _well_formed(text: str) -> str:
-    """A text that UTF-8 can hold: a lone surrogate, as JSON's escapes can write it, becomes U+FFFD. Without what is
-    invisible."""
+    """The text without invisible characters. A lone surrogate, which UTF-8 cannot hold, becomes U+FFFD."""
     if text.isascii():
         return text
     told: str = _INVISIBLE.sub("", text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace"))

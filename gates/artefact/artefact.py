@@ -130,23 +130,6 @@ def describe_files(folder: Path, hashed: Hashed = NOTHING) -> tuple[FileEntry, .
     return tuple(FileEntry(path, *found[path]) for path in sorted(paths, key=str.encode))
 
 
-def describe(
-    folder: Path,
-    *,
-    name: str,
-    format: str,
-    created: datetime,
-    provenance: Provenance | None = None,
-    hashed: Hashed = NOTHING,
-) -> Artefact:
-    """The manifest that this folder would get. Writes nothing. hashed: as in `describe_files`. Raises
-    ManifestError."""
-    files = describe_files(folder, hashed)
-    stamp = created.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    artefact = Artefact(name, format, root_digest(files), files, stamp, provenance or Provenance())
-    return parse(render(artefact), where=str(folder))  # what is written can be read
-
-
 def seal(
     folder: Path,
     *,
@@ -158,9 +141,10 @@ def seal(
 ) -> Artefact:
     """Flush a folder's files to disk, and write its manifest last, by a rename. hashed: as in `describe_files`."""
     (folder / MANIFEST).unlink(missing_ok=True)
-    artefact = describe(
-        folder, name=name, format=format, created=created, provenance=provenance, hashed=hashed
-    )
+    files = describe_files(folder, hashed)
+    stamp = created.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    made = Artefact(name, format, root_digest(files), files, stamp, provenance or Provenance())
+    artefact = parse(render(made), where=str(folder))  # so that the written manifest can be read
     for entry in artefact.files:
         sync(folder / entry.path)
     # The draft lies beside the folder, so that a crash never leaves an extra file inside it.

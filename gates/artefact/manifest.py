@@ -90,21 +90,12 @@ class _Document:
 
 def render(artefact: Artefact) -> str:
     """The manifest as JSON text with an indent of two. The same values always give the same bytes."""
-    origin = artefact.provenance
-    document = _Document(
-        schema=SCHEMA,
-        name=artefact.name,
-        format=artefact.format,
-        root=artefact.root,
-        files=artefact.files,
-        base_model=origin.base_model,
-        parents=dict(sorted(origin.parents.items())),
-        recipe=dict(origin.recipe),
-        data_digest=origin.data_digest,
-        tools=dict(sorted(origin.tools.items())),
-        created=artefact.created,
-    )
-    return json.dumps(asdict(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    document = asdict(artefact)
+    created, origin = document.pop("created"), document.pop("provenance")
+    for table in ("parents", "tools"):
+        origin[table] = dict(sorted(origin[table].items()))
+    document = {"schema": SCHEMA, **document, **origin, "created": created}
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def parse(text: str, where: str = MANIFEST) -> Artefact:
