@@ -78,7 +78,7 @@ class HoldBack:
         self._choice = choice
         self._policy = policy
         self._read_again = read_again
-        self._joiner = Joiner()
+        self.joiner = Joiner()
         self._out: list[Event] = []
         self._limit = policy.guard  # 0: everything passes
         self._held: list[Event] = []
@@ -101,12 +101,8 @@ class HoldBack:
 
     @property
     def is_open(self) -> bool:
-        """Whether text passes at once."""
-        return self.is_visible and not self._limit
-
-    def passes(self, text: str) -> bool:
-        """Whether this text without a line break goes out as it is; if so, it is taken."""
-        return not self._limit and self.is_visible and self._joiner.passes(text)
+        """Whether text passes at once, as far as the joiner holds none of it."""
+        return self.is_visible and not self._limit and self.joiner.is_plain
 
     @property
     def withholds(self) -> bool:
@@ -130,11 +126,11 @@ class HoldBack:
 
     def text(self, text: str) -> None:
         """Speech."""
-        self._joined(self._joiner.text(text))
+        self._joined(self.joiner.text(text))
 
     def removed(self) -> None:
         """Something was taken out of the text here."""
-        self._joiner.removed()
+        self.joiner.removed()
         self._is_filtered = True
 
     def thought(self, text: str, kind: str) -> None:
@@ -157,27 +153,27 @@ class HoldBack:
         self._opened = False
         self._release()  # what stood before a thought of its own is speech
         self._limit = self._policy.held_after
-        self._joiner.removed()
+        self.joiner.removed()
 
     def reasoning_ends(self) -> None:
         """Text follows the engine's reasoning field: so many characters are held, as behind any thought."""
-        self._joiner.removed()
+        self.joiner.removed()
         self._size, self._limit = 0, self._policy.held_after
         if not self._limit:
             self._release()
 
     def orphan(self) -> None:
         """A closing tag that nothing opened: what is held was a thought."""
-        self._joined(self._joiner.flush())
+        self._joined(self.joiner.flush())
         self._flush_withheld()
         self._take_back(always=True)
         self._is_filtered, self._opened = True, False
         self._limit = self._policy.held_after
-        self._joiner.removed()
+        self.joiner.removed()
 
     def call(self, name: str, arguments: str, source: str) -> None:
         """A call that was found in the text; `source` as in `CallStart`."""
-        self._joiner.removed()
+        self.joiner.removed()
         self._is_filtered = True
         index = RESCUED_INDEX + self._rescued
         self._rescued += 1
@@ -187,8 +183,8 @@ class HoldBack:
 
     def native(self, event: CallStart | CallArguments) -> None:
         """A call that the engine itself made: it is no part of a thought."""
-        self._joined(self._joiner.flush())
-        self._joiner.removed()
+        self._joined(self.joiner.flush())
+        self.joiner.removed()
         self._speech(event)
 
     def drop(self, source: str, *, is_raw: bool = True) -> None:
@@ -209,7 +205,7 @@ class HoldBack:
         Text that is held when a stream breaks (reason "") was never known to be speech, and is not shown.
         """
         if reason or not self._limit:
-            self._joined(self._joiner.flush())
+            self._joined(self.joiner.flush())
         if reason in CUT and self.may_be_thinking:
             self._take_back()
         if not reason:
@@ -319,7 +315,7 @@ class HoldBack:
             elif type(event) is Thought or _is_native(event):
                 kept.append(event)
         if texts:
-            self._joiner.rewind(self._last)
+            self.joiner.rewind(self._last)
         if texts or always:
             self._orphan = "" if self.is_visible else "".join(texts)
             self._out.append(Thought(self._choice, "".join(texts), "orphan"))

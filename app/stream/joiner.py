@@ -9,7 +9,7 @@ import re
 
 MAX_HELD = 128
 """Characters that are held at most: a longer run goes out from its beginning on."""
-_RUN = " \t\r\n*_~("
+RUN = " \t\r\n*_~("
 """Characters that the end of a text is held for."""
 _LINE = re.compile(r"(?:>[ \t]*)*[ \t]*(?:[-+\u2022]|[0-9]{1,3}(?:[.)])?)?[\s*_~(]*")
 """A line so far that may be a bullet, or emphasis, and nothing else."""
@@ -28,15 +28,13 @@ class Joiner:
         self.held = ""
         self._is_gap = self._is_start = True  # line breaks before the first word are the template's
         self._behind = ""  # held text behind the gap
-        self._last = ""  # the last character that went out; "" at the start of the reply
+        self.last = ""  # the last character that went out; "" at the start of the reply
         self._is_line = True  # nothing of the current line has gone out
 
-    def passes(self, text: str) -> bool:
-        """Whether `text`, which has no line break, goes out as it is; if so, it has."""
-        if self._is_gap or self.held or self._is_line or text[-1] in _RUN:
-            return False
-        self._last = text[-1]
-        return True
+    @property
+    def is_plain(self) -> bool:
+        """Whether text goes out as it is that has no line break and does not end in one of `RUN`."""
+        return not (self._is_gap or self.held or self._is_line)
 
     def text(self, text: str) -> str:
         if self._is_gap:
@@ -61,7 +59,7 @@ class Joiner:
     def rewind(self, last: str) -> None:
         """What went out of here was taken back, up to the character `last`."""
         self.held = self._behind = ""
-        self._last, self._is_line, self._is_gap = last, not last or last == "\n", False
+        self.last, self._is_line, self._is_gap = last, not last or last == "\n", False
 
     def flush(self) -> str:
         """What is held, at the end or before something that is no text."""
@@ -71,7 +69,7 @@ class Joiner:
 
     def _out(self, text: str) -> str:
         if text:
-            self._last = text[-1]
+            self.last = text[-1]
             at = text.rfind("\n")
             if at >= 0:
                 self._is_line = True
@@ -80,11 +78,11 @@ class Joiner:
         return text
 
     def _tail(self, text: str) -> str:
-        at = len(text.rstrip(_RUN))
+        at = len(text.rstrip(RUN))
         line = text.rfind("\n", 0, at) + 1
         if (line or self._is_line) and _LINE.fullmatch(text, line):
             at = line
-            while at and text[at - 1] in _RUN:
+            while at and text[at - 1] in RUN:
                 at -= 1
         return text[max(at, len(text) - MAX_HELD) :]
 
@@ -99,11 +97,11 @@ class Joiner:
             and (bullet.start() or self._is_line)
         ):
             before = before[: bullet.start()]
-            behind = behind.lstrip("\n") if before.endswith("\n") or not self._last else behind
+            behind = behind.lstrip("\n") if before.endswith("\n") or not self.last else behind
         words = before.rstrip(" \t\r\n")
         spaces, more = before[len(words) :], behind.lstrip(" \t\r\n")
         after = behind[: len(behind) - len(more)]
-        return words + self._space(spaces, after, words[-1:] or self._last, (more or then)[:1]) + more
+        return words + self._space(spaces, after, words[-1:] or self.last, (more or then)[:1]) + more
 
     def _space(self, before: str, behind: str, last: str, then: str) -> str:
         if not last:

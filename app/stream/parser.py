@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from app.stream.call_reader import Call, cut_call, declared_calls, names_declared, python_calls, read_calls
 from app.stream.holdback import CUT, HoldBack
+from app.stream.joiner import RUN
 from app.stream.json_value import NotJSON, ValueScanner
 from app.stream.schema import Tools
 from gates.contracts.markers import MAX_TAG, SEAMS, START, Marker, find, is_half, match, may_become
@@ -184,14 +185,19 @@ class Parser:
         self.hold.close(reason)
         return self.hold.take()
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether `passes` may be asked: it leaves this as it is, and `feed` may not."""
+        is_text = self._state == "text" and self._arriving == CONTENT
+        return is_text and not (self._buf or self._line or self._span) and self.hold.is_open
+
     def passes(self, text: str) -> bool:
         """The short way: whether this text goes out as it is; if so, it is taken."""
-        if self._state != "text" or self._buf or self._arriving != CONTENT or self._line or self._span:
-            return False
-        if _STOP.search(text) is not None or not self.hold.passes(text):
+        if text[-1:] in RUN or _STOP.search(text) is not None:
             return False
         self._base += len(text)
         self._before = (self._before + text)[-8:]
+        self.hold.joiner.last = text[-1]
         return True
 
     def end_thought(self) -> list[Event]:

@@ -123,7 +123,7 @@ class _Choice:
         self.parser = Parser(index, policy.rules, self.holdback)
         self.calls = CallNormalizer(index, policy.tools or NO_TOOLS, policy.id_prefix)
         self.voice = PlainSpeech() if policy.plain and not policy.json else None
-        self.is_plain = False  # text passes the hold-back, the normalizer and the voice at once
+        self.is_plain = False  # text that `parser.passes` goes through every stage as it is
         self.finished = False
 
     def feed(self, event: Event) -> list[Event]:
@@ -144,10 +144,6 @@ class _Choice:
         self.is_plain = False
         rest = "" if self.voice is None else self.voice.close()
         return [*events, *([Text(self._index, rest)] if rest else []), *self.calls.close("length")]
-
-    def passes(self, text: str) -> bool:
-        """Whether every stage lets this text through; if so, it is taken."""
-        return self.is_plain and not self.finished and self.parser.passes(text)
 
     @property
     def is_thinking(self) -> bool:
@@ -178,7 +174,7 @@ class _Choice:
         out = [made for event in events for made in self.calls.feed(event)]
         if (voice := self.voice) is not None:
             return [said for event in out for said in self._said(voice, event)]
-        self.is_plain = self.holdback.is_open and not self.calls.is_open
+        self.is_plain = not (self.finished or self.calls.is_open) and self.parser.is_plain
         return out
 
     def _said(self, voice: PlainSpeech, event: Event) -> list[Event]:
@@ -268,7 +264,7 @@ class Pipeline:
                 return None
             texts.append(text)
         joined = texts[0] if len(texts) == 1 else "".join(texts)
-        if not choice.passes(joined):
+        if not choice.parser.passes(joined):
             return None
         self.tokens += len(texts)
         self.size += len(joined) + DELTA_SIZE * len(texts)
@@ -354,7 +350,13 @@ class Pipeline:
     def _route(self, event: Event, out: list[Event]) -> None:
         if self.over:
             return
-        if type(event) is Text and self._choice is not None and self._choice.passes(event.text):
+        choice = self._choice
+        if (
+            type(event) is Text
+            and choice is not None
+            and choice.is_plain
+            and choice.parser.passes(event.text)
+        ):
             self.tokens += 1
             self.size += DELTA_SIZE + len(event.text)
             out.append(event)
