@@ -5,8 +5,8 @@ Romanised Kannada is marked by a short list of words, as evidence only.
 """
 
 import re
-from dataclasses import dataclass
-from typing import Final, Literal, get_args
+from collections.abc import Iterator
+from typing import Final, Literal, NamedTuple, get_args
 
 from gates.detect.detection import Detection, detection
 
@@ -34,35 +34,34 @@ _ROMANISED: Final = re.compile(
 _LEAST_ROMANISED: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
-class LetterCounts:
+class LetterCounts(NamedTuple):
     """The number of letters per script; `other` is any third script."""
 
     latin: int
     kannada: int
     other: int
 
-    @property
-    def letters(self) -> int:
-        return self.latin + self.kannada + self.other
-
 
 def letter_counts(text: str) -> LetterCounts:
     """Count letters by script, without digits, punctuation and symbols."""
-    latin, kannada = len(_LATIN.findall(text)), len(_KANNADA.findall(text))
-    if text.isascii():
-        return LetterCounts(latin, 0, 0)
-    letters = [c for c in _LETTER.findall(text) if not (_LATIN.match(c) or _KANNADA.match(c))]
-    return LetterCounts(latin, kannada, len(letters))
+    return LetterCounts(len(_LATIN.findall(text)), len(_KANNADA.findall(text)), len(list(_third(text))))
+
+
+def _third(text: str) -> Iterator[int]:
+    """The places of letters of a third script."""
+    if not text.isascii():
+        yield from (
+            m.start() for m in _LETTER.finditer(text) if not (_LATIN.match(m[0]) or _KANNADA.match(m[0]))
+        )
 
 
 def find_wrong_script(text: str, script: Script) -> list[Detection]:
     """Kinds: wrong_script (too few letters of the expected one), third_script, romanised (evidence only)."""
     count = letter_counts(text)
-    if not count.letters:
+    if not sum(count):
         return []
     findings = []
-    share = (count.latin if script == "Latn" else count.kannada) / count.letters
+    share = (count.latin if script == "Latn" else count.kannada) / sum(count)
     if share < (LEAST_LATIN if script == "Latn" else LEAST_KANNADA):
         run = _RUN["Knda" if script == "Latn" else "Latn"].search(text)
         span = run.span() if run else (0, len(text))
@@ -70,12 +69,6 @@ def find_wrong_script(text: str, script: Script) -> list[Detection]:
         if script == "Knda" and len(_ROMANISED.findall(text)) >= _LEAST_ROMANISED:
             findings.append(detection("script", "romanised", text, *span, decides=False))
     if count.other > MOST_OTHER:
-        start, end = _third(text)
-        findings.append(detection("script", "third_script", text, start, end))
+        first, *_, last = _third(text)
+        findings.append(detection("script", "third_script", text, first, last + 1))
     return findings
-
-
-def _third(text: str) -> tuple[int, int]:
-    """The positions of the first and the last letter of a third script."""
-    places = [m.start() for m in _LETTER.finditer(text) if not (_LATIN.match(m[0]) or _KANNADA.match(m[0]))]
-    return places[0], places[-1] + 1

@@ -19,7 +19,6 @@ NGRAM_WORDS: Final = 13
 NEAR_DUPLICATE_SHARE: Final = 0.6
 
 Kind = Literal["same", "gram", "near"]
-_Trigram = tuple[str, str, str]
 _Key = TypeVar("_Key")
 
 
@@ -56,42 +55,43 @@ class ContaminationCheck:
     """A suite's prompts, indexed for checking conversations one at a time."""
 
     def __init__(self, suite: Suite) -> None:
-        self._index = _index(suite.cases)
+        prompts = {case.id: normalize(prompt_of(case)) for case in suite.cases}
+        long = {case: words for case, text in prompts.items() if len(words := text.split()) >= NGRAM_WORDS}
+        self._whole = _invert((case, {text}) for case, text in prompts.items() if text)
+        self._grams = _invert((case, _grams(words)) for case, words in long.items())
+        self._begins = frozenset(gram[:3] for gram in self._grams)
+        self._trigrams = _invert((case, _trigrams(words)) for case, words in long.items())
+        self._sizes = {case: len(_trigrams(words)) for case, words in long.items()}
 
     def overlaps(self, conversation: Mapping[str, Any], number: int = 0) -> list[Overlap]:
         """Every prompt that occurs in this conversation, at most once per rule. Raises SuiteError as `overlaps` does."""
         found: dict[tuple[str, Kind], Overlap] = {}
         for role, text in _normalized_messages(conversation, number):
-            for overlap in _message_overlaps(self._index, number, role, text):
-                found.setdefault((overlap.case, overlap.kind), overlap)
+            for case, kind, share, words in self._found(role, text):
+                found.setdefault((case, kind), Overlap(case, number, kind, share, words))
         return list(found.values())
 
+    def _found(self, role: str, text: str) -> Iterator[tuple[str, Kind, float, str]]:
+        if role == "user":
+            yield from ((case, "same", 1.0, text) for case in self._whole.get(text, ()))
+        words = text.split()
+        # Runs in C and rejects most messages at once: they share no trigram with a long prompt.
+        if self._trigrams.keys().isdisjoint(zip(words, words[1:], words[2:], strict=False)):
+            return
+        for i, trigram in enumerate(zip(words, words[1:], words[2:], strict=False)):
+            if trigram in self._begins:
+                gram = tuple(words[i : i + NGRAM_WORDS])
+                yield from ((case, "gram", 1.0, " ".join(gram)) for case in self._grams.get(gram, ()))
+        if role == "user":
+            yield from ((case, "near", share, text) for case, share in self._near_duplicates(words))
 
-# ------------------------------------------------------------------------------------------- index
-
-
-@dataclass(frozen=True, slots=True)
-class _Index:
-    """The suite's prompts by what is looked up; trigrams and n-grams only of prompts of 13 words and more."""
-
-    whole: Mapping[str, Sequence[str]]  # prompt: cases
-    grams: Mapping[tuple[str, ...], Sequence[str]]  # 13 words: cases
-    begins: frozenset[_Trigram]  # of those 13 words, the first three
-    trigrams: Mapping[_Trigram, Sequence[str]]  # of long prompts: the cases that have it
-    sizes: Mapping[str, int]  # long case: number of its trigrams
-
-
-def _index(cases: Iterable[Case]) -> _Index:
-    prompts = {case.id: normalize(prompt_of(case)) for case in cases}
-    long = {case: words for case, text in prompts.items() if len(words := text.split()) >= NGRAM_WORDS}
-    grams = _invert((case, _grams(words)) for case, words in long.items())
-    return _Index(
-        whole=_invert((case, {text}) for case, text in prompts.items() if text),
-        grams=grams,
-        begins=frozenset((gram[0], gram[1], gram[2]) for gram in grams),
-        trigrams=_invert((case, _trigrams(words)) for case, words in long.items()),
-        sizes={case: len(_trigrams(words)) for case, words in long.items()},
-    )
+    def _near_duplicates(self, words: Sequence[str]) -> Iterator[tuple[str, float]]:
+        trigrams = _trigrams(words)
+        common = Counter(case for trigram in trigrams for case in self._trigrams.get(trigram, ()))
+        for case, shared in sorted(common.items()):
+            share = shared / (len(trigrams) + self._sizes[case] - shared)
+            if share >= NEAR_DUPLICATE_SHARE:
+                yield case, share
 
 
 def _invert(pairs: Iterable[tuple[str, set[_Key]]]) -> dict[_Key, list[str]]:
@@ -112,7 +112,7 @@ def _grams(words: Sequence[str]) -> set[tuple[str, ...]]:
     return {tuple(words[i : i + NGRAM_WORDS]) for i in range(len(words) - NGRAM_WORDS + 1)}
 
 
-def _trigrams(words: Sequence[str]) -> set[_Trigram]:
+def _trigrams(words: Sequence[str]) -> set[tuple[str, ...]]:
     return set(zip(words, words[1:], words[2:], strict=False))
 
 
@@ -133,30 +133,6 @@ def _text(content: Any) -> str:
     if isinstance(content, list):
         return " ".join(str(part["text"]) for part in content if isinstance(part, Mapping) and "text" in part)
     return content if isinstance(content, str) else ""
-
-
-def _message_overlaps(index: _Index, number: int, role: str, text: str) -> Iterator[Overlap]:
-    if role == "user":
-        yield from (Overlap(case, number, "same", 1.0, text) for case in index.whole.get(text, ()))
-    words = text.split()
-    # Runs in C and rejects most messages at once: they share no trigram with a long prompt.
-    if not index.trigrams or index.trigrams.keys().isdisjoint(zip(words, words[1:], words[2:], strict=False)):
-        return
-    for i, trigram in enumerate(zip(words, words[1:], words[2:], strict=False)):
-        if trigram in index.begins:
-            gram = tuple(words[i : i + NGRAM_WORDS])
-            yield from (Overlap(c, number, "gram", 1.0, " ".join(gram)) for c in index.grams.get(gram, ()))
-    if role == "user":
-        yield from _near_duplicates(index, number, words)
-
-
-def _near_duplicates(index: _Index, number: int, words: Sequence[str]) -> Iterator[Overlap]:
-    trigrams = _trigrams(words)
-    common = Counter(case for trigram in trigrams for case in index.trigrams.get(trigram, ()))
-    for case, shared in sorted(common.items()):
-        share = shared / (len(trigrams) + index.sizes[case] - shared)
-        if share >= NEAR_DUPLICATE_SHARE:
-            yield Overlap(case, number, "near", share, " ".join(words))
 
 
 def read_conversations(path: Path) -> Iterator[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """Checks what a case expects against its gates and its tools, so that it can be judged. Pure."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -105,11 +105,8 @@ def _check_values(accepted: Sequence[Any], where: str, schema: Mapping[str, Any]
             raise DecodeError(
                 where, f"{value!r:.80}: has takes texts, one_of takes values that are not all absent"
             )
-        for example in _examples(value):
-            if fault := next(Draft202012Validator(schema).iter_errors(example), None):
-                raise DecodeError(
-                    where, f"{value!r:.80} does not fit the tool's schema: {fault.message:.120}"
-                )
+        if fault := next(Draft202012Validator(schema).iter_errors(example(value)), None):
+            raise DecodeError(where, f"{value!r:.80} does not fit the tool's schema: {fault.message:.120}")
 
 
 def _is_well_formed(want: Any) -> bool:
@@ -131,23 +128,12 @@ def _is_well_formed(want: Any) -> bool:
     return all(map(_is_well_formed, want.values()))
 
 
-def _examples(want: Any) -> Iterator[Any]:
-    """Plain values that a form accepts, enough that each part of it occurs once."""
+def example(want: Any) -> Any:
+    """A plain value that a form accepts."""
     if isinstance(want, Mapping) and want.keys() == {"has"}:
-        yield " ".join(part.split("|")[0] for part in want["has"])
-    elif isinstance(want, Mapping) and want.keys() == {"one_of"}:
-        yield from (e for one in want["one_of"] if one != ABSENT for e in _examples(one))
-    elif isinstance(want, Mapping):
-        yield from _combinations(dict.fromkeys(want), want.items())
-    elif isinstance(want, list):
-        yield from (list(e.values()) for e in _combinations(dict.fromkeys(range(len(want))), enumerate(want)))
-    else:
-        yield want
-
-
-def _combinations(empty: dict[Any, Any], parts: Any) -> Iterator[dict[Any, Any]]:
-    """One example with the first variant of every part, and one more for each further variant."""
-    forms = {key: list(_examples(part)) for key, part in parts}
-    first = empty | {key: found[0] for key, found in forms.items()}
-    yield first
-    yield from (first | {key: form} for key, found in forms.items() for form in found[1:])
+        return " ".join(part.split("|")[0] for part in want["has"])
+    if isinstance(want, Mapping) and want.keys() == {"one_of"}:
+        return next(example(one) for one in want["one_of"] if one != ABSENT)
+    if isinstance(want, Mapping):
+        return {key: example(value) for key, value in want.items()}
+    return [example(item) for item in want] if isinstance(want, list) else want

@@ -226,10 +226,10 @@ def language_of(made: rows.Conversation) -> str:
     """The language of user and assistant by their letters: en, kn, mixed, other, or none."""
     said = " ".join(str(m["content"]) for m in made.messages if m["role"] in ("user", "assistant"))
     count = letter_counts(said)
-    if not count.letters:
+    if not sum(count):
         return "none"
     spoken_in = {"en": count.latin, "kn": count.kannada, "other": count.other}
-    found = [name for name, letters in spoken_in.items() if letters / count.letters >= MIXED]
+    found = [name for name, letters in spoken_in.items() if letters / sum(count) >= MIXED]
     return found[0] if len(found) == 1 else "mixed"
 
 

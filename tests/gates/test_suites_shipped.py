@@ -6,7 +6,6 @@ markdown, 100 + 50 for knowledge (`gates/policies`); the named cases are the see
 
 import re
 from functools import cache
-from typing import Any
 
 import pytest
 
@@ -15,6 +14,7 @@ from gates.detect.answers import find_wrong_answer
 from gates.detect.expect import mismatch
 from gates.suite.contamination import prompt_of
 from gates.suite.draw import seeded_shuffle
+from gates.suite.expect import example
 from gates.suite.load import load_suite, shipped
 
 NAMES = shipped()
@@ -104,17 +104,6 @@ def test_an_answer_is_right_when_said_and_not_by_saying_the_question_again(name:
             said = [*answer.get("any", ()), *([f"{answer['number']:g}"] if "number" in answer else [])]
             assert [text for text in said if find_wrong_answer(f"{text}.", answer)] == [], case.id
             assert find_wrong_answer(prompt_of(case), answer), case.id
-
-
-def example(want: Any) -> Any:
-    """A plain value that is accepted."""
-    if isinstance(want, dict) and want.keys() == {"has"}:
-        return " ".join(part.split("|")[0] for part in want["has"])
-    if isinstance(want, dict) and want.keys() == {"one_of"}:
-        return next(example(one) for one in want["one_of"] if one != "")
-    if isinstance(want, dict):
-        return {key: example(value) for key, value in want.items()}
-    return [example(item) for item in want] if isinstance(want, list) else want
 
 
 @pytest.mark.parametrize("name", NAMES)
