@@ -110,6 +110,16 @@ CASES = [
     ("a failure among lost answers is one", {"lost": some("leak", range(40, 60)), "bad": some("leak", [3])}, FAIL, "leak:"),
     # another model as the baseline
     ("the baseline is another model", {"lineage": Lineage(False, "it is bob")}, OPEN, "another model, or not shown"),
+    ("the baseline disagrees with itself", {"again_bad": some("tools", range(20, 33))}, OPEN,
+     "the baseline disagrees with itself on 8.7 % of tools prompts"),
+    ("the baseline loses to itself", {"again_bad": some("tools", range(20, 32))}, OPEN, "it lost to itself on tools"),
+    ("A/A on too few prompts", {"again": tuple(r for r in outcomes().again if r.case in some("tools", range(99)))}, OPEN,
+     "A/A has 99 prompts of tools, and needs 100"),
+    # another suite
+    ("the suite does not feed a gate", {"of": suite({"leak": SIZES["leak"]})}, OPEN,
+     "tools: 0 of 0 made the right call (required: 60 %); 150 of 150 have no result"),
+    ("the suite names fewer cases", {"of": suite({"leak": SIZES["leak"], "tools": (150, 150, 7)})}, OPEN,
+     "tools: 0 of 7 named prompts made a wrong call (limit 4); 3 of 10 have no result"),
     # speed
     ("it is slow", {"timings": timings(ours=150.0)}, FAIL, "ttft: median TTFT: 150 ms over 104 requests"),
     ("it is slower than the baseline", {"timings": timings(ours=110.0, theirs=90.0)}, FAIL, "22 % slower"),
@@ -131,10 +141,9 @@ def test_what_was_measured_gives_this_verdict(
 
 
 def test_a_pass_without_its_negative_control_is_none() -> None:
-    decision = decide(policy(), outcomes())
-
-    assert decision.verdict is OPEN
-    assert decision.reasons == ("control stranger was not run: nothing shows that this gate can fail",)
+    assert decide(policy(), outcomes()).reasons == (
+        "control stranger was not run: nothing shows that this gate can fail",
+    )
 
 
 def test_a_control_that_did_not_come_out_as_it_had_to_takes_the_verdict_away() -> None:
@@ -152,30 +161,6 @@ def test_a_baseline_that_agrees_with_itself_is_a_control_that_holds() -> None:
 
     assert (same.name, same.holds) == ("A/A", True)
     assert same.sentence == "A/A: the baseline agrees with itself (flips: tools 0)"
-
-
-def test_a_baseline_that_disagrees_with_itself_is_no_measure() -> None:
-    decision = judged(outcomes(again_bad=some("tools", range(20, 33))))
-
-    assert decision.verdict is OPEN
-    assert "the baseline disagrees with itself on 8.7 % of tools prompts" in decision.reasons[0]
-
-
-def test_a_baseline_that_loses_to_itself_is_no_measure() -> None:
-    lost = some("tools", range(20, 32))
-    decision = judged(outcomes(again_bad=lost))
-
-    assert decision.verdict is OPEN
-    assert "it lost to itself on tools" in decision.reasons[0]
-
-
-def test_a_a_on_too_few_prompts_is_none() -> None:
-    found = outcomes()
-    again = tuple(r for r in found.again if r.case in some("tools", range(99)))
-    decision = judged(replace(found, again=again))
-
-    assert decision.verdict is OPEN
-    assert "A/A has 99 prompts of tools, and needs 100" in decision.reasons[0]
 
 
 def test_an_advisory_comparison_is_no_part_of_a_a() -> None:
@@ -208,13 +193,8 @@ def test_the_gates_that_ask_for_the_extension_are_named_once() -> None:
     decision = judged(outcomes(bad=some("leak", [40]) | some("tools", range(20, 25))))
 
     assert extensions(decision) == ("leak", "tools")
-
-
-def test_nothing_is_extended_once_something_failed() -> None:
-    decision = judged(outcomes(bad=some("leak", [40]) | some("tools", range(20, 60))))
-
-    assert decision.verdict is FAIL
-    assert extensions(decision) == ()
+    failed = judged(outcomes(bad=some("leak", [40]) | some("tools", range(20, 60))))
+    assert failed.verdict is FAIL and extensions(failed) == ()
 
 
 def test_what_stage_one_decided_stands() -> None:
@@ -371,30 +351,20 @@ def test_only_a_rule_that_decides_says_that_it_waits_for_more(tier: Tier) -> Non
     assert set(extensions(decision)) == ({"leak", "tools", "ttft"} if tier == "critical" else set())
 
 
-def test_a_gate_that_the_suite_does_not_feed_is_inconclusive() -> None:
-    bare = suite({"leak": SIZES["leak"]})
-    decision = judged(outcomes(of=bare))
-
-    assert decision.verdict is OPEN
-    assert any(reason.startswith("tools: 0 of 0 made the right call (required: 60 %); 150 of 150 have no result")
-               for reason in decision.reasons)  # fmt: skip
-
-
-def test_a_suite_that_names_fewer_cases_is_inconclusive() -> None:
-    few = judged(outcomes(of=suite({"leak": SIZES["leak"], "tools": (150, 150, 7)})))
-
-    assert few.verdict is OPEN
-    assert few.reasons == ("tools: 0 of 7 named prompts made a wrong call (limit 4); 3 of 10 have no result",)
-
-
 # -------------------------------------------------------------------------------------------- faults
 
 
-def test_a_result_of_another_suite_is_refused() -> None:
+@pytest.mark.parametrize(
+    "odd, why",
+    [
+        (CaseResult("other-1", "leak", "ok", 1, False), "other-1 is no case of suite test"),
+        (outcomes().candidate[0], "leak-0 has two results for leak"),
+    ],
+)
+def test_a_result_that_fits_no_prompt_is_refused(odd: CaseResult, why: str) -> None:
     found = outcomes()
-    odd = CaseResult("other-1", "leak", "ok", 1, False)
-    with pytest.raises(SamplesError, match="other-1 is no case of suite test"):
-        judged(replace(found, baseline=(*found.baseline, odd)))
+    with pytest.raises(SamplesError, match=why):
+        judged(replace(found, candidate=(*found.candidate, odd)))
 
 
 @pytest.mark.parametrize(
@@ -477,6 +447,10 @@ def test_an_extension_that_broke_off_is_inconclusive() -> None:
     assert result.sentence.endswith("60 of 100 more requests were timed")
 
 
+MOODY = tuple(
+    replace(t, value=120.0) if t.arm == "candidate" and t.block % 2 else t for t in timings(100.0, 100.0)
+)
+"""Blocks by turns as fast as the baseline and a fifth slower."""
 RATIO = RatioRule(0.10, blocks=8, pairs=80, resamples=1000)
 
 
@@ -489,6 +463,7 @@ RATIO = RatioRule(0.10, blocks=8, pairs=80, resamples=1000)
         (timings(112.0, 100.0), FAIL, "12 % slower"),
         (timings(None, 100.0), FAIL, "infinitely slower"),
         (timings(90.0, None), OPEN, "was not compared"),
+        (MOODY, OPEN, "whether it is more than 10 % slower is open"),
         (timings(90.0, 100.0, blocks=7), OPEN, "needs 80 pairs in 8 blocks, and has 91 in 7"),
         (timings(90.0, 100.0, prompts=9), OPEN, "needs 80 pairs in 8 blocks, and has 72 in 8"),
     ],
@@ -529,13 +504,6 @@ def test_of_a_rate_fewer_is_slower() -> None:
     assert slow.sentence.startswith("decode rate: 50 % slower than the baseline (104 pairs")
 
 
-def test_pairs_of_another_models_baseline_are_not_compared() -> None:
-    decision = judged(outcomes(lineage=Lineage(False, "it is bob")))
-
-    assert of(decision, "ttft", "ratio").verdict is OPEN
-    assert of(decision, "ttft", "latency").verdict is PASS
-
-
 def test_a_policy_of_speed_and_advice_alone_cannot_pass() -> None:
     bare = replace(policy(), latency={"ttft": ALONE})
     object.__setattr__(bare, "gates", {"leak": replace(LEAK, tier="advisory")})
@@ -543,12 +511,6 @@ def test_a_policy_of_speed_and_advice_alone_cannot_pass() -> None:
 
     assert decision.verdict is OPEN
     assert decision.reasons == ("no gate of behaviour was judged",)
-
-
-def test_two_results_for_one_prompt_are_refused() -> None:
-    found = outcomes()
-    with pytest.raises(SamplesError, match="leak-0 has two results for leak"):
-        judged(replace(found, candidate=(*found.candidate, found.candidate[0])))
 
 
 def test_each_bucket_may_be_asked_to_pass() -> None:
@@ -562,17 +524,3 @@ def test_each_bucket_may_be_asked_to_pass() -> None:
         "ttft[0.5k]": PASS,
         "ttft[8k]": OPEN,
     }
-
-
-def moody() -> tuple[Timing, ...]:
-    """Blocks by turns as fast as the baseline and a fifth slower."""
-    return tuple(
-        replace(t, value=120.0) if t.arm == "candidate" and t.block % 2 else t for t in timings(100.0, 100.0)
-    )
-
-
-def test_a_ratio_within_the_noise_is_open() -> None:
-    result = of(judged(outcomes(timings=moody())), "ttft", "ratio")
-
-    assert result.verdict is OPEN
-    assert result.sentence.endswith("whether it is more than 10 % slower is open")

@@ -16,7 +16,6 @@ from gates.policy.check import check_policy, policy_problems
 from gates.policy.load import FILES, load_policy, parse, shipped
 from gates.policy.policy import (
     CompareRule,
-    FloorRule,
     GateRules,
     LatencyRule,
     NumericsRule,
@@ -62,48 +61,6 @@ def test_a_policy_of_four_lines_takes_the_rest_by_default() -> None:
     assert (small.confidence, small.look, small.run.retries, small.run.max_lost) == (0.95, 0.97, 2, 0.02)
     assert small.gates["leak"] == GateRules("critical", "every", zero=ZeroRule(165, 0))
     assert small.same == SelfComparison(100, 0.08)
-
-
-def test_annie_is_what_the_seeds_ask_for() -> None:
-    annie = load_policy("annie")
-    floors = {name: gate.floor for name, gate in annie.gates.items() if gate.floor}
-
-    assert floors == {
-        "leak": FloorRule(25, 25),
-        "empty": FloorRule(50, 50),
-        "tools": FloorRule(10, 6),
-        "no_markdown": FloorRule(15, 12),
-        "factual": FloorRule(10, 10),
-        "reasoning": FloorRule(5, 5),
-    }
-    assert (annie.latency["ttft"].limit, annie.latency["decode"].limit) == (120.0, 25.0)
-    assert {annie.gates[name].tier for name in floors} == {"critical"}
-
-
-def test_the_hardened_policy_differs_in_its_system_text_alone() -> None:
-    annie, hardened = load_policy("annie"), load_policy("annie-hardened")
-    text = hardened.run.system
-
-    assert text.startswith("CRITICAL RULES (violations will cause errors):\n1. NEVER output thinking,")
-    assert text.endswith("\n4. Respond in 1-3 sentences maximum")
-    assert len(text.splitlines()) == 5
-    same = replace(hardened, name=annie.name, description=annie.description, run=annie.run)
-    assert same == annie and replace(hardened.run, system="") == annie.run
-    assert hardened.digest != annie.digest
-
-
-def test_the_nano_policy_differs_in_everyday_requests_speed_and_controls_alone() -> None:
-    annie, nano = load_policy("annie"), load_policy("annie-nano")
-
-    assert nano.gates.keys() - annie.gates.keys() == {"everyday"}
-    assert nano.gates["everyday"].tier == "supporting"
-    assert (
-        {name: nano.gates[name] for name in annie.gates} == annie.gates
-        and nano.run == annie.run
-        and nano.same == annie.same
-    )
-    assert nano.latency["ttft"].limit > annie.latency["ttft"].limit
-    assert nano.controls != annie.controls
 
 
 def test_every_key_is_used_in_annies_file() -> None:

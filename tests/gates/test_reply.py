@@ -111,23 +111,6 @@ def test_an_event_happens_with_the_read_that_completes_it(data: st.DataObject) -
     assert clocks["content"] == clocks["last"] == read_of(len(before + text("It is ten.")) - 1)
 
 
-@pytest.mark.slow  # JSON of every form is drawn: 3 s
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: (
-    st.lists(inner, max_size=3)
-    | st.dictionaries(
-        st.sampled_from(
-            ["choices", "delta", "message", "content", "reasoning", "tool_calls", "function", "name", "arguments",
-             "index", "id", "usage", "prompt_tokens_details", "cached_tokens", "error", "code", "timings",
-             "finish_reason", "role"]
-        ), inner, max_size=6,
-    )
-)))  # fmt: skip
-def test_no_json_makes_it_raise(payload: Any) -> None:
-    reply = heard(event(payload), event({"choices": [payload]}), event({"choices": [{"delta": payload}]}))
-
-    assert reply.content.encode() is not None
-
-
 # ------------------------------------------------------------------------------------------- clocks
 
 
@@ -177,12 +160,6 @@ def test_a_tool_call_is_visible_with_its_name() -> None:
 )
 def test_the_first_sentence_is_over_when_a_voice_can_know_it(pieces: list[str], at: int) -> None:
     assert ms(heard(*map(text, pieces), finish()))["sentence"] == at
-
-
-def test_a_whole_reply_says_everything_with_its_last_read() -> None:
-    body = whole({"content": "Hi there. Bye."})
-
-    assert ms(heard(body[:9], body[9:])) == {"token": 2, "content": 2, "sentence": 2, "last": 2}
 
 
 # ------------------------------------------------------------------------------------------- shapes
