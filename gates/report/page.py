@@ -1,6 +1,6 @@
 """The report as one HTML page: `report.html.jinja`, with every value escaped. A view only; `report.json` counts."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any, Final
 
@@ -39,23 +39,29 @@ def page(
     )
 
 
-@cache
-def _template() -> Template:
-    environment = Environment(
+def environment(finalize: Callable[[Any], Any], autoescape: bool) -> Environment:
+    """For templates of this folder: a name that is not defined is an error, and tags leave no lines."""
+    return Environment(
         loader=PackageLoader("gates.report", ""),
-        autoescape=True,
-        finalize=_shown,
+        autoescape=autoescape,
+        finalize=finalize,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
+
+
+@cache
+def _template() -> Template:
+    made = environment(finalize=_shown, autoescape=True)
     helpers = (title, shorten, flags, pairs, versioned, latency_limit)
-    environment.globals |= {helper.__name__: helper for helper in helpers}
-    environment.globals |= {
+    made.globals |= {helper.__name__: helper for helper in helpers}
+    made.globals |= {
         "charts": charts, "labels": labels, "replies": replies, "POLICY": POLICY, "MARKS": MARKS,
         "OUTCOME_CLASSES": OUTCOME_CLASSES, "SAMPLES_FILE": SAMPLES_FILE, "CANDIDATE": CANDIDATE, "BASELINE": BASELINE,
     }  # fmt: skip
-    return environment.get_template("report.html.jinja")
+    return made.get_template("report.html.jinja")
 
 
 def _shown(value: Any) -> Any:
