@@ -46,32 +46,17 @@ class Account:
         """Open a request, to be ended once. Raises KeyLimited."""
         self.meter, excess = rules.begin(self.limits, self.meter, self.in_flight, self.reserved, now)
         if excess is not None:
-            raise self._refusal(excess)
+            raise self.refusal(excess)
         self.in_flight += 1
         self.changed = True
         return Admission(self)
-
-    def reserve(self, body_bytes: int, reply: int, now: float) -> Reservation:
-        """Reserve what an open request of this size may take. Raises KeyLimited."""
-        wanted = rules.reservation(self.limits, body_bytes, reply)
-        self.meter, excess = rules.reserve(self.limits, self.meter, self.reserved, wanted, now)
-        if excess is not None:
-            raise self._refusal(excess)
-        self.reserved += wanted.most
-        return wanted
-
-    def end(self, reserved: Reservation, used: int, now: float, places: int = 1) -> None:
-        """Close a request and settle its reserved and used tokens and its slots."""
-        self.in_flight -= places
-        self.reserved -= reserved.most
-        self.meter = rules.settle(self.limits, self.meter, reserved, used, now)
-        self.changed = True
 
     def headers(self, now: float) -> Headers:
         """The rate-limit headers of a reply."""
         return rules.headers(self.limits, self.meter, now)
 
-    def _refusal(self, excess: Excess) -> KeyLimited:
+    def refusal(self, excess: Excess) -> KeyLimited:
+        """The error for a limit that is exceeded."""
         limit = getattr(self.limits, excess.limit)
         seconds = None if excess.seconds is None else max(ceil(excess.seconds), 1)
         wait = "" if seconds is None else f": try again in {seconds} s"
@@ -107,14 +92,23 @@ class Admission:
 
     def reserve(self, body_bytes: int, reply: int, now: float) -> None:
         """Reserve the tokens that the request, or one more reply to it, may use. Raises KeyLimited."""
-        more, before = self._account.reserve(body_bytes, reply, now), self.reserved
+        account, before = self._account, self.reserved
+        more = rules.reservation(account.limits, body_bytes, reply)
+        account.meter, excess = rules.reserve(account.limits, account.meter, account.reserved, more, now)
+        if excess is not None:
+            raise account.refusal(excess)
+        account.reserved += more.most
         self.reserved = Reservation(before.most + more.most, before.minute + more.minute)
 
     def end(self, used: int, now: float) -> None:
-        """End the request with its token usage. Idempotent."""
-        if not self._ended:
-            self._ended = True
-            self._account.end(self.reserved, used, now, self._places)
+        """Close the request: free its slots, and settle what it has used instead of what it reserved. Idempotent."""
+        if self._ended:
+            return
+        self._ended, account = True, self._account
+        account.in_flight -= self._places
+        account.reserved -= self.reserved.most
+        account.meter = rules.settle(account.limits, account.meter, self.reserved, used, now)
+        account.changed = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,20 +62,16 @@ def begin(
     if limits is UNLIMITED:
         return meter, None
     meter = run_off(limits, meter, now)
-    excess = _excess(limits, meter, in_flight, reserved, now)
-    if excess is None and limits.rpm is not None:
-        meter = meter._replace(requests=meter.requests + 1)
-    return meter, excess
-
-
-def _excess(limits: KeyLimits, meter: Meter, in_flight: int, reserved: int, now: float) -> Excess | None:
     if (excess := _overspent(limits, meter, reserved, now)) is not None:
-        return excess
+        return meter, excess
     if limits.concurrency is not None and in_flight >= limits.concurrency:
-        return Excess("concurrency", 1.0)
-    if limits.rpm is not None and meter.requests + 1 > limits.rpm + _ROUNDING:
-        return Excess("rpm", (meter.requests + 1 - limits.rpm) * MINUTE / limits.rpm)
-    return None
+        return meter, Excess("concurrency", 1.0)
+    if limits.rpm is None:
+        return meter, None
+    over = meter.requests + 1 - limits.rpm
+    if over > _ROUNDING:
+        return meter, Excess("rpm", over * MINUTE / limits.rpm)
+    return meter._replace(requests=meter.requests + 1), None
 
 
 def _overspent(limits: KeyLimits, meter: Meter, reserved: int, now: float) -> Excess | None:

@@ -187,22 +187,11 @@ def key_view(key: KnownKey, meter: Meter, in_flight: int, now: float) -> dict[st
 
 def configured_key_view(name: str, in_flight: int) -> dict[str, Any]:
     """A key of the configuration: it has no limits and is not metered over a restart."""
-    return {
-        "name": name,
-        "source": "configuration",
-        "limits": asdict(KeyLimits()),
-        "used": {"today": None, "total": None, "in_flight": in_flight},
-        "created": None,
-        "revoked": None,
-        "old_secret_until": None,
-    }
+    view = key_view(KnownKey(name=name, digest="", created=""), Meter(), in_flight, 0.0)
+    used = {"today": None, "total": None, "in_flight": in_flight}
+    return {**view, "source": "configuration", "created": None, "used": used}
 
 
 def operator_view(operator: KnownOperator) -> dict[str, Any]:
     """An operator as operators see each other."""
-    return {
-        "name": operator.name,
-        "role": operator.role,
-        "created": operator.created,
-        "revoked": operator.revoked,
-    }
+    return {name: getattr(operator, name) for name in ("name", "role", "created", "revoked")}

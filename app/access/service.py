@@ -5,7 +5,7 @@ gateway that is killed loses the usage of that time at most.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import Any, Protocol, TypeVar
@@ -19,12 +19,13 @@ from app.access.roles import Role
 from app.config.config import Config
 from app.errors.tree import StateUnavailable, Unauthorized
 from app.registry.registry import Registry
-from app.registry.values import KeyLimits, KnownKey, Meter
+from app.registry.values import KnownKey, KnownOperator, Meter
 from deploy.core.tasks import supervise
 
 FLUSH_SECONDS = 2.0
 
 T = TypeVar("T")
+Named = TypeVar("Named", KnownKey, KnownOperator)
 
 
 class RegistryRunner(Protocol):
@@ -139,35 +140,17 @@ class AccessService:
 
     # ------------------------------------------------------------------------------------- changes
 
-    async def add_key(self, name: str, limits: KeyLimits, actor: str) -> dict[str, Any]:
-        """Add a key; its view, with the secret under "key". Raises BadField, Refused."""
-        secret = await self._change(lambda registry: records.add_key(registry, name, limits, actor))
-        return {**self._key(name), "key": secret}
+    async def change_key(self, name: str, change: Callable[[Registry], str | None]) -> dict[str, Any]:
+        """Change a key by a function of `records`; its view, with its new secret, if it has one, under "key"."""
+        secret = await self._change(change)
+        view = self._view(_named(name, self._records.keys), self.accounts.meters())
+        return {**view, "key": secret} if secret else view
 
-    async def limit_key(self, name: str, changes: Mapping[str, int | None], actor: str) -> dict[str, Any]:
-        """Change limits of a key; its view. Raises UnknownThing."""
-        await self._change(lambda registry: records.limit_key(registry, name, changes, actor))
-        return self._key(name)
-
-    async def rotate_key(self, name: str, overlap: int, actor: str) -> dict[str, Any]:
-        """Give a key a new secret; its view, with the secret under "key". Raises UnknownThing."""
-        secret = await self._change(lambda registry: records.rotate_key(registry, name, overlap, actor))
-        return {**self._key(name), "key": secret}
-
-    async def revoke_key(self, name: str, actor: str) -> dict[str, Any]:
-        """Revoke a key; its view. Raises UnknownThing."""
-        await self._change(lambda registry: records.revoke_key(registry, name, actor))
-        return self._key(name)
-
-    async def add_operator(self, name: str, role: str, actor: str) -> dict[str, Any]:
-        """Add an operator; the view, with the secret under "token". Raises BadField, Refused."""
-        secret = await self._change(lambda registry: records.add_operator(registry, name, role, actor))
-        return {**self._operator(name), "token": secret}
-
-    async def revoke_operator(self, name: str, actor: str) -> dict[str, Any]:
-        """Revoke an operator; the view. Raises UnknownThing."""
-        await self._change(lambda registry: records.revoke_operator(registry, name, actor))
-        return self._operator(name)
+    async def change_operator(self, name: str, change: Callable[[Registry], str | None]) -> dict[str, Any]:
+        """Change an operator by a function of `records`; the view, with the new secret, if there is one, under "token"."""
+        secret = await self._change(change)
+        view = records.operator_view(_named(name, self._records.operators))
+        return {**view, "token": secret} if secret else view
 
     async def _change(self, work: Callable[[Registry], T]) -> T:
         """Change the registry and apply its new content, even if the operator's client disconnects meanwhile.
@@ -220,15 +203,11 @@ class AccessService:
         admin = {"name": ADMIN, "role": str(Role.ADMINISTER), "created": None, "revoked": None}
         return [admin, *map(records.operator_view, self._records.operators)]
 
-    def _key(self, name: str) -> dict[str, Any]:
-        (known,) = (key for key in self._records.keys if key.name == name)
-        return self._view(known, self.accounts.meters())
-
     def _view(self, known: KnownKey, open_now: Mapping[str, tuple[Meter, int]]) -> dict[str, Any]:
         before = (self._records.usages.get(known.name, Meter()), 0)
         meter, in_flight = before if known.revoked else open_now.get(known.name, before)
         return records.key_view(known, meter, in_flight, self._clock())
 
-    def _operator(self, name: str) -> dict[str, Any]:
-        (known,) = (one for one in self._records.operators if one.name == name)
-        return records.operator_view(known)
+
+def _named(name: str, known: Iterable[Named]) -> Named:
+    return next(one for one in known if one.name == name)

@@ -1,12 +1,13 @@
 """The operators' API over HTTP: callers' keys, operators, and the reload."""
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Request
 from pydantic import Field, WithJsonSchema
 from starlette.responses import Response
 
-from app.access import roles
+from app.access import records, roles
 from app.access.records import NAME
 from app.access.service import AccessService
 from app.admin.reload import Reloader
@@ -60,21 +61,25 @@ def access_router(access: AccessService, reloader: Reloader) -> APIRouter:
     async def add_key(request: Request) -> Response:
         asked = (await read_body(request, KeyBody)).model_dump()
         name = asked.pop("name")
-        return reply(request, await access.add_key(name, KeyLimits(**asked), actor(request)), 201)
+        change = partial(records.add_key, name=name, limits=KeyLimits(**asked), actor=actor(request))
+        return reply(request, await access.change_key(name, change), 201)
 
     @routes.patch("/admin/keys/{name}", response_model=None, openapi_extra=takes(LimitsBody))
     async def limit_key(request: Request, name: str) -> Response:
         changes = (await read_body(request, LimitsBody)).model_dump(exclude_unset=True)
-        return reply(request, await access.limit_key(name, changes, actor(request)))
+        change = partial(records.limit_key, name=name, changes=changes, actor=actor(request))
+        return reply(request, await access.change_key(name, change))
 
     @routes.post("/admin/keys/{name}/rotate", response_model=None, openapi_extra=takes(RotateBody))
     async def rotate_key(request: Request, name: str) -> Response:
-        body = await read_body(request, RotateBody)
-        return reply(request, await access.rotate_key(name, body.overlap_seconds, actor(request)))
+        overlap = (await read_body(request, RotateBody)).overlap_seconds
+        change = partial(records.rotate_key, name=name, overlap=overlap, actor=actor(request))
+        return reply(request, await access.change_key(name, change))
 
     @routes.delete("/admin/keys/{name}", response_model=None)
     async def revoke_key(request: Request, name: str) -> Response:
-        return reply(request, await access.revoke_key(name, actor(request)))
+        change = partial(records.revoke_key, name=name, actor=actor(request))
+        return reply(request, await access.change_key(name, change))
 
     @routes.get("/admin/operators", response_model=None)
     async def operators(request: Request) -> Response:
@@ -83,11 +88,13 @@ def access_router(access: AccessService, reloader: Reloader) -> APIRouter:
     @routes.post("/admin/operators", response_model=None, status_code=201, openapi_extra=takes(OperatorBody))
     async def add_operator(request: Request) -> Response:
         body = await read_body(request, OperatorBody)
-        return reply(request, await access.add_operator(body.name, body.role, actor(request)), 201)
+        change = partial(records.add_operator, name=body.name, role=body.role, actor=actor(request))
+        return reply(request, await access.change_operator(body.name, change), 201)
 
     @routes.delete("/admin/operators/{name}", response_model=None)
     async def revoke_operator(request: Request, name: str) -> Response:
-        return reply(request, await access.revoke_operator(name, actor(request)))
+        change = partial(records.revoke_operator, name=name, actor=actor(request))
+        return reply(request, await access.change_operator(name, change))
 
     @routes.post("/admin/reload", response_model=None)
     async def reload(request: Request) -> Response:
