@@ -123,6 +123,7 @@ class PoolContext:
     batch: IOBatch
     changed: asyncio.Event  # set with every change of an engine's state
     ejected: dict[str, float] = field(default_factory=dict)  # until when, by engine
+    gated: set[str] = field(default_factory=set)  # engines that a passing report put in service
 
 
 class Backend:
@@ -145,7 +146,6 @@ class Backend:
         self._streams: set[Stream] = set()
         self._probe_wanted = asyncio.Event()
         self._undecided: list[Judgement] = []
-        self.gated = False  # a passing report put it in service
         self.caught = False  # a probe saw it think although thinking was off
         self._clean_probes = 0  # in a row, of its behaviour
         self._behaviour_due = float("inf")  # when it is to be probed, in monotonic seconds
@@ -292,7 +292,7 @@ class Backend:
             self._context.log.warning(
                 "engine_format_misfit", engine=state.name, reason=state.abilities.misfit
             )
-        self._show_conduct()
+        self.show_conduct()
         self._context.metrics.engine(state.name, ready, state.restarts)
         # Without its last error, which may quote the engine's output. /admin/engines has it.
         self._context.log.info(
@@ -361,17 +361,7 @@ class Backend:
     @property
     def conduct(self) -> Conduct:
         """How far it is trusted to keep its reasoning out of the content."""
-        return conduct(self.abilities, self.gated, self.caught)
-
-    def trust(self) -> None:
-        """Mark it as promoted on a passing report."""
-        self.gated = True
-        self._show_conduct()
-
-    def distrust(self) -> None:
-        """Mark it as differing from what was promoted."""
-        self.gated = False
-        self._show_conduct()
+        return conduct(self.abilities, self.spec.name in self._context.gated, self.caught)
 
     def _forget_evidence(self) -> None:
         self._outlier = OutlierDetector()
@@ -410,7 +400,7 @@ class Backend:
             self._context.log.info("engine_cleared", engine=self.spec.name)
         if self.caught:
             self._behaviour_due = min(self._behaviour_due, time.monotonic() + RECHECK_SECONDS)
-        self._show_conduct()
+        self.show_conduct()
 
     def _ended(self, caller: str, whole: bool) -> None:
         now = time.monotonic()
@@ -418,7 +408,8 @@ class Backend:
             until = self._context.ejected[self.spec.name] = self._outlier.until
             self._context.log.warning("engine_ejected", engine=self.spec.name, seconds=until - now)
 
-    def _show_conduct(self) -> None:
+    def show_conduct(self) -> None:
+        """Update the metric, after a change of what `conduct` depends on."""
         self._context.metrics.conduct(self.spec.name, self.conduct)
 
     @property
@@ -464,7 +455,7 @@ class Backend:
             self.vouch,
             self.blame,
             self._streams,
-            conduct(state.abilities, self.gated, self.caught),
+            self.conduct,
             self.doubt,
             self._ended,
         )

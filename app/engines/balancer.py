@@ -10,7 +10,7 @@ Conversations are recognized by their messages (`app.engines.conversations`).
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, NamedTuple, get_args
 
-from app.engines.conversations import MAX_CONVERSATIONS, Conversations
+from app.engines.conversations import Conversations
 
 SLACK: Final = 2
 """A conversation stays where it is cached if that replica has at most this many open requests more than the least loaded,"""
@@ -31,15 +31,12 @@ class Chosen(NamedTuple):
 
 
 class Balancer:
-    """The balancer of one model's replicas; remembers the latest `most` conversations."""
+    """The balancer of one model's replicas."""
 
-    def __init__(self, most: int = MAX_CONVERSATIONS) -> None:
-        self._cached = Conversations[str](most)  # the replica of each conversation
+    def __init__(self) -> None:
+        self._cached = Conversations[str]()  # the replica of each conversation
         self._turns = 0
         self._last: dict[str, int] = {}  # the number of each replica's last choice
-
-    def __len__(self) -> int:
-        return len(self._cached)
 
     def choose(self, said: Sequence[int], loads: Mapping[str, int]) -> Chosen:
         """The replica for a request with these hashes of `conversation`; `loads`: open requests of the eligible replicas."""
@@ -49,7 +46,8 @@ class Balancer:
             chosen = Chosen(known, "hit")
         else:
             rest = (engine for engine, load in loads.items() if load == least)
-            chosen = Chosen(min(rest, key=self._turn_of), "new" if known is None else "moved")
+            oldest = min(rest, key=lambda engine: self._last.get(engine, 0))
+            chosen = Chosen(oldest, "new" if known is None else "moved")
         self._cached.remember(said, chosen.engine)
         self._turns += 1
         self._last[chosen.engine] = self._turns
@@ -58,6 +56,3 @@ class Balancer:
     def keep(self, engines: Sequence[str]) -> None:
         """Forget all other replicas. Their conversations move, because they are in no `loads` any more."""
         self._last = {name: turn for name, turn in self._last.items() if name in engines}
-
-    def _turn_of(self, engine: str) -> int:
-        return self._last.get(engine, 0)

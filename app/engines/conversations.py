@@ -30,9 +30,6 @@ class Conversations(Generic[T]):
         self._most = most
         self._went = OrderedDict[int, T]()  # by the hash over all messages of a request
 
-    def __len__(self) -> int:
-        return len(self._went)
-
     def find(self, said: Sequence[int]) -> T | None:
         """The choice for the conversation that these hashes (of `conversation`) continue; None for a new one."""
         return next((self._went[one] for one in reversed(said[:-1]) if one in self._went), None)

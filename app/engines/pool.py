@@ -79,7 +79,7 @@ class EnginePool:
         self.changed = asyncio.Event()  # an engine's state, or who serves a model
         self._context = PoolContext(factory, config.state_dir, metrics, log, self.batch, self.changed)
         self._backends: dict[str, Backend] = {}
-        self._gated: set[str] = set()  # engines that a passing report put in service
+        self._gated = self._context.gated
         self._balancers = {name: Balancer() for name in config.models}
         self._table: Mapping[str, ModelRoute] = {
             name: self._route_to(name, model.live) for name, model in config.models.items()
@@ -120,9 +120,8 @@ class EnginePool:
         if backend is None:
             timeouts = self._config.models[model].timeouts
             backend = self._backends[spec.name] = Backend(spec, timeouts.connect, self._context, model)
-            backend.gated = spec.name in self._gated
             self._describe(spec)
-            self._metrics.conduct(spec.name, backend.conduct)
+            backend.show_conduct()
             self._metrics.open_at(spec.name, lambda: backend.upstream.open)
             self._metrics.replica_refused(spec.name, False)
         return backend
@@ -207,11 +206,8 @@ class EnginePool:
         if not others:
             raise Refused(f"{name} is not one of several live engines of a model", "not_a_replica")
         for model, route in self._table.items():
-            if (
-                drained
-                and name in route.live
-                and not any(self.takes(one) for one in route.live if one != name)
-            ):
+            rest = [one for one in route.live if one != name and self.takes(one)]
+            if drained and name in route.live and not rest:
                 raise Refused(f"no other replica of {model} takes requests now", "last_replica")
         self._backends[name].drained = drained
         return self.open(name)
@@ -279,14 +275,16 @@ class EnginePool:
     def trust(self, engine: str) -> None:
         """Mark the engine as promoted on a passing report: its replies need not be held back."""
         self._gated.add(engine)
-        if engine in self._backends:
-            self._backends[engine].trust()
+        self._show_trust(engine)
 
     def distrust(self, engine: str) -> None:
         """Mark the engine as differing from its report: its replies are held back, and it counts as ungated."""
         self._gated.discard(engine)
+        self._show_trust(engine)
+
+    def _show_trust(self, engine: str) -> None:
         if engine in self._backends:
-            self._backends[engine].distrust()
+            self._backends[engine].show_conduct()
         for model, route in self._table.items():
             if engine in route.live:
                 self._show_gated(model)

@@ -9,7 +9,7 @@ request on: one of them may change sides at its second.
 from collections.abc import Sequence
 from typing import Final, Literal, get_args
 
-from app.engines.conversations import MAX_CONVERSATIONS, Conversations
+from app.engines.conversations import Conversations
 
 Side = Literal["candidate", "incumbent"]
 SIDES: Final[tuple[Side, ...]] = get_args(Side)
@@ -18,13 +18,12 @@ SIDES: Final[tuple[Side, ...]] = get_args(Side)
 class TrafficSplit:
     """Between a model's live engines and one candidate, which gets `weight` percent."""
 
-    def __init__(self, engine: str, weight: int = 0, most: int = MAX_CONVERSATIONS) -> None:
+    def __init__(self, engine: str, weight: int = 0) -> None:
         self.engine = engine
         self.weight = weight
-        self._sides = Conversations[Side](most)
-        self._due = (
-            50  # percent of a conversation that the candidate is behind its share; so the first comes halfway
-        )
+        self._sides = Conversations[Side]()
+        # Percent of a conversation that the candidate is behind its share; so the first comes halfway.
+        self._due = 50
 
     def choose(self, said: Sequence[int]) -> Side:
         """The side for a request, by its `conversation`."""

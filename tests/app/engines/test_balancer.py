@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from app.engines.balancer import RATIO, SLACK, Balancer
-from app.engines.conversations import conversation
+from app.engines.conversations import Conversations, conversation
 
 SYSTEM = {"role": "system", "content": "You are Annie."}
 
@@ -84,16 +84,13 @@ def test_a_conversation_leaves_a_replica_that_takes_no_requests() -> None:
 def test_what_has_no_messages_goes_to_the_least_loaded_in_turns() -> None:
     balancer = Balancer()
     assert [balancer.choose((), IDLE).engine for _ in range(4)] == ["a", "b", "c", "a"]
-    assert len(balancer) == 0
 
 
 def test_the_memory_is_bounded_and_forgets_the_oldest() -> None:
-    balancer = Balancer(most=2)
+    went = Conversations[str](most=2)
     for name in ("x", "y", "z"):
-        asked(balancer, turns(name, 1))
-    assert len(balancer) == 2
-    assert asked(balancer, turns("x", 2))[1] == "new"
-    assert asked(balancer, turns("z", 2))[1] == "hit"
+        went.remember(conversation(turns(name, 1)), name)
+    assert [went.find(conversation(turns(name, 2))) for name in ("x", "y", "z")] == [None, "y", "z"]
 
 
 def test_an_id_of_the_callers_decides_nothing_outside_the_messages() -> None:

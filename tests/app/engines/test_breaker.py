@@ -12,7 +12,6 @@ from app.engines.breaker import (
     Breaker,
     BreakerEvent,
     BreakerState,
-    IllegalBreakerEvent,
     step,
 )
 
@@ -68,12 +67,6 @@ def test_every_pair_is_in_the_table_or_illegal() -> None:
     pairs = {(before.state, event) for before, event, _ in TABLE.values()}
     assert pairs | ILLEGAL == {(state, event) for state in BreakerState for event in BreakerEvent}
     assert not pairs & ILLEGAL
-
-
-@pytest.mark.parametrize("breaker", [CLOSED, HALF])
-def test_a_second_probe_is_a_bug_and_changes_nothing(breaker: Breaker) -> None:
-    with pytest.raises(IllegalBreakerEvent):
-        step(breaker, BreakerEvent.PROBE, 10.0)
 
 
 def test_an_engine_that_comes_back_is_probed_within_seconds_however_long_it_was_away() -> None:

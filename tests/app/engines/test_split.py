@@ -56,10 +56,3 @@ def test_equal_first_words_are_no_conversation() -> None:
     """Everybody says hello: the same request again is another caller's."""
     split, hello = TrafficSplit("new", 50), conversation([message("Hello!")])
     assert Counter(split.choose(hello) for _ in range(10)) == {"candidate": 5, "incumbent": 5}
-
-
-def test_only_so_many_conversations_are_remembered() -> None:
-    split = TrafficSplit("new", 50, most=4)
-    for n in range(100):
-        split.choose(conversation([message(n)]))
-    assert len(split._sides) == 4
