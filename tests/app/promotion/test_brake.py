@@ -253,19 +253,23 @@ async def test_a_rollback_to_an_engine_that_runs_waits_for_no_load(tmp_path: Pat
         assert (await it.rollback())["phase"] == "succeeded"
 
 
-@pytest.mark.parametrize("second", ["fp4", "large"])
-async def test_a_rollback_waits_for_no_other_models_bake(tmp_path: Path, second: str) -> None:
-    """Not even where the other model is promoted to the same engine, which then goes on."""
+@pytest.mark.parametrize("second, phase", [("fp4", "baking"), ("large", "baking"), ("large", "warming")])
+async def test_a_rollback_waits_for_no_other_models_promotion(
+    tmp_path: Path, second: str, phase: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even where the other model is promoted to the same engine, which then runs on."""
     async with staged(tmp_path, other={"live": "spare"}) as it:
         operation = await promoted(it)
+        if phase == "warming":
+            Held(monkeypatch, Action.WARM)
         body = {"model": "other", "engine": second, "report": await it.report(second, "small")}
         _, begun = await it.post("/admin/promote", body)
-        await it.events(begun["id"], until="baking")
+        await it.events(begun["id"], until=phase)
         assert (await it.post("/admin/rollback", {"model": "annie"}))[0] == 202
         assert (await it.ended(operation))["phase"] == "rolled_back"
-        assert (live(it), live(it, "other")) == ("small", second)
+        assert live(it) == "small"
         assert it.house.gateway.pool.running() == {"small", "spare", second}
-        assert (await it.get(f"/admin/operations/{begun['id']}"))["phase"] == "baking"
+        assert (await it.get(f"/admin/operations/{begun['id']}"))["phase"] == phase
 
 
 async def test_a_rollback_before_the_switch_cancels_and_then_goes_back(
