@@ -1,7 +1,7 @@
 """Compares two engines on the same records: their tool calls and their breaches of manners. Pure.
 
-The comparison is advisory: recorded requests are not a suite with known right answers, and prompts are redacted.
-The gate decides (`manners gate`); this says where to look.
+The comparison is advisory, for recorded requests have no known right answers, and are redacted. The gate decides
+(`manners gate`).
 """
 
 import json
@@ -75,8 +75,7 @@ class DifferingRecord:
 class Comparison:
     """The whole comparison. `calls` counts every record, `with_calls` those where an engine called a tool.
 
-    `recorded_*` compare with the reply that the caller received, which was made from the unredacted prompt with
-    the request's own sampling.
+    `recorded_*` compare with the reply that the caller received, to the unredacted prompt.
     """
 
     candidate: str
@@ -154,20 +153,17 @@ def judge(calls: Share, breaches: Paired) -> tuple[ComparisonWord, str]:
     if well and calls.low >= AGREES:
         return "alike", "the candidate calls the same, and its manners are no worse"
     seen = f"calls agree in {calls.k} of {calls.n}, breaches are {breaches.candidate} and {breaches.baseline}"
-    return (
-        "open",
-        f"too few records for a verdict ({seen} of {n}); nothing speaks against the candidate so far"
-        if (calls.k == calls.n and breaches.only_candidate <= breaches.only_baseline)
-        else f"too few records for a verdict ({seen} of {n}); look at those where they differ",
-    )
+    is_good = calls.k == calls.n and breaches.only_candidate <= breaches.only_baseline
+    what = "nothing speaks against the candidate so far" if is_good else "look at those where they differ"
+    return "open", f"too few records for a verdict ({seen} of {n}); {what}"
 
 
 def as_json(found: Comparison) -> dict[str, Any]:
     """For scripts: seconds, shares, counts."""
-    fields = asdict(found)
-    names = fields.pop("detectors")
-    return {**fields, "detectors": {name: {"candidate": ours, "baseline": theirs}
-                                    for name, (ours, theirs) in names.items()}}  # fmt: skip
+    counts = {
+        name: {"candidate": ours, "baseline": theirs} for name, (ours, theirs) in found.detectors.items()
+    }
+    return {**asdict(found), "detectors": counts}
 
 
 def _canonical(call: RecordedCall) -> str:

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Final
 
+import msgspec
+
 from app.telemetry.redact import Redactor
 from gates.contracts import strict_json
 
@@ -20,24 +22,19 @@ _SHAPES: Final = ("tools", "tool_choice", "parallel_tool_calls", "response_forma
 
 @dataclass(frozen=True, slots=True)
 class FinishedChat:
-    """A finished chat, not redacted: it is kept in memory only.
+    """A finished chat, not redacted: it is kept in memory only."""
 
-    `id` is random and independent of the caller's. `calls` are names and arguments as they were sent to the caller.
-    `wait` is seconds to the first content, None if the reply was not streamed. `reply` is the text that the caller got,
-    None if it is not to be kept; `consent`, in the operator's words, what callers have agreed to.
-    """
-
-    id: str
+    id: str  # random, and independent of the caller's
     at: datetime
     model: str
     engine: str
     thinking: bool
     body: Mapping[str, Any]
-    calls: tuple[tuple[str, str], ...]
+    calls: tuple[tuple[str, str], ...]  # names and arguments as they were sent to the caller
     breaches: frozenset[str]
-    wait: float | None
-    reply: str | None = None
-    consent: str = ""
+    wait: float | None  # seconds to the first content; None: the reply was not streamed
+    reply: str | None = None  # the text that the caller got; None: it is not to be kept
+    consent: str = ""  # what callers have agreed to, in the operator's words
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +74,7 @@ def redacted(chat: FinishedChat, own: Iterable[Any] = ()) -> ShadowRecord:
     request: dict[str, Any] = {"messages": [redactor.message(m) for m in chat.body["messages"]]}
     for name in _SHAPES:
         if chat.body.get(name) is not None:
-            shaped = redactor.schema({name: chat.body[name]})
-            request |= shaped
+            request |= redactor.schema({name: chat.body[name]})
     calls = tuple(RecordedCall(redactor.text(name), redactor.arguments(text)) for name, text in chat.calls)
     reply = None if chat.reply is None else redactor.text(chat.reply)
     return ShadowRecord(
@@ -104,20 +100,13 @@ def render(record: ShadowRecord) -> bytes:
 
 
 def parse(line: bytes) -> ShadowRecord | None:
-    """Parse a line; None if it is incomplete or of another schema."""
+    """Parse a line; None if it is incomplete, damaged or of another schema."""
     try:
         fields = strict_json.loads(line)
         if fields.pop("schema") != SCHEMA:
             return None
-        calls = tuple(RecordedCall(**call) for call in fields.pop("calls"))
-        record = ShadowRecord(**{**fields, "calls": calls, "breaches": tuple(fields["breaches"])})
-        return record if record.when.tzinfo is not None and _is_sound(record) else None
-    except (ValueError, KeyError, TypeError, AttributeError):
+        record = msgspec.convert(fields, ShadowRecord)
+        messages = msgspec.convert(record.request["messages"], list[dict[str, Any]])
+        return record if messages and record.when.tzinfo is not None else None
+    except (ValueError, KeyError, TypeError, AttributeError, msgspec.ValidationError):
         return None
-
-
-def _is_sound(record: ShadowRecord) -> bool:
-    """Whether there are messages, and what is a text or a turn is one."""
-    messages = record.request["messages"]
-    texts = isinstance(record.consent, str) and isinstance(record.reply, str | None)
-    return bool(messages) and texts and all(isinstance(message, dict) for message in messages)

@@ -1,11 +1,8 @@
 """Records a random share of the finished chats; a worker thread redacts and writes them.
 
-The event loop only draws a random number and puts the chat into a queue. A record is dropped, and counted in
-`manners_shadow_dropped_total{reason}`, if the queue is full, the request is too long, the disk fails, or redaction
-fails; callers are not affected. A failing disk is logged once, and again when it works. A worker that died is
-restarted with the next record.
-
-Selection and ids use this process's own randomness, independent of the caller's `x-request-id`.
+The event loop only draws a random number and puts the chat into a queue. A record that cannot be written is dropped,
+and counted in `manners_shadow_dropped_total{reason}`. Selection and ids use this process's own randomness, independent
+of the caller's `x-request-id`.
 """
 
 import errno
@@ -36,29 +33,21 @@ CLOSE_SECONDS: Final = 5.0
 _CHANCE: Final = random.SystemRandom()
 _LETTERS: Final = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
 
-Now = Callable[[], datetime]
 Dropped = Literal["queue_full", "too_long", "too_many_secrets", "disk", "limit", "error", "worker_died"]
 """Why a record was dropped; `limit` is `max_mb`."""
 Count = Callable[[Dropped], None]
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 def recorder_for(config: Config, log: Logger, dropped: Count) -> "Recorder | None":
     """Create the recorder if it is configured. Old records are deleted in any case."""
     store = Store(config.state_dir)
     with suppress(OSError):
-        store.forget_before(first_kept(_now().date(), config.shadow.keep_days))
+        store.forget_before(first_kept(datetime.now(UTC).date(), config.shadow.keep_days))
     return Recorder(config.shadow, store, log, dropped) if config.shadow.record else None
 
 
 class Recorder:
-    """Records finished chats. Call `close` when the gateway ends.
-
-    `chance` draws from [0, 1).
-    """
+    """Records finished chats. `chance` draws from [0, 1). Call `close` when the gateway ends."""
 
     def __init__(
         self,
@@ -67,11 +56,10 @@ class Recorder:
         log: Logger,
         dropped: Count,
         *,
-        now: Now = _now,
         chance: Callable[[], float] = _CHANCE.random,
     ) -> None:
         self._settings, self._store, self._log = settings, store, log
-        self._dropped, self._now, self._chance = dropped, now, chance
+        self._dropped, self._chance = dropped, chance
         self._own = tuple(map(compiled, settings.redact))
         self._queue: queue.Queue[FinishedChat | None] = queue.Queue(WAITING)
         self._thread: threading.Thread | None = None
@@ -91,20 +79,18 @@ class Recorder:
             return
         if len(context.body) > LONGEST:
             return self._dropped("too_long")
-        calls = tuple((name, "".join(parts)) for name, parts in context.audit.calls)
-        thinking, body = context.policy.think.thinking, context.parsed.body
         chat = FinishedChat(
-            new_id(),
-            self._now(),
-            context.parsed.chat.model,
-            context.engine,
-            thinking,
-            body,
-            calls,
-            reply.breaches,
-            reply.wait,
-            context.audit.said if self._settings.replies else None,
-            self._settings.training_consent.strip(),
+            id=new_id(),
+            at=datetime.now(UTC),
+            model=context.parsed.chat.model,
+            engine=context.engine,
+            thinking=context.policy.think.thinking,
+            body=context.parsed.body,
+            calls=tuple((name, "".join(parts)) for name, parts in context.audit.calls),
+            breaches=reply.breaches,
+            wait=reply.wait,
+            reply=context.audit.said if self._settings.replies else None,
+            consent=self._settings.training_consent.strip(),
         )
         self._ensure_worker()
         try:

@@ -1,7 +1,6 @@
 """Runs a replay: starts engines that do not run, and sends them the recorded requests.
 
-Replies are kept beside the records, by day, and deleted with them. A request that has a reply is not sent again, so
-a replay that was stopped can be continued, and the next day's sends only new records.
+Replies are kept beside the records, by day, and deleted with them. A request that has a reply is not sent again.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,14 +36,11 @@ class NothingRecorded(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayRequest:
-    """What to replay: the newest `limit` records of the last `days` times 24 hours.
-
-    `against` None means the engine of the newest record; `model` None, any public model.
-    """
+    """What to replay: the newest `limit` records of the last `days` times 24 hours."""
 
     candidate: str
-    against: str | None = None
-    model: str | None = None
+    against: str | None = None  # None: the engine of the newest record
+    model: str | None = None  # None: any public model
     days: int = 1
     limit: int | None = None
 
@@ -63,11 +59,11 @@ async def replay(
     store.forget_before(first_kept(now.astimezone(UTC).date(), config.shadow.keep_days))
     records = _select_records(store, wanted, now)
     baseline = wanted.against or records[-1].engine
-    names = wanted.candidate, baseline
     if wanted.candidate == baseline:
         raise RunError(f"{baseline} would be compared with itself; name another with --against")
-    specs = [_spec(config, name) for name in names]
-    guards = [m.thought_guard for name, m in config.models.items() if _has_records_of(name, records)]
+    specs = [_spec(config, name) for name in (wanted.candidate, baseline)]
+    models = {record.model for record in records}
+    guards = [model.thought_guard for name, model in config.models.items() if name in models]
     async with AsyncExitStack() as stack:
         engines = [await _up(config, spec, stack, guards) for spec in specs]
         trios = await _ask(store, requests_for(records, engines), engines, track)
@@ -87,10 +83,6 @@ def _select_records(store: Store, wanted: ReplayRequest, now: datetime) -> list[
             "set record = true in [shadow], or look further back with --days"
         )
     return found
-
-
-def _has_records_of(name: str, records: Sequence[ShadowRecord]) -> bool:
-    return any(record.model == name for record in records)
 
 
 def _spec(config: Config, name: str) -> EngineSpec:

@@ -1,7 +1,7 @@
 """Recorded chats as training conversations, only with the callers' consent. Pure.
 
-A record may be used if the operator had stated the callers' consent when it was made, states the same now, and had enabled
-recording of the reply's text. It is redacted again, with today's patterns: one that has something to redact is not used, since a second
+A record may be used if the operator had stated the callers' consent when it was made, states the same now, and had
+enabled recording of the reply's text. A record in which today's patterns find something to redact is not used: a second
 placeholder could stand for another value than the first.
 """
 

@@ -35,11 +35,6 @@ def test_calls_agree_as_json_values(ours: list[RecordedCall], same: bool) -> Non
     assert agree(ours, [TIMER]) is same
 
 
-def test_the_order_of_calls_does_not_count() -> None:
-    other = RecordedCall("get_weather", {"city": "Pune"})
-    assert agree([TIMER, other], [other, TIMER])
-
-
 def test_equal_calls_and_manners_are_alike() -> None:
     found = compare(
         trios(60, ReplayedReply((TIMER,)), ReplayedReply((TIMER,))), candidate="new", baseline="live"
@@ -68,11 +63,6 @@ def test_more_breaches_are_worse() -> None:
     seen = found.breaches
     assert (seen.only_candidate, seen.only_baseline) == (12, 0)
     assert seen.p is not None and seen.p < 0.001 and seen.low is not None and seen.low > 0
-
-
-def test_fewer_breaches_are_not_worse() -> None:
-    bad = ReplayedReply(breaches=frozenset({"leak"}))
-    assert compare(trios(60, ReplayedReply(), bad), candidate="new", baseline="live").word == "alike"
 
 
 def test_what_was_lost_on_the_way_is_not_compared() -> None:

@@ -79,18 +79,14 @@ CASES = [
     ),
     ("What is the weather in Mysuru?", "What is the weather in Mysuru?"),
     ("Look at this, not at that dot.", "Look at this, not at that dot."),
+    ("a@b.org, c@d.org", "EMAIL_A, EMAIL_B"),
+    ("\ud800 a@b.org", "\ufffd EMAIL_A"),
 ]
 
 
 @pytest.mark.parametrize(("said", "kept"), CASES, ids=[said[:40] for said, _ in CASES])
 def test_what_is_kept_of_a_text(said: str, kept: str) -> None:
     assert Redactor().text(said) == kept
-
-
-def test_two_values_are_two_placeholders_and_the_same_value_is_one() -> None:
-    redactor = Redactor()
-    assert redactor.text("a@b.org, c@d.org") == "EMAIL_A, EMAIL_B"
-    assert redactor.text("c@d.org") == "EMAIL_B"
 
 
 def test_what_was_redacted_stays_as_it_is() -> None:
@@ -107,19 +103,11 @@ def test_an_operators_pattern_goes_first_and_may_name_the_part() -> None:
 def test_the_arguments_of_a_call_agree_with_the_prompt() -> None:
     redactor = Redactor()
     assert redactor.text("mail maya@example.org or 98765 43210") == "mail EMAIL_A or NUMBER_A"
-    assert redactor.arguments('{"to": "maya@example.org", "phone": 9876543210, "n": 3}') == {
-        "to": "EMAIL_A",
-        "phone": "NUMBER_A",
-        "n": 3,
-    }
-
-
-def test_a_field_that_is_named_as_a_secret_holds_none() -> None:
-    assert Redactor().arguments('{"password": "hunter2x", "on": true}') == {"password": "KEY_A", "on": True}
-
-
-def test_arguments_that_are_no_json_are_redacted_as_text() -> None:
-    assert Redactor().arguments('{"to": "maya@example.org') == '{"to": "EMAIL_A'
+    given = '{"to": "maya@example.org", "phone": 9876543210, "n": 3, "password": "hunter2x"}'
+    kept = {"to": "EMAIL_A", "phone": "NUMBER_A", "n": 3, "password": "KEY_A"}
+    assert redactor.arguments(given) == kept
+    for no_json in ('{"to": "', "[" * 50_000):
+        assert redactor.arguments(f"{no_json}maya@example.org") == f"{no_json}EMAIL_A"
 
 
 def test_a_tools_schema_stays_a_schema() -> None:
@@ -263,15 +251,7 @@ def test_a_value_nested_too_deep_is_dropped_there(shape: Any) -> None:
     assert redactor.dropped == 1
 
 
-def test_arguments_that_nest_without_end_are_redacted_as_text() -> None:
-    assert Redactor().arguments("[" * 50_000 + "a@b.org") == "[" * 50_000 + "EMAIL_A"
-
-
 def test_more_secrets_than_are_looked_for_are_an_error() -> None:
     redactor = Redactor(limits=Limits(secrets=2))
     with pytest.raises(TooManySecrets):
         redactor.text("password=aaaa password=bbbb password=cccc")
-
-
-def test_a_lone_surrogate_is_no_fault() -> None:
-    assert Redactor().text("\ud800 a@b.org") == "\ufffd EMAIL_A"

@@ -1,6 +1,5 @@
 """Recorded for real, and asked again for real: annie-nano, her FP4 form, and the stranger."""
 
-import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,9 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from app.cli.shadow import show
 from app.config.config import Config, parse
-from app.shadow.compare import as_json
 from app.shadow.runner import NothingRecorded, ReplayRequest, replay
 from app.shadow.store import Store
 from gates.contracts.errors import RunError
@@ -139,14 +136,3 @@ async def test_what_cannot_run_says_why(recorded: Config, tmp_path: Path) -> Non
         await replay(recorded, ReplayRequest(candidate="annie-nano"), now)
     with pytest.raises(NothingRecorded, match="record = true"):
         await replay(parse(tables(tmp_path), tmp_path), ReplayRequest(candidate="stranger-nano"), now)
-
-
-@pytest.mark.slow  # a real engine is asked what was recorded: 2 s
-async def test_it_is_told_in_a_table_and_in_json(
-    recorded: Config, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = await replay(recorded, ReplayRequest(candidate="stranger-nano"), datetime.now(UTC))
-    show(found)
-    told = capsys.readouterr().out
-    assert "stranger-nano" in told and found.verdict in told and "manners gate run" in told
-    assert json.loads(json.dumps(as_json(found)))["records"] == 6

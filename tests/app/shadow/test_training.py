@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import stat
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -110,37 +109,6 @@ async def test_what_callers_agreed_to_becomes_rows_that_are_found_fit(tmp_path: 
 
 
 @pytest.mark.asyncio
-async def test_a_chat_over_anthropics_api_becomes_the_same_row(tmp_path: Path) -> None:
-    block = {"type": "text", "text": "Where is our ladder?"}
-    body = {
-        "model": "annie",
-        "max_tokens": 50,
-        "system": "Be brief.",
-        "messages": [{"role": "user", "content": [block]}],
-    }
-    async with recording(tmp_path, **AGREED) as house:
-        house.engine.play(*reply("The ladder is in the shed."))
-        assert (await house.post("/v1/messages", body)).status == 200
-        await house.booked()
-    (row,) = await asyncio.to_thread(export, tmp_path)
-    assert [(m["role"], m["content"]) for m in row["messages"]] == [
-        ("system", "Be brief."),
-        ("user", "Where is our ladder?"),
-        ("assistant", "The ladder is in the shed."),
-    ]
-
-
-@pytest.mark.asyncio
-async def test_only_its_owner_can_read_the_file(tmp_path: Path) -> None:
-    async with recording(tmp_path, **AGREED) as house:
-        await chat(house, "The ladder is in the shed.", messages=asks("Where is our ladder?"))
-    await asyncio.to_thread(export, tmp_path)
-    folder = tmp_path / "training"
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
-
-
-@pytest.mark.asyncio
 @pytest.mark.parametrize("reasoning", ["strip", "separate", "inline"])
 async def test_no_thought_is_ever_in_a_record_or_a_row(tmp_path: Path, reasoning: str) -> None:
     """However it comes: apart, in tags, and shown to the caller."""
@@ -240,19 +208,6 @@ def test_of_a_conversation_that_was_recorded_turn_by_turn_the_whole_is_kept(tmp_
     assert [len(row["messages"]) for row in rows] == [4, 2] and manifest(tmp_path)["dropped"] == {"part": 1}
 
 
-def test_a_beginning_stays_where_the_whole_is_unfit(tmp_path: Path) -> None:
-    first = asks("Where is our ladder?")
-    keep(tmp_path, first, "The ladder is in the shed.", 1)
-    keep(tmp_path, asks("In bold?", *first, said("The ladder is in the shed.")), "It is **there**.", 2)
-    assert len(export(tmp_path)) == 1 and manifest(tmp_path)["dropped"] == {"markdown": 1}
-
-
-def test_what_was_said_before_is_kept_once(tmp_path: Path) -> None:
-    for number in range(3):
-        keep(tmp_path, asks("Where is our ladder?"), "The ladder is in the shed.", number)
-    assert len(export(tmp_path)) == 1 and sum(manifest(tmp_path)["dropped"].values()) == 2
-
-
 def test_todays_patterns_are_looked_for_again(tmp_path: Path) -> None:
     keep(tmp_path, asks("Where does customer Rao live?"), "Customer Rao lives in Hassan.", 1)
     keep(tmp_path, asks("Where is our ladder?"), "The ladder is in the shed.", 2)
@@ -268,14 +223,6 @@ def test_only_the_model_and_the_days_that_are_named(
     assert "none of 0 records can be trained on: nothing was recorded" in capsys.readouterr().err
     assert len(export(tmp_path, "--model", "annie", "--days", "1")) == 1
     assert export(tmp_path, "--days", "0", code=78)
-
-
-def test_a_configuration_that_is_wrong_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert export(tmp_path, code=78, reply=True) == []
-    told = capsys.readouterr().err
-    assert "replies" in told and told.count("\n") == 1
 
 
 def record(**more: Any) -> ShadowRecord:
