@@ -61,8 +61,7 @@ class CanaryAnswer:
 def canary_for(suite: Suite) -> Canary:
     """The canary of a suite: the cases that are listed for it, or else its named cases.
 
-    Raises:
-        SuiteError: a listed case is not in the suite, or there is none to ask.
+    Raises SuiteError: a listed case is not in the suite, or there is none to ask.
     """
     listed = tomllib.loads(QUESTIONS.read_text("utf-8"))
     known = {case.id: case for case in suite.cases}
@@ -90,8 +89,7 @@ async def probe(
 
     `url` is without `/v1`; `tokens` are the model's special tokens, if known.
 
-    Raises:
-        EffectError: canary_failed, with the gates that it failed and the first bad answers.
+    Raises EffectError: canary_failed, with the gates that it failed and the first bad answers.
     """
     answers = []
     try:
@@ -169,8 +167,7 @@ async def ask(
 ) -> tuple[Reply, float]:
     """One request, made as the gates make it: the reply, and the seconds from its first byte to the reply's last.
 
-    Raises:
-        RunError: the engine's dialect does not know a sampling parameter.
+    Raises RunError: the engine's dialect does not know a sampling parameter.
     """
     body = build_body(case, sampling, target, variant or Variant(), mode)
     attempt = await wire.ask(target, encode_body(body))

@@ -68,8 +68,7 @@ def collect(
 ) -> EligibilityFacts:
     """All of the facts. Hashes every byte of the weights, unless their manifest is to be believed: for a thread.
 
-    Raises:
-        EffectError: the suite, the policy, or the manifest of the configured `baseline` cannot be read.
+    Raises EffectError: the suite, the policy, or the manifest of the configured `baseline` cannot be read.
     """
     try:
         suite, policy = suite_in_force(gates.suite).digest, load_policy(gates.policy)

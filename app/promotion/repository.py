@@ -111,8 +111,7 @@ def begin(
 ) -> OperationRow:
     """Add a queued operation; or return the one that the same idempotency key and request began before.
 
-    Raises:
-        KeyReused, OperationUnderWay: nothing was written.
+    Raises KeyReused, OperationUnderWay: nothing was written.
     """
     operation = OperationRow(
         id=plan.operation,

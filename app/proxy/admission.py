@@ -48,8 +48,7 @@ class AdmissionQueue:
     def place(self, patience: float) -> "_Place":
         """`async with`: hold a place until the block ends; wait at most `patience` seconds for it.
 
-        Raises:
-            Busy: the queue is full, or no place was free in time. Code queue_full or queue_timeout.
+        Raises Busy: the queue is full, or no place was free in time. Code queue_full or queue_timeout.
         """
         return _Place(self, patience)
 

@@ -37,8 +37,7 @@ def digest(event: AuditEvent) -> str:
 def verify(events: Iterable[AuditEvent], before: Head = GENESIS) -> Head:
     """The head of a chain that begins behind `before`.
 
-    Raises:
-        ChainBroken: names the first event that is missing, altered or out of place.
+    Raises ChainBroken: names the first event that is missing, altered or out of place.
     """
     head = before
     for event in events:

@@ -164,8 +164,7 @@ class RegistryReader:
 
         A long chain takes seconds: it can be verified in parts.
 
-        Raises:
-            ChainBroken: names the first event that is missing, altered or out of place.
+        Raises ChainBroken: names the first event that is missing, altered or out of place.
         """
         after = before.seq if before != chain.GENESIS else _BEFORE_ALL
         return chain.verify(self.events(after=after, limit=limit), before)

@@ -46,8 +46,7 @@ class Registry(RegistryReader):
     def __init__(self, path: Path) -> None:
         """Open it; create or migrate it where needed.
 
-        Raises:
-            RegistryLocked, NotARegistry, RegistryTooNew, StorageFailed
+        Raises RegistryLocked, NotARegistry, RegistryTooNew, StorageFailed.
         """
         self._lock: int | None = take_lock(path)
         self.takes_writes = True  # whether the last transaction could be written; reads may go on without it
@@ -186,9 +185,7 @@ class Registry(RegistryReader):
     def begin(self, operation: OperationRow, entry: AuditEntry) -> OperationRow:
         """Add an operation; or return the one that the same key and request began before.
 
-        Raises:
-            KeyReused: the key came with another request.
-            OperationUnderWay: the model has an unfinished one.
+        Raises KeyReused: the key came with another request; OperationUnderWay: the model has an unfinished one.
         """
         with self._transaction():
             if operation.key is not None and (known := self.operation_of_key(operation.key)):

@@ -67,8 +67,7 @@ def _open(path: Path) -> int:
 def open_to_write(path: Path) -> sqlite3.Connection:
     """The registry at `path`, created or migrated where needed. The caller holds the lock.
 
-    Raises:
-        NotARegistry, RegistryTooNew, StorageFailed, StorageLocked: nothing was changed.
+    Raises NotARegistry, RegistryTooNew, StorageFailed, StorageLocked: nothing was changed.
     """
     # SQLite would create the file readable for all.
     os.close(_open(path))
@@ -89,8 +88,7 @@ def open_to_write(path: Path) -> sqlite3.Connection:
 def open_to_read(path: Path) -> sqlite3.Connection:
     """The registry at `path`, read-only; a writer may use it meanwhile. What a killed one left half written is taken back.
 
-    Raises:
-        NotARegistry, RegistryTooNew, StorageFailed
+    Raises NotARegistry, RegistryTooNew, StorageFailed.
     """
     if not path.is_file():
         raise NotARegistry(f"{path}: there is no registry; a gateway makes it when it first starts")
@@ -112,8 +110,7 @@ def backup(path: Path, target: Path) -> None:
 def restore(source: Path, path: Path) -> Path | None:
     """Put a backup in the registry's place, durably; where the replaced file lies now, None if there was none.
 
-    Raises:
-        RegistryLocked: a gateway runs. NotARegistry, RegistryTooNew, StorageFailed: the backup cannot be used.
+    Raises RegistryLocked: a gateway runs. NotARegistry, RegistryTooNew, StorageFailed: the backup cannot be used.
     """
     with contextlib.closing(open_to_read(source)) as connection, _closing_on_error(connection, source):
         if (found := connection.execute("PRAGMA integrity_check").fetchone()[0]) != "ok":
@@ -201,9 +198,7 @@ def _number(connection: sqlite3.Connection, pragma: str) -> int:
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
     """All or nothing, and durable when it ends.
 
-    Raises:
-        Conflict: a constraint was violated.
-        StorageFailed: SQLite failed.
+    Raises Conflict: a constraint was violated; StorageFailed: SQLite failed.
     """
     with translated():
         connection.execute("BEGIN IMMEDIATE")

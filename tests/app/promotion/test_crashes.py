@@ -5,7 +5,6 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -76,24 +75,6 @@ def test_killed_at_any_commit_or_effect_it_goes_back_or_forward(
     assert ends == {("back", OperationPhase.FAILED), ("forward", OperationPhase.SUCCEEDED)}
 
 
-@KINDS
-@ROOM
-@pytest.mark.parametrize("how", ["fail", "half"])
-def test_whichever_effect_fails_nobody_is_lost(
-    folder: Path, kind: OperationKind, room: int, how: str
-) -> None:
-    """Also one that worked, and said that it did not."""
-    gateway = up(folder / "it.sqlite", room, True)
-    ends: list[Any] = []
-    while not ends or gateway.world.trouble == []:
-        change(gateway, kind)
-        gateway.world.trouble = ["ok"] * len(ends) + [how]
-        assert gateway.run()
-        gateway.check_all_is_well()
-        ends.append(last(gateway))
-    assert {*ends} == {OperationPhase.FAILED, OperationPhase.ROLLED_BACK, OperationPhase.SUCCEEDED}
-
-
 def test_what_is_stuck_is_put_right_at_the_next_start(folder: Path) -> None:
     gateway = up(folder / "it.sqlite", 2, True)
     change(gateway)
@@ -107,30 +88,6 @@ def test_what_is_stuck_is_put_right_at_the_next_start(folder: Path) -> None:
     gateway.run()
     gateway.check_all_is_well()
     assert gateway.live == "a"
-
-
-def test_a_breach_while_it_has_a_share_leaves_the_old_one_where_it_is(folder: Path) -> None:
-    gateway = up(folder / "it.sqlite", 2, True)
-    change(gateway)
-    while gateway.world.shared is None:
-        next(gateway.life)
-    gateway.inbox.append(Breached(FAULT))
-    assert gateway.run()
-    gateway.check_all_is_well()
-    assert (gateway.live, last(gateway)) == ("a", OperationPhase.ROLLED_BACK)
-
-
-@pytest.mark.parametrize("room", [2, 1])
-def test_a_breach_while_it_bakes_brings_the_old_one_back(folder: Path, room: int) -> None:
-    gateway = up(folder / "it.sqlite", room, True)
-    change(gateway)
-    while last(gateway) != OperationPhase.BAKING:
-        next(gateway.life)
-    gateway.inbox.append(Breached(FAULT))
-    assert gateway.run()
-    gateway.check_all_is_well()
-    assert gateway.live == "a"
-    assert gateway.registry.operations()[-1].error == '{"code":"simulated","message":"it was told to"}'
 
 
 class Years(RuleBasedStateMachine):

@@ -13,8 +13,8 @@ import pytest
 
 from app.engines.identity import planned
 from app.promotion.identity import ExpectedEngine, RunningEngine, differs
-from app.promotion.inspection import expected, identify
-from app.promotion.state_machine import EffectError, RefusalError
+from app.promotion.inspection import identify
+from app.promotion.state_machine import RefusalError
 from deploy.drivers.embedded import EmbeddedEngine
 from deploy.drivers.url import UrlEngine
 from deploy.engine.run import EngineRun
@@ -137,15 +137,6 @@ async def test_one_that_was_started_with_other_flags_or_weights_is_another(place
 
 
 @needs_models
-async def test_one_that_was_judged_with_another_build_or_file_is_another(place: Place) -> None:
-    engine, spec = place
-    judged = expected(spec, None).engine
-    assert judged is not None
-    assert "build" in await refusal(engine, spec, replace(judged, build="xllamacpp 0.0"))
-    assert "model file" in await refusal(engine, spec, replace(judged, model_file=SHA))
-
-
-@needs_models
 async def test_a_file_that_was_replaced_under_a_running_engine_is_noticed(place: Place) -> None:
     """Sealed again, so that the folder is sound: it is only not what the engine has in memory."""
     engine, spec = place
@@ -159,13 +150,6 @@ async def test_a_file_that_was_replaced_under_a_running_engine_is_noticed(place:
     assert "artefact on disk" in await refusal(engine, spec)
     artefact.seal(folder, name="annie", format="gguf-q4_k_m", created=datetime.now(UTC))
     assert "file in memory" in await refusal(engine, spec)
-
-
-@needs_models
-async def test_an_engine_that_is_down_cannot_be_identified(tmp_path: Path) -> None:
-    spec = spec_of(ANNIE)
-    with pytest.raises(EffectError, match="engine_down"):
-        await identify(EmbeddedEngine(spec, state_dir=tmp_path), spec)
 
 
 # --------------------------------------------------------------------------------- of a stranger

@@ -131,6 +131,12 @@ WRONG: dict[str, tuple[str, Any, int, str]] = {
     "nothing to go back to": ("rollback", {"model": "annie"}, 409, "no_previous"),
     "a report that is none": ("reports", b"{}", 400, "report_malformed"),
     "revoked without a reason": ("revoke", {"thing": "report", "id": sha("r"), "reason": ""}, 400, "invalid_value"),
+    "an override of what cannot be waived": (
+        "overrides",
+        {"model": "annie", "engine": "large", "waives": ["revoked"], "reason": "we must see it live"},
+        400,
+        "invalid_value",
+    ),
     "no such operation": ("operations/op-none/cancel", {}, 404, "operation_not_found"),
 }  # fmt: skip
 
@@ -141,12 +147,6 @@ async def test_what_cannot_be_done_has_a_status_and_a_code(
 ) -> None:
     answer = await running.post(f"/admin/{path}", body)
     assert (answer[0], answer[1]["error"]["code"]) == (status, code)
-
-
-async def test_every_verb_needs_the_token(running: Stage) -> None:
-    for path in ("promote", "rollback", "reports", "operations/x/cancel"):
-        async with running.house.client.post(f"{running.house.admin}/admin/{path}", json={}) as response:
-            assert response.status == 401
 
 
 # ------------------------------------------------------------------------------------ reports
@@ -204,16 +204,6 @@ async def test_an_override_is_shown_until_it_is_withdrawn(running: Stage) -> Non
     assert (await running.house.metrics())("manners_override_active", model="annie") == 0
     verbs = [event["verb"] for event in (await running.get("/admin/audit?newest=1&limit=2"))["events"]]
     assert verbs == ["override.granted", "override.withdrawn"]
-
-
-@pytest.mark.parametrize(
-    "change, status",
-    [({"waives": ["revoked"]}, 400), ({"reason": "so"}, 400), ({"hours": 25.0}, 400), ({"engine": "x"}, 404)],
-)
-async def test_an_override_that_cannot_be_granted_is_refused(
-    running: Stage, change: Any, status: int
-) -> None:
-    assert (await running.post("/admin/overrides", {**WAIVER, **change}))[0] == status
 
 
 @pytest.mark.slow  # engines are started and promoted: 2 s

@@ -125,20 +125,6 @@ async def test_a_cancel_in_the_queue_frees_the_place_in_it(home: House) -> None:
     await all_is_free(home)
 
 
-async def test_a_cancel_inside_the_request_body_takes_no_place(home: House) -> None:
-    """A caller who leaves while it sends is no error of anybody."""
-    _, _, port = home.url.rpartition(":")
-    _, writer = await asyncio.open_connection("127.0.0.1", int(port))
-    writer.write(
-        b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{"
-    )
-    await asyncio.sleep(0.01)
-    writer.close()
-    booked = await home.booked()
-    assert (booked["outcome"], booked["model"]) == ("client_cancel", "_unknown")
-    await all_is_free(home)
-
-
 def descriptors() -> int:
     """Open files of this process: the gateway's, the engine's and the callers' sockets too."""
     return len(os.listdir("/proc/self/fd"))

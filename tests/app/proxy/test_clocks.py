@@ -178,17 +178,6 @@ async def test_time_per_token_is_by_the_engines_count(home: House) -> None:
     assert reading.value(PER_TOKEN) == pytest.approx(expected, abs=1e-6)
 
 
-async def test_an_engine_slow_to_end_its_connection_does_not_lengthen_the_reply(home: House) -> None:
-    """The duration ends with the reply's last byte out, not with what the engine does after it."""
-    before, go = await home.metrics(), asyncio.Event()
-    home.engine.play(*paced(a=text("One"), end=finish()), Until(go))
-    await home.ask(stream=True)
-    clock.now += 4 * STEP
-    go.set()
-    await home.booked()
-    Reading(before, await home.metrics(), await home.engine.request()).stops_at(DURATION, "done")
-
-
 async def test_a_cancelled_request_is_counted_and_enters_no_latency(home: House) -> None:
     """Even though it had stopped every clock."""
     before = await home.metrics()

@@ -12,10 +12,9 @@ from app.engines import backend
 from app.errors.translate import from_status, from_stream, in_stream, is_context_exceeded
 from app.errors.tree import ContextExceeded
 from gates.reply.events import Broken
-from tests.app.house import HELLO, House, frames, house, run, said
+from tests.app.house import HELLO, House, house, run
 from tests.app.proxy.test_failover import pair
-from tests.scale import PATIENCE
-from tests.script import Head, Say, Step, Until, event, reply, role, status, text
+from tests.script import Head, Say, Step, event, reply, role, status
 from tests.scripted_engine import ScriptedEngine
 
 MODELS = Path(__file__).parents[3] / "models"
@@ -112,23 +111,6 @@ async def test_nobody_else_is_asked_and_the_engine_stays(
         assert not [line for line in home.log.lines if line["event"] == "breaker"]
 
 
-@pytest.mark.slow  # a real engine fills its context: 1 s
-async def test_in_mid_stream_the_fault_is_told_and_nobody_blamed(tmp_path: Path) -> None:
-    heard = asyncio.Event()
-    async with house(tmp_path) as home:
-        home.engine.play(
-            Head(), Say(role()), Say(text("Once upon")), Until(heard), Say(event({"error": POOL}))
-        )
-        async with home.begin() as answer:
-            raw = await answer.content.readany()
-            heard.set()
-            raw += await answer.content.read()
-        assert said(frames(raw)) == "Once upon"
-        assert frames(raw)[-1]["error"]["code"] == CODE
-        assert (await home.booked())["outcome"] == "client_error"
-        assert (await home.metrics())("manners_engine_faults_total") == 0
-
-
 async def test_a_pool_that_was_full_for_a_moment_is_asked_once_more(tmp_path: Path) -> None:
     """llama-server fails every request that it has when one fills the pool, and clears it."""
     async with house(tmp_path) as home:
@@ -176,17 +158,6 @@ async def test_a_limit_of_ours_never_makes_a_request_too_large(tmp_path: Path) -
         assert first.body.pop("max_tokens") == 1024
         assert "max_tokens" not in second.body
         assert (await home.ask(max_tokens=5000)).error["code"] == CODE
-
-
-async def test_a_probe_that_finds_the_context_full_says_nothing_against_the_engine(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        home.engine.probes = status(500, {"error": POOL})
-        home.engine.play(*status(500))  # a fault that a probe has to judge
-        await home.ask()
-        async with asyncio.timeout(PATIENCE):
-            while not (await home.metrics())("manners_engine_faults_total", cause="request"):
-                await asyncio.sleep(0.01)
-        assert not [line for line in home.log.lines if line["event"] == "breaker"]
 
 
 async def test_a_context_that_stays_full_while_nobody_gets_a_token_is_a_fault(

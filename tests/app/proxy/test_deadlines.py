@@ -27,7 +27,6 @@ from tests.script import (
     finish,
     role,
     text,
-    thought,
     usage,
 )
 from tests.scripted_engine import ScriptedEngine
@@ -162,22 +161,6 @@ async def test_an_engine_that_never_ends_is_stopped(home: House, clock: Clock, s
     error = answer.frames[-1]["error"] if stream else answer.error
     assert error["code"] == "total_timeout"
     assert answer.status == (200 if stream else 504)
-
-
-async def test_thoughts_are_progress_though_the_caller_sees_nothing(home: House, clock: Clock) -> None:
-    """An engine that thinks is alive: neither first-token nor idle deadline ends it."""
-    over = asyncio.Event()
-    words = Repeat(thought("hm "), 0.01, over)
-    home.engine.play(Head(), words, Say(text("Yes.")), Say(finish()), Say(DONE))
-    asking = asyncio.create_task(home.ask(stream=True))
-    await eventually(lambda: [line for line in home.gateway.proxy._serving if line.progress])
-    for _ in range(4):
-        await clock.passes(home, 0.75 * IDLE)
-        await clock.token(home)
-    over.set()
-    answer = await asking
-    assert answer.text == "Yes."
-    assert answer.frames[-1] == "[DONE]"
 
 
 class Cycle:

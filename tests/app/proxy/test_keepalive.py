@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,12 @@ import pytest_asyncio
 
 from app.api.surface import COMMENT
 from app.config.config import ConfigError, Timeouts, parse
-from app.errors.tree import EngineTimeout
 from app.proxy.deadlines import Deadlines
 from app.proxy.keepalive import KeepAlive
 from app.stream.clocks import Clocks
 from app.upstream.batching import IOBatch
 from tests.app.house import HELLO, House, eventually, frames, house, run, said
-from tests.app.proxy.test_clocks import CONTENT, SENTENCE, THINK, TOKEN
+from tests.app.proxy.test_clocks import THINK
 from tests.scale import PATIENCE
 from tests.script import (
     DONE,
@@ -36,7 +34,6 @@ from tests.script import (
     status,
     text,
     thought,
-    usage,
 )
 from tests.scripted_engine import ScriptedEngine
 
@@ -119,33 +116,6 @@ async def test_off_there_is_none(tmp_path: Path) -> None:
         assert COMMENT not in answer.raw and answer.text == "One."
         home.engine.play(Head(), Say(role()), Wait(5 * SOON), CloseNow())
         assert (await home.ask(stream=True)).status == 502
-
-
-def two_signs_behind(heard: bytes, raw: bytes) -> bool:
-    return heard in raw and raw.endswith(2 * COMMENT)
-
-
-async def test_no_clock_hears_of_it(home: House) -> None:
-    """Tokens and words stop them; the caller's comments in between do not."""
-    think, speak, end = asyncio.Event(), asyncio.Event(), asyncio.Event()
-    steps = (
-        Head(), Say(role()), Until(think), Say(thought("Hm."), "thought"), Until(speak),
-        Say(text("One. "), "text"), Until(end), Say(text("Two."), "more"), Say(finish()), Say(usage(3)), Say(DONE),
-    )  # fmt: skip
-    before = await home.metrics()
-    home.engine.play(*steps)
-    async with home.begin(**THINK) as response:
-        for go, heard in ((think, COMMENT), (speak, COMMENT), (end, b"One.")):
-            await read_until(response, partial(two_signs_behind, heard))
-            go.set()
-        await response.read()
-    await home.booked()
-    after, seen = await home.metrics(), await home.engine.request()
-    for name, mark in ((TOKEN, "thought"), (CONTENT, "text"), (SENTENCE, "text")):
-        value = after(f"{name}_sum") - before(f"{name}_sum")
-        assert value >= seen.marks[mark] - seen.arrived - 0.005, name
-    gap = after("manners_stream_max_gap_seconds_sum") - before("manners_stream_max_gap_seconds_sum")
-    assert gap >= 2 * SOON  # there were two signs in it
 
 
 # Failover, and errors.
@@ -353,20 +323,6 @@ async def test_a_way_out_that_was_given_back_concerns_no_reply_any_more(caller: 
             await asyncio.sleep(0)
     assert calls == ["full"]
     pulse.close()
-
-
-async def test_a_caller_who_reads_again_is_no_progress_of_an_engine_that_gave_no_token() -> None:
-    """It is late all the same, and told as what it is."""
-
-    async def wait_for_a_token() -> None:
-        async with Deadlines(None, Timeouts(first_token=SOON, idle=SOON)) as line, line.attempt():
-            line.full()
-            line.free()
-            await asyncio.sleep(PATIENCE)
-
-    with pytest.raises(EngineTimeout) as caught:
-        await wait_for_a_token()
-    assert caught.value.code == "first_token_timeout"
 
 
 async def test_a_caller_who_does_not_read_is_sent_no_more(caller: Caller) -> None:

@@ -150,18 +150,6 @@ async def test_an_engine_whose_places_are_taken_is_not_broken(
         assert not [line for line in home.log.lines if line["event"] == "breaker"]
 
 
-async def test_an_engine_that_nobody_sees_alive_is_broken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(backend, "PROBE_SECONDS", 0.2)
-    async with house(tmp_path) as home:
-        home.engine.probes = (Hang(),)
-        chokes(home.engine, status(500))
-        await attack(home)
-        assert (await home.log.until(1, "breaker"))["state"] == "open"
-        assert (await home.ask()).error["code"] == "no_engine"
-
-
 async def test_one_long_reply_keeps_an_engine_of_one_place_from_being_taken_for_silent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

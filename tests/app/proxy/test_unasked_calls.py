@@ -13,7 +13,7 @@ from app.config.config import parse
 from gates.reply.sse import SSEDecoder
 from tests.app.house import HELLO, TOOLS, House, house, run
 from tests.fuzz.hearing import READERS, WHOLE, Heard
-from tests.script import Hang, Head, Say, Wait, call, finish, reply, role, text, thought
+from tests.script import Head, Say, Wait, call, finish, reply, role, text, thought
 from tests.scripted_engine import ScriptedEngine
 
 live = pytest.mark.asyncio(loop_scope="module")
@@ -173,15 +173,6 @@ async def test_what_was_thought_and_shown_cannot_be_asked_again(tmp_path: Path) 
                 assert message["content"] == "Words." and "reasoning_content" not in message
 
 
-@live
-async def test_a_model_may_leave_calls_as_text(tmp_path: Path) -> None:
-    async with house(tmp_path, unasked_calls="text") as home:
-        home.engine.always(*reply(CALL))
-        for path in SURFACES:
-            assert (await ask(home, path, True))[1].text == CALL
-        assert len(home.engine.requests) == len(SURFACES)
-
-
 FORMATS: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"response_format": {"type": "json_object"}},
     "/v1/responses": {"text": {"format": {"type": "json_schema", "name": "a", "schema": {"type": "object"}}}},
@@ -213,15 +204,6 @@ async def test_the_tokens_of_both_are_counted(tmp_path: Path, stream: bool) -> N
         told = answer.frames[-2]["usage"] if stream else answer.json["usage"]
         assert (told["prompt_tokens"], told["completion_tokens"]) == (14, 23)
         assert (await home.booked())["completion_tokens"] == 23
-
-
-@live
-@both
-async def test_its_silence_is_the_first_one_s(tmp_path: Path, stream: bool) -> None:
-    async with house(tmp_path, timeouts={"first_token": 30.0, "idle": 0.3, "total": 30.0}) as home:
-        home.engine.play(*reply(CALL))
-        home.engine.play(Hang())
-        assert await ask(home, "/v1/chat/completions", stream) == (504, Heard(error="idle_timeout"))
 
 
 @live
@@ -263,13 +245,6 @@ async def test_a_prompt_of_tokens_has_no_place_for_a_hint(home: House) -> None:
     home.engine.always(*reply(CALL))
     status, heard = await ask(home, "/v1/completions", True, prompt=[1, 2, 3])
     assert (status, heard.error, len(home.engine.requests)) == (502, "reply_fully_filtered", 1)
-
-
-@live
-async def test_a_thought_alone_is_no_reason_to_ask_again(home: House) -> None:
-    home.engine.always(*reply("<think>Hm.</think>"))
-    assert (await ask(home, "/v1/chat/completions", True))[0] == 502
-    assert len(home.engine.requests) == 1
 
 
 @pytest.mark.parametrize(
