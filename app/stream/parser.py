@@ -1,16 +1,17 @@
-"""The reply parser: a transducer over the characters of one choice. Pure.
+"""The reply parser: a transducer over the characters of one reply. Pure.
 
-What comes out depends on the concatenated text alone, wherever it was cut (tests/app/stream/test_every_cut.py). The state is
+Its output depends on the concatenated text alone, wherever the engine cut it (tests/app/stream/test_every_cut.py). The state is
 the region in which the text stands (speech, a thought, a call, …), what is known of its line and of code around it, and the
-suffix that is not decided yet. Inside a region nothing is speech; outside all is, untouched. Markers are data
+suffix that is not decided yet. Inside a region nothing is speech; outside, everything is. Markers are data
 (`gates.contracts.markers`); a marker that is quoted, in code, or mentioned inside its line opens nothing. Every region ends: a value
-ends at its last bracket, a thought at its first closing tag, and what is open at the end of the reply is read once more.
+at its last bracket, a thought at its first closing tag; what is open at the end of the reply is read once more.
 
 The engine's two fields are one text with a seam (`SEAMS`) between them, which markers and calls may span.
 """
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 
 from msgspec import Struct
 
@@ -26,15 +27,19 @@ REASONING, CONTENT = SEAMS[0], SEAMS[1]
 """The fields of an engine's reply; each is named by the seam that begins it."""
 HOLD = 512
 """Characters of a line that are looked at to see whether a marker in it is quoted or mentioned."""
+MAX_RUN = 64
+"""Backticks or tildes in a row that mean something."""
+MAX_HEADER = 300
+"""Characters of a message's header."""
+MAX_FIRST_KEY = 64
 
 _STOP = re.compile(f"[{re.escape(START)}`~\\n{{{SEAMS}]")
 _BODY_STOP = re.compile(f"[{re.escape(START)}\\n]")
-_SEAMS = re.compile(f"[{SEAMS}]")
+_SEAM = re.compile(f"([{SEAMS}])")
 _NO_SEAMS = {ord(char): None for char in SEAMS}
 _NO_INFO = re.compile(f"[`<&\uff1c\u25c1{SEAMS}]")
 _SPACE = re.compile(rf"[\s{SEAMS}]*")
-_BLANK = re.compile(r"[ \t]*")
-_BEHIND_VALUE = re.compile(r"[ \t]*[;,]?[ \t]*")
+_BEHIND_VALUE = re.compile(r"[ \t;,]*")
 _AFTER_CALL = re.compile(r"[\s}\],;]*")
 _WITHIN = re.compile(r"[\w,;)\]\"'”’][ \t\xa0]{1,3}\Z")
 """What precedes a marker that is mentioned inside a sentence."""
@@ -53,28 +58,25 @@ _PREFIX = re.compile(rf"{_NAME}(?:{_CALL_ID}[\w{SEAMS}-]{{0,64}})?(?:{_ARGS})?[\
 _PREFIX_BEGUN = re.compile(
     rf"{_NAME}(?:\[[A-Z_{SEAMS}]{{0,9}}\]?[\w{SEAMS}-]{{0,64}}){{0,2}}[\s{SEAMS}]{{0,16}}"
 )
+_RUN = re.compile(rf"(`{{1,{MAX_RUN}}}|~{{1,{MAX_RUN}}})[ \t]{{0,{HOLD}}}")
 _FENCE = re.compile(r"(`{3,}|~{3,})[^`\n]*\n")
 _FENCE_BEGUN = re.compile(r"`{1,2}|(`{3,}|~{1,})[^`\n]*")
 _PYTHON = re.compile(r"\[\s*[A-Za-z_][\w.]*\(")
 _PYTHON_BEGUN = re.compile(r"\[\s*(?:[A-Za-z_][\w.]{0,128})?")
-MAX_FIRST_KEY = 64
 _FIRST_KEY = re.compile(r'\{\s*"(?:name|arguments|type|id|function)"')
 _FIRST_KEY_BEGUN = re.compile(r'\{\s*(?:"[a-z]{0,9})?')
 """What a call without a marker begins with, where the request declared no tools."""
-_MESSAGE = re.compile(r"<[|\uff5c]message[|\uff5c]>")
-_SEPARATOR = re.compile(r"<\|sep\|>")
-_END_HEADER = re.compile(r"<\|end_header_id\|>")
 _ROLE = re.compile(r"\s{0,2}([\w-]{1,32})[ \t]*(?=[^\w-])\n?")
-_ROLE_BEGUN = re.compile(r"\s{0,2}[\w-]{0,32}[ \t]*")
+_MESSAGE, _ELEMENT, _END_HEADER = (
+    re.compile(rf"([\s\S]{{0,{MAX_HEADER}}}?){end}")
+    for end in (r"<[|\uff5c]message[|\uff5c]>", r"<\|sep\|>", r"<\|end_header_id\|>")
+)
+_HEADERS = {"im_start": _ROLE, "start_of_turn": _ROLE, "open": _ELEMENT, "close": _ELEMENT, "start_header_id": _END_HEADER}  # fmt: skip
+"""What stands behind a header's token, up to the message; `_MESSAGE` behind any other."""
 _RECIPIENT = re.compile(r"to=(?:functions\.)?([\w.-]{1,128})")
 _RESUMES = "<|start|>"
-_SPEAKERS = ("assistant", "answer", "model", "bot", "final", "gpt")
-_THINKERS = ("think", "thought", "reason", "reasoning", "analysis", "thinking")
+_THINKERS = ("think", "thought", "reason", "reasoning", "analysis", "thinking", "commentary")
 _OTHERS = ("user", "system", "tool", "developer", "observation", "human")
-MAX_RUN = 64
-"""Backticks or tildes in a row that mean something."""
-MAX_HEADER = 300
-"""Characters of a message's header."""
 OWN_JSON, OWN_PYTHON = frozenset({"llama"}), frozenset({"pythonic", "llama"})
 """Formats whose calls are JSON or Python's lists without a marker."""
 
@@ -94,19 +96,29 @@ class Rules(Struct, frozen=True):
     format: str = ""
 
 
-class _Region:
-    """A call: its marker, what was read of it, and what it is waiting for (start, json, until, after)."""
+class _Undecided(Exception):
+    """What stands here depends on characters that have not come yet."""
 
-    def __init__(self, marker: Marker, raw: str, inside: str) -> None:
+
+class _Region:
+    """A call, or a tool's answer that the model made up. mode: what it is waiting for (start, json, until, after)."""
+
+    def __init__(self, marker: Marker, inside: str) -> None:
         self.marker = marker
         self.inside = inside  # the field or thought that it began in: "" for speech
-        self.raw = [raw] if inside else []  # all of it, where it may turn out to be a thought
         self.body: list[str] = []
-        self.size = 0
         self.mode = "start"
         self.is_json = False
         self.is_structured = False
         self.scanner = ValueScanner()
+
+    @property
+    def is_result(self) -> bool:
+        return self.marker.kind == "result"
+
+    def next_value(self, mode: str) -> None:
+        """A body begins."""
+        self.body, self.mode, self.scanner = [], mode, ValueScanner()
 
 
 class _Candidate:
@@ -128,13 +140,13 @@ class _Candidate:
 class Parser:
     """`feed` events and get back what may go out, `close` where the reply broke off. `hold`: the stage that speech goes through."""
 
-    def __init__(self, choice: int, rules: Rules, hold: HoldBack) -> None:
+    def __init__(self, rules: Rules, hold: HoldBack) -> None:
         self.hold = hold
-        self._choice = choice
         self._rules = rules
         self._buf = ""  # not decided yet
         self._at = 0  # in `_buf`
         self._base = 0  # the position of `_buf` in the text
+        self._final = False  # nothing follows `_buf`
         self._state = "text"
         self._arriving = self._field = CONTENT  # the field of what comes in, and of what is read
         self._line = True  # nothing but blanks on this line so far
@@ -150,15 +162,12 @@ class Parser:
         self._json_was_read = False
         self._is_wrapped = False
         self._resumes = False
-        self._marker = Marker("token", False, "")
+        self._header = ""  # the name of its token
         self._region: _Region | None = None
         self._candidate: _Candidate | None = None
         self._scanner = ValueScanner()
         self._drops_native = self._is_cut = False
-        self._aside = ""  # a call inside a thought, whose text is the thought's if that goes on
-        self._waiting: list[
-            CallStart | CallArguments
-        ] = []  # the engine's own calls, behind what is undecided
+        self._waiting: list[CallStart | CallArguments] = []  # the engine's own calls, behind `_buf`
 
     # The stage.
 
@@ -232,8 +241,13 @@ class Parser:
         self._run(False)
 
     def _run(self, final: bool) -> None:
-        while _STEPS[self._state](self, final):
-            pass
+        """Take what is decided of the buffer; if this is the end, all of it."""
+        self._final = final
+        with suppress(_Undecided):
+            while self._at < len(self._buf) or (final and self._end_region()):
+                if self._at < len(self._buf):
+                    _STEPS[self._state](self)
+        self._final = False
         self._base += self._at
         self._buf, self._at = self._buf[self._at :], 0
         if self._not_before <= self._base:
@@ -242,6 +256,10 @@ class Parser:
             for event in self._waiting:
                 self._native(event)
             self._waiting = []
+
+    def _wait_if(self, condition: object) -> None:
+        if condition and not self._final:
+            raise _Undecided
 
     def _native(self, event: CallStart | CallArguments) -> None:
         """A call that the engine made: one that no request asked for is dropped."""
@@ -265,6 +283,16 @@ class Parser:
             self._hand_on(self._late)
         self._late = []
 
+    def _end_region(self) -> bool:
+        """At the end of the reply: whether something was open, which may give text back."""
+        if self._region is not None:
+            self._unfinished_call(self._region)
+        elif self._candidate is not None:
+            self._unfinished_candidate(self._candidate)
+        else:
+            return False
+        return True
+
     # Text, and the constructs of it.
 
     @property
@@ -275,85 +303,67 @@ class Parser:
         """Text to the letter, in whatever region it stands."""
         if not text:
             return
-        if self._aside:
-            if text.isspace() and (self._state == "thought" or self._in_reasoning):
-                self._aside += text
-                return
-            self._think_aside()
         at = text.rfind("\n")
         if at >= 0:
             self._line, self._span = True, 0
         if (tail := text[at + 1 :]) and not tail.isspace():
             self._line = False
         self._before = (self._before + text)[-8:]
-        if self._state == "thought":
+        if self._state == "thought" or self._in_reasoning:
             self._is_thought_blank = self._is_thought_blank and text.isspace()
-            if self._rest is not None:
-                self._rest.append(text)
-            self.hold.thought(text, "field" if self._field == REASONING else "tag")
-        elif self._in_reasoning:
-            self.hold.thought(text, "field")
+            self._think(text)
         else:
             if not text.isspace():  # an answer follows the thought, so that no call in it was meant
                 self._late = []
             self.hold.text(text)
 
-    def _think_aside(self) -> None:
-        """The thought goes on, so that the call in it was a part of it."""
-        aside, self._aside = self._aside, ""
-        if aside:
-            self.hold.thought(aside, "tag" if self._state == "thought" else "field")
+    def _think(self, text: str) -> None:
+        if self._rest is not None:
+            self._rest.append(text)
+        self.hold.thought(text, "field" if self._in_reasoning else "tag")
 
-    def _lex(self, final: bool) -> bool:
+    def _lex(self) -> None:
         """Text and thoughts: literal up to the next thing of interest, and that by its kind."""
-        state = self._state
-        while self._at < len(self._buf):
-            buf, at = self._buf, self._at
-            found = _STOP.search(buf, at)
-            stop = len(buf) if found is None else found.start()
-            self._say(buf[at:stop])
-            self._at = stop
-            if found is None:
-                return False
-            after = self._at_stop(buf[stop], stop, final)
-            if after < 0:
-                return False
-            self._at = after
-            if self._state != state:
-                return True
-        return False
+        found = _STOP.search(self._buf, self._at)
+        stop = len(self._buf) if found is None else found.start()
+        self._say(self._buf[self._at : stop])
+        self._at = stop
+        if found is not None:
+            self._at = self._at_stop(found[0], stop)
 
-    def _at_stop(self, char: str, at: int, final: bool) -> int:
-        """Where what stands here ends; -1: that is not known yet."""
+    def _at_stop(self, char: str, at: int) -> int:
+        """Where what stands here ends."""
         if char == "\n":
             return self._literal(at, at + 1)
         if char in SEAMS:
             return self._seam(char, at)
         if char in "`~":
-            return self._ticks(char, at, final)
+            return self._ticks(char, at)
         if char == "{":
-            return self._value(at, final)
-        found = match(self._buf, at)
-        if found is None or (char == "[" and found[1] == len(self._buf) and not final):
-            if not final and len(self._buf) - at <= MAX_TAG and may_become(self._buf, at):
-                return -1
-            if found is None:
-                return self._no_marker(char, at, final)
-        if seams := _SEAMS.findall(
-            self._buf, at, found[1]
-        ):  # a marker that one field begins and the other ends
+            return self._value(char, at)
+        found = self._marker(at)
+        if found is None:
+            return self._no_marker(char, at)
+        if seams := _SEAM.findall(self._buf, at, found[1]):  # one field begins the marker, the other ends it
             self._seam(seams[-1], at)
-        return self._decide(*found, at, final)
+        return self._decide(*found, at)
 
-    def _no_marker(self, char: str, at: int, final: bool) -> int:
+    def _marker(self, at: int) -> tuple[Marker, int] | None:
+        """The marker that stands here, and its end."""
+        found = match(self._buf, at)
+        if found is None or (self._buf[at] == "[" and found[1] == len(self._buf)):
+            self._wait_if(len(self._buf) - at <= MAX_TAG and may_become(self._buf, at))
+        return found
+
+    def _no_marker(self, char: str, at: int) -> int:
         rest = self._buf[at:]
-        if final and not (self._fence or self._span) and may_become(rest, 0) and is_half(rest):
+        if self._final and not (self._fence or self._span) and may_become(rest, 0) and is_half(rest):
             self.hold.removed()
             return len(self._buf)
-        return self._value(at, final) if char == "[" else self._literal(at, at + 1)
+        return self._value(char, at) if char == "[" else self._literal(at, at + 1)
 
     def _literal(self, at: int, end: int) -> int:
-        for seam in _SEAMS.finditer(self._buf, at, end):
+        for seam in _SEAM.finditer(self._buf, at, end):
             self._say(self._buf[at : seam.start()])
             at = self._seam(seam[0], seam.start())
         self._say(self._buf[at:end])
@@ -369,7 +379,6 @@ class Parser:
     def _seam(self, field: str, at: int) -> int:
         if field == REASONING and self._state == "thought" and self._is_thought_blank:
             self._end_thought()  # a template's `<think>`, before the engine's own field
-        self._think_aside()
         if field == CONTENT and self._state == "text":
             self.hold.reasoning_ends()
         self._field = field
@@ -377,87 +386,63 @@ class Parser:
             self._line, self._before, self._span, self._fence = True, "", 0, ""
         return at + 1
 
-    def _ticks(self, char: str, at: int, final: bool) -> int:
+    def _ticks(self, char: str, at: int) -> int:
         """A run of backticks or tildes: a code span or a fence begins or ends, or it is text."""
         buf, size = self._buf, len(self._buf)
-        end = at
-        while end < min(size, at + MAX_RUN) and buf[end] == char:
-            end += 1
-        number = end - at
-        if number >= MAX_RUN:
+        run = _RUN.match(buf, at)
+        assert run is not None
+        end, number = run.end(1), len(run[1])
+        if number == MAX_RUN:
             return self._literal(at, end)
-        if end == size and not final:
-            return -1
+        self._wait_if(end == size)
         if self._fence:
-            blank = _BLANK.match(buf, end)
-            assert blank is not None
             if self._line and char == self._fence[0] and number >= len(self._fence):
-                if blank.end() == size and not final:
-                    return -1 if size - at < HOLD else self._literal(at, end)
-                if blank.end() == size or buf[blank.end()] == "\n":
+                self._wait_if(run.end() == size and size - at < HOLD)
+                if run.end() - at < HOLD and buf[run.end() : run.end() + 1] in ("", "\n"):
                     self._fence = ""
             return self._literal(at, end)
         if self._line and number >= 3:
             newline = buf.find("\n", end, end + MAX_TAG)
-            if newline < 0 and size - end < MAX_TAG and not final:
-                return -1
+            self._wait_if(newline < 0 and size - end < MAX_TAG)
             if newline >= 0 and not _NO_INFO.search(buf, end, newline):
-                return self._begin_fence(char * number, at, newline + 1)
+                if self._may_be_call(at):
+                    self._candidate = _Candidate(buf[at : newline + 1], run[1])
+                    self._state = "candidate"
+                    return newline + 1
+                self._fence, self._fence_opened = run[1], False
+                return self._literal(at, newline + 1)
         if char == "`":
             self._span = number if not self._span else 0 if self._span == number else self._span
         return self._literal(at, end)
 
-    def _begin_fence(self, run: str, at: int, end: int) -> int:
-        if self._may_be_call(at):
-            self._candidate, self._state = _Candidate(self._buf[at:end], run), "candidate"
-            return end
-        self._fence, self._fence_opened = run, False
-        return self._literal(at, end)
-
     def _may_be_call(self, at: int) -> bool:
         """Whether JSON without a marker that begins here may be a call."""
-        rules = self._rules
+        rules, buf = self._rules, self._buf
         if self._state != "text" or self._in_reasoning or rules.json or not rules.finds_calls:
             return False
         if self._base + at < self._not_before:
             return False
-        return bool(rules.tools or rules.format in OWN_JSON) or _FIRST_KEY.match(self._buf, at) is not None
+        if rules.tools or rules.format in OWN_JSON:
+            return True
+        self._wait_if(len(buf) - at < MAX_FIRST_KEY and _FIRST_KEY_BEGUN.fullmatch(buf, at))
+        return _FIRST_KEY.match(buf, at) is not None
 
-    def _value(self, at: int, final: bool) -> int:
+    def _value(self, char: str, at: int) -> int:
         """A bracket that may begin JSON."""
-        buf = self._buf
-        if (
-            self._rules.json
-            and not (self._json_was_read or self._in_reasoning or self._fence)
-            and self._state == "text"
-        ):
+        buf, is_json_due = self._buf, self._rules.json and not self._json_was_read
+        if is_json_due and self._state == "text" and not (self._in_reasoning or self._fence):
             self._json_was_read, self._scanner, self._state = True, ValueScanner(), "json"
             return at
-        if not self._line or self._fence:
-            return self._literal(at, at + 1)
-        if (
-            not final
-            and buf[at] == "{"
-            and len(buf) - at < MAX_FIRST_KEY
-            and _FIRST_KEY_BEGUN.fullmatch(buf, at)
-        ):
-            return -1
-        if not self._may_be_call(at):
+        if not self._line or self._fence or not self._may_be_call(at):
             return self._literal(at, at + 1)
         is_python = False
-        if buf[at] == "[":
+        if char == "[":
+            may_be_python = self._rules.format in OWN_PYTHON
+            is_python = may_be_python and _PYTHON.match(buf, at) is not None
             inner = _SPACE.match(buf, at + 1)
             assert inner is not None
-            if inner.end() == len(buf) and not final and len(buf) - at < HOLD:
-                return -1
-            is_python = self._rules.format in OWN_PYTHON and _PYTHON.match(buf, at) is not None
-            if (
-                not is_python
-                and self._rules.format in OWN_PYTHON
-                and not final
-                and _PYTHON_BEGUN.fullmatch(buf, at)
-            ):
-                return -1
+            self._wait_if(inner.end() == len(buf) and len(buf) - at < HOLD)
+            self._wait_if(may_be_python and not is_python and _PYTHON_BEGUN.fullmatch(buf, at))
             if not is_python and buf[inner.end() : inner.end() + 1] != "{":
                 return self._literal(at, at + 1)
         self._candidate, self._state = _Candidate("", "", is_python), "candidate"
@@ -465,50 +450,46 @@ class Parser:
 
     # Markers.
 
-    def _decide(self, marker: Marker, end: int, at: int, final: bool) -> int:
-        """What a whole marker does where it stands; -1: that depends on what follows."""
+    def _decide(self, marker: Marker, end: int, at: int) -> int:
+        """What a whole marker does where it stands."""
         if self._before[-1:].isalnum() and self._buf[at + 1].isupper() and self._buf[at + 2].islower():
             return self._literal(at, end)  # a generic type: Box<Thought>
         if self._fence:
             return self._in_fence(marker, at, end)
         if self._span:
-            closing = self._find_on_line(rf"(?<!`)`{{{self._span}}}(?!`)", end, final)
-            if closing is None:
-                return -1
-            if closing >= 0:
-                self._skip_closer(marker)
-                return self._literal(at, end)
+            if self._find_on_line(rf"(?<!`)`{{{self._span}}}(?!`)", end):
+                return self._as_text(marker, at, end)
             self._span = 0
         if (quote := _QUOTES.get(self._before[-1:])) is not None:
-            if end == len(self._buf) and not final:
-                return -1
+            self._wait_if(end == len(self._buf))
             if self._buf[end : end + 1] == quote:
-                self._skip_closer(marker)
-                return self._literal(at, end)
+                return self._as_text(marker, at, end)
             if not marker.closes and self._state == "text" and quote not in ")]":
-                closing = self._find_on_line(rf"[>\uff1e\]\u25b7;)}}]{re.escape(quote)}", end, final)
-                if closing is None:
-                    return -1
-                if closing >= 0:
+                closing = self._find_on_line(rf"[>\uff1e\]\u25b7;)}}]{re.escape(quote)}", end)
+                if closing:
                     return self._literal(at, closing)
-        if self._state == "thought":
-            return self._in_thought(marker, at, end, final)
-        return self._in_text(marker, at, end, final)
+        return (self._in_thought if self._state == "thought" else self._in_text)(marker, at, end)
 
-    def _find_on_line(self, pattern: str, at: int, final: bool) -> int | None:
-        """Where this ends on the line; -1 if it is not there; None if it may still come."""
-        buf, size = self._buf, len(self._buf)
-        newline = buf.find("\n", at, at + HOLD)
-        stop = newline if newline >= 0 else min(size, at + HOLD)
-        found = re.compile(pattern).search(buf, at, stop)
-        if found is not None and (found.end() < size or final):
+    def _rest_of_line(self, at: int) -> tuple[int, bool]:
+        """Where the line ends, as far as it is looked at, and whether all of that has come."""
+        newline, size = self._buf.find("\n", at, at + HOLD), len(self._buf)
+        return (newline, True) if newline >= 0 else (min(size, at + HOLD), size - at >= HOLD)
+
+    def _find_on_line(self, pattern: str, at: int) -> int:
+        """Where this ends on the line; 0 if it is not there."""
+        stop, is_whole = self._rest_of_line(at)
+        found = re.compile(pattern).search(self._buf, at, stop)
+        if found is not None and (found.end() < len(self._buf) or self._final):
             return found.end()
-        return None if newline < 0 and size - at < HOLD and not final else -1
+        self._wait_if(not is_whole)
+        return 0
 
-    def _skip_closer(self, marker: Marker) -> None:
-        """A thought's closing tag in code or in quotes: if no other comes, it was the end."""
+    def _as_text(self, marker: Marker, at: int, end: int) -> int:
+        """A marker in code or in quotes. If no other closing tag comes, this one was the end of the thought."""
+        literal = self._literal(at, end)
         if self._state == "thought" and marker.kind == "think" and marker.closes:
             self._rest = []
+        return literal
 
     def _in_fence(self, marker: Marker, at: int, end: int) -> int:
         """Code is text. But a closing tag on a line of its own ends a thought whose fence was left open."""
@@ -522,99 +503,73 @@ class Parser:
                 return self._gone(end)
         if marker.kind == "think" and not marker.closes:
             self._fence_opened = True
-        literal = self._literal(at, end)
-        self._skip_closer(marker)
-        return literal
+        return self._as_text(marker, at, end)
 
-    def _in_thought(self, marker: Marker, at: int, end: int, final: bool) -> int:
-        is_message = self._kind == "message"
-        if marker.kind == "think" and marker.closes:
+    def _in_thought(self, marker: Marker, at: int, end: int) -> int:
+        kind, is_message = marker.kind, self._kind == "message"
+        if kind == "think" and marker.closes:
             self._end_thought()
             return end
-        if marker.kind == "role":
+        if kind == "role" or (kind == "turn" and (not is_message or marker.name == "return")):
             return self._end_reply(end)
-        if marker.kind == "turn":
-            if not is_message or marker.name == "return":
-                return self._end_reply(end)
+        if is_message and kind in ("turn", "header"):
             self._end_thought()
-            return end
-        if marker.kind == "header" and is_message:
-            self._end_thought()
-            return at
-        if marker.kind == "call" and not marker.closes:
-            return self._open_call(marker, at, end, final)
+            return end if kind == "turn" else at
+        if kind == "call" and not marker.closes:
+            return self._open_call(marker, at, end)
         return self._literal(at, end)
 
-    def _in_text(self, marker: Marker, at: int, end: int, final: bool) -> int:
-        kind = marker.kind
-        if kind == "think":
-            return self._think(marker, at, end, final)
-        if kind in ("call", "weak_call", "result") and not self._rules.finds_calls and not self._in_reasoning:
+    def _in_text(self, marker: Marker, at: int, end: int) -> int:
+        kind, opens = marker.kind, not marker.closes
+        is_call = kind in ("call", "weak_call")
+        if (is_call or kind == "result") and not (self._rules.finds_calls or self._in_reasoning):
             return self._literal(at, end)
-        if kind in ("call", "weak_call"):
-            return self._call_marker(marker, at, end, final)
-        if kind == "part" or (self._in_reasoning and kind != "header"):
+        if is_call and opens:
+            return self._open_call(marker, at, end)
+        if kind in ("part", "weak_call") or (self._in_reasoning and kind != "header"):
             return self._literal(at, end)
         if kind == "wrapper":
-            opens = not marker.closes and self._line and self.hold.told_apart
+            opens = opens and self._line and self.hold.told_apart
             if not (opens or (marker.closes and self._is_wrapped)):
                 return self._literal(at, end)
             self._is_wrapped = opens
             return self._gone(end)
-        mentioned = self._is_mentioned(end, final)
-        if mentioned is None:
-            return -1
-        if mentioned and end < len(self._buf):
-            return self._literal(at, end)
-        if kind == "result":
-            return self._gone(end) if marker.closes else self._enter("result", marker, end)
-        if kind == "header":
-            return self._enter("header", marker, end)
-        if kind == "role" or (kind == "turn" and marker.name not in ("call", "/s")):
-            return (
-                self._gone(end)
-                if kind == "turn" and self.hold.is_blank
-                else self._end_reply(end, marker.name == "end")
-            )
-        if marker.name == "/s" and not final and end == len(self._buf):
-            return -1
-        if marker.name == "/s" and self._buf[end : end + 1] not in ("", "[", "<"):
-            return self._literal(at, end)
+        if marker.empty:  # <think/>
+            return self._gone(end)
+        begins_thought = kind == "think" and opens
+        if self._is_mentioned(end, begins_thought):
+            return self._doubt(marker, at, end) if begins_thought else self._literal(at, end)
+        if begins_thought:
+            return self._begin_thought("tag", end)
+        if kind == "think":
+            self.hold.orphan()
+        elif kind == "result" and opens:
+            self._begin_call(marker, at, end)
+        elif kind == "header":
+            self._header, self._state = marker.name, "header"
+        elif kind == "role" or (kind == "turn" and marker.name not in ("call", "/s")):
+            if kind == "role" or not self.hold.is_blank:
+                return self._end_reply(end, marker.name == "end")
+        elif marker.name == "/s":
+            self._wait_if(end == len(self._buf))
+            if self._buf[end : end + 1] not in ("", "[", "<"):
+                return self._literal(at, end)
         return self._gone(end)
 
-    def _enter(self, state: str, marker: Marker, end: int) -> int:
-        self._marker, self._scanner, self._state = marker, ValueScanner(), state
-        return self._gone(end)
+    def _is_mentioned(self, end: int, at_end: bool = False) -> bool:
+        """Whether a marker is a word of a sentence: blanks before it, and a word or a sign behind it.
 
-    def _is_mentioned(self, end: int, final: bool) -> bool | None:
-        """Whether a marker is a word of a sentence: blanks before it, and a word or a sign behind it. None: not known yet."""
+        at_end: what it is if nothing stands behind it.
+        """
         if self._line or _WITHIN.search(self._before) is None:
             return False
         behind = self._buf[end : end + 2]
+        self._wait_if(not behind or (behind[0] in " \t\xa0" and len(behind) < 2))
         if not behind:
-            return True if final else None
+            return at_end
         if behind[0] in " \t\xa0":
-            if len(behind) < 2:
-                return True if final else None
-            return behind[1].isalpha() and not behind[1].isupper()
+            return len(behind) < 2 or (behind[1].isalpha() and not behind[1].isupper())
         return behind[0] in ".,;:!?)…，。"
-
-    def _think(self, marker: Marker, at: int, end: int, final: bool) -> int:
-        if self._in_reasoning:
-            return self._literal(at, end)
-        if marker.empty:
-            return self._gone(end)
-        mentioned = self._is_mentioned(end, final)
-        if mentioned is None:
-            return -1
-        if marker.closes:
-            if mentioned and end < len(self._buf):
-                return self._literal(at, end)
-            self.hold.orphan()
-            return self._gone(end)
-        if mentioned:
-            return self._doubt(marker, at, end, final)
-        return self._begin_thought("tag", end)
 
     def _begin_thought(self, kind: str, end: int) -> int:
         self._gone(end)
@@ -623,28 +578,21 @@ class Parser:
         return end
 
     def _end_thought(self) -> None:
-        self._think_aside()
-        self._state, self._rest, self._late, self._aside = "text", None, [], ""
+        self._state, self._rest, self._late = "text", None, []
         self._span, self._fence, self._line, self._before = 0, "", True, ""
         self.hold.thought_ends()
 
-    def _doubt(self, marker: Marker, at: int, end: int, final: bool) -> int:
+    def _doubt(self, marker: Marker, at: int, end: int) -> int:
         """An opening marker inside a sentence: a mention, unless its closing one follows on the line, with more than `and` between."""
-        buf, size = self._buf, len(self._buf)
-        newline = buf.find("\n", end, end + HOLD)
-        stop = newline if newline >= 0 else min(size, end + HOLD)
-        for other, start, behind in find(buf, end, stop):
+        stop, is_whole = self._rest_of_line(end)
+        is_call = marker.kind != "think"
+        for other, start, behind in find(self._buf, end, stop):
             if other.closes and other.kind == marker.kind:
-                if _CONNECTIVE.fullmatch(buf, end, start):
+                if _CONNECTIVE.fullmatch(self._buf, end, start):
                     return self._literal(at, behind)
-                return (
-                    self._begin_thought("tag", end)
-                    if marker.kind == "think"
-                    else self._begin_call(marker, at, end)
-                )
-        if newline < 0 and size - end < HOLD and not final:
-            return -1
-        if marker.kind != "think" and _STRUCTURE.search(buf, end, stop):
+                return self._begin_call(marker, at, end) if is_call else self._begin_thought("tag", end)
+        self._wait_if(not is_whole)
+        if is_call and _STRUCTURE.search(self._buf, end, stop):
             return self._begin_call(marker, at, end)
         return self._literal(at, end)
 
@@ -656,191 +604,106 @@ class Parser:
         self.hold.removed()
         return end
 
-    def _ended_step(self, final: bool) -> bool:
+    def _ended_step(self) -> None:
         """Only a message's header brings the reply back (gpt-oss ends each of its messages)."""
-        buf = self._buf
-        at = buf.find(_RESUMES, self._at) if self._resumes else -1
-        if at >= 0:
-            self._at, self._state = at, "text"
-            return True
-        keep = 0
-        if self._resumes and not final:
-            keep = next(
-                (
-                    n
-                    for n in range(min(len(_RESUMES) - 1, len(buf) - self._at), 0, -1)
-                    if buf.endswith(_RESUMES[:n])
-                ),
-                0,
-            )
-        self._at = len(buf) - keep
-        return False
+        at = self._buf.find("<", self._at) if self._resumes else -1
+        self._at = len(self._buf) if at < 0 else at
+        begun = self._buf[self._at : self._at + len(_RESUMES)]
+        if begun == _RESUMES:
+            self._state = "text"
+        elif begun:
+            self._wait_if(_RESUMES.startswith(begun))
+            self._at += 1
 
-    # Messages' headers, and what tools answered.
-
-    def _header_step(self, final: bool) -> bool:
+    def _header_step(self) -> None:
         """The role or channel behind a header's token decides what the message is."""
-        buf, at, name = self._buf, self._at, self._marker.name
-        has_room = len(buf) - at < MAX_HEADER and not final
-        if name in ("im_start", "start_of_turn"):
-            role = _ROLE.match(buf, at)
-            if role is None and has_room and _ROLE_BEGUN.fullmatch(buf, at):
-                return False
-            return self._message(
-                "" if role is None else role[1].lower(), at if role is None else role.end(), final
-            )
+        buf, at, name = self._buf, self._at, self._header
+        self._state = "text"
         if name in ("message", "end_header_id"):
-            return self._message("assistant", at, final)
-        if name in ("open", "close"):
-            return self._element_header(name == "open", final)
-        end = (_END_HEADER if name == "start_header_id" else _MESSAGE).search(buf, at, at + MAX_HEADER)
-        if end is None:
-            if has_room:
-                return False
-            return self._message("", len(buf) if final else at, final)
-        head = buf[at : end.start()].translate(_NO_SEAMS).strip().lower()
-        if (tool := _RECIPIENT.search(buf, at, end.start())) is not None and "assistant" not in tool[1]:
-            self._at, self._state = end.end(), "text"
-            self._begin_call(Marker("call", False, "message", tool[1]), at, end.end())
-            return True
-        channel = re.split(r"[\s|<>]+", f"{name if name != 'start' else ''} {head}")
-        role_name = next(
-            (w for w in channel if w in ("final", *_THINKERS, "commentary", *_OTHERS)), "assistant"
-        )
-        return self._message("thought" if role_name == "commentary" else role_name, end.end(), final)
-
-    def _element_header(self, opens: bool, final: bool) -> bool:
-        """Kimi K3's `<|open|>NAME …<|sep|>` and `<|close|>NAME<|sep|>`."""
-        buf, at = self._buf, self._at
-        end = _SEPARATOR.search(buf, at, at + MAX_HEADER)
-        if end is None and len(buf) - at < MAX_HEADER and not final:
-            return False
-        name = "" if end is None else buf[at : end.start()].partition(" ")[0]
-        self._at, self._state = (
-            len(buf) if end is None and final else at if end is None else end.end(),
-            "text",
-        )
-        if opens and name == "think":
-            self._begin_thought("message", self._at)
-        elif opens and name not in ("response", "message", ""):
-            self._enter("result", Marker("result", False, "open"), self._at)
+            return self._message("assistant", at)
+        pattern = _HEADERS.get(name, _MESSAGE)
+        head = pattern.match(buf, at)
+        if head is None:
+            self._state = "header"
+            self._wait_if(len(buf) - at < (36 if pattern is _ROLE else MAX_HEADER))
+            self._state = "text"
+            return self._message("", len(buf) if self._final and pattern is not _ROLE else at)
+        said, self._at = head[1].translate(_NO_SEAMS).strip(), head.end()
+        if pattern is _ELEMENT:  # Kimi K3's `<|open|>NAME …<|sep|>` and `<|close|>NAME<|sep|>`
+            element = said.partition(" ")[0] if name == "open" else ""
+            if element in ("response", "message", "", "think"):
+                return self._message(element, head.end())
+            self._begin_call(Marker("result", False, "open"), at, head.end())
+        elif (tool := _RECIPIENT.search(said)) and "assistant" not in tool[1]:
+            self._begin_call(Marker("call", False, "message", tool[1]), at, head.end())
+        elif pattern is _ROLE:
+            self._message(said.lower(), head.end())
         else:
-            self._gone(self._at)
-        return self._at < len(buf)
+            words = re.split(r"[\s|<>]+", f"{name if name != 'start' else ''} {said.lower()}")
+            known = ("final", *_THINKERS, *_OTHERS)
+            self._message(next((word for word in words if word in known), "assistant"), head.end())
 
-    def _message(self, role: str, end: int, final: bool) -> bool:
-        self._at, self._state = end, "text"
+    def _message(self, role: str, end: int) -> None:
+        self._at = end
         if role in _THINKERS:
             self._begin_thought("message", end)
         elif role in _OTHERS or role.startswith("functions."):
             self._end_reply(end, resumes=True)
         else:
             self._gone(end)
-        return not final or end < len(self._buf)
 
-    def _result_step(self, final: bool) -> bool:
-        """What a tool answered, made up: to the end of its JSON, or to its closing marker."""
-        buf = self._buf
-        space = _SPACE.match(buf, self._at)
-        assert space is not None
-        if not self._scanner.stack and not self._marker.closes:
-            self._at = space.end()
-            if self._at == len(buf):
-                return False
-            is_json = buf[self._at] in "{["
-            self._marker = self._marker._replace(closes=True, empty=is_json)  # the body has begun
-        if self._marker.empty:
-            try:
-                self._at = self._scanner.feed(buf, self._at)
-            except NotJSON:
-                self._marker = self._marker._replace(empty=False)
-                return True
-            if self._scanner.done:
-                self._state = "text"
-                self._gone(self._at)
-            return self._scanner.done
-        while (found := _BODY_STOP.search(buf, self._at)) is not None:
-            self._at = found.start()
-            marker = match(buf, self._at)
-            if marker is None:
-                if not final and len(buf) - self._at <= MAX_TAG and may_become(buf, self._at):
-                    return False
-                self._at += 1
-                continue
-            if marker[0].name == "close":
-                self._state = "text"
-                return True
-            self._at = marker[1]
-            if marker[0].kind == "result" and marker[0].closes:
-                self._state = "text"
-                self._gone(self._at)
-                return True
-        self._at = len(buf)
-        return False
-
-    def _json_step(self, final: bool) -> bool:
+    def _json_step(self) -> None:
         """The JSON that was asked for goes out to the letter."""
-        at = self._at
+        at = end = self._at
         try:
             end = self._scanner.feed(self._buf, at)
         except NotJSON:
-            end = at
             self._scanner.done = True
-        if SEAMS[0] in self._buf[at:end] or SEAMS[1] in self._buf[at:end]:
-            self._field = next(c for c in reversed(self._buf[at:end]) if c in SEAMS)
+        if seams := _SEAM.findall(self._buf, at, end):
+            self._field = seams[-1]
         self._state = "text"
         self._say(self._buf[at:end].translate(_NO_SEAMS))
         self._at = end
         self._state = "text" if self._scanner.done else "json"
-        return self._scanner.done
 
     # Calls behind a marker.
 
-    def _call_marker(self, marker: Marker, at: int, end: int, final: bool) -> int:
-        if not marker.closes:
-            return self._open_call(marker, at, end, final)
-        mentioned = self._is_mentioned(end, final)
-        if mentioned is None:
-            return -1
-        if self._in_reasoning or marker.kind == "weak_call" or (mentioned and end < len(self._buf)):
-            return self._literal(at, end)
-        return self._gone(end)
-
-    def _open_call(self, marker: Marker, at: int, end: int, final: bool) -> int:
+    def _open_call(self, marker: Marker, at: int, end: int) -> int:
         """An opening marker: what stands behind it tells a call from a mention, and from an element of somebody's XML."""
         buf = self._buf
         space = _SPACE.match(buf, end, end + HOLD)
         assert space is not None
         body = space.end()
-        if body == len(buf) and body - end < HOLD and not final:
-            return -1
+        self._wait_if(body == len(buf) and body - end < HOLD)
         char = buf[body : body + 1] or " "
         is_inside = self._state == "thought" or self._in_reasoning
         is_structured = char in "{[<" or bool(marker.word)
-        if is_inside and marker.kind == "call":
-            is_structured = is_structured or _PREFIX.match(buf, body) is not None
-            if (
-                not (is_structured or final)
-                and len(buf) - body < MAX_HEADER
-                and _PREFIX_BEGUN.fullmatch(buf, body)
-            ):
-                return -1
+        if is_inside and marker.kind == "call" and not is_structured:
+            is_structured = self._has_prefix(body) > 0
         is_alone = char not in "{[<" and "\n\n" in buf[end:body]
         is_element = marker.kind == "weak_call" and char not in "{["
         if is_alone or is_element or (is_inside and not is_structured):
             return self._literal(at, end)
         if char not in "{[<" and not is_inside:
-            mentioned = self._is_mentioned(end, final)
-            if mentioned is None:
-                return -1
-            if mentioned or (body > end and "\n" not in buf[end:body] and char.islower()):
-                return self._doubt(marker, at, end, final)
+            is_mentioned = self._is_mentioned(end, at_end=True)
+            if is_mentioned or (body > end and "\n" not in buf[end:body] and char.islower()):
+                return self._doubt(marker, at, end)
         return self._begin_call(marker, at, end)
 
+    def _has_prefix(self, at: int) -> int:
+        """Where the name ends that stands before a call's JSON; 0 if none does."""
+        prefix = _PREFIX.match(self._buf, at)
+        if prefix is None:
+            self._wait_if(len(self._buf) - at < MAX_HEADER and _PREFIX_BEGUN.fullmatch(self._buf, at))
+            return 0
+        return prefix.end()
+
     def _begin_call(self, marker: Marker, at: int, end: int) -> int:
+        """Inside a thought all that is read of a call is the thought's text, too."""
         inside = self._state if self._state == "thought" else REASONING if self._in_reasoning else ""
-        self._region = _Region(marker, self._buf[at:end], inside)
-        self._state = "call"
+        self._region, self._state, self._at = _Region(marker, inside), "call", at
+        self._keep(end)
+        self._region.body = []
         return end
 
     def _keep(self, end: int) -> None:
@@ -848,186 +711,125 @@ class Parser:
         region, text = self._region, self._buf[self._at : end]
         assert region is not None
         self._at = end
-        if region.inside:
-            region.raw.append(text)
-        for char in SEAMS:
-            if char in text:
-                self._field = text[max(text.rfind(REASONING), text.rfind(CONTENT))]
-                text = text.translate(_NO_SEAMS)
-        region.body.append(text)
-        region.size += len(text)
+        for part in _SEAM.split(text) if text else ():
+            if part and part in SEAMS:
+                self._field = part
+            elif part:
+                region.body.append(part)
+                if self._is_thought(region):
+                    self._think(part)
 
-    def _call_step(self, final: bool) -> bool:
+    def _call_step(self) -> None:
         region = self._region
         assert region is not None
-        if _BODY_STEPS[region.mode](self, region, final):
-            return True
-        if final and self._state == "call":
-            self._at = len(self._buf)
-            return self._unfinished_call(region)
-        return False
+        _BODY_STEPS[region.mode](self, region)
 
-    def _call_start(self, region: _Region, final: bool) -> bool:
+    def _call_start(self, region: _Region) -> None:
         buf = self._buf
         space = _SPACE.match(buf, self._at)
         assert space is not None
-        if space.end() > self._at:
-            self._keep(space.end())
-        at = self._at
-        if at == len(buf) or (buf[at] in SEAMS and self._skip_seam(at)):
-            return at < len(buf)
-        if region.marker.name in _NAME_FIRST and buf[at] not in "{[":
-            prefix = _PREFIX.match(buf, at)
-            if (
-                prefix is None
-                and not final
-                and len(buf) - at < MAX_HEADER
-                and _PREFIX_BEGUN.fullmatch(buf, at)
-            ):
-                return False
-            if prefix is not None:
-                self._keep(prefix.end())
+        self._keep(space.end())
+        if self._at == len(buf):
+            return
+        if region.marker.name in _NAME_FIRST and buf[self._at] not in "{[":
+            self._keep(max(self._has_prefix(self._at), self._at))
         region.is_json = buf[self._at] in "{["
-        region.is_structured = buf[self._at] in "{[<" or bool(region.marker.word)
-        region.mode, region.scanner = "json" if region.is_json else "until", ValueScanner()
-        return True
+        region.is_structured = buf[self._at] in "{[<" or bool(region.marker.word) or region.is_result
+        region.mode = "json" if region.is_json else "until"
 
-    def _skip_seam(self, at: int) -> bool:
-        self._keep(at + 1)
-        return True
-
-    def _call_json(self, region: _Region, final: bool) -> bool:
+    def _call_json(self, region: _Region) -> None:
         try:
-            end = region.scanner.feed(self._buf, self._at)
+            self._keep(region.scanner.feed(self._buf, self._at))
         except NotJSON as error:
-            if region.inside:
-                return self._no_call(region)
             self._keep(error.at)
+            if region.inside:
+                return self._close_region(region)
             region.mode, region.is_json = "until", False
-            return True
-        self._keep(end)
         if region.scanner.done:
             self._read_body(region)
-        return region.scanner.done
 
-    def _call_until(self, region: _Region, final: bool) -> bool:
+    def _call_until(self, region: _Region) -> None:
         """A body that is no JSON: to the marker that closes it, or to what cannot stand in it."""
         buf = self._buf
-        while (found := _BODY_STOP.search(buf, self._at)) is not None:
-            self._keep(found.start())
-            at = self._at
-            if buf[at] == "\n":
-                if not region.is_structured and buf[at + 1 : at + 2] in ("", "\n"):
-                    if at + 1 == len(buf) and not final:
-                        return False
-                    self._read_body(region)
-                    return True
+        found = _BODY_STOP.search(buf, self._at)
+        self._keep(len(buf) if found is None else found.start())
+        if found is None:
+            return
+        at = self._at
+        if buf[at] == "\n":
+            self._wait_if(not region.is_structured and at + 1 == len(buf))
+            if region.is_structured or buf[at + 1 : at + 2] not in ("", "\n"):
                 self._keep(at + 1)
-                continue
-            there = match(buf, at)
-            if there is None:
-                if not final and len(buf) - at <= MAX_TAG and may_become(buf, at):
-                    return False
-                self._keep(at + 1)
-                continue
-            marker, end = there
-            if marker.closes and (
-                marker.kind in ("call", "weak_call") or marker.name in ("function", "invoke")
-            ):
+            else:
                 self._read_body(region)
-                self._keep(end)
-                region.body = []
-                return True
-            if marker.kind in ("turn", "role", "header"):
-                self._read_body(region)
-                return True
-            if region.inside and marker.kind == "think":
-                return self._no_call(region)
+            return
+        there = self._marker(at)
+        if there is None:
+            return self._keep(at + 1)
+        marker, end = there
+        closes = marker.closes and (
+            (marker.kind == "result" or marker.name == "close")
+            if region.is_result
+            else (marker.kind in ("call", "weak_call") or marker.name in ("function", "invoke"))
+        )
+        if closes or marker.kind in ("turn", "role", "header"):
+            self._read_body(region)
+        elif region.inside and marker.kind == "think":
+            self._close_region(region)
+        else:
             region.is_structured = True
             self._keep(end)
-        self._keep(len(buf))
-        return False
 
-    def _call_after(self, region: _Region, final: bool) -> bool:
+    def _call_after(self, region: _Region) -> None:
         """Behind a body: its closing marker, another call, or anything else, with which the region ends."""
         buf = self._buf
         space = _AFTER_CALL.match(buf, self._at)
         assert space is not None
-        at = space.end()
-        if at == len(buf) and not final:
-            return False
-        char = buf[at : at + 1]
-        found = None
-        if char and char in START:
-            found = match(buf, at)
-            if (
-                (found is None or (char == "[" and found[1] == len(buf)))
-                and not final
-                and len(buf) - at <= MAX_TAG
-                and may_become(buf, at)
-            ):
-                return False
-            if found is not None:
-                marker, end = found
-                if marker.closes and marker.kind in ("call", "weak_call", "part"):
-                    self._keep(end)
-                    region.body = []
-                    return True
-                if marker.kind == "call" and not marker.closes:
-                    self._set_aside(region)
-                    self._keep(end)
-                    region.marker, region.body, region.size, region.mode = marker, [], 0, "start"
-                    return True
-        if char and char in "{[" and region.is_json and (char == "{" or found is None):
-            self._keep(at)
-            self._set_aside(region)
-            region.body, region.size, region.mode, region.scanner = [], 0, "json", ValueScanner()
-            return True
-        space_behind = re.sub(r"[}\]]", "", buf[self._at : at])
-        self._keep(at)
+        self._keep(space.end())
+        if (at := self._at) == len(buf):
+            return
+        found = self._marker(at) if buf[at] in START else None
+        if found is not None:
+            marker, end = found
+            if marker.closes and marker.kind in ("call", "weak_call", "part", "result"):
+                self._keep(end)
+                region.body = []
+                return
+            if marker.kind == "call" and not marker.closes:
+                self._keep(end)
+                region.marker = marker
+                return region.next_value("start")
+        if region.is_json and (buf[at] == "{" or (buf[at] == "[" and found is None)):
+            return region.next_value("json")
+        self._end_call(region)
+
+    def _end_call(self, region: _Region) -> None:
+        behind = re.sub(r"[}\]]", "", "".join(region.body))
         self._close_region(region)
-        self._say(space_behind)
-        return True
+        if not region.inside:
+            self._say(behind)
 
     def _read_body(self, region: _Region) -> None:
         """The body is whole: hand its calls on, or drop it."""
         body = "".join(region.body)
-        region.mode, region.body = "after", []
-        calls = read_calls(body, region.marker.word, self._rules.tools)
+        region.next_value("after")
+        calls = [] if region.is_result else read_calls(body, region.marker.word, self._rules.tools)
         if self._is_thought(region):
             self._late += calls
         elif calls:
             self._hand_on(calls)
-        elif body.strip():
+        elif body.strip() and not region.is_result:
             self.hold.drop("invalid")
 
     def _is_thought(self, region: _Region) -> bool:
-        """Whether the region lies in a thought as a whole: one that the reasoning field began may end in the text."""
-        return region.inside == "thought" or (region.inside == REASONING and self._field == REASONING)
-
-    def _set_aside(self, region: _Region) -> None:
-        """What was read of a call inside a thought is that thought's text, if it goes on."""
-        if self._is_thought(region):
-            self._aside += "".join(region.raw).translate(_NO_SEAMS)
-        region.raw = [""] if region.inside else []
+        """Whether the region lies in a thought so far: one that the reasoning field began may end in the text."""
+        return region.inside == "thought" or (region.inside == REASONING and self._in_reasoning)
 
     def _close_region(self, region: _Region) -> None:
-        self._set_aside(region)
         self._region, self._state = None, "thought" if region.inside == "thought" else "text"
         if not self._is_thought(region):
             self._gone(0)
-        self._line = True
-
-    def _no_call(self, region: _Region) -> bool:
-        """What began like a call inside a thought is the thought's text: read it again without its marker."""
-        raw = "".join(region.raw)
-        head = raw[: len(region.raw[0])]
-        self._region, self._state = None, "thought" if region.inside == "thought" else "text"
-        self._field = REASONING if region.inside == REASONING else self._field
-        self._buf, self._base, self._at = raw + self._buf[self._at :], self._base + self._at - len(raw), 0
-        self._literal(0, len(head))
-        self._at = len(head)
-        return True
+        self._line, self._before = True, ""
 
     def _hand_on(self, calls: list[Call]) -> None:
         for call in calls:
@@ -1038,147 +840,99 @@ class Parser:
             else:
                 self.hold.call(call.name, call.arguments, "invalid")
 
-    def _unfinished_call(self, region: _Region) -> bool:
+    def _unfinished_call(self, region: _Region) -> None:
         """The reply ended inside a call: one that only lacks its brackets is whole, and prose is given back."""
         if region.mode == "after":
-            self._close_region(region)
-            return False
-        body = "".join(region.body)
-        is_prose = not region.inside and not region.is_structured and not _STRUCTURE.search(body)
+            return self._end_call(region)
+        body, word = "".join(region.body), region.marker.word
+        is_prose = not (region.inside or region.is_structured or _STRUCTURE.search(body))
         if is_prose and len(body.split()) > 1 and region.marker.name not in ("python_tag", "TOOL_CALLS"):
             self._region, self._state = None, "text"
-            self._say(body)
-            return False
-        if body.strip():
-            region.body = [body + (region.scanner.missing() or "")] if region.is_json else [body]
-            if self._is_cut and (cut := cut_call(body, region.marker.word, self._rules.tools)) is not None:
-                if not region.inside:
-                    self._hand_on([cut])
-            elif region.is_json and region.scanner.missing() is None:
-                self._drop_unfinished(region)
-            else:
-                self._read_body(region)
-        self._close_region(region)
-        return False
-
-    def _drop_unfinished(self, region: _Region) -> None:
-        if not region.inside:
+            return self._say(body)
+        missing = region.scanner.missing() if region.is_json else ""
+        if not body.strip():
+            pass
+        elif self._is_cut and (cut := cut_call(body, word, self._rules.tools)) is not None:
+            if not region.inside:
+                self._hand_on([cut])
+        elif missing is not None:
+            region.body = [body + missing]
+            self._read_body(region)
+        elif not (region.inside or region.is_result):
             self.hold.drop("invalid")
+        self._close_region(region)
 
     # Calls without a marker.
 
-    def _candidate_step(self, final: bool) -> bool:
-        one = self._candidate
+    def _candidate_step(self) -> None:
+        one, buf = self._candidate, self._buf
         assert one is not None
         if one.mode == "value":
-            return self._candidate_value(one, final)
-        if one.mode == "behind":
-            return self._candidate_behind(one, final)
-        space = _SPACE.match(self._buf, self._at)
+            return self._candidate_value(one)
+        space = (_BEHIND_VALUE if one.mode == "behind" else _SPACE).match(buf, self._at)
         assert space is not None
-        at = space.end()
-        one.text.append(self._buf[self._at : at])
-        self._at = at
-        if at == len(self._buf):
-            return self._candidate_end(one) if final else False
-        char = self._buf[at]
-        if one.mode == "closed":
-            fence = _FENCE.match(self._buf, at)
-            if (
-                fence is None
-                and not final
-                and len(self._buf) - at < MAX_TAG
-                and _FENCE_BEGUN.fullmatch(self._buf, at)
-            ):
-                return False
-            if fence is not None:
-                one.text.append(fence[0])
-                one.fence, one.mode, self._at = fence[1], "lead", fence.end()
-                return True
-            marked = self._marker_behind(at, final)
-            if marked is None:
-                return False
-            return self._candidate_end(one) if marked else self._release(one, at)
-        if char in "{[":
+        self._hold_back(one, space.end())
+        if (at := self._at) == len(buf):
+            return
+        char = buf[at]
+        if char in "{[" and one.mode != "closed" and not one.is_python:
             one.mode, one.scanner, one.value = "value", ValueScanner(), []
-            return True
-        if one.calls and char == ",":
-            one.text.append(char)
-            self._at += 1
-            return True
-        if one.calls and char == one.fence[0]:
-            return self._fence_end(one, at, final)
-        return self._release(one, at)
+        elif one.mode == "lead":
+            self._behind_fenced(one, char, at)
+        elif one.mode == "closed" and (fence := self._fence_here(at)):
+            self._hold_back(one, fence.end())
+            one.fence, one.mode = fence[1], "lead"
+        elif (one.mode == "behind" and char in f"\n{SEAMS}") or self._may_follow_call(at):
+            self._end_candidate(one)
+        else:
+            self._release(one, at)
 
-    def _fence_end(self, one: _Candidate, at: int, final: bool) -> bool:
+    def _hold_back(self, one: _Candidate, end: int) -> None:
+        one.text.append(self._buf[self._at : end])
+        self._at = end
+
+    def _behind_fenced(self, one: _Candidate, char: str, at: int) -> None:
+        """In a fence: a comma, or its end."""
         buf = self._buf
-        end = at
-        while end < len(buf) and buf[end] == one.fence[0]:
-            end += 1
-        blank = _BLANK.match(buf, end)
-        assert blank is not None
-        if blank.end() == len(buf) and not final and len(buf) - at < MAX_TAG:
-            return False
-        if end - at < len(one.fence) or (blank.end() < len(buf) and buf[blank.end()] != "\n"):
+        if one.calls and char == ",":
+            return self._hold_back(one, at + 1)
+        run = _RUN.match(buf, at)
+        if run is None or not one.calls or char != one.fence[0]:
             return self._release(one, at)
-        one.text.append(buf[at : blank.end()])
-        one.mode, self._at = "closed", blank.end()
-        return True
+        self._wait_if(run.end() == len(buf) and len(buf) - at < MAX_TAG)
+        if len(run[1]) < len(one.fence) or buf[run.end() : run.end() + 1] not in ("", "\n"):
+            return self._release(one, at)
+        self._hold_back(one, run.end())
+        one.mode = "closed"
 
-    def _candidate_value(self, one: _Candidate, final: bool) -> bool:
-        buf, at = self._buf, self._at
+    def _fence_here(self, at: int) -> re.Match[str] | None:
+        fence = _FENCE.match(self._buf, at)
+        is_begun = fence is None and len(self._buf) - at < MAX_TAG and _FENCE_BEGUN.fullmatch(self._buf, at)
+        self._wait_if(is_begun)
+        return fence
+
+    def _candidate_value(self, one: _Candidate) -> None:
         try:
-            end = one.scanner.feed(buf, at)
+            end = one.scanner.feed(self._buf, self._at)
         except NotJSON as error:
             return self._release(one, error.at)
-        one.text.append(buf[at:end])
-        one.value.append(buf[at:end])
-        self._at = end
+        one.value.append(self._buf[self._at : end])
+        self._hold_back(one, end)
         if not one.scanner.done:
-            return self._candidate_cut(one) if final else False
-        text = "".join(one.value).translate(_NO_SEAMS)
-        rules = self._rules
+            return
+        text, tools = "".join(one.value).translate(_NO_SEAMS), self._rules.tools
         if one.is_python:
-            found = [call for call in python_calls(text) if call.name in rules.tools]
+            found = [call for call in python_calls(text) if call.name in tools]
         else:
-            found = declared_calls(text, rules.tools, self._own_keys(one))
+            found = declared_calls(text, tools, self._own_keys(one))
         if not found:
             return self._release(one, end)
         one.calls += found
         one.mode = "lead" if one.fence else "behind"
-        return True
 
-    def _candidate_behind(self, one: _Candidate, final: bool) -> bool:
-        """Outside a fence nothing else may stand on the line."""
-        buf = self._buf
-        space = _BEHIND_VALUE.match(buf, self._at)
-        assert space is not None
-        at = space.end()
-        if at == len(buf) and not final and at - self._at < HOLD:
-            return False
-        char = buf[at : at + 1]
-        if char in ("", "\n", *SEAMS):
-            self._at = at
-            return self._candidate_end(one)
-        if char in "{[" and not one.is_python:
-            one.text.append(buf[self._at : at])
-            one.mode, one.scanner, one.value, self._at = "value", ValueScanner(), [], at
-            return True
-        marked = self._marker_behind(at, final)
-        if marked is None:
-            return False
-        if marked:
-            self._at = at
-            return self._candidate_end(one)
-        return self._release(one, at)
-
-    def _marker_behind(self, at: int, final: bool) -> bool | None:
-        """Whether a marker stands here that may follow a call. None: not known yet."""
-        if self._buf[at] not in START:
-            return False
-        found = match(self._buf, at)
-        if found is None and not final and len(self._buf) - at <= MAX_TAG and may_become(self._buf, at):
-            return None
+    def _may_follow_call(self, at: int) -> bool:
+        """Whether a marker stands here that may follow a call."""
+        found = self._marker(at) if self._buf[at] in START else None
         return found is not None and (found[0].kind in ("turn", "role", "header") or found[0].closes)
 
     def _own_keys(self, one: _Candidate) -> tuple[str, ...]:
@@ -1187,53 +941,50 @@ class Parser:
             return ()
         return ("arguments", "parameters") if self._rules.format in OWN_JSON else ("arguments",)
 
-    def _candidate_end(self, one: _Candidate) -> bool:
-        """Nothing followed: these were calls, or only a fence that was not closed."""
-        if not one.calls:
-            return self._release(one, self._at)
+    def _end_candidate(self, one: _Candidate) -> None:
+        """Nothing followed: these were calls."""
         self._candidate, self._state = None, "text"
         self._hand_on(one.calls)
         self._gone(0)
-        return self._at < len(self._buf)
 
-    def _candidate_cut(self, one: _Candidate) -> bool:
-        """The reply ended inside the value: one that only lacks its brackets is whole."""
-        missing = None if one.is_python else one.scanner.missing()
-        if missing and (found := declared_calls("".join(one.value) + missing, self._rules.tools, ())):
-            one.calls += found
-            return self._candidate_end(one)
-        if names_declared("".join(one.value), self._rules.tools, one.is_python):
-            self._candidate, self._state = None, "text"
-            self.hold.drop("invalid")
-            return False
-        return self._release(one, self._at)
+    def _unfinished_candidate(self, one: _Candidate) -> None:
+        """The reply ended inside it: a value that only lacks its brackets is whole."""
+        if one.mode == "value":
+            value, tools = "".join(one.value), self._rules.tools
+            missing = None if one.is_python else one.scanner.missing()
+            found = declared_calls(value + missing, tools, ()) if missing else []
+            if not found and names_declared(value, tools, one.is_python):
+                self._candidate, self._state = None, "text"
+                return self.hold.drop("invalid")
+            one.calls = [*one.calls, *found] if found else []
+        if one.calls:
+            self._end_candidate(one)
+        else:
+            self._release(one, self._at)
 
-    def _release(self, one: _Candidate, at: int) -> bool:
+    def _release(self, one: _Candidate, at: int) -> None:
         """It is text: read it again as such, up to the position `at` in the buffer."""
         text = "".join(one.text)
         self._not_before = self._base + at
         self._base += self._at - len(text)
         self._buf, self._at = text + self._buf[self._at :], 0
         self._candidate, self._state, self._line = None, "text", True
-        if self._not_before <= self._base:
-            self._not_before = self._base + 1
-        return True
+        self._not_before = max(self._not_before, self._base + 1)
 
 
-_STEPS: dict[str, Callable[[Parser, bool], bool]] = {
+_STEPS: dict[str, Callable[[Parser], None]] = {
     "text": Parser._lex,
     "thought": Parser._lex,
     "call": Parser._call_step,
     "candidate": Parser._candidate_step,
     "header": Parser._header_step,
-    "result": Parser._result_step,
     "json": Parser._json_step,
     "ended": Parser._ended_step,
 }
-_BODY_STEPS: dict[str, Callable[[Parser, _Region, bool], bool]] = {
+_BODY_STEPS: dict[str, Callable[[Parser, _Region], None]] = {
     "start": Parser._call_start,
     "json": Parser._call_json,
     "until": Parser._call_until,
     "after": Parser._call_after,
 }
-"""Each step takes what it can of the buffer, and says whether another one can go on."""
+"""Each step takes what it can of the buffer."""

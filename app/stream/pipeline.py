@@ -110,7 +110,7 @@ class Spent(Struct, frozen=True):
 def _read_again(index: int, policy: StreamPolicy, text: str) -> tuple[list[Event], list[str]]:
     """An answer that came as reasoning, read as text."""
     hold = HoldBack(index, ThinkPolicy(guard=UNBOUNDED))
-    parser = Parser(index, policy.rules, hold)
+    parser = Parser(policy.rules, hold)
     return [*parser.feed(Text(index, text)), *parser.close("stop")], hold.dropped
 
 
@@ -120,7 +120,7 @@ class _Choice:
     def __init__(self, index: int, policy: StreamPolicy) -> None:
         self._index = index
         self.holdback = HoldBack(index, policy.think, partial(_read_again, index, policy))
-        self.parser = Parser(index, policy.rules, self.holdback)
+        self.parser = Parser(policy.rules, self.holdback)
         self.calls = CallNormalizer(index, policy.tools or NO_TOOLS, policy.id_prefix)
         self.voice = PlainSpeech() if policy.plain and not policy.json else None
         self.is_plain = False  # text that `parser.passes` goes through every stage as it is
