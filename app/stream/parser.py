@@ -158,6 +158,7 @@ class Parser:
         self._is_thought_blank = True
         self._rest: list[str] | None = None  # behind a closing tag in code, inside a thought
         self._late: list[Call] = []  # calls in a thought that may never end
+        self._aside: list[str] = []  # their text, if nothing follows it
         self._not_before = 0  # up to this position no JSON is a candidate
         self._json_was_read = False
         self._is_wrapped = False
@@ -317,10 +318,15 @@ class Parser:
                 self._late = []
             self.hold.text(text)
 
-    def _think(self, text: str) -> None:
+    def _think(self, text: str = "") -> None:
+        """A piece of a thought. If one follows a call, that call was a part of the thought."""
+        if self._aside and text.isspace():
+            return self._aside.append(text)
+        text, self._aside = "".join([*self._aside, text]), []
         if self._rest is not None:
             self._rest.append(text)
-        self.hold.thought(text, "field" if self._in_reasoning else "tag")
+        if text:
+            self.hold.thought(text, "field" if self._in_reasoning else "tag")
 
     def _lex(self) -> None:
         """Text and thoughts: literal up to the next thing of interest, and that by its kind."""
@@ -379,6 +385,7 @@ class Parser:
     def _seam(self, field: str, at: int) -> int:
         if field == REASONING and self._state == "thought" and self._is_thought_blank:
             self._end_thought()  # a template's `<think>`, before the engine's own field
+        self._think()
         if field == CONTENT and self._state == "text":
             self.hold.reasoning_ends()
         self._field = field
@@ -578,6 +585,7 @@ class Parser:
         return end
 
     def _end_thought(self) -> None:
+        self._think()
         self._state, self._rest, self._late = "text", None, []
         self._span, self._fence, self._line, self._before = 0, "", True, ""
         self.hold.thought_ends()
@@ -699,7 +707,6 @@ class Parser:
         return prefix.end()
 
     def _begin_call(self, marker: Marker, at: int, end: int) -> int:
-        """Inside a thought all that is read of a call is the thought's text, too."""
         inside = self._state if self._state == "thought" else REASONING if self._in_reasoning else ""
         self._region, self._state, self._at = _Region(marker, inside), "call", at
         self._keep(end)
@@ -717,7 +724,7 @@ class Parser:
             elif part:
                 region.body.append(part)
                 if self._is_thought(region):
-                    self._think(part)
+                    self._aside.append(part)
 
     def _call_step(self) -> None:
         region = self._region
