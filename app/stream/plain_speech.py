@@ -1,13 +1,13 @@
 """Markdown in, sentences for a voice out: `feed` and `close`, the same on any split of the text.
 
-Each line is known by its first characters: these are held, and of a table or a link's definition the line. What follows
-goes through one rule for each mark (emphasis, code, links, addresses), which holds a mark until the character behind
-it; a link is held to its end, at most to the end of its line. All other text passes at once, and nothing that has
-gone out is looked at again.
+The first characters of a line tell its kind; of a table or a link's definition the whole line is held. What follows is read mark by
+mark (emphasis, code, links, addresses), each by one pattern. A mark at the end of the text waits for what follows it, a link at most
+to the end of its line. All other text passes at once, and nothing that has gone out is looked at again.
 """
 
 import re
 import unicodedata
+from contextlib import suppress
 from itertools import zip_longest
 
 LEFT_OUT = {
@@ -38,12 +38,12 @@ PROSE = ("markdown", "md")  # a fence of these is read
 LINE_START = 100  # characters by which the kind of a line is known: a longer beginning is text
 LINE = 4096  # characters of a line that is held whole: a row of a table, the definition of a link
 LINK = 2048  # characters of a link or an address
+MAX_NAMES = 120
+"""Characters of a table's column names that are said again in each row."""
 
 BULLETS = "-*+•◦‣▪●○"
 SENTENCE_ENDS = ".!?…:;,。！？：；，、।॥؟؛۔"
 CLOSING = "\"'”’»)]）」』"
-BOXES = ("[ ] ", "[x] ", "[X] ")
-MARKS = "*_~\\![<"
 ESCAPED = "*_`#~|>$%&"
 ADDRESSES = ("http://", "https://", "www.", "<http://", "<https://")
 BREAKS = ("<br>", "<br/>", "<br />")
@@ -54,16 +54,34 @@ EMOJI = (
 )
 
 _EMOJI = re.compile(f"[{EMOJI}]")
-_UNMARKED = re.compile(rf"(?:(?<=[a-zA-Z0-9])[hw]|[^hw\n\r \t`*_~\\\[!<{JOINER}{EMOJI}])+")
+_UNMARKED = re.compile(rf"(?:(?<=[a-zA-Z0-9])[hw]|[^hw\n \t`*_~\\\[!<{JOINER}{EMOJI}])+")
+_BLOCK = re.compile(
+    rf"(?P<quote>>(?:(?=>)|\s))|#{{1,6}}(?P<heading>\s)|(?P<bullet>[{BULLETS}]\s)|(?P<number>[0-9]{{1,9}})[.)]\s"
+)
+_BLOCK_BEGUN = re.compile(
+    rf"`{{1,2}}|`{{3,}}[^`]*|~{{1,2}}|~{{3,}}[^`]*|#{{1,6}}|>+|([{BULLETS}_=])(?:\1*|\1\1+\s*)|[0-9]{{1,9}}[.)]?"
+    r"|\[[^\]]*(?:\](?P<definition>:.*)?)?"
+)
+_BOX = re.compile(r"\[[ xX]\] ")
 _FENCE = re.compile(r"(`{3,}|~{3,})\s*([\w+#.-]*)(?:\s+\w+=[^`]*|\s*\{[^`]*)?\s*")
-_NUMBER = re.compile(r"[0-9]{1,9}[.)]?")
-_DELIMITERS = re.compile(r"\|(?:\s*:?-+:?\s*\|)+")
-_CELLS = re.compile(r"(?<!\\)\|")
+_RULE = re.compile(rf"#*|>|[{BULLETS}]|([-*_=])(?:[ ]*\1){{2,}}[ ]*")
 _DEFINITION = re.compile(
     r"\[\^[^\]]+\]:.*|\[[^\]]+\]:\s*<?(?:\w+://|mailto:|www\.|[/#.])\S*(?:\s+[\"'(].*)?\s*"
 )
-_ADDRESS_END = re.compile(r"[\s<>\"`|\]]|[^\x00-~]")
+_DELIMITERS = re.compile(r"\|(?:\s*:?-+:?\s*\|)+")
+_CELLS = re.compile(r"(?<!\\)\|")
+_RUN = re.compile(rf"([`*_~])\1{{0,{LINE_START}}}")
+_FOOTNOTE = re.compile(r"\[\^[^\[\]\n]*\]")
+_IN_BRACKETS = r"(?:[^()\[\n]|\([^()\[\n]*\))*"
+_LINK = re.compile(rf"!?\[([^\[\]\n]*)\](?:\({_IN_BRACKETS}\)|(\[[^\[\]\n]*\]))")
+_LINK_BEGUN = re.compile(rf"!?(?:\[[^\[\]\n]*(?:\](?:\({_IN_BRACKETS}(?:\([^()\[\n]*)?|\[[^\[\]\n]*)?)?)?")
+_IN_ADDRESS = r"[^\s<>\"`|\]\x7f-\U0010ffff"
+_ADDRESS = re.compile(rf"<?(?:https?://|www\.){_IN_ADDRESS}()]*(?:\({_IN_ADDRESS}]*)?")
 _HOST = re.compile(r"<?(?:https?://)?(?:[^/@\s]*@)?(?:www\.)?([^/?#:\s]+)")
+
+
+class _Undecided(Exception):
+    """What stands here depends on characters that have not come yet."""
 
 
 def _is_word(char: str) -> bool:
@@ -83,10 +101,6 @@ class _Voice:
         self._left_out = False  # something was left out since the last character
         self._ended = True  # the last sentence has its full stop
         self._letter = "a"  # the last letter
-
-    @property
-    def at_line_start(self) -> bool:
-        return bool(self.breaks) or not self.begun
 
     @property
     def script(self) -> str:
@@ -114,325 +128,139 @@ class _Voice:
             self._ended = True
 
 
-class _Marks:
-    """The marks inside lines: what is emphasized, linked or code is said without them."""
-
-    def __init__(self, voice: _Voice) -> None:
-        self._voice = voice
-        self.mark = ""  # what is held
-        self._text_end = 0  # where the text of a link ended in it
-        self.reset()
-
-    def reset(self) -> None:
-        """A new block: no emphasis and no code goes on in it."""
-        self.before = "\n"  # the character before the mark
-        self._code = 0  # how many backticks opened it
-        self._open = dict.fromkeys("*_~", 0)
-        self._is_strong_line = False
-
-    def end(self) -> None:
-        """The line ends: what is held is decided."""
-        if self.mark:
-            self._go_on("\n")
-        self.before = "\n"
-
-    def take(self, char: str) -> None:
-        if self.mark:
-            self._go_on(char)
-        elif char == "`" or not self._code and (char in MARKS or char in "hw" and not _is_word(self.before)):
-            self.mark = char
-        elif char != "\n":
-            self._plain(char)
-
-    def _plain(self, char: str) -> None:
-        is_emoji = _EMOJI.match(char) or char == JOINER and _EMOJI.match(self.before)
-        if is_emoji or char in " \t":
-            self._voice.blank(left_out=bool(is_emoji))
-        else:
-            self._voice.say(char)
-        self.before = char
-
-    def _go_on(self, char: str) -> None:
-        held = self.mark + char
-        if held[0] in "`*_~":
-            self._run(char)
-        elif held[0] in "hw<":
-            self._address(char)
-        elif held[0] == "[" or held.startswith("!["):
-            self._link(char)
-        elif held[0] == "\\" and char in ESCAPED:
-            self.mark = ""
-            self._plain(char)
-        else:
-            self._refuse(char)
-
-    def _refuse(self, char: str) -> None:
-        """The mark was none: its first character is text, and the rest is read anew."""
-        held, self.mark, self._text_end = self.mark, "", 0
-        self._plain(held[0])
-        for each in held[1:] + char:
-            self.take(each)
-
-    def _run(self, char: str) -> None:
-        if char == self.mark[0] and len(self.mark) < LINE_START:
-            self.mark += char
-            return
-        run, self.mark = self.mark, ""
-        if not (self._is_code_mark(run) if run[0] == "`" else self._is_emphasis(run, char)):
-            for each in run:
-                self._plain(each)
-        self.before = run[0]
-        self.take(char)
-
-    def _is_code_mark(self, run: str) -> bool:
-        if self._code not in (0, len(run)):
-            return False
-        self._code = len(run) - self._code
-        return True
-
-    def _is_emphasis(self, run: str, behind: str) -> bool:
-        kind, size = run[0], len(run)
-        if size > 3 or kind == "~" and size != 2 or self.before.isdigit() and behind.isdigit():
-            return False
-        if self._open[kind] >= size and not self.before.isspace() and not (kind == "_" and _is_word(behind)):
-            self._open[kind] -= size
-            self._voice.is_title = self._is_strong_line and not self._open[kind]
-            return True
-        if behind.isspace() or _is_word(self.before):
-            return False
-        self._open[kind] += size
-        self._is_strong_line = self._voice.at_line_start and kind == "*" and size > 1
-        return True
-
-    def _address(self, char: str) -> None:
-        held = self.mark + char
-        if held in BREAKS:
-            self.mark, self._voice.breaks = "", max(self._voice.breaks, 1)
-        elif any(name.startswith(held) for name in ADDRESSES + BREAKS):
-            self.mark = held
-        elif not self.mark.startswith(ADDRESSES):
-            self._refuse(char)
-        elif _ADDRESS_END.match(char) or char == ")" and "(" not in held or len(held) > LINK:
-            address = self.mark.rstrip(".,;:!?*_~'")
-            behind = self.mark[len(address) :] + ("" if char == ">" and address[0] == "<" else char)
-            host, self.mark = _HOST.match(address), ""
-            self._voice.say(host[1] if host else address)
-            self.before = address[-1]
-            for each in behind:
-                self.take(each)
-        else:
-            self.mark = held
-
-    def _link(self, char: str) -> None:
-        behind = self.mark[self._text_end + 1 :] if self._text_end else ""
-        if char == "\n" or len(self.mark) >= LINK or not self._may_be_link(char, behind):
-            self._refuse(char)
-            return
-        self.mark += char
-        if not self._text_end and char == "]":
-            self._text_end = len(self.mark) - 1
-            if self.mark.startswith("[^"):
-                self.mark, self._text_end = "", 0
-        elif behind[:1] + char in ("[]", "()") and behind.count("(") <= behind.count(")") + 1:
-            text, self.mark, self._text_end = self.mark[: self._text_end].lstrip("!")[1:], "", 0
-            for each in text:
-                self.take(each)
-            self.end()
-            self.before = ")"
-
-    def _may_be_link(self, char: str, behind: str) -> bool:
-        """Not `x[i](y)`, `[1][2]`, or a bracket within a bracket."""
-        if not self._text_end or behind:
-            return char != "[" or self.mark == "!"
-        is_named = sum(map(str.isalpha, self.mark)) > 1
-        return not _is_word(self.before) and (char == "(" or char == "[" and is_named)
-
-
-MAX_NAMES = 120
-"""Characters of a table's column names that are said again in each row."""
-
-
 class PlainSpeech:
     """The text of one reply. What is fed after `close` begins a new paragraph."""
 
     def __init__(self) -> None:
         self._voice = _Voice()
-        self._marks = _Marks(self._voice)
-        self._mode = PlainSpeech._start  # no bound method: it would refer back to this object
-        self._held = ""  # the line, as far as it is held
+        self._buf = ""  # not decided yet
+        self._in_line = False  # the kind of the line is known: it is text
         self._block = ""  # "item", "heading", or text
         self._is_owed = False  # an item's line has ended: a full stop, if it does not go on
         self._fence = ""  # what opened the fence that is open
+        self._is_code = False  # nothing in it is read
         self._header = ""  # a line that heads a table, if one of dashes follows
         self._columns: list[str] = []
+        self._reset()
 
     def feed(self, text: str) -> str:
         """What may be said by now."""
+        self._buf += text.replace("\r", "")
         at = 0
-        while at < len(text):
-            if (
-                self._mode is PlainSpeech._text
-                and not self._marks.mark
-                and (run := _UNMARKED.match(text, at))
-            ):
-                self._voice.say(run[0])
-                self._marks.before = run[0][-1]
-                at = run.end()
-            else:
-                if text[at] != "\r":
-                    self._mode(self, text[at])
-                at += 1
-        return self._spoken()
-
-    def close(self) -> str:
-        """The rest: the reply is over, or something that is no text follows."""
-        self._mode(self, "\n")
-        self._begin_block("")
-        self._mode, self._fence = PlainSpeech._start, ""
-        self._voice.breaks = 2
-        return self._spoken()
-
-    def _spoken(self) -> str:
+        with suppress(_Undecided):
+            while at < len(self._buf):
+                at = self._mark(self._buf, at) if self._in_line else self._begin_line(at)
+        self._buf = self._buf[at:]
         spoken = "".join(self._voice.out)
         self._voice.out.clear()
         return spoken
+
+    def close(self) -> str:
+        """The rest: the reply is over, or something that is no text follows."""
+        spoken = self.feed("\n")
+        self._begin_block("")
+        self._fence, self._is_code = "", False
+        self._voice.breaks = 2
+        return spoken + self.feed("")
+
+    # Lines.
+
+    def _begin_line(self, at: int) -> int:
+        """A line whose kind is not known yet; where what was read of it ends."""
+        buf = self._buf
+        while buf[at : at + 1] in (" ", "\t"):
+            at += 1
+        if at == len(buf):
+            return at
+        newline = buf.find("\n", at, at + LINE)
+        line = buf[at : newline if newline >= 0 else at + LINE]
+        if self._is_code:
+            return self._code_line(line, at, newline)
+        if line[:1] == "|":
+            return self._row(line, at, newline)
+        if self._block == "item" and not self._is_owed and (box := _BOX.match(line)):
+            return at + box.end()
+        if block := _BLOCK.match(line):
+            return at + self._open_block(block)
+        begun = _BLOCK_BEGUN.fullmatch(line)
+        if not line or (begun and len(line) <= (LINE_START if begun["definition"] is None else LINE - 1)):
+            if newline < 0:
+                raise _Undecided
+            if self._is_structure(line):
+                return newline + 1
+        if self._header or self._columns or (self._is_owed and not line[0].islower()):
+            self._begin_block("")
+        self._is_owed, self._in_line = False, True
+        return at
+
+    def _open_block(self, found: re.Match[str]) -> int:
+        if found["heading"]:
+            self._begin_block("heading")
+            self._in_line = True
+        elif not found["quote"]:
+            self._begin_block("item")
+            if found["number"]:
+                self._voice.say(found["number"] + ".")
+                self._voice.blank()
+        return found.end()
+
+    def _is_structure(self, line: str) -> bool:
+        """Whether the line says nothing itself: a fence, a rule, a link's definition, or blank."""
+        if fence := _FENCE.fullmatch(line):
+            self._open_fence(*fence.groups())
+        elif (rule := _RULE.fullmatch(line)) or _DEFINITION.fullmatch(line):
+            self._begin_block("")
+            self._voice.breaks += rule is None or rule[1] is None
+        else:
+            return False
+        return True
 
     def _begin_block(self, kind: str) -> None:
         if self._is_owed:
             self._voice.end_sentence()
         header, self._header = self._header, ""
         self._is_owed, self._block, self._columns = False, kind, []
-        self._marks.reset()
+        self._reset()
         if header:
             self._say_line(header)
-
-    def _say_line(self, line: str) -> None:
-        for char in line:
-            self._marks.take(char)
-        self._marks.end()
-        self._voice.breaks += 1
-
-    def _start(self, char: str) -> None:
-        """The beginning of a line, until its kind is known."""
-        if char == "\n":
-            line, self._held = self._held, ""
-            self._short_line(line)
-        elif self._held or char not in " \t":
-            self._held += char
-            self._know_line()
-
-    def _know_line(self) -> None:
-        head = self._held
-        first, run = head[0], len(head) - len(head.lstrip(head[0]))
-        behind = head[run : run + 1]
-        if head in BOXES and self._block == "item" and not self._is_owed:
-            self._held = ""
-        elif first == "|":
-            self._mode = PlainSpeech._row
-        elif first == ">" and behind.isspace() or head == ">>":
-            self._held = head[run:].lstrip() if behind else ">"
-        elif first == "#" and run <= 6 and behind.isspace():
-            self._open_text("heading")
-        elif first in BULLETS and run == 1 and behind.isspace():
-            self._open_item("")
-        elif head[-1].isspace() and _NUMBER.fullmatch(head[:-1]) and not head[-2].isdigit():
-            self._open_item(head[:-2] + ".")
-        elif not self._may_be_more(head, run):
-            self._open_text("")
-
-    def _may_be_more(self, head: str, run: int) -> bool:
-        """Whether the line may yet be something else than text."""
-        first = head[0]
-        if first == "[" and (closed := head.find("]")) > 0:
-            return head[closed + 1 : closed + 2] in ("", ":") and len(head) < LINE
-        if len(head) > LINE_START or first == "[":
-            return len(head) <= LINE_START
-        if first in "`~":
-            return run == len(head) or run >= 3 and "`" not in head[run:]
-        if first in "#>":
-            return run == len(head) and run <= 6
-        if first in BULLETS + "_=":
-            return run == len(head) or run >= 3 and head[run:].isspace()
-        return bool(_NUMBER.fullmatch(head))
-
-    def _open_item(self, number: str) -> None:
-        self._begin_block("item")
-        self._held = ""
-        if number:
-            self._voice.say(number)
-            self._voice.blank()
-
-    def _open_text(self, kind: str) -> None:
-        head, self._held = self._held, ""
-        goes_on = not kind and not self._header and not self._columns
-        if kind or not goes_on or self._is_owed and not head[0].islower():
-            self._begin_block(kind)
-        self._is_owed = False
-        self._mode = PlainSpeech._text
-        for char in head.lstrip("# ") if kind else head:
-            self._marks.take(char)
-
-    def _short_line(self, line: str) -> None:
-        """A line that ended before its kind was known."""
-        if fence := _FENCE.fullmatch(line):
-            self._open_fence(*fence.groups())
-        elif not line.strip("#") or line in BULLETS or _DEFINITION.fullmatch(line):
-            self._begin_block("")
-            self._voice.breaks += 1
-        elif line[0] in "-*_=" and len(line) > 2 and not line.strip(line[0] + " "):
-            self._begin_block("")
-        else:
-            self._held = line
-            self._open_text("")
-            self._text("\n")
-
-    def _text(self, char: str) -> None:
-        if char != "\n":
-            self._marks.take(char)
-            return
-        self._marks.end()
-        if self._block == "heading" or self._voice.is_title:
-            self._voice.end_sentence()
-        self._is_owed = self._block == "item"
-        self._voice.breaks += 1
-        self._mode = PlainSpeech._start
 
     def _open_fence(self, fence: str, language: str) -> None:
         self._begin_block("")
         self._voice.breaks = max(self._voice.breaks, 1)
         if self._fence and not language:  # of prose
             self._fence = ""
-        elif language.lower() in PROSE:
-            self._fence = fence
-        else:
-            self._fence, self._mode = fence, PlainSpeech._code
+            return
+        self._fence, self._is_code = fence, language.lower() not in PROSE
+        if self._is_code:
             unnamed, named = LEFT_OUT.get(self._voice.script, LEFT_OUT["LATIN"])
             name = LANGUAGES.get(language.lower())
             self._voice.say(named.format(name) if name else unnamed)
             self._voice.breaks = 1
 
-    def _code(self, char: str) -> None:
-        if char != "\n":
-            self._held = (self._held + char)[:LINE_START]
-            return
-        line, self._held = self._held.strip("> \t"), ""
+    def _code_line(self, line: str, at: int, newline: int) -> int:
+        if newline < 0:
+            self._buf = self._buf[: at + LINE_START]
+            raise _Undecided
+        line = line[:LINE_START].strip("> \t")
         if len(line) >= len(self._fence) and not line.strip(self._fence[0]):
-            self._fence, self._mode = "", PlainSpeech._start
+            self._fence, self._is_code = "", False
+        return newline + 1
 
-    def _row(self, char: str) -> None:
+    def _row(self, line: str, at: int, newline: int) -> int:
         """A row of a table, or a line that begins like one."""
-        if char != "\n" and len(self._held) < LINE:
-            self._held += char
-            return
-        held, self._held, self._mode = self._held, "", PlainSpeech._start
-        row = held.rstrip()
-        if char != "\n" or len(row) < 2 or row[-1] != "|":
+        if newline < 0 and len(line) < LINE:
+            raise _Undecided
+        row = line.rstrip()
+        if newline < 0 or len(row) < 2 or row[-1] != "|":
             self._begin_block("")
-            self._mode = PlainSpeech._text
-            for each in held + char:
-                self._mode(self, each)
-        elif self._columns:
-            self._say_row(_CELLS.split(row[1:-1]))
+            self._in_line = True
+            return at
+        if self._columns:
+            cells = _CELLS.split(row[1:-1])[: len(self._columns)]
+            pairs = zip_longest(self._columns, map(str.strip, cells), fillvalue="")
+            self._reset()
+            self._say_line(", ".join(f"{name}: {cell}" if name else cell for name, cell in pairs if cell))
+            self._voice.end_sentence()
         elif self._header and _DELIMITERS.fullmatch(row):
             names, self._header = [cell.strip() for cell in _CELLS.split(self._header[1:-1])], ""
             # Names that are longer than a row's own words would multiply the text.
@@ -440,9 +268,127 @@ class PlainSpeech:
         else:
             self._begin_block("")
             self._header = row
+        return newline + 1
 
-    def _say_row(self, cells: list[str]) -> None:
-        pairs = zip_longest(self._columns, map(str.strip, cells[: len(self._columns)]), fillvalue="")
-        self._marks.reset()
-        self._say_line(", ".join(f"{name}: {cell}" if name else cell for name, cell in pairs if cell))
-        self._voice.end_sentence()
+    def _say_line(self, line: str) -> None:
+        self._say_marks(line)
+        self._voice.breaks += 1
+
+    # Marks inside lines.
+
+    def _reset(self) -> None:
+        """A new block: no emphasis and no code goes on in it."""
+        self._before = "\n"  # the character before the mark
+        self._ticks = 0  # how many backticks opened the code
+        self._open = dict.fromkeys("*_~", 0)
+        self._is_strong_line = False
+
+    def _say_marks(self, text: str) -> None:
+        at, buf = 0, text + "\n"
+        while at < len(text):
+            at = self._mark(buf, at)
+        self._before = "\n"
+
+    def _mark(self, buf: str, at: int) -> int:
+        """The mark or the text that stands here; where it ends."""
+        if run := _UNMARKED.match(buf, at):
+            self._voice.say(run[0])
+            self._before = run[0][-1]
+            return run.end()
+        char, end = buf[at], at
+        if char == "\n":
+            return self._end_line(at)
+        if char == "`" or (char in "*_~" and not self._ticks):
+            return self._run(buf, at)
+        if not self._ticks:
+            if char == "\\":
+                if at + 1 == len(buf):
+                    raise _Undecided
+                end = at = at + (buf[at + 1] in ESCAPED)
+            elif char in "![":
+                end = self._link(buf, at)
+            elif char == "<" or (char in "hw" and not _is_word(self._before)):
+                end = self._address(buf, at)
+        if end == at:
+            self._plain(buf[at])
+            end = at + 1
+        return end
+
+    def _plain(self, char: str) -> None:
+        is_emoji = _EMOJI.match(char) or (char == JOINER and _EMOJI.match(self._before))
+        if is_emoji or char in " \t":
+            self._voice.blank(left_out=bool(is_emoji))
+        else:
+            self._voice.say(char)
+        self._before = char
+
+    def _end_line(self, at: int) -> int:
+        self._before = "\n"
+        if self._block == "heading" or self._voice.is_title:
+            self._voice.end_sentence()
+        self._is_owed, self._in_line = self._block == "item", False
+        self._voice.breaks += 1
+        return at + 1
+
+    def _run(self, buf: str, at: int) -> int:
+        run = _RUN.match(buf, at)
+        assert run is not None
+        if run.end() == len(buf):
+            raise _Undecided
+        if run[1] == "`" and self._ticks in (0, len(run[0])):
+            self._ticks = len(run[0]) - self._ticks
+        elif run[1] == "`" or not self._is_emphasis(run[0], buf[run.end()]):
+            for each in run[0]:
+                self._plain(each)
+        self._before = run[1]
+        return run.end()
+
+    def _is_emphasis(self, run: str, behind: str) -> bool:
+        kind, size, before = run[0], len(run), self._before
+        if size > 3 or (kind == "~" and size != 2) or (before.isdigit() and behind.isdigit()):
+            return False
+        if self._open[kind] >= size and not before.isspace() and not (kind == "_" and _is_word(behind)):
+            self._open[kind] -= size
+            self._voice.is_title = self._is_strong_line and not self._open[kind]
+            return True
+        if behind.isspace() or _is_word(before):
+            return False
+        self._open[kind] += size
+        at_line_start = self._voice.breaks or not self._voice.begun
+        self._is_strong_line = bool(at_line_start) and kind == "*" and size > 1
+        return True
+
+    def _address(self, buf: str, at: int) -> int:
+        """Of an address its host is said. Where it ends; `at` if there is none."""
+        for name in ADDRESSES + BREAKS:
+            if len(buf) - at < len(name) and name.startswith(buf[at:]):
+                raise _Undecided
+            if name in BREAKS and buf.startswith(name, at):
+                self._voice.breaks = max(self._voice.breaks, 1)
+                return at + len(name)
+        found = _ADDRESS.match(buf, at)
+        if found is None:
+            return at
+        end = min(found.end(), at + LINK)
+        if end == len(buf):
+            raise _Undecided
+        address = buf[at:end].rstrip(".,;:!?*_~'")
+        host = _HOST.match(address)
+        self._voice.say(host[1] if host else address)
+        self._before = address[-1]
+        return at + len(address) + (buf[at] == "<" and buf.startswith(">", at + len(address)))
+
+    def _link(self, buf: str, at: int) -> int:
+        """Of a link its text is said, of a footnote nothing. Where it ends; `at` if there is none."""
+        if note := _FOOTNOTE.match(buf, at):
+            return note.end()
+        found = _LINK.match(buf, at)
+        if found is None and len(buf) - at < LINK and _LINK_BEGUN.fullmatch(buf, at):
+            raise _Undecided
+        if found is None or found.end() - at > LINK or _is_word(self._before):
+            return at
+        if found[2] and sum(map(str.isalpha, found[1])) < 2:  # [1][2]
+            return at
+        self._say_marks(found[1])
+        self._before = ")"
+        return found.end()
