@@ -168,10 +168,8 @@ class PlainSpeech:
     def _begin_line(self, at: int) -> int:
         """A line whose kind is not known yet; where what was read of it ends."""
         buf = self._buf
-        while buf[at : at + 1] in (" ", "\t"):
-            at += 1
-        if at == len(buf):
-            return at
+        if buf[at] in " \t":
+            return at + 1
         newline = buf.find("\n", at, at + LINE)
         line = buf[at : newline if newline >= 0 else at + LINE]
         if self._is_code:
