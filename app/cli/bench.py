@@ -281,25 +281,23 @@ def as_json(args: argparse.Namespace, suite: str, table: "Sequence[BenchRow]") -
     return json.dumps({"suite": suite, "regime": args.regime, "units": units, "rows": rows}, indent=1)
 
 
-def show(args: argparse.Namespace, suite: str, table: "Sequence[BenchRow]") -> None:
+def show(args: argparse.Namespace, suite: str, rows: "Sequence[BenchRow]") -> None:
     """Print the table, and the reasons of failures."""
-    from rich import box
     from rich.markup import escape
-    from rich.table import Table
 
-    from app.cli.terminal import console
+    from app.cli.terminal import console, table
     from deploy.profiles.matrix import TITLES, words
 
-    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    grid = table()
     for at, title in enumerate(TITLES):
         grid.add_column(title, justify="left" if at < 3 else "right", no_wrap=True)
-    for row in table:
+    for row in rows:
         grid.add_row(*map(escape, words(row)))
     out = console()
     out.print(f"[dim]suite {escape(suite)}, {args.regime}: first content and first sentence in ms (median), "
                   "decode in tokens/s (median)[/]")  # fmt: skip
     out.print(grid)
-    for why in dict.fromkeys(row.why for row in table if row.why):
+    for why in dict.fromkeys(row.why for row in rows if row.why):
         out.print(f"[yellow]{escape(why)}[/]")
-    if any(not row.stream for row in table):
+    if any(not row.stream for row in rows):
         out.print("[dim]A whole reply shows its first content with its last, which is no TTFT.[/]")

@@ -13,11 +13,10 @@ from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 
-from rich import box
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
+from app.cli import terminal
 from app.config.config import Config
 from app.config.version import VERSION
 from app.conformance.gateway import configuration, run_gateway
@@ -337,7 +336,7 @@ def short_words(job: GateJob) -> str:
 def show(statement: Statement, written: WrittenReport, short: str = "") -> None:
     """Print the verdict with its reasons, every rule, every control, and the path of the report; `short` before it."""
     console = Console()
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = terminal.table()
     for title in ("", "gate", "rule", "what was found"):
         table.add_column(title)
     for result in statement.decision.gates:

@@ -76,18 +76,16 @@ _STYLES = {"alike": "green", "differs": "yellow", "worse": "bold red", "open": "
 
 def show(found: "Comparison") -> None:
     """Print the table, the differing records, and the verdict."""
-    from rich import box
     from rich.markup import escape
-    from rich.table import Table
 
-    from app.cli.terminal import console
+    from app.cli import terminal
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = terminal.table()
     for title in ("", found.candidate, found.baseline, ""):
         table.add_column(escape(title), overflow="fold")
     for row in rows(found):
         table.add_row(*map(escape, row))
-    out = console()
+    out = terminal.console()
     out.print(f"[dim]{escape(about(found))}[/]")
     out.print(table)
     for other in found.others:

@@ -36,13 +36,18 @@ def show_rows(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 def _print(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Only the last column is wrapped."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    grid = table()
     for title in titles[:-1]:
-        table.add_column(escape(title), no_wrap=True)
-    table.add_column(escape(titles[-1]), overflow="fold")
+        grid.add_column(escape(title), no_wrap=True)
+    grid.add_column(escape(titles[-1]), overflow="fold")
     for row in rows:
-        table.add_row(*row)
-    console(240).print(table)
+        grid.add_row(*row)
+    console(240).print(grid)
+
+
+def table() -> Table:
+    """An empty table in the style of every command."""
+    return Table(box=box.SIMPLE_HEAD, pad_edge=False)
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gates.contracts.case import Case, Sampling, Suite
-from gates.contracts.errors import RunError
 from gates.contracts.sample import Mode, SampleKey
 from gates.run.request import body_digest, build_body
 from gates.run.target import Arm
@@ -47,21 +46,18 @@ def plan_requests(
     suite: Suite,
     arms: Sequence[Arm],
     *,
-    stage: int | None = 1,
+    stage: int = 1,
     gates: Container[str] | None = None,
     temperatures: Sequence[float] = (),
     numbers: Callable[[Case], Collection[int]] | None = None,
     whole: bool = True,
 ) -> tuple[PlannedRequest, ...]:
-    """Every request of a stage (None: of all), one case to all arms before the next. `gates` keeps the cases of one of them.
+    """Every request of a stage, one case to all arms before the next. `gates` keeps the cases of one of them.
 
     `temperatures` are those of the repeats, each with its own seed (none: one repeat as the suite has it); `numbers` selects a case's
     repeats. With `whole`, each case of the gate `tools` is asked once more without streaming, as engines have a second tool parser
     for that (vLLM #28297, #18108). Raises RunError.
     """
-    names = [arm.name for arm in arms]
-    if len(set(names)) != len(names):
-        raise RunError(f"two arms have one name: {', '.join(names)}")
     base = suite.sampling
     samplings = [replace(base, temperature=t, seed=base.seed + i) for i, t in enumerate(temperatures)] or [
         base
@@ -69,7 +65,7 @@ def plan_requests(
     return tuple(
         request
         for case in suite.cases
-        if stage in (None, case.stage) and (gates is None or any(gate in gates for gate in case.gates))
+        if case.stage == stage and (gates is None or any(gate in gates for gate in case.gates))
         for arm in arms
         for request in _case_requests(
             suite,

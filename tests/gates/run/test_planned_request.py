@@ -19,7 +19,6 @@ def test_a_stage_is_asked_streaming_and_each_tool_prompt_once_more_whole() -> No
         "candidate/hello/0/stream", "candidate/find/0/stream", "candidate/find/0/whole",
     ]  # fmt: skip
     assert names(plan_requests(EVERY, [arm()], stage=2)) == ["candidate/later/0/stream"]
-    assert len(plan_requests(EVERY, [arm()], stage=None, whole=False)) == 3
 
 
 def test_arms_take_turns_case_by_case() -> None:
