@@ -1,17 +1,14 @@
 """The `manners` command."""
 
 import argparse
-import gc
 import io
 import os
 import signal
 import sys
-from functools import partial
-from os import EX_CONFIG, EX_USAGE
-from pathlib import Path
+from os import EX_USAGE
 from typing import TYPE_CHECKING
 
-from app.cli import access, bench, doctor, engine, gate, operate, quantize, shadow, state
+from app.cli import flags, quantize
 from app.config.version import VERSION
 
 if TYPE_CHECKING:
@@ -29,15 +26,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="manners", description=__doc__)
     parser.add_argument("--version", action="version", version=f"manners {VERSION}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
-    server = commands.add_parser("serve", help="run the gateway")
-    server.add_argument("--config", type=Path, metavar="FILE", help="TOML; without it, the embedded default")
-    chat = commands.add_parser("chat", help="talk to a model in the terminal")
-    chat.add_argument("message", nargs="?", help="one message; without it, a conversation")
-    chat.add_argument("--url", default="http://127.0.0.1:8080", help="the gateway (default: %(default)s)")
-    chat.add_argument("--model", default="annie", help="the public model name (default: %(default)s)")
-    chat.add_argument("--think", action="store_true", help="ask the model to think first")
-    for command in (engine, gate, quantize, operate, access, doctor, bench, shadow, state):
-        command.add(commands)
+    flags.add_all(commands)
+    quantize.add(commands)
     return parser
 
 
@@ -63,38 +53,11 @@ def main(argv: list[str] | None = None) -> int:
         pipe = io.BufferedWriter(_Pipe(out.fileno(), "w", closefd=False))
         sys.stdout = io.TextIOWrapper(pipe, out.encoding, out.errors, line_buffering=out.line_buffering)
     try:
-        return _run(argv)
+        args = _parser().parse_args(argv)
+        return int(args.run(args))
     finally:
         if sys.stdout is not None:
             sys.stdout.flush()
-
-
-def _run(argv: list[str] | None) -> int:
-    args = _parser().parse_args(argv)
-    if "run" in args:
-        return int(args.run(args))
-    if args.command == "chat":
-        from app.cli import chat
-
-        return chat.run(args.url, args.model, args.message, args.think)
-    return _serve(args.config)
-
-
-def _serve(path: Path | None) -> int:
-    """Run the gateway; its exit code. What it makes until it listens stays, so that nothing is collected meanwhile: it took a sixth of a start."""
-    gc.disable()
-    try:
-        from app import server
-        from app.config.config import ConfigError, load
-
-        try:
-            server.run(load(path), partial(load, path))
-        except ConfigError as error:
-            print(f"manners: {error}", file=sys.stderr)
-            return EX_CONFIG
-        return 0
-    finally:
-        gc.enable()
 
 
 if __name__ == "__main__":

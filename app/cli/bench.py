@@ -15,84 +15,36 @@ from contextlib import AsyncExitStack
 from dataclasses import asdict
 from os import EX_CONFIG, EX_UNAVAILABLE, EX_USAGE
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from app.config.config import Config
-    from deploy.engine.spec import EngineSpec
-    from deploy.profiles.matrix import BenchCell, BenchRow
-    from gates.contracts.case import Suite
-    from gates.run.latency_schedule import Schedule
-    from gates.run.target import Target
+from rich.markup import escape
 
-
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    bench = commands.add_parser(
-        "bench",
-        help="time serving configurations against each other",
-        description="Measures time to first content, time to first sentence and decoding rate; the engines take turns.",
-    )
-    option = bench.add_argument
-    option("--config", type=Path, metavar="FILE", help="TOML; without it, the embedded default")
-    option("--engine", action="append", default=[], metavar="NAME",
-           help="an engine of the configuration (default: those that models use), or a variant of --matrix FILE")  # fmt: skip
-    option("--profile", action="append", default=[], metavar="NAME=WHERE[,IMAGE]",
-           help="a serving profile for an artefact, or for the address of a running server")  # fmt: skip
-    option("--matrix", nargs="?", const="", metavar="FILE",
-           help="measure with thinking on and off, streamed and whole; with FILE (or gpu-9b, gpu-nano, cpu): "
-                "start, check and measure each variant in it")  # fmt: skip
-    option(
-        "--budget",
-        type=_count,
-        metavar="SECONDS",
-        help="for --matrix FILE: stop after this time",
-    )
-    option(
-        "--prompts", type=_count, default=3, metavar="N", help="prompts of the suite (default: %(default)s)"
-    )
-    option("--rounds", type=_count, default=4, metavar="N",
-           help="rounds of two requests per prompt and cell (default: %(default)s)")  # fmt: skip
-    option(
-        "--length", type=_lengths, default=(500,), metavar="N,N", help="tokens of the prompt (default: 500)"
-    )
-    option("--regime", choices=("steady", "cold"), default="steady",
-           help="steady: the conversation so far is in the prefix cache (default); cold: nothing is")  # fmt: skip
-    option(
-        "--pause", type=float, default=0.5, metavar="SECONDS", help="silence before a request (default: 0.5)"
-    )
-    option("--max-tokens", type=_count, default=96, metavar="N", help="of an answer (default: %(default)s)")
-    option("--suite", metavar="S", help="the suite that the prompts are from (default: [gates] suite)")
-    option(
-        "--apart",
-        action="store_true",
-        help="run one engine at a time, for engines that do not fit into memory together",
-    )
-    option(
-        "--out",
-        type=Path,
-        metavar="DIR",
-        help="keep every raw reply there; the same command resumes",
-    )
-    option("--json", action="store_true", help="the table as JSON on stdout")
-    bench.set_defaults(run=run)
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 100_000:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1")
-    return int(text)
-
-
-def _lengths(text: str) -> tuple[int, ...]:
-    return tuple(_count(part) for part in text.split(","))
+from app.bench.variants import MatrixRun
+from app.cli.exit_codes import exit_code
+from app.cli.terminal import console, table
+from app.config.config import Config, ConfigError, load
+from deploy.core.errors import DeployError, EngineError
+from deploy.drivers.factory import make_engine
+from deploy.engine.spec import EngineSpec
+from deploy.profiles import matrix
+from deploy.profiles.load import engine_spec, load_profile
+from deploy.profiles.matrix import TITLES, BenchCell, BenchRow, finite, words
+from deploy.profiles.variants import load_matrix
+from gates.contracts.case import Suite
+from gates.contracts.errors import GatesError, RunError
+from gates.contracts.sample import LATENCY_PREFIX
+from gates.run.latency_readings import latency_readings
+from gates.run.latency_schedule import Schedule
+from gates.run.progress import make_progress
+from gates.run.runner import LATENCY_PACE
+from gates.run.runner import run as ask
+from gates.run.sample_store import SampleStore
+from gates.run.target import Target
+from gates.suite.load import load_suite
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print the table; the exit code."""
-    from app.cli.exit_codes import exit_code
-    from app.config.config import ConfigError, load
-    from deploy.core.errors import DeployError, EngineError
-    from gates.contracts.errors import GatesError, RunError
 
     def work() -> int:
         config = load(args.config)
@@ -109,10 +61,7 @@ class UsageError(Exception):
     """Flags contradict each other, or name something unknown."""
 
 
-async def _run(args: argparse.Namespace, config: "Config") -> int:
-    from deploy.profiles import matrix
-    from gates.run.latency_schedule import Schedule
-    from gates.suite.load import load_suite
+async def _run(args: argparse.Namespace, config: Config) -> int:
 
     specs = chosen(args, config)
     if args.apart and args.rounds < 4:
@@ -139,10 +88,8 @@ async def _run(args: argparse.Namespace, config: "Config") -> int:
     return 0
 
 
-async def _run_variants(args: argparse.Namespace, config: "Config") -> int:
+async def _run_variants(args: argparse.Namespace, config: Config) -> int:
     """Every variant of a file; 1 if one of them was not reached, did not start, or failed something."""
-    from app.bench.variants import MatrixRun
-    from deploy.profiles.variants import load_matrix
 
     if args.profile:
         raise UsageError("--profile is not for --matrix FILE: the file names its profiles")
@@ -159,7 +106,7 @@ async def _run_variants(args: argparse.Namespace, config: "Config") -> int:
     return 1 if run.broken else 0
 
 
-def chosen(args: argparse.Namespace, config: "Config") -> dict[str, "EngineSpec"]:
+def chosen(args: argparse.Namespace, config: Config) -> dict[str, "EngineSpec"]:
     """The engines to compare: those of the configuration by name, and profiles."""
     wanted = args.engine or ([] if args.profile else _asked(config))
     specs: dict[str, EngineSpec] = {}
@@ -177,14 +124,13 @@ def chosen(args: argparse.Namespace, config: "Config") -> dict[str, "EngineSpec"
     return specs
 
 
-def _asked(config: "Config") -> list[str]:
+def _asked(config: Config) -> list[str]:
     used = dict.fromkeys(name for model in config.models.values() for name in model.engines)
     return [name for name in used if config.engines[name].kind == "chat"]
 
 
-def from_profile(text: str) -> "EngineSpec":
+def from_profile(text: str) -> EngineSpec:
     """Parse NAME=WHERE[,IMAGE] into an engine with the profile's name. Raises UsageError, ProfileError, SpecError."""
-    from deploy.profiles.load import engine_spec, load_profile
 
     name, equals, where = text.partition("=")
     place, _, image = where.partition(",")
@@ -202,20 +148,18 @@ def from_profile(text: str) -> "EngineSpec":
 class _Engines:
     """The engines of a bench: all running, or one at a time."""
 
-    def __init__(self, specs: "Mapping[str, EngineSpec]", state: Path, *, apart: bool) -> None:
-        from deploy.drivers.factory import make_engine
+    def __init__(self, specs: Mapping[str, EngineSpec], state: Path, *, apart: bool) -> None:
 
         self._specs, self._apart = specs, apart
         self._engines = {name: make_engine(spec, state_dir=state) for name, spec in specs.items()}
         self._up: str | None = None
 
-    async def targets(self) -> "dict[str, Target]":
+    async def targets(self) -> dict[str, Target]:
         """Start each engine once, and return their addresses."""
         return {name: await self.bring(name) for name in self._engines}
 
-    async def bring(self, name: str) -> "Target":
+    async def bring(self, name: str) -> Target:
         """Start this engine; with `apart`, stop the one that runs. Raises EngineError."""
-        from gates.run.target import Target
 
         if self._apart and self._up not in (None, name):
             await self._engines[str(self._up)].stop()
@@ -238,20 +182,13 @@ class _Engines:
 
 async def _measure(
     args: argparse.Namespace,
-    suite: "Suite",
-    asked: "Sequence[BenchCell]",
-    engines: "Mapping[str, Target]",
-    schedule: "Schedule",
+    suite: Suite,
+    asked: Sequence[BenchCell],
+    engines: Mapping[str, Target],
+    schedule: Schedule,
     pool: _Engines,
-) -> "Sequence[Any]":
+) -> Sequence[Any]:
     """Send all requests; their readings."""
-    from deploy.profiles import matrix
-    from gates.contracts.sample import LATENCY_PREFIX
-    from gates.run.latency_readings import latency_readings
-    from gates.run.progress import make_progress
-    from gates.run.runner import LATENCY_PACE
-    from gates.run.runner import run as ask
-    from gates.run.sample_store import SampleStore
 
     prompts = matrix.pick(suite, args.prompts)
     names = {LATENCY_PREFIX + cell.arm: cell.engine for cell in asked}
@@ -272,21 +209,16 @@ async def _measure(
 # ---------------------------------------------------------------------------------------------- show
 
 
-def as_json(args: argparse.Namespace, suite: str, table: "Sequence[BenchRow]") -> str:
+def as_json(args: argparse.Namespace, suite: str, table: Sequence[BenchRow]) -> str:
     """The table as JSON; a time that was not reached is null."""
-    from deploy.profiles.matrix import finite
 
     rows = [{k: finite(v) if isinstance(v, float) else v for k, v in asdict(row).items()} for row in table]
     units = {"ttft": "ms", "sentence": "ms", "decode": "tokens/s"}
     return json.dumps({"suite": suite, "regime": args.regime, "units": units, "rows": rows}, indent=1)
 
 
-def show(args: argparse.Namespace, suite: str, rows: "Sequence[BenchRow]") -> None:
+def show(args: argparse.Namespace, suite: str, rows: Sequence[BenchRow]) -> None:
     """Print the table, and the reasons of failures."""
-    from rich.markup import escape
-
-    from app.cli.terminal import console, table
-    from deploy.profiles.matrix import TITLES, words
 
     grid = table()
     for at, title in enumerate(TITLES):

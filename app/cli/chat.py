@@ -1,5 +1,6 @@
 """`manners chat`: talk to a model in the terminal, with its time to first token per turn."""
 
+import argparse
 import json
 import os
 import sys
@@ -24,8 +25,9 @@ class ChatError(Exception):
     """The gateway did not answer, or answered with an error; the message is one line."""
 
 
-def run(url: str, model: str, message: str | None, think: bool) -> int:
+def run(args: argparse.Namespace) -> int:
     """Send one message, or hold a conversation until end of input; the exit code."""
+    url, model, message, think = args.url, args.model, args.message, args.think
     console = Console(highlight=False)
     history: list[dict[str, Any]] = []
     try:

@@ -13,11 +13,23 @@ from contextlib import closing
 from dataclasses import asdict, replace
 from os import EX_NOINPUT
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from deploy.doctor.evidence import ConfigFacts, Evidence
-    from deploy.doctor.result import Diagnosis
+from rich.markup import escape
+from rich.rule import Rule
+from rich.table import Table
+
+from app.cli.terminal import console
+from app.config.config import EMBEDDED_DEFAULT, ConfigError, load
+from app.promotion.repository import FILE
+from app.registry.errors import RegistryError
+from app.registry.reader import RegistryReader
+from app.telemetry.metrics import VOICE_BUCKETS, Metrics
+from deploy.doctor.collectors import configuration, gateway, host, image, model
+from deploy.doctor.evidence import ConfigFacts, Evidence, parse, render
+from deploy.doctor.examine import examine, silent
+from deploy.doctor.result import EXIT_CODES, Diagnosis, worst
+from deploy.drivers.docker_client import Docker
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SHORT_KEY = 16
@@ -26,34 +38,8 @@ DEFAULTS = frozenset(
 )
 
 
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    doctor = commands.add_parser(
-        "doctor",
-        help="check the host, the images, the models and the configuration",
-        description="Exit code 0: nothing worse than a warning. 1: something is wrong. 2: something is not known.",
-    )
-    option = doctor.add_argument
-    option("--config", type=Path, metavar="FILE", help="TOML; without it, the embedded default")
-    option(
-        "--probe",
-        action="store_true",
-        help="start each image once to see what is inside (by digest, then kept)",
-    )
-    option("--hashes", action="store_true", help="compare every byte of the models with their artefact.json")
-    option(
-        "--save", type=Path, metavar="FILE", help="write the collected facts to a file, for another machine"
-    )
-    option("--evidence", type=Path, metavar="FILE", help="check saved facts instead of this machine")
-    option("--problems", action="store_true", help="show only what is not ok")
-    option("--json", action="store_true", help="every finding as JSON on stdout")
-    doctor.set_defaults(run=run)
-
-
 def run(args: argparse.Namespace) -> int:
     """Collect or read the facts, run the checks and print the results; the exit code of the worst."""
-    from deploy.doctor.evidence import parse, render
-    from deploy.doctor.examine import examine, silent
-    from deploy.doctor.result import EXIT_CODES, worst
 
     try:
         evidence = parse(args.evidence.read_text("utf-8")) if args.evidence else gather(args)
@@ -74,8 +60,7 @@ def _why(error: Exception) -> str:
     return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
 
 
-def as_json(findings: "Sequence[Diagnosis]", unasked: Sequence[str]) -> str:
-    from deploy.doctor.result import worst
+def as_json(findings: Sequence[Diagnosis], unasked: Sequence[str]) -> str:
 
     return json.dumps(
         {
@@ -91,12 +76,8 @@ def as_json(findings: "Sequence[Diagnosis]", unasked: Sequence[str]) -> str:
 # ------------------------------------------------------------------------------------------- facts
 
 
-def gather(args: argparse.Namespace) -> "Evidence":
+def gather(args: argparse.Namespace) -> Evidence:
     """Collect all facts about this machine and this configuration."""
-    from app.config.config import EMBEDDED_DEFAULT
-    from deploy.doctor.collectors import configuration, host, image, model
-    from deploy.doctor.evidence import Evidence
-    from deploy.drivers.docker_client import Docker
 
     path = args.config or EMBEDDED_DEFAULT
     if not path.is_file():
@@ -117,12 +98,8 @@ def gather(args: argparse.Namespace) -> "Evidence":
     )
 
 
-def _config_facts(path: Path, tables: Any) -> "ConfigFacts":
+def _config_facts(path: Path, tables: Any) -> ConfigFacts:
     """Facts about the configuration and the files around it."""
-    from app.config.config import ConfigError, load
-    from app.telemetry.metrics import VOICE_BUCKETS
-    from deploy.doctor.collectors import configuration, gateway
-    from deploy.doctor.evidence import ConfigFacts
 
     rules_and_dashboards = configuration.watching(DEPLOY)
     facts: dict[str, Any] = {
@@ -156,9 +133,6 @@ def _config_facts(path: Path, tables: Any) -> "ConfigFacts":
 
 def _stored_keys(state: Path) -> int:
     """Callers' keys in the state folder that are not revoked; 0 without a registry that can be read."""
-    from app.promotion.repository import FILE
-    from app.registry.errors import RegistryError
-    from app.registry.reader import RegistryReader
 
     try:
         with RegistryReader.at(state / FILE) as reader:
@@ -169,7 +143,6 @@ def _stored_keys(state: Path) -> int:
 
 def exported() -> tuple[str, ...]:
     """The names of the gateway's metrics in Prometheus."""
-    from app.telemetry.metrics import Metrics
 
     families = Metrics().registry.collect()
     return tuple(sorted(f.name + ("_total" if f.type == "counter" else "") for f in families))
@@ -192,13 +165,9 @@ STYLES = {"ok": "", "warn": "yellow", "fail": "red", "unknown": "magenta"}
 
 
 def show(
-    evidence: "Evidence", findings: "Sequence[Diagnosis]", unasked: Sequence[str], *, problems: bool = False
+    evidence: Evidence, findings: Sequence[Diagnosis], unasked: Sequence[str], *, problems: bool = False
 ) -> None:
     """Print the results in groups, each fault with its fix below it."""
-    from rich.markup import escape
-    from rich.rule import Rule
-
-    from app.cli.terminal import console
 
     out = console()
     if evidence.about:
@@ -211,7 +180,7 @@ def show(
     out.print(_counts(findings, unasked))
 
 
-def groups(evidence: "Evidence", findings: "Sequence[Diagnosis]") -> "list[tuple[list[Diagnosis], str]]":
+def groups(evidence: Evidence, findings: Sequence[Diagnosis]) -> list[tuple[list[Diagnosis], str]]:
     """Group the results: the host, each engine, the configuration."""
     host = [f for f in findings if f.id.startswith("host.")]
     config = [f for f in findings if f.id.startswith("config.")]
@@ -225,14 +194,12 @@ def groups(evidence: "Evidence", findings: "Sequence[Diagnosis]") -> "list[tuple
     return [(group, title) for group, title in found if group]
 
 
-def _memory(evidence: "Evidence") -> str | None:
+def _memory(evidence: Evidence) -> str | None:
     free, total = evidence.host.memory_available, evidence.host.memory_total
     return f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free" if free and total else None
 
 
-def _grid(findings: "Sequence[Diagnosis]") -> Any:
-    from rich.markup import escape
-    from rich.table import Table
+def _grid(findings: Sequence[Diagnosis]) -> Any:
 
     grid = Table.grid(padding=(0, 2))
     grid.add_column(width=1)
@@ -247,7 +214,7 @@ def _grid(findings: "Sequence[Diagnosis]") -> Any:
     return grid
 
 
-def _counts(findings: "Sequence[Diagnosis]", unasked: Sequence[str]) -> str:
+def _counts(findings: Sequence[Diagnosis], unasked: Sequence[str]) -> str:
     names = {"fail": "wrong", "unknown": "not known", "warn": "to mind", "ok": "ok"}
     counts = {state: sum(f.state == state for f in findings) for state in names}
     said = [

@@ -14,16 +14,25 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from os import EX_CONFIG, EX_NOINPUT, EX_TEMPFAIL, EX_USAGE
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any
 
 from app.cli.exit_codes import exit_code, fail
+from app.cli.terminal import progress, show_outcomes, show_rows
+from app.config.config import EMBEDDED_DEFAULT, Config, ConfigError, load
+from app.conformance import suite
+from app.conformance.suite import rated
 from deploy.core.errors import DeployError, DockerError, LeaseHeld, PinError, SpecError, WeightsError
-from gates.contracts.dialect import Dialect
-
-if TYPE_CHECKING:
-    from app.config.config import Config
-    from deploy.engine.engine import EngineState
-    from deploy.engine.spec import EngineSpec
+from deploy.drivers.docker_client import shared
+from deploy.drivers.factory import make_engine, put_down, running
+from deploy.engine.abilities import shown_format
+from deploy.engine.engine import EngineState
+from deploy.engine.log import log_path
+from deploy.engine.probe import served_model, wait_until_streams
+from deploy.engine.spec import EngineSpec, spec_digest
+from deploy.images.compose_pins import check_compose_lock, tags, write_compose_lock
+from deploy.images.pins import lock_path, pin, read_lock, write_lock
+from deploy.memory.guard import Guard
+from deploy.memory.lease import Lease, lease_path
 
 UNREACHABLE = 2
 """The exit code for an engine that does not stream."""
@@ -33,55 +42,8 @@ REACH_SECONDS = 10.0
 """How long `check` waits until the engine streams its first token."""
 
 
-def add(commands: "argparse._SubParsersAction[Any]") -> None:
-    engine = commands.add_parser("engine", help="list, check, start, stop and pin engines")
-    verbs = engine.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=type(engine))
-    lists = verbs.add_parser("list", help="the engines of a configuration, and the models that use them")
-    check = verbs.add_parser("check", help="run the conformance suite on any engine")
-    check.add_argument("url", metavar="URL", help="the engine's address, with or without /v1")
-    check.add_argument(
-        "--dialect", choices=get_args(Dialect), default="openai", help="(default: %(default)s)"
-    )
-    check.add_argument(
-        "--model", metavar="NAME", help="the model's name on the engine (default: the first in its list)"
-    )
-    check.add_argument("--key-file", type=Path, metavar="FILE", help="a file with the engine's API key")
-    check.add_argument(
-        "--ca-file",
-        type=Path,
-        metavar="FILE",
-        help="a file with the certificate authority of the engine, in PEM",
-    )
-    up = verbs.add_parser("up", help="start an engine, and wait until it streams a real completion")
-    down = verbs.add_parser("down", help="stop an engine's container, and keep its log")
-    logs = verbs.add_parser("logs", help="the last lines of an engine's log: of its container, or as saved")
-    for verb in (up, down, logs):
-        verb.add_argument("engine", metavar="ENGINE", help="its name in the configuration")
-    logs.add_argument("-n", "--lines", type=int, default=50, metavar="N", help="(default: %(default)s)")
-    pin = verbs.add_parser(
-        "pin", help="pin images: write the digests of their tags to engines.lock, NAME.lock.env"
-    )
-    pin.add_argument("engines", nargs="*", metavar="ENGINE", help="(default: all that run in containers)")
-    pin.add_argument("--pull", action="store_true", help="fetch the images first")
-    pin.add_argument(
-        "--check", action="store_true", help="with --compose: only check whether the lock is up to date"
-    )
-    source = pin.add_mutually_exclusive_group()
-    source.add_argument(
-        "--compose", type=Path, metavar="ENV", help="compose.yaml's images, as this env file names them"
-    )
-    for verb in (lists, up, down, logs, source):
-        verb.add_argument(
-            "--config", type=Path, metavar="FILE", help="TOML; without it, the embedded default"
-        )
-    for verb in (lists, check, up, down, pin):
-        verb.add_argument("--json", action="store_true", help="print JSON on stdout")
-    engine.set_defaults(run=run)
-
-
 def run(args: argparse.Namespace) -> int:
     """Run one verb; its exit code."""
-    from app.config.config import ConfigError, load
 
     def work() -> int:
         return _list(load(args.config), args.json) if args.verb == "list" else asyncio.run(_run(args))
@@ -98,7 +60,6 @@ def run(args: argparse.Namespace) -> int:
 
 async def _run(args: argparse.Namespace) -> int:
     """Run a verb that needs an event loop. Raises ConfigError, DeployError, TimeoutError."""
-    from app.config.config import load
 
     if args.verb == "check":
         return await _check(args)
@@ -114,8 +75,7 @@ async def _run(args: argparse.Namespace) -> int:
     return await (_up if args.verb == "up" else _down)(config, spec, args.json)
 
 
-def _list(config: "Config", as_json: bool) -> int:
-    from app.cli.terminal import show_rows
+def _list(config: Config, as_json: bool) -> int:
 
     formats = asyncio.run(_formats(config.engines.values()))
     listed = [
@@ -144,11 +104,10 @@ def _list(config: "Config", as_json: bool) -> int:
     return 0
 
 
-async def _formats(specs: "Iterable[EngineSpec]") -> dict[str, str]:
+async def _formats(specs: Iterable[EngineSpec]) -> dict[str, str]:
     """How each engine's model writes calls: as stated, by the template beside its weights, or by the one that it shows."""
-    from deploy.engine.abilities import shown_format
 
-    async def one(spec: "EngineSpec") -> str:
+    async def one(spec: EngineSpec) -> str:
         if known := spec.format or spec.taught_format:
             return known
         if spec.url is None or spec.dialect != "llama-server":
@@ -160,11 +119,6 @@ async def _formats(specs: "Iterable[EngineSpec]") -> dict[str, str]:
 
 
 async def _check(args: argparse.Namespace) -> int:
-    from app.cli.terminal import progress, show_outcomes
-    from app.conformance import suite
-    from app.conformance.suite import rated
-    from deploy.engine.probe import served_model, wait_until_streams
-    from deploy.engine.spec import EngineSpec
 
     files = {"key_file": args.key_file, "ca_file": args.ca_file}
     access = EngineSpec(name="engine", dialect=args.dialect, driver="url", url=args.url, **files).access
@@ -197,11 +151,7 @@ def _report(facts: Mapping[str, Any], text: str, as_json: bool) -> None:
     print(json.dumps(facts) if as_json else text, flush=True)
 
 
-async def _up(config: "Config", spec: "EngineSpec", as_json: bool) -> int:
-    from deploy.drivers.factory import make_engine, running
-    from deploy.engine.spec import spec_digest
-    from deploy.memory.guard import Guard
-    from deploy.memory.lease import Lease, lease_path
+async def _up(config: Config, spec: EngineSpec, as_json: bool) -> int:
 
     guard, digest = Guard(), spec_digest(spec)
     lease = Lease(lease_path(config.state_dir))
@@ -220,7 +170,7 @@ async def _up(config: "Config", spec: "EngineSpec", as_json: bool) -> int:
     return 0
 
 
-def _facts(spec: "EngineSpec", state: "EngineState", digest: str) -> dict[str, Any]:
+def _facts(spec: EngineSpec, state: EngineState, digest: str) -> dict[str, Any]:
     build = state.abilities.build
     return {"engine": spec.name, "url": state.url, "pid": state.pid, "build": build, "spec": digest}
 
@@ -234,8 +184,7 @@ async def _wait_for_interrupt() -> None:
     await asked.wait()
 
 
-async def _down(config: "Config", spec: "EngineSpec", as_json: bool) -> int:
-    from deploy.drivers.factory import put_down, running
+async def _down(config: Config, spec: EngineSpec, as_json: bool) -> int:
 
     if spec.driver != "docker":
         whose = "a child of its gateway" if spec.driver in CHILDREN else "somebody else's"
@@ -247,10 +196,7 @@ async def _down(config: "Config", spec: "EngineSpec", as_json: bool) -> int:
     return 0
 
 
-async def _logs(config: "Config", spec: "EngineSpec", lines: int) -> int:
-    from deploy.drivers.docker_client import shared
-    from deploy.drivers.factory import running
-    from deploy.engine.log import log_path
+async def _logs(config: Config, spec: EngineSpec, lines: int) -> int:
 
     found = await running((spec,), state_dir=config.state_dir)
     path = log_path(config.state_dir, spec.name)
@@ -266,9 +212,6 @@ async def _logs(config: "Config", spec: "EngineSpec", lines: int) -> int:
 
 
 async def _pin(args: argparse.Namespace) -> int:
-    from app.config.config import EMBEDDED_DEFAULT
-    from deploy.drivers.docker_client import shared
-    from deploy.images.pins import lock_path, pin, read_lock, write_lock
 
     if args.check:
         raise SpecError(
@@ -289,9 +232,6 @@ async def _pin(args: argparse.Namespace) -> int:
 
 
 async def _pin_compose(args: argparse.Namespace) -> int:
-    from deploy.drivers.docker_client import shared
-    from deploy.images.compose_pins import check_compose_lock, tags, write_compose_lock
-    from deploy.images.pins import pin
 
     if args.engines:
         raise SpecError("pin", "--compose", "pins all that the file names; no engine is named beside it")
@@ -310,7 +250,6 @@ async def _pin_compose(args: argparse.Namespace) -> int:
 
 def _images(source: Path, wanted: list[str]) -> dict[str, str]:
     """Engines and their images, from a file that need not load yet: unpinned images may be the reason."""
-    from app.config.config import ConfigError
 
     try:
         tables = tomllib.loads(source.read_text("utf-8")).get("engines", {})

@@ -2,14 +2,14 @@
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from quantizer.data.traffic import Traffic
     from quantizer.plan.machine import HostMemory
 
 
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the commands and their flags. This is the only place where `app` imports `quantizer`, and it does so lazily."""
     from quantizer.cli import main
 

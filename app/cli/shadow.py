@@ -8,51 +8,21 @@ import asyncio
 import json
 from datetime import UTC, datetime
 from os import EX_CONFIG, EX_NOINPUT, EX_UNAVAILABLE
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from app.shadow.compare import Comparison, Medians, Share
+from rich.markup import escape
 
-
-def add(commands: "argparse._SubParsersAction[Any]") -> None:
-    shadow = commands.add_parser("shadow", help="replay recent requests through a candidate, and compare")
-    verbs = shadow.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=type(shadow))
-    replay = verbs.add_parser(
-        "replay",
-        help="recorded requests through the candidate and the live engine",
-        description="Tool calls, breaches, lengths and times of two engines over the same requests. Advisory.",
-    )
-    option = replay.add_argument
-    option("--candidate", required=True, metavar="ENGINE", help="an engine of the configuration")
-    option(
-        "--against", metavar="ENGINE", help="the engine to compare with (default: that of the newest record)"
-    )
-    option("--model", metavar="NAME", help="only requests to this public model")
-    option(
-        "--days", type=_count, default=1, metavar="N", help="the last N times 24 hours (default: %(default)s)"
-    )
-    option("--limit", type=_count, metavar="N", help="the newest N records (default: all)")
-    option("--config", type=Path, metavar="FILE", help="TOML; without it, the embedded default")
-    option("--json", action="store_true", help="print JSON on stdout")
-    shadow.set_defaults(run=run)
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 1_000_000:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1")
-    return int(text)
+from app.cli import terminal
+from app.cli.exit_codes import exit_code
+from app.config.config import ConfigError, load
+from app.shadow.compare import Comparison, Medians, Share, as_json
+from app.shadow.runner import NothingRecorded, ReplayRequest, replay
+from deploy.core.errors import DeployError
+from gates.contracts.errors import GatesError
+from gates.run.progress import make_progress
 
 
 def run(args: argparse.Namespace) -> int:
     """Replay, compare and print; 0 whatever the comparison finds."""
-    from app.cli.exit_codes import exit_code
-    from app.config.config import ConfigError, load
-    from app.shadow.compare import as_json
-    from app.shadow.runner import NothingRecorded, ReplayRequest, replay
-    from deploy.core.errors import DeployError
-    from gates.contracts.errors import GatesError
-    from gates.run.progress import make_progress
 
     wanted = ReplayRequest(
         candidate=args.candidate, against=args.against, model=args.model, days=args.days, limit=args.limit
@@ -74,11 +44,8 @@ def run(args: argparse.Namespace) -> int:
 _STYLES = {"alike": "green", "differs": "yellow", "worse": "bold red", "open": "magenta"}
 
 
-def show(found: "Comparison") -> None:
+def show(found: Comparison) -> None:
     """Print the table, the differing records, and the verdict."""
-    from rich.markup import escape
-
-    from app.cli import terminal
 
     table = terminal.table()
     for title in ("", found.candidate, found.baseline, ""):
@@ -94,7 +61,7 @@ def show(found: "Comparison") -> None:
     out.print("[dim]This advises; `manners gate run` decides.[/]")
 
 
-def about(found: "Comparison") -> str:
+def about(found: Comparison) -> str:
     """A line that says what was compared."""
     facts = [f"{found.records} records"]
     if found.unusable:
@@ -104,7 +71,7 @@ def about(found: "Comparison") -> str:
     return ", ".join(facts) + ", asked at temperature 0"
 
 
-def rows(found: "Comparison") -> list[tuple[str, str, str, str]]:
+def rows(found: Comparison) -> list[tuple[str, str, str, str]]:
     """The table's rows: title, candidate, baseline, both."""
     seen = found.breaches
     table = [
@@ -124,17 +91,17 @@ def rows(found: "Comparison") -> list[tuple[str, str, str, str]]:
     return table
 
 
-def _of(share: "Share") -> str:
+def _of(share: Share) -> str:
     return f"{share.k} of {share.n}"
 
 
-def _told(share: "Share") -> str:
+def _told(share: Share) -> str:
     if share.low is None or share.high is None:
         return _of(share)
     return f"{_of(share)} ({share.low:.0%} to {share.high:.0%})"
 
 
-def _paired(found: "Comparison") -> str:
+def _paired(found: Comparison) -> str:
     seen = found.breaches
     if seen.low is None or seen.high is None or seen.p is None:
         return ""
@@ -144,5 +111,5 @@ def _paired(found: "Comparison") -> str:
     )
 
 
-def _pair(values: "Medians", scale: float) -> tuple[str, str]:
+def _pair(values: Medians, scale: float) -> tuple[str, str]:
     return tuple("–" if v is None else f"{v * scale:.0f}" for v in (values.candidate, values.baseline))  # type: ignore[return-value]

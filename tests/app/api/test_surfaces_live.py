@@ -15,7 +15,7 @@ import openai
 import pytest
 import pytest_asyncio
 
-from app.cli import chat
+from app.__main__ import main
 from app.conformance.suite import hang_up
 from gates.detect.rawcall import find_raw_calls
 from tests.app.api.nanos import MARKS, nano_house
@@ -168,7 +168,7 @@ async def test_an_everyday_question_without_tools_is_never_answered_with_a_call(
 
 
 async def test_the_chat_command_speaks_no_call(running: House, capsys: pytest.CaptureFixture[str]) -> None:
-    code = await asyncio.to_thread(chat.run, running.url, "annie", "What day is it today?", False)
+    code = await asyncio.to_thread(main, ["chat", "--url", running.url, "What day is it today?"])
     shown = capsys.readouterr()
     assert "tool_call" not in shown.out and "get_date" not in shown.out
     assert code == 0 or (code == EX_UNAVAILABLE and "filtered" in shown.err)

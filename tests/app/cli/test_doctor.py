@@ -45,7 +45,7 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     none = dict.fromkeys(("gpus", "gpu_processes", "toolkit", "cdi", "docker", "nvccs", "journal"))
     plain = replace(parse(Path(HEALTHY).read_text("utf-8")).host, architecture="x86_64", **none)
     monkeypatch.setattr("deploy.doctor.collectors.host.host", lambda: plain)
-    monkeypatch.setattr("deploy.drivers.docker_client.Docker", NoDocker)
+    monkeypatch.setattr("app.cli.doctor.Docker", NoDocker)
 
 
 def printed_json(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:

@@ -1,17 +1,18 @@
 """No report is signed about files that were exchanged while a gate ran."""
 
-import argparse
+import asyncio
 import os
 import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from os import EX_UNAVAILABLE
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import gates.run.job
+from app.__main__ import main
 from app.cli import gate, gate_engines
 from gates.artefact import artefact
 from gates.contracts.errors import RunError
@@ -95,7 +96,7 @@ def test_a_record_that_is_none_is_an_error_that_says_what_to_do(
 
 
 async def test_nothing_is_signed_after_an_exchange(
-    tmp_path: Path, model: ServedModel, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, model: ServedModel, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job = replace(JOB, candidate=model)
 
@@ -106,22 +107,13 @@ async def test_nothing_is_signed_after_an_exchange(
         rewrite(folder_of(model))
 
     monkeypatch.setattr(gate_engines, "make_job", make)
-    monkeypatch.setattr(gates.run.job, "run_job", ask)
+    monkeypatch.setattr(gate, "run_job", ask)
     (tmp_path / "c.toml").write_text(
         f'[gateway]\nstate = "{tmp_path / "state"}"\n[engines.a]\ndialect = "vllm"\ndriver = "url"\n'
         'url = "http://127.0.0.1:1"\n[models.annie]\nlive = "a"\n'
     )
-    parser = argparse.ArgumentParser()
-    gate.add(parser.add_subparsers())
-    told = ["gate", "run", "--candidate", "a", "--baseline", "a", "--out", str(tmp_path / "out")]
-    args = parser.parse_args([*told, "--config", str(tmp_path / "c.toml")])
+    words = ["gate", "run", "--candidate", "a", "--baseline", "a", "--out", str(tmp_path / "out")]
     for why in ("while it was judged", "since this run began"):
-        with pytest.raises(RunError, match=why):
-            await gate._run(args, gate_config(args))
+        assert await asyncio.to_thread(main, [*words, "--config", str(tmp_path / "c.toml")]) == EX_UNAVAILABLE
+        assert why in capsys.readouterr().err
     assert not (tmp_path / "out" / "report.json").exists()
-
-
-def gate_config(args: argparse.Namespace) -> Any:
-    from app.config.config import load
-
-    return load(args.config)

@@ -1,0 +1,406 @@
+"""The flags of every command. What a command does is in the module that it names here, which is imported when it runs.
+
+So that `manners --help` and a wrong flag are quick, this module imports little.
+"""
+
+import argparse
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+from app.access.roles import ROLE_NAMES, Role
+from gates.contracts.dialect import Dialect
+
+DEFAULT_CONFIG = "TOML; without it, the embedded default"
+
+
+def _runs(parser: argparse.ArgumentParser, module: str, **defaults: object) -> None:
+    """Let the command be done by `run(args)` of a module of this folder."""
+
+    def run(args: argparse.Namespace) -> int:
+        return int(importlib.import_module(f"app.cli.{module}").run(args))
+
+    parser.set_defaults(run=run, **defaults)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 1_000_000:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1")
+    return int(text)
+
+
+def add_all(commands: "argparse._SubParsersAction[Any]") -> None:
+    """Add every command but those of the quantizer."""
+    server = commands.add_parser("serve", help="run the gateway")
+    server.add_argument("--config", type=Path, metavar="FILE", help=DEFAULT_CONFIG)
+    _runs(server, "serve")
+    chat = commands.add_parser("chat", help="talk to a model in the terminal")
+    chat.add_argument("message", nargs="?", help="one message; without it, a conversation")
+    chat.add_argument("--url", default="http://127.0.0.1:8080", help="the gateway (default: %(default)s)")
+    chat.add_argument("--model", default="annie", help="the public model name (default: %(default)s)")
+    chat.add_argument("--think", action="store_true", help="ask the model to think first")
+    _runs(chat, "chat")
+    for add in (_engine, _gate, _operate, _access, _doctor, _bench, _shadow, _state):
+        add(commands)
+
+
+def _engine(commands: "argparse._SubParsersAction[Any]") -> None:
+    engine = commands.add_parser("engine", help="list, check, start, stop and pin engines")
+    verbs = engine.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=type(engine))
+    lists = verbs.add_parser("list", help="the engines of a configuration, and the models that use them")
+    check = verbs.add_parser("check", help="run the conformance suite on any engine")
+    check.add_argument("url", metavar="URL", help="the engine's address, with or without /v1")
+    check.add_argument(
+        "--dialect", choices=get_args(Dialect), default="openai", help="(default: %(default)s)"
+    )
+    check.add_argument(
+        "--model", metavar="NAME", help="the model's name on the engine (default: the first in its list)"
+    )
+    check.add_argument("--key-file", type=Path, metavar="FILE", help="a file with the engine's API key")
+    check.add_argument(
+        "--ca-file",
+        type=Path,
+        metavar="FILE",
+        help="a file with the certificate authority of the engine, in PEM",
+    )
+    up = verbs.add_parser("up", help="start an engine, and wait until it streams a real completion")
+    down = verbs.add_parser("down", help="stop an engine's container, and keep its log")
+    logs = verbs.add_parser("logs", help="the last lines of an engine's log: of its container, or as saved")
+    for verb in (up, down, logs):
+        verb.add_argument("engine", metavar="ENGINE", help="its name in the configuration")
+    logs.add_argument("-n", "--lines", type=int, default=50, metavar="N", help="(default: %(default)s)")
+    pin = verbs.add_parser(
+        "pin", help="pin images: write the digests of their tags to engines.lock, NAME.lock.env"
+    )
+    pin.add_argument("engines", nargs="*", metavar="ENGINE", help="(default: all that run in containers)")
+    pin.add_argument("--pull", action="store_true", help="fetch the images first")
+    pin.add_argument(
+        "--check", action="store_true", help="with --compose: only check whether the lock is up to date"
+    )
+    source = pin.add_mutually_exclusive_group()
+    source.add_argument(
+        "--compose", type=Path, metavar="ENV", help="compose.yaml's images, as this env file names them"
+    )
+    for verb in (lists, up, down, logs, source):
+        verb.add_argument("--config", type=Path, metavar="FILE", help=DEFAULT_CONFIG)
+    for verb in (lists, check, up, down, pin):
+        verb.add_argument("--json", action="store_true", help="print JSON on stdout")
+    _runs(engine, "engine")
+
+
+def _gate(commands: "argparse._SubParsersAction[Any]") -> None:
+    gate = commands.add_parser("gate", help="test whether a model still behaves as its baseline does")
+    verbs = gate.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=type(gate))
+    _gate_run(verbs.add_parser("run", help="ask both engines, judge, and write a signed report"))
+    _gate_verify(verbs.add_parser("verify", help="check a report offline: signature, samples, artefact"))
+    _gate_seal(verbs.add_parser("seal", help="write the artefact.json of a model folder of your own"))
+    _runs(gate, "gate")
+
+
+def _gate_run(parser: argparse.ArgumentParser) -> None:
+    option = parser.add_argument
+    option("--candidate", required=True, metavar="ENGINE", help="an engine of the configuration")
+    option("--baseline", required=True, metavar="ENGINE", help="the same model before quantization")
+    option("--control", action="append", default=[], metavar="NAME=ENGINE",
+           help="the engine of a negative control (default: [gates.controls])")  # fmt: skip
+    option("--suite", metavar="S", help="a shipped suite or a .toml (default: [gates] suite)")
+    option("--policy", metavar="P", help="a shipped policy or a .toml (default: [gates] policy)")
+    option("--config", type=Path, metavar="FILE", help=DEFAULT_CONFIG)
+    option("--out", type=Path, default=Path("gate"), metavar="DIR",
+           help="report.json, report.html, report.md, samples.jsonl (default: %(default)s)")  # fmt: skip
+    option("--data", action="append", default=[], type=Path, metavar="FILE",
+           help="training or calibration conversations (JSONL), in which no prompt of the suite may occur")  # fmt: skip
+    option("--no-latency", action="store_true",
+           help="skip latency; if the policy has latency rules, the verdict is then never a pass")  # fmt: skip
+    option("--full", action="store_true",
+           help="ask all of stage 1, even if the candidate has failed already")  # fmt: skip
+    option("--any-baseline", action="store_true",
+           help="ask although the baseline is another model or not the configured one; the verdict is then never a pass")  # fmt: skip
+    option("--attach", action="append", default=[], type=Path, metavar="FILE",
+           help="results of another benchmark (lm-eval, bfcl-eval, ...) for the report to carry; they decide nothing")  # fmt: skip
+    option("--json", action="store_true", help="the verdict and every rule as JSON on stdout")
+
+
+def _gate_verify(parser: argparse.ArgumentParser) -> None:
+    option = parser.add_argument
+    option("report", type=Path, metavar="REPORT", help="report.json; samples.jsonl beside it is checked too")
+    option("--artefact", type=Path, metavar="DIR|ENGINE",
+           help="what the report must be about: a model folder, or the configured engine that serves it")  # fmt: skip
+    option("--trust", action="append", default=[], type=Path, metavar="KEY",
+           help="a public key, or a folder of them (default: this host's own)")  # fmt: skip
+    option(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="the configuration whose state folder holds this host's key",
+    )
+
+
+def _gate_seal(parser: argparse.ArgumentParser) -> None:
+    option = parser.add_argument
+    option(
+        "folder",
+        type=Path,
+        metavar="DIR",
+        help="every file in it is hashed; a .gguf needs a folder of its own",
+    )
+    option("--name", required=True, help="the model's name, the same for all its forms")
+    option("--format", required=True, metavar="F", help="hf-bf16, hf-nvfp4, gguf-q4_k_m, gguf-f16, ...")
+    option("--base-model", metavar="NAME", help="what it was fine-tuned from")
+    option("--source", type=Path, metavar="DIR", help="the sealed folder that this one was converted from")
+    option("--config", type=Path, help=argparse.SUPPRESS)
+
+
+def _operate(commands: "argparse._SubParsersAction[Any]") -> None:
+    promote = _verb(commands, "promote", "let a gated engine serve a model")
+    promote.add_argument("model", metavar="MODEL", help="the public model")
+    promote.add_argument(
+        "engine", metavar="ENGINE", nargs="+", help="the engine that will serve it; several are replicas"
+    )
+    promote.add_argument(
+        "--report", type=Path, metavar="FILE", help="report.json of its gate run (without it: by an override)"
+    )
+    rollback = _verb(commands, "rollback", "roll back to the previous engine, at once")
+    rollback.add_argument("model", metavar="MODEL", help="the public model")
+    for command in (promote, rollback):
+        command.add_argument("--dry-run", action="store_true", help="only show the plan")
+        command.add_argument("--no-follow", action="store_true", help="start it without waiting for its end")
+    _verb(commands, "status", "which engine serves which model, and operations in progress")
+    for name, about in (
+        ("drain", "drain a replica: send it no new requests"),
+        ("undrain", "end the drain of a replica"),
+    ):
+        _verb(commands, name, about).add_argument("engine", metavar="ENGINE", help="the replica")
+    _verb(commands, "audit", "who changed what, and whether the event chain is intact").add_argument(
+        "--last", type=int, default=20, metavar="N", help="the newest events (default: %(default)s)"
+    )
+    _verb(commands, "reload", "read configuration, keys and operators again, without a restart")
+    revoke = _verb(commands, "revoke", "end an engine or a report as a ground for promotions, for good")
+    revoke.add_argument(
+        "what", metavar="ENGINE|REPORT", help="an engine's name, or a report: its file or its digest"
+    )
+    revoke.add_argument("--reason", required=True, help="why, for the audit")
+
+    override = commands.add_parser(
+        "override", help="let an engine serve in spite of named refusals, for hours"
+    )
+    verbs = override.add_subparsers(metavar="VERB", required=True, parser_class=type(override))
+    grant = _verb(verbs, "add", "waive refusals of an engine for a model", "override_add")
+    grant.add_argument("model", metavar="MODEL", help="the public model")
+    grant.add_argument("engine", metavar="ENGINE", help="the engine that may serve it")
+    grant.add_argument("--waive", action="append", required=True, metavar="CODE",
+                       help="a refusal, as `manners promote --dry-run` names it; may be repeated")  # fmt: skip
+    grant.add_argument("--reason", required=True, help="why, for the audit")
+    grant.add_argument(
+        "--hours", type=float, default=24.0, metavar="H", help="at most 24 (default: %(default)s)"
+    )
+    _verb(verbs, "list", "the overrides that are active now", "override_list")
+    withdraw = _verb(verbs, "withdraw", "end an override", "override_withdraw")
+    withdraw.add_argument("id", type=int, metavar="ID", help="as `manners override list` shows it")
+
+
+def _verb(
+    commands: "argparse._SubParsersAction[Any]", name: str, about: str, verb: str = ""
+) -> argparse.ArgumentParser:
+    """Add a command. `verb` is its name in `app.cli.operating`, if another."""
+    command: argparse.ArgumentParser = commands.add_parser(name, help=about)
+    _client_flags(command)
+    _runs(command, "operating", verb=verb or name)
+    return command
+
+
+def _client_flags(command: argparse.ArgumentParser) -> None:
+    """Flags of every client of the admin API."""
+    command.add_argument(
+        "--config", type=Path, metavar="FILE", help="the gateway's TOML (default: the embedded default)"
+    )
+    command.add_argument("--admin", metavar="URL", help="the admin listener (default: the configuration's)")
+    command.add_argument("--json", action="store_true", help="print JSON on stdout")
+
+
+LIMITS = {
+    "rpm": "requests a minute",
+    "tpm": "tokens a minute, prompt and completion",
+    "concurrency": "requests open at once",
+    "daily_budget": "tokens a day (UTC)",
+    "budget": "tokens in all",
+}
+
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def _access(commands: "argparse._SubParsersAction[Any]") -> None:
+    verb = _verbs(commands, "key", "callers' keys, with limits and budgets")
+    _add_limits(verb("add", "make a key; its secret is printed once"), "at most N")
+    _add_limits(verb("limit", "change limits of a key; what it has used stays"), "at most N (0: no limit)")
+    rotating = verb("rotate", "give a key a new secret; limits and what it has used stay")
+    rotating.add_argument(
+        "--overlap", type=duration, default=86_400, metavar="TIME",
+        help="how long the old secret still works: 30m, 24h, 7d; 0: not at all (default: 24h)",
+    )  # fmt: skip
+    verb("revoke", "end a key, at once")
+    verb("list", "all keys, without their secrets")
+
+    verb = _verbs(commands, "operator", "operators, with roles")
+    verb("add", "make an operator; its secret is printed once").add_argument(
+        "--role",
+        choices=ROLE_NAMES,
+        default=str(Role.WATCH),
+        help="watch: read; promote: also change who serves; administer: everything (default: %(default)s)",
+    )
+    verb("revoke", "end an operator, at once")
+    verb("list", "all operators, without their secrets")
+
+
+def _verbs(
+    commands: "argparse._SubParsersAction[Any]", of: str, about: str
+) -> Callable[[str, str], argparse.ArgumentParser]:
+    """Add a command; the function returned adds a verb to it, by name and help."""
+    parser = commands.add_parser(of, help=about)
+    verbs = parser.add_subparsers(metavar="VERB", required=True, parser_class=type(parser))
+
+    def verb(name: str, told: str) -> argparse.ArgumentParser:
+        command: argparse.ArgumentParser = verbs.add_parser(name, help=told)
+        if name != "list":
+            command.add_argument("name", metavar="NAME", help="letters, digits and _.-")
+        _client_flags(command)
+        _runs(command, "access_store", verb=name, kind=f"{of}s")
+        return command
+
+    return verb
+
+
+def duration(text: str) -> int:
+    """A time such as 90s, 30m, 24h or 7d, in seconds. Raises ValueError."""
+    number, unit = (text[:-1], text[-1]) if text[-1:] in UNITS else (text, "s")
+    if not number.isdecimal() or not number.isascii() or (seconds := int(number) * UNITS[unit]) > 90 * 86_400:
+        raise ValueError(text)
+    return seconds
+
+
+def _add_limits(command: argparse.ArgumentParser, about: str) -> None:
+    for limit, said in LIMITS.items():
+        flag = f"--{limit.replace('_', '-')}"
+        command.add_argument(flag, dest=limit, type=_limit, metavar="N", help=f"{about} {said}")
+
+
+def _limit(text: str) -> int:
+    count = int(text.replace("_", ""))
+    if not 0 <= count <= 10**15:
+        raise ValueError(text)
+    return count
+
+
+def _doctor(commands: "argparse._SubParsersAction[Any]") -> None:
+    doctor = commands.add_parser(
+        "doctor",
+        help="check the host, the images, the models and the configuration",
+        description="Exit code 0: nothing worse than a warning. 1: something is wrong. 2: something is not known.",
+    )
+    option = doctor.add_argument
+    option("--config", type=Path, metavar="FILE", help=DEFAULT_CONFIG)
+    option(
+        "--probe",
+        action="store_true",
+        help="start each image once to see what is inside (by digest, then kept)",
+    )
+    option("--hashes", action="store_true", help="compare every byte of the models with their artefact.json")
+    option(
+        "--save", type=Path, metavar="FILE", help="write the collected facts to a file, for another machine"
+    )
+    option("--evidence", type=Path, metavar="FILE", help="check saved facts instead of this machine")
+    option("--problems", action="store_true", help="show only what is not ok")
+    option("--json", action="store_true", help="every finding as JSON on stdout")
+    _runs(doctor, "doctor")
+
+
+def _bench(commands: "argparse._SubParsersAction[Any]") -> None:
+    bench = commands.add_parser(
+        "bench",
+        help="time serving configurations against each other",
+        description="Measures time to first content, time to first sentence and decoding rate; the engines take turns.",
+    )
+    option = bench.add_argument
+    option("--config", type=Path, metavar="FILE", help=DEFAULT_CONFIG)
+    option("--engine", action="append", default=[], metavar="NAME",
+           help="an engine of the configuration (default: those that models use), or a variant of --matrix FILE")  # fmt: skip
+    option("--profile", action="append", default=[], metavar="NAME=WHERE[,IMAGE]",
+           help="a serving profile for an artefact, or for the address of a running server")  # fmt: skip
+    option("--matrix", nargs="?", const="", metavar="FILE",
+           help="measure with thinking on and off, streamed and whole; with FILE (or gpu-9b, gpu-nano, cpu): "
+                "start, check and measure each variant in it")  # fmt: skip
+    option(
+        "--budget",
+        type=_count,
+        metavar="SECONDS",
+        help="for --matrix FILE: stop after this time",
+    )
+    option(
+        "--prompts", type=_count, default=3, metavar="N", help="prompts of the suite (default: %(default)s)"
+    )
+    option("--rounds", type=_count, default=4, metavar="N",
+           help="rounds of two requests per prompt and cell (default: %(default)s)")  # fmt: skip
+    option(
+        "--length", type=_lengths, default=(500,), metavar="N,N", help="tokens of the prompt (default: 500)"
+    )
+    option("--regime", choices=("steady", "cold"), default="steady",
+           help="steady: the conversation so far is in the prefix cache (default); cold: nothing is")  # fmt: skip
+    option(
+        "--pause", type=float, default=0.5, metavar="SECONDS", help="silence before a request (default: 0.5)"
+    )
+    option("--max-tokens", type=_count, default=96, metavar="N", help="of an answer (default: %(default)s)")
+    option("--suite", metavar="S", help="the suite that the prompts are from (default: [gates] suite)")
+    option(
+        "--apart",
+        action="store_true",
+        help="run one engine at a time, for engines that do not fit into memory together",
+    )
+    option(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="keep every raw reply there; the same command resumes",
+    )
+    option("--json", action="store_true", help="the table as JSON on stdout")
+    _runs(bench, "bench")
+
+
+def _lengths(text: str) -> tuple[int, ...]:
+    return tuple(_count(part) for part in text.split(","))
+
+
+def _shadow(commands: "argparse._SubParsersAction[Any]") -> None:
+    shadow = commands.add_parser("shadow", help="replay recent requests through a candidate, and compare")
+    verbs = shadow.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=type(shadow))
+    replay = verbs.add_parser(
+        "replay",
+        help="recorded requests through the candidate and the live engine",
+        description="Tool calls, breaches, lengths and times of two engines over the same requests. Advisory.",
+    )
+    option = replay.add_argument
+    option("--candidate", required=True, metavar="ENGINE", help="an engine of the configuration")
+    option(
+        "--against", metavar="ENGINE", help="the engine to compare with (default: that of the newest record)"
+    )
+    option("--model", metavar="NAME", help="only requests to this public model")
+    option(
+        "--days", type=_count, default=1, metavar="N", help="the last N times 24 hours (default: %(default)s)"
+    )
+    option("--limit", type=_count, metavar="N", help="the newest N records (default: all)")
+    option("--config", type=Path, metavar="FILE", help=DEFAULT_CONFIG)
+    option("--json", action="store_true", help="print JSON on stdout")
+    _runs(shadow, "shadow")
+
+
+def _state(commands: "argparse._SubParsersAction[Any]") -> None:
+    state = commands.add_parser("state", help="back up the gateway's registry, and restore it")
+    verbs = state.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=type(state))
+    for verb, about in (
+        ("backup", "copy the registry to FILE; the gateway may run"),
+        ("restore", "put FILE in the registry's place; the gateway must be stopped"),
+    ):
+        command = verbs.add_parser(verb, help=about)
+        command.add_argument("file", type=Path, metavar="FILE")
+        command.add_argument("--config", type=Path, metavar="FILE", help="the gateway's TOML")
+        _runs(command, "state")
