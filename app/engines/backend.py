@@ -74,7 +74,7 @@ CROWDED_OUT: Final = frozenset({ProbeOutcome.STALLED, ProbeOutcome.LOADING})
 UNREACHABLE: Final = frozenset({"connect_failed", "connect_timeout"})
 """Error codes that no request can cause."""
 
-Judgement = asyncio.Future[bool]
+FaultAttribution = asyncio.Future[bool]
 """Whether the engine was at fault for a failed request; resolved within seconds."""
 
 
@@ -102,8 +102,10 @@ class Route(msgspec.Struct, frozen=True):
     url: str  # of the engine, without /v1
     served_name: str
     upstream: Upstream
-    vouch: Callable[[], None]  # to be called when the engine gave a token (or an embedding)
-    blame: Callable[[UpstreamError], Judgement | None]  # to be called when it failed a request
+    record_success: Callable[[], None]  # to be called when the engine gave a token (or an embedding)
+    record_failure: Callable[
+        [UpstreamError], FaultAttribution | None
+    ]  # to be called when it failed a request
     streams: set[Stream]  # replies being streamed, whose tokens show that the engine works
     conduct: Conduct = "unknown"
     doubt: Callable[[str], None] = lambda caller: (
@@ -145,7 +147,7 @@ class Backend:
         self.silent_probes = 0  # in a row
         self._streams: set[Stream] = set()
         self._probe_wanted = asyncio.Event()
-        self._undecided: list[Judgement] = []
+        self._undecided: list[FaultAttribution] = []
         self.caught = False  # a probe saw it think although thinking was off
         self._clean_probes = 0  # in a row, of its behaviour
         self._behaviour_due = float("inf")  # when it is to be probed, in monotonic seconds
@@ -281,7 +283,7 @@ class Backend:
         ready = state.state is Phase.READY
         self._forget_evidence()  # each process starts with a clean record, but for what its start-up probe saw
         if ready:
-            self.vouch()
+            self.record_success()
         else:
             self._decide(at_fault=True)  # it ended during those requests
             self.identified, self.refusal = False, None
@@ -308,22 +310,22 @@ class Backend:
 
     # ---------------------------------------------------------------------------- health
 
-    def vouch(self) -> None:
+    def record_success(self) -> None:
         """A token was seen."""
         self.seen = time.monotonic()
         if self.breaker.state is not BreakerState.CLOSED and self._task is not None:
             self._step(BreakerEvent.SUCCESS)
 
-    def blame(self, fault: UpstreamError) -> Judgement | None:
+    def record_failure(self, fault: UpstreamError) -> FaultAttribution | None:
         """Record a failed request. Returns None if the error does not count against the engine."""
         if fault.code in NO_FAULT or self._task is None:  # we stopped it, and its replies with it
             return None
-        judgement: Judgement = asyncio.get_running_loop().create_future()
-        self._undecided.append(judgement)
+        attribution: FaultAttribution = asyncio.get_running_loop().create_future()
+        self._undecided.append(attribution)
         # The type counts as well: an error in a stream may carry any code.
         unreachable = isinstance(fault, EngineDown) and fault.code in UNREACHABLE
         self._step(BreakerEvent.UNREACHABLE if unreachable else BreakerEvent.FAILURE)
-        return judgement
+        return attribution
 
     def reset(self) -> None:
         """Close the breaker and forget past failures and unwanted reasoning."""
@@ -347,11 +349,11 @@ class Backend:
             )
 
     def _decide(self, at_fault: bool) -> None:
-        """Resolve the pending judgements."""
+        """Resolve the pending attributions."""
         undecided, self._undecided = self._undecided, []
-        for judgement in undecided:
+        for attribution in undecided:
             self._context.metrics.engine_fault(self.spec.name, "engine" if at_fault else "request")
-            judgement.set_result(at_fault)
+            attribution.set_result(at_fault)
 
     @property
     def abilities(self) -> Abilities:
@@ -452,8 +454,8 @@ class Backend:
             url,
             state.model or spec.name,
             self.upstream,
-            self.vouch,
-            self.blame,
+            self.record_success,
+            self.record_failure,
             self._streams,
             self.conduct,
             self.doubt,

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from app.api.surface import Counts
-from app.engines.backend import Judgement
+from app.engines.backend import FaultAttribution
 from app.errors.tree import (
     UPSTREAM_CODES,
     Busy,
@@ -43,7 +43,7 @@ class RequestAccounting:
         self._observer = observer
 
     def closed(self, context: RequestContext) -> None:
-        """A request is over, whatever became of it. Latencies count only if all went well."""
+        """Record a request that is over. Latencies count only if it succeeded."""
         outcome = outcome_of(context.error)
         model = context.public_name or UNKNOWN
         facts: dict[str, Any] = {"key": context.account.name}
@@ -58,7 +58,7 @@ class RequestAccounting:
                 answered = context.error is None and context.engine == context.hinted
                 self._metrics.asked_again(model, context.hinted, "heard" if answered else "failed")
             reply = _reply_outcome(context, outcome, breaches)
-            self._record(context, model, reply, context.judgement)
+            self._record(context, model, reply, context.attribution)
             if self._observer is not None:
                 self._observer.take(context, reply)
         self._metrics.finished(model, context.engine, outcome)
@@ -74,39 +74,39 @@ class RequestAccounting:
         context.trace.ended(context, outcome)
 
     def failed_over(
-        self, context: RequestContext, error: UpstreamError, judgement: Judgement | None = None
+        self, context: RequestContext, error: UpstreamError, attribution: FaultAttribution | None = None
     ) -> None:
-        """An engine failed a request that another one may still answer: nothing else will report it."""
+        """Record an engine's failure of a request that another engine may still answer."""
         model, engine = context.parsed.chat.model, context.engine
         self._metrics.failover(model, engine, error.code if error.code in UPSTREAM_CODES else "engine_error")
         self._count(context, model, set(), context.audit.breaches())
-        self._record(context, model, ReplyOutcome(ended_as(outcome_of(error), error.code)), judgement)
+        self._record(context, model, ReplyOutcome(ended_as(outcome_of(error), error.code)), attribution)
 
     def _count(self, context: RequestContext, model: str, stripped: set[str], breaches: set[str]) -> None:
-        """What the request forced is no breach; for any other breach the engine is asked questions of our own."""
+        """Count breaches that the request did not force; each asks for a behaviour probe of the engine."""
         caller, breaches = context.account.name, set() if breaches and context.is_forced else breaches
         self._metrics.record_violations(model, context.engine, caller, stripped, breaches, context.calls)
         if breaches:
             context.route.doubt(caller)
 
     def _record(
-        self, context: RequestContext, model: str, reply: ReplyOutcome, judgement: Judgement | None
+        self, context: RequestContext, model: str, reply: ReplyOutcome, attribution: FaultAttribution | None
     ) -> None:
-        """A fault is recorded once it is known whose it was: a request's own counts against no engine."""
+        """Record a fault once it is known whether the engine or the request caused it."""
         engine = context.engine
         if context.is_forced:
             return
-        if judgement is None or reply.ended != "failed":
+        if attribution is None or reply.ended != "failed":
             return self._reply_window.add(model, engine, reply)
 
-        def decided(judgement: Judgement) -> None:
-            at_fault = not judgement.cancelled() and judgement.result()
+        def decided(attribution: FaultAttribution) -> None:
+            at_fault = not attribution.cancelled() and attribution.result()
             self._reply_window.add(model, engine, reply if at_fault else replace(reply, ended="other"))
 
-        judgement.add_done_callback(decided)
+        attribution.add_done_callback(decided)
 
     def _reply(self, context: RequestContext, model: str, breaches: set[str]) -> dict[str, Any]:
-        """Of the engine that was asked last."""
+        """Metrics and log fields of the reply of the engine that was asked last."""
         clocks, engine = context.clocks, context.engine
         stripped = context.audit.stripped if context.head.reasoning == "strip" else set()
         self._count(context, model, stripped, breaches)
@@ -142,7 +142,7 @@ class RequestAccounting:
 
 
 def _reply_outcome(context: RequestContext, outcome: str, breaches: set[str]) -> ReplyOutcome:
-    """What one reply says about its engine. After a failover its clocks hold another engine's time, too."""
+    """What one reply says about its engine. After a failover its times are not used: they hold another engine's, too."""
     wait, shown = None, True
     if context.stream and not context.failovers:
         gave_up = time.perf_counter() if outcome == "client_cancel" else None

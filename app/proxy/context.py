@@ -1,9 +1,8 @@
 """`RequestContext`: one request, from its headers to its log line.
 
-It passes through three stages. Received: it has an id and a place in a trace. Accepted: its body
-was read and checked, and names a model. Tried: an engine was asked, and the facts of its reply are kept here;
-each further engine (a failover) starts them anew. Accounting, spans and the shadow recorder read it when the
-request is over. All times are `time.perf_counter` seconds.
+Three stages. Received: it has an id and a place in a trace. Accepted: its body was checked, and names a model. Tried: an
+engine was asked, and the facts of its reply are kept here; each further engine (a failover) starts them anew. Accounting,
+spans and the shadow recorder read it when the request is over. All times are `time.perf_counter` seconds.
 """
 
 import random
@@ -31,7 +30,7 @@ from app.api.surface import Counts, Encoder, OverChat, ParsedRequest, PassThroug
 from app.api.thinking_budget import ThoughtLimit, ThoughtPlan, Why, thought_plan
 from app.api.tool_choice import ChoiceKeeper, GuidedCall, is_guided, keeper_for, other_means
 from app.config.config import ModelConfig
-from app.engines.backend import Judgement, Route
+from app.engines.backend import FaultAttribution, Route
 from app.errors.tree import BadField, ChoiceNotKept, ContextExceeded, EngineBroke, KeyLimited, MannersError
 from app.proxy.deadlines import ClientGone
 from app.registry.values import UNLIMITED
@@ -51,24 +50,20 @@ NO_ENGINE = "none"
 Headers = list[tuple[bytes, bytes]]
 
 MEDIUM_BYTES = 4096
-"""An image or a sound counts against its key's tokens like so much text, until the engine has counted: about 1,000 tokens."""
+"""Until the engine has counted, an image or a sound counts as so much text (about 1,000 tokens) against its key."""
 
 ID_SEPARATOR = "~"
-"""Between a caller's id of a request and what is added for an engine: no caller's id has it."""
+"""Between a caller's request id and what is added for an engine. No caller's id contains it."""
 
 _FIELD_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 @dataclass(frozen=True)
 class ReplyBudget:
-    """What one reply of an engine may amount to; more than that is `upstream_too_large`.
+    """The size limits of one reply of an engine; a larger one is `upstream_too_large`."""
 
-    stream_bytes: of a streamed body, with all that is not speech. reply_bytes: of what it says (text,
-    thoughts, tool calls), about as much as it takes in memory until it is over (`Pipeline.size`).
-    """
-
-    stream_bytes: int = 32 << 20
-    reply_bytes: int = 4 << 20
+    stream_bytes: int = 32 << 20  # of a streamed body, with all that is not speech
+    reply_bytes: int = 4 << 20  # of text, thoughts and calls, about as they lie in memory (`Pipeline.size`)
 
     def exceeded(self) -> EngineBroke:
         return EngineBroke(
@@ -78,7 +73,7 @@ class ReplyBudget:
 
 
 class Trace:
-    """One request's. `headers` is what goes to an engine with it, and nothing else of the caller's does."""
+    """A request's place in a trace. `headers` are all that an engine gets of the caller's headers."""
 
     def __init__(self, headers: Mapping[bytes, bytes], request_id: str) -> None:
         self.request_id = self.engine_id = request_id
@@ -88,21 +83,21 @@ class Trace:
                 self.headers[name.decode()] = headers[name].decode("latin-1")
 
     def rename(self, engine_id: str) -> None:
-        """Engines are to know it by this id: one with its own is open there."""
+        """Give it another id at engines: a request with its own id is open there."""
         self.engine_id = self.headers["x-request-id"] = engine_id
 
     def asks(self, model: str, stream: bool) -> None:
-        """It can be served: this public model is asked for."""
+        """The request was accepted for this public model."""
 
     def branch(self, index: int) -> "Trace":
-        """For a further choice, under an id of its own: engines keep open requests by that."""
+        """For a further choice, under an id of its own, since engines track open requests by id."""
         one = copy(self)
         if index:
             one.headers = {**self.headers, "x-request-id": f"{self.engine_id}{ID_SEPARATOR}{index}"}
         return one
 
     def ended(self, context: "RequestContext", outcome: str) -> None:
-        """It is over. Called once, whatever happened. `outcome` is the label of manners_requests_total."""
+        """The request is over; called exactly once. `outcome` is the label of manners_requests_total."""
 
 
 class RequestContext:
@@ -151,7 +146,7 @@ class RequestContext:
         lambda: None
     )  # to another engine, while one may answer
     error: BaseException | None = None  # what ended it, if not the end of a whole reply
-    judgement: Judgement | None = None  # whether the engine was to blame for that
+    attribution: FaultAttribution | None = None  # whether that was the engine's fault
 
     def __init__(self, surface: Surface, trace: Trace, account: Account | None = None) -> None:
         self.surface = surface
@@ -162,7 +157,7 @@ class RequestContext:
         self._asked_again: set[str] = set()  # codes of faults after which the same engine was asked again
 
     def accept(self, parsed: ParsedRequest, model: ModelConfig, start: float, budget: ReplyBudget) -> None:
-        """The body is sound, and this model is asked for."""
+        """Take the checked body and its model."""
         self.model, self.start, self.budget = model, start, budget
         self._given = parsed
         self.parsed = self._sized(parsed)
@@ -172,7 +167,7 @@ class RequestContext:
     def _sized(self, parsed: ParsedRequest) -> ParsedRequest:
         """With the model's `max_tokens` where the request names none, and a thought's budget on top.
 
-        A thought without a budget may take what it needs: such a request is left to the engine's context.
+        A request whose thought has no budget is bounded by the engine's context only.
         """
         body, chat = parsed.body, parsed.chat
         if body.get("max_tokens") is not None or body.get("max_completion_tokens") is not None:
@@ -187,15 +182,11 @@ class RequestContext:
 
     @property
     def is_forced(self) -> bool:
-        """Whether the reply is no evidence for or against its engine, because the request decides words of it."""
+        """Whether the request dictates words of the reply, which is then no evidence about its engine."""
         return is_forced(self.parsed.chat, self.parsed.body)
 
     def asks_smaller(self, fault: ContextExceeded) -> bool:
-        """Whether the same engine may still have room for it, after it said that it has not.
-
-        Without a `max_tokens` of ours an engine takes what is left of its context. A context that all requests
-        share is freed by what filled it.
-        """
+        """Whether the same engine may have room on a second try: without our `max_tokens`, or once its shared context is freed."""
         is_ours = self.parsed is not self._given
         self.parsed = self._given if is_ours and not fault.shared else self.parsed
         return (is_ours or fault.shared) and self.asks_again(fault)
@@ -207,9 +198,9 @@ class RequestContext:
         return is_first and not self.begun
 
     def reserve(self, body_bytes: int, room: Callable[[str], int]) -> None:
-        """Set aside what it may take of its key's tokens; `room` is the context of a model. Raises KeyLimited.
+        """Reserve tokens of its key, the whole context for a reply without `max_tokens`; `room` is the context of a model.
 
-        A reply without a `max_tokens`, as behind a thought without a budget, may take the whole context.
+        Raises KeyLimited.
         """
         chat = self.parsed.chat
         if chat.media:
@@ -223,21 +214,21 @@ class RequestContext:
             self._reserve(unix_now())
 
     def delivered(self, made: int) -> None:
-        """The reply's last byte has gone out, after so many tokens: the caller may come again at once."""
+        """The reply's last byte has gone out, after so many tokens; free the key's slots before the caller's next request."""
         self.ended = time.perf_counter()
         self.leave(made)
 
     def leave(self, made: int = 0) -> None:
-        """It is over: its key's places are free, and its tokens are counted. Idempotent."""
+        """Free its key's slots and count its tokens. Idempotent."""
         admission, self.admission = self.admission, None
         if admission is not None:
             most = admission.reserved.most if self.is_metered else MOST
             admission.end(self._used(self.made + made, most), unix_now())
 
     def _used(self, made: int, most: int) -> int:
-        """Tokens, by the engine's count; where that did not come (a caller who left), no fewer than were generated.
+        """Tokens, by the engine's count; without one (the caller left), at least what was generated, and the prompt.
 
-        A prompt costs what it costs, though its caller leaves before the first token. What an engine failed at costs nothing.
+        A request that an engine failed costs nothing.
         """
         if not self.was_tried:
             return 0
@@ -254,7 +245,7 @@ class RequestContext:
         return max(len(self.engines) - 1, 0)
 
     def try_engine(self, route: Route) -> None:
-        """Ask this engine next: the facts of a reply start anew. Raises BadField: it cannot do what is asked."""
+        """Ask this engine next; the facts of a reply start anew. Raises BadField: the engine cannot do what is asked."""
         self.route = route
         if route.engine != self.engine:
             self.engine = route.engine
@@ -310,7 +301,7 @@ class RequestContext:
         self.was_tried = True
 
     def expect_reply(self) -> None:
-        """What the reply is read by: made once the request is on its way, when it costs no time to first token."""
+        """Make the parts that read the reply; called while the engine works, so that it costs no time to first token."""
         surface, asked, model, prefix = self.surface, self._asked, self.model, self._id_prefix
         policy = surface.policy(self.parsed, asked, prefix)
         self.policy = replace(
@@ -324,25 +315,20 @@ class RequestContext:
         self.keeper = keeper_for(self.parsed.chat.choice, asked.dialect, asked.abilities, f"call_{prefix}")
 
     def branch(self, index: int) -> "RequestContext":
-        """The request for one of its choices, with facts of its own; to be asked of the same engine.
-
-        Its key's account and its trace are the whole request's.
-        """
+        """The request for one of its choices at the same engine, with facts of its own; account and trace are shared."""
         one = copy(self)
         one.choice, one.parsed, one.admission = index, self.parsed.choice(index), None
         one.trace = self.trace.branch(index)
         one._id_prefix = f"{self._id_prefix}{index}"
         one._engine_parsed, one.body = one.parsed, self.surface.engine_body(one.parsed, self._asked)
-        start = (
-            time.perf_counter() - self.queued
-        )  # a choice that waits for the others does not think meanwhile
+        start = time.perf_counter() - self.queued  # its thought's time begins now
         one.clocks, one.audit = Clocks(start), ReplyAudit(self._asked.thinking != 0)
         one.calls, one.made = [], 0
         one.queued = time.perf_counter() - self.start
         return one
 
     def hinted_body(self) -> bytes | None:
-        """The request with a hint, once; None: it has been hinted, or there is no place for a hint."""
+        """The request with a hint, once; None: it had one, or its form has no place for it."""
         if self.hinted is not None:
             return None
         hint = NO_TOOLS_HINT if self.policy.tools is None else SOME_TOOLS_HINT
@@ -358,20 +344,20 @@ class RequestContext:
         return self.surface.engine_body(parsed, self._asked)
 
     def when_nothing_is_left(self) -> str:
-        """The sentence in place of a reply that was filtered to nothing; "": the caller gets the error, or another engine answers.
+        """The sentence in place of a reply that was filtered to nothing.
 
-        The sentence is no JSON: a caller who asked for JSON gets the error.
+        "": another engine may answer, or the caller asked for JSON or the model has no sentence, and gets the error.
         """
         sentence = "" if self.policy.json else self.model.when_nothing_is_left
         return sentence if sentence and self.next_route() is None else ""
 
     def answer_body(self, meter: ThoughtMeter) -> bytes:
-        """What makes the engine answer behind a thought that was ended."""
+        """The request that makes the engine answer after a thought that was ended."""
         parsed = self._engine_parsed
         return answer_body(parsed.chat, parsed.body, self._asked, meter)
 
     def headers(self) -> Headers:
-        """What every reply carries."""
+        """The headers of every reply."""
         headers = [(b"x-request-id", self.request_id.encode()), (b"x-manners-engine", self.engine.encode())]
         if self.account.limits is not UNLIMITED:
             headers += self.account.headers(unix_now())

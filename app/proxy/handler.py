@@ -60,7 +60,7 @@ GATEWAY_FAILURES: Final = frozenset(
         "upstream_truncated",
     }
 )
-"""Codes of failures for which an engine is ejected, as for Envoy's gateway failures: not for an error that it states."""
+"""Codes of failures that eject an engine, as Envoy's gateway failures do; an error that the engine states is none."""
 
 
 class ProxyHandler:
@@ -135,7 +135,7 @@ class ProxyHandler:
     async def _serve_admitted(
         self, context: RequestContext, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Let it in by its key's limits, read it, and serve it; or say why not."""
+        """Admit it by its key's limits, read it, and serve it; or answer with the error."""
         surface = context.surface
         try:
             context.admission = context.account.begin(unix_now())
@@ -171,7 +171,7 @@ class ProxyHandler:
         context.reserve(len(raw), self._pool.context)
 
     async def _serve(self, context: RequestContext, receive: Receive, send: Send) -> None:
-        """Hold a place, ask an engine, and account for what became of it."""
+        """Hold a slot, ask an engine, and account for the request."""
         timeouts, queue = context.model.timeouts, self._queues[context.parsed.chat.model]
         keepalive: KeepAlive | None = None
         try:
@@ -190,7 +190,7 @@ class ProxyHandler:
             context.error = gone
             if isinstance(gone, asyncio.CancelledError):
                 raise
-        except Exception as bug:  # the request's edge: answered, logged, and no other stream is hurt
+        except Exception as bug:  # the request's edge: answer and log it; other streams go on
             await self._fail(context, unwritten(bug), send, keepalive)
         finally:
             self._accounting.closed(context)
@@ -207,7 +207,7 @@ class ProxyHandler:
     ) -> MannersError | None:
         """Ask the live engine, and the fallbacks as long as the caller has seen nothing.
 
-        Returns a fault that the stream carried, or that a sentence replaced. Raises the last engine's fault otherwise.
+        Returns a fault that the stream carried, or that a sentence replaced. Raises the last engine's fault.
         """
         model, caller = context.parsed.chat.model, context.account.name
         route = self._pool.first(model, context.parsed.body, context.parsed.chat.media)
@@ -227,32 +227,32 @@ class ProxyHandler:
                     place = self._queues[model].spare_place
                     await MultiCompletion(context, deadlines, send, keepalive, place).run()
                 if isinstance(context.broken, UpstreamError):
-                    context.judgement = route.blame(context.broken)
+                    context.attribution = route.record_failure(context.broken)
                 if context.broken is None:
                     route.ended(caller, True)
                 if failed or context.broken is not None:
                     self._report_failed(context, failed, route, context.broken)
                 return context.broken or context.filtered
             except ContextExceeded as fault:
-                # The request's own fault: no other engine is asked, and none is blamed.
+                # The request's own fault: no other engine is asked, and no engine is at fault.
                 if not context.asks_smaller(fault):
                     raise
                 self._again(context, fault)
                 continue
             except UpstreamError as fault:
-                judgement = route.blame(fault)
+                attribution = route.record_failure(fault)
                 other = self._next(context)
                 if other is None and isinstance(fault, ChoiceNotKept) and context.asks_again(fault):
                     self._again(context, fault)
                     continue
                 if other is None:
-                    context.judgement = judgement
+                    context.attribution = attribution
                     self._report_failed(context, failed, route, fault)
                     raise
                 if fault.code in GATEWAY_FAILURES:
                     failed.append(route)
                 self._log_bug(context, fault)
-                self._accounting.failed_over(context, fault, judgement)
+                self._accounting.failed_over(context, fault, attribution)
                 self._log.warning(
                     "failover", request_id=context.request_id, engine=route.engine, code=fault.code
                 )
@@ -264,7 +264,7 @@ class ProxyHandler:
     def _report_failed(
         self, context: RequestContext, failed: list[Route], last: Route, fault: MannersError | None
     ) -> None:
-        """Report engines that failed a sound request: another engine has answered it, or the last one broke off in mid-reply."""
+        """Report engines that failed a request which another engine answered, or which the last one broke off in mid-reply."""
         if context.begun and not context.is_forced:
             broke_off = fault is not None and fault.code in GATEWAY_FAILURES
             for route in [*failed, last] if broke_off else failed:
@@ -278,7 +278,7 @@ class ProxyHandler:
         return self._pool.next(parsed.chat.model, context.engines, parsed.body, parsed.chat.media)
 
     def _again(self, context: RequestContext, fault: MannersError) -> None:
-        """The same engine is asked once more."""
+        """Log that the same engine is asked once more."""
         self._log.info(
             "asked_again", request_id=context.request_id, engine=context.route.engine, code=fault.code
         )
@@ -287,7 +287,7 @@ class ProxyHandler:
     async def _fail(
         self, context: RequestContext, error: MannersError, send: Send, keepalive: KeepAlive | None
     ) -> None:
-        """Tell the caller: by status while nothing has gone out, else in the stream."""
+        """Send the error: as a status while nothing has gone out, else in the stream."""
         context.error = error
         self._log_bug(context, error)
         if not (context.begun or (keepalive is not None and keepalive.opened)):
@@ -304,7 +304,7 @@ class ProxyHandler:
                 await send({"type": "http.response.body", "body": body, "more_body": False})
 
     def _log_bug(self, context: RequestContext, fault: BaseException | None) -> None:
-        """Where the gateway's own code raised, if that is behind the fault."""
+        """Log where the gateway's own code raised, if that caused the fault."""
         bug = bug_behind(fault)
         if bug is not None:
             event = "unreadable_reply" if isinstance(fault, UpstreamError) else "internal_error"
