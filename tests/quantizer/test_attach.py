@@ -13,7 +13,6 @@ pytest.importorskip("transformers", reason=INSTALL)
 
 from quantizer.core.errors import RecipeError  # noqa: E402
 from quantizer.layers.attach import attach, make_plan, share_scales  # noqa: E402
-from quantizer.layers.linear import unquantized  # noqa: E402
 from quantizer.recipes.recipe import Layers  # noqa: E402
 from tests.quantizer import tiny  # noqa: E402
 
@@ -91,19 +90,6 @@ def test_a_choice_that_cannot_be_is_one_line(wanted: Layers, line: str) -> None:
         make_plan(tiny.qwen3(), wanted)
 
     assert str(error.value).startswith(line)
-
-
-def test_attaching_keeps_the_very_parameters() -> None:
-    model, plain = tiny.qwen3(), tiny.qwen3()
-    weight = model.get_parameter(f"{MLP}.up_proj.weight")
-    names = [name for name, _ in model.named_parameters()]
-    layers = attach(model, make_plan(model, Layers()), norm=256.0)
-
-    assert layers[f"{MLP}.up_proj"].weight is weight
-    assert [name for name, _ in model.named_parameters()] == names
-    assert {layer.norm for layer in layers.values()} == {256.0}
-    with unquantized(model):
-        assert torch.equal(model(tiny.tokens()).logits, plain(tiny.tokens()).logits)
 
 
 def test_neighbours_share_the_largest_amax_of_weights_and_inputs() -> None:

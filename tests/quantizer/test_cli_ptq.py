@@ -59,15 +59,6 @@ def test_svdquant_is_a_report_and_says_why(
     assert not (tmp_path / "out").exists()
 
 
-def test_the_recipes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["quantize", "recipes"]) == 0
-    text = capsys.readouterr().out
-    assert main(["quantize", "recipes", "--json"]) == 0
-
-    assert "four_over_six      ptq     blocks end at 6 or at 4" in text
-    assert {recipe["name"] for recipe in json.loads(capsys.readouterr().out)} >= {"qad", "awq_lite"}
-
-
 def config(source: Path, **changes: object) -> None:
     path = source / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))

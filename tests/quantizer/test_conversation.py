@@ -79,19 +79,6 @@ def test_arguments_are_a_text_on_disk_and_an_object_in_memory(arguments: dict[st
     assert conversation.messages[1]["tool_calls"][0]["function"]["arguments"] == arguments
 
 
-def test_null_content_and_parts_become_text() -> None:
-    made = from_row(
-        {
-            "messages": [
-                said("user", [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]),
-                {"role": "assistant", "content": None, "tool_calls": [call()]},
-            ]
-        }
-    )
-
-    assert [message["content"] for message in made.messages] == ["a\nb", ""]
-
-
 @pytest.mark.parametrize(
     "message, thought",
     [

@@ -12,7 +12,6 @@ INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
 torch = pytest.importorskip("torch", reason=INSTALL)
 pytest.importorskip("transformers", reason=INSTALL)
 
-from safetensors import safe_open  # noqa: E402
 
 from gates.artefact import artefact  # noqa: E402
 from quantizer.checkpoint.source import open_source  # noqa: E402
@@ -66,22 +65,6 @@ def test_what_training_has_changed_is_written_and_the_rest_is_copied(tmp_path: P
 
     assert torch.equal(after["model.norm.weight"], before["model.norm.weight"] * 1.5)
     assert torch.equal(after["model.embed_tokens.weight"], before["model.embed_tokens.weight"])
-
-
-def test_a_large_model_is_cut_into_shards_with_an_index(tmp_path: Path) -> None:
-    source = folders.bare(tiny.qwen3, tmp_path / "source")
-    model = folders.attached(source)
-    whole = folders.load(folders.export(model, source, tmp_path / "whole"))
-    out = folders.export(model, source, tmp_path / "out", shard_bytes=20_000)
-    index = config(out, "model.safetensors.index.json")
-
-    assert len(set(index["weight_map"].values())) > 3
-    assert index["metadata"]["total_size"] == sum(t.nbytes for t in whole.values())
-    assert verify(out, source.path).sound
-    for name, shard in index["weight_map"].items():
-        with safe_open(out / shard, "pt") as file:
-            assert torch.equal(file.get_tensor(name).float(), whole[name].float()), name
-    assert index["weight_map"][f"{UP}.weight"] == index["weight_map"][f"{UP}.input_scale"]
 
 
 def test_tokenizer_and_templates_come_along_and_code_does_not(tmp_path: Path) -> None:

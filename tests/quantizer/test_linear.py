@@ -84,17 +84,6 @@ def test_a_held_weight_changes_neither_outputs_nor_gradients(kind: str) -> None:
     assert torch.equal(one.weight.grad, two.weight.grad)
 
 
-def test_a_change_of_the_models_type_leaves_the_scales_exact() -> None:
-    for kind in KINDS:
-        made = layer(kind)
-        scale, second = made.block_scale(), made.tensor_scale()
-        made.to(torch.bfloat16)
-
-        assert made.weight.dtype == torch.bfloat16
-        assert torch.equal(made.block_scale().view(torch.uint8), scale.view(torch.uint8))
-        assert torch.equal(made.tensor_scale(), second)
-
-
 # Dynamo itself makes an object of the class that torch says should have none.
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 def test_it_compiles_into_one_graph() -> None:

@@ -147,24 +147,6 @@ def make_nvfp4(source: Path, out: Path) -> None:
     folders.export(folders.attached(opened), opened, out)
 
 
-def test_a_head_that_is_not_whole_is_left_out_of_gguf(hybrid: Path, tmp_path: Path) -> None:
-    pytest.importorskip("xllamacpp", reason="needs the engine's wheel: pip install -e '.[embedded]'")
-    import shutil
-
-    from safetensors.torch import save_file
-
-    from quantizer.gguf.make import GgufJob, make_gguf
-
-    shutil.copytree(hybrid, tmp_path / "bf16")
-    held = {name: t for name, t in folders.load(hybrid).items() if name != "mtp.fc.weight"}
-    save_file(held, tmp_path / "bf16" / "model.safetensors", metadata={"format": "pt"})
-    whole = make_gguf(GgufJob(hybrid, tmp_path / "whole", "q4_k_m"), folders.NOW)
-    lacking = make_gguf(GgufJob(tmp_path / "bf16", tmp_path / "out", "q4_k_m"), folders.NOW)
-
-    assert whole.provenance.recipe["mtp"]["tensors"] == 15
-    assert lacking.provenance.recipe["mtp"] == {"tensors": 0, "state": "left out of this file"}
-
-
 @pytest.mark.engine
 def test_llama_cpp_drafts_with_the_head(hybrid: Path, tmp_path: Path) -> None:
     pytest.importorskip("xllamacpp", reason="needs the engine's wheel: pip install -e '.[embedded]'")

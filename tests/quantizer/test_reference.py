@@ -16,13 +16,12 @@ from transformers import Qwen3_5Config  # noqa: E402
 
 from deploy.engine.numerics import from_start  # noqa: E402
 from deploy.engine.spec import EngineSpec  # noqa: E402
-from quantizer.checkpoint.source import open_source  # noqa: E402
 from quantizer.core.batch import Batch  # noqa: E402
 from quantizer.core.errors import SourceError  # noqa: E402
 from quantizer.ptq.parity import outputs, served_model  # noqa: E402
 from quantizer.reference.model import reference_model  # noqa: E402
 from quantizer.reference.server import Served, computes, not_batched, without  # noqa: E402
-from tests.quantizer import folders, tiny  # noqa: E402
+from tests.quantizer import tiny  # noqa: E402
 
 MODELS = Path(__file__).parents[2] / "models"
 NVFP4 = MODELS / "annie-nano-nvfp4-hf"
@@ -45,16 +44,6 @@ def test_it_computes_what_our_reference_computes(weight_only: bool) -> None:
     (wanted,) = outputs(served, [batch])
     found = hidden(reference_model(NVFP4, weight_only=weight_only), ids)
     assert torch.equal(found, wanted)
-
-
-@pytest.mark.parametrize("weight_only", [False, True])
-def test_it_does_so_for_a_hybrid(tmp_path: Path, weight_only: bool) -> None:
-    source = open_source(folders.save(tiny.qwen3_5, tmp_path / "bf16"))
-    folder = folders.export(folders.attached(source), source, tmp_path / "nvfp4")
-    ids = torch.arange(5, 45).reshape(2, 20)
-    batch = Batch(ids, torch.ones_like(ids, dtype=torch.bool), torch.ones_like(ids, dtype=torch.bool))
-    (wanted,) = outputs(served_model(folder, weight_only=weight_only), [batch])
-    assert torch.equal(hidden(reference_model(folder, weight_only=weight_only), ids), wanted)
 
 
 def test_a_folder_without_input_scales_is_served_weight_only_or_not_at_all(tmp_path: Path) -> None:

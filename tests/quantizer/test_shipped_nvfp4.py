@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -39,16 +38,6 @@ def test_the_folder_is_sound_and_near_its_bf16() -> None:
     assert report.sound
     assert len(report.layers) == 56
     assert report.fit is not None and report.fit.sqnr_db > 21.7
-
-
-@pytest.mark.torch
-def test_the_file_is_made_again_to_the_byte(tmp_path: Path) -> None:
-    pytest.importorskip("torch", reason=INSTALL)
-    pytest.importorskip("gguf", reason=INSTALL)
-    from quantizer.gguf.make import GgufJob, make_gguf
-
-    again = make_gguf(GgufJob(FOLDER, tmp_path / FILE.name, "nvfp4"), datetime.now(UTC))
-    assert again.root == artefact.load(FILE).root
 
 
 @pytest.mark.slow  # a real engine is asked everything: 2 s

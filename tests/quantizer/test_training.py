@@ -91,17 +91,6 @@ def test_every_way_lowers_its_loss(settings: Train) -> None:
     assert ours.evaluate() < 0.97 * before
 
 
-def test_learned_scales_leave_the_weights_alone() -> None:
-    ours = trainer(LSQ)
-    before = parameters(ours.learner.model)
-    ours.run(silent)
-    moved = {n for n, p in ours.learner.model.named_parameters() if not torch.equal(p, before[n])}
-
-    assert moved == {name for name in before if name.endswith("block_amax")}
-    weights: Any = ours.weights
-    assert weights.masters.keys() == moved
-
-
 def test_a_teacher_remembers_what_it_would_say_now() -> None:
     model, data = learner(QAD), samples()
     teacher = teacher_states(model, data, PAD, 256)

@@ -91,18 +91,6 @@ def test_every_recipe_ends_in_a_folder_that_computes_what_was_trained(
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_fine_tuning_ends_in_bf16_with_other_weights(place: Path, tmp_path: Path) -> None:
-    made = train(place, tmp_path / "out", "sft")
-    before, after = folders.load(place / "qwen3"), folders.load(tmp_path / "out")
-
-    assert made.format == "hf-bf16" and "check" not in made.provenance.recipe["outcome"]
-    assert before.keys() == after.keys()
-    assert all(after[name].dtype == torch.bfloat16 for name in after)
-    assert not torch.equal(
-        before["model.layers.0.mlp.up_proj.weight"], after["model.layers.0.mlp.up_proj.weight"]
-    )
-
-
 @pytest.mark.nightly  # test_two_processes.py kills two that train, which save and go on by the same code
 @pytest.mark.slow  # trains three times, two of them in processes of their own: 10 s
 def test_a_run_that_was_killed_goes_on_to_the_same_model(place: Path, tmp_path: Path) -> None:
@@ -255,29 +243,6 @@ def test_a_damaged_checkpoint_is_one_line(tmp_path: Path, cut: int) -> None:
 
 
 # ---------------------------------------------------------------------------------------- the command
-
-
-@pytest.mark.parametrize(
-    "arguments, words",
-    [
-        (["qat", "--recipe", "qad"], "qad is a recipe for manners quantize qad, not qat"),
-        (
-            ["qad", "--recipe", "lsq", "--set", "train.loss=ce"],
-            "lsq is a recipe for manners quantize qat, not qad",
-        ),
-        (["qad", "--recipe", "default"], "default trains nothing: run it with manners quantize ptq"),
-        (["sft", "--set", "train.loss=kl"], 'train.loss can only be "ce"'),
-    ],
-)
-def test_the_wrong_verb_is_one_line(
-    arguments: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from app.__main__ import main
-
-    needed = ["--source", str(tmp_path), "--data", str(tmp_path / "x"), "--out", str(tmp_path / "out")]
-
-    assert main(["quantize", *arguments, *needed]) == 78
-    assert words in capsys.readouterr().err
 
 
 def test_the_command_trains_and_tells(

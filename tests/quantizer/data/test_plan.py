@@ -55,11 +55,6 @@ def test_a_fault_in_a_plan_is_one_line_with_its_key(old: str, new: str, line: st
     assert line in str(caught.value) and str(path) in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_plan_that_is_not_there_names_the_nearest() -> None:
-    with pytest.raises(RecipeError, match="did you mean 'annie'"):
-        load_plan("anie")
-
-
 def test_texts_that_are_nearly_the_same_are_found_and_others_are_not() -> None:
     long = "tell me all about the garden and the house and the long road that goes up to the old temple on the hill"
     seen = NearDuplicates()

@@ -20,29 +20,6 @@ SMALL = sparse.QWEN35_9B | {
 }
 
 
-@pytest.mark.parametrize(
-    "config, parameters, attention, deltanet",
-    [
-        (sparse.QWEN35_9B, 8_953_803_264, 8, 24),
-        (sparse.QWEN35_27B, 26_895_998_464, 16, 48),
-        (sparse.QWEN3_HALF, 474_021_888, 28, 0),
-        (sparse.LLAMA, 8_030_261_248, 32, 0),
-    ],
-    ids=["9B", "27B", "0.47B", "Llama"],
-)
-def test_parameters_are_those_that_transformers_counts(
-    config: dict[str, Any], parameters: int, attention: int, deltanet: int, tmp_path: Path
-) -> None:
-    model = read_model(sparse.write(tmp_path / "model", config, sparse.shapes(config)))
-
-    assert (model.parameters, model.attention_layers, model.deltanet_layers) == (
-        parameters,
-        attention,
-        deltanet,
-    )
-    assert model.stored == 2 * parameters
-
-
 def test_a_wrapped_model_is_its_text_model(tmp_path: Path) -> None:
     inner = sparse.shapes(SMALL)
     wrapped = {name.replace("model.", "model.language_model.", 1): shape for name, shape in inner.items()}

@@ -65,19 +65,6 @@ def test_the_exit_code_says_whether_it_fits(
     assert made["peak_device_bytes"] > 2 * GIB and made["disk_bytes"] > 0
 
 
-def test_the_time_follows_from_the_data(
-    models: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    short, long = tmp_path / "short.jsonl", tmp_path / "long.jsonl"
-    short.write_text("{}\n" * 50_000)
-    long.write_text("{}\n" * 200_000)
-    seconds = []
-    for data in (short, long):
-        plan(models["0.47B"], "--machine", "h100", "--recipe", "qat", "--data", str(data), "--json")
-        seconds.append(printed_json(capsys)["seconds_by_part"]["train"])
-    assert seconds[1] == pytest.approx(4 * seconds[0], rel=0.01)
-
-
 @pytest.mark.parametrize(
     "more, words",
     [
