@@ -204,16 +204,6 @@ async def test_a_vllm_is_shown_a_picture_and_played_a_sound(
     assert (await found({**RAW_VLLM, **dict.fromkeys(takes, HELLO)})).media == media
 
 
-async def test_a_llama_server_says_what_it_sees_and_hears() -> None:
-    for vision, audio, media in (
-        (True, False, ("image",)),
-        (True, True, ("image", "audio")),
-        (False, False, ()),
-    ):
-        props = {**LLAMA["/props"][1], "modalities": {"vision": vision, "audio": audio}}
-        assert (await found({**LLAMA, "/props": (200, props)}, "llama-server")).media == media
-
-
 async def test_what_is_stated_is_not_tried() -> None:
     it = Engine({**RAW_VLLM, "input_audio": HELLO})
     async with listening(it) as url:

@@ -93,13 +93,6 @@ def test_what_is_compiled_goes_to_the_images_own_cache() -> None:
     assert mounts == {MODEL: ("/models/annie-9b-nvfp4", True), CACHE: ("/state/caches/0a0a", False)}
 
 
-def test_memory_that_cannot_be_swapped_is_for_those_who_ask() -> None:
-    names = [limit["Name"] for limit in create_body(LLAMA, PLACING)["HostConfig"]["Ulimits"]]
-    assert names == ["stack"]
-    locked = create_body(replace(LLAMA, args=("--mlock",)), PLACING)["HostConfig"]["Ulimits"]
-    assert [limit["Name"] for limit in locked] == ["stack", "memlock"]
-
-
 def test_a_container_is_found_by_labels_and_by_one_name() -> None:
     found = labels(VLLM, PLACING)
     assert found == {

@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import socket
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -51,21 +50,6 @@ async def test_it_starts_and_streams(spec: EngineSpec, tmp_path: Path) -> None:
         await brought_down(engine)
     phases = [s.state for s in states if s.pid or s.state is not Phase.STARTING]
     assert phases == [Phase.STARTING, Phase.READY, Phase.STOPPING, Phase.STOPPED]
-
-
-async def test_it_says_what_it_serves(spec: EngineSpec, tmp_path: Path) -> None:
-    engine = made(spec, tmp_path)
-    url = (await engine.start()).url
-    try:
-        async with aiohttp.ClientSession() as session:
-            async with session.get(f"{url}/v1/models") as response:
-                assert (await response.json())["data"][0]["id"] == "nano"
-            async with session.get(f"{url}/metrics") as response:
-                assert "llamacpp:tokens_predicted_total" in await response.text()
-            async with session.get(f"{url}/slots") as response:
-                assert len(await response.json()) == 4
-    finally:
-        await brought_down(engine)
 
 
 async def test_it_listens_on_loopback_only(spec: EngineSpec, tmp_path: Path) -> None:
@@ -137,19 +121,6 @@ async def test_a_killed_child_is_replaced(spec: EngineSpec, tmp_path: Path) -> N
         assert all(s.url is None for s in states if s.state is not Phase.READY)
     finally:
         await brought_down(engine)
-
-
-async def test_a_child_that_ignores_sigterm_is_killed(spec: EngineSpec, tmp_path: Path) -> None:
-    engine = made(spec, tmp_path, stop_grace_s=0.3)
-    state = await engine.start()
-    assert state.pid is not None
-    os.kill(state.pid, signal.SIGSTOP)
-    tasks = list(Path(f"/proc/{state.pid}/task").iterdir())
-    while any("(stopped)" not in (task / "status").read_text() for task in tasks):
-        await asyncio.sleep(0.01)
-    start = time.monotonic()
-    await brought_down(engine)
-    assert time.monotonic() - start >= 0.3
 
 
 async def test_a_stop_does_not_wait_for_a_stream(spec: EngineSpec, tmp_path: Path) -> None:

@@ -33,12 +33,6 @@ def test_a_lone_cr_ends_a_line_and_unicode_separators_do_not() -> None:
     assert LineSplitter().feed(text) == [b"a", "b\u2028c\u0085d".encode()]
 
 
-def test_an_endless_line_is_given_back_in_pieces() -> None:
-    splitter = LineSplitter(limit=10)
-    assert splitter.feed(b"x" * 25) == [b"x" * 25]
-    assert splitter.close() == []
-
-
 class Recorder:
     """A pattern that notes how many bytes it was given."""
 

@@ -1,6 +1,5 @@
 """The guard of the host's memory: sizes, room, the floor, and a candidate that eats it all."""
 
-import asyncio
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -73,12 +72,6 @@ def test_a_vllm_with_a_sized_cache_needs_weights_cache_and_overhead() -> None:
     assert vllm_need(args, 10 * GIB, SPARK) == pytest.approx(11.5 * GIB + 8 * GIB + VLLM_OVERHEAD, abs=2)
 
 
-def test_a_vllm_without_one_takes_its_share_of_everything() -> None:
-    assert vllm_need(("--gpu-memory-utilization", "0.3"), GIB, SPARK) == int(0.3 * SPARK)
-    assert vllm_need((), GIB, SPARK) == int(0.92 * SPARK)
-    assert vllm_need((), GIB, SPARK, cpu=True) == int(0.92 * SPARK)
-
-
 QWEN: dict[str, Value] = {
     "general.architecture": "qwen3", "qwen3.block_count": 36, "qwen3.attention.head_count_kv": 8,
     "qwen3.attention.key_length": 128, "qwen3.context_length": 40960,
@@ -95,11 +88,6 @@ def test_a_llama_server_needs_its_context() -> None:
     args = ("--cache-ram", "0")
     by_token = llama_need((*args, "-c", "2"), 0, QWEN) - llama_need((*args, "-c", "1"), 0, QWEN)
     assert by_token == 36 * 8 * 128 * 2 * 2
-
-
-def test_a_llama_server_without_a_context_has_the_models_own() -> None:
-    whole = llama_need(("-c", "40960"), 0, QWEN)
-    assert llama_need((), 0, QWEN) == whole == llama_need(("--ctx-size=0",), 0, QWEN)
 
 
 def test_a_quantized_cache_is_smaller_and_kept_prompts_count() -> None:
@@ -196,20 +184,6 @@ async def test_the_watchdog_ends_the_candidate_when_memory_falls_and_blocks_no_l
     with Guard(scripted(30, 20, 11, 11, 11), every_s=0.001).watching(candidate):
         assert candidate.end.wait(PATIENCE)
     assert "memory_floor: 11.00 GiB were available" in candidate.killed[0]
-
-
-async def test_the_watchdog_lets_a_candidate_be_that_leaves_room() -> None:
-    looks = threading.Semaphore(0)
-    read = scripted(30, 11, 11, 30)
-
-    def counted() -> Memory:
-        looks.release()
-        return read()
-
-    candidate = Candidate()
-    with Guard(counted, every_s=0.001).watching(candidate):
-        await asyncio.to_thread(lambda: [looks.acquire() for _ in range(8)])
-    assert not candidate.killed
 
 
 async def test_a_host_that_tells_nothing_lets_everything_in() -> None:

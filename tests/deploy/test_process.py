@@ -235,15 +235,6 @@ async def test_it_sees_no_secret_and_no_socket_of_ours(artefact: Path, tmp_path:
                 assert b"canary" not in Path(f"/proc/{pid}/environ").read_bytes()
 
 
-async def test_the_log_holds_its_start_and_no_word_of_a_request(artefact: Path, tmp_path: Path) -> None:
-    engine = made(spec_of(artefact, args=("--max-model-len", "64")), tmp_path)
-    async with up(engine) as state:
-        await probe(f"{state.url}/canary", model="other", deadline_s=PATIENCE)
-    log = engine.log_path.read_text()
-    assert "flags: --max-model-len 64" in log
-    assert "bytes withheld" in log and "canary" not in log
-
-
 COMMANDS = {
     "vllm serve": (("/v/bin/vllm", "serve"), "vllm", (),
                    "/v/bin/vllm serve /m --served-model-name other --host 127.0.0.1 --port 5"),

@@ -44,17 +44,6 @@ def test_a_shipped_profile_says_when_and_where_it_ran_or_that_it_did_not(
     assert f"# last run: {run or 'not run'}\n" in capsys.readouterr().out
 
 
-def test_a_run_says_what_ran_and_what_differed() -> None:
-    assert (
-        recorded(result()) == "2026-11-24, NVIDIA H200, llama.cpp b1, trained weights, 1 of 2 checks passed"
-    )
-    assert recorded(result(), gpu="none").startswith("2026-11-24, 2 cores of x86_64, ")
-    changed = recorded(result(left=["--ctx-size 4096"], added=["--ctx-size", "8"]))
-    assert changed.endswith("checks passed, without --ctx-size 4096, with --ctx-size 8")
-    broken = recorded(result(start_s=None, checks={}, build=None, why="ImportError: flashinfer"))
-    assert broken == "2026-11-24, NVIDIA H200, trained weights, no check ran; ImportError: flashinfer"
-
-
 CHANGED: dict[str, dict[str, Any]] = {
     "a flag": {"flags": ()},
     "a value": {"flags": (replace(NANO.flags[0], value="512"),)},

@@ -9,7 +9,6 @@ from deploy.core.errors import SpecError
 from deploy.doctor.evidence import EngineFacts, Evidence, Gpu, HostFacts
 from deploy.doctor.examine import examine
 from deploy.engine import vllm_flags
-from deploy.engine.flags import parse_flags
 from deploy.profiles.__main__ import main as print_profile
 from deploy.profiles.load import ProfileError, command_line, engine_spec, load_profile, shipped
 
@@ -89,11 +88,6 @@ def test_a_server_of_somebody_else_is_named_by_its_address_and_has_a_command() -
     assert command_line(load_profile("llama-q4_k_m"), "/models/annie") == ()
 
 
-def test_llama_flags_are_those_of_the_embedded_engine() -> None:
-    settings = parse_flags("engine", load_profile("llama-q4_k_m").args, cores=8)
-    assert (settings["n_ctx"], settings["cache_ram_mib"], settings["n_gpu_layers"]) == (32768, 2048, 99)
-
-
 WRONG = {
     "an unknown key": (GOOD.replace("about", "abuot"), "abuot: unknown key; did you mean 'about'?"),
     "an unknown key of a flag": (GOOD.replace("why =", "wy ="), r"flags\[0\].wy: unknown key; did you mean 'why'?"),
@@ -124,11 +118,6 @@ def test_a_profile_that_is_not_there_names_the_nearest() -> None:
         load_profile("hoper-w4a16")
     with pytest.raises(ProfileError, match="No such file"):
         load_profile("none.toml")
-
-
-def test_a_profile_of_ones_own_is_read_by_its_path(tmp_path: Path) -> None:
-    profile = load_profile(write(tmp_path, GOOD))
-    assert (profile.name, profile.args) == ("mine", ("--ctx-size", "512"))
 
 
 @pytest.mark.parametrize("name", shipped())

@@ -37,12 +37,6 @@ def test_a_shipped_file_becomes_engines_that_differ(name: str) -> None:
     assert {shape.streams for shape in matrix.table.loads} == {1, 16}
 
 
-def test_what_is_left_out_and_added_is_part_of_the_variant(tmp_path: Path) -> None:
-    (one,) = load_matrix(write(tmp_path, GOOD)).variants
-    assert one.spec.args == ("--ctx-size", "512")
-    assert (one.left, one.added) == (("--ctx-size 4096",), ("--ctx-size", "512"))
-
-
 WRONG = {
     "an unknown profile": (GOOD.replace("nano-embedded", "nano-embeded"), "did you mean 'nano-embedded'?"),
     "an unknown server": (GOOD.replace('server = "llama"', 'server = "lama"'), r"variants\[0\].server: unknown server; did you mean 'llama'?"),

@@ -44,18 +44,6 @@ def test_a_missing_program_is_not_known_and_an_empty_answer_is_nothing() -> None
     assert host.gpu_processes("4711, /usr/bin/llama-server\n") == ("llama-server (4711)",)
 
 
-def test_versions_are_found_in_what_tools_print() -> None:
-    assert host.toolkit("NVIDIA Container Toolkit CLI version 1.18.1\ncommit: 12a\n") == "1.18.1"
-    assert host.release("Cuda compilation tools, release 12.0, V12.0.140\n") == "12.0"
-    assert host.release("") is None
-
-
-def test_a_machine_without_any_program_tells_what_the_kernel_does() -> None:
-    found = host.host(ask=silent)
-    assert found.architecture and found.memory_total and found.memory_available and found.monotonic
-    assert (found.gpus, found.toolkit, found.journal, found.time_synchronized) == (None, None, None, None)
-
-
 def test_no_line_in_a_readable_journal_is_nothing_and_an_unreadable_one_is_not_known() -> None:
     def readable(command: Sequence[str]) -> str | None:
         return "Linux version 6.17\n" if "-n" in command else None
