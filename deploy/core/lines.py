@@ -1,4 +1,4 @@
-"""Splits bytes into lines on CR, LF and CRLF only, for server-sent events and logs; `str.splitlines` splits inside JSON text."""
+"""Splits the bytes of a log into lines on CR, LF and CRLF only; `bytes.splitlines` keeps no state between reads."""
 
 import re
 

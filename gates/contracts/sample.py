@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import lru_cache
 from typing import Any, Final, Literal
 
 from gates.contracts import strict_json
@@ -23,15 +24,8 @@ LATENCY_PREFIX: Final = "latency:"
 Mode = Literal["stream", "whole"]
 
 
-class _Digested:
-    """Where a key keeps its digest: it is asked for several times, and a job judges thousands of samples more than once."""
-
-    __slots__ = ("_digest",)
-    _digest: str
-
-
 @dataclass(frozen=True, slots=True)
-class SampleKey(_Digested):
+class SampleKey:
     """What identifies a sample; a key that is on file is never asked again. `engine` is a digest of what served it, `request` of the body.
 
     `arm`: "candidate", "baseline", "again" (the baseline asked a second time, for A/A), "control:NAME" or "latency:ARM".
@@ -49,16 +43,13 @@ class SampleKey(_Digested):
     @property
     def digest(self) -> str:
         """SHA-256 over all fields, as 64 hex digits."""
-        try:
-            return self._digest
-        except AttributeError:
-            named = {name: getattr(self, name) for name in _KEY_FIELDS}
-            text = json.dumps(named, separators=(",", ":"), ensure_ascii=False)
-            object.__setattr__(self, "_digest", hashlib.sha256(text.encode()).hexdigest())
-            return self._digest
+        return _digest_of(self)
 
 
-_KEY_FIELDS: Final = tuple(sorted(field.name for field in fields(SampleKey)))
+@lru_cache(maxsize=1 << 15)  # asked for several times, and a job judges thousands of samples more than once
+def _digest_of(key: SampleKey) -> str:
+    text = json.dumps(asdict(key), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

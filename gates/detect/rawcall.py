@@ -31,7 +31,9 @@ _PATTERNS: Final = (
     ("react_call", re.compile(r"^\W{0,8}action[ _]input\W{0,4}:", re.MULTILINE | re.IGNORECASE)),
     (
         "header_call",
-        re.compile(r"(?:^|assistant)(?:commentary|analysis)\s{1,4}to=functions\.\w", re.MULTILINE),
+        re.compile(
+            r"(?:^|assistant|(?<!`)<\|channel\|>)(?:commentary|analysis)\s{1,4}to=functions\.\w", re.MULTILINE
+        ),
     ),
     (
         "named",

@@ -1,4 +1,4 @@
-"""Whatever the reply parser does not recognise, a detector finds: each row of the table in docs/tool-calls.md."""
+"""A detector finds what the reply parser does not recognise (the table in docs/tool-calls.md), and what it takes out."""
 
 import re
 from collections.abc import Mapping
@@ -9,6 +9,7 @@ import pytest
 
 from gates.detect.leak import find_leaks
 from gates.detect.rawcall import find_raw_calls
+from tests.fuzz.replies import CALLS, THOUGHTS
 
 PAGE: Final = Path(__file__).parents[3] / "docs" / "tool-calls.md"
 TOOLS: Final = ("weather", "set_light")
@@ -62,3 +63,15 @@ def test_every_row_of_the_page_has_examples_here() -> None:
 def test_a_form_that_the_parser_leaves_is_found(text: str) -> None:
     found = [*find_leaks(text), *find_raw_calls(text, TOOLS)]
     assert any(detection.decides for detection in found)
+
+
+def test_every_form_that_the_fuzz_draws_is_found() -> None:
+    said = {"name": "run", "key": "command", "value": "x", "arguments": '{"command": "x"}'}
+    assert [form for form in CALLS if not find_raw_calls(form.format(**said))] == []
+    assert [
+        pair
+        for pair in THOUGHTS
+        for text in ("Hm.{}Hi.", "{}Hm.")
+        for mark in pair
+        if not find_leaks(text.format(mark))
+    ] == []
