@@ -62,7 +62,6 @@ class UsageError(Exception):
 
 
 async def _run(args: argparse.Namespace, config: Config) -> int:
-
     specs = chosen(args, config)
     if args.apart and args.rounds < 4:
         raise UsageError("--apart takes turns by whole rounds, and needs --rounds 4 at least")
@@ -90,7 +89,6 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
 
 async def _run_variants(args: argparse.Namespace, config: Config) -> int:
     """Every variant of a file; 1 if one of them was not reached, did not start, or failed something."""
-
     if args.profile:
         raise UsageError("--profile is not for --matrix FILE: the file names its profiles")
     out = args.out or Path("bench-matrix")
@@ -131,7 +129,6 @@ def _asked(config: Config) -> list[str]:
 
 def from_profile(text: str) -> EngineSpec:
     """Parse NAME=WHERE[,IMAGE] into an engine with the profile's name. Raises UsageError, ProfileError, SpecError."""
-
     name, equals, where = text.partition("=")
     place, _, image = where.partition(",")
     if not (name and equals and place):
@@ -149,7 +146,6 @@ class _Engines:
     """The engines of a bench: all running, or one at a time."""
 
     def __init__(self, specs: Mapping[str, EngineSpec], state: Path, *, apart: bool) -> None:
-
         self._specs, self._apart = specs, apart
         self._engines = {name: make_engine(spec, state_dir=state) for name, spec in specs.items()}
         self._up: str | None = None
@@ -160,7 +156,6 @@ class _Engines:
 
     async def bring(self, name: str) -> Target:
         """Start this engine; with `apart`, stop the one that runs. Raises EngineError."""
-
         if self._apart and self._up not in (None, name):
             await self._engines[str(self._up)].stop()
         self._up = name
@@ -189,7 +184,6 @@ async def _measure(
     pool: _Engines,
 ) -> Sequence[Any]:
     """Send all requests; their readings."""
-
     prompts = matrix.pick(suite, args.prompts)
     names = {LATENCY_PREFIX + cell.arm: cell.engine for cell in asked}
     with tempfile.TemporaryDirectory(prefix="manners-bench-") as folder:
@@ -211,7 +205,6 @@ async def _measure(
 
 def as_json(args: argparse.Namespace, suite: str, table: Sequence[BenchRow]) -> str:
     """The table as JSON; a time that was not reached is null."""
-
     rows = [{k: finite(v) if isinstance(v, float) else v for k, v in asdict(row).items()} for row in table]
     units = {"ttft": "ms", "sentence": "ms", "decode": "tokens/s"}
     return json.dumps({"suite": suite, "regime": args.regime, "units": units, "rows": rows}, indent=1)
@@ -219,7 +212,6 @@ def as_json(args: argparse.Namespace, suite: str, table: Sequence[BenchRow]) -> 
 
 def show(args: argparse.Namespace, suite: str, rows: Sequence[BenchRow]) -> None:
     """Print the table, and the reasons of failures."""
-
     grid = table()
     for at, title in enumerate(TITLES):
         grid.add_column(title, justify="left" if at < 3 else "right", no_wrap=True)

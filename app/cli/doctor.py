@@ -40,7 +40,6 @@ DEFAULTS = frozenset(
 
 def run(args: argparse.Namespace) -> int:
     """Collect or read the facts, run the checks and print the results; the exit code of the worst."""
-
     try:
         evidence = parse(args.evidence.read_text("utf-8")) if args.evidence else gather(args)
         if args.save:
@@ -61,7 +60,6 @@ def _why(error: Exception) -> str:
 
 
 def as_json(findings: Sequence[Diagnosis], unasked: Sequence[str]) -> str:
-
     return json.dumps(
         {
             "state": worst(findings),
@@ -78,7 +76,6 @@ def as_json(findings: Sequence[Diagnosis], unasked: Sequence[str]) -> str:
 
 def gather(args: argparse.Namespace) -> Evidence:
     """Collect all facts about this machine and this configuration."""
-
     path = args.config or EMBEDDED_DEFAULT
     if not path.is_file():
         raise FileNotFoundError(2, "No such file")
@@ -100,7 +97,6 @@ def gather(args: argparse.Namespace) -> Evidence:
 
 def _config_facts(path: Path, tables: Any) -> ConfigFacts:
     """Facts about the configuration and the files around it."""
-
     rules_and_dashboards = configuration.watching(DEPLOY)
     facts: dict[str, Any] = {
         "file": str(path),
@@ -133,7 +129,6 @@ def _config_facts(path: Path, tables: Any) -> ConfigFacts:
 
 def _stored_keys(state: Path) -> int:
     """Callers' keys in the state folder that are not revoked; 0 without a registry that can be read."""
-
     try:
         with RegistryReader.at(state / FILE) as reader:
             return sum(key.revoked is None for key in reader.api_keys())
@@ -143,7 +138,6 @@ def _stored_keys(state: Path) -> int:
 
 def exported() -> tuple[str, ...]:
     """The names of the gateway's metrics in Prometheus."""
-
     families = Metrics().registry.collect()
     return tuple(sorted(f.name + ("_total" if f.type == "counter" else "") for f in families))
 
@@ -168,7 +162,6 @@ def show(
     evidence: Evidence, findings: Sequence[Diagnosis], unasked: Sequence[str], *, problems: bool = False
 ) -> None:
     """Print the results in groups, each fault with its fix below it."""
-
     out = console()
     if evidence.about:
         out.print(f"[dim]{escape(evidence.about)}[/]")
@@ -200,7 +193,6 @@ def _memory(evidence: Evidence) -> str | None:
 
 
 def _grid(findings: Sequence[Diagnosis]) -> Any:
-
     grid = Table.grid(padding=(0, 2))
     grid.add_column(width=1)
     grid.add_column(no_wrap=True, min_width=24)

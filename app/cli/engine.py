@@ -60,7 +60,6 @@ def run(args: argparse.Namespace) -> int:
 
 async def _run(args: argparse.Namespace) -> int:
     """Run a verb that needs an event loop. Raises ConfigError, DeployError, TimeoutError."""
-
     if args.verb == "check":
         return await _check(args)
     if args.verb == "pin":
@@ -76,7 +75,6 @@ async def _run(args: argparse.Namespace) -> int:
 
 
 def _list(config: Config, as_json: bool) -> int:
-
     formats = asyncio.run(_formats(config.engines.values()))
     listed = [
         {
@@ -119,7 +117,6 @@ async def _formats(specs: Iterable[EngineSpec]) -> dict[str, str]:
 
 
 async def _check(args: argparse.Namespace) -> int:
-
     files = {"key_file": args.key_file, "ca_file": args.ca_file}
     access = EngineSpec(name="engine", dialect=args.dialect, driver="url", url=args.url, **files).access
     try:
@@ -152,7 +149,6 @@ def _report(facts: Mapping[str, Any], text: str, as_json: bool) -> None:
 
 
 async def _up(config: Config, spec: EngineSpec, as_json: bool) -> int:
-
     guard, digest = Guard(), spec_digest(spec)
     lease = Lease(lease_path(config.state_dir))
     engine = make_engine(spec, state_dir=config.state_dir)
@@ -185,7 +181,6 @@ async def _wait_for_interrupt() -> None:
 
 
 async def _down(config: Config, spec: EngineSpec, as_json: bool) -> int:
-
     if spec.driver != "docker":
         whose = "a child of its gateway" if spec.driver in CHILDREN else "somebody else's"
         raise SpecError(spec.name, spec.name, f"is {whose}: there is no container to end")
@@ -197,7 +192,6 @@ async def _down(config: Config, spec: EngineSpec, as_json: bool) -> int:
 
 
 async def _logs(config: Config, spec: EngineSpec, lines: int) -> int:
-
     found = await running((spec,), state_dir=config.state_dir)
     path = log_path(config.state_dir, spec.name)
     if mine := [one for one in found if one.engine == spec.name]:
@@ -212,7 +206,6 @@ async def _logs(config: Config, spec: EngineSpec, lines: int) -> int:
 
 
 async def _pin(args: argparse.Namespace) -> int:
-
     if args.check:
         raise SpecError(
             "pin", "--check", "is for --compose; `manners doctor` looks at a configuration's images"
@@ -232,7 +225,6 @@ async def _pin(args: argparse.Namespace) -> int:
 
 
 async def _pin_compose(args: argparse.Namespace) -> int:
-
     if args.engines:
         raise SpecError("pin", "--compose", "pins all that the file names; no engine is named beside it")
     if args.check:
@@ -250,7 +242,6 @@ async def _pin_compose(args: argparse.Namespace) -> int:
 
 def _images(source: Path, wanted: list[str]) -> dict[str, str]:
     """Engines and their images, from a file that need not load yet: unpinned images may be the reason."""
-
     try:
         tables = tomllib.loads(source.read_text("utf-8")).get("engines", {})
     except (OSError, ValueError) as error:

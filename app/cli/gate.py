@@ -32,7 +32,6 @@ EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 2}
 
 def run(args: argparse.Namespace) -> int:
     """Run one verb and return its exit code."""
-
     codes = {ReportError: 1, ConfigError: EX_CONFIG, DeployError: EX_CONFIG, RunError: EX_UNAVAILABLE, GatesError: EX_DATAERR}  # fmt: skip
     return exit_code(
         "manners gate",
@@ -44,7 +43,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _verb(args: argparse.Namespace) -> int:
-
     config = load(args.config)
     if args.verb == "seal":
         return _seal(args)
@@ -54,7 +52,6 @@ def _verb(args: argparse.Namespace) -> int:
 
 
 async def _run(args: argparse.Namespace, config: Config) -> int:
-
     chosen = dict(config.gates.controls) | gate_engines.pairs(args.control)
     attachments = attach(args.out, args.attach)
     key = load_or_make(config.state_dir / "keys")
@@ -101,7 +98,6 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
 
 
 def _seal(args: argparse.Namespace) -> int:
-
     source = artefacts.load(args.source) if args.source else None
     base = args.base_model or (source.provenance.base_model if source else None)
     parents = {"source": source.root} if source else {}
@@ -112,7 +108,6 @@ def _seal(args: argparse.Namespace) -> int:
 
 
 def _verify(args: argparse.Namespace, config: Config) -> int:
-
     samples = args.report.parent / "samples.jsonl"
     places = args.trust or [config.state_dir / "keys"]
     folder: Path | None = args.artefact

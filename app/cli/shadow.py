@@ -23,7 +23,6 @@ from gates.run.progress import make_progress
 
 def run(args: argparse.Namespace) -> int:
     """Replay, compare and print; 0 whatever the comparison finds."""
-
     wanted = ReplayRequest(
         candidate=args.candidate, against=args.against, model=args.model, days=args.days, limit=args.limit
     )
@@ -46,7 +45,6 @@ _STYLES = {"alike": "green", "differs": "yellow", "worse": "bold red", "open": "
 
 def show(found: Comparison) -> None:
     """Print the table, the differing records, and the verdict."""
-
     table = terminal.table()
     for title in ("", found.candidate, found.baseline, ""):
         table.add_column(escape(title), overflow="fold")
