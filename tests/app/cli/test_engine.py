@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -16,7 +15,6 @@ from app.__main__ import main
 from app.conformance.checks import CANCEL, Check, ask, each, require, user
 from app.conformance.engine_api import EngineEndpoints
 from app.conformance.suite import GAPS, CheckOutcome
-from tests.app.cli.test_command import write
 from tests.script import Hang, Head, Say, reply, text
 from tests.scripted_engine import ScriptedEngine
 
@@ -45,19 +43,6 @@ async def test_the_list_names_every_engine_and_who_uses_it(capsys: pytest.Captur
     }  # fmt: skip
     assert lines["annie-nano"].split()[:5] == ["annie-nano", "embedded", "llama-server", "chat", "qwen"]
     assert lines["annie-nano"].split()[-1].endswith("models/annie-nano-q4_k_m")
-
-
-async def test_the_list_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = write(tmp_path)
-    config.write_text(
-        config.read_text("utf-8").replace("[engines.far]", '[engines.far]\nformat = "glm"'), "utf-8"
-    )
-    assert await manners("engine", "list", "--json", "--config", str(config)) == 0
-    (engine,) = json.loads(capsys.readouterr().out)["engines"]
-    assert engine == {
-        "name": "far", "driver": "url", "dialect": "vllm", "kind": "chat", "serves": "http://127.0.0.1:9",
-        "format": "glm", "image": None, "live_for": ["annie"], "fallback_for": [],
-    }  # fmt: skip
 
 
 def said(words: str) -> Any:

@@ -114,14 +114,6 @@ def test_whatever_room_there_is_no_line_is_torn_and_none_is_lost_without_a_word(
     is_whole(lines_of(disk.getvalue()), count)
 
 
-@pytest.mark.parametrize("form", ["json", "text"])
-def test_a_name_that_no_text_can_hold_is_logged(form: str) -> None:
-    tape = io.BytesIO()
-    with log_to(tape, form=form) as log:
-        log.error("x", engine="a\ud800b")
-    assert b"\\ud800" in tape.getvalue()
-
-
 async def test_callers_are_served_while_nothing_can_be_logged(tmp_path: Path) -> None:
     async with house(tmp_path) as home:
 

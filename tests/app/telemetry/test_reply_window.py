@@ -119,18 +119,6 @@ def test_it_keeps_the_latest_and_counts_all() -> None:
     assert reply_window.recent("annie", "b") == reply_window.recent("other", "a") == ()
 
 
-async def test_whoever_waits_for_more_is_woken_once_there_is() -> None:
-    reply_window = ReplyWindow()
-    waiting = asyncio.create_task(reply_window.more("annie", "a", 0))
-    await asyncio.sleep(0)
-    reply_window.add("annie", "b", OK)
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    reply_window.add("annie", "a", OK)
-    await asyncio.wait_for(waiting, PATIENCE)
-    await reply_window.more("annie", "a", 0)
-
-
 @pytest.mark.parametrize(
     "outcome, code, ended",
     [

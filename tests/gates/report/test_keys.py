@@ -91,14 +91,6 @@ def test_what_is_no_ed25519_key_is_refused(tmp_path: Path) -> None:
             load(path)
 
 
-def test_keys_are_trusted_from_folders_and_files(tmp_path: Path) -> None:
-    one, two, three = (load_or_make(tmp_path / name) for name in "abc")
-    (tmp_path / "a" / "second.pub").write_bytes((tmp_path / "b" / PUBLIC).read_bytes())
-
-    found = trusted([tmp_path / "a", tmp_path / "c" / PUBLIC])
-    assert found.keys() == {key_id(key.public_key()) for key in (one, two, three)}
-
-
 def test_trusting_nobody_is_an_error(tmp_path: Path) -> None:
     load_or_make(tmp_path / "keys")
     for places, message in (

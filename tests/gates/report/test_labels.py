@@ -1,15 +1,12 @@
 """How numbers are said, and drawn: a bound never promises more than it bounds."""
 
 import math
-import re
 from dataclasses import replace
 
 import pytest
 
 from gates.contracts.verdict import GateResult, Interval, Verdict
-from gates.report.charts import limit_curves, summary
 from gates.report.labels import amount, headline, interval_bound, measured, reasons, required
-from gates.report.statement import Distribution
 from tests.gates.report import examples
 from tests.gates.report.examples import F, P, U
 
@@ -102,32 +99,3 @@ def test_reasons_name_their_gate_by_its_title() -> None:
 
 
 # ---------------------------------------------------------------------------------------- drawings
-
-
-def heights(timing: Distribution) -> tuple[float, float]:
-    """Where the curve of one arm begins and ends, in height: 150 is 0 %, 10 is 100 %."""
-    ((_, path),) = limit_curves([timing], 120.0).paths
-    first, *rest = re.findall(r"(?:V|M[\d.]+ )([\d.]+)", path)
-    return float(first), float([first, *rest][-1])
-
-
-TIMES = tuple(float(v) for v in range(50, 150))
-NEVER = math.inf
-
-
-@pytest.mark.parametrize(
-    "gate, points, ends, words",
-    [
-        ("ttft", TIMES, (150.0, 10.0), "median"),  # more keep a longer time
-        ("decode", TIMES, (10.0, 150.0), "5th percentile"),  # fewer keep a higher speed
-        ("ttft", (10.0, 20.0, NEVER, NEVER), (150.0, 80.0), "50 % never came"),
-        ("ttft", (NEVER, NEVER), (150.0, 150.0), "median ∞"),
-    ],
-)
-def test_higher_is_better_in_every_curve(
-    gate: str, points: tuple[float, ...], ends: tuple[float, float], words: str
-) -> None:
-    timing = Distribution(gate, "candidate", "ms", len(points), points)
-
-    assert heights(timing) == ends
-    assert words in summary(timing)

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from gates.contracts.sample import Sample, TimedRead, TransportFault
-from gates.judge.measurements import Timing
 from gates.run.latency_readings import (
     CACHE_UNKNOWN,
     LatencyReading,
@@ -106,19 +105,6 @@ def test_a_reply_of_another_regime_does_not_count(regime: str, cached: int | Non
 
     assert one.void == void
     assert bool(timings([one], {"candidate": "candidate"}, regime=regime)) == (not void)
-
-
-def test_the_judge_takes_a_timing_for_each_metric() -> None:
-    slot = LatencySlot("fact", 2000, "steady", 9, 1)
-    made = timings(
-        [reading(*spoken(90.0), slot=slot, arm="direct")], {"direct": "baseline"}, first_stage_blocks=8
-    )
-
-    assert made == (
-        Timing("ttft", "baseline", "fact", 90.0, "2k", 9, 1, 2),
-        Timing("first_sentence", "baseline", "fact", 90.0, "2k", 9, 1, 2),
-        Timing("decode", "baseline", "fact", made[2].value, "2k", 9, 1, 2),
-    )
 
 
 def test_what_did_not_count_is_told_with_its_commonest_reason() -> None:

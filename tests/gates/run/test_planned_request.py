@@ -54,13 +54,6 @@ def test_a_case_is_asked_only_with_the_repeats_that_its_gates_count() -> None:
     assert names(asks) == ["candidate/hello/0/stream", "candidate/hello/1/stream"]
 
 
-def test_what_is_on_file_is_not_asked_again() -> None:
-    asks = plan_requests(EVERY, [arm()])
-
-    assert pending_requests(asks, {asks[1].key}) == (asks[0], asks[2])
-    assert pending_requests(asks, {a.key for a in asks}) == ()
-
-
 def test_a_warm_up_is_made_again_as_long_as_a_sample_of_its_arm_will_follow() -> None:
     mine, theirs = (
         plan_requests(EVERY, [arm()], gates=["tools"], whole=False),

@@ -79,14 +79,6 @@ def test_a_damaged_file_is_refused_with_its_line_and_left_as_it_is(
     assert path.read_bytes() == spoiled
 
 
-def test_a_file_that_is_no_ledger_loses_nothing(tmp_path: Path) -> None:
-    (tmp_path / "notes").write_text("my notes", "utf-8")
-
-    with pytest.raises(SamplesError, match="torn"):
-        SampleStore(tmp_path / "notes", suite=SUITE)
-    assert (tmp_path / "notes").read_text("utf-8") == "my notes"
-
-
 @pytest.mark.parametrize("what", ["artefact", "engine"])
 def test_an_arm_is_one_artefact_on_one_engine(path: Path, what: str) -> None:
     mine = {"artefact": ARTEFACT, "engine": ENGINE} | {what: OTHER}
