@@ -4,15 +4,15 @@ All samples are in the store: a job that was killed continues where it stopped a
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final
 
 from gates.artefact.lineage import same_lineage
 from gates.contracts.sample import AGAIN, BASELINE, CANDIDATE, CONTROL_PREFIX, Sample
 from gates.contracts.verdict import ControlResult, Decision, Verdict
 from gates.judge.decide import decide, extensions, judge_control
-from gates.judge.measurements import Measurements, Timing
+from gates.judge.measurements import Measurements
 from gates.judge.score import ScoredSamples, score
 from gates.policy.policy import METRICS
 from gates.run.calibrate import calibrate
@@ -114,12 +114,12 @@ class _JobRunner:
 
 def judge(job: GateJob, store: SampleStore) -> JobResult:
     """Score and decide from the samples alone, which are read once."""
-    tokens = {arm: side.tokens for arm, side in job.served_models.items()}
+    tokens, speed = {arm: side.tokens for arm, side in job.served_models.items()}, job.policy.speed
     found: list[LatencyReading] = []
 
     def samples() -> Iterator[Sample]:
         for sample in store.samples():
-            found.extend(latency_readings((sample,), cache_unsaid=job.policy.speed.cache_unsaid))
+            found.extend(latency_readings((sample,), cache_unsaid=speed.cache_unsaid))
             yield sample
 
     scored = score(job.policy, job.suite, samples(), tokens)
@@ -130,18 +130,12 @@ def judge(job: GateJob, store: SampleStore) -> JobResult:
         candidate=scored.results.get(CANDIDATE, ()),
         baseline=scored.results.get(BASELINE, ()),
         again=scored.results.get(AGAIN, ()),
-        timings=_timings(job, readings),
+        timings=tuple(timings(readings, regime=speed.regime, first_stage_blocks=speed.blocks)),
         lineage=lineage,
-        uncounted=void_summary(readings, CANDIDATE, job.policy.speed.regime),
+        uncounted=void_summary(readings, CANDIDATE, speed.regime),
     )
     control_results = tuple(_controls(job, scored))
     return JobResult(decide(job.policy, measurements, control_results), scored, readings)
-
-
-def _timings(job: GateJob, readings: Iterable[LatencyReading]) -> tuple[Timing, ...]:
-    speed = job.policy.speed
-    names: dict[str, Literal["candidate", "baseline"]] = {CANDIDATE: CANDIDATE, BASELINE: BASELINE}
-    return timings(readings, names, regime=speed.regime, first_stage_blocks=speed.blocks)
 
 
 def _controls(job: GateJob, scored: ScoredSamples) -> Iterator[ControlResult]:

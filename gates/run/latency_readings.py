@@ -11,7 +11,7 @@ from itertools import combinations
 from statistics import median
 from typing import Final
 
-from gates.contracts.sample import LATENCY_PREFIX, Sample
+from gates.contracts.sample import BASELINE, CANDIDATE, LATENCY_PREFIX, Sample
 from gates.judge.measurements import ArmName, Timing
 from gates.reply.reply import Reply, read_reply
 from gates.run.latency_schedule import LatencySlot, slot_of
@@ -123,38 +123,29 @@ def bucket_label(bucket: int) -> str:
     return f"{bucket / 1000:g}k"
 
 
-def timings(
-    readings: Iterable[LatencyReading],
-    arms: Mapping[str, ArmName],
-    *,
-    regime: str = "steady",
-    first_stage_blocks: int | None = None,
-) -> tuple[Timing, ...]:
-    """The judge's input: a value for each metric and request of one regime, without void readings. Blocks from
-    `first_stage_blocks` on belong to the extension.
+_JUDGED: Final[Mapping[str, ArmName]] = {CANDIDATE: CANDIDATE, BASELINE: BASELINE}
+
+
+def timings(readings: Iterable[LatencyReading], *, regime: str, first_stage_blocks: int) -> Iterator[Timing]:
+    """The judge's input: a value for each metric and request of candidate and baseline in one regime, without void readings. Blocks
+    from `first_stage_blocks` on belong to the extension.
     """
-    return tuple(
-        timing
-        for reading in readings
-        if reading.arm in arms and reading.slot.regime == regime and not reading.void
-        for timing in _timings(reading, arms[reading.arm], first_stage_blocks)
-    )
+    for reading in readings:
+        slot, arm = reading.slot, _JUDGED.get(reading.arm)
+        if arm is None or slot.regime != regime or reading.void:
+            continue
+        stage = 2 if slot.block >= first_stage_blocks else 1
+        for metric in ("ttft", "first_sentence", "decode"):
+            value = getattr(reading, metric)
+            if value is not None or reading.failed:
+                bucket = bucket_label(slot.bucket)
+                yield Timing(metric, arm, slot.case, value, bucket, slot.block, slot.round, stage)
 
 
 def void_summary(readings: Iterable[LatencyReading], arm: str, regime: str = "steady") -> str:
     """The number of void readings of an arm and their most frequent reason; "" if there are none."""
     whys = Counter(r.void for r in readings if r.arm == arm and r.slot.regime == regime and r.void)
     return f"{whys.total()} did not count: {whys.most_common(1)[0][0]}" if whys else ""
-
-
-def _timings(reading: LatencyReading, arm: ArmName, first_stage_blocks: int | None) -> Iterator[Timing]:
-    slot = reading.slot
-    late = first_stage_blocks is not None and slot.block >= first_stage_blocks
-    for metric in ("ttft", "first_sentence", "decode"):
-        value = getattr(reading, metric)
-        if value is not None or reading.failed:
-            bucket, stage = bucket_label(slot.bucket), 2 if late else 1
-            yield Timing(metric, arm, slot.case, value, bucket, slot.block, slot.round, stage)
 
 
 # ---------------------------------------------------------------------------------- for the report

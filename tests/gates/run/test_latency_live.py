@@ -10,7 +10,6 @@ import pytest
 from gates.contracts.case import Sampling
 from gates.contracts.errors import RunError
 from gates.contracts.sample import LATENCY_PREFIX
-from gates.judge.measurements import ArmName
 from gates.run.calibrate import calibrate
 from gates.run.latency_readings import LatencyReading, differences, latency_readings, slope, timings
 from gates.run.latency_schedule import Regime, Schedule, phases
@@ -26,7 +25,6 @@ from tests.scripted_engine import ScriptedEngine
 PROMPTS = [case("about", "Tell me about yourself"), case("find", "What did Priya say?", tools=True)]
 QUIET = Schedule(buckets=(200,), blocks=1, pause_s=(0.0, 0.0))
 NAMES = ("latency:candidate", "latency:baseline")
-JUDGED: dict[str, ArmName] = {"candidate": "candidate", "baseline": "baseline"}
 
 
 async def test_a_schedule_is_run_in_order_and_resumed_where_it_was_left(tmp_path: Path) -> None:
@@ -51,7 +49,12 @@ async def test_a_request_that_failed_is_not_tried_again(tmp_path: Path) -> None:
         tally, samples = await asked(engine, tmp_path / "s.jsonl", recorded, LATENCY_PACE)
 
     assert (tally.lost, len(engine.requests)) == (1, 8)
-    assert Counter(t.value is None for t in timings(latency_readings(samples), JUDGED))[True] == 3
+    assert (
+        Counter(
+            t.value is None for t in timings(latency_readings(samples), regime="steady", first_stage_blocks=8)
+        )[True]
+        == 3
+    )
 
 
 async def test_characters_a_token_come_from_two_prompts() -> None:
