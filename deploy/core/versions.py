@@ -1,7 +1,5 @@
 """Comparison of versions as programs print them. Pure."""
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Checks of the configuration: that it loads, is not open to the network, keeps its state, and is monitored. Pure."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from deploy.doctor.evidence import Evidence

@@ -1,7 +1,5 @@
 """Checks of each engine's flags: parsers, kernels, and unsafe switches. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final, cast
 

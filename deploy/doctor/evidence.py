@@ -3,8 +3,6 @@
 `manners doctor --save FILE` saves them, so that another machine can judge them (`--evidence FILE`).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field

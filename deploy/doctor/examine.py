@@ -1,7 +1,5 @@
 """Runs every check on the evidence: host, image, model, engine, configuration. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

@@ -3,8 +3,6 @@
 Each bound has its source beside it; docs/spark.md holds the measurements from a DGX Spark.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from deploy.core.versions import at_least, numbers

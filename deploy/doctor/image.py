@@ -1,7 +1,5 @@
 """Checks of each engine's image: that it is pinned, and has kernels for this GPU. Pure."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from deploy.core.versions import at_least, is_candidate

@@ -1,7 +1,5 @@
 """Checks that the engines that run at the same time fit into memory, by `deploy.memory.sizing`. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Checks of each engine's model: what is in its folder, and whether its server can load it. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import PurePath
 from typing import Final

@@ -3,8 +3,6 @@
 The list is that of one version; other versions may have more, so an unknown flag is a warning, not an error.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path

@@ -16,8 +16,6 @@ profile names an image by its tag; it is pinned by digest after it has been pull
                         "operations" (public issues, named in `why`), "measured", or the server's documentation
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

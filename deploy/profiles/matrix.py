@@ -4,8 +4,6 @@ Requests are those of the latency gate (`gates.run.latency_schedule`). A cell is
 streaming. The TTFT of a reply that is not streamed is its total time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product, zip_longest

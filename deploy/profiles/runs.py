@@ -3,8 +3,6 @@
 A profile that was changed since its run has not run.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """What `manners bench --matrix FILE` found of each variant, as JSON and as a table in Markdown. Pure."""
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field

@@ -14,8 +14,6 @@ the result, so that nobody takes a changed profile for the profile.
     [[variants]]             name, profile, server, leave, add, env
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -4,8 +4,6 @@ The numbers follow from the seed, the tensor's name and the device that draws th
 trained ones do. The tokenizer and the templates are annie-nano's, whatever the vocabulary.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import zlib

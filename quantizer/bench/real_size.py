@@ -9,8 +9,6 @@ with ModelOpt. The results are written after each step, so that an interrupted r
   host     the process's largest resident memory (VmHWM), mapped parts of files included
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io

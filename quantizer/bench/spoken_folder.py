@@ -4,8 +4,6 @@ The tokenizer of `random_folder` knows two thousand of 248,320 tokens. Servers d
 waits for a first word that does not come. Here they are words that no text is made of. The weights are links.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from pathlib import Path

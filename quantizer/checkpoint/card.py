@@ -1,7 +1,5 @@
 """Model cards: how a folder was made, from its manifest, and how it behaves, from a gate report about that folder."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ parts of `quantizer.nvfp4.blocks`, a changed tensor in the source's type, and ev
 MTP layers included. F32 and F16 weights become BF16, because the packed weights were rounded from BF16.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping

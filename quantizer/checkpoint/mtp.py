@@ -9,8 +9,6 @@ transformers does not load it, so it is carried byte for byte. An engine checks 
 costs speed only. Source: vllm/model_executor/models/qwen3_5_mtp.py; llama.cpp, conversion/qwen.py (_Qwen35MtpMixin).
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable

@@ -3,8 +3,6 @@
 No code of the folder is run: folders with code (`auto_map`) are rejected and pickles are never opened.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager

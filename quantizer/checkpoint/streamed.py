@@ -4,8 +4,6 @@ The embedding reads only the rows of the requested tokens, and the output matrix
 layers are on the meta device until `quantizer.checkpoint.source.fill` reads them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 

@@ -3,8 +3,6 @@
 Inputs are not rounded in the result, so it shows the effect of rounding the weights alone.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from datetime import datetime

@@ -1,7 +1,5 @@
 """`manners quantize export DIR --out DIR`: write the model of an NVFP4 folder in plain BF16."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """`manners quantize gguf DIR --out DIR --type TYPE`."""
 
-from __future__ import annotations
-
 import argparse
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`manners quantize risk --base DIR --source DIR [--device D] [--json]`: what rounding will leave of a fine-tune."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Mapping

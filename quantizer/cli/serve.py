@@ -1,7 +1,5 @@
 """`manners quantize serve DIR`: an engine of reference, which serves an NVFP4 folder with the rounding of FP4 hardware."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

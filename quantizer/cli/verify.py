@@ -1,7 +1,5 @@
 """`manners quantize verify DIR [--source DIR] [--base DIR] [--json]`: check an NVFP4 folder; exit code 0: sound, 1: not."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -1,7 +1,5 @@
 """Atomic output folders: a hidden folder beside the target is renamed at the end, so a result is complete or not there at all."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager

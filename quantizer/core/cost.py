@@ -1,7 +1,5 @@
 """The cost of a run: seconds of each part, peak memory and the machine. Recorded in the artefact's recipe."""
 
-from __future__ import annotations
-
 import platform
 import resource
 import sys

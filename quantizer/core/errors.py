@@ -12,8 +12,6 @@
 `exit_code` is the exit code of the command line (sysexits.h).
 """
 
-from __future__ import annotations
-
 from typing import ClassVar, Final
 
 EX_DATAERR: Final = 65

@@ -5,8 +5,6 @@ Checkpoints have one tensor an expert, `experts.3.gate_proj.weight`; transformer
 expert, as servers load it. Sources: transformers, modeling_qwen3_moe.py; vLLM, quantization/modelopt.py, ModelOptNvFp4FusedMoE.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from typing import Final

@@ -1,7 +1,5 @@
 """A file that is hashed while it is written, so that a seal does not read it again."""
 
-from __future__ import annotations
-
 import hashlib
 from concurrent.futures import Future, ThreadPoolExecutor
 from os import fsync

@@ -1,7 +1,5 @@
 """JSON objects on disk, as model folders hold them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Whether a kernel of ours is used: on a CUDA GPU for which Triton compiles it, if its numbers are right there."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from importlib import import_module

@@ -3,8 +3,6 @@
 Source: transformers, models/qwen2 and qwen3_5, PRETOKENIZE_REGEX; llama.cpp, src/llama-vocab.cpp, LLAMA_VOCAB_PRE_TYPE_LLAMA3.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 QWEN2: Final = r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""

@@ -4,8 +4,6 @@ Eight bytes with the length of the header, little-endian; the header, a JSON obj
 "data_offsets"}}, padded with spaces to eight bytes; the tensors (huggingface/safetensors, README).
 """
 
-from __future__ import annotations
-
 import json
 import math
 import struct

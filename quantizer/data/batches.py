@@ -3,8 +3,6 @@
 A plan is a list of optimizer steps, a step a list of micro-batches, a micro-batch a list of sample indices.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Turns a file of conversations into samples for training or calibration, and counts what was left out."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping

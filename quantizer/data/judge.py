@@ -1,7 +1,5 @@
 """Decide whether a teacher's message may be used as training data, with the same detectors as the gates."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final

@@ -3,8 +3,6 @@
 The share is of the assistant's tokens. Traces are drawn in an order that follows from a seed, and spread evenly among the rest.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ Exact, by the prefix filter: two such sets have one of the first few trigrams in
 Kaushik 2006, ICDE).
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence

@@ -11,8 +11,6 @@ The fields of a record are lists with the form in each language, in the order of
 the form in the conversation's language; expected texts accept any form.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

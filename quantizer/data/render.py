@@ -9,8 +9,6 @@ old thoughts), the next turn begins a sample of its own. So every sample begins 
 turn is learned once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple

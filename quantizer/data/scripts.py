@@ -4,8 +4,6 @@ The script with a given number depends only on the plan's seed. No user turn occ
 overlaps with a suite keeps its number but is never used; `blocked` says why.
 """
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence

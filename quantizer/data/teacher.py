@@ -1,7 +1,5 @@
 """The teacher: a server with OpenAI's chat completions that answers what a plan asks."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from typing import Final

@@ -4,8 +4,6 @@ A row is dropped by the code of the finding: `thought`; `placeholder` (the assis
 learn the placeholder); `part` (the beginning of a longer conversation that is kept); others as in `quantizer.data.validate`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -13,8 +13,6 @@ Permutations move whole heads, so packed NVFP4 can be moved in the same way. Sou
 base.py, src/models/qwen35.cpp; gguf-py/gguf/constants.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final

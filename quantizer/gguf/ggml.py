@@ -3,8 +3,6 @@
 The package `gguf` can read K-quants but not write them; the library packs rows as llama-quantize does.
 """
 
-from __future__ import annotations
-
 import ctypes
 import importlib.util
 import os

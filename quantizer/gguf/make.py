@@ -1,7 +1,5 @@
 """Convert a Hugging Face folder to a sealed folder with one GGUF file, as our writer makes it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass

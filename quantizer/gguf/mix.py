@@ -10,8 +10,6 @@ For a dense model, Q4_K_M (Q5_K_M: the same with Q5_K instead of Q4_K) has
 Q6_K and Q8_0 give every matrix the one type.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

@@ -10,8 +10,6 @@ weight, the input scale in `.input_scale`. ggml's own packer cannot be used: it 
 conversion/base.py (`_nvfp4_pack`), ggml/src/ggml-common.h (block_nvfp4); gguf-py/gguf/quants.py.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -4,8 +4,6 @@ Does what convert_hf_to_gguf.py and llama-quantize do for these architectures, i
 one at a time and in slices of rows, so memory does not grow with the model.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass

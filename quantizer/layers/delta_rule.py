@@ -25,8 +25,6 @@ each time, which is as stable as substitution (a product of powers of A is not: 
 Arithmetic is in float32, on a GPU with TF32 products except for T; for float64 inputs it is in float64.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple

@@ -6,8 +6,6 @@ cache, or over packed rows, is the layer's own. The causal convolution is a sum 
 cuDNN and of torch are slow in the backward pass.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial

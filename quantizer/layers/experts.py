@@ -3,8 +3,6 @@
 Code that looks for linear layers then finds them, and each has its own scale, as servers load it.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

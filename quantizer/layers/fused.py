@@ -4,8 +4,6 @@ So they must be quantized together and share both scales from the start. Source:
 vllm/model_executor/models/{qwen3,qwen3_5,llama,mixtral}.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Final
 

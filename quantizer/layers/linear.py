@@ -13,8 +13,6 @@ A training loop calls `hold_weights(model)` after each optimizer step, so that a
 `drop_weights(model)` at the end. Learned scales cannot be held.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Literal

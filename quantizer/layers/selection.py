@@ -1,7 +1,5 @@
 """Which linear layers of a model become NVFP4, decided by their names alone; `attach` and the plan share it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase

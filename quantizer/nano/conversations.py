@@ -1,7 +1,5 @@
 """Training conversations of annie-nano: 2,048 of those that its generator made (seed 7; commit f6ffe163)."""
 
-from __future__ import annotations
-
 import lzma
 from pathlib import Path
 from typing import Final

@@ -22,8 +22,6 @@ One difference: for a tensor of zeros, ModelOpt's tensor scale is 0 and its bloc
 tensor scale is 1 in that case.
 """
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 import torch

@@ -4,8 +4,6 @@ The backward pass treats the rounding as the identity (straight-through estimato
 it get no gradient. Scales are constants, except in `fake_learned`. Results have x's dtype.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -12,8 +12,6 @@ quantization/qtensor/nvfp4_tensor.py, `_cast_fp4` (ties, signs and the order of 
 rounding is implemented once, in `_magnitude`; values and codes are derived from it.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise, starmap
 from typing import Final
 

@@ -3,8 +3,6 @@
 On another GPU than the measured one the same shares of its data sheet are assumed.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from quantizer.plan.machine import Accelerator, accelerator

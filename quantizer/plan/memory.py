@@ -4,8 +4,6 @@ Every function gives bytes. The constants in capitals were measured; `tests/quan
 the sums with the peaks in docs/study. What torch's allocator and CUDA's context take is in `overhead`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase

@@ -1,7 +1,5 @@
 """What a plan has to know of a model, from config.json and the headers of its shards; torch is not imported."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A plan before the work: what a recipe takes on a model, whether a machine has it, and what to change if not. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final

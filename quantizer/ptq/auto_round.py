@@ -5,8 +5,6 @@ Importing it does not change the codes. AutoRound shares no scale between DeltaN
 fuses: there the layer with the smaller scale is rounded again. Source: AutoRound 0.16, export/export_to_llmcompressor.
 """
 
-from __future__ import annotations
-
 import tempfile
 from importlib import import_module
 from importlib.util import find_spec

@@ -11,8 +11,6 @@ matrix of `calibrate.observe` gives from the weights alone:
 Layers that read the same tensor are searched as one matrix. For one layer, the alphas are those of ModelOpt's awq_lite.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final

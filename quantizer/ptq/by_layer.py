@@ -3,8 +3,6 @@
 A layer is calibrated on the inputs that the unquantized model gives it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any

@@ -8,8 +8,6 @@ changed weight causes at a layer's output, without reading the data again:
 Padding is ignored. A Gram matrix costs as much as a layer, so it is summed only where a search needs it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any

@@ -10,8 +10,6 @@ it ignores that Qwen3.5's gain is 1 + w, and readers that are not quantized. Her
 running the model, and the folded model must compute what it computed before.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable

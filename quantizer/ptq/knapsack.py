@@ -3,8 +3,6 @@
 That effects add up is an assumption, so an exact solution would be no better.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Quantization with ModelOpt's calibration and search. Layer selection and export are ours: its exporter renames modules."""
 
-from __future__ import annotations
-
 import copy
 import importlib
 import sys

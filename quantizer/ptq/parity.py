@@ -5,8 +5,6 @@ those of the fake-quantized model up to BF16 rounding; on the same device to the
 logits are compared in slices of the vocabulary.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

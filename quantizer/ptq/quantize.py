@@ -8,8 +8,6 @@
 A mix of precisions, ModelOpt and AutoRound need the whole model on the device. If a step fails, nothing is left at the output.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field

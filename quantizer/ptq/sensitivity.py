@@ -4,8 +4,6 @@ The score is KL(BF16 || NVFP4 in this group) of the next-token distributions, su
 starts at its own decoder layer.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 

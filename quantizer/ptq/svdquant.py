@@ -3,8 +3,6 @@
 SVDQuant (arXiv 2411.05007) keeps the largest singular components in BF16: y = (Q(W - A B) + A B) x.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

@@ -3,8 +3,6 @@
 Hardware multiplies codes and scales the sums in float32; here the scaled values are rounded to BF16 and multiplied.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

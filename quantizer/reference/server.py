@@ -3,8 +3,6 @@
 Fields of a request that its server refuses are removed. Models with layers that its batching has no cache for go without it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ so they are refused. A mixture with FP8 becomes plain NVFP4 by converting its FP
 That costs one byte per weight and almost no precision: each E4M3 number times its scale is rounded to BF16 once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """The result of one operation of surgery."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 

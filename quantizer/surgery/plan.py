@@ -5,8 +5,6 @@ only reads the folder, and `apply_plan` writes another one; only `apply_in_place
 a folder that was already converted has nothing to do.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

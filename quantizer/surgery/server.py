@@ -7,8 +7,6 @@ The version bounds and their sources:
 * `TRANSFORMERS_5`: vLLM up to 0.19 comes with transformers 4, which has no TokenizersBackend.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Final

@@ -8,8 +8,6 @@ resolve_chat_template_kwargs). It reports itself ready all the same: its warm-up
 as a warning.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, Final

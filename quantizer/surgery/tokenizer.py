@@ -17,8 +17,6 @@ prove nothing.
 Sources: transformers 4.57 and 5.23, models/qwen2/tokenization_qwen2*.py, tokenization_utils_*.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Mapping

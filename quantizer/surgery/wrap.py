@@ -6,8 +6,6 @@ A text model is `qwen3_5_text` with `model.layers…`. Servers that only support
 configuration of the other, which no server loads. So names and configuration are examined and corrected separately.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace

@@ -12,8 +12,6 @@ The noise of stochastic rounding is a hash of an element's place and a seed for 
 more than all the rest. Codes and scales are torchao's, so checkpoints and memory are, too.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final, NamedTuple
 
 import torch

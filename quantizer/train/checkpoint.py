@@ -11,8 +11,6 @@ This is not torch.distributed.checkpoint: that reads its metadata with pickle, o
 part in memory twice. torch.load reads tensors and plain values only, mapped from the file: a checkpoint cannot run code.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

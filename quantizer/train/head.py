@@ -19,8 +19,6 @@ Both are sums over positions, divided by a count that the caller gives: that of 
 gradient does not depend on how a step is cut into micro-batches.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple

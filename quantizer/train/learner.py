@@ -4,8 +4,6 @@ No attention mask is given. Rows are padded at the right, both kinds of layers (
 only look left, and nothing is learned from padding: so nothing sees it, and attention may take its fastest way.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext

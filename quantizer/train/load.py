@@ -7,8 +7,6 @@
 At the end `furnish` makes a whole model of a skeleton and what `shard.gathered` has collected.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -8,8 +8,6 @@ training begins, and blocks that outgrow it saturate.
 All that the next step depends on is in `state`, so a run that was killed goes on as if it had not been.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@ The model always holds W', computed again after every optimizer step; so it is r
 and there is nothing to merge. `down` begins random and `up` zero, so W' begins as W.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase

@@ -12,8 +12,6 @@ Vectors take the exact path of `quantizer.train.weights` when backward is over. 
 parameters are stepped by their parts, each with its own moments and its own share of `clip`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial

@@ -9,8 +9,6 @@
 The loss curve is in the folder (training.jsonl); its summary, with time, memory and data, in the manifest.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict

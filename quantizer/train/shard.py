@@ -3,8 +3,6 @@
 Every process reads all data and has the whole plan. It holds its rows of every matrix; whole weights exist for one block at a time.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

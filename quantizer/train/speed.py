@@ -4,8 +4,6 @@ Inductor's optimizations that would change what is served are off: divisions are
 common in BF16), and a sum that eager mode rounds to BF16 before it is quantized is rounded here too.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import torch

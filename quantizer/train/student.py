@@ -6,8 +6,6 @@ follow   after some steps: weights' amax again, tied, and the block scales of th
 close    after the last: the same, inputs' amax again; BF16, nothing held
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 A step of 1e-5 of a BF16 weight would be rounded away every time; the masters keep it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext

@@ -3,8 +3,6 @@
 Problems with the files become findings. Only a folder that cannot be examined at all is an error.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -11,8 +11,6 @@ and any other matrix `X.weight` must be excluded. Since the model's code is not 
 recognized by its shape (two dimensions) and by a name that is not an embedding's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 

@@ -6,8 +6,6 @@ ratio: the change over the blocks' step, as root mean squares. It is fitted on t
 outside of what was measured the nearest measured numbers are taken.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Final

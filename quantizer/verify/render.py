@@ -1,7 +1,5 @@
 """The report of a check as a table for the terminal, with one row for each kind of layer, followed by the findings."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 

@@ -4,8 +4,6 @@ Each layer is rounded as by the recipe `default`, in slices of rows. The word of
 layers were changed as much against their steps (`quantizer.verify.prediction`).
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator

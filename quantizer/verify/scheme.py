@@ -5,8 +5,6 @@
 fnmatch's wildcards, or is a substring of it: `model.layers.1` also excludes `model.layers.10` (vLLM's `is_layer_excluded`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase

@@ -1,7 +1,5 @@
 """Check the numbers of a layer: its scales, its distance from the source, and what is left of a fine-tune; in slices of rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 

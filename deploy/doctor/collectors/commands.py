@@ -1,7 +1,5 @@
 """Output of programs on the host, with a time limit. One that is missing or fails gives None."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Facts about a configuration and the files around it: engines' tables, the state folder, alert rules and dashboards."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re

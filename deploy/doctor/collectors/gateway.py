@@ -1,7 +1,5 @@
 """The counters of a running gateway: tool calls that its engines parsed, and those that the gateway had to rescue."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Facts about the machine, from /proc, nvidia-smi, nvcc and the journal; the checks judge them."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

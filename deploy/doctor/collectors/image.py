@@ -3,8 +3,6 @@
 The state folder caches the answer by the image's digest, which determines the contents.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

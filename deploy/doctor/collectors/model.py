@@ -1,7 +1,5 @@
 """Facts about a model folder, from its small files; the checks judge them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path
