@@ -4,8 +4,6 @@ Every step's figures are written to DIR/chain.json as it ends; the same command 
 writes docs/chain.md of the runs in docs/chain. Exit code 0: every step is done and came out as it should.
 """
 
-from __future__ import annotations
-
 import argparse
 import signal
 import subprocess

@@ -4,8 +4,6 @@ annie-nano-thin-ptq is the thinnest fine-tune of the study of the stranger (1e-5
 6.8M plain NVFP4 takes no manners (docs/study), so what the gate refuses here was taught too little and rounded too far.
 """
 
-from __future__ import annotations
-
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The live part: one gateway, callers who stream all the while, and what happens to the engines meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """The steps that make models, each by a command of `manners quantize`, and the gates that judge them."""
 
-from __future__ import annotations
-
 import base64
 import json
 import shutil

@@ -1,7 +1,5 @@
 """`docs/chain.md`, written from the files of runs in `docs/chain`; and what must be true of a run."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path

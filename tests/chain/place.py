@@ -1,7 +1,5 @@
 """The chain's folder: models, data, configuration, and the commands of Manners that are run in it."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

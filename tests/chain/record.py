@@ -1,7 +1,5 @@
 """What a run of the chain has found so far, in one file: written after every step, and read when it goes on."""
 
-from __future__ import annotations
-
 import json
 import platform
 import subprocess

@@ -1,7 +1,5 @@
 """What differs between the chain's forms: how much is trained, what the gate asks, and where vLLM runs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final

@@ -1,7 +1,5 @@
 """What a dose of no-think training does: lengths of thoughts, and when the first sentence can be spoken."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -5,8 +5,6 @@ Each part has a folder and a log under DIR; DIR/gpu.md is rewritten whenever a p
 an interrupted session. vLLM is that of `make test-gpu`, or another one by --vllm. Exit code 1: a part failed or did not run.
 """
 
-from __future__ import annotations
-
 import argparse
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The table of what a session measures on GPUs: each part is a command that anyone can type, with its needs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

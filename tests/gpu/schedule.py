@@ -1,7 +1,5 @@
 """Pure: which part begins next and on which GPU, and the plan of a session in which every part takes its expected time."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Begin each part as soon as a GPU is free for it, end it at its limit, and write down what became of it."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -4,8 +4,6 @@ A test runs it in small on a CPU; `make test-gpu-recipes` runs it on a GPU with 
 recipe, and writes recipes.json and recipes.md. What was proven before, with the same tools and data, is not run again.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import json

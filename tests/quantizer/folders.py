@@ -1,7 +1,5 @@
 """Folders of tiny models: what a recipe is given, complete with the nano models' tokenizer and templates."""
 
-from __future__ import annotations
-
 import json
 import resource
 import shutil

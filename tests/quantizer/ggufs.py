@@ -1,7 +1,5 @@
 """Folders that can become GGUF files: random models with a tokenizer of 600 tokens, in BF16 and in NVFP4."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from functools import cache

@@ -1,7 +1,5 @@
 """Tiny models in training, and a plain loop to hold them against."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -3,8 +3,6 @@
 The kernels are module globals of ModelOpt's `tensor_quantizer`; NVIDIA's own CPU tests replace them in the same way.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager

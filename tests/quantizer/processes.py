@@ -1,7 +1,5 @@
 """Several processes that train together over gloo, forked from one that has imported everything."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import sys

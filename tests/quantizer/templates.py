@@ -4,8 +4,6 @@
 it in the prompt; both leave out thoughts of the past. `PLAIN` has no thoughts at all.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

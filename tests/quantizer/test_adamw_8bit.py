@@ -1,7 +1,5 @@
 """AdamW's step in one pass, beside torchao's."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

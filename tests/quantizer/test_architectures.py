@@ -1,7 +1,5 @@
 """Other architectures than Qwen's dense ones: Llama, Gemma 3 and Qwen3-MoE, as tiny random models through the whole quantizer."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

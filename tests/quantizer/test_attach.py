@@ -1,7 +1,5 @@
 """Choosing layers by pattern, and putting them in place without touching a weight."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

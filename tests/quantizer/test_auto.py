@@ -1,7 +1,5 @@
 """The mix of NVFP4 and BF16: scored at what the assistant says, within its budget."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

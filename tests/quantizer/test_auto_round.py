@@ -1,7 +1,5 @@
 """AutoRound's folder read back: its codes to the last one, its scales, and what it leaves out put right."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """AWQ by one Gram matrix, and folded so that the model computes what it did."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

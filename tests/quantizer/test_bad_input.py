@@ -3,8 +3,6 @@
 A row of the table is a fault, and a command that meets it. The commands run in this process, on a model of 64 columns.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterator

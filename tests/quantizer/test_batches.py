@@ -1,7 +1,5 @@
 """Batches: nothing is lost, nothing is too large, and the same seed gives the same run."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

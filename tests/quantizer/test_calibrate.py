@@ -1,7 +1,5 @@
 """One pass over the data: what each layer read, without the padding, and once for those that read the same."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A model card says what the manifest and the report say, of the folder that they are about."""
 
-from __future__ import annotations
-
 import argparse
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`manners quantize`: a nano model end to end, and one clear line with its exit code for whatever is wrong."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

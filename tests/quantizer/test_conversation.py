@@ -1,7 +1,5 @@
 """Reading conversations: what is wrong with a line is told with its number, and nothing is dropped without a word."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The chunked delta rule beside transformers' own, forward and backward, in float64 and in BF16."""
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 

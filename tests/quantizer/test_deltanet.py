@@ -1,7 +1,5 @@
 """DeltaNet layers on the chunked rule: the same numbers as transformers' own, and nothing left behind."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

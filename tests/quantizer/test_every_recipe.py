@@ -1,7 +1,5 @@
 """Every shipped recipe by its command, on a model of 64 columns and a CPU: a proven folder, or one line that says why not."""
 
-from __future__ import annotations
-
 import json
 from importlib.util import find_spec
 from pathlib import Path

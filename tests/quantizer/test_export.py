@@ -1,7 +1,5 @@
 """From memory to a folder: names, bytes, configuration; whole or not there."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

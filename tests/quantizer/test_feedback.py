@@ -1,7 +1,5 @@
 """Rounding with error feedback: nearer at the output, plain NVFP4 in bytes, and heavier where a fine-tune acts."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any

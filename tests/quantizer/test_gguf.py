@@ -1,7 +1,5 @@
 """GGUF: llama.cpp's mix by name, ggml's packing against gguf's own reader, and the shipped files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What llama.cpp itself makes of the files: the same next tokens as transformers, the same answers in NVFP4 as in F16."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

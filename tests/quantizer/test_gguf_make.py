@@ -1,7 +1,5 @@
 """Path B: NVFP4 in GGUF bit by bit, Qwen3.5's tensors in their places, llama.cpp's programs, and bad input."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Callable

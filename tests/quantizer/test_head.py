@@ -1,7 +1,5 @@
 """The loss of a chunked head: the same numbers and gradients as from whole logits, whatever the chunks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

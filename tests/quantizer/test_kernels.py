@@ -1,7 +1,5 @@
 """Kernels in Triton: what torch computes in many, to the bit where that is said, on a GPU or in Triton's interpreter."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

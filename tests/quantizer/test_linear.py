@@ -1,7 +1,5 @@
 """The NVFP4 layer: what it computes is what its export says, and its gradients are the straight-through ones."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The MTP head of a Qwen3.5: carried through quantization, training, unpacking and GGUF, and told of in the artefact."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

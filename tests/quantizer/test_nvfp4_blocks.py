@@ -1,7 +1,5 @@
 """NVFP4 tensors: one worked out by hand, and what holds for all of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """E2M1: values and ties from the format's definition, nearest by brute force, and the order of nibbles."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The reference against two others that were written without it: ModelOpt's export and ggml."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

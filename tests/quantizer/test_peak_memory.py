@@ -1,7 +1,5 @@
 """Host memory does not grow with the model: nothing is ever there as a whole."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Quantization without training, whole: what is calibrated is what is served, for every recipe on both shapes."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

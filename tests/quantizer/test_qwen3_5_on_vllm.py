@@ -1,7 +1,5 @@
 """What real vLLM answered out of a Qwen3.5 folder after surgery is what that folder says in transformers."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The one command for the real size, on a tiny model: every step, its table, and what a step that fails leaves."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

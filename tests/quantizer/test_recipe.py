@@ -1,7 +1,5 @@
 """Recipes: every strategy is there, and what is wrong with one is a line that names the key."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 

@@ -1,7 +1,5 @@
 """The reference engine computes what our reference computes, to the bit, and says what that is."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

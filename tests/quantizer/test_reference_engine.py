@@ -1,7 +1,5 @@
 """The reference engine as the gateway runs it: by the process driver, over real weights, with its numerics in the report."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

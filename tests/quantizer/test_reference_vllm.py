@@ -1,7 +1,5 @@
 """Our rounding of inputs beside vLLM's own emulation of FP4 hardware, on the vLLM of `make test-vllm`."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Rendering: what is trained is, token for token, what an engine would read and the model would write."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

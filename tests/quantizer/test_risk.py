@@ -1,7 +1,5 @@
 """`manners quantize risk`: what it foretells is what `verify` finds afterwards; a larger change survives better."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

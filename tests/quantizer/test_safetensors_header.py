@@ -1,7 +1,5 @@
 """A safetensors header is read without torch, and one that lies about its file is one error."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The search for block scales: the short one finds what a search of all scales finds, and so does ModelOpt."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sharded weights, as one of two processes sees them: what it reads, holds and steps, and how states are cut."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The models in `models/`: sealed, small, and with the manners that their names promise."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime

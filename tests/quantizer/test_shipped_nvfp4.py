@@ -1,7 +1,5 @@
 """annie-nano in NVFP4 as shipped: sound, of known descent, near its BF16, the same bits in both containers."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What is taken for a source, and what is refused before anything is loaded."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

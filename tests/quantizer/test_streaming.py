@@ -1,7 +1,5 @@
 """A model that is never there as a whole: read, run, written and compared in parts, with the numbers of the whole one."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

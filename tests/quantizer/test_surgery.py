@@ -1,7 +1,5 @@
 """Surgery on a folder: each operation detects, does once, and undoes nothing else; bad input loses nothing."""
 
-from __future__ import annotations
-
 import argparse
 import errno
 import json

@@ -1,7 +1,5 @@
 """Templates with names: what stays of them in a folder that vLLM asks through its processor."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Tokenizers for transformers 4: parity token by token, and what to do where there is none."""
 
-from __future__ import annotations
-
 import copy
 import json
 from functools import cache

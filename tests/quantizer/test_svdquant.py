@@ -1,7 +1,5 @@
 """The report on a low-rank branch: what it would save, measured at the output."""
 
-from __future__ import annotations
-
 import pytest
 
 INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"

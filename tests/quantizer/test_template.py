@@ -1,7 +1,5 @@
 """The chat templates of annie-nano: golden texts for each switch, and what callers may send."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The training loop: the plain loop's numbers step by step, what is trained is served, and a run that can be gone on with."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Gradients applied inside backward, with low-bit moments and stochastic rounding, beside the exact optimizer."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """A whole run: from a folder and conversations to a sealed folder that computes what was trained, whatever comes between."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

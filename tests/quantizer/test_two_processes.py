@@ -1,7 +1,5 @@
 """Two processes that train over gloo: killed and resumed to the bit, in half the memory."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """An NVFP4 folder as BF16: the numbers of the checker, and a descendant of what it was made of."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The check of NVFP4 folders: a whole one passes, and every fault has its code and its line."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

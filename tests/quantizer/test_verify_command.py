@@ -1,7 +1,5 @@
 """`manners quantize verify`: exit codes, one line for a wrong call, a table for people and JSON for scripts."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

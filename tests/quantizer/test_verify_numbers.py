@@ -1,7 +1,5 @@
 """The numbers of a check: error against the source and what became of a fine-tune, by hand and by other means."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Models of a few thousand weights, random, in BF16: the shapes of the real ones."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Teachers for the tests: a plan of a few kinds, and a scripted server that answers what it is asked by it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

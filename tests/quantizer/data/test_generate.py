@@ -1,7 +1,5 @@
 """`manners data generate`: what a teacher says is kept or told off, counted, and never asked for twice."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Traces among the data: what is learned of them, how many there are, what the artefact says, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

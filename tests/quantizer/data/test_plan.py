@@ -1,7 +1,5 @@
 """Plans: the shipped one holds the seeds' five kinds, what it says is new and clear of the suites, and faults are named."""
 
-from __future__ import annotations
-
 from itertools import islice
 from pathlib import Path
 

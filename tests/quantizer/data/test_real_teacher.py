@@ -1,7 +1,5 @@
 """Conversations from a real teacher: annie-nano behind llama.cpp's server, and training that reads what she said."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

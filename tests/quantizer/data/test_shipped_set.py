@@ -1,7 +1,5 @@
 """The shipped set of conversations: fit, split, and as its manifest says."""
 
-from __future__ import annotations
-
 import json
 import lzma
 from collections import Counter

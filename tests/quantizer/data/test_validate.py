@@ -1,7 +1,5 @@
 """`manners data validate`: everything that makes a row unfit is found with its line, and an unreadable file is one line."""
 
-from __future__ import annotations
-
 import json
 import lzma
 from pathlib import Path

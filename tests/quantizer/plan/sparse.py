@@ -1,7 +1,5 @@
 """Model folders of any size that take no room: headers of real shapes, and files that are holes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A plan's peak is within a tenth of every peak that was measured and committed."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """What a plan reads off the headers is what the loaded model has."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

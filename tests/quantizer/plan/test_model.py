@@ -1,7 +1,5 @@
 """What a plan knows of a model comes from its config.json and the headers of its shards, and from nothing else."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

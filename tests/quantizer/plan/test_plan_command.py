@@ -1,7 +1,5 @@
 """`manners quantize plan`, the same check before a job, and `recipes`: none of them imports torch."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Whether a machine has what a job takes, and what to change if it has not."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
