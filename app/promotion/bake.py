@@ -162,7 +162,7 @@ def unserved(replies: Sequence[ReplyOutcome], enough: int, may_wait: bool) -> Fa
 
 
 def counted(replies: Sequence[ReplyOutcome]) -> dict[str, object]:
-    """What these replies were like, for the audit: of an engine that is not judged."""
+    """Figures for the audit of an engine that is not judged."""
     seen = begin(BakeLimits(), ())
     for reply in replies:
         seen = add(seen, reply)

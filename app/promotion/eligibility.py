@@ -185,7 +185,7 @@ def _evidence(facts: EligibilityFacts, opened: VerifiedReport | None) -> EffectE
 
 
 def _comparable(planned: EngineIdentity, reported: EngineIdentity, rule: NumericsRule) -> EngineIdentity:
-    """Without what cannot or need not be compared before a start.
+    """The planned engine without the parts that cannot or need not be compared before a start.
 
     An engine that does not run yet states no build; that is compared once it runs (IDENTIFY). If the KV cache's
     type may differ, so may the flags that set it.

@@ -103,7 +103,7 @@ def _manifest(spec: EngineSpec) -> Artefact:
 
 
 def _origins(found: RegistryRecords, candidate: Artefact | None) -> dict[str, Origin]:
-    """By root; the candidate's from its present manifest."""
+    """The origins by root; the candidate's from its present manifest."""
     origins: dict[str, Origin] = {known.root: (known.base_model, known.parents) for known in found.artefacts}
     if candidate is not None:
         origins[candidate.root] = candidate.provenance.base_model, candidate.provenance.parents

@@ -68,7 +68,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class GateStanding:
-    """Of a model, for the metrics."""
+    """A model's gate, for the metrics."""
 
     overrides: int  # that are active
     expects_report: bool  # its live engine should rest on a report
@@ -425,7 +425,7 @@ class PromotionService:
         return await self.do(lambda registry: overrides.active(registry, at))
 
     async def standings(self) -> dict[str, GateStanding]:
-        """Of each model; the last known ones while the registry does not answer."""
+        """The standing of each model; the last known one while the registry does not answer."""
         if not self.registry.is_open:
             return {}
         if self._counting is None or self._counting.done():

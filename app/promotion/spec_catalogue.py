@@ -1,7 +1,7 @@
 """All engine specs that are known here, by digest: those of the configuration, and earlier ones.
 
-An engine whose table was edited is another engine. The earlier spec is kept as long as an operation names it,
-so that the engine can be stopped, or brought back.
+An engine whose table was edited is another engine. The earlier spec is kept while an operation names it, so that the
+engine can be stopped, or brought back.
 """
 
 import json
@@ -34,7 +34,7 @@ class SpecCatalogue:
             raise UnknownEngine(f"there is no engine {name[:64]!r} here; there is: {known}") from None
 
     def digest_of(self, spec: EngineSpec) -> str:
-        """The digest of a known engine: that of the spec as it was configured, whatever it is called now."""
+        """The digest of a known engine: that of its spec as it was configured, also if it was renamed here."""
         return next(digest for digest, known in self._specs.items() if known == spec)
 
     def __contains__(self, digest: str) -> bool:

@@ -6,7 +6,7 @@
                       healthy      identify: the running engine is what was judged; recheck
                       warming      warm                                       (not in a rollback)
                       canary       probe, identify and recheck                (not in a rollback)
-                      shifting     share, once a weight, and recheck (if weights are set, and somebody serves beside it)
+                      shifting     share, once a weight, and recheck (if weights are set, and the incumbent runs)
                       switching    route                 <- the point of no return is its commit
                       rolling      (replicas) one wave after the other, then route
                       draining     drain
@@ -254,7 +254,7 @@ OperationEvent = Begin | EffectDone | EffectFailed | EffectRefused | Breached | 
 
 
 class Action(StrEnum):
-    """What an effect brings about for the engine that it names."""
+    """The condition that an effect establishes for the engine that it names."""
 
     CHECK = "check"  # it is eligible: report, digests, lineage, revocations
     RECHECK = "recheck"  # it is eligible still; its weights are not read again
@@ -398,7 +398,7 @@ def _rest(plan: OperationPlan, first: Wave) -> Actions:
 
 
 def _bring_in(plan: OperationPlan, engine: str) -> Actions:
-    """What the first of them went through phase by phase; identified once, when nothing is left to be done to it."""
+    """The checks of a further engine, which the first ones pass phase by phase; each of its actions once, at the latest place."""
     checks = [action for phase in PATHS[plan.kind] for action in _BRING_IN.get(phase, ())]
     once = [action for at, action in enumerate(checks) if action not in checks[at + 1 :]]
     return ((Action.ADMIT, engine), *((action, engine) for action in once), (Action.JOIN, engine))
@@ -480,7 +480,7 @@ class OperationState:
 
     @property
     def goes_back(self) -> bool:
-        """Whether it restores who served before."""
+        """Whether it restores the engines that served before."""
         return self.plan.kind is OperationKind.ROLLBACK or self.outcome is not None
 
     @property
@@ -690,7 +690,7 @@ def reconcile(
     """The engines to stop at a start, and those to start then; afterwards each unfinished operation goes on by `Restart`.
 
     `live` is the engine of each model's live alias, `unfinished` the operations as they were found, `resident` the
-    engines that run whoever is live (fallbacks), `running` those found running.
+    engines that always run (fallbacks), `running` those found running.
 
     A model with an unfinished operation is left to that operation. Engines that run and are not wanted are orphans: they
     are stopped first, since their memory may be needed. A running engine that is wanted is adopted.

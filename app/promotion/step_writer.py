@@ -85,7 +85,7 @@ class StepWriter:
             return True
 
     async def stop(self) -> None:
-        """What is not written by now is not written."""
+        """Drop the steps that are not written."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])

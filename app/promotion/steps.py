@@ -1,7 +1,7 @@
 """The handlers of effects: what each action of an operation does. Each can be run again without harm.
 
-An engine that some model's requests may go to is neither drained nor stopped, whatever the plan says:
-a plan can be older than another operation's switch.
+An engine to which requests of some model may go is neither drained nor stopped: a plan can be older than another
+operation's switch.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ LEASE_SECONDS = 0.25
 
 @dataclass(slots=True)
 class Dependencies:
-    """What the handlers work on: the parts of one gateway that a promotion touches. A reload replaces `config`.
+    """The parts of one gateway that the handlers work on. A reload replaces `config`.
 
     `plans` are those of the running operations, and `known` what the registry said last, by model.
     """
@@ -305,7 +305,7 @@ async def identify(deps: Dependencies, plan: OperationPlan, effect: Effect) -> E
 
 
 async def _numerics(deps: Dependencies, stated: Statement, engine: Engine) -> EffectEvidence:
-    """What the running engine computes with is what the report states. Raises RefusalError, EffectError."""
+    """Check that the running engine computes with what the report states. Raises RefusalError, EffectError."""
     try:
         rule = (await asyncio.to_thread(load_policy, deps.config.gates.policy)).numerics
         found = (await engine.describe())["numerics"]

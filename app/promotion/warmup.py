@@ -224,7 +224,7 @@ class _Warmup:
         return first / 1e9 if shape.mode == "stream" else seconds
 
     async def _abort_one(self, shape: RequestShape, after_s: float) -> None:
-        """A caller who hangs up: the connection is closed in the middle of a long reply."""
+        """Close the connection in the middle of a long reply, as a caller who hangs up does."""
         long = replace(self._sampling, max_tokens=20 * self._sampling.max_tokens)
         request = asyncio.create_task(ask(self._wire, self._target, self._case(shape), long, self._variant))
         await asyncio.wait([request], timeout=1.5 * after_s)

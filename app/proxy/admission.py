@@ -37,7 +37,7 @@ class AdmissionQueue:
         return len(self._waiting)
 
     def resize(self, concurrency: int, queue: int) -> None:
-        """Change the cap and the queue's length. What is served or waits stays; freed places go to who waits."""
+        """Change the cap and the queue's length. Requests that run or wait stay; freed slots go to waiting ones."""
         self.concurrency, self.room = concurrency, queue
         while (line := self._waiting or self._spare) and self.in_flight < concurrency:
             turn = line.popleft()
@@ -56,8 +56,7 @@ class AdmissionQueue:
     async def spare_place(self) -> AsyncIterator[None]:
         """Hold a further place for a request that has one already.
 
-        Waits, without a limit of its own, for a place that no request wants. Nobody is kept out by that: it
-        takes none of the queue's room, and whoever waits in the queue comes first.
+        Waits, without a limit of its own, for a place that no request wants: requests in the queue come first.
         """
         if self.in_flight < self.concurrency and not self._waiting:
             self.in_flight += 1

@@ -90,7 +90,7 @@ class Trace:
         """The request was accepted for this public model."""
 
     def branch(self, index: int) -> "Trace":
-        """For a further choice, under an id of its own, since engines track open requests by id."""
+        """The trace of a further choice, with an id of its own, since engines track open requests by id."""
         one = copy(self)
         if index:
             one.headers = {**self.headers, "x-request-id": f"{self.engine_id}{ID_SEPARATOR}{index}"}
@@ -165,7 +165,7 @@ class RequestContext:
         self.trace.asks(self.public_name, self.stream)
 
     def _sized(self, parsed: ParsedRequest) -> ParsedRequest:
-        """With the model's `max_tokens` where the request names none, and a thought's budget on top.
+        """Set the model's `max_tokens` where the request names none, and a thought's budget on top.
 
         A request whose thought has no budget is bounded by the engine's context only.
         """

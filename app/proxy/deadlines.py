@@ -30,7 +30,7 @@ GRACE_SECONDS = 0.1
 
 
 class ClientGone(Exception):
-    """The caller closed the connection, or stopped reading; nobody is there to read an error."""
+    """The caller closed the connection, or stopped reading: no error is sent."""
 
 
 class Deadlines:
@@ -72,7 +72,7 @@ class Deadlines:
             return self
         self._cycle = cycle = self._receive.__self__  # type: ignore[attr-defined]
         cycle.on_lost = self._client_left
-        if cycle.flow.read_paused:  # for a large body: nobody would notice that the caller leaves
+        if cycle.flow.read_paused:  # for a large body; while paused, a caller who leaves is not noticed
             cycle.flow.resume_reading()
         if cycle.disconnected:
             self._loop.call_soon(self._client_left)
@@ -83,7 +83,7 @@ class Deadlines:
         return _Attempt(self)
 
     def branch(self) -> "Deadlines":
-        """For one of the request's choices. The caller and the total time are watched here, for all of them."""
+        """Deadlines of one choice; this object watches the caller and the total time for all choices."""
         now = time.perf_counter()
         self._total_by = self._total_by or now + self._timeouts.total
         self._first_by = math.inf
@@ -105,7 +105,7 @@ class Deadlines:
         if cause not in ("first_token", "idle") or self._task.uncancel():
             return None
         self._cause = None
-        if self._has_left:  # the caller left in the same moment, when nobody listened
+        if self._has_left:  # the caller left in the same moment
             self._end("client")
         return self._too_late(cause)
 

@@ -197,13 +197,13 @@ class Exchange:
         self._writer.answered_by(reply, anew=again == "hint")
 
     def _own_writer(self, reply: EngineReply) -> ReplyWriter:
-        """To the caller, of a request for one choice."""
+        """The writer to the caller of a request for one choice."""
         if self._context.stream:
             return StreamWriter(self._context, self._deadlines, reply, self._send, self._keepalive)
         return WholeWriter(self._context, self._deadlines, self._send)
 
     def _new_pipeline(self) -> Pipeline:
-        """For a reply from its beginning."""
+        """A stream core for a reply from its beginning."""
         meter = ThoughtMeter() if self._context.policy.stops else None
         meter = meter if self._watch is None else self._watch.meter
         return Pipeline(self._context.policy, meter)
@@ -336,7 +336,7 @@ class Exchange:
             self._give_up(unreadable(error), error)
 
     async def _in_thread(self, work: Callable[[], list[Event] | None]) -> list[Event] | None:
-        """What this returns. Raises MannersError for whatever it raises."""
+        """The result of `work`; its errors become MannersError."""
         self._is_in_thread = True
         try:
             made, error = await outcome(REPLIES, work)

@@ -90,7 +90,7 @@ class ProxyHandler:
         for name, queue in self._queues.items():
             metrics.queue(name, queue)
         self.apply(config)
-        self.leaving = False  # a stop was asked for: no longer ready, for whoever chooses a gateway
+        self.leaving = False  # a stop was requested: /readyz says 503, and requests are still served
         self.draining = False  # new requests are refused
         self._serving: set[Deadlines] = set()  # of what is served or waits
         self._ids: set[str] = set()  # by which engines know what is open
@@ -120,7 +120,7 @@ class ProxyHandler:
     async def _answer(self, surface: Surface, scope: Scope, receive: Receive, send: Send) -> None:
         headers = scope["state"]["headers"]
         trace = self._tracing.begin(surface.path, headers, scope["state"]["request_id"])
-        if trace.request_id in self._ids:  # vLLM refuses an id that is open, whoever has chosen it
+        if trace.request_id in self._ids:  # vLLM refuses an id that is open
             trace.rename(f"{trace.request_id}{ID_SEPARATOR}{random.getrandbits(64):016x}")
         self._ids.add(trace.engine_id)
         context = RequestContext(surface, trace, self._accounts.of(scope["state"].get("caller")))
@@ -299,7 +299,7 @@ class ProxyHandler:
             context.encoder = context.surface.encoder(context.head, context.parsed)
         frame = error_frame if context.encoder is None else context.encoder.fault
         body = frame(error.message, error.code, error.type)
-        with contextlib.suppress(TimeoutError):  # a caller who does not read is not waited for
+        with contextlib.suppress(TimeoutError):  # do not wait for a caller who does not read
             async with asyncio.timeout(FINISH_SECONDS):
                 await send({"type": "http.response.body", "body": body, "more_body": False})
 

@@ -19,7 +19,7 @@ Headers = list[tuple[bytes, bytes]]
 
 
 class KeepAlive:
-    """Of one streamed request. It owns the response writer, which outlives the engines that are asked.
+    """The comments of one streamed request. It owns the response writer, which outlives the engines that are asked.
 
     `start` is when the request came, in `time.perf_counter` seconds. `follow` names the engine's reply that is waited
     for; that reply borrows the writer (`lend`, `take_back`), sends the head through `open`, and calls `wrote` for bytes

@@ -56,7 +56,7 @@ class MultiCompletion:
         self._send = send
         self._keepalive = keepalive
         self._place = place
-        self._left = deque(range(context.parsed.count))  # choices that nobody works on yet
+        self._left = deque(range(context.parsed.count))  # choices that have not begun
         self._tasks: list[asyncio.Task[None]] = []
         self._waiting: set[asyncio.Task[None]] = set()  # those that have no place yet
         self._fault: Exception | None = None  # the first, which ended the others
@@ -152,7 +152,7 @@ class MultiCompletion:
         return writer
 
     def _open(self, reply: EngineReply) -> ResponseWriter:
-        """What all choices of a streamed reply go through."""
+        """The writer that all choices of a streamed reply share."""
         context = self._context
         context.encoder = context.surface.encoder(context.head, context.parsed)
         if self._keepalive is not None:

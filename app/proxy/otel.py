@@ -47,14 +47,14 @@ Attributes = dict[str, AttributeValue]
 def exporting(endpoint: str, listen: Address) -> "Spans":
     """Spans that go to a collector; `endpoint` with or without /v1/traces."""
     base = endpoint.rstrip("/").removesuffix(PATH)
-    # No atexit: `close` hands in what is left, and waits for nobody for long.
+    # No atexit: `close` exports the rest, for a bounded time.
     provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=base + PATH)))
     return Spans(provider, listen)
 
 
 def _resource() -> Resource:
-    """What sends them; the environment may say it otherwise."""
+    """This service's attributes; those of the environment win."""
     ours = Resource.create({"service.name": "manners", "service.version": VERSION})
     return ours.merge(OTELResourceDetector().detect())
 
@@ -68,7 +68,7 @@ class Spans(Tracing):
         self._server: Attributes = {"server.address": listen.host, "server.port": listen.port}
 
     def begin(self, path: str, headers: Mapping[bytes, bytes], request_id: str) -> Trace:
-        """From here on the span runs."""
+        """Begin a span."""
         return _SpanTrace(self._tracer, self._server, path, headers, request_id)
 
     async def close(self) -> None:
@@ -148,7 +148,7 @@ class _SpanTrace(Trace):
 
 
 def _of_end(context: RequestContext, outcome: str) -> Attributes:
-    """How it went."""
+    """The outcome."""
     found: Attributes = {"manners.outcome": outcome, "manners.engine": context.engine}
     found["manners.failovers"] = context.failovers
     if context.error is not None and not isinstance(context.error, ClientGone):
@@ -157,7 +157,7 @@ def _of_end(context: RequestContext, outcome: str) -> Attributes:
 
 
 def _of_reply(context: RequestContext) -> Attributes:
-    """What an engine's reply came to."""
+    """The attributes of an engine's reply."""
     counts = Counts.of(context.usage)
     found: Attributes = {"gen_ai.response.id": context.head.id} if context.head.id else {}
     if context.route.served_name is not None:
@@ -173,7 +173,7 @@ def _of_reply(context: RequestContext) -> Attributes:
 
 
 def _of_words(context: RequestContext) -> Attributes:
-    """What a reply with words came to; "error" stands for an end that never came."""
+    """The attributes of a reply with text; the finish reason is "error" if it did not end."""
     if isinstance(context.surface, PassThroughSurface):
         return {}
     hidden, clocks = context.head.reasoning == "strip", context.clocks

@@ -41,7 +41,7 @@ class ReplyWriter(Protocol):
 
 
 class StreamWriter:
-    """To a caller who streams. The status line waits until there is something to show."""
+    """Writes to a caller who streams. The status line waits until there is something to show."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class StreamWriter:
 
 
 class WholeWriter:
-    """To a caller who wants the whole reply."""
+    """Writes to a caller who wants the whole reply."""
 
     def __init__(self, context: RequestContext, deadlines: Deadlines, send: Send) -> None:
         self._context = context

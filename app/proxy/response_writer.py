@@ -108,7 +108,7 @@ class ResponseWriter:
         _complete(cycle)
 
     def _put_body(self, body: bytes, is_last: bool) -> None:
-        """As ASGI has it."""
+        """Send it as ASGI messages."""
         if self._head is not None:
             self.put({"type": "http.response.start", "status": 200, "headers": self._head})
             self._head = None
@@ -154,7 +154,7 @@ class ResponseWriter:
         return self._task is not None
 
     def serve(self, on_full: Callable[[], None], on_free: Callable[[], None]) -> None:
-        """From now on these are called; `on_full` at once, if the reader is blocked."""
+        """Replace the callbacks; `on_full` is called at once if the reader is blocked."""
         self._on_full, self._on_free = on_full, on_free
         if self.is_behind:
             on_full()

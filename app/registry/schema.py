@@ -129,7 +129,7 @@ CREATE TABLE operator (
     revoked TEXT
 ) STRICT;
 """
-"""Who may call, and who may operate. Usage is no event: it is written in batches, and is not in the chain."""
+"""Callers' keys and operators. Usage is written in batches, and is not in the chain of events."""
 
 _ROTATION: Final = """
 ALTER TABLE api_key ADD COLUMN old_digest TEXT;

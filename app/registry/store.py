@@ -2,7 +2,7 @@
 
 Rollback journal with `synchronous=FULL`, truncated at each commit: a committed transaction survives a loss of power, any
 other leaves no trace. A write-ahead log, which earlier versions used, maps a file beside the database into memory, and the
-process dies of SIGBUS if somebody shortens it. One process writes at a time, by an advisory lock on the database's folder,
+process dies of SIGBUS if that file is shortened. One process writes at a time, by an advisory lock on the database's folder,
 which the kernel releases when the process ends.
 """
 
