@@ -1,7 +1,7 @@
 """Memory admission: whether engines fit into memory together, and which operation may load one now."""
 
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager
 
 from app.promotion.state_machine import EffectError, FailureReason, Strategy
 from deploy.core.errors import DeployError
@@ -61,18 +61,11 @@ class MemoryAdmission:
         memory = self._guard.memory()
         return {"needed_bytes": need, "available_bytes": memory.available if memory else None}
 
-    @contextmanager
-    def loading(self, engine: Engine) -> Iterator[None]:
-        """Like `guarding`, for an engine that is being loaded: notes the free memory for `wait_freed`."""
-        self._before[engine.name] = self._guard.memory()
-        with self.guarding(engine):
-            yield
-
-    @contextmanager
-    def guarding(self, engine: Engine) -> Iterator[None]:
-        """Within this, the engine is killed as soon as the host runs short of memory."""
-        with self._guard.watching(engine):
-            yield
+    def guarding(self, engine: Engine, *, loads: bool = False) -> AbstractContextManager[None]:
+        """Within this, the engine is killed as soon as the host runs short of memory. `loads`: it is being loaded."""
+        if loads:
+            self._before[engine.name] = self._guard.memory()  # for `wait_freed`
+        return self._guard.watching(engine)
 
     async def wait_freed(self, name: str) -> bool | None:
         """After its stop: whether an engine's memory is free again; None: its load was not observed."""

@@ -179,8 +179,7 @@ async def admit(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
 async def start(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
     """The engine runs and streams; loaded under the lease, which ends with the load.
 
-    While a candidate loads, it is killed if the host runs short of memory; an engine that served before
-    is not.
+    If the host runs short of memory meanwhile, a candidate is killed, and an engine that served before is not.
     """
     began = time.monotonic()
     spec = deps.catalogue.spec(effect.engine)
@@ -189,7 +188,7 @@ async def start(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
         async with lease if _loads(deps, effect.engine) else nullcontext():
             engine = deps.pool.engine(spec, plan.model)
             watches = effect.engine in plan.new and not deps.pool.is_up(spec.name)
-            with deps.memory.loading(engine) if watches else nullcontext():
+            with deps.memory.guarding(engine, loads=True) if watches else nullcontext():
                 await deps.pool.bring_up(spec, plan.model)
     except DeployError as error:
         why = str(error).splitlines()[0]
@@ -245,7 +244,7 @@ async def join(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effec
     """New requests of the model go to the engine, too."""
     evidence = await start(deps, plan, effect)
     live = _live(deps, plan)
-    await _serve(deps, plan, (*live, effect.engine) if effect.engine not in live else live)
+    await _serve(deps, plan, tuple(dict.fromkeys((*live, effect.engine))))
     return {**evidence, "live": [deps.catalogue.name(engine) for engine in live]}
 
 

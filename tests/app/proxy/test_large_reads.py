@@ -152,19 +152,3 @@ async def test_a_caller_who_leaves_meanwhile_frees_everything_at_once(
     assert home.is_quiet() and not home.gateway.pool.outstanding
     gate.open.set()
     assert (await home.ask(stream=True)).text == "Hello there."
-
-
-@pytest.mark.slow  # megabytes go to a slow caller: 4 s
-async def test_meanwhile_no_more_is_read_than_waits_for_a_slow_caller(home: House, gate: Gate) -> None:
-    more = [Say(text(LONG))] * 200
-    home.engine.play(Head(), *more, END)
-    large = asyncio.create_task(home.ask(stream=True))
-    await eventually(gate.entered.is_set)
-    seen = await home.engine.request()
-    before = -1
-    while before != seen.sent:
-        before = seen.sent
-        await asyncio.sleep(0.1)
-    assert before < 100 * len(LONG)
-    gate.open.set()
-    assert (await large).status == 200

@@ -176,27 +176,6 @@ def test_events_can_be_read_from_where_one_stopped(registry: Registry) -> None:
     assert len(registry.events(limit=2)) == 2
 
 
-def test_an_operations_events_are_found_without_looking_at_all_others(registry: Registry) -> None:
-    """SQLite's steps are counted: a start looks at the events of every operation that ever was."""
-
-    def steps(others: int) -> int:
-        for _ in range(others):
-            registry.note(replace(ENTRY, operation="other"))
-        count = 0
-
-        def step() -> int:
-            nonlocal count
-            count += 1
-            return 0
-
-        registry._connection.set_progress_handler(step, 1)
-        assert registry.events(operation="none") == ()
-        registry._connection.set_progress_handler(None, 1)
-        return count
-
-    assert steps(10) == steps(300)
-
-
 # ------------------------------------------------------------------------------------- the history
 
 
