@@ -32,7 +32,7 @@ from app.proxy.deadlines import Deadlines
 from app.proxy.keepalive import KeepAlive
 from app.proxy.reply_writer import ReplyWriter, StreamWriter, WholeWriter
 from app.proxy.response_writer import Send
-from app.proxy.threads import REPLIES, outcome
+from app.proxy.threads import REPLIES, in_thread
 from app.stream.holdback import FILTERED
 from app.stream.meter import ThoughtMeter
 from app.stream.pipeline import DELTA_SIZE, Pipeline, Spent
@@ -339,15 +339,9 @@ class Exchange:
         """The result of `work`; its errors become MannersError."""
         self._is_in_thread = True
         try:
-            made, error = await outcome(REPLIES, work)
+            return await in_thread(REPLIES, work, unreadable)
         finally:
             self._is_in_thread = False
-        if error is not None:
-            try:
-                raise unreadable(error)
-            finally:
-                del error  # its frames hold this one
-        return made
 
     async def _read_message(self, body: bytes) -> None:
         """A reply that was not streamed."""

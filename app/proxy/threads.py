@@ -19,11 +19,21 @@ REPORTS: Final = ThreadPoolExecutor(1, thread_name_prefix="report")
 Made = TypeVar("Made")
 
 
-async def outcome(
-    threads: ThreadPoolExecutor, work: Callable[[], Made]
-) -> tuple[Made | None, BaseException | None]:
-    """What this returned, or raised: a future takes no StopIteration, and its CancelledError would look like the request's."""
-    return await asyncio.get_running_loop().run_in_executor(threads, _outcome, work)
+Translate = Callable[[BaseException], BaseException]
+
+
+async def in_thread(threads: ThreadPoolExecutor, work: Callable[[], Made], translate: Translate) -> Made:
+    """The result of `work`; its errors go through `translate`.
+
+    They are returned by the thread: a future takes no StopIteration, and a CancelledError would look like the request's.
+    """
+    made, error = await asyncio.get_running_loop().run_in_executor(threads, _outcome, work)
+    if error is not None:
+        try:
+            raise translate(error)
+        finally:
+            del error  # its frames hold this one
+    return cast(Made, made)
 
 
 def _outcome(work: Callable[[], Made]) -> tuple[Made | None, BaseException | None]:
@@ -42,25 +52,18 @@ class ThreadQueue:
         self.line = AdmissionQueue(count, waiting, served)
 
     async def do(
-        self,
-        work: Callable[[], Made],
-        patience: float,
-        translate: Callable[[BaseException], BaseException] = lambda error: error,
+        self, work: Callable[[], Made], patience: float, translate: Translate = lambda error: error
     ) -> Made:
-        """The result of `work`; its errors go through `translate`. Raises Busy: the queue is full, or no thread was free in
-        `patience` seconds."""
+        """See `in_thread`. Raises Busy: the queue is full, or no thread was free in `patience` seconds."""
         async with self.line.place(patience):
-            running = asyncio.ensure_future(outcome(self._threads, work))
+            running = asyncio.ensure_future(in_thread(self._threads, work, translate))
+            running.add_done_callback(
+                lambda done: done.cancelled() or done.exception()
+            )  # marked as retrieved
             try:
-                made, error = await asyncio.shield(running)
+                return await asyncio.shield(running)
             except asyncio.CancelledError:
                 await asyncio.wait((running,))  # a thread cannot be stopped: its place is free when it is
                 raise
             finally:
                 del running  # it holds the error, too
-        if error is not None:
-            try:
-                raise translate(error)
-            finally:
-                del error  # its frames hold this one
-        return cast(Made, made)
