@@ -26,9 +26,10 @@ from app.proxy.context import RequestContext
 from app.proxy.deadlines import Deadlines
 from app.proxy.exchange import Exchange
 from app.proxy.keepalive import KeepAlive
-from app.proxy.reply_writer import STREAM_HEADERS, send_whole
-from app.proxy.response_writer import ResponseWriter, Send
+from app.proxy.reply_writer import StreamWriter, send_whole
+from app.proxy.response_writer import Send
 from app.stream.audit import JoinedAudit
+from app.upstream.batching import IOBatch
 from app.upstream.connection import EngineReply
 from gates.reply.events import Broken, Done, Event, Text, Usage
 
@@ -41,7 +42,9 @@ class _Over(Exception):
 
 
 class MultiCompletion:
-    """Asks the context's engine for all choices and hands them on (`run`)."""
+    """Asks the context's engine for all choices and hands them on (`run`). It is the `Source` of their common stream."""
+
+    batch: IOBatch  # of the first reply
 
     def __init__(
         self,
@@ -64,7 +67,7 @@ class MultiCompletion:
         self._writers: list[_ChoiceWriter | None] = [None] * context.parsed.count
         self._is_full = False
         self._is_over = False
-        self._out: ResponseWriter | None = None  # to a caller who streams, once the engine has answered
+        self._out: StreamWriter | None = None  # to a caller who streams, once the engine has answered
 
     async def run(self) -> None:
         """Ask for every choice and hand them on. Raises the first fault, unless the stream carried it."""
@@ -79,9 +82,7 @@ class MultiCompletion:
                 self._gather()
             await self._deliver()
         finally:
-            if self._keepalive is not None:
-                self._keepalive.take_back()
-            elif self._out is not None:
+            if self._out is not None:
                 self._out.abandon()
 
     async def _kept(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -145,44 +146,22 @@ class MultiCompletion:
         self, index: int, context: RequestContext, deadlines: Deadlines, reply: EngineReply
     ) -> "_ChoiceWriter":
         if context.stream and self._out is None:
-            self._out = self._open(reply)
+            self.batch = reply.batch
+            self._out = StreamWriter(self._context, self._deadlines, self, self._send, self._keepalive)
         writer = self._writers[index] = _ChoiceWriter(self, index, context, deadlines, reply)
         if self._is_full:
             writer.pause()
         return writer
 
-    def _open(self, reply: EngineReply) -> ResponseWriter:
-        """The writer that all choices of a streamed reply share."""
-        context = self._context
-        context.encoder = context.surface.encoder(context.head, context.parsed)
-        if self._keepalive is not None:
-            return self._keepalive.lend(self._pause, self._resume)
-        return ResponseWriter(self._send, reply.batch, self._pause, self._resume, self._deadlines.fail)
-
     def show(self, events: Sequence[Event]) -> bool:
         """Write what of these events a streaming caller sees; whether that was anything."""
-        context = self._context
         if self._is_over:
             return False
-        assert context.encoder is not None and self._out is not None
-        body = context.encoder.feed(events)
-        if not body:
-            return False
-        if not context.begun:
-            self._begin(self._out)
+        assert self._out is not None
         self._is_over = isinstance(events[-1], Broken | Done)
         if self._is_over:
             self._deadlines.over()
-        if self._keepalive is not None:
-            self._keepalive.wrote(not self._is_over)
-        self._out.write(body, self._is_over)
-        context.begun = True
-        return True
-
-    def _begin(self, out: ResponseWriter) -> None:
-        if self._keepalive is not None:
-            return self._keepalive.open()
-        out.begin(STREAM_HEADERS + self._context.headers())
+        return self._out.events(events, self._is_over)
 
     def _gather(self) -> None:
         """The facts of all choices as those of one reply; clocks and tokens are those of the choice whose text came first."""
@@ -217,19 +196,19 @@ class MultiCompletion:
                 usage = [] if context.usage is None else [context.usage]
                 self.show([*usage, Done()])
                 assert self._out is not None
-                await self._out.flushed()
+                await self._out.deliver()
         context.delivered(0)
 
-    def _pause(self) -> None:
+    def pause(self) -> None:
+        """See `Source`."""
         self._is_full = True
-        self._deadlines.full()
         for writer in self._writers:
             if writer is not None:
                 writer.pause()
 
-    def _resume(self) -> None:
+    def resume(self) -> None:
+        """See `Source`."""
         self._is_full = False
-        self._deadlines.free()
         for writer in self._writers:
             if writer is not None:
                 writer.resume()

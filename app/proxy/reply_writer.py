@@ -7,6 +7,7 @@ from app.proxy.context import Headers, RequestContext
 from app.proxy.deadlines import Deadlines
 from app.proxy.keepalive import KeepAlive
 from app.proxy.response_writer import ResponseWriter, Send
+from app.upstream.batching import IOBatch
 from app.upstream.connection import EngineReply
 from gates.reply.events import Event
 
@@ -24,7 +25,7 @@ class ReplyWriter(Protocol):
     def texts(self, texts: Sequence[str]) -> None:
         """Plain texts of choice 0, where something has gone out before."""
 
-    def events(self, events: Sequence[Event], is_last: bool) -> None:
+    def events(self, events: Sequence[Event], is_last: bool) -> object:
         """A batch of events. `is_last`: the reply is over with them."""
 
     def answered_by(self, reply: EngineReply, anew: bool) -> None:
@@ -40,6 +41,18 @@ class ReplyWriter(Protocol):
         """Write nothing more."""
 
 
+class Source(Protocol):
+    """What a stream comes from: an engine's reply, or several (`MultiCompletion`)."""
+
+    batch: IOBatch
+
+    def pause(self) -> None:
+        """Send no more for now."""
+
+    def resume(self) -> None:
+        """Go on."""
+
+
 class StreamWriter:
     """Writes to a caller who streams. The status line waits until there is something to show."""
 
@@ -47,7 +60,7 @@ class StreamWriter:
         self,
         context: RequestContext,
         deadlines: Deadlines,
-        reply: EngineReply,
+        reply: Source,
         send: Send,
         keepalive: KeepAlive | None,
     ) -> None:
@@ -70,16 +83,18 @@ class StreamWriter:
     def texts(self, texts: Sequence[str]) -> None:
         self._out.write(self._encoder.texts(texts))
 
-    def events(self, events: Sequence[Event], is_last: bool) -> None:
+    def events(self, events: Sequence[Event], is_last: bool) -> bool:
+        """See `ReplyWriter`. Returns whether anything went out."""
         body = self._encoder.feed(events)
         if not body and not is_last:
-            return
+            return False
         if not self._context.begun:
             self._begin()
         if self._keepalive is not None:
             self._keepalive.wrote(not is_last)
         self._out.write(body, is_last)
         self._context.begun = True
+        return True
 
     async def deliver(self) -> None:
         await self._out.flushed()
