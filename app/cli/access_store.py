@@ -110,7 +110,7 @@ class _StateFolder:
         ]
 
     def add(self, kind: str, body: dict[str, Any]) -> dict[str, Any]:
-        """By whoever may write the state folder: that is the admin."""
+        """Add one, in the name of `admin`: nobody else can write the state folder."""
         if kind == "operators":
             secret = records.add_operator(self._registry, body["name"], body["role"], records.ADMIN)
         else:

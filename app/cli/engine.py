@@ -176,13 +176,13 @@ async def _wait_for_interrupt() -> None:
     asked, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, asked.set)
-    print("it is a child of this command, and ends with it: Ctrl-C", file=sys.stderr, flush=True)
+    print("the engine is a child of this command and ends with it: Ctrl-C", file=sys.stderr, flush=True)
     await asked.wait()
 
 
 async def _down(config: Config, spec: EngineSpec, as_json: bool) -> int:
     if spec.driver != "docker":
-        whose = "a child of its gateway" if spec.driver in CHILDREN else "somebody else's"
+        whose = "a child of its gateway" if spec.driver in CHILDREN else "not started by this program"
         raise SpecError(spec.name, spec.name, f"is {whose}: there is no container to end")
     found = await running((spec,), state_dir=config.state_dir)
     ends = [await put_down(one, state_dir=config.state_dir) for one in found if one.engine == spec.name]

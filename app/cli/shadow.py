@@ -22,7 +22,7 @@ from gates.run.progress import make_progress
 
 
 def run(args: argparse.Namespace) -> int:
-    """Replay, compare and print; 0 whatever the comparison finds."""
+    """Replay, compare and print. The exit code does not depend on what the comparison finds."""
     wanted = ReplayRequest(
         candidate=args.candidate, against=args.against, model=args.model, days=args.days, limit=args.limit
     )

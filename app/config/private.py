@@ -1,4 +1,4 @@
-"""Modes of secret files and of the state folder: what other users of this host may not do."""
+"""Modes of secret files and of the state folder, which protect them from other users of this host."""
 
 import os
 import stat
@@ -29,7 +29,7 @@ def check_folder(descriptor: int, path: Path) -> None:
 
 
 def open_at_once(path: str, flags: int) -> int:
-    """Open a file without waiting: a named pipe that nobody writes to is empty; `<(command)` is read to its end."""
+    """Open a file without waiting. A named pipe without a writer is empty; `<(command)` is read to its end."""
     descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
     if hasattr(os, "O_NONBLOCK"):
         os.set_blocking(descriptor, True)

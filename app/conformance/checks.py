@@ -110,7 +110,7 @@ def check_clean(reply: ObservedReply, finish: str) -> None:
 
 
 def check_answered(reply: ObservedReply) -> None:
-    """A clean answer, whatever was thought before it."""
+    """A clean answer, with or without reasoning before it."""
     check_clean(reply, "stop")
     require(reply.content.strip(), "no answer")
     require(reply.content == reply.content.lstrip(), "the answer begins with white space")
@@ -200,7 +200,7 @@ def judge_usage(replies: Sequence[ObservedReply]) -> None:
     asked, silent, whole = replies
     for reply in replies:
         check_spoken(reply)
-    require(silent.usage is None, "usage that was not asked for")
+    require(silent.usage is None, "a usage that was not requested")
     for reply in (asked, whole):
         require(reply.usage is not None, "no usage")
         require(reply.prompt_tokens and reply.completion_tokens, f"empty counts: {reply.usage}")
@@ -232,7 +232,7 @@ def judge_on(replies: Sequence[ObservedReply]) -> None:
 
 
 def budget(tokens: int) -> Check:
-    """The check that a thought has at most so many tokens, and an answer follows."""
+    """The check that a thought has at most `tokens` tokens, and that an answer follows."""
 
     def judge(reply: ObservedReply) -> None:
         check_answered(reply)

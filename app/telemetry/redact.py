@@ -292,7 +292,7 @@ class Redactor:
     def _replaced(self, pattern: _Pattern, found: Any) -> str:
         whole: str = found[0]
         value = found[pattern.part]
-        if value is None:  # a date; of an operator's pattern all that it found
+        if value is None:  # the pattern matched without its group: a date, or an operator's pattern
             return whole if pattern.kind == "NUMBER" else self._placeholder(pattern.kind, whole)
         if not pattern.accepts(value):
             return whole

@@ -54,7 +54,7 @@ def _no_progress(title: str) -> None:
 
 
 async def run_job(job: GateJob, store: SampleStore, *, track: ProgressFactory = _no_progress) -> JobResult:
-    """Ask whatever is not in the store yet, and judge. Raises RunError: no answer, or a full disk; SamplesError: another run."""
+    """Send the requests that are not in the store yet, and judge. Raises RunError: no answer, or a full disk; SamplesError: another run."""
     runner = _JobRunner(job, store, track)
     await runner.ask("named cases", first_stage_requests(job, named=True))
     if job.full or not runner.failed:
@@ -102,7 +102,7 @@ class _JobRunner:
 
     @property
     def failed(self) -> bool:
-        """Whether the candidate has failed, whatever else would be asked."""
+        """Whether the candidate has failed, so that further requests would change nothing."""
         return self.judged().decision.verdict is Verdict.FAIL
 
     def judged(self) -> JobResult:

@@ -49,7 +49,7 @@ LATENCY_PACE: Final = Pace(retries=0)
 
 _BUSY: Final = (429, 529)
 LONGEST_WAIT: Final = 60.0
-"""The longest pause before a retry, in seconds, whatever the server says and however many came before."""
+"""The longest pause before a retry, in seconds, even if the server asks for a longer one."""
 
 
 async def run(
@@ -193,7 +193,7 @@ class _StoreWriter:
 
 @contextmanager
 def _frozen_gc() -> Iterator[None]:
-    """Exclude existing objects from garbage collection, whose pauses would look like latency, unless somebody has already."""
+    """Exclude existing objects from garbage collection, whose pauses would look like latency, unless they are excluded already."""
     if gc.get_freeze_count():
         yield
         return

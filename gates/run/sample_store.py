@@ -114,7 +114,7 @@ class SampleStore:
 
 
 def read_samples(path: Path, *, suite: str | None = None) -> Iterator[Sample]:
-    """Every sample of a file that nobody is writing; of any suite if None. Raises SamplesError."""
+    """Every sample of a complete file; of any suite if None. Raises SamplesError."""
     keys: set[str] = set()
     try:
         with path.open("rb") as file:

@@ -148,7 +148,7 @@ Marks = Callable[[int], tuple[float, float]]
 
 
 def judge_looks(marks: Marks, n: int, more: int, good: int, more_good: int | None) -> Verdict:
-    """The verdict on `good` of n, and of an extension by `more` (0: there is none); INCONCLUSIVE requests it. Undecided after it fails."""
+    """The verdict on `good` of n, and of an extension by `more` (0: there is none); INCONCLUSIVE requests it. A result that is undecided after it is a fail."""
     need, drop = marks(n)
     if good >= need:
         return Verdict.PASS

@@ -1,4 +1,4 @@
-"""Confidence sequences: bounds that hold at all times, for traffic without a fixed size that somebody reads after every reply.
+"""Confidence sequences: bounds that hold at all times, for traffic that is judged after every reply.
 
 Robbins' mixture of binomial likelihood ratios with a beta prior (Ville's inequality). Robbins (1970), Annals of Mathematical
 Statistics 41:1397-1409; Howard, Ramdas, McAuliffe & Sekhon (2021), Annals of Statistics 49:1055-1080.

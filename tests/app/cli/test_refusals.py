@@ -78,7 +78,7 @@ REFUSED: list[tuple[str, int, str]] = [
     ("engine up boxed", 64, "needs the model that it mounts"),
     ("engine up nano", 75, "another engine is being loaded, by op-1"),
     ("engine down nano", 64, "is a child of its gateway"),
-    ("engine down far", 64, "is somebody else's"),
+    ("engine down far", 64, "is not started by this program"),
     ("engine logs nano", 66, "nano has no log in"),
     ("engine pin nano", 64, "is no engine with an image; there is: boxed"),
     ("engine pin --check", 64, "`manners doctor`"),
