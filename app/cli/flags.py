@@ -330,12 +330,7 @@ def _bench(commands: "argparse._SubParsersAction[Any]") -> None:
     option("--matrix", nargs="?", const="", metavar="FILE",
            help="measure with thinking on and off, streamed and whole; with FILE (or gpu-9b, gpu-nano, cpu): "
                 "start, check and measure each variant in it")  # fmt: skip
-    option(
-        "--budget",
-        type=_count,
-        metavar="SECONDS",
-        help="for --matrix FILE: stop after this time",
-    )
+    option("--budget", type=_count, metavar="SECONDS", help="for --matrix FILE: stop after this time")
     option(
         "--prompts", type=_count, default=3, metavar="N", help="prompts of the suite (default: %(default)s)"
     )
@@ -356,12 +351,7 @@ def _bench(commands: "argparse._SubParsersAction[Any]") -> None:
         action="store_true",
         help="run one engine at a time, for engines that do not fit into memory together",
     )
-    option(
-        "--out",
-        type=Path,
-        metavar="DIR",
-        help="keep every raw reply there; the same command resumes",
-    )
+    option("--out", type=Path, metavar="DIR", help="keep every raw reply there; the same command resumes")
     option("--json", action="store_true", help="the table as JSON on stdout")
     _runs(bench, "bench")
 

@@ -75,12 +75,7 @@ def rows(found: Comparison) -> list[tuple[str, str, str, str]]:
     table = [
         ("calls agree", "", "", _told(found.calls)),
         ("… where one was made", "", "", _told(found.with_calls)),
-        (
-            "… with the record",
-            _of(found.recorded_candidate),
-            _of(found.recorded_baseline),
-            "",
-        ),
+        ("… with the record", _of(found.recorded_candidate), _of(found.recorded_baseline), ""),
         ("breaches", f"{seen.candidate} of {seen.n}", f"{seen.baseline} of {seen.n}", _paired(found)),
     ]
     table += [(f"… {name}", str(a), str(b), "") for name, (a, b) in found.detectors.items()]

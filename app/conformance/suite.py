@@ -113,11 +113,7 @@ class ConformanceSession:
 
 @asynccontextmanager
 async def open_session(
-    url: str,
-    dialect: Dialect,
-    concurrency: int = 8,
-    model: str | None = None,
-    access: EngineAccess = OPEN,
+    url: str, dialect: Dialect, concurrency: int = 8, model: str | None = None, access: EngineAccess = OPEN
 ) -> AsyncIterator[ConformanceSession]:
     """A gateway in front of the engine at `url` (without /v1). Without a `model`, the first in `/v1/models` is used."""
     with tempfile.TemporaryDirectory() as state:

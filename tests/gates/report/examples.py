@@ -81,13 +81,7 @@ BASELINE = ComparedArm(
 HARNESS = Harness(
     "0.1.0", "8d70da0c3f1b2a4e5d6c7b8a9f0e1d2c3b4a5968", False, {"aiohttp": "3.14.5", "python": "3.12.3"}
 )
-HOST = {
-    "gpu": "NVIDIA GB10",
-    "driver": "580.95.05",
-    "cpu": "Cortex-X925, 20 cores",
-    "memory": "121.7 GB",
-    "os": "Ubuntu 24.04",
-}
+HOST = {"gpu": "NVIDIA GB10", "driver": "580.95.05", "memory": "121.7 GB", "os": "Ubuntu 24.04"}
 
 
 # ------------------------------------------------------------------------------------------ cases
@@ -124,12 +118,8 @@ def flips(gate: str, lost: Iterable[int], won: Iterable[int] = ()) -> tuple[Flip
 ZERO_CURVE = (CurvePoint(0.03, 0.008), CurvePoint(0.02, 0.047), CurvePoint(0.01, 0.29), CurvePoint(0.005, 0.64), CurvePoint(0.0025, 0.87), CurvePoint(0.001, 0.97))  # fmt: skip
 ZERO_WORDS = "would pass a model that {} 2 % of the time in 1 run of 21, one at 0.1 % in 97 runs of 100"
 RATE_CURVE = tuple(CurvePoint(r / 100, min(1.0, max(0.0, (r - 55) / 30))) for r in range(50, 100, 5))
-COMPARE_CURVE = (
-    CurvePoint(0.0, 0.92),
-    CurvePoint(0.02, 0.61),
-    CurvePoint(0.04, 0.19),
-    CurvePoint(0.05, 0.05),
-    CurvePoint(0.08, 0.002),
+COMPARE_CURVE = tuple(
+    CurvePoint(*one) for one in ((0.0, 0.92), (0.02, 0.61), (0.04, 0.19), (0.05, 0.05), (0.08, 0.002))
 )
 COMPARE_WORDS = "would pass a candidate that is 5 points worse in 1 run of 20, an equal one in 92 runs of 100"
 FLOOR_CURVE = tuple(CurvePoint(r / 10, (r / 10) ** 3) for r in range(3, 11))
@@ -343,31 +333,7 @@ def passed(policy: Policy) -> Decision:
     return Decision(P, gates, controls, ("all passed",))
 
 
-LEAKY = [
-    2,
-    7,
-    11,
-    18,
-    23,
-    40,
-    66,
-    71,
-    90,
-    102,
-    130,
-    141,
-    144,
-    150,
-    151,
-    152,
-    155,
-    158,
-    160,
-    161,
-    162,
-    163,
-    164,
-]
+LEAKY = [2, 7, 11, 18, 23, 40, 66, 71, 90, 102, 130, 141, 144, 150, 151, 152, 155, 158, 160, 161, 162, 163, 164]  # fmt: skip
 LISTS = [i for i in range(150) if i % 5]
 """The cases in which the model after PTQ thinks aloud, and those in which it writes markdown."""
 
