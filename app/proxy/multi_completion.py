@@ -42,7 +42,7 @@ class _Over(Exception):
 
 
 class MultiCompletion:
-    """Asks the context's engine for all choices and hands them on (`run`). It is the `Source` of their common stream."""
+    """Asks the context's engine for all choices and hands them on (`run`). It is the `StreamSource` of their common stream."""
 
     batch: IOBatch  # of the first reply
 
@@ -200,14 +200,14 @@ class MultiCompletion:
         context.delivered(0)
 
     def pause(self) -> None:
-        """See `Source`."""
+        """See `StreamSource`."""
         self._is_full = True
         for writer in self._writers:
             if writer is not None:
                 writer.pause()
 
     def resume(self) -> None:
-        """See `Source`."""
+        """See `StreamSource`."""
         self._is_full = False
         for writer in self._writers:
             if writer is not None:

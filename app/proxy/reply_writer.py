@@ -41,7 +41,7 @@ class ReplyWriter(Protocol):
         """Write nothing more."""
 
 
-class Source(Protocol):
+class StreamSource(Protocol):
     """What a stream comes from: an engine's reply, or several (`MultiCompletion`)."""
 
     batch: IOBatch
@@ -60,7 +60,7 @@ class StreamWriter:
         self,
         context: RequestContext,
         deadlines: Deadlines,
-        reply: Source,
+        reply: StreamSource,
         send: Send,
         keepalive: KeepAlive | None,
     ) -> None:
