@@ -9,6 +9,7 @@ Trusted keys are *.pub files; to stop trusting a key, remove its file.
 import os
 import stat
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -54,9 +55,11 @@ def load_or_make(folder: Path) -> Ed25519PrivateKey:
 
 def load(path: Path) -> Ed25519PrivateKey:
     """A private key from a file that only its owner can read. Raises KeyFileError."""
-    key = _decode_private(_read_private(path), path)
+    key, data = None, _read_private(path)
+    with suppress(TypeError, ValueError, UnsupportedAlgorithm):  # TypeError: it has a password
+        key = serialization.load_pem_private_key(data, password=None)
     if not isinstance(key, Ed25519PrivateKey):
-        raise KeyFileError(f"{path}: is a private key, but not an Ed25519 one")
+        raise KeyFileError(f"{path}: is no Ed25519 private key in PEM without a password")
     return key
 
 
@@ -65,8 +68,6 @@ def _read_private(path: Path) -> bytes:
     try:
         # Without O_NONBLOCK, opening a named pipe would wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except FileNotFoundError:
-        raise KeyFileError(f"{path}: no such key file") from None
     except OSError as error:
         raise KeyFileError(f"{path}: cannot be opened ({error.strerror}); a key is a plain file") from None
     try:
@@ -83,15 +84,6 @@ def _check_private(facts: os.stat_result, path: Path) -> None:
         raise KeyFileError(f"{path}: others may open it (mode {mode:03o}); run: chmod 600 {path}")
     if facts.st_uid not in (os.geteuid(), 0):
         raise KeyFileError(f"{path}: belongs to another user (uid {facts.st_uid})")
-
-
-def _decode_private(data: bytes, path: Path) -> object:
-    try:
-        return serialization.load_pem_private_key(data, password=None)
-    except TypeError:
-        raise KeyFileError(f"{path}: the key has a password; this program reads keys without one") from None
-    except (ValueError, UnsupportedAlgorithm):
-        raise KeyFileError(f"{path}: is no private key in PEM, or it is cut off") from None
 
 
 def _publish(path: Path, data: bytes, mode: int) -> None:
@@ -135,13 +127,12 @@ def _public_files(place: Path) -> list[Path]:
 
 
 def _load_public(path: Path) -> Ed25519PublicKey:
+    key: object = None
     try:
-        with path.open("rb") as file:
+        with path.open("rb") as file, suppress(ValueError, UnsupportedAlgorithm):
             key = serialization.load_pem_public_key(file.read(_MAX_BYTES))
     except OSError as error:
         raise KeyFileError(f"{path}: cannot be read ({error.strerror})") from None
-    except (ValueError, UnsupportedAlgorithm):
-        raise KeyFileError(f"{path}: is no public key in PEM") from None
     if not isinstance(key, Ed25519PublicKey):
-        raise KeyFileError(f"{path}: is a public key, but not an Ed25519 one")
+        raise KeyFileError(f"{path}: is no Ed25519 public key in PEM")
     return key

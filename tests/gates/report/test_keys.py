@@ -79,12 +79,12 @@ def test_what_is_no_ed25519_key_is_refused(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir(mode=0o700)
     os.mkfifo(tmp_path / "pipe", 0o600)
     cases = [
-        ("no private key in PEM", private(tmp_path / "a", b"-----BEGIN PRIVATE KEY-----\nMC4C")),
-        ("not an Ed25519 one", private(tmp_path / "b", other)),
-        ("has a password", private(tmp_path / "c", locked)),
+        ("no Ed25519 private key in PEM", private(tmp_path / "a", b"-----BEGIN PRIVATE KEY-----\nMC4C")),
+        ("no Ed25519 private key in PEM", private(tmp_path / "b", other)),
+        ("without a password", private(tmp_path / "c", locked)),
         ("no plain file", tmp_path / "folder"),
         ("no plain file", tmp_path / "pipe"),
-        ("no such key file", tmp_path / "nowhere"),
+        ("cannot be opened .No such file", tmp_path / "nowhere"),
     ]
     for message, path in cases:
         with pytest.raises(KeyFileError, match=message):
@@ -97,7 +97,7 @@ def test_trusting_nobody_is_an_error(tmp_path: Path) -> None:
         ([tmp_path], "no public key to trust"),
         ([], "no place was named"),
         ([tmp_path / "x.pub"], "cannot be read"),
-        ([tmp_path / "keys" / PRIVATE], "no public key in PEM"),
+        ([tmp_path / "keys" / PRIVATE], "no Ed25519 public key in PEM"),
     ):
         with pytest.raises(KeyFileError, match=message):
             trusted(places)
