@@ -8,7 +8,7 @@ import asyncio
 import math
 import tomllib
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -80,23 +80,20 @@ async def probe(
     served_name: str,
     dialect: Dialect,
     canary: Canary,
-    *,
-    tokens: Collection[str] = (),
     access: EngineAccess = OPEN,
-    timeouts: RequestTimeouts = TIMEOUTS,
 ) -> dict[str, object]:
     """Ask every question, one at a time, and judge the answers; the numbers of good ones by gate.
 
-    `url` is without `/v1`; `tokens` are the model's special tokens, if known.
+    `url` is without `/v1`.
 
     Raises EffectError: canary_failed, with the gates that it failed and the first bad answers.
     """
     answers = []
     try:
-        wire, target = TimedClient(timeouts, REPLY), target_of(url, served_name, dialect, access)
+        wire, target = TimedClient(TIMEOUTS, REPLY), target_of(url, served_name, dialect, access)
         for case in canary.cases:
             reply, _ = await ask(wire, target, case, canary.sampling)
-            answers.append(await asyncio.to_thread(judged, case, reply, tokens))
+            answers.append(await asyncio.to_thread(judged, case, reply))
             if reply.fault is not None:
                 break  # it is down or hangs: the next question would only wait for it again
     except RunError as error:
@@ -106,12 +103,12 @@ async def probe(
     return evidence(answers)
 
 
-def judged(case: Case, reply: Reply, tokens: Collection[str]) -> CanaryAnswer:
+def judged(case: Case, reply: Reply) -> CanaryAnswer:
     """One reply, judged by every gate that applies. A reply that failed is bad for all of them."""
     gates = (*ALWAYS, *(gate for gate in case.gates if gate in EXPECTED))
     visible = reply.clocks.visible
     lost = f"{reply.fault.kind}: {reply.fault.detail}" if reply.fault else ""
-    bad = {gate: lost or failure_reason(gate, case, reply, tokens) for gate in gates}
+    bad = {gate: lost or failure_reason(gate, case, reply) for gate in gates}
     return CanaryAnswer(case.id, bad, None if visible is None else visible / 1e9)
 
 

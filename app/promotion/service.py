@@ -87,9 +87,7 @@ class PromotionService:
         memory: MemoryAdmission,
         reply_window: ReplyWindow,
     ) -> None:
-        self._config = config
         self._log = log
-        self._metrics = metrics
         self._standings: dict[str, GateStanding] = {}
         self._state = StateReporter(metrics, log)
         self._counting: asyncio.Task[None] | None = None
@@ -103,7 +101,7 @@ class PromotionService:
 
     async def prepare(self, config: Config) -> None:
         """Record the engines that this configuration adds. Raises Refused (restart_required), NotStarted, StateUnavailable."""
-        added = {name: spec for name, spec in config.engines.items() if name not in self._config.engines}
+        added = {name: spec for name, spec in config.engines.items() if name not in self._deps.config.engines}
         if clashes := self.catalogue.clashes(added):
             names = ", ".join(f"engines.{name}" for name in clashes)
             raise Refused(
@@ -120,7 +118,7 @@ class PromotionService:
 
         Suite and policy are read again when they are needed.
         """
-        self._config = self._deps.config = config
+        self._deps.config = config
         self.catalogue.extend(config.engines)
         suite_in_force.cache_clear()
 
@@ -137,7 +135,7 @@ class PromotionService:
         """
         at = now()
         live = await self.registry.run(
-            lambda registry: record_configuration(registry, self._config, self.catalogue, at)
+            lambda registry: record_configuration(registry, self._deps.config, self.catalogue, at)
         )
         unfinished = await self.registry.run(self._unfinished)
         states = [state for state, _ in unfinished]
@@ -149,7 +147,7 @@ class PromotionService:
         for model, engines in live.items():
             names = tuple(self.catalogue.name(engine) for engine in engines)
             self._deps.pool.route(model, *names)
-            if names != self._config.models[model].live:
+            if names != self._deps.config.models[model].live:
                 self._log.warning("live_is_not_configured", model=model, engine=", ".join(names))
         await self._deps.remember()
         self._startup = Startup(self._deps, self._log)
@@ -215,7 +213,7 @@ class PromotionService:
             KeyTaken: the idempotency key belongs to another request.
         """
         self._check_started()
-        requests.check_model(self._config, request.model)
+        requests.check_model(self._deps.config, request.model)
         if request.key is not None and not dry_run:
             key, is_brake = request.key, request.kind is OperationKind.ROLLBACK
             seconds = steps.ANSWER_SECONDS if is_brake else STATE_SECONDS
@@ -284,7 +282,7 @@ class PromotionService:
             found = await self.do(lambda registry: requests.snapshot(registry, request.model))
         up = self._deps.pool.running()
         return await asyncio.to_thread(
-            requests.plan, request, found, self._config, self.catalogue, self._deps.memory, up
+            requests.plan, request, found, self._deps.config, self.catalogue, self._deps.memory, up
         )
 
     async def _with_override(self, request: PromotionRequest) -> PromotionRequest:
@@ -450,16 +448,16 @@ class PromotionService:
         return {
             model: GateStanding(
                 overrides=sum(one.model == model for one in held),
-                expects_report=self._config.gates.require is True
+                expects_report=self._deps.config.gates.require is True
                 or repository.has_reports(reader, model, self._artefacts(reader, model)),
                 override_ended=has_ended(model),
             )
-            for model in self._config.models
+            for model in self._deps.config.models
         }
 
     def _artefacts(self, reader: RegistryReader, model: str) -> set[str]:
         """What the model's engines serve: those of the configuration, and the live one."""
-        engines = {self.catalogue.digest(name) for name in self._config.models[model].engines}
+        engines = {self.catalogue.digest(name) for name in self._deps.config.models[model].engines}
         live = reader.alias(model, "live")
         known = [reader.engine(engine) for engine in engines | {live.engine if live else None} if engine]
         return {one.artefact for one in known if one and one.artefact}
@@ -467,7 +465,7 @@ class PromotionService:
     def _models(self, reader: RegistryReader) -> dict[str, dict[str, Any]]:
         shown: dict[str, dict[str, Any]] = {}
         active = overrides.active(reader, datetime.now(UTC))
-        for model in self._config.models:
+        for model in self._deps.config.models:
             found = {name: reader.alias(model, name) for name in ("live", "previous", "baseline")}
             names = {n: self.catalogue.name(a.engine) if a and a.engine else None for n, a in found.items()}
             live, unfinished = found["live"], reader.unfinished(model)

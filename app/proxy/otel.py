@@ -93,7 +93,7 @@ class _SpanTrace(Trace):
         request_id: str,
     ) -> None:
         super().__init__(headers, request_id)
-        self._tracer, self._path = tracer, path
+        self._tracer = tracer
         self._begun, self._clock = time.time_ns(), time.perf_counter()
         self._operation = OPERATIONS.get(path, "chat")
         self._span: Span | None = None

@@ -66,12 +66,14 @@ async def test_each_bad_habit_is_named(said: str, gate: str) -> None:
 
 
 @pytest.mark.parametrize("steps", [(CloseNow(),), (Head(), Say(role()), Say(text("Hel")), Hang())])
-async def test_an_engine_that_goes_or_hangs_is_not_waited_for_again(steps: tuple[object, ...]) -> None:
+async def test_an_engine_that_goes_or_hangs_is_not_waited_for_again(
+    steps: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(canary, "TIMEOUTS", RequestTimeouts(connect=1.0, idle=0.1, total=1.0))
     async with ScriptedEngine() as engine:
         engine.play(*steps)  # type: ignore[arg-type]
-        quick = RequestTimeouts(connect=1.0, idle=0.1, total=1.0)
         with pytest.raises(EffectError, match="1 of 1 bad"):
-            await canary.probe(engine.url, "x", "vllm", few(5), timeouts=quick)
+            await canary.probe(engine.url, "x", "vllm", few(5))
 
 
 @pytest.mark.parametrize(
