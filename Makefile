@@ -82,7 +82,7 @@ test-gpu: gpu $(VENV)/.dev $(GPU)/.installed $(if $(CONFORMANCE_NVFP4),,$(NVFP4)
 test-gpu-recipes: gpu $(VENV)/.quantizer  ## every recipe at its own settings on a CUDA GPU, each verified; a table to .work/recipes (RECIPES=DIR)
 	$(BIN)/python -m tests.quantizer.every_recipe --out $(or $(RECIPES),.work/recipes) $(RECIPES_ARGS)
 
-gpu-session: gpu $(VENV)/.quantizer $(GPU)/.installed  ## all that is measured on a GPU, as one session on each GPU there is (MINUTES=60); .work/gpu has the table
+gpu-session: gpu $(VENV)/.quantizer $(GPU)/.installed  ## all that is measured on a GPU, one part after another (MINUTES=60); .work/gpu has the table
 	$(BIN)/python -m tests.gpu --minutes $(or $(MINUTES),60)
 
 gpu-bundle: $(VENV)/.dev  ## wheels of the quantizer and its bench for a host with torch and a GPU, but no network (BUNDLE=DIR, HOST="--python-version 3.12")

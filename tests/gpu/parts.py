@@ -15,7 +15,7 @@ class GpuPart:
     vLLM's interpreter, {path} a folder of vLLM's packages or nothing, {python} this interpreter, {budget} the seconds left.
     seconds: the limit. expected: seconds on an H100; the part does not begin with less time left.
     least: replaces `expected` for a part that keeps its results when it is cut off.
-    beside: it may share a GPU with another such part. after: parts that must have succeeded.
+    after: parts that must have succeeded.
     """
 
     name: str
@@ -23,7 +23,6 @@ class GpuPart:
     seconds: float
     expected: float
     least: float | None = None
-    beside: bool = False
     after: tuple[str, ...] = ()
 
     @property
@@ -41,7 +40,7 @@ _FIRST: Final = "--engine flashinfer --engine compiled --engine graphs-coder"
 _OF_9B: Final = ("folders-9b",)
 
 PARTS: Final = (
-    GpuPart("chain", "python -m tests.chain --device cuda --vllm {vllm} --vllm-path '{path}' --out {place}/chain", 1750, 900, 300, beside=True),
+    GpuPart("chain", "python -m tests.chain --device cuda --vllm {vllm} --vllm-path '{path}' --out {place}/chain", 1750, 900, 300),
     GpuPart("folders-9b", f"{_REAL} --steps make,ptq,surgery && {BENCH}.spoken_folder {{place}}/9b/wrapped .work/random-9b", 300, 155),
     GpuPart("risk-9b", f"{_REAL} --steps risk,delta", 300, 105, after=_OF_9B),
     GpuPart("matrix-9b", f"{_MATRIX_9B} {_FIRST}", 700, 600, 300, after=_OF_9B),
