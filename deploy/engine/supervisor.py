@@ -69,83 +69,74 @@ class ChildState:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+@dataclass(frozen=True)
+class Event:
+    """What happened, and when: in monotonic seconds."""
+
+    at: float
+
+
+class Start(Event):
     """The engine is wanted."""
 
-    at: float
 
-
-@dataclass(frozen=True, slots=True)
-class Streams:
+class Streams(Event):
     """The child streamed a token."""
 
-    at: float
 
-
-@dataclass(frozen=True, slots=True)
-class GaveUp:
+@dataclass(frozen=True)
+class GaveUp(Event):
     """The child lives but is of no use: no token by the deadline, or it hangs."""
 
-    at: float
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Exited:
+@dataclass(frozen=True)
+class Exited(Event):
     """The child is gone, or could not be made. `refused`: it cannot work with this configuration; `barred`: `Engine.kill` ended it."""
 
-    at: float
     why: str
     refused: bool = False
     barred: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Due:
+class Due(Event):
     """The pause before a restart is over."""
 
-    at: float
 
-
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(Event):
     """The engine is not wanted any more."""
 
-    at: float
 
-
-@dataclass(frozen=True, slots=True)
-class Left:
+class Left(Event):
     """The child runs on without us: this process ends, or another one takes over."""
 
-    at: float
+
+@dataclass(frozen=True)
+class Command:
+    """What the shell has to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spawn:
+class Spawn(Command):
     """Make a child."""
 
 
-@dataclass(frozen=True, slots=True)
-class Terminate:
+class Terminate(Command):
     """Ask the child to end; kill it if that takes too long."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kill:
+class Kill(Command):
     """Kill the child."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wake:
+@dataclass(frozen=True)
+class Wake(Command):
     """Send Due after this many seconds, unless Stop comes first."""
 
     after_s: float
 
 
 ChildEvent = Start | Streams | GaveUp | Exited | Due | Stop | Left
-Command = Spawn | Terminate | Kill | Wake
 ChildTransition = tuple[ChildState, tuple[Command, ...]]
 
 

@@ -6,7 +6,8 @@ CODES lists every finding code with its severity and meaning. A folder is sound 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, replace
+from operator import add
 from typing import Any, Final, Literal
 
 Severity = Literal["error", "warning"]
@@ -85,14 +86,8 @@ class RoundingStats:
     worst: float = 0.0
 
     def __add__(self, other: RoundingStats) -> RoundingStats:
-        return RoundingStats(
-            self.weights + other.weights,
-            self.signal + other.signal,
-            self.noise + other.noise,
-            self.saturated + other.saturated,
-            self.not_nearest + other.not_nearest,
-            max(self.worst, other.worst),
-        )
+        sums = RoundingStats(*map(add, astuple(self), astuple(other)))
+        return replace(sums, worst=max(self.worst, other.worst))
 
     @property
     def sqnr_db(self) -> float:
@@ -117,13 +112,7 @@ class FineTuneDelta:
     product: float = 0.0
 
     def __add__(self, other: FineTuneDelta) -> FineTuneDelta:
-        return FineTuneDelta(
-            self.moved + other.moved,
-            self.kept + other.kept,
-            self.wanted + other.wanted,
-            self.got + other.got,
-            self.product + other.product,
-        )
+        return FineTuneDelta(*map(add, astuple(self), astuple(other)))
 
     @property
     def sign_kept(self) -> float:

@@ -104,6 +104,15 @@ def test_an_old_server_gets_a_text_model_wrapped(tmp_path: Path, server: str) ->
     }
 
 
+def test_unwrapping_gives_the_text_model_back(tmp_path: Path) -> None:
+    source = save(made(**QWEN35), tmp_path / "text")
+    back = operated(operated(source, parse_server("vllm-0.24")), TEXT)
+    assert read(source) == read(back)
+    before, after = (load_file(folder / "model.safetensors") for folder in (source, back))
+    assert before.keys() == after.keys() and all(same(before[n], after[n]) for n in before)
+    assert not (back / "preprocessor_config.json").exists()
+
+
 def test_names_of_the_other_layout_are_renamed_without_a_server_asking(tmp_path: Path) -> None:
     checkpoint = made(**QWEN35)
 
