@@ -1,14 +1,10 @@
-"""Engines that ask for a GPU, in containers of a real Docker Engine: the driver's own and those of compose.yaml.
+"""Engines that ask for a GPU, in containers of a real Docker Engine.
 
-Real are the Docker Engine, its device driver `nvidia`, runc and docker-compose. Not real are the GPU and what NVIDIA's
-toolkit does in a container (`nvidia_hook.py`), and what runs in it (`vllm.py`).
+Real are the Docker Engine, its device driver `nvidia`, and runc. Not real are the GPU and what NVIDIA's toolkit does in a
+container (`nvidia_hook.py`), and what runs in it (`vllm.py`).
 """
 
 import json
-import os
-import resource
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,7 +19,6 @@ from deploy.drivers.docker_client import Docker
 from deploy.engine.probe import probe
 from deploy.engine.spec import EngineSpec
 from deploy.engine.vllm_flags import odd_flag
-from deploy.images.compose_pins import NO_IMAGE, compose_lock, read_env
 from deploy.profiles.load import load_profile
 from tests.docker import image, nvidia_hook
 from tests.docker.conftest import MODELS
@@ -153,111 +148,3 @@ async def test_an_engine_without_a_gpu_gets_none(
         await engine.stop()
         daemon.clear()
     assert called(hook)[before:] == [] and found["devices"] == [] and nvidia_hook.VISIBLE not in found["env"]
-
-
-# -------------------------------------------------------------------------------- compose.yaml
-
-
-CAP_SYS_RESOURCE = 24
-
-
-def lockable() -> int:
-    """The bytes that a container may lock: -1, or where this machine lets nobody raise limits, what it has itself."""
-    hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
-    status = Path("/proc/self/status").read_text("utf-8")
-    able = int(status.partition("CapEff:")[2].split()[0], 16) >> CAP_SYS_RESOURCE & 1
-    return -1 if able or hard == resource.RLIM_INFINITY else hard
-
-
-def compose(daemon: Daemon, lock: Path, *words: str) -> str:
-    """One command of docker-compose, and what it printed."""
-    limits = lock.with_name("limits.json")
-    services = {"vllm": {"ulimits": {"memlock": lockable()}}}
-    limits.write_text(json.dumps({"version": "3.9", "services": services}))
-    files = ["-f", str(ROOT / "compose.yaml"), *(["-f", str(limits)] if lockable() != -1 else [])]
-    argv = ["docker-compose", *files, "-p", "manners-gpu-test", "--env-file", str(lock), *words]
-    environ = {"PATH": os.environ["PATH"], "DOCKER_HOST": daemon.url}
-    done = subprocess.run(argv, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=400)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
-
-
-@pytest.fixture(scope="module")
-def lock(daemon: Daemon, image_id: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """gpu.env with models of this tree, pinned by the command; and the engines of compose.yaml, up."""
-    if shutil.which("docker-compose") is None:
-        pytest.skip(INSTALL)
-    folder = tmp_path_factory.mktemp("home")
-    for name in ("state", "models"):
-        (folder / name).mkdir()
-    for name in ("api_keys", "grafana_password"):
-        (folder / name).write_text("a-key\n")
-    tag = f"{REPOSITORY}:latest"
-    given = {
-        "COMPOSE_PROFILES": "gpu", "MANNERS_BASE_TAG": tag, "VLLM_IMAGE_TAG": tag, "LLAMA_IMAGE_TAG": tag,
-        "PROMETHEUS_IMAGE": NO_IMAGE, "GRAFANA_IMAGE": NO_IMAGE, "MANNERS_TAG": "latest", "MANNERS_HOME": folder,
-        "MANNERS_SECRETS": folder, "VLLM_MODEL": MODELS / "annie-nano-nvfp4-hf",
-        "LLAMA_MODEL": MODELS / "annie-nano-q4_k_m", "LLAMA_FILE": "annie-nano-q4_k_m.gguf",
-    }  # fmt: skip
-    known = read_env(ROOT / "deploy" / "compose" / "gpu.env")
-    kept = {key: value for key, value in known.items() if key.removesuffix("_TAG") not in given}
-    mine = folder / "gpu.env"
-    mine.write_text("".join(f"{key}={value}\n" for key, value in {**kept, **given}.items()), "utf-8")
-    argv = [sys.executable, "-m", "app", "engine", "pin", "--compose", str(mine)]
-    environ = {"PATH": os.environ["PATH"], "DOCKER_HOST": daemon.url, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(argv, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    with daemon.api() as api:
-        api.tag(
-            REPOSITORY, "manners", "latest"
-        )  # of which the one-shot service that gives folders away needs `chown`
-    path = compose_lock(mine)
-    compose(daemon, path, "up", "-d", "vllm", "llama-server-gpu")
-    try:
-        yield path
-    finally:
-        compose(daemon, path, "down", "-v")
-
-
-def rendered(daemon: Daemon, lock: Path) -> dict[str, Any]:
-    """compose.yaml with every variable put in, as docker-compose understands it."""
-    to_json = "import json, sys, yaml; json.dump(yaml.safe_load(sys.stdin), sys.stdout, default=str)"
-    text = compose(daemon, lock, "config")
-    out = subprocess.run(
-        ["/usr/bin/python3", "-c", to_json], input=text, capture_output=True, text=True, check=True
-    )
-    found: dict[str, Any] = json.loads(out.stdout)["services"]
-    return found
-
-
-def test_the_vllm_of_compose_gets_all_gpus_and_the_flags_of_its_profile(
-    daemon: Daemon, lock: Path, image_id: str, hook: Path
-) -> None:
-    found, service = started(daemon, "vllm"), rendered(daemon, lock)["vllm"]
-    with daemon.api() as api:
-        container = api.inspect_container(_named(api, "vllm"))
-    (asked,) = container["HostConfig"]["DeviceRequests"]
-    assert (asked["Driver"], asked["Count"], asked["Capabilities"]) == ("nvidia", -1, [["gpu"]])
-    assert container["Image"] == container["Config"]["Image"] == image_id
-    assert found["devices"] == found["opens"] == [nvidia_hook.DEVICE]
-    assert found["argv"][1:3] == ["serve", "/model"] and flags(found["argv"]) == list(PROFILE.args)
-    assert odd_flag(found["argv"]) is None
-    assert {name: found["env"][name] for name in service["environment"]} == service["environment"]
-    assert found["env"][nvidia_hook.VISIBLE] == "all"
-    assert found["user"] == 10001 and found["writes"] == ["/cache", "/tmp"] and found["cwd"] == "/tmp"
-    assert "artefact.json" in found["model"]
-    assert (found["shm"], found["stack"], found["memlock"]) == (8 << 30, STACK_BYTES, lockable())
-
-
-def test_llama_server_of_compose_begins_when_vllm_is_healthy_and_gets_the_gpus_too(
-    daemon: Daemon, lock: Path, hook: Path
-) -> None:
-    with daemon.api() as api:
-        first, second = (api.inspect_container(_named(api, name)) for name in ("vllm", "llama-server-gpu"))
-    assert first["State"]["Health"]["Status"] == "healthy"
-    assert second["State"]["StartedAt"] > first["State"]["Health"]["Log"][0]["End"]
-    found, profile = started(daemon, "llama-server-gpu"), load_profile("llama-q4_k_m")
-    assert found["argv"][-len(profile.args) :] == list(profile.args)
-    assert found["argv"][1:3] == ["--model", "/model/annie-nano-q4_k_m.gguf"]
-    assert found["devices"] == [nvidia_hook.DEVICE] and "/model" not in found["writes"]
-    assert [one["env"][nvidia_hook.VISIBLE] for one in called(hook)[-2:]] == ["all", "all"]

@@ -96,6 +96,12 @@ def test_the_vllm_of_compose_is_the_one_of_the_profile_and_the_driver() -> None:
     service, shipped = config("gpu")["services"]["vllm"], load_profile("vllm-nvfp4-9b")
     assert tags(COMPOSE / "gpu.env")["VLLM_IMAGE"] == shipped.image
     assert service["environment"] == _ENVIRONMENT
+    (gpus,) = service["deploy"]["resources"]["reservations"]["devices"]
+    assert (gpus["driver"], gpus["capabilities"], str(gpus["count"]) in ("all", "-1")) == (
+        "nvidia",
+        ["gpu"],
+        True,
+    )
     assert words(service)[7:] == [word for flag in shipped.flags for word in (flag.flag, flag.value) if word]
 
 
