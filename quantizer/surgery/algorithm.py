@@ -1,8 +1,7 @@
 """Make the configuration describe the quantization that the weights really have: plain NVFP4.
 
-`quant_algo` is never merely renamed. AWQ's and SVDQuant's variants of NVFP4 have parts that a server would ignore,
-so they are refused. A mixture with FP8 becomes plain NVFP4 by converting its FP8 layers to BF16 and excluding them.
-That costs one byte per weight and almost no precision: each E4M3 number times its scale is rounded to BF16 once.
+AWQ's and SVDQuant's variants have parts that a server would ignore, so they are refused. FP8 layers of a mixture are converted to
+BF16 and excluded: each E4M3 number times its scale is rounded to BF16 once.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,8 +1,6 @@
-"""A model folder as surgery sees it: its JSON documents, its tensors and its other files, as they are or as they
-will be.
+"""A model folder as surgery sees it: its JSON documents, its tensors and its other files, as they are or as they will be.
 
-`open_checkpoint` reads a folder once. Operations are pure functions from one checkpoint to another, in which
-documents have changed, and tensors are renamed or marked to be dequantized. Only headers and JSON are loaded.
+Operations are pure functions from one checkpoint to another; only headers and JSON are loaded.
 """
 
 from __future__ import annotations
@@ -35,11 +33,7 @@ Document = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class OutputTensor:
-    """A tensor to be written.
-
-    shard, name: where it is stored in the source. scale: the source's tensor with the scale of FP8 weights, if they
-    are to be dequantized; then dtype is BF16.
-    """
+    """A tensor to be written, from `shard` and `name` in the source; `scale`: of FP8 weights that are to be dequantized."""
 
     shard: str
     name: str
@@ -52,9 +46,8 @@ class OutputTensor:
 class ModelCheckpoint:
     """The contents of a folder.
 
-    documents: by file name, only existing ones. others: files that are copied unchanged, by path in the folder.
-    left: files that are not part of a model, which are not copied. wrong_modes: files and folders with other modes
-    than 0644 and 0755. owners: the user ids that own something in the folder. tensors: as they are stored.
+    others: files that are copied unchanged. left: files that are not part of a model. wrong_modes: files and folders with other modes
+    than 0644 and 0755. owners: the user ids that own something. tensors: as they are stored.
     """
 
     tensors: Folder
@@ -87,11 +80,7 @@ class ModelCheckpoint:
 
 
 def open_checkpoint(path: Path) -> ModelCheckpoint:
-    """Read a folder.
-
-    Raises SourceError with one line if it is missing or damaged, contains links, pickles or code, is of an unknown
-    architecture, or does not match its manifest.
-    """
+    """Read a folder. Raises SourceError with one line."""
     folder = open_folder(path)
     for finding in folder.findings:
         if finding.code == "link":

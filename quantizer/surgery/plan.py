@@ -1,8 +1,7 @@
 """Plan, report and apply the operations that make a model folder loadable for a server.
 
-Every operation examines the checkpoint, says what it found, and returns the checkpoint as it should be. `make_plan`
-only reads the folder, and `apply_plan` writes another one; only `apply_in_place` replaces the original. A plan for
-a folder that was already converted has nothing to do.
+Every operation examines the checkpoint, says what it found, and returns the checkpoint as it should be. Only `apply_in_place`
+replaces the original.
 """
 
 import json

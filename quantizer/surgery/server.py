@@ -1,9 +1,6 @@
 """The server that a folder is prepared for, and what that server cannot read.
 
-The version bounds and their sources:
-
-* `WRAPS`: text-only `qwen3_5_text` folders load in vLLM since 0.28 (vllm-project/vllm pull requests 50210, 50355);
-  0.24 fails with "Expected Qwen3_5Config, found Qwen3_5TextConfig".
+* `WRAPS`: text-only `qwen3_5_text` folders load in vLLM since 0.28 (vllm-project/vllm pull requests 50210, 50355).
 * `TRANSFORMERS_5`: vLLM up to 0.19 comes with transformers 4, which has no TokenizersBackend.
 """
 

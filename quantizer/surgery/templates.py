@@ -1,11 +1,8 @@
 """Reduce a folder that servers load as a vision-language model to one chat template.
 
-A folder may hold named templates: files in `additional_chat_templates/`, or a list in tokenizer_config.json.
-Transformers then returns a dict of templates. For a text model, vLLM asks the tokenizer, which selects "default"
-from it. For a vision-language class it asks the processor, takes the dict for the template, and answers every chat
-request with 400 and "unhashable type: 'dict'" (seen with vLLM 0.24.0; vllm/renderers/hf.py,
-resolve_chat_template_kwargs). It reports itself ready all the same: its warm-up fails with the same line, but only
-as a warning.
+With named templates (files in `additional_chat_templates/`, or a list in tokenizer_config.json), transformers returns a dict. For a
+text model vLLM selects "default" from it; for a vision-language class it takes the dict for the template, and answers every chat
+with 400 and "unhashable type: 'dict'" (vLLM 0.24.0, vllm/renderers/hf.py, resolve_chat_template_kwargs).
 """
 
 from dataclasses import replace

@@ -1,20 +1,13 @@
-r"""Make a tokenizer loadable for transformers 4, if it tokenizes every test text as before.
+"""Make a tokenizer loadable for transformers 4, if it tokenizes every test text as before.
 
-transformers 5 writes `tokenizer_class: TokenizersBackend` (or a class of its own for Qwen3.5), which transformers 4
-does not have, and `extra_special_tokens` as a list, on which version 4 fails with "'list' object has no attribute
-'keys'". Two classes exist in both versions:
+transformers 5 writes `tokenizer_class: TokenizersBackend` (or Qwen3.5's own), which transformers 4 does not have, and
+`extra_special_tokens` as a list, on which version 4 fails. Two classes exist in both versions:
 
-  Qwen2Tokenizer           transformers 4 reads tokenizer.json unchanged; transformers 5 replaces its normalizer and
-                           pre-tokenizer by Qwen2's, so both must tokenize alike
-  PreTrainedTokenizerFast  both read tokenizer.json unchanged
+    Qwen2Tokenizer             transformers 5 replaces its normalizer and pre-tokenizer by Qwen2's, so both must tokenize alike
+    PreTrainedTokenizerFast    both read tokenizer.json unchanged
 
-Servers expect the first for a Qwen model, so it is used if it tokenizes alike. Qwen3.5's own tokenizer treats
-combining marks differently and gets the second. The decision is a comparison token by token on `TEXTS`: scripts
-with combining marks, digits, spaces, code and tags. The pre-tokenizers of Qwen2 and Qwen3.5 differ in \p{M}, the
-combining marks, which occur in Kannada, Hindi, Tamil, Thai or Arabic and never in English, so English alone would
-prove nothing.
-
-Sources: transformers 4.57 and 5.23, models/qwen2/tokenization_qwen2*.py, tokenization_utils_*.
+Servers expect the first for a Qwen model, so it is used if it tokenizes alike on `TEXTS`. The pre-tokenizers of Qwen2 and Qwen3.5
+differ in combining marks, which English does not have. Sources: transformers 4.57 and 5.23, models/qwen2/tokenization_qwen2*.py.
 """
 
 import copy

@@ -1,9 +1,7 @@
 """The names of a Qwen3.5 text model's weights, and the configuration that belongs to them.
 
-A text model is `qwen3_5_text` with `model.layers…`. Servers that only support the vision-language class expect
-`qwen3_5` with `model.language_model.layers…` around the same weights, and skip the vision part with
-`--language-model-only`. ModelOpt's export of a model that was built from a config has the names of one and the
-configuration of the other, which no server loads. So names and configuration are examined and corrected separately.
+A text model is `qwen3_5_text` with `model.layers…`; the vision-language class is `qwen3_5` with `model.language_model.layers…`.
+ModelOpt's export has the names of one and the configuration of the other, which no server loads, so both are corrected separately.
 """
 
 from collections import Counter

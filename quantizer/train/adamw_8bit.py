@@ -1,15 +1,11 @@
 """A step of AdamW on torchao's 8-bit moments in one pass over memory, for torch.compile.
 
-torchao's own step finds a code by a binary search in a table of 256 values, which is some twenty dependent loads for each
-element and moment. Its values (`create_dynamic_map`, arXiv 1511.04561) follow a rule, so that the nearest one can be computed:
-seven decades, of which the i-th has `first * 2^i` evenly spaced values, the middles of bins that divide 0.1 ... 1 of it; and 0
-and 1. first is 1 for values with a sign, 2 without.
+torchao's own step finds a code by a binary search in a table of 256 values. These (`create_dynamic_map`, arXiv 1511.04561) follow a
+rule, so the nearest one can be computed: seven decades, of which the i-th has `first * 2^i` evenly spaced values, the middles of bins
+that divide 0.1 ... 1 of it; and 0 and 1. first is 1 for values with a sign, 2 without.
 
-All tensors have a row for each block of 256 elements, so that a compiler sees that everything, the largest magnitude of a block
-included, is one kernel: every number is read once and written once. Shapes are static in it for the same reason.
-
-The noise of stochastic rounding is a hash of an element's place and a seed for the step, rather than Philox, which would cost
-more than all the rest. Codes and scales are torchao's, so checkpoints and memory are, too.
+All tensors have a row for each block of 256 elements and static shapes, so that a compiler makes one kernel. The noise of stochastic
+rounding is a hash of an element's place and a seed. Codes and scales are torchao's, so checkpoints and memory are, too.
 """
 
 from typing import Any, Final, NamedTuple
@@ -47,10 +43,9 @@ def step(
 ) -> None:
     """Move a weight and its moments, in place.
 
-    weight, gradient: float [n, 256]. first, second: a moment's codes, uint8 [n, 256]; scales, float32 [n]; values of the
-    codes, float32 [256]. numbers: float32 [3], the learning rate, 1 - beta1^step and 1 - beta2^step. square,
-    share: float32 [], the squared length of the parameter's gradient and its part of the whole's, as clipping wants them. seed:
-    int32 [], of the noise; it is not used for a weight that is not BF16.
+    weight, gradient: float [n, 256]. first, second: codes, uint8 [n, 256]; scales, float32 [n]; values of the codes, float32 [256].
+    numbers: the learning rate, 1 - beta1^step, 1 - beta2^step. square, share: the squared length of the gradient and its part of the
+    whole's, for clipping. seed: of the noise for a BF16 weight.
     """
     beta1, beta2, eps, weight_decay, clip = constants
     grad, rate = gradient.float(), numbers[0]

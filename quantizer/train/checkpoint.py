@@ -1,14 +1,8 @@
 """Checkpoints of a run, beside the place of its result: NAME.training/step-00000200/rank-0.pt
 
-Each process writes its own part (rank-N.pt) into a folder of another name. When all parts are on the disk, the manifest
-is written, which lists them, and the folder gets its own name by rename; then older ones go. So a kill of any process at
-any moment leaves a checkpoint that is whole, and one without its manifest is never used. `run.json` says what run they
-are of, and another run is refused.
-
-A run goes on with as many processes as it began with.
-
-This is not torch.distributed.checkpoint: that reads its metadata with pickle, or, as safetensors, holds a process's whole
-part in memory twice. torch.load reads tensors and plain values only, mapped from the file: a checkpoint cannot run code.
+Each process writes its part into a folder of another name; when all parts are on the disk, the manifest is written and the folder is
+renamed. So a kill at any moment leaves a whole checkpoint. `run.json` says what run they are of. torch.distributed.checkpoint is not
+used: it reads its metadata with pickle, or holds a process's part in memory twice. A checkpoint cannot run code.
 """
 
 import hashlib
@@ -46,11 +40,7 @@ class Checkpoints:
         return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
     def begin(self, resume: bool) -> dict[str, Any] | None:
-        """The state to go on from, or None for a run that begins.
-
-        Raises CheckpointError, in every process: there are checkpoints and nobody asked to go on, they are another
-        run's, damaged, or of another number of processes.
-        """
+        """The state to go on from, or None for a run that begins. Raises CheckpointError, in every process."""
         try:
             state = self._begin(resume)
         except CheckpointError:

@@ -1,22 +1,15 @@
 """The output matrix and the loss of a language model, fused: hidden states in, loss and gradients out.
 
-Logits are the largest tensor of all (16,384 tokens times 248,320 words are 16 GB in float32), and only the loss
-needs them. They are therefore computed for one chunk of positions at a time, turned into the loss and their own gradient,
-and discarded; the gradients for hidden states and head are summed up meanwhile, so that backward is a mere
-multiplication. This takes three products with the head's matrix per position, as many as without chunks.
+Logits are the largest tensor of all, so they are computed for one chunk of positions at a time, turned into the loss and their own
+gradient, and discarded; backward is a mere multiplication. Where few positions meet a large vocabulary the logits' gradients are
+smaller than the head's; then those are kept, and the head's gradient is one product in backward. Only positions that predict a token
+of the assistant are passed in.
 
-The head's own gradient is as large as the head, and in float32, as a sum over chunks wants it, twice as large as a BF16
-head. Where few positions meet a large vocabulary the logits' gradients are smaller; then those are kept, and the head's
-gradient is one product in backward.
+    ce    cross entropy of that token
+    kl    T^2 * KL(teacher || student) of the next-token distribution at temperature T (arXiv 1503.02531); with `top_k`, over the
+          teacher's k likeliest tokens and all the others as one, which is never more than the whole
 
-Only positions that predict a token of the assistant are passed in.
-
-    ce   cross entropy of that token
-    kl   T^2 * KL(teacher || student) of the whole next-token distribution at temperature T (arXiv 1503.02531); with
-         `top_k`, over the teacher's k likeliest tokens and all the others as one, which is never more than the whole
-
-Both are sums over positions, divided by a count that the caller gives: that of a whole optimizer step, so that the
-gradient does not depend on how a step is cut into micro-batches.
+Both are sums over positions, divided by the count of a whole optimizer step.
 """
 
 from collections.abc import Callable
@@ -67,8 +60,7 @@ def head_loss(
 ) -> Loss:
     """The loss at n positions.
 
-    hidden: float [n, width]. head: float [vocabulary, width], its products are in hidden's type. targets: int64 [n].
-    taught: needed where `goal.ce_share` is below 1. compiled: the work on logits by torch.compile.
+    hidden: float [n, width]. head: float [vocabulary, width]. targets: int64 [n]. taught: needed where `goal.ce_share` is below 1.
     """
     if goal.ce_share < 1 and taught is None:
         raise ValueError("a divergence needs a teacher")
@@ -168,11 +160,7 @@ def divergence(logits: Tensor, theirs: Tensor, goal: Goal) -> tuple[Tensor, Tens
 
 
 def top_divergence(logits: Tensor, theirs: Tensor, goal: Goal) -> tuple[Tensor, Tensor]:
-    """The same over k words and the rest as one.
-
-    With P and Q the two probabilities of a word's group (itself, or the rest), the gradient for a logit is
-    T * p * (1 - P / Q).
-    """
+    """The same over k words and the rest as one; with P and Q the probabilities of a word's group, its gradient is T * p * (1 - P / Q)."""
     ours, q = F.log_softmax(logits / goal.temperature, -1), F.log_softmax(theirs / goal.temperature, -1)
     top, places = q.topk(min(goal.top_k, q.shape[1]), dim=-1)
     mine = ours.gather(1, places)

@@ -1,7 +1,6 @@
 """A model and its loss as one module: what a training step calls, what is sharded, and what a teacher runs through.
 
-No attention mask is given. Rows are padded at the right, both kinds of layers (causal attention, DeltaNet's recurrence)
-only look left, and nothing is learned from padding: so nothing sees it, and attention may take its fastest way.
+No attention mask is given: rows are padded at the right, all layers only look left, and nothing is learned from padding.
 """
 
 import tempfile

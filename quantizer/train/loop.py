@@ -1,11 +1,8 @@
 """The training loop, to be read from top to bottom.
 
-One step: the gradients of its micro-batches add up, are clipped, and move the masters; the model's weights are rounded
-from these, and, with NVFP4 layers, rounded once more to what will be served and held until the next step. After every
-`refresh` steps, and at the end, the scales follow the weights (`Trainer.refresh`): ModelOpt freezes a weight's amax when
-training begins, and blocks that outgrow it saturate.
-
-All that the next step depends on is in `state`, so a run that was killed goes on as if it had not been.
+One step: the gradients of its micro-batches add up, are clipped, and move the masters; the model's weights are rounded from these,
+and once more to what will be served. After every `refresh` steps the scales follow the weights: blocks that outgrow a frozen amax
+would saturate. All that the next step depends on is in `state`.
 """
 
 import math

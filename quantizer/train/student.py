@@ -1,9 +1,8 @@
 """The model that is trained: from a folder to a module with the right parts frozen, and from there to what is served.
 
-open     load, choose layers, calibrate, fold and search as `quantizer.ptq.quantize` does; then what this training moves.
-         Sharded, each process loads its own rows, and calibrates and searches with whole blocks one at a time
-follow   after some steps: weights' amax again, tied, and the block scales of the recipe searched again
-close    after the last: the same, inputs' amax again; BF16, nothing held
+open      load, choose layers, calibrate, fold and search as `quantizer.ptq.quantize` does; then what this training moves
+follow    after some steps: weights' amax again, tied, and the block scales of the recipe searched again
+close     after the last: the same, inputs' amax again; BF16, nothing held
 """
 
 from collections.abc import Sequence

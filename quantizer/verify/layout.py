@@ -2,13 +2,12 @@
 
 A quantized W4A4 layer `X` is stored as
 
-  X.weight          U8       [..., out, in / 2]
-  X.weight_scale    F8_E4M3  [..., out, in / 16]
-  X.weight_scale_2  F32      []
-  X.input_scale     F32      []                  (not for W4A16)
+    X.weight          U8         [..., out, in / 2]
+    X.weight_scale    F8_E4M3    [..., out, in / 16]
+    X.weight_scale_2  F32        []
+    X.input_scale     F32        []      (not for W4A16)
 
-and any other matrix `X.weight` must be excluded. Since the model's code is not available, a linear layer is
-recognized by its shape (two dimensions) and by a name that is not an embedding's.
+and any other matrix must be excluded. A linear layer is recognized by two dimensions and a name that is not an embedding's.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
