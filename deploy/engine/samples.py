@@ -1,44 +1,33 @@
-"""A picture and a sound to try an engine with. Pure."""
+"""A picture and a sound to try an engine with."""
 
 import base64
-import struct
-import zlib
+import io
+import wave
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from deploy.engine.spec import Medium
 
-_SIDE = 64
-_RATE = 16000
-
-
-def _grey() -> str:
-    """A small grey square as PNG; not one pixel, which some processors cannot cut into patches."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    head = struct.pack(">IIBBBBB", _SIDE, _SIDE, 8, 2, 0, 0, 0)
-    rows = (b"\0" + b"\x80" * 3 * _SIDE) * _SIDE
-    png = (
-        b"\x89PNG\r\n\x1a\n"
-        + chunk(b"IHDR", head)
-        + chunk(b"IDAT", zlib.compress(rows))
-        + chunk(b"IEND", b"")
-    )
-    return base64.b64encode(png).decode()
+_GREY: Final = (
+    "iVBORw0KGgoAAAANSUhEUgAAAEAAAABACAIAAAAlC+aJAAAAwElEQVR4nNXOQREAAAyDMKRX+kTw4BYFYc9RByzqgEUdsKgDFnXA"
+    "og5Y1AGLOmBRByzqgEUdsKgDFnXAog5Y1AGLOmBRByzqgEUdsKgDFnXAog5Y1AGLOmBRByzqgEUdsKgDFnXAog5Y1AGLOmBRByzq"
+    "gEUdsKgDFnXAog5Y1AGLOmBRByzqgEUdsKgDFnXAog5Y1AGLOmBRByzqgEUdsKgDFnXAog5Y1AGLOmBRByzqgEUdsKgDFnXAog5Y"
+    "1AHrAB8+AWlViFU0AAAAAElFTkSuQmCC"
+)
+"""A grey square of 64 pixels as PNG: some processors cannot cut a single pixel into patches."""
 
 
 def _silence() -> str:
     """Half a second of nothing as WAV: 16 bits, one channel."""
-    data = bytes(_RATE)
-    form = struct.pack("<4sIHHIIHH", b"fmt ", 16, 1, 1, _RATE, 2 * _RATE, 2, 16)
-    wave = b"WAVE" + form + struct.pack("<4sI", b"data", len(data)) + data
-    return base64.b64encode(struct.pack("<4sI", b"RIFF", len(wave)) + wave).decode()
+    out = io.BytesIO()
+    with wave.open(out, "wb") as sound:
+        sound.setparams((1, 2, 16000, 0, "NONE", ""))
+        sound.writeframes(bytes(16000))
+    return base64.b64encode(out.getvalue()).decode()
 
 
-SAMPLES: Mapping[Medium, Mapping[str, Any]] = {
-    "image": {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{_grey()}"}},
+SAMPLES: Final[Mapping[Medium, Mapping[str, Any]]] = {
+    "image": {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{_GREY}"}},
     "audio": {"type": "input_audio", "input_audio": {"data": _silence(), "format": "wav"}},
 }
 """One of each, as OpenAI's API has them."""
