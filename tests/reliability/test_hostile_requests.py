@@ -90,11 +90,7 @@ async def test_what_could_not_be_read_is_counted_by_its_code(home: House, listen
 
 LARGE: dict[str, tuple[bytes, int, str]] = {
     "a flood of headers": (b"GET /healthz HTTP/1.1\r\n" + b"x-flood: 1\r\n" * 200_000, 431, "headers_too_large"),
-    "a head that comes at once": (
-        b"GET /healthz HTTP/1.1\r\nx: " + b"y" * 40_000 + b"\r\n\r\n",
-        431,
-        "headers_too_large",
-    ),
+    "a head that comes at once": (b"GET /healthz HTTP/1.1\r\nx: " + b"y" * 40_000 + b"\r\n\r\n", 431, "headers_too_large"),
     "a header of 8 MB": (b"GET /healthz HTTP/1.1\r\nx: " + b"y" * (8 << 20), 431, "headers_too_large"),
     "a path of 8 MB": (b"GET /" + b"y" * (8 << 20), 431, "headers_too_large"),
     "a flood of trailers": (post(b"0\r\n" + b"x-flood: 1\r\n" * 200_000, CHUNKED), 431, "headers_too_large"),

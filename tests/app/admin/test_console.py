@@ -5,7 +5,6 @@ from pathlib import Path
 
 from app.admin.console import FILES, STATIC
 from app.admin.console_data import reading
-from app.promotion.state_machine import FINAL, TABLE, Cancel, OperationPhase
 from tests.app.house import TOKEN, house
 from tests.gates.report import examples
 
@@ -51,21 +50,6 @@ def test_the_page_names_no_other_host_and_holds_no_script_or_style() -> None:
     script = (STATIC / "console.js").read_text("utf-8")
     assert set(re.findall(r"https?://[^\"]+", script)) == {"http://www.w3.org/2000/svg"}
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", script)
-
-
-def test_every_id_that_the_script_asks_for_is_in_the_page() -> None:
-    ids = set(re.findall(r'\sid="([\w-]+)"', (STATIC / "console.html").read_text("utf-8")))
-    assert set(re.findall(r'\$\("([\w-]+)"\)', (STATIC / "console.js").read_text("utf-8"))) <= ids
-
-
-def test_the_script_offers_a_cancel_in_the_phases_that_take_one() -> None:
-    """`switching` is over before anybody could click."""
-    script = (STATIC / "console.js").read_text("utf-8")
-    named = re.search(r"const SWITCHED = new Set\(\[(.*?)\]\)", script)
-    assert named
-    final = {phase for phase in OperationPhase if phase in FINAL}
-    refused = {phase for phase in OperationPhase if (phase, Cancel) not in TABLE} - final
-    assert set(re.findall(r'"(\w+)"', named[1])) == {str(phase) for phase in refused} - {"switching"}
 
 
 def test_a_failure_is_read_with_its_reasons_and_its_gates() -> None:

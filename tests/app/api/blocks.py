@@ -141,8 +141,7 @@ _TOOL_IGNORED = (
 )
 
 BLOCKS = (
-    Block(_MESSAGES, "`text`", _turn("assistant"), {"type": "text", "text": "a"}, _anthropic("TextBlockParam"),
-          ("cache_control", "citations")),
+    Block(_MESSAGES, "`text`", _turn("assistant"), {"type": "text", "text": "a"}, _anthropic("TextBlockParam"), ("cache_control", "citations")),
     Block(_MESSAGES, "`system[]`", lambda block: {"model": "m", "max_tokens": 5, "system": [block], "messages": [{"role": "user", "content": "Hi"}]},
           {"type": "text", "text": "a"}, _anthropic("TextBlockParam"), ("cache_control", "citations")),
     Block(_MESSAGES, "`tool_use`", _turn("assistant"), {"type": "tool_use", "id": "c", "name": "f", "input": {}},
@@ -151,10 +150,8 @@ BLOCKS = (
           _anthropic("ToolResultBlockParam"), ("cache_control", "toolset_name")),
     Block(_MESSAGES, "`image`", _turn("user"), {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}},
           _anthropic("ImageBlockParam"), ("cache_control", "transformations")),
-    Block(_MESSAGES, "`thinking`", _turn("assistant"), {"type": "thinking", "thinking": "t"},
-          _anthropic("ThinkingBlockParam"), (), ("signature",)),
-    Block(_MESSAGES, "`redacted_thinking`", _turn("assistant"), {"type": "redacted_thinking"},
-          _anthropic("RedactedThinkingBlockParam"), (), ("data",)),
+    Block(_MESSAGES, "`thinking`", _turn("assistant"), {"type": "thinking", "thinking": "t"}, _anthropic("ThinkingBlockParam"), (), ("signature",)),
+    Block(_MESSAGES, "`redacted_thinking`", _turn("assistant"), {"type": "redacted_thinking"}, _anthropic("RedactedThinkingBlockParam"), (), ("data",)),
     Block(_MESSAGES, "`tools[]`", lambda tool: {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "Hi"}], "tools": [tool]},
           {"type": "custom", "name": "f", "input_schema": _PARAMETERS}, _anthropic("ToolParam"), _TOOL_IGNORED),
     Block(_RESPONSES, "message", _item, {"type": "message", "role": "assistant", "content": "a"},
@@ -174,8 +171,7 @@ BLOCKS = (
           (responses.FunctionToolParam,), ("allowed_callers", "async", "defer_loading", "output_schema")),
     Block(_CHAT, "message", _chat("assistant"), {"role": "assistant", "content": "a", "tool_calls": [_CALL]},
           (chat.ChatCompletionAssistantMessageParam, chat.ChatCompletionUserMessageParam, chat.ChatCompletionSystemMessageParam), (), ("refusal",), ("audio", "function_call")),
-    Block(_CHAT, "`text`", lambda block: _chat("user")({"content": [block]}), {"type": "text", "text": "a"},
-          (chat.ChatCompletionContentPartTextParam,)),
+    Block(_CHAT, "`text`", lambda block: _chat("user")({"content": [block]}), {"type": "text", "text": "a"}, (chat.ChatCompletionContentPartTextParam,)),
     Block(_CHAT, "`image_url`", lambda block: _chat("user")({"content": [block]}), {**IMAGE}, (chat.ChatCompletionContentPartImageParam,)),
     Block(_CHAT, "`input_audio`", lambda block: _chat("user")({"content": [block]}), {**SAMPLES["audio"]}, (chat.ChatCompletionContentPartInputAudioParam,)),
     Block(_CHAT, "`tools[].function`", lambda it: {**_chat("user")({"content": "a"}), "tools": [{"type": "function", "function": it}]},

@@ -217,9 +217,7 @@ COUNTED = {
     "cache_control": row({"type": "ephemeral"}, _CACHE + ""),
     "messages": row([*_TURN, *_TURN], "text, images, calls, their results and thoughts"),
     "model": CHAT["model"],
-    "output_config": kept(
-        {"format": {"type": "json_schema", "schema": {"type": "object"}}}, "the form is no part of the prompt"
-    ),
+    "output_config": kept({"format": {"type": "json_schema", "schema": {"type": "object"}}}, "the form is no part of the prompt"),
     "speed": row("fast", "there is one speed"),
     "system": row("b"),
     "thinking": kept({"type": "enabled", "budget_tokens": 64}, "and its budget in tokens"),
@@ -227,7 +225,7 @@ COUNTED = {
     "tools": row([_BLOCK], "of the caller's own, at most 128"),
     "user_profile_id": row("u", "the key names the caller"),
     "workspace_id": row("w", "there are none"),
-}
+}  # fmt: skip
 MESSAGE = COUNTED | {
     "betas": row(["b"], "without effect"),
     "billing_policy": row({"a": "b"}, "nothing is billed"),

@@ -191,26 +191,6 @@ async def test_a_choice_of_calls_in_vain_is_asked_again_alone(home: House, clien
     assert sorted(seeds) == [10, 10, 11]
 
 
-@pytest.mark.parametrize("n", [0, 9, "2"])
-async def test_other_numbers_are_refused(home: House, n: Any) -> None:
-    answer = await home.ask(n=n)
-    assert (answer.status, answer.error["code"], answer.error["param"]) == (400, "invalid_value", "n")
-
-
-async def test_choices_take_no_more_places_than_there_are(tmp_path: Path) -> None:
-    """With two places, the third choice waits until one is free; the reply has all three."""
-    async with house(tmp_path, concurrency=2, queue=4) as home:
-        go_on = asyncio.Event()
-        home.engine.always(Head(), Until(go_on), *reply("Yes.")[1:])
-        asked = asyncio.create_task(home.ask(n=3))
-        await home.engine.request(2)
-        await home.metrics()  # a third one would have been asked by now
-        assert len(home.engine.requests) == home.gateway.proxy.in_flight == 2
-        go_on.set()
-        assert len((await asked).json["choices"]) == 3
-        assert home.is_quiet()
-
-
 async def test_one_place_is_enough_for_all_choices(tmp_path: Path) -> None:
     """They are asked for in turn."""
     async with house(tmp_path, concurrency=1, queue=0) as home:
@@ -295,13 +275,6 @@ async def test_every_prompt_is_continued(
     else:
         done = await client.completions.create(model="annie", **fields)
         assert [(c.index, c.text) for c in done.choices] == list(enumerate(heard))
-
-
-async def test_usage_counts_every_prompt_once(home: House, client: AsyncOpenAI) -> None:
-    home.engine.choose = echoing
-    done = await client.completions.create(model="annie", prompt=["a", "b"], n=2)
-    assert done.usage is not None
-    assert (done.usage.prompt_tokens, done.usage.completion_tokens) == (14, 4)
 
 
 @pytest.mark.parametrize(

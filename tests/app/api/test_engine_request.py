@@ -48,25 +48,21 @@ async def sent(home: House, **fields: Any) -> dict[str, Any]:
     return (await home.engine.request()).body
 
 
+SWITCH = "enable_thinking"
 OFF: list[dict[str, Any]] = [
     {},
     {"chat_template_kwargs": {}},
-    {"chat_template_kwargs": {"enable_thinking": False}},
-    {"chat_template_kwargs": {"enable_thinking": "false"}},
-    {"chat_template_kwargs": {"enable_thinking": "False "}},
-    {"chat_template_kwargs": {"enable_thinking": "off"}},
-    {"chat_template_kwargs": {"enable_thinking": "no"}},
-    {"chat_template_kwargs": {"enable_thinking": ""}},
-    {"chat_template_kwargs": {"enable_thinking": "0"}},
-    {"chat_template_kwargs": {"enable_thinking": 0}},
-    {"chat_template_kwargs": {"enable_thinking": None}},
+    *(
+        {"chat_template_kwargs": {SWITCH: word}}
+        for word in (False, "false", "False ", "off", "no", "", "0", 0, None)
+    ),
     {"reasoning_effort": "none"},
     {"reasoning_effort": None},
     {"thinking": {"type": "disabled"}},
     {"thinking": {"type": "disabled", "budget_tokens": 9}},
     {"thinking": {"type": "enabled", "budget_tokens": 0}},
     {"thinking": {"type": "disabled"}, "reasoning_effort": "high"},
-    {"chat_template_kwargs": {"enable_thinking": False}, "reasoning_effort": "high"},
+    {"chat_template_kwargs": {SWITCH: False}, "reasoning_effort": "high"},
 ]
 ON: list[dict[str, Any]] = [
     {"chat_template_kwargs": {"enable_thinking": True}},
@@ -86,27 +82,13 @@ def thinking_fields(body: dict[str, Any]) -> dict[str, Any]:
     return {name: body[name] for name in names if name in body}
 
 
+NO, YES = ({"chat_template_kwargs": {"enable_thinking": on}} for on in (False, True))
+DEEPSEEK = {"reasoning_format": "deepseek"}
 SWITCHES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     # off, on, on with a budget of 64
-    "vllm": (
-        {"chat_template_kwargs": {"enable_thinking": False}},
-        {"chat_template_kwargs": {"enable_thinking": True}},
-        {"chat_template_kwargs": {"enable_thinking": True}, "thinking_token_budget": 64},
-    ),
-    "llama-server": (
-        {"chat_template_kwargs": {"enable_thinking": False}, "reasoning_format": "deepseek"},
-        {"chat_template_kwargs": {"enable_thinking": True}, "reasoning_format": "deepseek"},
-        {
-            "chat_template_kwargs": {"enable_thinking": True},
-            "reasoning_format": "deepseek",
-            "reasoning_budget_tokens": 64,
-        },
-    ),
-    "sglang": (
-        {"chat_template_kwargs": {"enable_thinking": False}},
-        {"chat_template_kwargs": {"enable_thinking": True}},
-        {"chat_template_kwargs": {"enable_thinking": True}},
-    ),
+    "vllm": (NO, YES, YES | {"thinking_token_budget": 64}),
+    "llama-server": (NO | DEEPSEEK, YES | DEEPSEEK, YES | DEEPSEEK | {"reasoning_budget_tokens": 64}),
+    "sglang": (NO, YES, YES),
     "openai": ({}, {}, {}),
 }
 

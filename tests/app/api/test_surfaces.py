@@ -141,15 +141,9 @@ async def test_thinking_is_switched_by_the_apis_own_field(
 
 CALLS: dict[str, tuple[Step, ...]] = {
     "in the API's field": (Say(call("f", '{"q": "rain"}')), Say(finish("tool_calls"))),
-    "as hermes text": (
-        Say(text('I look.<tool_call>\n{"name": "f", "arguments": {"q": "rain"}}\n</tool_call>')),
-        Say(finish()),
-    ),
-    "as Qwen's XML": (
-        Say(text("<tool_call>\n<function=f>\n<parameter=q>\nrain\n</parameter>\n</function>\n</tool_call>")),
-        Say(finish()),
-    ),
-}
+    "as hermes text": (Say(text('I look.<tool_call>\n{"name": "f", "arguments": {"q": "rain"}}\n</tool_call>')), Say(finish())),
+    "as Qwen's XML": (Say(text("<tool_call>\n<function=f>\n<parameter=q>\nrain\n</parameter>\n</function>\n</tool_call>")), Say(finish())),
+}  # fmt: skip
 
 
 @apis

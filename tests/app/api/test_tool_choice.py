@@ -172,16 +172,10 @@ REFUSED: dict[str, Any] = {
     "allowed tools without a mode": {"type": "allowed_tools", "allowed_tools": {"tools": [named("play")]}},
     "allowed tools, forbidden": allowed("none", "play"),
     "no allowed tool": allowed("auto"),
-    "allowed tools that are no list": {
-        "type": "allowed_tools",
-        "allowed_tools": {"mode": "auto", "tools": {"play": 1}},
-    },
-    "an allowed tool that is none": {
-        "type": "allowed_tools",
-        "allowed_tools": {"mode": "auto", "tools": ["play"]},
-    },
+    "allowed tools that are no list": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": {"play": 1}}},
+    "an allowed tool that is none": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": ["play"]}},
     "allowed tools without themselves": {"type": "allowed_tools"},
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("choice", REFUSED.values(), ids=REFUSED)
@@ -219,14 +213,12 @@ KEPT: dict[str, tuple[ToolPolicy, tuple[Event, ...], tuple[Event, ...]]] = {
     "a reply that was cut before its call": (REQUIRED, (Finish(0, "length"), Done()), (Finish(0, "length"), Done())),
     "a reply that was filtered": (REQUIRED, (Finish(0, "content_filter"),), (Finish(0, "content_filter"),)),
     "one call of two": (ONE, (*CALL, *SECOND, *END), (*CALL, *END)),
-    "one call of three, and words between": (
-        ONE, (*CALL, *SECOND, Text(0, "So."), *SECOND, *END), (*CALL, Text(0, "So."), *END)),
+    "one call of three, and words between": (ONE, (*CALL, *SECOND, Text(0, "So."), *SECOND, *END), (*CALL, Text(0, "So."), *END)),
     "no call where none is required": (ONE, (Text(0, "No."), *STOP), (Text(0, "No."), *STOP)),
     "no call of those that are allowed": (SOME, (Text(0, "No."), *STOP), (Text(0, "No."), *STOP)),
     "the named call": (PLAY, (*CALL, *END), (*CALL, *END)),
     "the named call twice": (PLAY, (*CALL, CallStart(0, 1, "play", "b"), *END), (*CALL, *END)),
-    "an engine's fault in front of a call": (
-        REQUIRED, (Text(0, "Well."), Broken("gone", "x")), (Broken("gone", "x"),)),
+    "an engine's fault in front of a call": (REQUIRED, (Text(0, "Well."), Broken("gone", "x")), (Broken("gone", "x"),)),
 }  # fmt: skip
 
 
@@ -246,13 +238,9 @@ BROKEN: dict[str, tuple[ToolPolicy, tuple[Event, ...], int]] = {
     "a thought only": (REQUIRED, (Thought(0, "Hm."), *STOP), 1),
     "another call than the named one": (PLAY, (*SECOND, *END), 0),
     "another call behind an allowed one": (SOME, (*CALL, *SECOND, *END), 2),
-    "nothing but calls that are left out": (
-        REQUIRED,
-        (Broken("nothing is left", "reply_fully_filtered"),),
-        0,
-    ),
+    "nothing but calls that are left out": (REQUIRED, (Broken("nothing is left", "reply_fully_filtered"),), 0),
     "words, and another call than the named one": (PLAY, (Text(0, "Well."), *SECOND, *END), 0),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("choice", "reply", "passing"), BROKEN.values(), ids=BROKEN)

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from app.http.hosts import host_name
 from tests.app.house import HELLO, TOKEN, House, house
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -197,29 +196,6 @@ async def test_a_configured_name_is_ours(houses: dict[str, House], path: str) ->
         assert await answer(home, method, home.url + path, {**JSON, **headers}) == (200, "")
     other = {**JSON, "host": "manners.example", "origin": EVIL}
     assert await answer(home, method, home.url + path, other) == (403, "origin_not_allowed")
-
-
-NAMES: list[tuple[bytes, str | None]] = [
-    (b"localhost", "localhost"),
-    (b"LocalHost.:80", "localhost"),
-    (b"[::1]", "::1"),
-    (b"[::1]:80", "::1"),
-    (b"a_b.c-d:8081", "a_b.c-d"),
-    (b"", None),
-    (b":80", None),
-    (b"a:", None),
-    (b"a:123456", None),
-    (b"::1", None),
-    (b"a@b", None),
-    (b"a b", None),
-    (b"a\n", None),
-    (b"a" * 300, None),
-]
-
-
-@pytest.mark.parametrize(("value", "name"), NAMES)
-async def test_the_name_in_a_host_header(value: bytes, name: str | None) -> None:
-    assert host_name(value) == name
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,3 @@ async def test_a_wrong_method_is_told_all_right_ones(home: House) -> None:
     """Not only those of the first route at this path."""
     allowed = (await home.operate("/admin/keys/x")).headers["allow"]
     assert allowed == "DELETE, PATCH"
-
-
-async def test_the_operators_listener_has_none(home: House) -> None:
-    assert (await home.operate("/openapi.json")).status == 404

@@ -51,37 +51,25 @@ NO_HTTP: dict[str, tuple[tuple[Step, ...], str]] = {
     "101": ((Raw(b"HTTP/1.1 101 S\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\nx"),), "upstream_malformed"),
     "101 without upgrade": ((Raw(b"HTTP/1.1 101 S\r\n\r\nHTTP/1.1 200 OK\r\n\r\n"),), "upstream_malformed"),
     "status 000": ((Raw(b"HTTP/1.1 000 No\r\ncontent-length: 2\r\n\r\n{}"),), "upstream_malformed"),
-    "status 099, then another": (
-        (Raw(b"HTTP/1.1 099 No\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"),), "upstream_malformed",
-    ),
-    "gzip, chunked": (
-        (Raw(HEAD.replace(b"chunked", b"gzip, chunked") + b"\r\n" + ALIVE + b"0\r\n\r\n"),), "upstream_malformed",
-    ),
+    "status 099, then another": ((Raw(b"HTTP/1.1 099 No\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"),), "upstream_malformed"),
+    "gzip, chunked": ((Raw(HEAD.replace(b"chunked", b"gzip, chunked") + b"\r\n" + ALIVE + b"0\r\n\r\n"),), "upstream_malformed"),
     "gzip and chunked in two lines": (
         (Raw(HEAD.replace(b"transfer", b"transfer-encoding: gzip\r\ntransfer") + b"\r\n" + ALIVE + b"0\r\n\r\n"),),
         "upstream_malformed",
     ),
-    "a compressed body that nobody asked for": (
-        (Raw(HEAD + b"content-encoding: gzip\r\n\r\n" + ALIVE + b"0\r\n\r\n"),), "upstream_malformed",
-    ),
+    "a compressed body that nobody asked for": ((Raw(HEAD + b"content-encoding: gzip\r\n\r\n" + ALIVE + b"0\r\n\r\n"),), "upstream_malformed"),
     "a folded header": ((Raw(b"HTTP/1.1 200 OK\r\nx: a\r\n b\r\n\r\n"),), "upstream_malformed"),
     "204 with a body": ((Raw(b"HTTP/1.1 204 No\r\ncontent-length: 2\r\n\r\n{}"),), "upstream_status"),
     "304": ((Raw(b"HTTP/1.1 304 No\r\n\r\n"),), "upstream_status"),
-    "interim replies without end": (
-        (Raw(b"HTTP/1.1 100 Continue\r\nx: y\r\n\r\n" * (FLOOD // 32)),), "upstream_too_large",
-    ),
+    "interim replies without end": ((Raw(b"HTTP/1.1 100 Continue\r\nx: y\r\n\r\n" * (FLOOD // 32)),), "upstream_too_large"),
     "many headers": ((Raw(HEAD + lines(b"x", MAX_HEADERS)),), "upstream_too_large"),
     "a header without end": ((Raw(HEAD + b"x: " + b"y" * FLOOD),), "upstream_too_large"),
     "trailers": ((Raw(HEAD + b"\r\n" + ALIVE + b"0\r\n" + lines(b"t", FLOOD // 80)),), "upstream_too_large"),
     "a trailer without end": ((Raw(HEAD + b"\r\n0\r\nt: " + b"y" * FLOOD),), "upstream_too_large"),
     "a chunk extension without end": ((Raw(HEAD + b"\r\n6;x=" + b"y" * FLOOD),), "upstream_too_large"),
-    "chunks that are mostly extension": (
-        (Raw(HEAD + b"\r\n"), *[Raw(b"1;x=%b\r\n:\r\n" % (b"y" * 1000))] * (FLOOD // 1000)), "upstream_too_large",
-    ),
+    "chunks that are mostly extension": ((Raw(HEAD + b"\r\n"), *[Raw(b"1;x=%b\r\n:\r\n" % (b"y" * 1000))] * (FLOOD // 1000)), "upstream_too_large"),
     "JSON nested too deeply": ((Head(), Say(b"data: " + NESTED + b"\n\n")), "upstream_malformed"),
-    "JSON nested too deeply, at the end": (
-        (Head(framing="close"), Say(b"data: " + NESTED), CloseNow()), "upstream_malformed",
-    ),
+    "JSON nested too deeply, at the end": ((Head(framing="close"), Say(b"data: " + NESTED), CloseNow()), "upstream_malformed"),
     "whole JSON nested too deeply": (status(200, NESTED), "upstream_malformed"),
 }  # fmt: skip
 
@@ -175,10 +163,7 @@ ENDLESS: dict[str, tuple[tuple[Step, ...], str]] = {
     "empty deltas": (tuple([Say(text("") * 10)] * 80), OVER),
     "usage": (tuple([Say(usage(1) * 10)] * 80), OVER),
     "roles": (tuple([Say(role() * 10)] * 80), OVER),
-    "calls": (
-        tuple([Say(chunk({"tool_calls": [{"index": n, "function": {"name": "web_search"}}]})) for n in range(20)]),
-        OVER,
-    ),
+    "calls": (tuple([Say(chunk({"tool_calls": [{"index": n, "function": {"name": "web_search"}}]})) for n in range(20)]), OVER),
     "arguments": (
         (
             Say(chunk({"tool_calls": [{"index": 0, "function": {"name": "web_search", "arguments": '{"q":"'}}]})),
@@ -378,9 +363,7 @@ WORDS: dict[str, tuple[Step, ...]] = {
     "a 500 in the stream": (Head(), Say(event({"error": {"message": SECRET, "code": 500}}))),
     "a bare error in the stream": (Head(), Say(event({"error": SECRET}))),
     "an error after text": (Head(), Say(text("One")), Wait(0.02), Say(event({"error": {"message": SECRET}}))),
-    "a 400 after text": (
-        Head(), Say(text("One")), Wait(0.02), Say(event({"error": {"message": SECRET, "code": 400}})),
-    ),
+    "a 400 after text": (Head(), Say(text("One")), Wait(0.02), Say(event({"error": {"message": SECRET, "code": 400}}))),
     "an error with status 200": status(200, {"error": {"message": SECRET}}),
 }  # fmt: skip
 
