@@ -10,12 +10,13 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo
 from pydantic_core import PydanticCustomError
 
-from app.api import strict_json, unserved
+from app.api import strict_json
 from app.api.history import joined, without_thoughts
 from app.api.media import SOURCES, UNSUPPORTED, AudioFormat, Base64, ImageData
 from app.api.strict_json import Budget
 from app.api.tool_choice import ToolPolicy, read_choice
 from app.api.tool_schema import SchemaError, SchemaTooLarge, check_format, check_schema
+from app.api.unserved import CHAT
 from app.errors.tree import BadField, BadJSON
 from deploy.engine.dialect import Thinking
 from deploy.engine.dialects import COMMON_FIELDS, DIALECTS
@@ -33,7 +34,13 @@ MAX_N = 8
 MAX_INT = 2**31 - 1
 """Largest count of tokens; llama-server's is an int of 32 bits."""
 
-_FUNCTION_NAME = r"^[a-zA-Z0-9_.:-]{1,128}$"
+ToolName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.:-]{1,128}$")]
+TokenLimit = Annotated[int, Field(ge=1, le=MAX_INT)]
+Temperature = Annotated[float, Field(ge=0, le=2)]
+Probability = Annotated[float, Field(ge=0, le=1)]
+Stops = Annotated[list[str], Field(max_length=MAX_STOPS, fail_fast=True)]
+ChoiceCount = Annotated[int, Field(ge=1, le=MAX_N)]
+ThinkingBudget = Annotated[int, Field(ge=0)]
 
 
 def _json_object(text: str, info: ValidationInfo) -> str:
@@ -73,40 +80,40 @@ ResponseFormat = Annotated[dict[str, Any], _bounded(check_format)]
 """The format of an answer, with its JSON Schema if it has one."""
 
 
-class _Part(BaseModel):
-    """Strict for the declared fields; other keys pass through with the body."""
+class Part(BaseModel):
+    """Strict for the declared fields; other keys pass, as extra ones."""
 
     model_config = ConfigDict(strict=True, extra="allow", frozen=True)
 
 
-class TextPart(_Part):
+class TextPart(Part):
     """Text."""
 
     type: Literal["text"]
     text: str
 
 
-class ImageURL(_Part):
+class ImageURL(Part):
     """Where an image is: in the request."""
 
     url: ImageData
 
 
-class ImagePart(_Part):
+class ImagePart(Part):
     """An image, for a vision model."""
 
     type: Literal["image_url"]
     image_url: ImageURL
 
 
-class InputAudio(_Part):
+class InputAudio(Part):
     """A sound's bytes."""
 
     data: Base64
     format: AudioFormat
 
 
-class AudioPart(_Part):
+class AudioPart(Part):
     """A sound, for an audio model."""
 
     type: Literal["input_audio"]
@@ -116,14 +123,14 @@ class AudioPart(_Part):
 ContentPart = Annotated[TextPart | ImagePart | AudioPart, Field(discriminator="type")]
 
 
-class CalledFunction(_Part):
+class CalledFunction(Part):
     """The function of a call in the history."""
 
     name: str
     arguments: JSONObjectText
 
 
-class ToolCall(_Part):
+class ToolCall(Part):
     """A call in the history. Without one of these fields llama-server answers 500."""
 
     type: Literal["function"]
@@ -131,7 +138,7 @@ class ToolCall(_Part):
     id: str | None = None
 
 
-class Message(_Part):
+class Message(Part):
     """One turn of the conversation."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
@@ -142,57 +149,57 @@ class Message(_Part):
     tool_call_id: str | None = None
 
 
-class Function(_Part):
+class Function(Part):
     """The function of a tool: its name and the JSON Schema of its arguments."""
 
-    name: Annotated[str, Field(pattern=_FUNCTION_NAME)]
+    name: ToolName
     description: str | None = None
     parameters: ArgumentSchema | None = None
 
 
-class Tool(_Part):
+class Tool(Part):
     """A declared tool."""
 
     type: Literal["function"]
     function: Function
 
 
-class StreamOptions(_Part):
+class StreamOptions(Part):
     """`include_usage` asks for the usage chunk before `[DONE]`."""
 
     include_usage: bool = False
 
 
-class ThinkingSwitch(_Part):
+class ThinkingSwitch(Part):
     """Anthropic's switch, which some OpenAI clients send as well.
 
     `budget_ms` is ours: milliseconds from the request's last byte until the answer must begin.
     """
 
     type: Literal["enabled", "disabled"]
-    budget_tokens: Annotated[int, Field(ge=0)] | None = None
+    budget_tokens: ThinkingBudget | None = None
     budget_ms: Annotated[int, Field(ge=1)] | None = None
 
 
-class ChatRequest(_Part):
+class ChatRequest(Part):
     """`POST /v1/chat/completions`, checked."""
 
     model: str
     messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    n: Annotated[int, Field(ge=1, le=MAX_N)] | None = None
+    n: ChoiceCount | None = None
     tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     response_format: ResponseFormat | None = None
-    stop: str | Annotated[list[str], Field(max_length=MAX_STOPS, fail_fast=True)] | None = None
+    stop: str | Stops | None = None
     seed: int | None = None
     user: str | None = None
-    max_tokens: Annotated[int, Field(ge=1, le=MAX_INT)] | None = None
-    max_completion_tokens: Annotated[int, Field(ge=1, le=MAX_INT)] | None = None
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    max_tokens: TokenLimit | None = None
+    max_completion_tokens: TokenLimit | None = None
+    temperature: Temperature | None = None
+    top_p: Probability | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     reasoning_effort: str | None = None
@@ -388,15 +395,6 @@ def path_in(body: Any, location: Sequence[str | int], is_missing: bool = False) 
     return ".".join([*path, str(location[-1])] if is_missing else path)
 
 
-_UNSERVED: Mapping[str, str] = {
-    **unserved.CHAT,
-    "modalities": "replies are text",
-    "audio": "replies are text",
-    "web_search_options": "declare a tool that searches",
-    "store": "this gateway keeps nothing",
-    "moderation": "nothing is moderated here",
-    "verbosity": "no engine has such a switch; ask for it in the prompt",
-}
 _SUPERSEDED: Mapping[str, str] = {"functions": "tools", "function_call": "tool_choice"}
 _UNSERVED_IN_TURNS: Mapping[str, str] = {
     "function_call": "send tool_calls",
@@ -427,7 +425,7 @@ def _refuse_unserved(request: ChatRequest, body: dict[str, Any]) -> None:
         raise BadField("stream_options needs stream: true", param="stream_options")
     if request.top_logprobs is not None and not request.logprobs:
         raise BadField("top_logprobs needs logprobs: true", param="top_logprobs")
-    refuse_unserved(body, _UNSERVED)
+    refuse_unserved(body, CHAT)
     if not _SUPERSEDED.keys().isdisjoint(body):
         for name, instead in _SUPERSEDED.items():
             if body.get(name) is not None:

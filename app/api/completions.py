@@ -12,12 +12,14 @@ from msgspec.structs import replace
 from pydantic import Field
 
 from app.api.chat_request import (
-    MAX_INT,
-    MAX_N,
-    MAX_STOPS,
     ChatRequest,
+    ChoiceCount,
     Message,
+    Probability,
+    Stops,
     StreamOptions,
+    Temperature,
+    TokenLimit,
     refuse_unserved,
     unsupported,
 )
@@ -61,15 +63,15 @@ class CompletionRequest(Read):
     )
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    n: Annotated[int, Field(ge=1, le=MAX_N)] | None = None
+    n: ChoiceCount | None = None
     best_of: Annotated[int, Field(ge=1, le=1)] | None = None
     echo: bool | None = None
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     suffix: str | None = None
-    stop: str | Annotated[list[str], Field(max_length=MAX_STOPS, fail_fast=True)] | None = None
-    max_tokens: Annotated[int, Field(ge=1, le=MAX_INT)] | None = None
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    stop: str | Stops | None = None
+    max_tokens: TokenLimit | None = None
+    temperature: Temperature | None = None
+    top_p: Probability | None = None
 
 
 class Completions(Surface):

@@ -3,16 +3,14 @@
 The engine counts, with its own template: llama-server and vLLM each have a path for it, others have none.
 """
 
-from typing import Annotated
-
 import msgspec
-from pydantic import Field
 
-from app.api.chat_request import MAX_INT, check_chat, refuse_unserved
+from app.api.chat_request import MAX_INT, TokenLimit, check_chat, refuse_unserved
 from app.api.engine_request import AskedEngine, upstream_body
-from app.api.messages_request import UNSERVED, MessagesRequest
+from app.api.messages_request import MessagesRequest
 from app.api.reading import read
 from app.api.surface import ParsedRequest, PassThroughSurface
+from app.api.unserved import MESSAGES
 from app.errors.envelopes import ANTHROPIC_PATH
 from app.errors.tree import EngineBroke, EngineRefused
 from gates.contracts.dialect import Dialect
@@ -31,7 +29,7 @@ _COUNTED = frozenset({"model", "messages", "tools", "chat_template_kwargs"})
 class CountTokensRequest(MessagesRequest):
     """`POST /v1/messages/count_tokens`, checked: a Messages request, which need not say how long the reply may be."""
 
-    max_tokens: Annotated[int, Field(ge=1, le=MAX_INT)] | None = None  # type: ignore[assignment]  # wider, on purpose
+    max_tokens: TokenLimit | None = None  # type: ignore[assignment]  # wider, on purpose
 
 
 class _Reply(msgspec.Struct):
@@ -63,7 +61,7 @@ class CountTokens(PassThroughSurface):
     def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
         """The chat completion whose prompt is counted."""
         asked = read(CountTokensRequest, raw, "messages", max_messages)
-        refuse_unserved(asked.extra, UNSERVED)
+        refuse_unserved(asked.extra, MESSAGES)
         body = asked.chat_body()
         return ParsedRequest(check_chat(body, max_messages), body, asked.dropped)
 

@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 
 from app.api.chat_request import check_chat, refuse_unserved
-from app.api.messages_request import UNSERVED, MessagesRequest
+from app.api.messages_request import MessagesRequest
 from app.api.reading import read
 from app.api.surface import Collector, Counts, Encoder, OverChat, ParsedRequest
+from app.api.unserved import MESSAGES
 from app.errors.envelopes import ANTHROPIC_PATH, anthropic_error
 from app.stream.encode import EventCollector, EventEncoder, ReplyHead
 from app.stream.json_value import kind_of
@@ -40,7 +41,7 @@ class Messages(OverChat):
     def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
         """The chat completion that is asked for in Anthropic's words."""
         asked = read(MessagesRequest, raw, "messages", max_messages)
-        refuse_unserved(asked.extra, UNSERVED)
+        refuse_unserved(asked.extra, MESSAGES)
         body = asked.chat_body()
         stops = tuple(dict.fromkeys(asked.stop_sequences or ()))
         told = stops if can_be_found(stops) else ()

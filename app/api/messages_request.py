@@ -1,17 +1,24 @@
 """An Anthropic Messages request, and the chat completion that it asks for. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal
 
 import msgspec
 from pydantic import Field
 
-from app.api import unserved
-from app.api.chat_request import MAX_INT, MAX_STOPS, MAX_TOOLS, ArgumentSchema, ResponseFormat
+from app.api.chat_request import (
+    MAX_TOOLS,
+    ArgumentSchema,
+    Probability,
+    ResponseFormat,
+    Stops,
+    Temperature,
+    ThinkingBudget,
+    TokenLimit,
+    ToolName,
+)
 from app.api.media import Base64, ImageType, content, image_part
 from app.api.reading import Read, present
-
-_NAME = r"^[a-zA-Z0-9_.:-]{1,128}$"
 
 
 class TextBlock(Read):
@@ -41,7 +48,7 @@ class ToolUseBlock(Read):
 
     type: Literal["tool_use"]
     id: str
-    name: Annotated[str, Field(pattern=_NAME)]
+    name: ToolName
     input: dict[str, Any]
 
 
@@ -89,7 +96,7 @@ class Tool(Read):
     """A tool of the caller's. Tools that Anthropic's servers run are refused."""
 
     type: Literal["custom"] | None = None
-    name: Annotated[str, Field(pattern=_NAME)]
+    name: ToolName
     description: str | None = None
     input_schema: ArgumentSchema
     strict: bool | None = None
@@ -107,7 +114,7 @@ class Thinking(Read):
     """The switch; `adaptive` leaves the budget to the model's configuration."""
 
     type: Literal["enabled", "disabled", "adaptive"]
-    budget_tokens: Annotated[int, Field(ge=0)] | None = None
+    budget_tokens: ThinkingBudget | None = None
 
 
 class Metadata(Read):
@@ -129,32 +136,19 @@ class OutputConfig(Read):
     format: OutputFormat | None = None
 
 
-UNSERVED: Mapping[str, str] = {
-    **unserved.MESSAGES,
-    "mcp_servers": "this gateway connects to none; declare tools",
-    "container": "nothing is run here; declare tools",
-    "context_management": "this gateway keeps nothing; send the messages that count",
-    "compaction": "this gateway keeps nothing; send the messages that count",
-    "thread": "this gateway keeps nothing; send the whole conversation each time",
-    "diagnostics": "this gateway keeps nothing of an earlier message",
-    "fallbacks": "the operator configures a model's fallbacks",
-    "inference_geo": "the gateway does not know where its engines stand",
-}
-
-
 class MessagesRequest(Read):
     """`POST /v1/messages`, checked."""
 
     model: str
     messages: Annotated[list[Turn], Field(min_length=1, fail_fast=True)]
-    max_tokens: Annotated[int, Field(ge=1, le=MAX_INT)]
+    max_tokens: TokenLimit
     system: str | Annotated[list[TextBlock], Field(fail_fast=True)] | None = None
     tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
     tool_choice: ToolChoice | None = None
-    stop_sequences: Annotated[list[str], Field(max_length=MAX_STOPS, fail_fast=True)] | None = None
+    stop_sequences: Stops | None = None
     stream: bool | None = None
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    temperature: Temperature | None = None
+    top_p: Probability | None = None
     top_k: int | None = None
     thinking: Thinking | None = None
     metadata: Metadata | None = None

@@ -2,16 +2,14 @@
 
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
-from app.api.chat_request import field_error, json_object, refuse_too_many
+from app.api.chat_request import Part, field_error, json_object, refuse_too_many
 from app.api.strict_json import Budget
 
 
-class Read(BaseModel):
-    """Strict about what it knows; what it does not know is `extra`."""
-
-    model_config = ConfigDict(strict=True, extra="allow", frozen=True)
+class Read(Part):
+    """A part of a request whose API is not the engine's."""
 
     @property
     def extra(self) -> dict[str, Any]:

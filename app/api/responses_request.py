@@ -3,26 +3,28 @@
 This gateway keeps no state between requests: what would need a stored response is refused.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from app.api import unserved
 from app.api.chat_request import (
-    MAX_INT,
     MAX_TOOLS,
     ArgumentSchema,
     JSONObjectText,
+    Probability,
+    Temperature,
+    TokenLimit,
+    ToolName,
     refuse_unserved,
     unsupported,
 )
 from app.api.media import AudioFormat, Base64, ImageData, audio_part, content, image_part
 from app.api.reading import Read, present
+from app.api.unserved import RESPONSES
 
 _TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
-_NAME = r"^[a-zA-Z0-9_.:-]{1,128}$"
 
 
 class InputText(Read):
@@ -79,7 +81,7 @@ class CallItem(_HandedBack):
 
     type: Literal["function_call"]
     call_id: str
-    name: Annotated[str, Field(pattern=_NAME)]
+    name: ToolName
     arguments: JSONObjectText
 
 
@@ -121,7 +123,7 @@ class FunctionTool(Read):
     """A tool of the caller's, flat. Tools that OpenAI's servers run are refused."""
 
     type: Literal["function"]
-    name: Annotated[str, Field(pattern=_NAME)]
+    name: ToolName
     description: str | None = None
     parameters: ArgumentSchema | None = None
     strict: bool | None = None
@@ -176,18 +178,6 @@ class Text(Read):
     format: Format | None = None
 
 
-_UNSERVED: Mapping[str, str] = {
-    **unserved.RESPONSES,
-    "modalities": "replies are text",
-    "top_logprobs": "filtered text has no token log-probabilities",
-    "context_management": "this gateway keeps nothing; send the whole input each time",
-    "max_tool_calls": "this gateway runs no tool; count your own",
-    "moderation": "nothing is moderated here",
-    "image": "requests and replies are text",
-    "text.verbosity": "no engine has such a switch; ask for it in the prompt",
-}
-
-
 class ResponsesRequest(Read):
     """`POST /v1/responses`, checked."""
 
@@ -197,9 +187,9 @@ class ResponsesRequest(Read):
     tools: Annotated[list[FunctionTool], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | AllowedTools | None = None
     parallel_tool_calls: bool | None = None
-    max_output_tokens: Annotated[int, Field(ge=1, le=MAX_INT)] | None = None
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    max_output_tokens: TokenLimit | None = None
+    temperature: Temperature | None = None
+    top_p: Probability | None = None
     reasoning: Reasoning | None = None
     text: Text | None = None
     stream: bool | None = None
@@ -214,8 +204,8 @@ class ResponsesRequest(Read):
 
     def refuse_unserved(self) -> None:
         """Raises BadField for what needs a memory, and for what nobody here does."""
-        verbosity = self.text.extra.get("verbosity") if self.text else None
-        refuse_unserved({**self.extra, "text.verbosity": verbosity}, _UNSERVED)
+        inner = {f"text.{name}": value for name, value in self.text.extra.items()} if self.text else {}
+        refuse_unserved({**self.extra, **inner}, RESPONSES)
         if "message.output_text.logprobs" in (self.extra.get("include") or ()):
             raise unsupported("include", "message.output_text.logprobs is not served: leave it out")
         for name in ("store", "background", "previous_response_id", "conversation", "prompt"):

@@ -37,6 +37,12 @@ CHAT: Mapping[str, str] = {
     "max_output_tokens": "send max_completion_tokens",
     "output_config": "send response_format",
     "output_format": "send response_format",
+    "modalities": "replies are text",
+    "audio": "replies are text",
+    "web_search_options": "declare a tool that searches",
+    "store": "this gateway keeps nothing",
+    "moderation": "nothing is moderated here",
+    "verbosity": "no engine has such a switch; ask for it in the prompt",
 }
 RESPONSES: Mapping[str, str] = {
     **engines_own("text.format"),
@@ -50,6 +56,13 @@ RESPONSES: Mapping[str, str] = {
     "stop": "this API has no stop sequences",
     "n": "this API has one answer",
     "logprobs": _TOKENS,
+    "modalities": "replies are text",
+    "top_logprobs": "filtered text has no token log-probabilities",
+    "context_management": "this gateway keeps nothing; send the whole input each time",
+    "max_tool_calls": "this gateway runs no tool; count your own",
+    "moderation": "nothing is moderated here",
+    "image": "requests and replies are text",
+    "text.verbosity": "no engine has such a switch; ask for it in the prompt",
 }
 MESSAGES: Mapping[str, str] = {
     **engines_own("output_config.format"),
@@ -63,6 +76,14 @@ MESSAGES: Mapping[str, str] = {
     "stop": "send stop_sequences",
     "n": "this API has one answer",
     "logprobs": _TOKENS,
+    "mcp_servers": "this gateway connects to none; declare tools",
+    "container": "nothing is run here; declare tools",
+    "context_management": "this gateway keeps nothing; send the messages that count",
+    "compaction": "this gateway keeps nothing; send the messages that count",
+    "thread": "this gateway keeps nothing; send the whole conversation each time",
+    "diagnostics": "this gateway keeps nothing of an earlier message",
+    "fallbacks": "the operator configures a model's fallbacks",
+    "inference_geo": "the gateway does not know where its engines stand",
 }
 COMPLETIONS: Mapping[str, str] = {
     **{name: why for name, why in engines_own("the chat API").items() if name not in ("echo", "best_of")},
