@@ -7,9 +7,8 @@ only loop, and goes on when the caller has left.
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from app.api.strict_json import MAX_NODES, Budget
 
@@ -18,6 +17,7 @@ _SCHEMA_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
 _SCHEMAS = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
 _LISTS = ("enum", "required", "examples")
 _UNIONS = ("anyOf", "oneOf")
+_BRANCHING = frozenset({"$ref", *_UNIONS})
 
 MAX_DEPTH = 64
 """Deepest nesting of JSON in a schema. OpenAI takes 10 levels of objects, two or three of JSON each."""
@@ -26,8 +26,8 @@ MAX_OPTIONAL = 128
 MAX_WAYS = 1024
 """Alternatives to which a text may belong at once. OpenAI takes 1,000 values of enums in a schema; 2,000 that are alike cost
 llama.cpp 1.6 s of CPU, 9,000 more than callers wait."""
-_MAX_STEPS = 200_000
-"""Of the search for alternatives: a schema of 20,000 values takes a few times as many, unless references multiply them."""
+_MAX_STEPS = 500_000
+"""Of counting alternatives. A schema of 20,000 values takes a few times as many."""
 _ROUNDS = 32
 """Passes of the estimate over a schema that refers to itself. What doubles with each level of the text is over MAX_WAYS after ten."""
 _COST_OF_CHOICES = 16
@@ -49,7 +49,7 @@ class SchemaTooLarge(SchemaError):
 
 def check_schema(schema: Any, budget: Budget) -> None:
     """Raises SchemaError."""
-    _check_size(schema, budget)
+    branches = _check_size(schema, budget)
     waiting = [schema]
     while waiting:
         node = waiting.pop()
@@ -57,7 +57,8 @@ def check_schema(schema: Any, budget: Budget) -> None:
             waiting.extend(_subschemas(node))
         elif not isinstance(node, bool):
             raise SchemaError("every schema in it must be an object")
-    _check_ways(schema)
+    if branches:
+        _check_ways(schema)
 
 
 def check_format(form: dict[str, Any], budget: Budget) -> None:
@@ -65,7 +66,8 @@ def check_format(form: dict[str, Any], budget: Budget) -> None:
 
     Raises SchemaTooLarge.
     """
-    _check_size(form, budget)
+    if not _check_size(form, budget):
+        return
     named = form.get("json_schema")
     for schema in (form, form.get("schema"), named.get("schema") if isinstance(named, dict) else None):
         _check_ways(schema)
@@ -102,9 +104,9 @@ def _of(node: dict[str, Any], key: str, kind: type, name: str) -> Any:
 # Size.
 
 
-def _check_size(schema: Any, budget: Budget) -> None:
-    """Charge the budget for every value and pattern. Raises SchemaTooLarge."""
-    level, depth = [schema], 0
+def _check_size(schema: Any, budget: Budget) -> bool:
+    """Charge the budget for every value and pattern; whether there may be alternatives. Raises SchemaTooLarge."""
+    level, depth, branches = [schema], 0, False
     while level:
         budget.nodes -= len(level)
         depth += 1
@@ -117,12 +119,20 @@ def _check_size(schema: Any, budget: Budget) -> None:
         below: list[Any] = []
         for node in level:
             if isinstance(node, dict):
+                branches = branches or _branches(node)
                 _check_optional(node)
                 _check_pattern(node.get("pattern"), budget)
                 below.extend(node.values())
             elif isinstance(node, list):
                 below.extend(node)
         level = below
+    return branches
+
+
+def _branches(node: dict[str, Any]) -> bool:
+    values = node.get("enum")
+    is_long = isinstance(values, list) and len(values) > MAX_WAYS
+    return is_long or isinstance(node.get("type"), list) or not _BRANCHING.isdisjoint(node)
 
 
 def _check_optional(node: dict[str, Any]) -> None:
@@ -236,75 +246,77 @@ def _check_ways(root: Any) -> None:
 
 
 _Beginning = tuple[str, ...]
+_Counts = dict[_Beginning, int]
+"""By how texts of a schema begin: how many alternatives begin so."""
+
+
+class _Node(NamedTuple):
+    """alternatives: schemas of which a text matches one. parts: schemas of what is inside. own: what it is beside its alternatives."""
+
+    alternatives: list[int]
+    parts: list[int]
+    own: tuple[_Beginning, int] | None
 
 
 class _Ways:
-    """Counts the alternatives of every place in a schema, references followed, and multiplies them with those inside.
+    """Counts the alternatives of every schema, references followed, and multiplies them with those of its parts.
 
-    A place is a schema that a value must match: the root, a property, an item. Only alternatives that begin alike add up.
+    Each schema is looked at once; then the counts are passed on, innermost schemas first, until they no longer change. A
+    schema that refers to itself thus counts again and again, as a text may go through it again and again.
     """
 
     def __init__(self, root: Any) -> None:
         self._root = root
+        self._nodes: dict[int, _Node] = {}
+        self._counts: dict[int, _Counts] = {}
         self._steps = 0
-        self._places: dict[int, list[tuple[_Beginning, int, list[int]]]] = {}
 
     def exceed(self) -> bool:
         """Whether a text may belong to more than MAX_WAYS alternatives at once."""
         waiting = [self._root]
         while waiting:
-            place = waiting.pop()
-            if not isinstance(place, dict) or id(place) in self._places:
-                continue
-            found = self._places[id(place)] = []
-            values = 0
-            for node in self._alternatives(place):
-                parts = [part for part in _parts(node) if isinstance(part, dict)]
-                found.append((_beginning(node), _values(node), [id(part) for part in parts]))
-                values += _values(node)
-                self._steps += len(parts)
-                if values > MAX_WAYS or self._steps > _MAX_STEPS:
-                    return True
-                waiting += parts
-        return self._multiply()
-
-    def _multiply(self) -> bool:
-        """Innermost places first. A schema that refers to itself is gone through again, as a text may go through it again."""
-        ways = dict.fromkeys(self._places, 1)
+            schema = waiting.pop()
+            if isinstance(schema, dict) and id(schema) not in self._nodes:
+                alternatives, parts = list(self._alternatives(schema)), list(_parts(schema))
+                own = (_beginning(schema), _values(schema)) if parts or not alternatives else None
+                kept = (
+                    [id(one) for one in listed if isinstance(one, dict)] for listed in (alternatives, parts)
+                )
+                self._nodes[id(schema)] = _Node(*kept, own)
+                waiting += alternatives + parts
+        self._counts = {key: {} for key in self._nodes}
         for _ in range(_ROUNDS):
-            before = dict(ways)
-            for place, alternatives in reversed(self._places.items()):
-                alike: Counter[_Beginning] = Counter()
-                begun = {beginning for beginning, _, _ in alternatives}
-                for beginning, values, parts in alternatives:
-                    wider = next(
-                        (part for part in (beginning[:1], beginning[:2]) if part in begun), beginning
-                    )
-                    alike[wider] += values * max((ways[part] for part in parts), default=1)
-                ways[place] = max(alike.values(), default=1)
-                if ways[place] > MAX_WAYS:
-                    return True
-            if ways == before:
+            before = dict(self._counts)
+            if self._pass_on():
+                return True
+            if self._counts == before:
                 break
         return False
 
-    def _alternatives(self, place: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """The schemas of which a text matches one; one that is a union and more is an alternative, too."""
-        waiting: list[Any] = [place]
-        while waiting and self._steps <= _MAX_STEPS:
-            self._steps += 1
-            node = waiting.pop()
-            if not isinstance(node, dict):
-                continue
-            more: list[Any] = []
-            if isinstance(reference := node.get("$ref"), str):
-                more.append(self._target(reference))
-            for key in _UNIONS:
-                if isinstance(listed := node.get(key), list):
-                    more += listed
-            waiting += more
-            if not more or next(_parts(node), None) is not None:
-                yield node
+    def _pass_on(self) -> bool:
+        """One pass; whether some count is too high."""
+        for key, node in reversed(self._nodes.items()):
+            counts: _Counts = {}
+            for alternative in node.alternatives:
+                for beginning, count in self._counts[alternative].items():
+                    counts[beginning] = counts.get(beginning, 0) + count
+                self._steps += len(counts)
+            if node.own is not None:
+                beginning, values = node.own
+                inside = [count for part in node.parts for count in self._counts[part].values()]
+                counts[beginning] = counts.get(beginning, 0) + values * max(inside, default=1)
+                self._steps += len(inside)
+            self._counts[key] = _joined(counts)
+            if sum(counts.values()) > MAX_WAYS or self._steps > _MAX_STEPS:
+                return True
+        return False
+
+    def _alternatives(self, schema: dict[str, Any]) -> Iterator[Any]:
+        if isinstance(reference := schema.get("$ref"), str):
+            yield self._target(reference)
+        for key in _UNIONS:
+            if isinstance(listed := schema.get(key), list):
+                yield from listed
 
     def _target(self, reference: str) -> Any:
         """What a reference within the schema points to; None: nothing."""
@@ -317,6 +329,21 @@ class _Ways:
             else:
                 return None
         return target
+
+
+def _joined(counts: _Counts) -> _Counts:
+    """With beginnings that are a part of another one counted together with it."""
+    joined: _Counts = {}
+    for beginning, count in counts.items():
+        wider = (
+            beginning[:1]
+            if beginning[:1] in counts
+            else beginning[:2]
+            if beginning[:2] in counts
+            else beginning
+        )
+        joined[wider] = joined.get(wider, 0) + count
+    return joined
 
 
 def _parts(node: dict[str, Any]) -> Iterator[Any]:
