@@ -219,7 +219,7 @@ class _Filter:
         return [Broken(f"{what}: ask again, or in other words", NOT_KEPT)]
 
 
-class ChoiceKeeper(_Filter):
+class ToolChoiceEnforcer(_Filter):
     """Checks a reply against its choice.
 
     Where a call is required, text waits until one has begun: without a call it is never sent, and the reply ends
@@ -319,10 +319,10 @@ class GuidedCall(_Filter):
         return call if bytes(call.arguments).startswith(b"{") else None
 
 
-def keeper_for(
+def enforcer_for(
     policy: ToolPolicy, dialect: Dialect, abilities: Abilities, call_id: str = ""
-) -> ChoiceKeeper | GuidedCall | None:
+) -> ToolChoiceEnforcer | GuidedCall | None:
     """The filter of a reply; None if it cannot break the choice. `call_id` is the id of a guided call."""
     if is_guided(policy, dialect, abilities):
         return GuidedCall(policy, call_id)
-    return ChoiceKeeper(policy) if policy.binds else None
+    return ToolChoiceEnforcer(policy) if policy.binds else None

@@ -279,10 +279,7 @@ class _Ways:
             if isinstance(schema, dict) and id(schema) not in self._nodes:
                 alternatives, parts = list(self._alternatives(schema)), list(_parts(schema))
                 own = (_beginning(schema), _values(schema)) if parts or not alternatives else None
-                kept = (
-                    [id(one) for one in listed if isinstance(one, dict)] for listed in (alternatives, parts)
-                )
-                self._nodes[id(schema)] = _Node(*kept, own)
+                self._nodes[id(schema)] = _Node(_ids(alternatives), _ids(parts), own)
                 waiting += alternatives + parts
         self._counts = {key: {} for key in self._nodes}
         for _ in range(_ROUNDS):
@@ -329,6 +326,10 @@ class _Ways:
             else:
                 return None
         return target
+
+
+def _ids(schemas: list[Any]) -> list[int]:
+    return [id(one) for one in schemas if isinstance(one, dict)]
 
 
 def _joined(counts: _Counts) -> _Counts:

@@ -44,7 +44,7 @@ async def ask_questions(upstream: Upstream, url: str, asked: AskedEngine) -> Seq
                 if reply.status != 200:
                     break
                 whole = BodyReader(ANSWER_BYTES)
-                reply.pour(whole)
+                reply.set_body_consumer(whole)
                 read = pipeline.feed if reply.is_stream else pipeline.feed_message
                 audit.feed([*read(await whole.done), *pipeline.close()])
         except (MannersError, TimeoutError):

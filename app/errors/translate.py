@@ -98,7 +98,7 @@ def is_context_exceeded(message: str, code: str = "") -> bool:
     return code in _OF_CONTEXT or any(words in said for words in _CONTEXT_WORDS)
 
 
-def unreadable(error: BaseException) -> MannersError:
+def as_upstream_error(error: BaseException) -> MannersError:
     """The error for a reply that our parser failed on: to the caller and the breaker it is the engine's fault.
 
     `__cause__` is the original error, for the log. A MannersError stays what it is.
@@ -110,7 +110,7 @@ def unreadable(error: BaseException) -> MannersError:
     return broke
 
 
-def unwritten(error: BaseException) -> MannersError:
+def as_internal_error(error: BaseException) -> MannersError:
     """The error for a reply that could not be written to the caller: a bug of ours. `__cause__` is the original error."""
     if isinstance(error, MannersError):
         return error
@@ -119,7 +119,7 @@ def unwritten(error: BaseException) -> MannersError:
     return ours
 
 
-class contained:
+class route_errors_to:
     """Wraps a callback of the event loop that serves one exchange: its exceptions go to `fail`."""
 
     __slots__ = ("_fail",)
@@ -154,7 +154,7 @@ def forget_frames(error: BaseException | None) -> None:
 
 
 def bug_behind(error: BaseException | None) -> BaseException | None:
-    """The original error behind `unreadable` or `unwritten`; None for any other fault."""
+    """The original error behind `as_upstream_error` or `as_internal_error`; None for any other fault."""
     if isinstance(error, MannersError) and error.code in ("upstream_malformed", _OUR_BUG):
         return error.__cause__
     return None

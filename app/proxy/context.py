@@ -28,7 +28,7 @@ from app.api.engine_request import (
 )
 from app.api.surface import Counts, Encoder, OverChat, ParsedRequest, PassThroughSurface, Surface
 from app.api.thinking_budget import ThoughtLimit, ThoughtPlan, Why, thought_plan
-from app.api.tool_choice import ChoiceKeeper, GuidedCall, is_guided, keeper_for, other_means
+from app.api.tool_choice import GuidedCall, ToolChoiceEnforcer, enforcer_for, is_guided, other_means
 from app.config.config import ModelConfig
 from app.engines.backend import FaultAttribution, Route
 from app.errors.tree import BadField, ChoiceNotKept, ContextExceeded, EngineBroke, KeyLimited, MannersError
@@ -127,7 +127,7 @@ class RequestContext:
     ended: float | None  # when the reply's last byte went out
     # Set by `expect_reply`, while the engine works.
     policy: StreamPolicy  # what the stream core may assume of the reply
-    keeper: ChoiceKeeper | GuidedCall | None  # of `tool_choice`
+    keeper: ToolChoiceEnforcer | GuidedCall | None  # of `tool_choice`
 
     admission: Admission | None = None  # None until the key's limits let it in
     body_bytes = 0  # of the request
@@ -312,7 +312,7 @@ class RequestContext:
             plain=model.speech == "plain" and not self.parsed.logprobs,
             format=asked.abilities.format,
         )
-        self.keeper = keeper_for(self.parsed.chat.choice, asked.dialect, asked.abilities, f"call_{prefix}")
+        self.keeper = enforcer_for(self.parsed.chat.choice, asked.dialect, asked.abilities, f"call_{prefix}")
 
     def branch(self, index: int) -> "RequestContext":
         """The request for one of its choices at the same engine, with facts of its own; account and trace are shared."""

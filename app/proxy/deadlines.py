@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from app.config.config import Timeouts
-from app.errors.translate import contained, unwritten
+from app.errors.translate import as_internal_error, route_errors_to
 from app.errors.tree import Draining, EngineTimeout, MannersError
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -141,7 +141,7 @@ class Deadlines:
     def fail(self, error: BaseException) -> None:
         """A callback that serves this exchange raised, outside of its task."""
         if self._cause is None:
-            self._failure = unwritten(error)
+            self._failure = as_internal_error(error)
             self._end("failed")
 
     def over(self) -> None:
@@ -178,7 +178,7 @@ class Deadlines:
         self._look_at = at
 
     def _look(self) -> None:
-        with contained(self.fail):  # without its timer an exchange could last for ever
+        with route_errors_to(self.fail):  # without its timer an exchange could last for ever
             now = time.perf_counter()
             cause = self._overdue(now)
             if cause is None:

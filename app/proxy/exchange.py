@@ -24,8 +24,15 @@ from app.access.limits import MOST
 from app.api.engine_request import answer_policy
 from app.api.surface import Counts
 from app.api.thinking_budget import ThoughtWatch
-from app.api.tool_choice import ChoiceKeeper, GuidedCall
-from app.errors.translate import bug_behind, from_status, from_stream, in_stream, unreadable, unwritten
+from app.api.tool_choice import GuidedCall, ToolChoiceEnforcer
+from app.errors.translate import (
+    as_internal_error,
+    as_upstream_error,
+    bug_behind,
+    from_status,
+    from_stream,
+    in_stream,
+)
 from app.errors.tree import MannersError
 from app.proxy.context import RequestContext
 from app.proxy.deadlines import Deadlines
@@ -59,11 +66,11 @@ _STATED: Final = re.compile(rb'"predicted_n":(\d{1,9})')
 class Exchange:
     """Asks the context's engine and hands its reply on (`run`).
 
-    It is the reply's `Taker` (`sent`, `begins`) and the consumer of its body (`data`, `end`).
+    It is the reply's `ResponseHandler` (`sent`, `begins`) and the consumer of its body (`data`, `end`).
     """
 
     # Made by `sent` for the first reply.
-    _keeper: ChoiceKeeper | GuidedCall | None
+    _keeper: ToolChoiceEnforcer | GuidedCall | None
     _spoken: SpokenTokens | None
     _takes_short_way: bool
     _pipeline: Pipeline
@@ -137,7 +144,7 @@ class Exchange:
             if not reply.is_stream:  # although it was asked to
                 self._answered(reply, asyncio.get_running_loop().create_future())
                 whole = BodyReader(MAX_JSON_FACTOR * self._budget.reply_bytes)
-                reply.pour(whole)
+                reply.set_body_consumer(whole)
                 await self._read_message(await whole.done)
                 await self._over
             if self._again == "answer":
@@ -152,7 +159,7 @@ class Exchange:
             return True
 
     def sent(self, reply: EngineReply) -> None:
-        """See `Taker`. On a retry, keep the old reply until the new one starts."""
+        """See `ResponseHandler`. On a retry, keep the old reply until the new one starts."""
         if not self._has_answered:
             context = self._context
             context.expect_reply()
@@ -164,14 +171,14 @@ class Exchange:
             self._is_sent = True
 
     def begins(self, reply: EngineReply, over: asyncio.Future[None]) -> bool:
-        """See `Taker`. A stream is read from now on, until it is `over`."""
+        """See `ResponseHandler`. A stream is read from now on, until it is `over`."""
         if reply.status != 200 or not reply.is_stream:
             return False
         try:
             self._answered(reply, over)
-            reply.pour(self)
+            reply.set_body_consumer(self)
         except BaseException as error:
-            self._give_up(unwritten(error), error)
+            self._give_up(as_internal_error(error), error)
         return True
 
     def _answered(self, reply: EngineReply, over: asyncio.Future[None]) -> None:
@@ -261,7 +268,7 @@ class Exchange:
                     if not self._took(events, now, watch):
                         return
         except BaseException as error:
-            return self._give_up(unreadable(error), error)
+            return self._give_up(as_upstream_error(error), error)
         if texts is not None:
             try:
                 text = texts[0] if len(texts) == 1 else "".join(texts)
@@ -270,7 +277,7 @@ class Exchange:
                 self._audit.text(text)
                 self._writer.texts(texts)
             except BaseException as error:
-                return self._give_up(unwritten(error), error)
+                return self._give_up(as_internal_error(error), error)
         if self._bytes > self._budget.stream_bytes or pipeline.size > self._budget.reply_bytes:
             self.end(self._budget.exceeded())
 
@@ -286,7 +293,7 @@ class Exchange:
         try:
             events = next(steps)
         except BaseException as bug:
-            return self._give_up(unreadable(bug), bug)
+            return self._give_up(as_upstream_error(bug), bug)
         self._take(events, now)
 
     def _close(self, error: MannersError | None) -> Iterator[list[Event]]:
@@ -329,17 +336,17 @@ class Exchange:
             else:
                 if self._deadlines.progress:  # the engine was not silent: it had to wait
                     self._deadlines.progress += time.perf_counter() - now
-                self._reply.pour(self)
+                self._reply.set_body_consumer(self)
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and me.cancelling():
                 raise
-            self._give_up(unreadable(error), error)
+            self._give_up(as_upstream_error(error), error)
 
     async def _in_thread(self, work: Callable[[], list[Event] | None]) -> list[Event] | None:
         """The result of `work`; its errors become MannersError."""
         self._is_in_thread = True
         try:
-            return await in_thread(REPLIES, work, unreadable)
+            return await in_thread(REPLIES, work, as_upstream_error)
         finally:
             self._is_in_thread = False
 
@@ -350,7 +357,7 @@ class Exchange:
             read = partial(self._events_of, body)
             events = await self._in_thread(read) if is_large else read()
         except Exception as error:
-            return self._give_up(unreadable(error), error)
+            return self._give_up(as_upstream_error(error), error)
         self._take(events or (), time.perf_counter())
 
     def _events_of(self, message: bytes) -> list[Event]:
@@ -371,7 +378,7 @@ class Exchange:
             if events:
                 self._show(events, now)
         except BaseException as error:
-            self._give_up(unwritten(error), error)
+            self._give_up(as_internal_error(error), error)
 
     def _note_progress(self, tokens: int, now: float) -> None:
         self._deadlines.progress = now
@@ -466,7 +473,7 @@ class Exchange:
             if self._watch is watch and not (self._over.done() or self._is_in_thread):
                 self._look((), time.perf_counter(), watch)
         except BaseException as error:
-            self._give_up(unreadable(error), error)
+            self._give_up(as_upstream_error(error), error)
 
     def _look(self, events: Sequence[Event], now: float, watch: ThoughtWatch) -> None:
         if watch.look(events, self._pipeline):
@@ -487,7 +494,7 @@ class Exchange:
         with contextlib.suppress(MannersError):
             async with route.upstream.ask(route.url + CONTROL_PATH, body, headers) as reply:
                 said = BodyReader(MAX_ERROR_BYTES)
-                reply.pour(said)
+                reply.set_body_consumer(said)
                 await said.done
 
 
@@ -497,7 +504,7 @@ async def _finish(reply: EngineReply) -> None:
         reply.release()
     elif not reply.lost:
         rest = BodyReader(MAX_ERROR_BYTES)
-        reply.pour(rest)
+        reply.set_body_consumer(rest)
         await asyncio.wait([rest.done], timeout=FINISH_SECONDS)
         if rest.done.done():
             rest.done.exception()  # marked as retrieved: the caller has everything
@@ -506,5 +513,5 @@ async def _finish(reply: EngineReply) -> None:
 async def status_error(reply: EngineReply, path: str) -> MannersError:
     """What an engine's error status means to the caller."""
     body = BodyReader(MAX_ERROR_BYTES)
-    reply.pour(body)
+    reply.set_body_consumer(body)
     return from_status(reply.status, await body.done, path)

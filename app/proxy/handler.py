@@ -25,7 +25,7 @@ from app.config.config import Config
 from app.engines.backend import Route
 from app.engines.pool import EnginePool
 from app.errors.render import error_response
-from app.errors.translate import bug_behind, forget_frames, unwritten
+from app.errors.translate import as_internal_error, bug_behind, forget_frames
 from app.errors.tree import (
     ChoiceNotKept,
     ContextExceeded,
@@ -144,7 +144,7 @@ class ProxyHandler:
             context.error = gone
             self._accounting.closed(context)
         except Exception as error:
-            fault = context.error = unwritten(error)
+            fault = context.error = as_internal_error(error)
             self._log_bug(context, fault)
             self._accounting.closed(context)
             await error_response(fault, context.headers(), surface.path)(scope, receive, send)
@@ -191,7 +191,7 @@ class ProxyHandler:
             if isinstance(gone, asyncio.CancelledError):
                 raise
         except Exception as bug:  # the request's edge: answer and log it; other streams go on
-            await self._fail(context, unwritten(bug), send, keepalive)
+            await self._fail(context, as_internal_error(bug), send, keepalive)
         finally:
             self._accounting.closed(context)
 

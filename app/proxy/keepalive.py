@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from app.errors.translate import contained
+from app.errors.translate import route_errors_to
 from app.proxy.deadlines import Deadlines
 from app.proxy.response_writer import ResponseWriter, Send
 from app.stream.clocks import Clocks
@@ -82,7 +82,7 @@ class KeepAlive:
             self._timer.cancel()
 
     def _look(self) -> None:
-        with contained(self._deadlines.fail):
+        with route_errors_to(self._deadlines.fail):
             self._timer = self._loop.call_later(max(self._beat(), 0.001), self._look)
 
     def _beat(self) -> float:

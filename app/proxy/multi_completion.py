@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from app.api.joined import joined_message, joined_usage
 from app.api.surface import Collector, Counts
 from app.engines.backend import Route
-from app.errors.translate import unwritten
+from app.errors.translate import as_internal_error
 from app.proxy.context import RequestContext
 from app.proxy.deadlines import Deadlines
 from app.proxy.exchange import Exchange
@@ -96,7 +96,7 @@ class MultiCompletion:
         except asyncio.CancelledError as stray:
             if me.cancelling():
                 raise
-            self._end(unwritten(stray))  # a bug: this task was not cancelled
+            self._end(as_internal_error(stray))  # a bug: this task was not cancelled
 
     def _end(self, fault: Exception) -> None:
         """The first fault ends the other choices."""

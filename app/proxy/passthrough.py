@@ -25,7 +25,7 @@ async def pass_through(context: RequestContext, deadlines: Deadlines, send: Send
         if reply.status != 200:
             raise await status_error(reply, path)
         whole = BodyReader()
-        reply.pour(whole)
+        reply.set_body_consumer(whole)
         body, context.usage = surface.hand_on(await whole.done, context.head.model)
         if route.kind == "embeddings":  # of one that should stream, a vector proves nothing
             route.record_success()

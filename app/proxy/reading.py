@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from app.api.surface import ParsedRequest, Surface
-from app.errors.translate import unwritten
+from app.errors.translate import as_internal_error
 from app.proxy.deadlines import ClientGone, Receive
 from app.proxy.threads import REQUEST_THREADS, REQUESTS, ThreadQueue
 from app.proxy.turns import FairScheduler
@@ -63,7 +63,7 @@ class RequestReader:
                 await while_here(receive, self._turns.turn())
             if takes_long(raw):
                 parse = partial(surface.parse, raw, max_messages)
-                return await while_here(receive, self._threads.do(parse, PATIENCE_SECONDS, unwritten))
+                return await while_here(receive, self._threads.do(parse, PATIENCE_SECONDS, as_internal_error))
         return surface.parse(raw, max_messages)
 
 

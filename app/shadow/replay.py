@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from app.api.chat_request import ChatRequest, check_chat
 from app.api.engine_request import AskedEngine, stream_policy, thinking_for, upstream_body
-from app.api.tool_choice import keeper_for
+from app.api.tool_choice import enforcer_for
 from app.errors.tree import RequestError
 from app.shadow.record import SCHEMA, RecordedCall, ShadowRecord
 from app.stream.audit import ReplyAudit
@@ -94,7 +94,7 @@ def read_reply(record: ShadowRecord, sample: Sample, engine: ReplayEngine) -> Re
         return ReplayedReply(breaches=frozenset({"error"}))
     asked = _asked(record, chat, engine)
     pipeline = Pipeline(stream_policy(chat, asked, record.id[:12]))
-    keeper = keeper_for(chat.choice, asked.dialect, asked.abilities)
+    keeper = enforcer_for(chat.choice, asked.dialect, asked.abilities)
     clocks, audit = Clocks(0.0), ReplyAudit(asked.thinking != 0)
     events: list[Event] = []
     for found, seconds in _batches(sample, pipeline):

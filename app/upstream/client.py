@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from app.errors.tree import EngineBroke
 from app.upstream.batching import IOBatch
-from app.upstream.connection import DISCONNECTED, EngineReply, Taker, translate
+from app.upstream.connection import DISCONNECTED, EngineReply, ResponseHandler, translate
 from deploy.core.engine_access import OPEN, EngineAccess
 
 KEEP_ALIVE_SECONDS = 4.0
@@ -45,7 +45,9 @@ class Upstream:
         while self._idle:
             self._idle.pop().close()
 
-    def ask(self, url: str, body: bytes, headers: Mapping[str, str], taker: Taker | None = None) -> "_Asking":
+    def ask(
+        self, url: str, body: bytes, headers: Mapping[str, str], handler: ResponseHandler | None = None
+    ) -> "_Asking":
         """`async with`: POST a request; the block begins with the reply's head, or when the handler says so.
 
         Raises:
@@ -53,7 +55,7 @@ class Upstream:
         """
         if self._access.key_file is not None:
             headers = {**headers, **self._access.headers()}
-        return _Asking(self, url, _request(url, body, headers), taker)
+        return _Asking(self, url, _request(url, body, headers), handler)
 
     def _distrust(self) -> None:
         self._distrusted_until = time.monotonic() + DISTRUST_SECONDS
@@ -109,10 +111,10 @@ class Upstream:
 class _Asking:
     """A class because a generator costs more, and every request needs one."""
 
-    __slots__ = ("_reply", "_request", "_taker", "_upstream", "_url")
+    __slots__ = ("_reply", "_request", "_handler", "_upstream", "_url")
 
-    def __init__(self, upstream: Upstream, url: str, request: bytes, taker: Taker | None) -> None:
-        self._upstream, self._url, self._request, self._taker = upstream, url, request, taker
+    def __init__(self, upstream: Upstream, url: str, request: bytes, handler: ResponseHandler | None) -> None:
+        self._upstream, self._url, self._request, self._handler = upstream, url, request, handler
         self._reply: EngineReply | None = None
 
     async def __aenter__(self) -> EngineReply:
@@ -127,7 +129,7 @@ class _Asking:
                     reply.close()
                     continue
                 try:
-                    await reply.send(self._request, self._taker)
+                    await reply.send(self._request, self._handler)
                     return reply
                 except EngineBroke as error:
                     if fresh or reply.answered or error.code != DISCONNECTED:

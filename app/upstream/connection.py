@@ -13,7 +13,7 @@ from typing import Protocol, cast
 
 import httptools
 
-from app.errors.translate import contained, unreadable
+from app.errors.translate import as_upstream_error, route_errors_to
 from app.errors.tree import EngineBroke, EngineDown, MannersError
 from app.upstream.batching import IOBatch
 from deploy.core.engine_http import is_hosts_fault
@@ -56,7 +56,7 @@ def translate(error: BaseException) -> MannersError:
     raise error
 
 
-class Taker(Protocol):
+class ResponseHandler(Protocol):
     """Handles a reply in callbacks, so that no task wakes for its head."""
 
     def sent(self, reply: "EngineReply") -> None:
@@ -95,7 +95,7 @@ class EngineReply(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._unread: select.poll | None = None  # tells whether the socket holds bytes
         self._head: asyncio.Future[None] | None = None
-        self._taker: Taker | None = None
+        self._handler: ResponseHandler | None = None
         self._sink: Sink | None = None
         self._parts: list[bytes] = []  # of the body, not yet passed to the sink
         self.on_body = self._parts.append  # what the parser calls
@@ -110,31 +110,31 @@ class EngineReply(asyncio.Protocol):
 
     # Called by the pool and the exchange.
 
-    def send(self, request: bytes, taker: Taker | None = None) -> asyncio.Future[None]:
+    def send(self, request: bytes, handler: ResponseHandler | None = None) -> asyncio.Future[None]:
         """Send a request; the future is done when the reply's head arrives, or when the handler says so."""
         assert self._transport is not None
         self.status, self.headers, self.complete = 0, {}, False
         self._sink, self._error, self._ended = None, None, False
         self._parts.clear()
         self.answered, self._framing_bytes, self._early_bytes = False, 0, 0
-        self._head, self._taker = self._loop.create_future(), taker
+        self._head, self._handler = self._loop.create_future(), handler
         self._transport.write(request)
         self._parser = httptools.HttpResponseParser(self)
-        if taker is not None:
-            taker.sent(self)
+        if handler is not None:
+            handler.sent(self)
         return self._head
 
-    def pour(self, sink: Sink) -> None:
+    def set_body_consumer(self, sink: Sink) -> None:
         """Pass the body to `sink`: at once what has arrived, the rest as it arrives."""
         self._sink = sink
-        with contained(self.failed):
+        with route_errors_to(self.failed):
             if self._paused_early:
                 self._paused_early = False
                 self._read_on()
             self._deliver()
 
     def hold(self) -> None:
-        """Stop reading, and keep what was read, until the next `pour`. The sink calls it."""
+        """Stop reading, and keep what was read, until the next `set_body_consumer`. The sink calls it."""
         self._sink, self._early_bytes, self._paused_early = None, 0, True
         self._read_no_more()
 
@@ -241,9 +241,9 @@ class EngineReply(asyncio.Protocol):
             self.batch.work()  # first, process what was read before the end
         finally:
             self.lost = True
-            with contained(self.failed):
+            with route_errors_to(self.failed):
                 self._lose(error)
-            self._taker = (
+            self._handler = (
                 None  # the parser refers back to this object: only the collector would free the request
             )
 
@@ -274,8 +274,8 @@ class EngineReply(asyncio.Protocol):
         self.status = status
         if self._head is None or self._head.done():
             return
-        taker, self._taker = self._taker, None  # free it now, not during the next request
-        if taker is not None and taker.begins(self, self._head):
+        handler, self._handler = self._handler, None  # free it now, not during the next request
+        if handler is not None and handler.begins(self, self._head):
             self._head = None
         else:
             self._head.set_result(None)
@@ -363,7 +363,7 @@ def _ours(error: BaseException) -> MannersError:
         return error
     if isinstance(error, httptools.HttpParserError | httptools.HttpParserUpgrade):
         return translate(error)
-    return unreadable(error)
+    return as_upstream_error(error)
 
 
 def _too_large() -> EngineBroke:

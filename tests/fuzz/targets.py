@@ -165,7 +165,7 @@ async def _read_reply(reads: Sequence[bytes]) -> tuple[Any, ...]:
         batch.work()
         if answered.done() and not answered.exception() and not poured:
             poured = True
-            reply.pour(body)
+            reply.set_body_consumer(body)
     reply.connection_lost(None)
     batch.work()
     if not answered.done():
@@ -175,7 +175,7 @@ async def _read_reply(reads: Sequence[bytes]) -> tuple[Any, ...]:
         assert isinstance(error, UpstreamError), f"not the engine's fault: {error!r}"
         return ("no head", error.code)
     if not poured:
-        reply.pour(body)
+        reply.set_body_consumer(body)
     assert len(body.ends) == 1, f"{len(body.ends)} ends"
     return reply.status, reply.headers, bytes(body.data_), body.ends[0]
 

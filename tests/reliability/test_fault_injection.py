@@ -37,7 +37,7 @@ SERVING = (
     "app.upstream.batching", "app.upstream.client", "app.proxy.exchange", "app.proxy.reply_writer", "app.proxy.response_writer", "app.proxy.deadlines", "app.proxy.keepalive",
     "app.stream.clocks", "app.stream.encode", "app.api.chat_completions", "app.stream.audit",
 )  # fmt: skip
-OURS = {"send", "pour", "pause", "resume", "close", "abort"}
+OURS = {"send", "set_body_consumer", "pause", "resume", "close", "abort"}
 """Methods of the reading modules that the gateway calls on its own account."""
 NOT_RAISING = {"app.upstream.batching._run"}
 """What the event loop calls to have a round worked off, for everybody: four lines that call one function."""

@@ -12,12 +12,12 @@ from app.api.chat_request import check_chat
 from app.api.engine_request import AskedEngine, stream_policy, upstream_body
 from app.api.tool_choice import (
     NOT_KEPT,
-    ChoiceKeeper,
     GuidedCall,
+    ToolChoiceEnforcer,
     ToolPolicy,
     call_schema,
+    enforcer_for,
     is_guided,
-    keeper_for,
     other_means,
     read_choice,
 )
@@ -108,7 +108,7 @@ def test_a_choice_is_told_in_plain_words_and_by_the_tools_that_are_shown(
     tools = stream_policy(request, AskedEngine(dialect, "m", abilities), "").tools
     assert (tools is None) == (not shown or guided)
     assert tools is None or tuple(name for name in NAMES if name in tools) == shown
-    keeper = keeper_for(request.choice, dialect, abilities)
+    keeper = enforcer_for(request.choice, dialect, abilities)
     assert isinstance(keeper, GuidedCall) == guided
     assert (keeper is None) == (
         choice in (None, "auto", "none") and (parallel is not False or choice == "none")
@@ -226,7 +226,7 @@ KEPT: dict[str, tuple[ToolPolicy, tuple[Event, ...], tuple[Event, ...]]] = {
 def test_a_reply_that_keeps_the_choice_passes(
     choice: ToolPolicy, reply: tuple[Event, ...], passes: tuple[Event, ...]
 ) -> None:
-    assert ChoiceKeeper(choice).feed(reply) == [*passes]
+    assert ToolChoiceEnforcer(choice).feed(reply) == [*passes]
 
 
 BROKEN: dict[str, tuple[ToolPolicy, tuple[Event, ...], int]] = {
@@ -247,7 +247,7 @@ BROKEN: dict[str, tuple[ToolPolicy, tuple[Event, ...], int]] = {
 def test_a_reply_that_breaks_the_choice_ends_there(
     choice: ToolPolicy, reply: tuple[Event, ...], passing: int
 ) -> None:
-    kept = ChoiceKeeper(choice).feed(reply)
+    kept = ToolChoiceEnforcer(choice).feed(reply)
     *before, last = kept
     assert before == [*reply[:passing]]
     assert isinstance(last, Broken) and last.code == NOT_KEPT
@@ -296,8 +296,10 @@ def test_a_reply_that_was_held_to_the_schema_becomes_its_call(
     assert made == [*call, *END] and keeper.sources == ("engine",)
 
 
-@pytest.mark.parametrize("keeper", [ChoiceKeeper(PLAY), GuidedCall(PLAY, "c")])
-def test_nothing_of_a_reply_that_broke_off_is_left_for_the_next(keeper: ChoiceKeeper | GuidedCall) -> None:
+@pytest.mark.parametrize("keeper", [ToolChoiceEnforcer(PLAY), GuidedCall(PLAY, "c")])
+def test_nothing_of_a_reply_that_broke_off_is_left_for_the_next(
+    keeper: ToolChoiceEnforcer | GuidedCall,
+) -> None:
     """An engine may be asked once more within one exchange."""
     assert keeper.feed([Text(0, '{"name": "pl'), Broken("gone", "x")]) == [Broken("gone", "x")]
     if isinstance(keeper, GuidedCall):
@@ -330,7 +332,7 @@ _CHOICES = st.builds(
 def test_what_passes_keeps_the_choice_on_any_cut_of_the_reply(
     choice: ToolPolicy, reply: list[Event], cut: int
 ) -> None:
-    whole, pieces = ChoiceKeeper(choice).feed(reply), ChoiceKeeper(choice)
+    whole, pieces = ToolChoiceEnforcer(choice).feed(reply), ToolChoiceEnforcer(choice)
     assert [*pieces.feed(reply[:cut]), *pieces.feed(reply[cut:])] == whole
     calls = [event.name for event in whole if isinstance(event, CallStart)]
     assert all(choice.shows(name) for name in calls)
@@ -341,4 +343,4 @@ def test_what_passes_keeps_the_choice_on_any_cut_of_the_reply(
 
 @pytest.mark.parametrize("choice", [ToolPolicy("auto"), ToolPolicy("none"), ToolPolicy("none", single=True)])
 def test_a_choice_that_no_reply_can_break_is_not_looked_after(choice: ToolPolicy) -> None:
-    assert keeper_for(choice, "vllm", Abilities()) is None
+    assert enforcer_for(choice, "vllm", Abilities()) is None

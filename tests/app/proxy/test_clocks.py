@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.upstream.connection import EngineReply, Taker
+from app.upstream.connection import EngineReply, ResponseHandler
 from tests.app.house import House, Scrape, eventually, house
 from tests.script import (
     DONE,
@@ -74,9 +74,11 @@ def stepped(monkeypatch: pytest.MonkeyPatch) -> None:
     clock.read.clear()
     send, deliver = EngineReply.send, EngineReply._deliver
 
-    def sends(self: EngineReply, request: bytes, taker: Taker | None = None) -> asyncio.Future[None]:
+    def sends(
+        self: EngineReply, request: bytes, handler: ResponseHandler | None = None
+    ) -> asyncio.Future[None]:
         clock.read[self] = 0
-        return send(self, request, taker)
+        return send(self, request, handler)
 
     def delivers(self: EngineReply) -> None:
         size = sum(map(len, self._parts)) if self._sink else 0

@@ -35,7 +35,7 @@ async def ask(upstream: Upstream, url: str, headers: dict[str, str] | None = Non
     """One request and its whole body."""
     async with upstream.ask(url + "/v1/chat/completions", b'{"messages":[]}', headers or {}) as answer:
         body = BodyReader()
-        answer.pour(body)
+        answer.set_body_consumer(body)
         return await body.done
 
 
@@ -109,7 +109,7 @@ async def test_a_connection_whose_request_was_not_read_is_not_used_again() -> No
         with closing(Upstream(PATIENCE, IOBatch())) as upstream:
             for count in (1, 2):
                 async with upstream.ask(url + "/x", b"x" * (64 << 20), {}) as answer:
-                    answer.pour(body := BodyReader())
+                    answer.set_body_consumer(body := BodyReader())
                     assert (answer.status, await body.done) == (413, b"{}")
                 assert (accepted, len(upstream._idle)) == (count, 0)
         until.set()
@@ -355,7 +355,7 @@ async def test_a_body_over_the_limit_is_refused(engine: ScriptedEngine) -> None:
     reader = BodyReader(limit=10)
     engine.play(*status(200, b"x" * 11))
     async with Upstream(1.0, IOBatch()).ask(engine.url + "/v1/chat/completions", b"{}", {}) as answer:
-        answer.pour(reader)
+        answer.set_body_consumer(reader)
         with pytest.raises(EngineBroke, match="too large"):
             await reader.done
 

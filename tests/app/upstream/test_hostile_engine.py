@@ -288,7 +288,7 @@ async def test_a_body_that_nobody_takes_yet_stops_the_reading() -> None:
     engine_reply.received(b"x")
     assert transport.is_reading() is False
     whole = BodyReader()
-    engine_reply.pour(whole)
+    engine_reply.set_body_consumer(whole)
     assert transport.is_reading()
     engine_reply.connection_lost(None)
     assert len(await whole.done) == MAX_EARLY_BYTES + 1
@@ -322,7 +322,7 @@ async def test_a_sink_that_raises_hears_of_an_end_with_an_error(at: str, length:
     head = engine_reply.send(b"GET")
     engine_reply.data_received(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % length)
     await head
-    engine_reply.pour(sink)
+    engine_reply.set_body_consumer(sink)
     engine_reply.data_received(b"ok")
     batch.work()
     engine_reply.connection_lost(None)
