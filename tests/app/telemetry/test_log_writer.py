@@ -129,3 +129,11 @@ async def test_callers_are_served_while_nothing_can_be_logged(tmp_path: Path) ->
         assert (await home.ask()).status == 200
         line = await home.log.until(1, "log_lines_lost")
         assert line["count"] >= 2
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_a_name_that_no_text_can_hold_is_logged(form: str) -> None:
+    tape = io.BytesIO()
+    with log_to(tape, form=form) as log:
+        log.error("x", engine="a\ud800b")
+    assert b"\\ud800" in tape.getvalue()

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from gates.contracts.verdict import GateResult, Interval, Verdict
+from gates.report.charts import axis_ticks
 from gates.report.labels import amount, headline, interval_bound, measured, reasons, required
 from tests.gates.report import examples
 from tests.gates.report.examples import F, P, U
@@ -99,3 +100,17 @@ def test_reasons_name_their_gate_by_its_title() -> None:
 
 
 # ---------------------------------------------------------------------------------------- drawings
+
+
+@pytest.mark.parametrize(
+    "most, ticks",
+    [
+        (120.0, [0, 50, 100, 150]),
+        (0.9, [0, 0.5, 1.0]),
+        (1800.0, [0, 500, 1000, 1500, 2000]),
+        (0.0, [0, 1]),
+        (math.inf, [0, 1]),
+    ],
+)
+def test_ticks_are_round_numbers(most: float, ticks: list[float]) -> None:
+    assert axis_ticks(most) == pytest.approx(ticks)

@@ -315,3 +315,10 @@ def test_any_byte_of_the_samples_counts(data: st.DataObject) -> None:
         refusal(lambda: checks.samples(stated, bytes(text).splitlines(keepends=True))).code
         == "report_signature"
     )
+
+
+def test_an_unsigned_report_is_refused() -> None:
+    error = refusal(lambda: verified(dsse.render(dsse.Envelope(document.render(examples.passing()), ()))))
+
+    assert error.code == "report_signature"
+    assert "not signed" in str(error)

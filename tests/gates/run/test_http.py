@@ -11,10 +11,12 @@ from gates.contracts.errors import RunError
 from gates.run.bounded_stream import READ_BYTES, ReplyLimits
 from gates.run.http import RequestTimeouts, TimedClient, read_key
 from tests.gates.run.parts import target
+from tests.scale import PATIENCE
 from tests.script import CloseNow, Hang, Head, Raw, Say, Step, Wait, role, text
 from tests.scripted_engine import ScriptedEngine
 
-SHORT = RequestTimeouts(connect=0.5, idle=0.15, total=0.4)
+IDLE = RequestTimeouts(idle=0.15, total=PATIENCE)
+BRIEF = RequestTimeouts(idle=PATIENCE, total=0.4)
 DRIP = tuple(step for _ in range(8) for step in (Say(text("x")), Wait(0.1)))
 
 KINDS: dict[str, tuple[tuple[Step, ...], str, str]] = {
@@ -33,7 +35,7 @@ async def test_every_foreign_error_is_a_fault_of_its_kind(
 ) -> None:
     async with ScriptedEngine() as engine:
         engine.play(*steps)
-        attempt = await TimedClient(SHORT).ask(target(engine), b"{}")
+        attempt = await TimedClient(BRIEF if steps[1:-1] == DRIP else IDLE).ask(target(engine), b"{}")
 
     assert attempt.fault is not None and attempt.fault.kind == kind
     assert detail in attempt.fault.detail

@@ -58,3 +58,10 @@ def test_failures_are_infinitely_slow() -> None:
 
     assert failing(1) < inf
     assert failing(12) == inf
+
+
+def test_a_sparse_design_draws_again_what_never_met() -> None:
+    pairs = [Pair(i, i, 0.1 * i) for i in range(3)]
+    found = median_log_ratio(pairs, seed=1, resamples=QUICK)
+
+    assert (found.low, found.high) == pytest.approx((0.0, 0.2))
