@@ -1,7 +1,6 @@
 """Lines are split where they end, and the log keeps no word of a request."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -31,17 +30,6 @@ def test_lines_do_not_depend_on_where_the_bytes_are_cut(
 def test_a_lone_cr_ends_a_line_and_unicode_separators_do_not() -> None:
     text = "a\rb\u2028c\u0085d\n".encode()
     assert LineSplitter().feed(text) == [b"a", "b\u2028c\u0085d".encode()]
-
-
-class Recorder:
-    """A pattern that notes how many bytes it was given."""
-
-    def __init__(self, pattern: Any, seen: list[int]) -> None:
-        self._pattern, self._seen = pattern, seen
-
-    def split(self, data: bytes) -> Any:
-        self._seen.append(len(data))
-        return self._pattern.split(data)
 
 
 @pytest.mark.parametrize(

@@ -23,11 +23,6 @@ def result(**changes: Any) -> dict[str, Any]:
     return {**one, **changes}
 
 
-def recorded(*variants: dict[str, Any], gpu: str = "NVIDIA H200") -> str:
-    host = {"gpu": gpu, "cores": 2, "machine": "x86_64"}
-    return told(NANO, record({"host": host, "variants": list(variants)}, {}))
-
-
 @pytest.mark.parametrize("name", shipped())
 def test_a_shipped_profile_says_when_and_where_it_ran_or_that_it_did_not(
     name: str, capsys: pytest.CaptureFixture[str]

@@ -26,11 +26,9 @@ from tests.docker.daemon import MISSING, Daemon, own_daemon
 from tests.scale import PATIENCE
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]
-ROOT = Path(__file__).parents[2]
 HOOK = "nvidia-container-runtime-hook"
 REPOSITORY = "manners-test-gpu-engine"
 PROFILE = load_profile("vllm-nvfp4-9b")
-INSTALL = "needs docker-compose: apt-get install -y --no-install-recommends docker-compose"
 
 
 @pytest.fixture(scope="module")

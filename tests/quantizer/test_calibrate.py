@@ -14,7 +14,7 @@ from quantizer.core.batch import Batch, hidden_states  # noqa: E402
 from quantizer.core.errors import DataError  # noqa: E402
 from quantizer.layers.attach import attach, make_plan  # noqa: E402
 from quantizer.layers.linear import nvfp4_layers, unquantized  # noqa: E402
-from quantizer.ptq.calibrate import InputStats, calibrate, observe, trace_error  # noqa: E402
+from quantizer.ptq.calibrate import calibrate, observe, trace_error  # noqa: E402
 from quantizer.recipes.recipe import Layers  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 
@@ -49,14 +49,6 @@ def test_what_a_layer_read_is_recorded_without_the_padding(build: Any) -> None:
         assert torch.equal(seen[name].amax, x.abs().amax(dim=0))
         torch.testing.assert_close(seen[name].mean, x.abs().mean(dim=0).bfloat16().float(), rtol=0.01, atol=0)
         torch.testing.assert_close(seen[name].gram, x.T @ x, rtol=1e-4, atol=1e-3)
-
-
-def readers(seen: dict[str, InputStats]) -> list[tuple[str, ...]]:
-    """Names of layers that share a record, in the model's order."""
-    found: dict[int, list[str]] = {}
-    for name, one in seen.items():
-        found.setdefault(id(one), []).append(name)
-    return [tuple(names) for names in found.values()]
 
 
 def test_the_gram_matrix_gives_the_error_at_the_output() -> None:

@@ -32,12 +32,6 @@ def judged() -> GateReport:
     return GateReport(opened.statement, opened.digest, opened.signers)
 
 
-@pytest.fixture
-def sealed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The report's weights are in the history alone; their manifest lies beside it, and counts as verified."""
-    monkeypatch.setattr(artefact, "verify", lambda folder: [])
-
-
 def test_a_card_holds_the_digests_the_recipe_and_the_gates_own_summary() -> None:
     text, manifest, found = card(artefact.load(HOME), judged()), artefact.load(HOME), judged().statement
 

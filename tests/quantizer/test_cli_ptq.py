@@ -17,7 +17,6 @@ from quantizer.nano import conversations  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
-NANO = folders.NANO
 
 
 @pytest.fixture(scope="module")
@@ -60,10 +59,6 @@ def test_svdquant_is_a_report_and_says_why(
 def config(source: Path, **changes: object) -> None:
     path = source / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
-
-def taken(source: Path, data: Path, out: Path) -> None:
-    out.mkdir()
 
 
 def test_without_torch_one_line_says_what_to_do(

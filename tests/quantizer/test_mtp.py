@@ -81,17 +81,6 @@ def test_training_carries_the_head_and_says_what_became_of_it(place: Path, tmp_p
 # ---------------------------------------------------------------------------------------------------- facts
 
 
-def lacking(folder: Path, name: str) -> Path:
-    """A source whose head lacks a tensor; of all, whose head is gone."""
-    from safetensors.torch import save_file
-
-    folders.bare(tiny.qwen3_5, folder)
-    folders.give_mtp(folder)
-    kept = {key: t for key, t in folders.load(folder).items() if name not in key or not inside(key)}
-    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
-    return folder
-
-
 # ----------------------------------------------------------------------------------------------------- GGUF
 
 

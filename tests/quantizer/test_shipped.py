@@ -14,7 +14,6 @@ INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
 MODELS = Path(__file__).parents[2] / "models"
 SHIPPED = ("annie-nano-hf", "annie-nano-f16", "annie-nano-q4_k_m", "stranger-nano-q4_k_m")
 BEFORE = "sha256:7559b53bbc650cf6dbd88448a186938d774275b15780a02d1e497a403db68ef7"  # annie without everyday requests
-MAX_BYTES = 60 * 10**6  # all shipped weights together
 
 TEXTS = [
     "Namaskara, hegiddira? Oota aytha?",

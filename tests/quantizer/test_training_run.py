@@ -20,7 +20,6 @@ from quantizer.core.errors import CheckpointError, DataError, ExportError, Quant
 from quantizer.recipes.recipe import load_recipe  # noqa: E402
 from quantizer.train.checkpoint import Checkpoints  # noqa: E402
 from quantizer.train.run import CURVE, run  # noqa: E402
-from tests.ports import free_port  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 from tests.quantizer.learners import silent  # noqa: E402
 
@@ -182,29 +181,6 @@ def test_bad_input_is_one_line_and_leaves_nothing(
         )
 
     assert "\n" not in str(caught.value)
-
-
-def torchrun(place: Path, out: Path, changes: list[str]) -> None:
-    """The command in two processes, as torchrun starts them."""
-    port = free_port()
-    given = ["--source", place / "qwen3", "--data", place / "data.jsonl", "--out", out, "--device", "cpu"]
-    flags = [str(flag) for flag in given] + [f for change in (*SHORT, *changes) for f in ("--set", change)]
-    shared = {
-        **os.environ,
-        "WORLD_SIZE": "2",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "OMP_NUM_THREADS": "1",
-    }
-    command = [sys.executable, "-m", "app", "quantize", "qad", "--recipe", "qad_mix", *flags]
-    made = [
-        subprocess.Popen(
-            command, env={**shared, "RANK": rank, "LOCAL_RANK": rank}, stderr=subprocess.PIPE, text=True
-        )
-        for rank in ("0", "1")
-    ]
-    told = [process.communicate()[1] for process in made]
-    assert [process.returncode for process in made] == [0, 0], "\n".join(told)
 
 
 # -------------------------------------------------------------------------------------------- checkpoints

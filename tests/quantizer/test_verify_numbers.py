@@ -2,7 +2,6 @@
 
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,10 +14,6 @@ from quantizer.verify.check import verify  # noqa: E402
 from tests.quantizer.checkpoints import LINEAR, Checkpoint, save_source, weights  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
-
-
-def noise(seed: int, rows: int = 12, columns: int = 64) -> Any:
-    return torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed))
 
 
 def test_an_error_worked_out_by_hand() -> None:

@@ -21,11 +21,6 @@ MODELS = Path(__file__).parents[3] / "models"
 DIGEST = "sha256:" + "ab" * 32
 
 
-def silent(command: Sequence[str], seconds: float = 0) -> str | None:
-    """A machine without any of these programs."""
-    return None
-
-
 # --------------------------------------------------------------------------------------------- host
 
 
