@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 from gates.contracts.errors import SuiteError
 from gates.decode.jsonl import read_objects
 from gates.detect.catalogue import DETECTORS
-from gates.detect.detection import Detection, decide
+from gates.detect.detection import Detection
 from gates.reply.calls import ReplyCall
 
 FOLDER: Final = Path(__file__).parent.parent / "corpus"
@@ -39,8 +39,8 @@ class LabelledCase:
         return self.corpus.partition("-")[0]
 
     def caught(self) -> bool:
-        """Whether the detector has a detection that decides."""
-        return decide(self.findings())
+        """Whether the detector has a detection."""
+        return bool(self.findings())
 
     def findings(self) -> list[Detection]:
         """The detector's detections. Raises SuiteError if the line's fields do not fit the detector."""

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from gates.detect.answers import find_wrong_answer
-from gates.detect.detection import Detection, decide
+from gates.detect.detection import Detection
 from gates.detect.empty import find_empty
 from gates.detect.leak import find_leaks
 from gates.detect.markdown import find_markdown
@@ -38,7 +38,7 @@ _CLAIMED: Final = re.compile(
 def find_everyday_fault(
     text: str, expect: Mapping[str, Any], *, calls: int = 0, tools: Collection[str] = (), reasoning: str = ""
 ) -> list[Detection]:
-    """At most one detection that decides. Kinds of its own: call, claimed (reported as done), not_declined."""
+    """At most one detection. Kinds of its own: call, claimed (reported as done), not_declined."""
     if calls:
         return [Detection("everyday", "call", 0, 0, f"{calls} made where no tool serves")]
     found = (
@@ -47,9 +47,9 @@ def find_everyday_fault(
         *find_empty(text),
         *find_markdown(text),
     )
-    faults: Sequence[Detection] = [fault for fault in found if fault.decides]
+    faults: Sequence[Detection] = found
     if not faults and "answer" in expect:
-        faults = [fault for fault in find_wrong_answer(text, expect["answer"]) if fault.decides]
+        faults = find_wrong_answer(text, expect["answer"])
     if not faults and expect.get("declines"):
         faults = _undeclined(text)
     return list(faults[:1])
@@ -58,6 +58,6 @@ def find_everyday_fault(
 def _undeclined(text: str) -> list[Detection]:
     if claim := _CLAIMED.search(text):
         return [Detection("everyday", "claimed", *claim.span(), claim[0])]
-    if decide(find_refusal(text)) or any(phrase.search(text) for phrase in _NOT_KNOWN):
+    if find_refusal(text) or any(phrase.search(text) for phrase in _NOT_KNOWN):
         return []
     return [Detection("everyday", "not_declined", 0, len(text), text[:80])]

@@ -55,21 +55,16 @@ def hidden_tokens(content: str, called: str, reasoning: str, completion_tokens: 
 
 
 def _wording(content: str) -> list[Detection]:
-    """Decisive patterns one by one; light ones as one detection, which decides only if they are dense enough."""
+    """Decisive patterns one by one; light ones as one detection, if they are dense enough."""
     hits = list(_matches(content))
-    if not hits:
-        return []
     sure = {(start, end): pattern for pattern, start, end in hits if pattern.weight >= DECISIVE_WEIGHT}
-    findings = [detection("leak", pattern.kind, content, *span) for span, pattern in sorted(sure.items())]
-    light = sorted((hit for hit in hits if hit[0].weight < DECISIVE_WEIGHT), key=lambda hit: hit[1:])
-    if light and not findings:
-        sum_ = _evidence_weight(light)
-        dense = sum_ * _CHARACTERS_PER_POINT >= len(content)
-        span = light[0][1], light[-1][2]
-        findings.append(
-            detection("leak", "monologue", content, *span, decides=sum_ >= DECISIVE_WEIGHT and dense)
-        )
-    return findings
+    if sure or not hits:
+        return [detection("leak", pattern.kind, content, *span) for span, pattern in sorted(sure.items())]
+    light = sorted(hits, key=lambda hit: hit[1:])
+    sum_ = _evidence_weight(light)
+    if sum_ < DECISIVE_WEIGHT or sum_ * _CHARACTERS_PER_POINT < len(content):
+        return []
+    return [detection("leak", "monologue", content, light[0][1], light[-1][2])]
 
 
 def _matches(content: str) -> Iterator[_Match]:

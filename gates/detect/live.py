@@ -21,13 +21,12 @@ MAX_LOOP_CHARS: Final = 4_000
 def find_violations(
     text: str, *, calls: int = 0, names: Sequence[str] = (), tokens: Collection[str] = ()
 ) -> list[Detection]:
-    """Detections that decide, of leak, raw_call, empty, markdown and loop. `names`: the tools that were sent."""
+    """Detections of leak, raw_call, empty, markdown and loop. `names`: the tools that were sent."""
     begins = text[:MAX_CHARS]
-    findings = [
+    return [
         *find_leaks(begins, tokens=tokens),
         *find_raw_calls(begins, names),
         *find_empty(begins, calls=calls),
         *find_markdown(text[:MAX_MARKDOWN_CHARS]),
         *find_loops(text[-MAX_LOOP_CHARS:]),
     ]
-    return [finding for finding in findings if finding.decides]

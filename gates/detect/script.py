@@ -1,7 +1,6 @@
 """Checks the script of a reply by code points: `letter_counts` and `find_wrong_script`. Pure.
 
 Names and terms in Kannada may be Latin. A third script is a fault: Chinese is a typical failure of quantized Qwen models.
-Romanised Kannada is marked by a short list of words, as evidence only.
 """
 
 import re
@@ -25,13 +24,6 @@ _RUN: Final = {
     "Latn": re.compile(r"[A-Za-zÀ-\u024f][A-Za-zÀ-\u024f'’\s,.-]*"),
     "Knda": re.compile("[\u0c80-\u0cff][\u0c80-\u0cff\u200c\u200d\\s,.-]*"),
 }
-_ROMANISED: Final = re.compile(
-    r"\b(?:nanage|nimage|nanna|nimma|naanu|nanu|neevu|neenu|avaru|idhe|ide\b|illa|beku|beda|gottu|gothu|gottilla|hegide|hegiddira|"
-    r"hegiddiya|yenu|enu|yaake|yelli|elli|yavaga|maadi|madi|madtini|maadthini|helli|heli|banni|hogi|oota|chennagi|"
-    r"chennagide|chennagiddini|dhanyavada|dhanyavadagalu|namaskara|ondu|eradu|mooru|nale|naale|ivattu|eega)\b",
-    re.IGNORECASE,
-)
-_LEAST_ROMANISED: Final = 2
 
 
 class LetterCounts(NamedTuple):
@@ -56,7 +48,7 @@ def _third(text: str) -> Iterator[int]:
 
 
 def find_wrong_script(text: str, script: Script) -> list[Detection]:
-    """Kinds: wrong_script (too few letters of the expected one), third_script, romanised (evidence only)."""
+    """Kinds: wrong_script (too few letters of the expected one), third_script."""
     count = letter_counts(text)
     if not sum(count):
         return []
@@ -66,8 +58,6 @@ def find_wrong_script(text: str, script: Script) -> list[Detection]:
         run = _RUN["Knda" if script == "Latn" else "Latn"].search(text)
         span = run.span() if run else (0, len(text))
         findings.append(detection("script", "wrong_script", text, *span))
-        if script == "Knda" and len(_ROMANISED.findall(text)) >= _LEAST_ROMANISED:
-            findings.append(detection("script", "romanised", text, *span, decides=False))
     if count.other > MOST_OTHER:
         first, *_, last = _third(text)
         findings.append(detection("script", "third_script", text, first, last + 1))

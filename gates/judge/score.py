@@ -73,7 +73,7 @@ def failure_reason(gate: str, case: Case, reply: Reply, tokens: Collection[str] 
     if not reply.complete:
         return f"cut off: HTTP {reply.status}, finish_reason {reply.finish_reason}"
     try:
-        findings = [finding for finding in GATES[gate].findings(case, reply, tokens) if finding.decides]
+        findings = GATES[gate].findings(case, reply, tokens)
     except Exception as error:
         return f"the detector failed on it: {type(error).__name__}: {error}"
     return str(findings[0]) + (f" (and {len(findings) - 1} more)" if findings[1:] else "") if findings else ""

@@ -37,7 +37,7 @@ def find_faults(reply: Reply, expected: ExpectedMessage) -> list[Detection]:
         found = [*find_call_faults(bare.calls, case.tools), *found]
     elif not bare.calls:
         found += find_refusal(bare.content)
-    return [finding for finding in found if finding.decides]
+    return found
 
 
 def reason(finding: Detection) -> str:

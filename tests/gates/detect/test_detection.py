@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gates.detect.detection import LONGEST_EXCERPT, Detection, decide, detection
+from gates.detect.detection import LONGEST_EXCERPT, detection
 from gates.detect.spans import SpanSet, merged
 
 
@@ -21,13 +21,6 @@ def test_a_finding_is_one_line_of_evidence() -> None:
 def test_an_excerpt_is_cut_where_the_span_is_not() -> None:
     finding = detection("loop", "phrase", "a" * 500, 0, 500)
     assert (finding.end, len(finding.excerpt), finding.excerpt[-1]) == (500, LONGEST_EXCERPT, "…")
-
-
-def test_evidence_alone_decides_nothing() -> None:
-    evidence = Detection("leak", "cut", 0, 0, "", decides=False)
-    assert not decide([evidence])
-    assert not decide([])
-    assert decide([evidence, Detection("leak", "tag", 0, 0, "")])
 
 
 SPANS = st.lists(

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gates.detect.corpus import load_all
-from gates.detect.detection import decide
 from gates.detect.leak import find_leaks, hidden_tokens
 from gates.detect.leak_patterns import PATTERNS, candidates, fold, matches
 from gates.detect.tags import added_tokens
@@ -53,24 +52,23 @@ def test_added_tokens_are_read_from_a_tokenizer_and_plain_words_are_not() -> Non
     assert added_tokens({}) == frozenset()
 
 
-def test_light_wording_is_evidence_alone_and_decides_together() -> None:
-    alone = find_leaks("Hmm, it is Canberra.")
-    assert [f.kind for f in alone] == ["monologue"]
-    assert not decide(alone)
-    assert decide(find_leaks("Hmm. Let me recall. It is Canberra. Actually, I should check that."))
+_PROSE = "The river flows east and south through many towns and fields before it meets the sea. " * 12
 
 
-def test_light_wording_far_apart_decides_nothing() -> None:
-    prose = "The river flows east and south through many towns and fields before it meets the sea. " * 12
-    thin = f"Hmm. {prose} Let me recall. {prose} Maybe ask again."
-    assert not decide(find_leaks(thin))
-
-
-def test_wording_counts_only_at_the_start_of_a_sentence_where_it_says_so() -> None:
-    assert decide(find_leaks("Good. Self-correction: it is twelve."))
-    assert not decide(find_leaks("He praised her self-correction: it was quick."))
-    assert decide(find_leaks("Okay, we need to answer in a sentence."))
-    assert not decide(find_leaks("You said this morning that we need to answer today."))
+@pytest.mark.parametrize(
+    "text, leaks",
+    [
+        ("Hmm, it is Canberra.", False),
+        ("Hmm. Let me recall. It is Canberra. Actually, I should check that.", True),
+        (f"Hmm. {_PROSE} Let me recall. {_PROSE} Maybe ask again.", False),
+        ("Good. Self-correction: it is twelve.", True),
+        ("He praised her self-correction: it was quick.", False),
+        ("Okay, we need to answer in a sentence.", True),
+        ("You said this morning that we need to answer today.", False),
+    ],
+)
+def test_light_wording_leaks_where_it_is_dense_and_begins_a_sentence(text: str, leaks: bool) -> None:
+    assert bool(find_leaks(text)) == leaks
 
 
 @pytest.mark.parametrize(
