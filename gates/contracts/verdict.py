@@ -32,7 +32,6 @@ class CaseResult:
     outcome: Outcome
     stage: int
     named: bool
-    repeats: int = 1
     why: str = ""
 
 

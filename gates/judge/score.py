@@ -98,6 +98,6 @@ def _results(
         asked = {repeat for repeat, mode in found if mode == "stream"}
         if outcome != "bad" and not asked.issuperset(policy.counted(gate)):
             continue  # a repeat is missing: a pass would claim more than was measured
-        result = CaseResult(name, gate, outcome, case.stage, gate in case.named, len(found), why)
+        result = CaseResult(name, gate, outcome, case.stage, gate in case.named, why)
         results.setdefault(arm, []).append(result)
     return {arm: tuple(found) for arm, found in results.items()}

@@ -100,7 +100,7 @@ def cases(gate: str, bad: Iterable[int] = (), why: str = "", lost: Iterable[int]
         return "bad" if i in bad else "lost" if i in lost else "ok"
 
     return [
-        CaseResult(f"{gate}-{i:03}", gate, outcome(i), 1, i < named, 1, why if i in bad else "")
+        CaseResult(f"{gate}-{i:03}", gate, outcome(i), 1, i < named, why if i in bad else "")
         for i in range(n)
     ]
 
