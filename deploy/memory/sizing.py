@@ -125,9 +125,7 @@ class EngineLoad:
 
 
 def engine_need(load: EngineLoad) -> int:
-    """Bytes of host memory that an engine needs."""
-    if load.driver == "url":
-        return 0
+    """Bytes of host memory that an engine of ours needs."""
     dialect = DIALECTS.get(cast("Dialect", load.dialect), OPENAI_API)
     if dialect.takes_share:
         if load.own_memory and not load.cpu:

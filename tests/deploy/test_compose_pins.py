@@ -76,3 +76,8 @@ def test_an_env_file_that_names_images_otherwise_is_refused(path: Path, text: st
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(PinError, match=why):
         tags(path)
+
+
+def test_a_lock_is_not_pinned_again(path: Path) -> None:
+    with pytest.raises(PinError, match="is a lock; give the file that it was made of"):
+        tags(write_compose_lock(path, PINS))

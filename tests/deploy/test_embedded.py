@@ -276,3 +276,41 @@ async def test_it_describes_what_runs(spec: EngineSpec, tmp_path: Path) -> None:
     assert (told["pid"], told["url"], told["spec"]) == (state.pid, state.url, spec_digest(spec))
     assert "deploy.drivers.llama_child" in told["argv"] and told["model_file"] == str(spec.artefact)
     await brought_down(engine)
+
+
+async def test_a_hanging_child_can_be_replaced(spec: EngineSpec, tmp_path: Path) -> None:
+    engine = made(spec, tmp_path, policy=FAST)
+    first = await engine.start()
+    try:
+        assert first.pid is not None
+        os.kill(first.pid, signal.SIGSTOP)
+        engine.restart_unhealthy("does not answer")
+        assert engine.url is None
+        second = await until(engine, Phase.READY)
+        assert second.pid != first.pid
+        assert second.last_error == "does not answer"
+    finally:
+        await brought_down(engine)
+
+
+async def test_starts_and_stops_may_come_in_any_number(spec: EngineSpec, tmp_path: Path) -> None:
+    engine = made(spec, tmp_path)
+    one, two = await asyncio.gather(engine.start(), engine.start())
+    assert one.pid == two.pid
+    stops = [asyncio.create_task(engine.stop()) for _ in range(2)]
+    await asyncio.sleep(0)
+    again = await engine.start()
+    assert again.pid != one.pid
+    await asyncio.wait(stops)
+    assert engine.state is again
+    await brought_down(engine)
+
+
+async def test_an_engine_that_is_killed_while_it_starts_says_why(spec: EngineSpec, tmp_path: Path) -> None:
+    engine = made(spec, tmp_path, policy=FAST)
+    starting = asyncio.create_task(engine.start())
+    await until(engine, Phase.STARTING)
+    engine.kill("memory ran out")
+    with pytest.raises(StartFailed, match="memory ran out"):
+        await starting
+    await brought_down(engine)

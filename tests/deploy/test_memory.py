@@ -84,6 +84,11 @@ def test_a_vllm_on_the_cpu_is_told_its_cache_by_its_environment() -> None:
     assert vllm_need(args, 0, SPARK, env=env) == 8 * GIB + VLLM_OVERHEAD
 
 
+def test_a_server_without_a_formula_is_estimated() -> None:
+    load = sizing.EngineLoad(dialect="sglang", driver="process", weights=10 * GIB, total=SPARK)
+    assert sizing.engine_need(load) == int(10 * GIB * sizing.LOAD) + VLLM_OVERHEAD
+
+
 def test_a_llama_server_needs_its_context() -> None:
     args = ("--cache-ram", "0")
     by_token = llama_need((*args, "-c", "2"), 0, QWEN) - llama_need((*args, "-c", "1"), 0, QWEN)

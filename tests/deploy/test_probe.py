@@ -397,3 +397,10 @@ async def test_a_fault_of_ours_at_a_url_engine_is_reported_and_it_is_asked_again
                 await asyncio.sleep(0.01)
         await engine.stop()
     assert set(reported) == {"engine_ready"}
+
+
+async def test_giving_up_on_a_url_engine_stops_it() -> None:
+    engine = UrlEngine(remote(unused_url()), model="m")
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(engine.start(), 0.1)
+    assert engine.state.state is Phase.STOPPED

@@ -75,3 +75,11 @@ async def test_pauses_grow_to_a_limit_and_begin_again_after_a_stable_time(monkey
 
 async def _note(pauses: list[float], seconds: float) -> None:
     pauses.append(seconds)
+
+
+async def test_a_task_that_is_cancelled_or_ends_is_no_failure() -> None:
+    async with reports() as seen:
+        sleeping, ending = spawn(asyncio.sleep(60), "a"), spawn(asyncio.sleep(0), "b")
+        sleeping.cancel()
+        await asyncio.wait([sleeping, ending])
+    assert seen == []

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from deploy.doctor.evidence import Evidence, parse
+from deploy.doctor.evidence import Evidence, parse, render
 from deploy.doctor.examine import IDS, examine, silent
 from deploy.doctor.result import CheckState, worst
 from gates.decode.decoder import DecodeError
@@ -135,3 +135,7 @@ def test_what_a_real_machine_told_is_judged_as_what_it_is(name: str) -> None:
     }  # and what was not asked when it was recorded
     assert unknown >= {"host.toolkit", "host.cdi", "host.journal", "host.time_sync"}
     assert {"host.driver", "host.persistence", "host.gpu_processes", "host.swap", "host.clock"} <= told.keys()
+
+
+def test_evidence_survives_its_file(healthy: Evidence) -> None:
+    assert parse(render(healthy)) == healthy

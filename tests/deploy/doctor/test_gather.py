@@ -275,3 +275,8 @@ def test_calls_are_counted_by_engine_and_by_who_found_them() -> None:
         'manners_tool_calls_total{model="annie",engine="spark",source="rescued"} 2.0\n'
     )
     assert gateway.calls_in(text) == {"spark": {"engine": 4, "rescued": 2}}
+
+
+async def test_docker_is_not_asked_where_no_engine_has_an_image() -> None:
+    far = {"far": EngineFacts(dialect="vllm", driver="url")}
+    assert await image.images(far, Docker(answers=False), cache=None, probe=True) == (None, {})
