@@ -3,7 +3,7 @@
 Arms alternate and never run at the same time: each prompt goes A B B A, in a new random order per block, so that drift affects all
 arms alike. Arms that cannot be up together have a phase each, in an order that is reversed from block to block. A nonce makes every
 prompt new to the engine (vLLM #54227), after seconds of silence (vLLM #31602). *cold*: nothing of the prompt is cached; *steady*:
-all but its last turn is. Random choices are hashes of the seed and a label, so that a run can be resumed.
+all but its last turn is. Random choices are hashes of a label, so that a run can be resumed.
 """
 
 import hashlib
@@ -35,7 +35,6 @@ class Schedule:
     first_block: int = 0
     pause_s: tuple[float, float] = (5.0, 10.0)
     max_tokens: int = 96
-    seed: int = 0
     chars_per_token: float = CHARS_PER_TOKEN
     together: bool = True
 
@@ -101,7 +100,7 @@ def phases(
 
 def _alternating_turns(arms: Sequence[Arm], schedule: Schedule) -> Iterator[tuple[int, Arm]]:
     """A B, B A, A B, ... over the blocks; the first arm is random."""
-    order = _shuffled(arms, f"{schedule.seed} arms")
+    order = _shuffled(arms, "arms")
     for block in _blocks(schedule):
         for arm in order if block % 2 == 0 else reversed(order):
             yield block, arm
@@ -124,7 +123,7 @@ class _RequestFactory:
         """Each prompt and bucket forwards and backwards through all arms."""
         for block in _blocks(self.schedule):
             for case, bucket in self._order(block):
-                order = _shuffled(arms, f"{self._seed} {block} {case.id} {bucket}")
+                order = _shuffled(arms, f"{self.schedule.regime} {block} {case.id} {bucket}")
                 for turn, arm in ((0, arm) for arm in order):
                     yield self._ask(arm, case, bucket, block, turn)
                 for turn, arm in ((1, arm) for arm in reversed(order)):
@@ -142,17 +141,13 @@ class _RequestFactory:
             made = self._ask(arm, case, bucket, block=-1, turn=0)
             yield replace(made, wait_s=0.0, recorded=False)
 
-    @property
-    def _seed(self) -> str:
-        return f"{self.schedule.seed} {self.schedule.regime}"
-
     def _order(self, block: int) -> list[tuple[Case, int]]:
         every = list(product(self.prompts, self.schedule.buckets))
-        return _shuffled(every, f"{self._seed} {block}")
+        return _shuffled(every, f"{self.schedule.regime} {block}")
 
     def _ask(self, arm: Arm, case: Case, bucket: int, block: int, turn: int) -> PlannedRequest:
         slot = LatencySlot(case.id, bucket, self.schedule.regime, block, turn)
-        label = f"{self._seed} {arm.name} {slot.label} {slot.repeat}"
+        label = f"{self.schedule.regime} {arm.name} {slot.label} {slot.repeat}"
         nonce = f"{_hash_number(label) % 10**8:08d}"
         talk = pad_conversation(
             case.messages,

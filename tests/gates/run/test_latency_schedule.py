@@ -15,7 +15,7 @@ from gates.run.planned_request import PlannedRequest
 from tests.gates.run.parts import SUITE, SYSTEM, arm, case, target
 
 PROMPTS = [case("hello"), case("fact"), case("find", tools=True)]
-SMALL = Schedule(buckets=(200, 600), blocks=4, seed=3)
+SMALL = Schedule(buckets=(200, 600), blocks=4)
 TWO = ("latency:candidate", "latency:baseline")
 THREE = (*TWO, "latency:gateway")
 
