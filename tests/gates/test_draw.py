@@ -1,6 +1,5 @@
 """Part of a suite for a short run: so many of each gate's prompts, the same ones for everybody."""
 
-import hashlib
 import random
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from gates.policy.check import check_policy
 from gates.policy.load import load_policy
-from gates.suite.draw import drawn, seeded_shuffle
+from gates.suite.draw import drawn
 from gates.suite.load import load_suite
 from tests.gates.judged import suite
 
@@ -58,14 +57,3 @@ def test_the_short_policy_can_decide_on_what_it_draws(law: str, asked: str) -> N
     assert len(part.cases) < len(cases.cases) / 4
     critical = {name for name, gate in whole.gates.items() if gate.tier == "critical"}
     assert {name for name, gate in short.gates.items() if gate.tier == "critical"} == critical
-
-
-# ------------------------------------------------------------------------------------------ the shuffle
-
-
-def test_the_order_is_the_formula() -> None:
-    ids = ["a", "b", "c", "d"]
-
-    assert seeded_shuffle("lot 1", ids) == sorted(
-        ids, key=lambda i: hashlib.sha256(f"lot 1 {i}".encode()).hexdigest()
-    )

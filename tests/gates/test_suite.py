@@ -239,32 +239,22 @@ def test_a_bad_head_is_told_with_its_key(write: Write, head: str, why: str) -> N
         load_suite(write(head=head))
 
 
-def test_a_suite_without_cases_is_refused(write: Write) -> None:
-    with pytest.raises(SuiteError, match="has no case"):
-        load_suite(write(""))
+AGAIN = {"id": "again", "gates": ["leak"], "system": "annie", "user": "hello its me", "tools": "house"}
 
 
-def test_two_cases_with_one_id_are_refused(write: Write) -> None:
-    with pytest.raises(SuiteError, match="two cases have the id 'hello'"):
-        load_suite(write(HELLO, HELLO | {"user": "Good day"}))
-
-
-def test_two_cases_that_say_the_same_are_refused_with_both_ids(write: Write) -> None:
-    again = {"id": "again", "gates": ["leak"], "system": "annie", "user": "hello its me", "tools": "house"}
-
-    with pytest.raises(SuiteError, match="'hello' and 'again' say the same"):
-        load_suite(write(HELLO, again))
-
-
-def test_the_same_words_after_another_turn_are_another_prompt(write: Write) -> None:
-    before = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]
-    later = {
-        "id": "later",
-        "gates": ["leak"],
-        "messages": [*before, {"role": "user", "content": HELLO["user"]}],
-    }
-
-    assert len(load_suite(write(HELLO, later)).cases) == 2
+@pytest.mark.parametrize(
+    "lines, why",
+    [
+        (("",), "has no case"),
+        ((HELLO, HELLO | {"user": "Good day"}), "two cases have the id 'hello'"),
+        ((HELLO, AGAIN), "'hello' and 'again' say the same"),
+    ],
+)
+def test_cases_that_are_no_evidence_of_their_own_are_refused(
+    write: Write, lines: tuple[object, ...], why: str
+) -> None:
+    with pytest.raises(SuiteError, match=why):
+        load_suite(write(*lines))
 
 
 # --------------------------------------------------------------------------------------- the digest
@@ -287,6 +277,7 @@ CHANGES: list[tuple[str, dict[str, Any]]] = [
     ("a word", {"user": "Is it raining in Hassan now?"}),
     ("a system prompt", {"system": ...}),
     ("a tool", {"tools": [WEATHER]}),
+    ("the order of a schema's keys", {"tools": [DATE, json.loads(json.dumps(WEATHER, sort_keys=True))]}),
     ("the order of tools", {"tools": [WEATHER, DATE]}),
     ("an accepted value", {"expect": calls(city=["Hassan", "Hassan, Karnataka"], unit=["celsius", ""])}),
     ("a gate", {"gates": ["tools"]}),
@@ -303,15 +294,6 @@ def test_the_digest_changes_with_what_is_asked_or_judged(write: Write, changes: 
     before = load_suite(write()).digest
 
     assert load_suite(write(case(**changes), HELLO)).digest != before
-
-
-def test_the_digest_changes_with_the_order_of_a_schemas_keys(write: Write) -> None:
-    before = load_suite(write()).digest
-    parameters = WEATHER["function"]["parameters"]  # type: ignore[index]
-    turned = dict(reversed(parameters["properties"].items()))
-    function = WEATHER["function"] | {"parameters": parameters | {"properties": turned}}  # type: ignore[operator]
-
-    assert load_suite(write(tools=[WEATHER | {"function": function}, DATE])).digest != before
 
 
 def test_the_digest_does_not_change_with_the_order_of_expectations(write: Write) -> None:

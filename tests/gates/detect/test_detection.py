@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gates.detect.detection import LONGEST_EXCERPT, detection
+from gates.detect.detection import detection
 from gates.detect.spans import SpanSet, merged
 
 
@@ -16,11 +16,6 @@ def test_a_finding_is_one_line_of_evidence() -> None:
         str(detection("leak", "reasoning", "hm", 0, 2, part="reasoning"))
         == "leak: reasoning at reasoning 0: 'hm'"
     )
-
-
-def test_an_excerpt_is_cut_where_the_span_is_not() -> None:
-    finding = detection("loop", "phrase", "a" * 500, 0, 500)
-    assert (finding.end, len(finding.excerpt), finding.excerpt[-1]) == (500, LONGEST_EXCERPT, "…")
 
 
 SPANS = st.lists(
