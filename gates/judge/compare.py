@@ -48,25 +48,22 @@ class PairCounts:
 
 def count_pairs(candidate: Mapping[str, CaseState], baseline: Mapping[str, CaseState]) -> PairCounts:
     """Pair both arms' states of the same cases. In `count` a flip is bad and an agreement ok."""
-    found = PairCounts(OutcomeCounts(), 0, 0, 0, 0, ())
+    ok = lost = missing = could_lose = could_win = 0
+    flips: list[Flip] = []
     for case, ours in candidate.items():
-        found += _pair(case, ours, baseline[case])
-    return found
-
-
-def _pair(case: str, ours: CaseState, theirs: CaseState) -> PairCounts:
-    if ours == "missing" or theirs == "missing":
-        count = OutcomeCounts(missing=1)
-    elif ours == "lost" or theirs == "lost":
-        count = OutcomeCounts(lost=1)
-    elif ours == theirs:
-        return PairCounts(OutcomeCounts(ok=1), 0, 0, 0, 0, ())
-    else:
-        flip = (Flip(case, ours, theirs),)
-        return PairCounts(OutcomeCounts(bad=1), int(ours == "bad"), int(ours == "ok"), 0, 0, flip)
-    could_lose = ours != "ok" and theirs != "bad"
-    could_win = ours != "bad" and theirs != "ok"
-    return PairCounts(count, 0, 0, int(could_lose), int(could_win), ())
+        theirs = baseline[case]
+        if ours == "missing" or theirs == "missing" or ours == "lost" or theirs == "lost":
+            missing += "missing" in (ours, theirs)
+            lost += "missing" not in (ours, theirs)
+            could_lose += ours != "ok" and theirs != "bad"
+            could_win += ours != "bad" and theirs != "ok"
+        elif ours == theirs:
+            ok += 1
+        else:
+            flips.append(Flip(case, ours, theirs))
+    worse = sum(flip.candidate == "bad" for flip in flips)
+    count = OutcomeCounts(ok, len(flips), lost, missing)
+    return PairCounts(count, worse, len(flips) - worse, could_lose, could_win, tuple(flips))
 
 
 # ------------------------------------------------------------------------------------------ rule C
