@@ -286,6 +286,12 @@ def test_an_effect_that_keeps_failing_leaves_it_stuck(phase: OperationPhase) -> 
     assert step(machine, event(EffectDone, machine)).state.tries == 0
 
 
+def test_only_what_leads_back_or_watches_runs_before_its_state_is_written() -> None:
+    ahead = {phase for phase in OperationPhase if at(phase).runs_ahead}
+    assert ahead == {P.RESUMING, P.DRAINING, P.BAKING, P.ROLLING_BACK}
+    assert at(P.STARTING, BACK).runs_ahead
+
+
 def test_a_resident_engine_is_never_stopped() -> None:
     plan = replace(BLUE, resident=("old", "new", "spare"))
     for start in [OperationState(plan), at(P.CANARY, plan), at(P.ROLLING_BACK, plan)]:
