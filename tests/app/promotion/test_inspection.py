@@ -14,7 +14,7 @@ import pytest
 from app.engines.identity import planned
 from app.promotion.identity import ExpectedEngine, RunningEngine, differs
 from app.promotion.inspection import identify
-from app.promotion.state_machine import RefusalError
+from app.promotion.state_machine import EffectError, RefusalError
 from deploy.drivers.embedded import EmbeddedEngine
 from deploy.drivers.url import UrlEngine
 from deploy.engine.run import EngineRun
@@ -235,3 +235,10 @@ def test_a_snapshot_tells_every_exchange_that_was_undone(tmp_path: Path, change:
     time.sleep(0.02)  # the kernel's clock ticks
     change(folder)
     assert artefact.snapshot(path) != before
+
+
+@needs_models
+async def test_an_engine_that_is_down_cannot_be_identified(tmp_path: Path) -> None:
+    spec = spec_of(ANNIE)
+    with pytest.raises(EffectError, match="engine_down"):
+        await identify(EmbeddedEngine(spec, state_dir=tmp_path), spec)

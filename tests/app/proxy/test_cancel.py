@@ -157,3 +157,17 @@ async def test_a_hundred_cancels_leave_nothing_behind(tmp_path: Path) -> None:
         metrics = await home.metrics()
         assert metrics("manners_in_flight") == metrics("manners_queue_depth") == 0
         assert metrics("manners_requests_total") == len(outcomes)
+
+
+async def test_a_cancel_inside_the_request_body_takes_no_place(home: House) -> None:
+    """A caller who leaves while it sends is no error of anybody."""
+    _, _, port = home.url.rpartition(":")
+    _, writer = await asyncio.open_connection("127.0.0.1", int(port))
+    writer.write(
+        b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{"
+    )
+    await asyncio.sleep(0.01)
+    writer.close()
+    booked = await home.booked()
+    assert (booked["outcome"], booked["model"]) == ("client_cancel", "_unknown")
+    await all_is_free(home)
