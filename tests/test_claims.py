@@ -74,3 +74,10 @@ def test_every_locked_package_has_a_hash(lock: Path) -> None:
     text = re.sub(r"^\s*#.*\n", "", lock.read_text("utf-8"), flags=re.MULTILINE)
     entries = [entry for entry in re.split(r"\n(?=[A-Za-z0-9])", text) if "==" in entry]
     assert entries and not [entry.split()[0] for entry in entries if "--hash=sha256:" not in entry]
+
+
+def test_every_action_is_pinned_by_its_commit_with_the_tag_beside_it() -> None:
+    """A tag can be moved to other code."""
+    files = (ROOT / ".github" / "workflows").glob("*.yml")
+    used = [action for path in files for action in re.findall(r"uses: (.+)", path.read_text("utf-8"))]
+    assert used and all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}  # v[0-9.]+", action) for action in used)

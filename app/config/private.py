@@ -20,12 +20,15 @@ def read_secret(path: Path) -> str:
         return file.read()
 
 
-def check_folder(descriptor: int, path: Path) -> None:
-    """Raises PermissionError, which says how to mend the mode, if others may write to an open folder."""
-    mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+def check_unwritable(target: Path | int, path: Path) -> None:
+    """Raises PermissionError, which says how to mend the mode, if others may write to a file or folder.
+
+    `target` is `path` itself, or a descriptor of what was opened there.
+    """
+    mode = os.stat(target).st_mode
     if mode & 0o022:
-        cure = f"run: chmod 700 {path}, or name a folder inside it, which is made with mode 700"
-        raise PermissionError(EPERM, f"others may write to it (mode {mode:03o}); {cure}")
+        cure = f"run: chmod {700 if stat.S_ISDIR(mode) else 600} {path}"
+        raise PermissionError(EPERM, f"others may write to it (mode {stat.S_IMODE(mode):03o}); {cure}")
 
 
 def open_at_once(path: str, flags: int) -> int:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from app.config.private import check_folder
+from app.config.private import check_unwritable
 from app.registry.errors import (
     Conflict,
     NotARegistry,
@@ -46,7 +46,10 @@ def take_lock(path: Path) -> int:
     except OSError as error:
         raise StorageFailed(f"{folder}: {error.strerror}") from None
     try:
-        check_folder(descriptor, folder)
+        check_unwritable(descriptor, folder)
+        for inside in (path, folder / "keys", folder / "reports"):
+            if inside.exists():
+                check_unwritable(inside, inside)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(descriptor)

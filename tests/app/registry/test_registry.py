@@ -241,6 +241,19 @@ def test_a_folder_that_others_write_to_is_refused_with_the_cure(path: Path, mode
     assert not path.exists()
 
 
+@pytest.mark.parametrize("name, right", [("", 600), ("keys", 700), ("reports", 700)])
+def test_what_others_write_to_in_the_folder_is_refused_with_the_cure(
+    path: Path, name: str, right: int
+) -> None:
+    Registry(path).close()
+    inside = path.with_name(name) if name else path
+    if name:
+        inside.mkdir()
+    inside.chmod(0o666)
+    with pytest.raises(StorageFailed, match=f"mode 666.*chmod {right} {inside}"):
+        Registry(path)
+
+
 def test_closing_twice_closes_no_other_file(path: Path) -> None:
     registry = Registry(path)
     registry.close()
