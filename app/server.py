@@ -24,8 +24,8 @@ from app.wiring import Gateway, create_gateway
 from deploy.core.tasks import spawn
 
 SWITCH_SECONDS = 0.0005
-"""What the event loop waits for the interpreter when a thread has it. By default 5 ms, for each read and each write: large
-requests that were read in threads left the loop 200 of them a second."""
+"""How long the event loop waits for a thread to release the interpreter. The default of 5 ms would be added to each read and
+write while a thread parses a large request."""
 M_ARENA_MAX, M_MMAP_THRESHOLD = -8, -3
 """The constant's value in glibc's malloc.h."""
 TELL_SECONDS = 1.5
@@ -144,7 +144,7 @@ async def serve(config: Config, read: Callable[[], Config] | None = None) -> Non
 
 
 def _check_has_keys(gateway: Gateway) -> None:
-    """Raises ConfigError if nobody could call: an address that others reach is served with keys only."""
+    """Raises ConfigError for an address that others can reach, if there are no keys."""
     if not gateway.config.listen.is_loopback and not gateway.access.keys():
         raise ConfigError(
             "gateway.listen: without an API key only a loopback address is served: "
@@ -166,9 +166,8 @@ def raise_descriptor_limit(wanted: int) -> None:
 
 
 def limit_malloc() -> None:
-    """Let glibc give memory back that a large reply once took (mallopt(3)): all threads share one arena, and what takes 128 KiB or more is mapped by itself.
-
-    Else each thread keeps an arena, and that limit grows to the largest block ever freed.
+    """Make glibc return the memory of large replies (mallopt(3)): one arena for all threads, and a mapping for each block of
+    128 KiB or more. By default each thread keeps an arena, and that size grows to the largest block ever freed.
     """
     with contextlib.suppress(OSError, AttributeError, TypeError):  # another C library has no such call
         mallopt = ctypes.CDLL(None).mallopt
@@ -187,8 +186,8 @@ async def _run(
         spawn(one.serve(sockets=[sock]), "listener") for one, sock in zip(both, (public, admin), strict=True)
     ]
     greeter = spawn(_greet(gateway, public, admin, token_file), "greeter")
-    # What was made stays, and is never looked at by the collector, which was off until here (`app.__main__`). Nothing is
-    # collected first: of 180,000 objects 2,500 are garbage, and to find them takes 0.2 s of the event loop's time.
+    # The collector, off until here (`app.__main__`), never needs to scan these objects. No collection first: 2,500 of
+    # 180,000 objects are garbage, and finding them takes 0.2 s of the event loop's time.
     gc.freeze()
     gc.set_threshold(10_000)
     gc.enable()
@@ -215,10 +214,10 @@ def _reload_on_signal(gateway: Gateway) -> None:
 
 
 async def _until_signal(gateway: Gateway, listeners: Iterable[asyncio.Task[None]]) -> None:
-    """Until it has to stop. After the first SIGTERM it serves for `lame_duck` seconds more, and is no longer ready.
+    """Wait for a signal. After the first SIGTERM the gateway serves for `lame_duck` seconds more, and is not ready.
 
-    SIGINT, a second SIGTERM and a listener that fails end that: an unreachable gateway exits, so that its service manager
-    restarts it.
+    SIGINT, a second SIGTERM or a failed listener ends that at once: an unreachable gateway exits, so that its service
+    manager restarts it.
     """
     asked, now = asyncio.Event(), asyncio.Event()
 

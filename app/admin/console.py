@@ -61,9 +61,9 @@ SANDBOX: Final = {"content-security-policy": "sandbox", "x-content-type-options"
 def console_router(config: Config, promotions: PromotionService, reader: reports.ReportThread) -> APIRouter:
     routes = APIRouter()
     for path in FILES:
-        routes.add_api_route(path, _file, methods=["GET"], response_model=None, include_in_schema=False)
+        routes.add_api_route(path, _file, methods=["GET"], include_in_schema=False)
 
-    routes.add_api_route(RUNBOOK, _runbook, methods=["GET"], response_model=None, include_in_schema=False)
+    routes.add_api_route(RUNBOOK, _runbook, methods=["GET"], include_in_schema=False)
 
     async def shown(digest: str, show: Callable[[Opened], T]) -> T:
         """`show` of a report, in the reports' thread."""
@@ -75,7 +75,7 @@ def console_router(config: Config, promotions: PromotionService, reader: reports
         with promotions.reporting_state():
             return await reader.do(work)
 
-    @routes.get("/admin/reports/{digest}/reading", response_model=None)
+    @routes.get("/admin/reports/{digest}/reading")
     async def read(request: Request, digest: str) -> Response:
         found = await shown(digest, lambda opened: reading(opened.statement, digest, opened.signers))
         return reply(request, found)

@@ -103,7 +103,7 @@ def operators_router(
 
 
 def _add_requests(routes: APIRouter, promotions: PromotionService) -> None:
-    @routes.post("/admin/promote", response_model=None, status_code=202, openapi_extra=takes(PromoteBody))
+    @routes.post("/admin/promote", status_code=202, openapi_extra=takes(PromoteBody))
     async def promote(request: Request) -> Response:
         body = await read_body(request, PromoteBody)
         engine, *replicas = [body.engine] if isinstance(body.engine, str) else body.engine
@@ -117,7 +117,7 @@ def _add_requests(routes: APIRouter, promotions: PromotionService) -> None:
         )
         return await _ask(request, promotions, wanted)
 
-    @routes.post("/admin/rollback", response_model=None, status_code=202, openapi_extra=takes(RollbackBody))
+    @routes.post("/admin/rollback", status_code=202, openapi_extra=takes(RollbackBody))
     async def rollback(request: Request) -> Response:
         body = await read_body(request, RollbackBody)
         return await _ask(
@@ -134,16 +134,16 @@ async def _ask(request: Request, promotions: PromotionService, wanted: Promotion
 
 
 def _add_operations(routes: APIRouter, promotions: PromotionService, access: AccessService) -> None:
-    @routes.get("/admin/operations", response_model=None)
+    @routes.get("/admin/operations")
     async def operations(request: Request) -> Response:
         shown = await promotions.operations(min(_number(request, "limit", 50), MAX_EVENTS))
         return reply(request, {"operations": shown})
 
-    @routes.get("/admin/operations/{id}", response_model=None)
+    @routes.get("/admin/operations/{id}")
     async def operation(request: Request, id: str) -> Response:
         return reply(request, await promotions.operation(id))
 
-    @routes.post("/admin/operations/{id}/cancel", response_model=None, status_code=202)
+    @routes.post("/admin/operations/{id}/cancel", status_code=202)
     async def cancel(request: Request, id: str) -> Response:
         return _accepted(request, await promotions.cancel(id, actor(request)))
 
@@ -175,11 +175,11 @@ async def _stream(
 
 
 def _add_replicas(routes: APIRouter, promotions: PromotionService) -> None:
-    @routes.post("/admin/engines/{name}/drain", response_model=None)
+    @routes.post("/admin/engines/{name}/drain")
     async def drain(request: Request, name: str) -> Response:
         return reply(request, await promotions.drain_replica(name, True, actor(request)))
 
-    @routes.post("/admin/engines/{name}/undrain", response_model=None)
+    @routes.post("/admin/engines/{name}/undrain")
     async def undrain(request: Request, name: str) -> Response:
         return reply(request, await promotions.drain_replica(name, False, actor(request)))
 
@@ -189,7 +189,7 @@ def _add_reports(
 ) -> None:
     state, uploads = config.state_dir, Uploads(MAX_REPORT_BYTES)
 
-    @routes.post("/admin/reports", response_model=None, openapi_extra=takes(EnvelopeBody))
+    @routes.post("/admin/reports", openapi_extra=takes(EnvelopeBody))
     async def upload(request: Request) -> Response:
         promised = request.headers.get("content-length", "").encode()
         try:
@@ -212,12 +212,12 @@ def _add_reports(
         shown = {"digest": report.digest, "verdict": report.verdict, "trusted": trusts}
         return reply(request, shown, 201 if new else 200)
 
-    @routes.get("/admin/reports", response_model=None)
+    @routes.get("/admin/reports")
     async def listed(request: Request) -> Response:
         rows = await promotions.do(lambda registry: registry.reports())
         return reply(request, {"reports": [report_view(row) for row in reversed(rows)]})
 
-    @routes.get("/admin/reports/{digest}", response_model=None)
+    @routes.get("/admin/reports/{digest}")
     async def report(request: Request, digest: str) -> Response:
         row = await promotions.do(lambda registry: registry.report(digest))
         with promotions.reporting_state():
@@ -236,7 +236,7 @@ def _is_trusted(config: Config, data: bytes) -> bool:
 def _add_overrides(routes: APIRouter, config: Config, promotions: PromotionService) -> None:
     catalogue = promotions.catalogue
 
-    @routes.post("/admin/overrides", response_model=None, status_code=201, openapi_extra=takes(OverrideBody))
+    @routes.post("/admin/overrides", status_code=201, openapi_extra=takes(OverrideBody))
     async def grant(request: Request) -> Response:
         asked = (await read_body(request, OverrideBody)).model_dump()
         check_model(config, asked["model"])
@@ -246,14 +246,14 @@ def _add_overrides(routes: APIRouter, config: Config, promotions: PromotionServi
         )
         return reply(request, shown, 201)
 
-    @routes.get("/admin/overrides", response_model=None)
+    @routes.get("/admin/overrides")
     async def overrides(request: Request) -> Response:
         held = await promotions.active_overrides()
         return reply(
             request, {"overrides": [override_log.view(seq, one, catalogue) for seq, one in held.items()]}
         )
 
-    @routes.delete("/admin/overrides/{id}", response_model=None)
+    @routes.delete("/admin/overrides/{id}")
     async def withdraw(request: Request, id: int) -> Response:
         by = actor(request)
         shown = await promotions.do(
@@ -265,7 +265,7 @@ def _add_overrides(routes: APIRouter, config: Config, promotions: PromotionServi
 def _add_audit(routes: APIRouter, promotions: PromotionService) -> None:
     audits = Audit(promotions.do)
 
-    @routes.post("/admin/revoke", response_model=None, status_code=201, openapi_extra=takes(RevokeBody))
+    @routes.post("/admin/revoke", status_code=201, openapi_extra=takes(RevokeBody))
     async def revoke(request: Request) -> Response:
         body = await read_body(request, RevokeBody)
         revocation = Revocation(thing=body.thing, id=body.id, reason=body.reason, at=now())
@@ -274,7 +274,7 @@ def _add_audit(routes: APIRouter, promotions: PromotionService) -> None:
         await promotions.revoke(revocation, entry)
         return reply(request, asdict(revocation), 201)
 
-    @routes.get("/admin/audit", response_model=None)
+    @routes.get("/admin/audit")
     async def audit(request: Request) -> Response:
         after, limit = _number(request, "after", 0), min(_number(request, "limit", 200), MAX_EVENTS)
         newest = request.query_params.get("newest", "0") not in ("", "0")

@@ -82,7 +82,7 @@ class Completions(Surface):
     request = CompletionRequest
 
     def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
-        """The request; what would need the model's raw text is refused."""
+        """The request. Raises BadField for fields that need the model's raw text."""
         asked = read(CompletionRequest, raw)
         refuse_unserved(asked.extra, COMPLETIONS)
         for name, value in (("echo", asked.echo), ("suffix", asked.suffix)):
@@ -105,7 +105,7 @@ class Completions(Surface):
         return sorted(asked.body.keys() - _OURS - _FIELDS - DIALECTS[dialect].fields)
 
     def policy(self, asked: ParsedRequest, engine: AskedEngine, id_prefix: str) -> StreamPolicy:
-        """A prompt may have anything behind it, so a stream is never held longer than the guard."""
+        """The continuation of a prompt may be anything, so a stream is held no longer than the guard."""
         guard = engine.guard if asked.chat.stream else UNBOUNDED
         return StreamPolicy(ThinkPolicy(engine.thinking != 0, guard, after=guard), None, id_prefix)
 
@@ -141,7 +141,7 @@ def _prompts(given: str | list[str] | list[int] | list[list[int]]) -> tuple[str 
 def stand_in(
     model: str, stream: bool | None = None, options: StreamOptions | None = None, most: int | None = None
 ) -> ChatRequest:
-    """What the core reads of a request that is no chat; its message goes nowhere."""
+    """A chat request for the core, which reads its fields; its message is not used."""
     nothing = [Message(role="user", content="")]
     return ChatRequest(model=model, messages=nothing, stream=stream, stream_options=options, max_tokens=most)
 

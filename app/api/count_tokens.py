@@ -23,7 +23,7 @@ _PATHS: dict[Dialect, str] = {
     "sglang": "/tokenize",
 }
 _COUNTED = frozenset({"model", "messages", "tools", "chat_template_kwargs"})
-"""What of a chat becomes tokens."""
+"""The fields of a chat that become tokens."""
 
 
 class CountTokensRequest(MessagesRequest):
@@ -66,7 +66,7 @@ class CountTokens(PassThroughSurface):
         return ParsedRequest(check_chat(body, max_messages), body, asked.dropped)
 
     def engine_body(self, asked: ParsedRequest, engine: AskedEngine) -> bytes:
-        """The chat as the engine would be asked it, without what is no part of the prompt."""
+        """The chat as the engine would get it, without the fields that are not part of the prompt."""
         chat = upstream_body(asked.chat, asked.body, engine)
         sent = msgspec.json.decode(chat, type=dict[str, msgspec.Raw])
         return msgspec.json.encode({name: value for name, value in sent.items() if name in _COUNTED})

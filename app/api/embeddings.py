@@ -35,11 +35,11 @@ class EmbeddingRequest(Read):
 
 
 _MAX_USAGE_BYTES = 16 << 10
-"""Of the reply's `usage`. All else is only carried; this is built, while everybody waits."""
+"""Largest `usage` of a reply: it is the only part that is decoded, in the event loop."""
 
 
 class _Reply(msgspec.Struct):
-    """What must be there. Nothing is built, only carried: a reply of 16 MiB could hold five million lists."""
+    """The required fields, kept as bytes: a reply of 16 MiB could hold five million lists."""
 
     data: msgspec.Raw
     usage: msgspec.Raw = msgspec.Raw(b"null")
@@ -80,7 +80,7 @@ class Embeddings(PassThroughSurface):
         """The engine's reply under the name that the caller knows. Raises EngineBroke."""
         try:
             reply = _decode(raw)
-            bytes(reply.data).decode()  # it is handed on, so it must be what JSON is written in
+            bytes(reply.data).decode()  # it is passed on, so it must be UTF-8
             usage = _decode_usage(_bounded(reply.usage))
         except UNREADABLE as error:
             message = f"the engine sent no embeddings: {why_unreadable(error)}"

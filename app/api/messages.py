@@ -71,7 +71,7 @@ def _stop(finish: Finish | None) -> dict[str, Any]:
 
 
 def _usage(usage: Usage | None) -> dict[str, int]:
-    """What was read from the engine's cache is no input token in Anthropic's count."""
+    """Anthropic's `input_tokens` leave out those from the cache."""
     counts = Counts.of(usage)
     return {
         "input_tokens": counts.given - counts.cached,
@@ -82,7 +82,7 @@ def _usage(usage: Usage | None) -> dict[str, int]:
 
 
 def _tool_input(arguments: str) -> msgspec.Raw | dict[str, str]:
-    """The arguments, to the letter; what is no JSON object (cut, or wrong) in Anthropic's wrapping for it."""
+    """The arguments, unchanged; Anthropic's wrapping for those that are not a JSON object."""
     if kind_of(arguments or "{}") != "object":
         return {"INVALID_JSON": arguments}
     return msgspec.Raw((arguments or "{}").encode())

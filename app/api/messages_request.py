@@ -56,7 +56,7 @@ Shown = Annotated[TextBlock | ImageBlock, Field(discriminator="type")]
 
 
 class ToolResultBlock(Read):
-    """What a call came to."""
+    """The result of a call."""
 
     type: Literal["tool_result"]
     tool_use_id: str
@@ -65,15 +65,15 @@ class ToolResultBlock(Read):
 
 
 class ThinkingBlock(Read):
-    """An old thought, handed back."""
+    """An old thought, sent back."""
 
     type: Literal["thinking"]
     thinking: str
-    signature: Any = None  # its maker's; nobody here checks it
+    signature: Any = None  # not checked
 
 
 class RedactedBlock(Read):
-    """A thought of another vendor's model: nobody here can read it."""
+    """An encrypted thought of Anthropic's model; it is dropped."""
 
     type: Literal["redacted_thinking"]
     data: Any = None
@@ -194,7 +194,7 @@ class MessagesRequest(Read):
 
 
 def _messages(turn: Turn) -> Iterator[dict[str, Any]]:
-    """A turn as messages: results of tools stand alone, and before what the user says to them."""
+    """A turn as messages: results of tools are messages of their own, before the user's text."""
     blocks = [TextBlock(type="text", text=turn.content)] if isinstance(turn.content, str) else turn.content
     calls: list[dict[str, Any]] = []
     thoughts: list[str] = []

@@ -13,7 +13,7 @@ class Read(Part):
 
     @property
     def extra(self) -> dict[str, Any]:
-        """Fields that nobody declared and that say something."""
+        """Undeclared fields that are not null."""
         return {name: value for name, value in (self.model_extra or {}).items() if value is not None}
 
     @property

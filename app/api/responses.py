@@ -110,7 +110,7 @@ class _ResponseBuilder:
 
     @property
     def status(self) -> str:
-        """How it ended."""
+        """The status of a finished response."""
         return "incomplete" if self._finish and self._finish.reason in _INCOMPLETE else "completed"
 
     def _take(self, event: Event) -> Iterator[Step]:

@@ -62,7 +62,7 @@ Part = Annotated[InputText | InputImage | InputSound, Field(discriminator="type"
 
 
 class _HandedBack(Read):
-    """What an item of an earlier reply has besides. Nothing is kept here that it could name."""
+    """Further fields of an item of an earlier reply. The gateway keeps no items, so it ignores them."""
 
     id: Any = None
     status: Any = None
@@ -86,7 +86,7 @@ class CallItem(_HandedBack):
 
 
 class OutputItem(_HandedBack):
-    """What a call came to."""
+    """The result of a call."""
 
     type: Literal["function_call_output"]
     call_id: str
@@ -100,7 +100,7 @@ class ReasoningPart(Read):
 
 
 class ReasoningItem(_HandedBack):
-    """An old thought, handed back."""
+    """An old thought, sent back."""
 
     type: Literal["reasoning"]
     content: Annotated[list[ReasoningPart], Field(fail_fast=True)] | None = None
@@ -203,7 +203,7 @@ class ResponsesRequest(Read):
     prompt: Any = None
 
     def refuse_unserved(self) -> None:
-        """Raises BadField for what needs a memory, and for what nobody here does."""
+        """Raises BadField for fields that need stored responses, and for others that are not served."""
         inner = {f"text.{name}": value for name, value in self.text.extra.items()} if self.text else {}
         refuse_unserved({**self.extra, **inner}, RESPONSES)
         if "message.output_text.logprobs" in (self.extra.get("include") or ()):
@@ -232,7 +232,7 @@ class ResponsesRequest(Read):
         return present(body)
 
     def echo(self) -> dict[str, Any]:
-        """What a response repeats of its request."""
+        """The fields of the request that a response repeats."""
         tools = [tool.model_dump(include={*FunctionTool.model_fields}) for tool in self.tools or ()]
         choice = self.tool_choice
         return {

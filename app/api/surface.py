@@ -50,10 +50,10 @@ class Encoder(Protocol):
     """Events to the bytes of a stream."""
 
     def feed(self, events: Sequence[Event]) -> bytes:
-        """What these events are on the wire; b"" when the caller is to see nothing."""
+        """The bytes of these events; b"" if the caller must not see them."""
 
     def texts(self, texts: Sequence[str]) -> bytes:
-        """Plain texts of choice 0: what `feed` would give, the short way."""
+        """Plain texts of choice 0: the same as `feed`, faster."""
 
     def fault(self, message: str, code: str, kind: str) -> bytes:
         """An error after the first byte; nothing follows it."""

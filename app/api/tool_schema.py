@@ -165,7 +165,7 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _BOUNDS = re.compile(r"\{\s*\+?(\d*)[^,]*(,?)\s*\+?(\d*)")
-"""As llama.cpp reads them (`std::stoi`)."""
+"""The bounds of a repetition as llama.cpp reads them (`std::stoi`)."""
 _MAX_BOUND = 1 << 40
 """Stands for every larger number, because nested repetitions multiply."""
 
@@ -365,7 +365,7 @@ def _values(node: dict[str, Any]) -> int:
 
 
 def _beginning(node: dict[str, Any]) -> _Beginning:
-    """What tells the schema's texts from others soon: an object's first property, and its value if that is given."""
+    """How the schema's texts begin: their type; an object's first required property, and its value if it is constant."""
     properties = node.get("properties")
     if isinstance(properties, dict):
         required = _required(node)

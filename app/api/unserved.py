@@ -1,6 +1,6 @@
 """Fields of engines' own servers and of other APIs that would change a reply, and that a surface does not take. Pure.
 
-They are refused by name. What only tunes the sampling, or is a hint, is ignored and named in `x-manners-ignored` instead.
+The gateway refuses them by name. It ignores hints and tuning of the sampling, and names them in `x-manners-ignored`.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ _TOKENS = "the reply is filtered, not an engine's tokens"
 
 
 def engines_own(form: str) -> Mapping[str, str]:
-    """What vLLM and llama-server take beyond the API, and why it is not handed on; `form` is the surface's own field."""
+    """Fields of vLLM and llama-server beyond the API, and why they are not sent on; `form` is the surface's own field."""
     guided = ("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs")
     why = _FORM.format(form=form)
     return {

@@ -28,21 +28,21 @@ def public_router(pool: EnginePool, proxy: ProxyHandler, created: int, apis: Seq
     def describe(name: str) -> dict[str, Any]:
         return {"id": name, "object": "model", "created": created, "owned_by": "manners"}
 
-    @routes.get("/v1/models", response_model=None)
+    @routes.get("/v1/models")
     async def models(request: Request) -> Response:
         return reply(request, {"object": "list", "data": [describe(name) for name in pool.config.models]})
 
-    @routes.get("/v1/models/{name}", response_model=None)
+    @routes.get("/v1/models/{name}")
     async def model(request: Request, name: str) -> Response:
         if name not in pool.config.models:
             raise UnknownModel(f"there is no model {name[:64]!r} here")
         return reply(request, describe(name))
 
-    @routes.get("/healthz", response_model=None)
+    @routes.get("/healthz")
     async def healthz(request: Request) -> Response:
         return reply(request, {"status": "ok"})
 
-    @routes.get("/readyz", response_model=None)
+    @routes.get("/readyz")
     async def readyz(request: Request) -> Response:
         if proxy.leaving:
             return reply(request, {"status": "draining"}, 503)
@@ -67,16 +67,16 @@ def about_router(pool: EnginePool, proxy: ProxyHandler, apis: Sequence[str]) -> 
     """The routes that a newcomer, or a tool made for an engine, asks first."""
     routes = APIRouter()
 
-    @routes.get("/", response_model=None)
+    @routes.get("/")
     async def help(request: Request) -> Response:
         usage = {"post": [*apis], "get": ["/v1/models", "/healthz", "/readyz", "/version", "/openapi.json"]}
         return reply(request, {"name": "manners", "version": VERSION, **usage})
 
-    @routes.get("/version", response_model=None)
+    @routes.get("/version")
     async def version(request: Request) -> Response:
         return reply(request, {"version": VERSION})
 
-    @routes.get("/health", response_model=None)
+    @routes.get("/health")
     async def health(request: Request) -> Response:
         """Whether it can answer, as engines' own `/health` says it."""
         serves = pool.is_ready and not proxy.leaving
@@ -97,11 +97,11 @@ def admin_router(
 
     _add_metrics(routes, metrics, promotions)
 
-    @routes.get("/healthz", response_model=None)
+    @routes.get("/healthz")
     async def healthz(request: Request) -> Response:
         return reply(request, {"status": "ok"})
 
-    @routes.get("/admin/status", response_model=None)
+    @routes.get("/admin/status")
     async def status(request: Request) -> Response:
         known = await promotions.models()
         models = {
@@ -119,7 +119,7 @@ def admin_router(
         who = {"name": request.state.caller, "role": str(access.role(request.state.caller))}
         return reply(request, {**serving, "operator": who, "models": models})
 
-    @routes.get("/admin/engines", response_model=None)
+    @routes.get("/admin/engines")
     async def engines(request: Request) -> Response:
         states = pool.states()
         running = {name: asdict(state) for name, state in states.items()}

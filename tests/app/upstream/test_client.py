@@ -332,13 +332,6 @@ async def test_an_engine_is_not_given_up_because_we_had_no_time_ourselves(engine
     upstream.close()
 
 
-async def test_a_name_that_does_not_exist_is_an_engine_that_is_down() -> None:
-    """And no traceback."""
-    with pytest.raises(EngineDown) as caught:
-        await ask(Upstream(1.0, IOBatch()), "http://no-such-host.invalid:80")
-    assert caught.value.code in ("connect_failed", "connect_timeout")
-
-
 async def test_a_caller_who_leaves_while_we_connect_leaves_no_connection(full: int) -> None:
     """Cancelled in the first phase of all."""
     upstream = Upstream(5, IOBatch())
@@ -348,16 +341,6 @@ async def test_a_caller_who_leaves_while_we_connect_leaves_no_connection(full: i
     with pytest.raises(asyncio.CancelledError):
         await asking
     assert upstream.open == 0
-
-
-async def test_a_body_over_the_limit_is_refused(engine: ScriptedEngine) -> None:
-    """A reply that does not stream is kept whole, so its size is limited."""
-    reader = BodyReader(limit=10)
-    engine.play(*status(200, b"x" * 11))
-    async with Upstream(1.0, IOBatch()).ask(engine.url + "/v1/chat/completions", b"{}", {}) as answer:
-        answer.set_body_consumer(reader)
-        with pytest.raises(EngineBroke, match="too large"):
-            await reader.done
 
 
 async def test_headers_that_could_split_the_request_are_not_sent(engine: ScriptedEngine) -> None:
