@@ -71,13 +71,6 @@ async def test_a_thought_is_nowhere_in_the_reply(home: House, client: AsyncOpenA
     assert text == "Yes."
 
 
-async def test_every_split_of_the_bytes_gives_the_same_reply(home: House, client: AsyncOpenAI) -> None:
-    whole = b"".join(step.data for step in tale("Ünï ", "<b>", "cod") if isinstance(step, Say))
-    home.engine.play(Head(), *[Say(whole[i : i + 1]) for i in range(len(whole))])
-    chunks = [c async for c in await client.completions.create(**ASKED, stream=True)]
-    assert "".join(c.choices[0].text for c in chunks) == "Ünï <b>cod"
-
-
 @pytest.mark.parametrize("prompt", [["Once upon"], [1, 2, 3]])
 async def test_prompts_that_are_one(home: House, client: AsyncOpenAI, prompt: Any) -> None:
     """A list of one text, or of tokens."""

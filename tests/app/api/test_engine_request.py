@@ -52,10 +52,7 @@ SWITCH = "enable_thinking"
 OFF: list[dict[str, Any]] = [
     {},
     {"chat_template_kwargs": {}},
-    *(
-        {"chat_template_kwargs": {SWITCH: word}}
-        for word in (False, "false", "False ", "off", "no", "", "0", 0, None)
-    ),
+    *({"chat_template_kwargs": {SWITCH: word}} for word in (False, "false", "False ", "off", "no", "", "0", 0, None)),
     {"reasoning_effort": "none"},
     {"reasoning_effort": None},
     {"thinking": {"type": "disabled"}},
@@ -63,7 +60,7 @@ OFF: list[dict[str, Any]] = [
     {"thinking": {"type": "enabled", "budget_tokens": 0}},
     {"thinking": {"type": "disabled"}, "reasoning_effort": "high"},
     {"chat_template_kwargs": {SWITCH: False}, "reasoning_effort": "high"},
-]
+]  # fmt: skip
 ON: list[dict[str, Any]] = [
     {"chat_template_kwargs": {"enable_thinking": True}},
     {"chat_template_kwargs": {"enable_thinking": "true"}},

@@ -101,25 +101,6 @@ def test_tokens_over_the_budget_that_one_step_made_are_not_thought() -> None:
     assert watch.meter.tokens == [1, 2, 3]
 
 
-def test_a_thought_that_closes_in_time_is_left_alone() -> None:
-    watch, pipeline = watched(ThoughtLimit(3, None, False, "restart"))
-    assert not feed(watch, pipeline, ROLE + piece() + piece("</think>") + piece("Hello.") * 9)
-    assert watch.over and watch.due is None
-
-
-def test_an_engine_that_breaks_its_own_budget_is_told_from_one_that_has_none() -> None:
-    watch, pipeline = watched(ThoughtLimit(2, None, True, "control"))
-    assert feed(watch, pipeline, piece() * 2)
-    assert watch.due == "overrun"
-
-
-def test_a_thought_ends_when_the_answer_is_due() -> None:
-    watch, pipeline = watched(ThoughtLimit(None, 0.5, False, "restart"))
-    assert not feed(watch, pipeline, ROLE + piece() * 50)
-    watch.time_is_up()
-    assert watch.look((), pipeline) and watch.due == "time"
-
-
 def test_time_that_is_up_before_the_first_token_ends_the_thought_at_it() -> None:
     watch, pipeline = watched(ThoughtLimit(None, 0.5, False, "restart"))
     watch.time_is_up()

@@ -77,14 +77,10 @@ def access() -> AccessControl:
         ("GET", "/v1/models", {"authorization": "Bearer key"}),
         ("GET", "/v1/models", {}),
         ("POST", "/v1/chat/completions", {"authorization": "Bearer wrong"}),
-        (
-            "OPTIONS",
-            "/v1/models",
-            {"origin": "https://annie.example", "access-control-request-method": "GET"},
-        ),
+        ("OPTIONS", "/v1/models", {"origin": "https://annie.example", "access-control-request-method": "GET"}),
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value) or "no headers",
-)
+)  # fmt: skip
 async def test_what_needs_no_engine_is_answered_once_in_an_iteration(
     access: AccessControl, method: str, path: str, headers: dict[str, str]
 ) -> None:

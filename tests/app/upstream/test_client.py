@@ -361,8 +361,7 @@ async def test_headers_that_could_split_the_request_are_not_sent(engine: Scripte
         (ConnectionRefusedError(), EngineDown, "connect_failed"),
         (ConnectionResetError(), EngineDown, "connect_failed"),
         (socket.gaierror(), EngineDown, "connect_failed"),
-        *((getattr(httptools, name)("x"), EngineBroke, "upstream_malformed") for name in dir(httptools)
-          if name.endswith("Error")),
+        *((getattr(httptools, name)("x"), EngineBroke, "upstream_malformed") for name in dir(httptools) if name.endswith("Error")),
     ],
 )  # fmt: skip
 async def test_every_foreign_error_has_one_of_ours(
