@@ -297,11 +297,8 @@ async def test_a_bake_does_not_end_before_a_turn_at_its_end_was_answered() -> No
 
 
 async def test_a_turn_that_began_before_the_end_is_followed_by_another() -> None:
-    turns = Turns(lasts=0.1)
-    await watched(
-        ReplyWindow(), 0.05, limits=replace(QUICK, probe_every_s=0.02, extend_s=PATIENCE), probe=turns
-    )
-    assert turns.begun == 2
+    limits = replace(QUICK, probe_every_s=0.02, extend_s=PATIENCE)
+    assert (await watched(ReplyWindow(), 0.05, limits=limits, probe=Turns(lasts=0.1)))["turns"] == 2
 
 
 @pytest.mark.parametrize(
