@@ -17,6 +17,6 @@ def without_thoughts(text: str) -> str:
     """The visible part of a turn. Slow for a long text full of tags, so call it once a request."""
     if not any(first in text for first in START):
         return text
-    parser = Parser(Rules(finds_calls=False), HoldBack(0, ThinkPolicy(guard=UNBOUNDED)))
+    parser = Parser(Rules(finds_calls=False), HoldBack(ThinkPolicy(guard=UNBOUNDED)))
     events = [*parser.feed(Text(0, text)), *parser.feed(Finish(0, "stop"))]
     return "".join(event.text for event in events if isinstance(event, Text))

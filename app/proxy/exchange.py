@@ -42,7 +42,7 @@ from app.proxy.response_writer import Send
 from app.proxy.threads import REPLIES, in_thread
 from app.stream.holdback import FILTERED
 from app.stream.meter import ThoughtMeter
-from app.stream.pipeline import DELTA_SIZE, Pipeline, Spent
+from app.stream.pipeline import DELTA_SIZE, Pipeline, PriorUsage
 from app.stream.spoken_tokens import SpokenTokens
 from app.upstream.connection import BodyReader, EngineReply
 from gates.reply.events import Broken, Done, Event, Finish, Text, Usage
@@ -194,7 +194,7 @@ class Exchange:
         self._again, self._tokens = None, 0
         if again == "answer":
             meter = self._meter
-            spent = Spent(len(meter.prompt), len(meter.tokens))
+            spent = PriorUsage(len(meter.prompt), len(meter.tokens))
             self._pipeline = Pipeline(answer_policy(context.policy), spent=spent)
         else:
             self._watch = None if context.limit is None else ThoughtWatch(context.limit)

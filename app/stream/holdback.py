@@ -6,8 +6,6 @@ by what is known of the engine (`app.stream.conduct`); a reply that is not strea
 """
 
 import sys
-from collections.abc import Callable
-from typing import TypeGuard
 
 from msgspec import Struct
 
@@ -59,26 +57,22 @@ class ThinkPolicy(Struct, frozen=True):
         return 0 if self.thinking else max(self.guard, RELAPSE_GUARD)
 
 
-ReadAgain = Callable[[str], tuple[list[Event], list[str]]]
-"""Reads an answer that came as reasoning: its speech and calls, and the sources of the calls that were dropped."""
-
-
 class HoldBack:
-    """Takes speech, thoughts and calls of one choice in their order; `take` gives the events that may go out.
+    """Takes speech, thoughts and calls in their order; `take` gives the events that may go out.
 
     dropped: the source of each call so far that was taken out, as a metric's label; dropped_raw: how many of them
     stood in the text. has_call: a call is held.
     """
 
-    def __init__(self, choice: int, policy: ThinkPolicy, read_again: ReadAgain | None = None) -> None:
+    def __init__(self, policy: ThinkPolicy) -> None:
         self.dropped: list[str] = []
         self.dropped_raw = 0
         self.has_call = False
         self.is_visible = False  # visible text has gone out
-        self._choice = choice
-        self._policy = policy
-        self._read_again = read_again
+        self.told_apart = False  # a thought or a call stood in the text
+        self.last = ""  # the last character that was shown
         self.joiner = Joiner()
+        self._policy = policy
         self._out: list[Event] = []
         self._limit = policy.guard  # 0: everything passes
         self._held: list[Event] = []
@@ -88,10 +82,8 @@ class HoldBack:
         self._blank: list[Event] = []  # white space before the first word: alone it is nothing
         self._orphan = ""  # the last text that an orphan closer took back, while nothing was shown
         self._rescued = 0
-        self._last = ""  # the last character that was shown
         self._has_reasoning = False  # in the engine's own field
         self._has_called = False  # a call has gone out
-        self.told_apart = False  # a thought or a call stood in the text
         self._is_filtered = False  # something was kept from the caller
 
     def take(self) -> list[Event]:
@@ -100,8 +92,8 @@ class HoldBack:
         return out
 
     @property
-    def is_open(self) -> bool:
-        """Whether text passes at once, as far as the joiner holds none of it."""
+    def is_plain(self) -> bool:
+        """Whether text that ends in a word passes as it is."""
         return self.is_visible and not self._limit and self.joiner.is_plain
 
     @property
@@ -145,20 +137,18 @@ class HoldBack:
             return
         self.told_apart = self.told_apart or kind == "tag"
         self._is_filtered = self._is_filtered or not (policy.thinking or text.isspace())
-        (self._held if self._held else self._out).append(Thought(self._choice, text, kind))
+        (self._held or self._out).append(Thought(0, text, kind))
 
     def thought_ends(self) -> None:
         """A thought in the text is over: so many characters are held again."""
-        self.told_apart = True
-        self._opened = False
+        self.told_apart, self._opened = True, False
         self._release()  # what stood before a thought of its own is speech
-        self._limit = self._policy.held_after
-        self.joiner.removed()
+        self._guard_again()
 
     def reasoning_ends(self) -> None:
         """Text follows the engine's reasoning field: so many characters are held, as behind any thought."""
-        self.joiner.removed()
-        self._size, self._limit = 0, self._policy.held_after
+        self._size = 0
+        self._guard_again()
         if not self._limit:
             self._release()
 
@@ -168,24 +158,35 @@ class HoldBack:
         self._flush_withheld()
         self._take_back(always=True)
         self._is_filtered, self._opened = True, False
+        self._guard_again()
+
+    def _guard_again(self) -> None:
         self._limit = self._policy.held_after
         self.joiner.removed()
 
     def call(self, name: str, arguments: str, source: str) -> None:
         """A call that was found in the text; `source` as in `CallStart`."""
-        self.joiner.removed()
-        self._is_filtered = True
+        self.removed()
         index = RESCUED_INDEX + self._rescued
         self._rescued += 1
-        self._speech(CallStart(self._choice, index, name, source=source))
+        self._speech(CallStart(0, index, name, source=source))
         if arguments:
-            self._speech(CallArguments(self._choice, index, arguments))
+            self._speech(CallArguments(0, index, arguments))
 
     def native(self, event: CallStart | CallArguments) -> None:
-        """A call that the engine itself made: it is no part of a thought."""
+        """A call that the engine itself made: it is no part of a thought, and what is held before it goes first."""
         self._joined(self.joiner.flush())
         self.joiner.removed()
-        self._speech(event)
+        if self._limit == UNBOUNDED and not self._opened:
+            self._held.append(event)
+            return
+        if self._limit:
+            self._limit = 0
+            if self._opened:
+                self._take_back()
+                self._opened, self._limit = False, self._policy.held_after
+            self._release()
+        self._show(event)
 
     def drop(self, source: str, *, is_raw: bool = True) -> None:
         """A call was taken out that is none, or that nobody asked for."""
@@ -199,6 +200,18 @@ class HoldBack:
         self._take_held()
         self._out.append(fault)
 
+    def answer(self, reason: str) -> str:
+        """Reasoning that turns out to be the answer at the end: it is to be read as text."""
+        if reason != "stop" or not self._withheld:
+            return ""
+        self._joined(self.joiner.flush())
+        self._release()
+        if self.is_visible or self.told_apart:
+            return ""
+        text, self._withheld = "".join(self._withheld).lstrip("\r\n"), []
+        self._limit, self._has_reasoning, self.joiner = UNBOUNDED, False, Joiner()
+        return text
+
     def close(self, reason: str = "") -> None:
         """Gives back what is held; `reason` is the finish reason.
 
@@ -211,14 +224,9 @@ class HoldBack:
         if not reason:
             self._take_held()
         self._release()
-        is_all = reason == "stop" and not (self.is_visible or self.told_apart)
-        answer = "".join(self._withheld).lstrip("\r\n") if is_all else ""
-        if answer:
-            self._withheld = []
-            self._answer(answer)
         is_answer = not (self.is_visible or self._has_reasoning or self._policy.thinking)
         if is_answer and reason in _NORMAL and self._orphan.strip():  # nothing followed the closing tag
-            self._show(Text(self._choice, self._orphan.strip()))
+            self._show(Text(0, self._orphan.strip()))
         self._flush_withheld()
         self._flush_blank()
 
@@ -233,52 +241,24 @@ class HoldBack:
             return
         self._out.append(finish)
 
-    def _answer(self, text: str) -> None:
-        """Reasoning turned out to be the answer, and so speech like any other."""
-        events, dropped = (
-            ([Text(self._choice, text)], list[str]()) if self._read_again is None else self._read_again(text)
-        )
-        for event in events:
-            if type(event) is Thought:
-                self._out.append(event)
-            elif type(event) is Text or type(event) is CallStart or type(event) is CallArguments:
-                self._show(event)
-        for source in dropped:
-            self.drop(source)
-
     def _joined(self, text: str) -> None:
         if text:
-            self._speech(Text(self._choice, text))
+            self._speech(Text(0, text))
 
     def _speech(self, event: Text | CallStart | CallArguments) -> None:
-        is_native = _is_native(event)
-        if self._limit and not is_native:
-            self._held.append(event)
-            self.has_call = self.has_call or type(event) is CallStart
-            self._size += _size(event)
-            if self._size > self._limit:
-                self._limit = 0
-                self._release()
-            return
-        if self._limit == UNBOUNDED and not self._opened:
-            self._held.append(event)
-            return
-        if self._limit:
-            self._before_native()
-        self._show(event)
-
-    def _before_native(self) -> None:
-        """The engine made a call: what is held before it goes first."""
-        self._limit = 0
-        if self._opened:
-            self._take_back()
-            self._opened, self._limit = False, self._policy.held_after
-        self._release()
+        if not self._limit:
+            return self._show(event)
+        self._held.append(event)
+        self.has_call = self.has_call or type(event) is CallStart
+        self._size += len(_said(event))
+        if self._size > self._limit:
+            self._limit = 0
+            self._release()
 
     def _show(self, event: Text | CallStart | CallArguments) -> None:
         if type(event) is CallArguments:  # sent with their call; without one they are dropped
             self._is_filtered = self._is_filtered or not (self._has_called or event.fragment.isspace())
-        elif type(event) is not Text or not event.text.isspace():
+        elif not _said(event).isspace():
             self._has_called = self._has_called or type(event) is CallStart
             self.is_visible, self._orphan = True, ""
             self._flush_withheld()
@@ -287,7 +267,7 @@ class HoldBack:
             self._blank.append(event)
             return
         if type(event) is Text:
-            self._last = event.text[-1:]
+            self.last = event.text[-1:]
         self._out.append(event)
 
     def _flush_blank(self) -> None:
@@ -307,19 +287,14 @@ class HoldBack:
 
         always: the thought is reported even if its text had gone out already.
         """
-        texts: list[str] = []
-        kept: list[Event] = []
-        for event in self._take_held():
-            if type(event) is Text:
-                texts.append(event.text)
-            elif type(event) is Thought or _is_native(event):
-                kept.append(event)
+        held = self._take_held()
+        texts = [event.text for event in held if type(event) is Text]
         if texts:
-            self.joiner.rewind(self._last)
+            self.joiner.rewind(self.last)
         if texts or always:
             self._orphan = "" if self.is_visible else "".join(texts)
-            self._out.append(Thought(self._choice, "".join(texts), "orphan"))
-        self._out += kept
+            self._out.append(Thought(0, "".join(texts), "orphan"))
+        self._out += [event for event in held if type(event) is Thought or _is_native(event)]
 
     def _take_held(self) -> list[Event]:
         held, self._held, self._size, self.has_call = self._held, [], 0, False
@@ -329,15 +304,15 @@ class HoldBack:
         if self._withheld:
             text, self._withheld = "".join(self._withheld), []
             self._is_filtered = self._is_filtered or not text.isspace()
-            self._out.append(Thought(self._choice, text, "field"))
+            self._out.append(Thought(0, text, "field"))
 
 
-def _is_native(event: Event) -> TypeGuard[CallStart | CallArguments]:
+def _is_native(event: Event) -> bool:
     return isinstance(event, CallStart | CallArguments) and event.index < RESCUED_INDEX
 
 
-def _size(event: Text | CallStart | CallArguments) -> int:
-    """Characters of it that a caller would get."""
-    if type(event) is Text:
-        return len(event.text)
-    return len(event.fragment) if type(event) is CallArguments else 1
+def _said(event: Text | CallStart | CallArguments) -> str:
+    """What of it a caller would get."""
+    if isinstance(event, Text):
+        return event.text
+    return event.fragment if isinstance(event, CallArguments) else event.name

@@ -199,7 +199,7 @@ class Parser:
     def is_plain(self) -> bool:
         """Whether `passes` may be asked: it leaves this as it is, and `feed` may not."""
         is_text = self._state == "text" and self._arriving == CONTENT
-        return is_text and not (self._buf or self._line or self._span) and self.hold.is_open
+        return is_text and not (self._buf or self._line or self._span) and self.hold.is_plain
 
     def passes(self, text: str) -> bool:
         """The short way: whether this text goes out as it is; if so, it is taken."""
@@ -207,7 +207,7 @@ class Parser:
             return False
         self._base += len(text)
         self._before = (self._before + text)[-8:]
-        self.hold.joiner.last = text[-1]
+        self.hold.last = self.hold.joiner.last = text[-1]
         return True
 
     def end_thought(self) -> list[Event]:
@@ -283,6 +283,10 @@ class Parser:
         if self._late and not self.hold.is_visible:
             self._hand_on(self._late)
         self._late = []
+        if answer := self.hold.answer(reason):
+            self._state, self._field, self._buf, self._json_was_read = "text", CONTENT, answer, False
+            self._line, self._before, self._span, self._fence = True, "", 0, ""
+            self._end(reason)
 
     def _end_region(self) -> bool:
         """At the end of the reply: whether something was open, which may give text back."""

@@ -7,13 +7,12 @@ that is not streamed takes the same way: feed it whole, then close.
 """
 
 from collections.abc import Iterator
-from functools import partial
 from typing import TypeGuard
 
 from msgspec import Struct
 
 from app.stream.call_normalizer import CallNormalizer
-from app.stream.holdback import UNBOUNDED, HoldBack, ThinkPolicy
+from app.stream.holdback import HoldBack, ThinkPolicy
 from app.stream.meter import ThoughtMeter, has_token
 from app.stream.parser import Parser, Rules
 from app.stream.plain_speech import PlainSpeech
@@ -89,14 +88,14 @@ def _size_of(event: Text | Thought | CallStart | CallArguments | Finish) -> int:
     return DELTA_SIZE + (len(event.fragment) if type(event) is CallArguments else 0)
 
 
-class Spent(Struct, frozen=True):
+class PriorUsage(Struct, frozen=True):
     """Tokens of a reply that was given up in mid-thought: the caller's prompt, and the thought."""
 
     prompt: int
     thought: int
 
     def plus(self, usage: Usage) -> Usage:
-        """Both replies as one. What the second found cached was the first: nobody's saving."""
+        """Both replies as one. Cache hits that our own first request caused are left out."""
         made = self.thought + usage.tokens("completion_tokens")
         counts = {
             "prompt_tokens": self.prompt,
@@ -107,70 +106,30 @@ class Spent(Struct, frozen=True):
         return Usage(counts)
 
 
-def _read_again(index: int, policy: StreamPolicy, text: str) -> tuple[list[Event], list[str]]:
-    """An answer that came as reasoning, read as text."""
-    hold = HoldBack(index, ThinkPolicy(guard=UNBOUNDED))
-    parser = Parser(policy.rules, hold)
-    return [*parser.feed(Text(index, text)), *parser.close("stop")], hold.dropped
-
-
 class _Choice:
-    """The stages of one choice, in order."""
+    """The stages of one reply, in order."""
 
-    def __init__(self, index: int, policy: StreamPolicy) -> None:
-        self._index = index
-        self.holdback = HoldBack(index, policy.think, partial(_read_again, index, policy))
+    def __init__(self, policy: StreamPolicy) -> None:
+        self.holdback = HoldBack(policy.think)
         self.parser = Parser(policy.rules, self.holdback)
-        self.calls = CallNormalizer(index, policy.tools or NO_TOOLS, policy.id_prefix)
+        self.calls = CallNormalizer(policy.tools or NO_TOOLS, policy.id_prefix)
         self.voice = PlainSpeech() if policy.plain and not policy.json else None
-        self.is_plain = False  # text that `parser.passes` goes through every stage as it is
+        self.is_plain = False  # text passes all stages as it is, if `parser.passes` it
         self.finished = False
 
     def feed(self, event: Event) -> list[Event]:
         """Push one event through the stages."""
-        return self._normalized(self.parser.feed(event))
-
-    def end_thought(self) -> list[Event]:
-        """The engine ended its thought by a token that is not in the text."""
-        return self._normalized(self.parser.end_thought())
-
-    def cut(self) -> list[Event]:
-        """What is held of a reply that is given up in mid-thought."""
-        return self._normalized(self.parser.close("length"))
+        return self.normalized(self.parser.feed(event))
 
     def close(self) -> list[Event]:
         """The stream broke off: each stage's rest goes through the stages behind it."""
-        events = self._normalized(self.parser.close())
+        events = self.normalized(self.parser.close())
         self.is_plain = False
         rest = "" if self.voice is None else self.voice.close()
-        return [*events, *([Text(self._index, rest)] if rest else []), *self.calls.close("length")]
+        return [*events, *([Text(0, rest)] if rest else []), *self.calls.close("length")]
 
-    @property
-    def is_thinking(self) -> bool:
-        """Whether we are in a thought, or in text that is one as long as no tag says otherwise."""
-        return self.parser.is_thinking or self.holdback.may_be_thinking
-
-    @property
-    def has_call(self) -> bool:
-        """Whether something like a tool call has begun that has not gone out."""
-        return self.parser.has_call or self.holdback.has_call
-
-    @property
-    def may_read_again(self) -> bool:
-        """Whether what comes next may tell that something was no call, or that the reasoning was the answer."""
-        return self.parser.has_call or self.holdback.withholds
-
-    @property
-    def made_calls_only(self) -> bool:
-        """Whether nothing was shown so far, and a call was taken out or has begun."""
-        return not self.holdback.is_visible and bool(self.holdback.dropped or self.parser.has_call)
-
-    @property
-    def call_sources(self) -> list[str]:
-        """engine, rescued, invalid or unasked, for each call so far, made or dropped."""
-        return [*self.calls.sources, *self.holdback.dropped]
-
-    def _normalized(self, events: list[Event]) -> list[Event]:
+    def normalized(self, events: list[Event]) -> list[Event]:
+        """What the parser gave, through the stages behind it."""
         out = [made for event in events for made in self.calls.feed(event)]
         if (voice := self.voice) is not None:
             return [said for event in out for said in self._said(voice, event)]
@@ -183,7 +142,7 @@ class _Choice:
             return [event]
         text = voice.feed(event.text) if type(event) is Text else voice.close()
         rest = [] if type(event) is Text else [event]
-        return [Text(self._index, text), *rest] if text else rest
+        return [Text(0, text), *rest] if text else rest
 
 
 class Pipeline:
@@ -194,7 +153,7 @@ class Pipeline:
     """
 
     def __init__(
-        self, policy: StreamPolicy, meter: ThoughtMeter | None = None, spent: Spent | None = None
+        self, policy: StreamPolicy, meter: ThoughtMeter | None = None, spent: PriorUsage | None = None
     ) -> None:
         self._policy = policy
         self.meter = meter
@@ -203,37 +162,31 @@ class Pipeline:
         self._stops = StopMatcher(policy.stops) if policy.stops else None
         self._late: Finish | None = None  # a finish that the usage behind it may contradict
         self._decoder = SSEDecoder()
-        # Made before the first byte, while the engine is at work. `_choice` is the same, once something was said.
-        self._stages = _Choice(0, policy)
-        self._choice: _Choice | None = None
+        self._choice = _Choice(policy)
+        self._begun = False  # something was said
         self.over = False
         self.tokens = 0  # deltas with a generated token in them, shown or held
         self.size = 0  # of all that the reply said, shown or held; see `_size_of`
 
     @property
     def call_sources(self) -> list[str]:
-        """engine, rescued, invalid or unasked, for each call of the reply so far."""
-        return [] if self._choice is None else self._choice.call_sources
+        """engine, rescued, invalid or unasked, for each call of the reply so far, made or dropped."""
+        return [*self._choice.calls.sources, *self._choice.holdback.dropped]
 
     @property
     def dropped(self) -> int:
         """Tool calls in the text of the reply so far that were taken out of it, sound or not."""
-        return 0 if self._choice is None else self._choice.holdback.dropped_raw
+        return self._choice.holdback.dropped_raw
 
     def is_large(self, data: bytes = b"") -> bool:
         """Whether `feed` (or `close`) may be busy for long: with an event that is over now, or with what is read again."""
-        choice = self._choice
-        return len(data) + self._decoder.held > LARGE_BYTES or (
-            self.size > LARGE_BYTES and choice is not None and choice.may_read_again
-        )
+        may_read_again = self._choice.parser.has_call or self._choice.holdback.withholds
+        is_long = self.size > LARGE_BYTES and may_read_again
+        return is_long or len(data) + self._decoder.held > LARGE_BYTES
 
     def feed(self, data: bytes) -> list[Event]:
         """Events that `data` makes certain."""
-        try:
-            payloads = self._decoder.feed(data)
-        except EventTooLong as error:
-            return self._too_long(error)
-        return self._read(payloads)
+        return [event for events in self.feed_each(data) for event in events]
 
     def feed_each(self, data: bytes) -> Iterator[list[Event]]:
         """The same, payload by payload: a read may hold the end of a thought and what follows it."""
@@ -252,7 +205,7 @@ class Pipeline:
         `feed` would give, only a cheaper one.
         """
         choice = self._choice
-        if choice is None or not choice.is_plain or self._stops is not None:
+        if not choice.is_plain or self._stops is not None:
             return None
         payloads = self._decoder.whole_payloads(data)
         if payloads is None:
@@ -284,14 +237,19 @@ class Pipeline:
         return [*events, *([] if usage is None else [usage]), Done()]
 
     @property
+    def _may_be_thinking(self) -> bool:
+        """Whether the reply is in a thought, or in text that is one as long as no tag says otherwise."""
+        return self._choice.parser.is_thinking or self._choice.holdback.may_be_thinking
+
+    @property
     def is_thinking(self) -> bool:
         """Whether the reply is inside a thought that may be ended: no call has begun in it."""
-        choice = self._choice
-        return choice is not None and choice.is_thinking and not choice.has_call
+        has_call = self._choice.parser.has_call or self._choice.holdback.has_call
+        return self._begun and self._may_be_thinking and not has_call
 
     def cut(self) -> list[Event]:
         """What is held of a thought that ends here. This reply is fed no more; another goes on."""
-        rest = [] if self._choice is None else self._choice.cut()
+        rest = self._choice.normalized(self._choice.parser.close("length"))
         return [event for event in rest if type(event) is Thought]
 
     def close(self) -> list[Event]:
@@ -300,24 +258,20 @@ class Pipeline:
             events = self._read(self._decoder.close())
         except EventTooLong as error:
             return self._too_long(error)
-        return events if self.over else [*events, *self._end()]
+        return [*events, *self._end()]
 
     def _too_long(self, error: EventTooLong) -> list[Event]:
         """What was whole before it, and then the fault."""
         events = self._read(error.payloads)
-        return (
-            events
-            if self.over
-            else [*events, *self._break(f"the engine sent {error}", "upstream_event_too_long")]
-        )
+        return [*events, *self._end(Broken(f"the engine sent {error}", "upstream_event_too_long"))]
 
     def abort(self, message: str, code: str) -> list[Event]:
         """The connection broke: what is held, and then the fault, unless the reply was whole."""
-        return [] if self.over else self._break(message, code)
+        return self._end(Broken(message, code))
 
     def feed_message(self, payload: bytes) -> list[Event]:
         """A whole reply in one JSON object, from an engine that did not stream."""
-        return [*self._read([payload]), *([] if self.over else self._end())]
+        return [*self._read([payload]), *self._end()]
 
     def _read(self, payloads: list[bytes]) -> list[Event]:
         out: list[Event] = []
@@ -329,46 +283,35 @@ class Pipeline:
             try:
                 events = parse_payload(payload)
             except MalformedChunk as error:
-                return [*out, *self._break(f"the engine sent bad JSON: {error}", "upstream_malformed")]
+                return [*out, *self._end(Broken(f"the engine sent bad JSON: {error}", "upstream_malformed"))]
             if self._stops is not None:
                 events = self._until_stop(events, self._stops)
-            if self._closer is not None and self._choice is not None and self._lost_closer(payload):
-                out.extend(self._choice.end_thought())
+            if self._closer is not None and self._begun and self._lost_closer(payload, self._closer):
+                out += self._choice.normalized(self._choice.parser.end_thought())
             for event in events:
                 self._route(event, out)
         return out
 
-    def _lost_closer(self, payload: bytes) -> bool:
+    def _lost_closer(self, payload: bytes, closer: int) -> bool:
         """Whether the tag that ends the thought was made here, and taken out of the text."""
-        choice = self._choice
-        if choice is None or not choice.is_thinking:
-            self._closer = None if choice is not None else self._closer
+        if not self._may_be_thinking:
+            self._closer = None
             return False
-        assert self._closer is not None
-        return b"</think>" not in payload and has_token(payload, self._closer)
+        return b"</think>" not in payload and has_token(payload, closer)
 
     def _route(self, event: Event, out: list[Event]) -> None:
         if self.over:
             return
-        choice = self._choice
-        if (
-            type(event) is Text
-            and choice is not None
-            and choice.is_plain
-            and choice.parser.passes(event.text)
-        ):
-            self.tokens += 1
-            self.size += DELTA_SIZE + len(event.text)
-            out.append(event)
-        elif type(event) is Usage:  # counts stand beside the order and flush nothing
+        if type(event) is Usage:  # counts stand beside the order and flush nothing
+            counted = event if self._spent is None else self._spent.plus(event)
             if not self._settle(event, out):
-                out.append(event if self._spent is None else self._spent.plus(event))
+                out.append(counted)
             else:
                 out.insert(-1, event)  # the fault stays the last word
         elif type(event) is Done:
-            out.extend(self._end())
+            out += self._end()
         elif type(event) is Broken:
-            out.extend(self._break(event.message, event.code, event.status, by_engine=event.by_engine))
+            out += self._end(event)
         elif self._is_late(event):
             self._late = event
         else:
@@ -382,26 +325,28 @@ class Pipeline:
         if type(event) is not Finish or self._late is not None:
             return False
         is_bounded = self._policy.most is not None or self._policy.room is not None
-        made_calls_only = self._choice is not None and self._choice.made_calls_only
-        return made_calls_only or (event.reason == "tool_calls" and is_bounded)
+        hold = self._choice.holdback
+        made_calls_only = not hold.is_visible and (hold.dropped or self._choice.parser.has_call)
+        return bool(made_calls_only) or (event.reason == "tool_calls" and is_bounded)
 
     def _feed_choice(self, event: Event, out: list[Event]) -> None:
         assert not isinstance(event, _BESIDE_CHOICES)
         self.size += _size_of(event)
         if type(event) is not Finish:  # a reply may end without a word
             self.tokens += 1
-        choice = self._choice = self._stages
+        choice, self._begun = self._choice, True
         if choice.finished:
             return
+        if type(event) is Text and choice.is_plain and choice.parser.passes(event.text):
+            out.append(event)
+            return
         choice.finished = type(event) is Finish
-        events = choice.feed(event)
-        for position, made in enumerate(events):
+        for made in choice.feed(event):
             if type(made) is Broken:
                 choice.finished = False
-                out.extend(events[:position])
-                out.extend(self._break(made.message, made.code))
+                out += self._end(made)
                 return
-        out.extend(events)
+            out.append(made)
 
     def _settle(self, usage: Usage | None, out: list[Event]) -> bool:
         """Take the finish that was held back, in the light of the tokens that the reply took.
@@ -422,25 +367,17 @@ class Pipeline:
         total = made + usage.tokens("prompt_tokens")
         return (most is not None and made >= most) or (room is not None and total >= room)
 
-    def _end(self) -> list[Event]:
-        held: list[Event] = []
-        return held if self._settle(None, held) else [*held, *self._end_now()]
-
-    def _end_now(self) -> list[Event]:
-        if self._choice is None or not self._choice.finished:
-            return self._break("the engine's stream ended without a finish_reason", "upstream_truncated")
+    def _end(self, fault: Broken | None = None) -> list[Event]:
+        """The stream is over: what is held, and then the fault, unless the reply was whole."""
+        out: list[Event] = []
+        if self.over or self._settle(None, out):
+            return out
         self.over = True
-        return [Done()]
-
-    def _break(self, message: str, code: str, status: int = 0, *, by_engine: bool = False) -> list[Event]:
-        held: list[Event] = []
-        if self._settle(None, held):
-            return held
-        return [*held, *self._break_now(Broken(message, code, status, by_engine))]
-
-    def _break_now(self, broken: Broken) -> list[Event]:
-        self.over = True
-        if self._choice is not None and self._choice.finished:
-            return [Done()]  # it was complete: the fault took nothing away
-        rest = [] if self._choice is None else self._choice.close()
-        return [*(e for e in rest if type(e) is not Broken), broken]
+        if self._choice.finished:
+            return [*out, Done()]
+        rest = [event for event in self._choice.close() if type(event) is not Broken]
+        return [
+            *out,
+            *rest,
+            fault or Broken("the engine's stream ended without a finish_reason", "upstream_truncated"),
+        ]

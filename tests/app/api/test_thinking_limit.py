@@ -8,7 +8,7 @@ import pytest
 from app.api.thinking_budget import SLACK, ThoughtLimit, ThoughtWatch, thought_limit
 from app.stream.holdback import UNBOUNDED, ThinkPolicy
 from app.stream.meter import ThoughtMeter
-from app.stream.pipeline import Pipeline, Spent, StreamPolicy
+from app.stream.pipeline import Pipeline, PriorUsage, StreamPolicy
 from app.stream.schema import Tools
 from deploy.engine.abilities import Abilities
 from deploy.engine.dialect import Thinking
@@ -137,7 +137,7 @@ def test_what_is_held_of_an_ended_thought_is_thought() -> None:
 def test_two_replies_are_one_in_the_usage() -> None:
     second = Usage({"prompt_tokens": 40, "completion_tokens": 9, "total_tokens": 49,
                     "prompt_tokens_details": {"cached_tokens": 32}})  # fmt: skip
-    assert Spent(prompt=20, thought=8).plus(second).counts == {
+    assert PriorUsage(prompt=20, thought=8).plus(second).counts == {
         "prompt_tokens": 20,
         "completion_tokens": 17,
         "total_tokens": 37,

@@ -30,7 +30,7 @@ def parse(
     format: str, tools: list[str], json_mode: bool, reasoning: str, content: str, size: int | None
 ) -> tuple[str, list[Call]]:
     """See `tests.replies.Parse`."""
-    choice = _Choice(0, policy_for(format, tools, json_mode, 0 if size else UNBOUNDED))
+    choice = _Choice(policy_for(format, tools, json_mode, 0 if size else UNBOUNDED))
     events = [made for event in fields(reasoning, content, size) for made in choice.feed(event)]
     events += choice.feed(Finish(0, "stop"))
     speech = "".join(event.text for event in events if type(event) is Text)

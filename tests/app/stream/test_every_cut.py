@@ -49,7 +49,7 @@ def state(value: Any) -> Any:
             else list(map(state, value))
         )
     if hasattr(value, "__dict__") and type(value).__module__.startswith("app.stream"):
-        skipped = ("_rules", "_policy", "_read_again", "_tools")
+        skipped = ("_rules", "_policy", "_tools")
         return {key: state(item) for key, item in vars(value).items() if key not in skipped}
     return value
 
@@ -58,8 +58,7 @@ def check(row: Row, every: int) -> int:
     """Compare the states of one row at every so many positions."""
     format, tools, json_mode, reasoning, content = row
     one = fields(reasoning, content, 1)
-    choice = _Choice(0, policy_for(format, tools, json_mode, 160))
-    choice.holdback._read_again = None
+    choice = _Choice(policy_for(format, tools, json_mode, 160))
     saved, events, counts = [pickle.dumps(choice)], [], [0]
     for event in one:
         events += choice.feed(event)
