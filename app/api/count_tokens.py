@@ -13,15 +13,11 @@ from app.api.surface import ParsedRequest, PassThroughSurface
 from app.api.unserved import MESSAGES
 from app.errors.envelopes import ANTHROPIC_PATH
 from app.errors.tree import EngineBroke, EngineRefused
+from deploy.engine.dialects import DIALECTS
 from gates.contracts.dialect import Dialect
 from gates.reply.chunks import UNREADABLE, why_unreadable
 from gates.reply.events import Usage
 
-_PATHS: dict[Dialect, str] = {
-    "llama-server": "/v1/chat/completions/input_tokens",
-    "vllm": "/tokenize",
-    "sglang": "/tokenize",
-}
 _COUNTED = frozenset({"model", "messages", "tools", "chat_template_kwargs"})
 """The fields of a chat that become tokens."""
 
@@ -43,20 +39,17 @@ class CountTokens(PassThroughSurface):
     """The surface that counts."""
 
     path = f"{ANTHROPIC_PATH}/count_tokens"
-    engine_path = _PATHS["llama-server"]
+    engine_path = ""  # each dialect has its own: `path_on`
     id_prefix = ""
     request = CountTokensRequest
     chats = True
 
     def path_on(self, dialect: Dialect) -> str:
         """Where an engine counts. Raises EngineRefused: it does not."""
-        try:
-            return _PATHS[dialect]
-        except KeyError:
-            raise EngineRefused(
-                "this model's engine counts no tokens: llama-server, vLLM and SGLang do",
-                "unsupported_by_engine",
-            ) from None
+        path = DIALECTS[dialect].counts_tokens
+        if path is None:
+            raise EngineRefused("this model's engine counts no tokens", "unsupported_by_engine")
+        return path
 
     def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
         """The chat completion whose prompt is counted."""

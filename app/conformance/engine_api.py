@@ -52,13 +52,11 @@ class EngineEndpoints:
 
     async def version(self) -> str:
         """The build, as the engine reports it."""
-        if self._dialect == "llama-server":
-            return str((await self._get("/props"))["build_info"]).replace("b0-unknown", _wheel())
-        if self._dialect == "vllm":
-            return str((await self._get("/version"))["version"])
-        if self._dialect == "sglang":
-            return str((await self._get("/server_info"))["version"])
-        return "unknown"
+        stated = DIALECTS[self._dialect].version
+        if stated is None:
+            return "unknown"
+        path, key = stated
+        return str((await self._get(path))[key]).replace("b0-unknown", _wheel())
 
     async def _get(self, path: str) -> Any:
         async with self._client.stream("GET", self._url + path) as reply:

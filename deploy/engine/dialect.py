@@ -64,6 +64,8 @@ class DialectSpec:
 
     Paths
         health: answers while the process runs, whether or not it computes.
+        counts_tokens: counts the tokens of a chat.
+        version: states its build, under this key.
         metrics: its Prometheus metrics; `load` names its gauges of running and waiting requests.
 
     Servers that the gateway starts
@@ -89,6 +91,8 @@ class DialectSpec:
     logprobs_beside_tools: bool = True
     questions: tuple[Question, ...] = ()
     health: str = "/health"
+    counts_tokens: str | None = None
+    version: tuple[str, str] | None = None
     metrics: str | None = None
     load: tuple[str, ...] = ()
     reserved: tuple[str, ...] = ()

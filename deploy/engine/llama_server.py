@@ -90,6 +90,8 @@ LLAMA_SERVER: Final = DialectSpec(
         props,
         _control,
     ),
+    counts_tokens="/v1/chat/completions/input_tokens",
+    version=("/props", "build_info"),
     metrics="/metrics",  # only with --metrics
     load=("llamacpp:requests_processing", "llamacpp:requests_deferred"),
     reserved=("--host", "--port", "--alias", "-a", "--api-key", "--api-key-file", "--model", "-m"),

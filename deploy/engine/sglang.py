@@ -40,6 +40,8 @@ SGLANG: Final = DialectSpec(
         questions.listed_context,
         questions.stated_build("sglang", "/server_info"),
     ),
+    counts_tokens="/tokenize",
+    version=("/server_info", "version"),
     metrics="/metrics",  # only with --enable-metrics
     load=("sglang:num_running_reqs", "sglang:num_queue_reqs"),
     reserved=("--host", "--port", "--served-model-name", "--api-key", "--model-path", "--model"),

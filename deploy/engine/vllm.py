@@ -132,6 +132,8 @@ VLLM: Final = DialectSpec(
         questions.stated_build("vllm", "/version"),
         media,
     ),
+    counts_tokens="/tokenize",
+    version=("/version", "version"),
     metrics="/metrics",
     load=("vllm:num_requests_running", "vllm:num_requests_waiting"),
     reserved=("--host", "--port", "--served-model-name", "--api-key", "--model", "--uds"),

@@ -13,6 +13,7 @@ from itertools import product
 from typing import Any, Literal, TypeVar
 
 from gates.contracts.case import Case, Sampling
+from gates.contracts.dialect import GATE_DIALECTS
 from gates.contracts.errors import RunError
 from gates.policy.policy import BUCKETS
 from gates.run.conversation import CHARS_PER_TOKEN, SMALL_TALK, pad_conversation, with_nonce
@@ -171,9 +172,7 @@ class _RequestFactory:
 
     def _cache(self, arm: Arm, nonce: str) -> dict[str, Any]:
         """In the cold regime the fields that keep an engine from using its prefix cache."""
-        if self.schedule.regime == "steady" or arm.target.dialect == "openai":
-            return {}
-        return {"cache_prompt": False} if arm.target.dialect == "llama-server" else {"cache_salt": nonce}
+        return {} if self.schedule.regime == "steady" else GATE_DIALECTS[arm.target.dialect].uncached(nonce)
 
 
 def _hash_number(label: str) -> int:

@@ -5,11 +5,11 @@ Every sampling parameter is set: for missing ones engines use the model's `gener
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from gates.contracts.case import Case, Sampling
-from gates.contracts.dialect import Dialect
+from gates.contracts.dialect import GATE_DIALECTS, Dialect
 from gates.contracts.errors import RunError
 from gates.contracts.sample import Mode
 from gates.run.target import Target, Variant
@@ -25,7 +25,7 @@ def build_body(
         "model": target.served_model,
         "messages": list(with_system(case.messages, variant.system_suffix)),
         **_sampling(sampling, target.dialect),
-        **_thinking(target.dialect, variant.thinking),
+        **GATE_DIALECTS[target.dialect].thinking(variant.thinking),
         "stream": mode == "stream",
     }
     if mode == "stream":
@@ -59,62 +59,6 @@ def body_digest(body: Mapping[str, Any]) -> str:
     return f"sha256:{hashlib.sha256(encode_body(body)).hexdigest()}"
 
 
-# ----------------------------------------------------------------------------------------- dialects
-
-
-def _vllm(sampling: Sampling) -> dict[str, Any]:
-    return {
-        "top_k": sampling.top_k,
-        "min_p": sampling.min_p,
-        "repetition_penalty": sampling.repetition_penalty,
-    }
-
-
-_LLAMA_SAMPLERS_OFF: Final = {
-    "typical_p": 1.0, "top_n_sigma": -1.0, "xtc_probability": 0.0, "dry_multiplier": 0.0,
-    "dynatemp_range": 0.0, "mirostat": 0,
-}  # fmt: skip
-"""Further samplers of llama-server, which its command line could have enabled."""
-
-
-_PENALTY_WINDOW: Final = 4096
-"""The number of tokens that penalties look back: a whole spoken conversation. Builds of 2026 refuse -1,
-which used to mean all tokens, and a very large number costs memory.
-"""
-
-
-def _llama(sampling: Sampling) -> dict[str, Any]:
-    """The same in llama-server's fields. Its penalties look back 64 tokens by default, vLLM's all tokens."""
-    return {
-        "top_k": max(sampling.top_k, 0),  # 0 means all tokens here
-        "min_p": sampling.min_p,
-        "repeat_penalty": sampling.repetition_penalty,
-        "repeat_last_n": _PENALTY_WINDOW,
-        **_LLAMA_SAMPLERS_OFF,
-    }
-
-
-_OPENAI_NEUTRAL: Final = {"top_k": (-1, 0), "min_p": (0.0,), "repetition_penalty": (1.0,)}
-
-
-def _openai(sampling: Sampling) -> dict[str, Any]:
-    """OpenAI's API has no fields for these parameters and answers 400 to unknown fields."""
-    for name, neutral in _OPENAI_NEUTRAL.items():
-        if getattr(sampling, name) not in neutral:
-            raise RunError(
-                f"an engine of dialect 'openai' cannot be asked with {name} = {getattr(sampling, name)}"
-            )
-    return {}
-
-
-_DIALECT_FIELDS: Final[Mapping[Dialect, Callable[[Sampling], dict[str, Any]]]] = {
-    "vllm": _vllm,
-    "llama-server": _llama,
-    "sglang": _vllm,  # the same names
-    "openai": _openai,
-}
-
-
 def _sampling(sampling: Sampling, dialect: Dialect) -> dict[str, Any]:
     return {
         "temperature": sampling.temperature,
@@ -123,13 +67,5 @@ def _sampling(sampling: Sampling, dialect: Dialect) -> dict[str, Any]:
         "frequency_penalty": sampling.frequency_penalty,
         "seed": sampling.seed,
         "max_tokens": sampling.max_tokens,
-        **_DIALECT_FIELDS[dialect](sampling),
+        **GATE_DIALECTS[dialect].sampling(sampling),
     }
-
-
-def _thinking(dialect: Dialect, on: bool) -> dict[str, Any]:
-    """The thinking switch as a JSON boolean: vLLM and SGLang read "false" and 0 as on. llama-server is told where to put reasoning."""
-    if dialect == "openai":
-        return {}
-    switch: dict[str, Any] = {"chat_template_kwargs": {"enable_thinking": on}}
-    return switch | ({"reasoning_format": "deepseek"} if dialect == "llama-server" else {})
