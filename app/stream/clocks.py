@@ -55,7 +55,9 @@ class Clocks:
             self.max_gap = now - self._shown
         self._shown = self.last_token = now
         if self.first_sentence is None:
-            self._sentence(text, now)
+            self._spoke = True
+            if self._tail or _SENTENCE_MARK.search(text):
+                self._sentence(text, now)
 
     def hold(self, now: float) -> None:
         """A token arrived whose events are still held back: it stops the first clock only."""
@@ -75,9 +77,6 @@ class Clocks:
         self._shown = self.last_token = now
 
     def _sentence(self, text: str, now: float) -> None:
-        self._spoke = True
-        if not (self._tail or _SENTENCE_MARK.search(text)):
-            return
         text = self._tail + text
         if SENTENCE_END.search(text):
             self.first_sentence = now
