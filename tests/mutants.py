@@ -26,7 +26,7 @@ ROOT = Path(__file__).parent.parent
 
 
 class Mutant(NamedTuple):
-    """One fault: in `file`, `old` (which must occur) becomes `new`, and the test `by` fails."""
+    """One fault: in `file`, `old` (which must occur) becomes `new`, and the test `by` fails. A name without a folder lies in the core's."""
 
     name: str
     by: str
@@ -34,24 +34,32 @@ class Mutant(NamedTuple):
     old: str
     new: str
 
+    @property
+    def place(self) -> str:
+        return self.file if "/" in self.file else STREAM + self.file
+
+    @property
+    def test(self) -> str:
+        return self.by if "/" in self.by else f"{TESTS}/{self.by}"
+
 
 STREAM = "app/stream/"
 TESTS = "tests/app/stream"
 MUTANTS = [
-    Mutant("a lone CR at a read's end is taken for a line end", "test_sse.py::test_payloads_are_the_same_however_the_bytes_arrive", "sse.py", "self._after_cr = data[-1] == 0x0D", "self._after_cr = False"),
-    Mutant("the last event is lost without a blank line", "test_sse.py::test_payloads_are_the_same_however_the_bytes_arrive", "sse.py", '        self._take(b"", payloads)\n        return payloads', "        return payloads"),
-    Mutant("a partial line is dropped", "test_sse.py::test_payloads_are_the_same_however_the_bytes_arrive", "sse.py", "            if rest:\n                self._grow(rest)", "            pass"),
-    Mutant("lines end at U+2028", "test_sse.py::test_payloads_are_the_same_however_the_bytes_arrive", "sse.py", "lines = data.splitlines()", 'lines = [x.encode("utf-8", "surrogateescape") for x in data.decode("utf-8", "surrogateescape").splitlines()]'),
+    Mutant("a lone CR at a read's end is taken for a line end", "tests/gates/test_sse.py::test_payloads_are_the_same_however_the_bytes_arrive", "gates/reply/sse.py", "self._after_cr = data[-1] == 0x0D", "self._after_cr = False"),
+    Mutant("the last event is lost without a blank line", "tests/gates/test_sse.py::test_payloads_are_the_same_however_the_bytes_arrive", "gates/reply/sse.py", '        self._take(b"", payloads)\n        return payloads', "        return payloads"),
+    Mutant("a partial line is dropped", "tests/gates/test_sse.py::test_payloads_are_the_same_however_the_bytes_arrive", "gates/reply/sse.py", "            if rest:\n                self._grow(rest)", "            pass"),
+    Mutant("lines end at U+2028", "tests/gates/test_sse.py::test_payloads_are_the_same_however_the_bytes_arrive", "gates/reply/sse.py", "lines = data.splitlines()", 'lines = [x.encode("utf-8", "surrogateescape") for x in data.decode("utf-8", "surrogateescape").splitlines()]'),
     Mutant("a stream without a finish reason is clean", "test_wire_cases.py::test_a_caller_gets_what_is_right_on_any_split", "pipeline.py", '        self.over = True\n        if self._choice.finished:', '        self.over = True\n        if self._choice.finished or fault is None:'),
     Mutant("empty arguments stay empty", "test_wire_cases.py::test_a_caller_gets_what_is_right_on_any_split", "call_normalizer.py", '[CallArguments(0, self._count - 1, rest)] if rest else []', '[]'),
     Mutant("a call ends with stop", "test_wire_cases.py::test_a_caller_gets_what_is_right_on_any_split", "call_normalizer.py", "if self._count and reason in", "if False and reason in"),
     Mutant("[DONE] follows an error", "test_wire_cases.py::test_a_caller_gets_what_is_right_on_any_split", "encode.py", "out.append(error_frame(event.message, event.code))", "out += [error_frame(event.message, event.code), DONE]"),
-    Mutant("the role frame stops the clock", "test_clocks.py::test_each_clock_ends_at_its_own_event", "chunks.py", "        if said.content:\n", "        if said.content is not None:\n"),
+    Mutant("the role frame stops the clock", "test_clocks.py::test_each_clock_ends_at_its_own_event", "gates/reply/chunks.py", "        if said.content:\n", "        if said.content is not None:\n"),
     Mutant("null goes out as it came", "test_hostile_replies.py::test_no_arguments_are_an_empty_object_before_anything_else", "call_normalizer.py", 'return "" if "null".startswith(self._seen) else', "return"),
     Mutant("words go out inside a call", "test_hostile_replies.py::test_no_arguments_are_an_empty_object_before_anything_else", "call_normalizer.py", "self._waiting.append(event)\n        return []", "return [event]"),
     Mutant("calls are not counted", "test_hostile_replies.py::test_a_reply_has_so_many_calls_and_no_more", "call_normalizer.py", "if self._count == MAX_CALLS:", "if False:"),
-    Mutant("another choice is heard", "test_hostile_replies.py::test_a_malformed_chunk_is_that_error_and_no_other", "chunks.py", "if choice.index != 0:", "if False:"),
-    Mutant("what was whole before a fault is lost", "test_hostile_replies.py::test_a_limit_does_not_depend_on_the_cut_and_loses_nothing_before_it", "sse.py", "            error.payloads = payloads\n", ""),
+    Mutant("another choice is heard", "test_hostile_replies.py::test_a_malformed_chunk_is_that_error_and_no_other", "gates/reply/chunks.py", "if choice.index != 0:", "if False:"),
+    Mutant("what was whole before a fault is lost", "test_hostile_replies.py::test_a_limit_does_not_depend_on_the_cut_and_loses_nothing_before_it", "gates/reply/sse.py", "            error.payloads = payloads\n", ""),
     Mutant("no hold-back of what may become a marker", "test_every_cut.py::test_the_bank_of_replies_is_heard_as_it_should_be", "parser.py", '            self._wait_if(len(self._buf) - at <= MAX_TAG and may_become(self._buf, at))', '            pass'),
     Mutant("a code span is no code", "test_every_cut.py::test_ordinary_texts_are_handed_on_to_the_letter", "parser.py", '                return self._as_text(marker, at, end)\n            self._span = 0', '                pass\n            self._span = 0'),
     Mutant("a quoted marker is a marker", "test_every_cut.py::test_ordinary_texts_are_handed_on_to_the_letter", "parser.py", '            if self._buf[end : end + 1] == quote:', '            if False:'),
@@ -112,28 +120,30 @@ def outcome(mutant: Mutant | None) -> Outcome:
     name pass."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder)
-        for part in ("app", TESTS):
+        for part in ("app", "gates", TESTS):
             shutil.copytree(ROOT / part, copy / part)  # with what is compiled already
         shutil.copytree(ROOT / "tests/data/replies", copy / "tests/data/replies")
         (copy / "tests/app/__init__.py").touch()
-        for path in [*(ROOT / "tests").glob("*.py"), ROOT / "pyproject.toml"]:
+        (copy / "tests/gates").mkdir()
+        wire = [ROOT / "tests/gates" / name for name in ("__init__.py", "test_sse.py")]
+        for path in [*(ROOT / "tests").glob("*.py"), *wire, ROOT / "pyproject.toml"]:
             shutil.copy(path, copy / path.relative_to(ROOT))
         if mutant is None:
-            named = sorted({f"{TESTS}/{one.by}" for one in MUTANTS})
+            named = sorted({one.test for one in MUTANTS})
             return "SURVIVED" if _passes(copy, *named) else "caught"
-        target = copy / STREAM / mutant.file
+        target = copy / mutant.place
         text = target.read_text("utf-8")
         if mutant.old not in text:
             raise RuntimeError(f"mutant {mutant.name!r}: {mutant.file} no longer holds its line")
         target.write_text(text.replace(mutant.old, mutant.new, 1), "utf-8")
-        if not _passes(copy, f"{TESTS}/{mutant.by}"):
+        if not _passes(copy, mutant.test):
             return "caught"
         return "SURVIVED" if _passes(copy, TESTS) else "caught elsewhere"
 
 
 def _passes(folder: Path, *tests: str) -> bool:
-    """Whether they do, in this process, over the copy in the folder. What lies below `app` has no fault and stays."""
-    for name in [name for name in sys.modules if name.partition(".")[0] in ("app", "tests")]:
+    """Whether they do, in this process, over the copy in the folder."""
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("app", "gates", "tests")]:
         del sys.modules[name]
     sys.path.insert(0, str(folder))
     os.chdir(folder)

@@ -17,7 +17,7 @@ def measured(lines: int, covered: int, branches: int, taken: int) -> dict[str, d
 def test_files_are_summed_by_floor_and_room() -> None:
     files = {
         "app/wiring.py": measured(10, 10, 0, 0),
-        "gates/reply/sse.py": measured(20, 19, 4, 2),
+        "app/stream/joiner.py": measured(20, 19, 4, 2),
         "app/stream/parser.py": measured(20, 20, 4, 4),
         "gates/stats/deep/zero.py": measured(3, 0, 2, 0),
     }
