@@ -21,12 +21,14 @@ from quantizer.cli import gguf as gguf_command  # noqa: E402
 from quantizer.cli import main  # noqa: E402
 from quantizer.core.errors import SourceError  # noqa: E402
 from quantizer.gguf import mix  # noqa: E402
-from quantizer.gguf.arch import architecture  # noqa: E402
+from quantizer.gguf.arch import architecture, value_order  # noqa: E402
 from quantizer.gguf.make import GgufJob, make_gguf  # noqa: E402
 from quantizer.gguf.nvfp4 import pack  # noqa: E402
 from quantizer.gguf.write import write_gguf  # noqa: E402
 from quantizer.nvfp4 import blocks, grid  # noqa: E402
 from quantizer.nvfp4.blocks import Nvfp4Tensor  # noqa: E402
+from quantizer.plan.model import read_model  # noqa: E402
+from quantizer.plan.resources import gguf_needed  # noqa: E402
 from quantizer.verify.check import load_layer  # noqa: E402
 from quantizer.verify.folder import open_folder  # noqa: E402
 from tests.quantizer import ggufs  # noqa: E402
@@ -271,3 +273,43 @@ def test_a_hybrid_of_another_pattern_is_refused(hybrid: Path, changes: dict[str,
     held = json.loads((hybrid / "config.json").read_text())
     with pytest.raises(SourceError, match=said):
         architecture(held | changes)
+
+
+def test_no_bit_is_lost() -> None:
+    tensor = every_pair()
+    packed = torch.from_numpy(pack("x", tensor)).reshape(2, -1, 36)
+    halves = packed[..., 4:].reshape(2, -1, 8)
+    codes = torch.cat([halves & 15, halves >> 4], dim=-1).reshape(2, -1)
+    assert torch.equal(codes, grid.unpack(tensor.packed))
+    assert torch.equal(packed[..., :4].reshape(2, -1), tensor.scale.view(torch.uint8))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in gguf_command.TYPES if kind != "nvfp4"])
+def test_a_file_is_as_large_as_the_plan_says(tmp_path: Path, kind: str) -> None:
+    write_gguf(MODELS / "annie-nano-hf", tmp_path / "x.gguf", kind, "x")
+    planned = gguf_needed(read_model(MODELS / "annie-nano-hf"), kind)["disk"]
+    assert (tmp_path / "x.gguf").stat().st_size == pytest.approx(planned, rel=0.05)
+
+
+def test_a_wrapped_model_with_a_vision_tower_gives_the_text_model(hybrid: Path, tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    from quantizer.surgery.wrap import rename, wrap
+
+    state = load_file(hybrid / "model.safetensors")
+    nested = {rename(name, "model.language_model."): tensor for name, tensor in state.items()}
+    nested |= {"model.visual.x.weight": torch.ones(2, 2), "mtp.fc.weight": torch.ones(2, 2)}
+    folder = tmp_path / "vl"
+    folder.mkdir()
+    save_file(nested, folder / "model.safetensors")
+    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+        (folder / name).write_bytes((hybrid / name).read_bytes())
+    (folder / "config.json").write_text(json.dumps(wrap(json.loads((hybrid / "config.json").read_text()))))
+    for source in (hybrid, folder):
+        write_gguf(source, tmp_path / f"{source.name}.gguf", "f16", "x")
+    assert (tmp_path / "bf16.gguf").read_bytes() == (tmp_path / "vl.gguf").read_bytes()
+
+
+def test_value_heads_go_from_key_by_key_to_round_by_round() -> None:
+    assert value_order(3, 6, 2).tolist() == [0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11]
+    assert value_order(2, 2, 3).tolist() == [0, 1, 2, 3, 4, 5]

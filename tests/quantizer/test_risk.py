@@ -93,3 +93,14 @@ def test_a_base_of_another_kind_is_one_line(
 
     assert main(["quantize", "risk", "--base", str(base), "--source", str(source), "--device", "cpu"]) == 66
     assert said in capsys.readouterr().err
+
+
+def test_weights_that_are_no_numbers_are_refused(
+    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spoiled = weights()
+    spoiled[Q_PROJ][0, 0] = float("nan")
+    source = save_source(tmp_path / "source", spoiled)
+
+    assert main(["quantize", "risk", "--base", str(base), "--source", str(source), "--device", "cpu"]) == 66
+    assert f"{Q_PROJ} holds NaN or infinity" in capsys.readouterr().err

@@ -20,6 +20,7 @@ from gates.artefact.manifest import Provenance  # noqa: E402
 from quantizer.cli import main, surgery  # noqa: E402
 from quantizer.core.errors import ExportError, SourceError  # noqa: E402
 from quantizer.nvfp4 import blocks  # noqa: E402
+from quantizer.surgery import plan as surgery_plan  # noqa: E402
 from quantizer.surgery.plan import apply_in_place, apply_plan, make_plan  # noqa: E402
 from quantizer.surgery.server import Server, parse_server  # noqa: E402
 from quantizer.surgery.wrap import rename, wrap  # noqa: E402
@@ -359,3 +360,38 @@ def test_a_check_says_what_there_is_to_do(tmp_path: Path, capsys: pytest.Capture
     assert "do  names" in said and "config.json: qwen3_5_text becomes qwen3_5" in said
     assert command(source, "--check") == 0
     assert "nothing to do" in capsys.readouterr().out
+
+
+def test_rows_with_scales_of_their_own_are_dequantized_row_by_row(tmp_path: Path) -> None:
+    down = f"{MLP}.down_proj"
+    checkpoint = mixed({down: "FP8"})
+    rows = torch.linspace(0.5, 2, 64).reshape(64, 1)
+    checkpoint.tensors[f"{down}.weight_scale"] = rows
+    out = operated(save(checkpoint, tmp_path / "rows"), OLD)
+    wanted = (checkpoint.tensors[f"{down}.weight"].float() * rows).to(torch.bfloat16)
+    assert torch.equal(wanted, load_file(out / "model.safetensors")[f"{down}.weight"])
+
+
+def test_a_mixture_inside_a_joined_group_is_refused(tmp_path: Path) -> None:
+    source = save(mixed({f"{ATTENTION}.q_proj": "FP8"}), tmp_path / "torn")
+    with pytest.raises(SourceError, match="a server joins it with neighbours that are not NVFP4"):
+        operated(source, OLD)
+
+
+def test_fp8_in_blocks_is_refused(tmp_path: Path) -> None:
+    checkpoint = mixed({f"{MLP}.down_proj": "FP8"})
+    checkpoint.tensors[f"{MLP}.down_proj.weight_scale"] = torch.ones(2, 3)
+    with pytest.raises(SourceError, match="FP8 without a scale"):
+        operated(save(checkpoint, tmp_path / "blocks"), OLD)
+
+
+def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = save(made(**QWEN35), tmp_path / "in")
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(surgery_plan, "_numbers", full)
+    with pytest.raises(ExportError, match="No space left on device"):
+        apply_plan(make_plan(source, OLD), tmp_path / "out", NOW)
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
