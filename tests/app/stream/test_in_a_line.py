@@ -1,0 +1,25 @@
+"""Markers and JSON beside words: what the corpora have too few of to notice a fault."""
+
+from tests.app.stream.parse import parse
+from tests.looped import looped
+
+OSLO = '{"name": "get_weather", "arguments": {"city": "Oslo"}}'
+CALL = [("get_weather", {"city": "Oslo"})]
+ROWS = {
+    "a pair inside a sentence": ("It is <think> a secret plan </think> fine.", "It is fine.", []),
+    "a tag that a sentence mentions": ("Write <think> first.", "Write <think> first.", []),
+    "words behind JSON": (f"{OSLO} is an example", f"{OSLO} is an example", []),
+    "a line behind JSON": (f"{OSLO}\n", "", CALL),
+    "words behind a fence": (f"```json\n{OSLO}\n```\nSo it goes.", f"```json\n{OSLO}\n```\nSo it goes.", []),
+    "a fence alone": (f"```json\n{OSLO}\n```", "", CALL),
+    "a call that lacks its brackets": (f"<tool_call>{OSLO[:-2]}", "", CALL),
+    "a call in a thought that ends": (f"<think><tool_call>{OSLO}</tool_call></think>Hello.", "Hello.", []),
+    "a call in a thought that ends the reply": (f"<think><tool_call>{OSLO}</tool_call></think>", "", []),
+}
+
+
+@looped("name", ROWS)
+def test_words_beside_a_marker_decide_what_it_is(name: str) -> None:
+    text, speech, calls = ROWS[name]
+    for size in (None, 1, 5):
+        assert parse("qwen", ["get_weather"], False, "", text, size) == (speech, calls), size
