@@ -92,7 +92,7 @@ def vllm() -> type[Peer]:
             return [speech or "", thought or "", [[c.name, c.arguments] for c in calls or []]]
 
         def split(self, text: str) -> list[str]:
-            pieces = [tokenizer.decode([i]) for i in ids(text)]
+            pieces = [str(tokenizer.decode([i])) for i in ids(text)]
             return pieces if "".join(pieces) == text else [text]  # a token may be half a character
 
     return Vllm
