@@ -68,8 +68,11 @@ _FIRST_KEY_BEGUN = re.compile(r'\{\s*(?:"[a-z]{0,9})?')
 """What a call without a marker begins with, where the request declared no tools."""
 _ROLE = re.compile(r"\s{0,2}([\w-]{1,32})[ \t]*(?=[^\w-])\n?")
 _MESSAGE, _ELEMENT, _END_HEADER = (
-    re.compile(rf"([\s\S]{{0,{MAX_HEADER}}}?){end}")
-    for end in (r"<[|\uff5c]message[|\uff5c]>", r"<\|sep\|>", r"<\|end_header_id\|>")
+    re.compile(
+        rf"([\s\S]{{0,{MAX_HEADER}}}?)<[{SEAMS}]?[|\uff5c]"
+        + f"[{SEAMS}]?".join(("", *name, "[|\uff5c]", ">"))
+    )
+    for name in ("message", "sep", "end_header_id")
 )
 _HEADERS = {"im_start": _ROLE, "start_of_turn": _ROLE, "open": _ELEMENT, "close": _ELEMENT, "start_header_id": _END_HEADER}  # fmt: skip
 """What stands behind a header's token, up to the message; `_MESSAGE` behind any other."""
