@@ -186,7 +186,10 @@ class Pipeline:
 
     def feed(self, data: bytes) -> list[Event]:
         """Events that `data` makes certain."""
-        return [event for events in self.feed_each(data) for event in events]
+        try:
+            return self._read(self._decoder.feed(data))
+        except EventTooLong as error:
+            return self._too_long(error)
 
     def feed_each(self, data: bytes) -> Iterator[list[Event]]:
         """The same, payload by payload: a read may hold the end of a thought and what follows it."""
@@ -302,7 +305,12 @@ class Pipeline:
     def _route(self, event: Event, out: list[Event]) -> None:
         if self.over:
             return
-        if type(event) is Usage:  # counts stand beside the order and flush nothing
+        choice = self._choice
+        if type(event) is Text and choice.is_plain and choice.parser.passes(event.text):
+            self.tokens += 1
+            self.size += DELTA_SIZE + len(event.text)
+            out.append(event)
+        elif type(event) is Usage:  # counts stand beside the order and flush nothing
             counted = event if self._spent is None else self._spent.plus(event)
             if not self._settle(event, out):
                 out.append(counted)
@@ -336,9 +344,6 @@ class Pipeline:
             self.tokens += 1
         choice, self._begun = self._choice, True
         if choice.finished:
-            return
-        if type(event) is Text and choice.is_plain and choice.parser.passes(event.text):
-            out.append(event)
             return
         choice.finished = type(event) is Finish
         for made in choice.feed(event):
