@@ -1,6 +1,7 @@
 """The live part: one gateway, callers who stream all the while, and what happens to the engines meanwhile."""
 
 import asyncio
+import contextlib
 import json
 import os
 import shutil
@@ -131,7 +132,8 @@ class Live:
             await asyncio.sleep(0)
         open_ones, began = self.crowd.open, time.monotonic()
         for pid in server:
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # the guard was faster
+                os.kill(pid, signal.SIGKILL)
         await self._until(
             lambda: any(one.engine == SPARE and one.opened > began for one in self.crowd.heard),
             "the fallback's answer",
