@@ -316,7 +316,7 @@ class _Ways:
                 yield from listed
 
     def _target(self, reference: str) -> Any:
-        """What a reference within the schema points to; None: nothing."""
+        """The target of a reference within the schema; None if it has none."""
         target: Any = self._root if reference.startswith("#") else None
         for part in reference.split("/")[1:]:
             if isinstance(target, dict):

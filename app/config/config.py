@@ -126,7 +126,7 @@ class Timeouts(ConfigSection):
 
 
 class EngineTable(ConfigSection):
-    """`[engines.NAME]` as it is written. What its values mean, `EngineSpec` says and checks."""
+    """`[engines.NAME]` as the file has it; `EngineSpec` checks the values."""
 
     dialect: str
     driver: str

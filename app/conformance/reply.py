@@ -1,4 +1,4 @@
-"""What a caller received, and what an OpenAI client would not expect of it. Pure."""
+"""A reply as a caller received it, and its departures from OpenAI's format. Pure."""
 
 import json
 from collections.abc import Iterator, Mapping

@@ -16,7 +16,7 @@ _JSON = {"application/json": {"schema": {"type": "object"}}}
 ERRORS: Final[dict[int | str, dict[str, Any]]] = {
     "default": {"description": "An error in the envelope", "content": dict(_JSON)}
 }
-"""What every operation may answer beside its reply."""
+"""Error responses that every operation has."""
 _REPLY = {"description": "The reply"}
 REF = "#/components/schemas/"
 
