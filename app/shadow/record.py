@@ -10,6 +10,7 @@ import msgspec
 
 from app.telemetry.redact import Redactor
 from gates.contracts import strict_json
+from gates.decode.decoder import convert
 
 SCHEMA: Final = "manners/shadow/v1"
 
@@ -105,8 +106,8 @@ def parse(line: bytes) -> ShadowRecord | None:
         fields = strict_json.loads(line)
         if fields.pop("schema") != SCHEMA:
             return None
-        record = msgspec.convert(fields, ShadowRecord)
-        messages = msgspec.convert(record.request["messages"], list[dict[str, Any]])
+        record = convert(fields, ShadowRecord)
+        messages = convert(record.request["messages"], list[dict[str, Any]])
         return record if messages and record.when.tzinfo is not None else None
     except (ValueError, KeyError, TypeError, AttributeError, msgspec.ValidationError):
         return None

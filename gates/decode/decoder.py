@@ -5,6 +5,7 @@ Fields are the allowed keys, type hints the allowed values. Further checks go in
 """
 
 import difflib
+import threading
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
@@ -19,6 +20,8 @@ T = TypeVar("T")
 
 _REFUSED: Final = (msgspec.ValidationError, OverflowError, UnicodeEncodeError)
 """What `msgspec.convert` raises; the last two for a number beyond every double and for a lone surrogate."""
+
+_PREPARING: Final = threading.Lock()
 
 _KINDS: Final = {
     str: "a text", int: "a whole number", float: "a number", bool: "true or false", tuple: "a list"
@@ -44,6 +47,12 @@ def decode(hint: Any, value: object, where: str = "") -> Any:
     return _converted(hint, value, where, complete=True)
 
 
+def convert(value: object, hint: Any) -> Any:
+    """`msgspec.convert`, safe in several threads. Raises msgspec.ValidationError, OverflowError, UnicodeEncodeError."""
+    _prepare(hint)
+    return msgspec.convert(value, hint)
+
+
 def require_between(key: str, value: float, low: float, high: float) -> None:
     """Raise DecodeError for a number outside [low, high]; NaN is outside."""
     if not low <= value <= high:
@@ -60,9 +69,16 @@ def nearest(word: str, known: Iterable[str]) -> str:
 def _converted(hint: Any, value: object, where: str, complete: bool) -> Any:
     _check_keys(hint, value, where, complete)
     try:
-        return msgspec.convert(value, hint)
+        return convert(value, hint)
     except _REFUSED as error:
         raise _located(hint, value, where, error, "an object" if complete else "a table") from None
+
+
+@cache
+def _prepare(hint: Any) -> None:
+    """Let one thread at a time read the fields of a dataclass: msgspec 0.22 shows others a half-read one, and they crash."""
+    with _PREPARING:
+        msgspec.json.Decoder(hint)
 
 
 def _check_keys(hint: Any, value: object, where: str, complete: bool) -> None:
@@ -87,7 +103,7 @@ def _located(hint: Any, value: object, where: str, error: Exception, table: str)
     kind = _unwrapped(hint)
     for below, item, place in _children(kind, value, where):
         try:
-            msgspec.convert(item, below)
+            convert(item, below)
         except _REFUSED as inner:
             return _located(below, item, place, inner, table)
     if isinstance(refused := error.__cause__, DecodeError):

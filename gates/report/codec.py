@@ -24,7 +24,7 @@ def canonical(value: Any) -> bytes:
 def encode(value: Any, hint: Any = Any) -> Any:
     """The plain JSON value of a dataclass or NamedTuple. With its hint, an int where a float belongs becomes one."""
     plain = msgspec.to_builtins(value)
-    return plain if hint is Any else msgspec.to_builtins(msgspec.convert(plain, hint))
+    return plain if hint is Any else msgspec.to_builtins(decoder.convert(plain, hint))
 
 
 def decode(hint: Any, value: Any, where: str) -> Any:

@@ -1,6 +1,8 @@
 """Values to JSON and back: what was written comes back, and nothing else is taken."""
 
 import math
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -82,3 +84,41 @@ def test_another_shape_is_refused_by_its_place(change: dict[str, Any], message: 
 def test_what_json_cannot_hold_is_refused(value: Any) -> None:
     with pytest.raises(CodecError):
         canonical(value)
+
+
+TWO_THREADS = """
+import threading
+from dataclasses import dataclass
+from gates.decode import decoder
+
+begun, go = threading.Event(), threading.Event()
+
+def slow():
+    if threading.current_thread() is first:
+        begun.set()
+        go.wait()
+    return int
+
+@dataclass
+class Inner:
+    number: "slow()"
+
+@dataclass
+class Outer:
+    inner: Inner
+
+first = None
+for kind in (Inner, Outer):
+    decoder.field_hints(kind)
+first, second = (threading.Thread(target=decoder.read, args=(Outer, {"inner": {"number": 1}})) for _ in range(2))
+first.start()
+begun.wait()
+second.start()
+threading.Timer(0.2, go.set).start()
+first.join()
+second.join()
+"""
+
+
+def test_two_threads_may_decode_a_class_for_the_first_time() -> None:
+    assert subprocess.run([sys.executable, "-c", TWO_THREADS]).returncode == 0
