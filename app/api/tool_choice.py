@@ -26,6 +26,7 @@ import msgspec
 from app.errors.tree import BadField, ChoiceNotKept
 from app.stream.holdback import FILTERED
 from deploy.engine.abilities import Abilities
+from deploy.engine.dialects import DIALECTS
 from gates.contracts.dialect import Dialect
 from gates.reply.chunks import UNREADABLE
 from gates.reply.events import Broken, CallArguments, CallStart, Event, Finish, Text
@@ -121,7 +122,7 @@ def is_guided(policy: ToolPolicy, dialect: Dialect, abilities: Abilities) -> boo
     """Whether a schema guides the reply: it is the JSON of one call, and GuidedCall makes a call of it."""
     if policy.mode != "required":
         return False
-    if dialect == "llama-server":
+    if not DIALECTS[dialect].forces_calls:
         return abilities.calls != "xml"
     return not abilities.parses_tools and abilities.calls == "xml"
 

@@ -1,14 +1,22 @@
-"""A blocking client of the admin API, for the commands."""
+"""A blocking client of the admin API, and how a command that uses it ends."""
 
+import argparse
 import json
 import time
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from typing import Any
+from os import EX_CONFIG, EX_NOINPUT, EX_NOPERM, EX_UNAVAILABLE
+from typing import Any, Final
 from urllib.parse import quote
 
 import httpx2
 
+from app.access.keys import read_admin_token
+from app.cli.exit_codes import exit_code, fail
+from app.config.config import ConfigError, load
+from app.errors.tree import MannersError
+from app.registry.errors import RegistryError
 from gates.reply.sse import SSEDecoder
 
 TIMEOUT_SECONDS = 60.0
@@ -64,36 +72,10 @@ class AdminClient:
         finally:
             reply.close()
 
-    def status(self) -> dict[str, Any]:
-        """The models, and the engine that serves each of them."""
-        return self.call("GET", "status")
-
-    def upload(self, report: bytes) -> dict[str, Any]:
-        """Upload a report; the `digest` in the answer is what `promote` takes."""
-        return self.call("POST", "reports", content=report)
-
-    def promote(
-        self,
-        model: str,
-        engine: str | list[str],
-        report: str | None,
-        *,
-        key: str | None = None,
-        dry_run: bool = False,
-    ) -> dict[str, Any]:
-        """Start a promotion; returns the operation, or with `dry_run` its plan.
-
-        Two requests with the same `key` start one operation. Without a `report`, only an override allows it.
-        """
-        return self._start("promote", {"model": model, "engine": engine, "report": report}, key, dry_run)
-
-    def rollback(self, model: str, *, key: str | None = None, dry_run: bool = False) -> dict[str, Any]:
-        """Start a rollback to the previous engine; returns as `promote` does."""
-        return self._start("rollback", {"model": model}, key, dry_run)
-
-    def drain(self, engine: str, verb: str = "drain") -> dict[str, Any]:
-        """Send a replica no new requests; how many it still has. `verb` "undrain": send it requests again."""
-        return self.call("POST", f"engines/{quote(engine, safe='')}/{verb}", json={})
+    def start(self, kind: str, body: dict[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
+        """Start a promotion or rollback; returns the operation, or with `dry_run` its plan."""
+        key = {"Idempotency-Key": str(uuid.uuid4())}
+        return self.call("POST", kind + ("?dry_run=1" if dry_run else ""), json=body, headers=key)
 
     def listed(self, kind: str) -> list[dict[str, Any]]:
         """All "keys", or all "operators"."""
@@ -154,10 +136,6 @@ class AdminClient:
         finally:
             reply.close()
 
-    def _start(self, path: str, body: dict[str, Any], key: str | None, dry_run: bool) -> dict[str, Any]:
-        headers = {"Idempotency-Key": key} if key else {}
-        return self.call("POST", path + ("?dry_run=1" if dry_run else ""), json=body, headers=headers)
-
     def _request(self, method: str, path: str, **request: Any) -> httpx2.Request:
         try:
             return self._client.build_request(method, self._url + path, **request)
@@ -185,3 +163,47 @@ def _rejection(reply: httpx2.Response) -> RequestRejected:
         return RequestRejected(reply.status_code, str(error["code"] or ""), str(error["message"]))
     except (ValueError, LookupError, TypeError, httpx2.HTTPError):
         return RequestRejected(reply.status_code, "", f"the gateway answered {reply.status_code}")
+
+
+CODES: Final[Mapping[type[Exception], int]] = {
+    ConfigError: EX_CONFIG,
+    AdminClientError: EX_UNAVAILABLE,
+    RegistryError: EX_UNAVAILABLE,
+    MannersError: 1,
+    OSError: EX_NOINPUT,
+}
+
+
+def run_client(work: Callable[[], int], args: argparse.Namespace) -> int:
+    """The exit code of work that asks the gateway, or changes what it keeps."""
+
+    def caught() -> int:
+        try:
+            return work()
+        except RequestRejected as error:
+            if args.json:
+                print(json.dumps({"error": {"code": error.code, "message": error.message}}))
+            return fail("manners", error, EX_NOPERM if error.status in (401, 403) else 1)
+
+    return exit_code("manners", caught, CODES, words=_words)
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, MannersError):
+        return f"{error.code}: {error.message}"
+    return f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
+
+
+def client_for(args: argparse.Namespace) -> AdminClient:
+    """A client of the configured gateway. Raises ConfigError: no token is known."""
+    config = load(args.config)
+    try:
+        token = read_admin_token(config.secrets.admin_token, config.state_dir)
+    except OSError as error:
+        raise ConfigError(f"gateway.state: admin.token: {error.strerror}") from None
+    if token is None:
+        raise ConfigError(
+            "no admin token: set MANNERS_ADMIN_TOKEN, or run this where the gateway has made one"
+        )
+    host = f"[{config.admin.host}]" if ":" in config.admin.host else config.admin.host
+    return AdminClient(args.admin or f"http://{host}:{config.admin.port}", token)

@@ -108,7 +108,7 @@ async def _formats(specs: Iterable[EngineSpec]) -> dict[str, str]:
     async def one(spec: EngineSpec) -> str:
         if known := spec.format or spec.taught_format:
             return known
-        if spec.url is None or spec.dialect != "llama-server":
+        if spec.url is None:
             return ""
         return await shown_format(spec.url.rstrip("/").removesuffix("/v1"), spec.access)
 

@@ -5,11 +5,10 @@ So that `manners --help` and a wrong flag are quick, this module imports little.
 
 import argparse
 import importlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
-from app.access.roles import ROLE_NAMES, Role
+from app.cli import operating
 from gates.contracts.dialect import Dialect
 
 DEFAULT_CONFIG = "TOML; without it, the embedded default"
@@ -41,7 +40,7 @@ def add_all(commands: "argparse._SubParsersAction[Any]") -> None:
     chat.add_argument("--model", default="annie", help="the public model name (default: %(default)s)")
     chat.add_argument("--think", action="store_true", help="ask the model to think first")
     _runs(chat, "chat")
-    for add in (_engine, _gate, _operate, _access, _doctor, _bench, _shadow, _state):
+    for add in (_engine, _gate, _operate, _doctor, _bench, _shadow, _state):
         add(commands)
 
 
@@ -153,143 +152,8 @@ def _gate_seal(parser: argparse.ArgumentParser) -> None:
 
 
 def _operate(commands: "argparse._SubParsersAction[Any]") -> None:
-    promote = _verb(commands, "promote", "let a gated engine serve a model")
-    promote.add_argument("model", metavar="MODEL", help="the public model")
-    promote.add_argument(
-        "engine", metavar="ENGINE", nargs="+", help="the engine that will serve it; several are replicas"
-    )
-    promote.add_argument(
-        "--report", type=Path, metavar="FILE", help="report.json of its gate run (without it: by an override)"
-    )
-    rollback = _verb(commands, "rollback", "roll back to the previous engine, at once")
-    rollback.add_argument("model", metavar="MODEL", help="the public model")
-    for command in (promote, rollback):
-        command.add_argument("--dry-run", action="store_true", help="only show the plan")
-        command.add_argument("--no-follow", action="store_true", help="start it without waiting for its end")
-    _verb(commands, "status", "which engine serves which model, and operations in progress")
-    for name, about in (
-        ("drain", "drain a replica: send it no new requests"),
-        ("undrain", "end the drain of a replica"),
-    ):
-        _verb(commands, name, about).add_argument("engine", metavar="ENGINE", help="the replica")
-    _verb(commands, "audit", "who changed what, and whether the event chain is intact").add_argument(
-        "--last", type=int, default=20, metavar="N", help="the newest events (default: %(default)s)"
-    )
-    _verb(commands, "reload", "read configuration, keys and operators again, without a restart")
-    revoke = _verb(commands, "revoke", "end an engine or a report as a ground for promotions, for good")
-    revoke.add_argument(
-        "what", metavar="ENGINE|REPORT", help="an engine's name, or a report: its file or its digest"
-    )
-    revoke.add_argument("--reason", required=True, help="why, for the audit")
-
-    override = commands.add_parser(
-        "override", help="let an engine serve in spite of named refusals, for hours"
-    )
-    verbs = override.add_subparsers(metavar="VERB", required=True, parser_class=type(override))
-    grant = _verb(verbs, "add", "waive refusals of an engine for a model", "override_add")
-    grant.add_argument("model", metavar="MODEL", help="the public model")
-    grant.add_argument("engine", metavar="ENGINE", help="the engine that may serve it")
-    grant.add_argument("--waive", action="append", required=True, metavar="CODE",
-                       help="a refusal, as `manners promote --dry-run` names it; may be repeated")  # fmt: skip
-    grant.add_argument("--reason", required=True, help="why, for the audit")
-    grant.add_argument(
-        "--hours", type=float, default=24.0, metavar="H", help="at most 24 (default: %(default)s)"
-    )
-    _verb(verbs, "list", "the overrides that are active now", "override_list")
-    withdraw = _verb(verbs, "withdraw", "end an override", "override_withdraw")
-    withdraw.add_argument("id", type=int, metavar="ID", help="as `manners override list` shows it")
-
-
-def _verb(
-    commands: "argparse._SubParsersAction[Any]", name: str, about: str, verb: str = ""
-) -> argparse.ArgumentParser:
-    """Add a command. `verb` is its name in `app.cli.operating`, if another."""
-    command: argparse.ArgumentParser = commands.add_parser(name, help=about)
-    _client_flags(command)
-    _runs(command, "operating", verb=verb or name)
-    return command
-
-
-def _client_flags(command: argparse.ArgumentParser) -> None:
-    """Flags of every client of the admin API."""
-    command.add_argument(
-        "--config", type=Path, metavar="FILE", help="the gateway's TOML (default: the embedded default)"
-    )
-    command.add_argument("--admin", metavar="URL", help="the admin listener (default: the configuration's)")
-    command.add_argument("--json", action="store_true", help="print JSON on stdout")
-
-
-LIMITS = {
-    "rpm": "requests a minute",
-    "tpm": "tokens a minute, prompt and completion",
-    "concurrency": "requests open at once",
-    "daily_budget": "tokens a day (UTC)",
-    "budget": "tokens in all",
-}
-
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-
-
-def _access(commands: "argparse._SubParsersAction[Any]") -> None:
-    verb = _verbs(commands, "key", "callers' keys, with limits and budgets")
-    _add_limits(verb("add", "make a key; its secret is printed once"), "at most N")
-    _add_limits(verb("limit", "change limits of a key; what it has used stays"), "at most N (0: no limit)")
-    rotating = verb("rotate", "give a key a new secret; limits and what it has used stay")
-    rotating.add_argument(
-        "--overlap", type=duration, default=86_400, metavar="TIME",
-        help="how long the old secret still works: 30m, 24h, 7d; 0: not at all (default: 24h)",
-    )  # fmt: skip
-    verb("revoke", "end a key, at once")
-    verb("list", "all keys, without their secrets")
-
-    verb = _verbs(commands, "operator", "operators, with roles")
-    verb("add", "make an operator; its secret is printed once").add_argument(
-        "--role",
-        choices=ROLE_NAMES,
-        default=str(Role.WATCH),
-        help="watch: read; promote: also change who serves; administer: everything (default: %(default)s)",
-    )
-    verb("revoke", "end an operator, at once")
-    verb("list", "all operators, without their secrets")
-
-
-def _verbs(
-    commands: "argparse._SubParsersAction[Any]", of: str, about: str
-) -> Callable[[str, str], argparse.ArgumentParser]:
-    """Add a command; the function returned adds a verb to it, by name and help."""
-    parser = commands.add_parser(of, help=about)
-    verbs = parser.add_subparsers(metavar="VERB", required=True, parser_class=type(parser))
-
-    def verb(name: str, told: str) -> argparse.ArgumentParser:
-        command: argparse.ArgumentParser = verbs.add_parser(name, help=told)
-        if name != "list":
-            command.add_argument("name", metavar="NAME", help="letters, digits and _.-")
-        _client_flags(command)
-        _runs(command, "access_store", verb=name, kind=f"{of}s")
-        return command
-
-    return verb
-
-
-def duration(text: str) -> int:
-    """A time such as 90s, 30m, 24h or 7d, in seconds. Raises ValueError."""
-    number, unit = (text[:-1], text[-1]) if text[-1:] in UNITS else (text, "s")
-    if not number.isdecimal() or not number.isascii() or (seconds := int(number) * UNITS[unit]) > 90 * 86_400:
-        raise ValueError(text)
-    return seconds
-
-
-def _add_limits(command: argparse.ArgumentParser, about: str) -> None:
-    for limit, said in LIMITS.items():
-        flag = f"--{limit.replace('_', '-')}"
-        command.add_argument(flag, dest=limit, type=_limit, metavar="N", help=f"{about} {said}")
-
-
-def _limit(text: str) -> int:
-    count = int(text.replace("_", ""))
-    if not 0 <= count <= 10**15:
-        raise ValueError(text)
-    return count
+    for verb, parser in operating.parsers(commands):
+        _runs(parser, "operating", verb=verb)
 
 
 def _doctor(commands: "argparse._SubParsersAction[Any]") -> None:

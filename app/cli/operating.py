@@ -1,98 +1,70 @@
-"""What `manners promote`, `rollback`, `status` and `audit` do: thin clients of the admin API."""
+"""The commands that ask the gateway's operators' API: `promote`, `rollback`, `status`, `audit`, `key` and so on.
+
+`VERBS` holds each command: its flags, its request, and how the answer is shown. The parser of every command reads the
+table, so this module imports little; what a command works with is imported when it runs.
+"""
 
 import argparse
 import hashlib
 import json
-import uuid
-from collections.abc import Callable, Mapping
-from datetime import datetime
-from os import EX_CONFIG, EX_NOINPUT, EX_NOPERM, EX_UNAVAILABLE
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
-from rich.console import Console
-from rich.markup import escape
+from app.access.roles import ROLE_NAMES, Role
 
-from app.access.keys import read_admin_token
-from app.cli.admin_client import AdminClient, AdminClientError, RequestRejected
-from app.cli.exit_codes import exit_code, fail
-from app.cli.terminal import show_rows
-from app.config.config import ConfigError, load
-from app.errors.tree import MannersError
-from app.registry.errors import RegistryError
-from gates.contracts.errors import ReportError
-from gates.report import dsse
+if TYPE_CHECKING:
+    from app.cli.admin_client import AdminClient
 
-CODES: Final[Mapping[type[Exception], int]] = {
-    ConfigError: EX_CONFIG,
-    AdminClientError: EX_UNAVAILABLE,
-    RegistryError: EX_UNAVAILABLE,
-    MannersError: 1,
-    OSError: EX_NOINPUT,
-}
+Said = dict[str, Any]
+Ask = Callable[[Any, argparse.Namespace], Said]
+Flag = tuple[str, Mapping[str, Any]]
+"""A name, and what `add_argument` takes."""
+
+
+@dataclass(frozen=True)
+class Verb:
+    """One command. `show` prints the answer; None: the answer is an operation, which is followed to its end.
+
+    offline: where no gateway runs, `ask` gets the state folder, which has the client's methods for keys and operators.
+    """
+
+    about: str
+    ask: Ask
+    show: Callable[[Said], None] | None
+    flags: tuple[Flag, ...] = ()
+    offline: bool = False
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run one command with a client of the admin API; its exit code."""
-    return run_client(lambda: _run(client_for(args), args), args)
+    """Run one command; its exit code."""
+    from app.cli.admin_client import run_client
+
+    return run_client(lambda: _run(VERBS[args.verb], args), args)
 
 
-def run_client(work: Callable[[], int], args: argparse.Namespace) -> int:
-    """The exit code of work that asks the gateway, or changes what it keeps."""
+def _run(verb: Verb, args: argparse.Namespace) -> int:
+    from app.cli.admin_client import client_for
+    from app.cli.state_folder import state_folder
 
-    def caught() -> int:
-        try:
-            return work()
-        except RequestRejected as error:
-            if args.json:
-                print(json.dumps({"error": {"code": error.code, "message": error.message}}))
-            return fail("manners", error, EX_NOPERM if error.status in (401, 403) else 1)
-
-    return exit_code("manners", caught, CODES, words=_words)
-
-
-def _words(error: Exception) -> str:
-    if isinstance(error, MannersError):
-        return f"{error.code}: {error.message}"
-    return f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
-
-
-def _run(client: AdminClient, args: argparse.Namespace) -> int:
-    if args.verb in STARTS:
-        return _follow(client, STARTS[args.verb](client, args), args)
-    ask, show = VERBS[args.verb]
-    said = ask(client, args)
-    print(json.dumps(said, indent=1)) if args.json else show(said)
+    with state_folder(args.config) if verb.offline and not args.admin else nullcontext() as folder:
+        client: Any = folder or client_for(args)
+        said = verb.ask(client, args)
+        if verb.show is None:
+            return _follow(client, said, args)
+    print(json.dumps(said, indent=1)) if args.json else verb.show(said)
     return 0 if said.get("chain", {}).get("ok", True) else 1
 
 
-def client_for(args: argparse.Namespace) -> AdminClient:
-    """A client of the configured gateway. Raises ConfigError: no token is known."""
-    config = load(args.config)
-    try:
-        token = read_admin_token(config.secrets.admin_token, config.state_dir)
-    except OSError as error:
-        raise ConfigError(f"gateway.state: admin.token: {error.strerror}") from None
-    if token is None:
-        raise ConfigError(
-            "no admin token: set MANNERS_ADMIN_TOKEN, or run this where the gateway has made one"
-        )
-    host = f"[{config.admin.host}]" if ":" in config.admin.host else config.admin.host
-    return AdminClient(args.admin or f"http://{host}:{config.admin.port}", token)
-
-
-def _promote(client: AdminClient, args: argparse.Namespace) -> dict[str, Any]:
-    report = client.upload(args.report.read_bytes())["digest"] if args.report else None
-    engine = args.engine if len(args.engine) > 1 else args.engine[0]
-    return client.promote(args.model, engine, report, key=str(uuid.uuid4()), dry_run=args.dry_run)
-
-
-def _rollback(client: AdminClient, args: argparse.Namespace) -> dict[str, Any]:
-    return client.rollback(args.model, key=str(uuid.uuid4()), dry_run=args.dry_run)
-
-
-def _follow(client: AdminClient, begun: dict[str, Any], args: argparse.Namespace) -> int:
+def _follow(client: "AdminClient", begun: Said, args: argparse.Namespace) -> int:
     """Show a plan, a started operation, or its progress until the end; the exit code."""
+    from app.cli.operation_view import OperationProgress, show_plan
+
     if args.dry_run or args.no_follow:
         show = show_plan if args.dry_run else lambda operation: print(operation["id"])
         print(json.dumps(begun, indent=1)) if args.json else show(begun)
@@ -107,7 +79,27 @@ def _follow(client: AdminClient, begun: dict[str, Any], args: argparse.Namespace
     return 0 if ended["phase"] == "succeeded" else 1
 
 
-def _revoke(client: AdminClient, args: argparse.Namespace) -> dict[str, Any]:
+# What is asked.
+
+
+def _promote(client: "AdminClient", args: argparse.Namespace) -> Said:
+    report = (
+        client.call("POST", "reports", content=args.report.read_bytes())["digest"] if args.report else None
+    )
+    engine = args.engine if len(args.engine) > 1 else args.engine[0]
+    body = {"model": args.model, "engine": engine, "report": report}
+    return client.start("promote", body, dry_run=args.dry_run)
+
+
+def _rollback(client: "AdminClient", args: argparse.Namespace) -> Said:
+    return client.start("rollback", {"model": args.model}, dry_run=args.dry_run)
+
+
+def _drain(client: "AdminClient", args: argparse.Namespace) -> Said:
+    return client.call("POST", f"engines/{quote(args.engine, safe='')}/{args.verb}", json={})
+
+
+def _revoke(client: "AdminClient", args: argparse.Namespace) -> Said:
     engines = client.call("GET", "engines")["engines"]
     known = {engine["name"]: str(engine["digest"]) for engine in engines}
     if args.what in known or args.what in known.values():
@@ -122,216 +114,246 @@ def _revoke(client: AdminClient, args: argparse.Namespace) -> dict[str, Any]:
 
 def _statement_digest(report: Path) -> str:
     """The digest of what a report states, which another signature does not change."""
+    from app.cli.admin_client import AdminClientError
+    from gates.contracts.errors import ReportError
+    from gates.report.dsse import parse
+
     try:
-        return f"sha256:{hashlib.sha256(dsse.parse(report.read_bytes()).payload).hexdigest()}"
+        return f"sha256:{hashlib.sha256(parse(report.read_bytes()).payload).hexdigest()}"
     except ReportError as error:
         raise AdminClientError(f"{report}: {error}") from None
 
 
-def _override(client: AdminClient, args: argparse.Namespace) -> dict[str, Any]:
+def _override(client: "AdminClient", args: argparse.Namespace) -> Said:
     names = ("model", "engine", "reason", "hours")
     body = {name: getattr(args, name) for name in names}
     return client.call("POST", "overrides", json={**body, "waives": args.waive})
 
 
-Ask = Callable[[AdminClient, argparse.Namespace], dict[str, Any]]
-STARTS: Final[Mapping[str, Ask]] = {"promote": _promote, "rollback": _rollback}
-"""Verbs that start an operation."""
+def _limits(args: argparse.Namespace) -> dict[str, int | None]:
+    """The limits that were given; 0 means none."""
+    given = {limit: getattr(args, limit) for limit in LIMITS}
+    return {limit: value or None for limit, value in given.items() if value is not None}
 
 
-# ---------------------------------------------------------------------------------------------- show
-
-GOOD, BAD = "[green]✓[/]", "[red]✗[/]"
-FAULT_EVENTS = ("failed", "refused", "breached")
-"""Events that introduce a fault; later events of the operation repeat it."""
-GIB = 1024**3
+# What is shown.
 
 
-class OperationProgress:
-    """Prints one line for each phase with its duration, when the next phase begins."""
+def _view(name: str) -> Callable[[Said], None]:
+    """A function of `app.cli.operation_view`."""
 
-    def __init__(self, begun: dict[str, Any]) -> None:
-        self._console = Console(highlight=False)
-        self._phase, self._mark = "", GOOD
-        self._since = self._start = _time(begun["created"])
-        where = f"{_names(begun['incumbents'])} → [bold]{_names(begun['engines'])}[/]"
-        self._console.print(
-            f"{begun['kind']} [bold]{escape(begun['model'])}[/]: {where}, {begun['strategy'].replace('_', '/')}"
-            f"  [dim]{begun['id']}[/]"
-        )
+    def show(said: Said) -> None:
+        getattr(import_module("app.cli.operation_view"), name)(said)
 
-    def step(self, event: dict[str, Any]) -> None:
-        """Handle one event of the stream."""
-        at, fault = _time(event["at"]), event.get("fault")
-        if event["event"] not in FAULT_EVENTS:
-            fault = None
-        if fault:  # shown with the phase that it ended
-            self._mark = BAD
-        if event["phase"] != self._phase:
-            self._close(at)
-            self._phase, self._since = event["phase"], at
-            self._mark = "[yellow]↶[/]" if self._phase == "rolling_back" else GOOD
-        if fault:
-            self._console.print(f"  {BAD} [red]{escape(fault['code'])}[/]: {escape(fault['message'])}")
-
-    def _close(self, at: datetime) -> None:
-        if self._phase not in ("", "queued"):
-            seconds = (at - self._since).total_seconds()
-            self._console.print(f"  {self._mark} {self._phase.replace('_', ' '):<13}{seconds:8.2f} s")
-
-    def end(self, operation: dict[str, Any]) -> None:
-        """Show the operation's result."""
-        seconds = (self._since - self._start).total_seconds()
-        phase, error = operation["phase"], operation.get("error")
-        if error is None:
-            self._console.print(f"{GOOD} [bold green]{phase}[/] in {seconds:.1f} s: "
-                                f"{escape(operation['model'])} is served by {_names(operation['engines'])}")  # fmt: skip
-            return
-        self._console.print(
-            f"{BAD} [bold red]{phase.replace('_', ' ')}[/] after {seconds:.1f} s: "
-            f"{escape(error['code'])}: {escape(error['message'])}"
-        )
+    return show
 
 
-def show_plan(plan: dict[str, Any]) -> None:
-    """Show which engines would start and stop, and how much memory would be left."""
-    console = Console(highlight=False)
-    console.print(f"{plan['kind']} [bold]{escape(plan['model'])}[/]: {_names(plan['incumbents'])} → "
-                  f"[bold]{_names(plan['engines'])}[/], {plan['strategy'].replace('_', '/')}; nothing is changed yet")  # fmt: skip
-    memory = plan["memory"]
-    for title, value in (
-        ("starts", ", ".join(plan["starts"])),
-        ("stops", ", ".join(plan["stops"])),
-        ("stays", ", ".join(plan["stays"])),
-        ("shifted", _shift(plan)),
-        ("watched for", f"{plan['bake_seconds']:.0f} s after the switch"),
-        ("memory", f"{_gib(memory['available_bytes'])} available, {_gib(memory['needed_bytes'])} needed, "
-                   f"{_gib(memory['after_bytes'])} left after, {_gib(memory['floor_bytes'])} is the floor"),
-        ("phases", " → ".join(plan["phases"])),
-    ):  # fmt: skip
-        console.print(f"  [dim]{title:<12}[/]{escape(value or 'nothing')}")
-
-
-def _shift(plan: dict[str, Any]) -> str:
-    weights = ", ".join(f"{weight} %" for weight in plan["shift_weights"])
-    return (
-        f"{weights} of the conversations before the switch, {plan['shift_seconds']:g} s each"
-        if weights
-        else ""
-    )
-
-
-def _phase(operation: dict[str, Any]) -> str:
-    weight = operation.get("weight")
-    return str(operation["phase"]) + (f", {weight} % of the conversations" if weight else "")
-
-
-def show_status(said: dict[str, Any]) -> None:
-    """Show one line for each model."""
-    rows = []
-    for name, model in said["models"].items():
-        operation, override = model.get("operation"), model.get("override")
-        going = f"{operation['kind']} of {operation['engine']}: {_phase(operation)}" if operation else ""
-        rows.append([name, ", ".join(model["replicas"]), ", ".join(model["fallback"]), model.get("previous") or "",
-                     "until " + str(override.get("expires")) if override else "", going])  # fmt: skip
-    state = "draining" if said["draining"] else "ready" if said["ready"] else "not ready"
-    print(f"{state}, {said['in_flight']} in flight")
-    show_rows(("model", "live", "fallback", "previous", "override", "under way"), rows)
-    for name, model in said["models"].items():
-        if not model.get("gated"):
-            print(f"{name}: {', '.join(model['replicas'])} serves ungated: no passing report has let it in")
-
-
-def show_audit(said: dict[str, Any]) -> None:
-    """Show one line for each event, the newest last, and whether the chain verifies."""
-    rows = [
-        [
-            str(e["seq"]),
-            e["at"][:19].replace("T", " "),
-            e["actor"],
-            e["verb"],
-            _subject(e["subject"]),
-            _why(e["detail"]),
-        ]
-        for e in said["events"]
-    ]
-    show_rows(("seq", "at (UTC)", "who", "what", "of", "why"), rows)
-    chain = said["chain"]
-    if chain["ok"]:
-        print(f"the chain holds: {said['head']['seq']} events, head {said['head']['hash'][:23]}…")
-    else:
-        print(f"THE CHAIN IS BROKEN at {chain.get('seq')}: {chain.get('why')}")
-
-
-def _show_drained(said: dict[str, Any]) -> None:
+def _show_drained(said: Said) -> None:
     what = f"gets no new requests; {said['open']} are open" if said["drained"] else "gets requests again"
     print(f"{said['engine']} {what}")
 
 
-def _show_reloaded(said: dict[str, Any]) -> None:
+def _show_reloaded(said: Said) -> None:
     print(f"reloaded; changed: {', '.join(said['changed']) or 'nothing in the configuration'}")
 
 
-def _show_overrides(said: dict[str, Any]) -> None:
-    columns = ("id", "model", "engine", "waives", "by", "expires", "reason")
-    rows = [{**one, "waives": ", ".join(one["waives"])} for one in said["overrides"]]
-    show_rows(columns, [[str(row[name]) for name in columns] for row in rows])
-
-
-def _show_override(said: dict[str, Any]) -> None:
+def _show_override(said: Said) -> None:
     print(f"override {said['id']}: {said['engine']} may serve {said['model']} until {said['expires']}")
 
 
-def _show_withdrawn(said: dict[str, Any]) -> None:
+def _show_withdrawn(said: Said) -> None:
     print(f"override {said['id']} is withdrawn")
 
 
-def _show_revoked(said: dict[str, Any]) -> None:
+def _show_revoked(said: Said) -> None:
     print(f"the {said['thing']} {said['id'][:19]}… is revoked")
 
 
-def _why(detail: dict[str, Any]) -> str:
-    """The event's refusal or fault, else its reason, else the effect that was completed."""
-    fault = (
-        detail.get("fault") if detail.get("event") in FAULT_EVENTS else detail if "code" in detail else None
-    )
-    if fault:
-        return ": ".join(str(fault[part]) for part in ("code", "message") if fault.get(part))
-    effect = str(detail.get("effect") or "").split("/")
-    return str(detail.get("reason") or "") or (f"{effect[2]} done" if len(effect) > 2 else "")
+def _show_limits(said: Said) -> None:
+    limits = ["–" if value is None else f"{value:,}" for value in said["limits"].values()]
+    print(f"{said['name']}: {', '.join(map(' '.join, zip(said['limits'], limits, strict=True)))}")
 
 
-def _subject(name: str) -> str:
-    return f"{name[:19]}…" if name.startswith("sha256:") else name
+def _show_secret(said: Said) -> None:
+    """The secret alone on stdout."""
+    if until := said.get("old_secret_until"):
+        print(f"The old secret works until {until}.", file=sys.stderr)
+    print(f"The secret of {said['name']}; it is not shown again:", file=sys.stderr)
+    print(said.get("key") or said["token"])
 
 
-def _names(engines: list[str]) -> str:
-    return escape(", ".join(engines))
+def _show_ended(said: Said) -> None:
+    print(f"{said['name']} is revoked")
 
 
-def _gib(value: float | None) -> str:
-    return "unknown" if value is None else f"{value / GIB:.1f} GiB"
+# Values of flags.
 
 
-def _time(text: str) -> datetime:
-    return datetime.fromisoformat(text.replace("Z", "+00:00"))
+def duration(text: str) -> int:
+    """A time such as 90s, 30m, 24h or 7d, in seconds. Raises ValueError."""
+    number, unit = (text[:-1], text[-1]) if text[-1:] in UNITS else (text, "s")
+    if not number.isdecimal() or not number.isascii() or (seconds := int(number) * UNITS[unit]) > 90 * 86_400:
+        raise ValueError(text)
+    return seconds
 
 
-VERBS: Final[Mapping[str, tuple[Ask, Callable[[dict[str, Any]], None]]]] = {
-    "status": (lambda client, args: client.status(), show_status),
-    "audit": (
-        lambda client, args: client.call("GET", "audit", params={"limit": args.last, "newest": 1}),
-        show_audit,
-    ),
-    "reload": (lambda client, args: client.call("POST", "reload"), _show_reloaded),
-    "drain": (lambda client, args: client.drain(args.engine), _show_drained),
-    "undrain": (lambda client, args: client.drain(args.engine, "undrain"), _show_drained),
-    "revoke": (_revoke, _show_revoked),
-    "override_add": (_override, _show_override),
-    "override_list": (lambda client, args: client.call("GET", "overrides"), _show_overrides),
-    "override_withdraw": (
-        lambda client, args: client.call("DELETE", f"overrides/{args.id}"),
-        _show_withdrawn,
-    ),
+def _limit(text: str) -> int:
+    count = int(text.replace("_", ""))
+    if not 0 <= count <= 10**15:
+        raise ValueError(text)
+    return count
+
+
+# The commands.
+
+LIMITS: Final = {
+    "rpm": "requests a minute",
+    "tpm": "tokens a minute, prompt and completion",
+    "concurrency": "requests open at once",
+    "daily_budget": "tokens a day (UTC)",
+    "budget": "tokens in all",
 }
-"""How to ask for a verb, and how to show the answer."""
+UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def _flag(name: str, **options: Any) -> Flag:
+    return name, options
+
+
+def _limit_flags(about: str) -> Iterator[Flag]:
+    for limit, said in LIMITS.items():
+        yield _flag(
+            f"--{limit.replace('_', '-')}", dest=limit, type=_limit, metavar="N", help=f"{about} {said}"
+        )
+
+
+_MODEL = _flag("model", metavar="MODEL", help="the public model")
+_REPLICA = (_flag("engine", metavar="ENGINE", help="the replica"),)
+_REASON = _flag("--reason", required=True, help="why, for the audit")
+_STARTED = (
+    _flag("--dry-run", action="store_true", help="only show the plan"),
+    _flag("--no-follow", action="store_true", help="start it without waiting for its end"),
+)
+_NAME = _flag("name", metavar="NAME", help="letters, digits and _.-")
+_CLIENT = (
+    _flag("--config", type=Path, metavar="FILE", help="the gateway's TOML (default: the embedded default)"),
+    _flag("--admin", metavar="URL", help="the admin listener (default: the configuration's)"),
+    _flag("--json", action="store_true", help="print JSON on stdout"),
+)
+GROUPS: Final = {
+    "override": "let an engine serve in spite of named refusals, for hours",
+    "key": "callers' keys, with limits and budgets",
+    "operator": "operators, with roles",
+}
+"""Commands whose name is the first of two words, and their help."""
+VERBS: Final[Mapping[str, Verb]] = {
+    "promote": Verb(
+        "let a gated engine serve a model", _promote, None,
+        (
+            _MODEL,
+            _flag("engine", metavar="ENGINE", nargs="+", help="the engine that will serve it; several are replicas"),
+            _flag("--report", type=Path, metavar="FILE", help="report.json of its gate run (without it: by an override)"),
+            *_STARTED,
+        ),
+    ),
+    "rollback": Verb("roll back to the previous engine, at once", _rollback, None, (_MODEL, *_STARTED)),
+    "status": Verb(
+        "which engine serves which model, and operations in progress",
+        lambda client, args: client.call("GET", "status"), _view("show_status"),
+    ),
+    "drain": Verb("drain a replica: send it no new requests", _drain, _show_drained, _REPLICA),
+    "undrain": Verb("end the drain of a replica", _drain, _show_drained, _REPLICA),
+    "audit": Verb(
+        "who changed what, and whether the event chain is intact",
+        lambda client, args: client.call("GET", "audit", params={"limit": args.last, "newest": 1}), _view("show_audit"),
+        (_flag("--last", type=int, default=20, metavar="N", help="the newest events (default: %(default)s)"),),
+    ),
+    "reload": Verb(
+        "read configuration, keys and operators again, without a restart",
+        lambda client, args: client.call("POST", "reload"), _show_reloaded,
+    ),
+    "revoke": Verb(
+        "end an engine or a report as a ground for promotions, for good", _revoke, _show_revoked,
+        (_flag("what", metavar="ENGINE|REPORT", help="an engine's name, or a report: its file or its digest"), _REASON),
+    ),
+    "override add": Verb(
+        "waive refusals of an engine for a model", _override, _show_override,
+        (
+            _MODEL,
+            _flag("engine", metavar="ENGINE", help="the engine that may serve it"),
+            _flag("--waive", action="append", required=True, metavar="CODE",
+                  help="a refusal, as `manners promote --dry-run` names it; may be repeated"),
+            _REASON,
+            _flag("--hours", type=float, default=24.0, metavar="H", help="at most 24 (default: %(default)s)"),
+        ),
+    ),
+    "override list": Verb(
+        "the overrides that are active now",
+        lambda client, args: client.call("GET", "overrides"), _view("show_overrides"),
+    ),
+    "override withdraw": Verb(
+        "end an override",
+        lambda client, args: client.call("DELETE", f"overrides/{args.id}"), _show_withdrawn,
+        (_flag("id", type=int, metavar="ID", help="as `manners override list` shows it"),),
+    ),
+    "key add": Verb(
+        "make a key; its secret is printed once",
+        lambda store, args: store.add("keys", {"name": args.name, **_limits(args)}), _show_secret,
+        (_NAME, *_limit_flags("at most N")), offline=True,
+    ),
+    "key limit": Verb(
+        "change limits of a key; what it has used stays",
+        lambda store, args: store.limit(args.name, _limits(args)), _show_limits,
+        (_NAME, *_limit_flags("at most N (0: no limit)")), offline=True,
+    ),
+    "key rotate": Verb(
+        "give a key a new secret; limits and what it has used stay",
+        lambda store, args: store.rotate(args.name, args.overlap), _show_secret,
+        (
+            _NAME,
+            _flag("--overlap", type=duration, default=86_400, metavar="TIME",
+                  help="how long the old secret still works: 30m, 24h, 7d; 0: not at all (default: 24h)"),
+        ),
+        offline=True,
+    ),
+    "key revoke": Verb(
+        "end a key, at once",
+        lambda store, args: store.revoke("keys", args.name), _show_ended, (_NAME,), offline=True,
+    ),
+    "key list": Verb(
+        "all keys, without their secrets",
+        lambda store, args: {"keys": store.listed("keys")}, _view("show_keys"), offline=True,
+    ),
+    "operator add": Verb(
+        "make an operator; its secret is printed once",
+        lambda store, args: store.add("operators", {"name": args.name, "role": args.role}), _show_secret,
+        (
+            _NAME,
+            _flag("--role", choices=ROLE_NAMES, default=str(Role.WATCH),
+                  help="watch: read; promote: also change who serves; administer: everything (default: %(default)s)"),
+        ),
+        offline=True,
+    ),
+    "operator revoke": Verb(
+        "end an operator, at once",
+        lambda store, args: store.revoke("operators", args.name), _show_ended, (_NAME,), offline=True,
+    ),
+    "operator list": Verb(
+        "all operators, without their secrets",
+        lambda store, args: {"operators": store.listed("operators")}, _view("show_operators"), offline=True,
+    ),
+}  # fmt: skip
+
+
+def parsers(commands: "argparse._SubParsersAction[Any]") -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Add the commands; yields the verb and the parser of each."""
+    groups = {"": commands}
+    for name, verb in VERBS.items():
+        group, _, word = name.rpartition(" ")
+        if group not in groups:
+            whole = commands.add_parser(group, help=GROUPS[group])
+            groups[group] = whole.add_subparsers(metavar="VERB", required=True, parser_class=type(whole))
+        parser = groups[group].add_parser(word, help=verb.about)
+        for flag, options in (*verb.flags, *_CLIENT):
+            parser.add_argument(flag, **options)
+        yield name, parser

@@ -1,7 +1,7 @@
 """The endpoints of an engine that the suite calls directly: version, load and tokenizer."""
 
 import re
-from collections.abc import Awaitable
+from contextlib import suppress
 from importlib import metadata
 from typing import Any
 
@@ -11,39 +11,33 @@ from deploy.core.engine_http import read_body, read_json
 from deploy.engine.dialects import DIALECTS
 from gates.contracts.dialect import Dialect
 
+_NO_ANSWER = (httpx2.HTTPStatusError, LookupError, TypeError, ValueError)
+"""Of an engine that was started without an endpoint, or does not expose it."""
+
 
 class EngineEndpoints:
-    """One engine's own endpoints. The answer is None where its dialect has no such endpoint."""
+    """One engine's own endpoints. The answer is None where the engine has no such endpoint."""
 
     def __init__(self, client: httpx2.AsyncClient, url: str, dialect: Dialect) -> None:
         self._client, self._url, self._dialect = client, url, dialect
 
     async def running(self) -> int | None:
         """How many requests it computes or has queued, by its own metrics."""
-        return await self._asked(self._running())
+        spec = DIALECTS[self._dialect]
+        if spec.metrics is None:
+            return None
+        with suppress(*_NO_ANSWER):
+            return await metric(self._client, self._url + spec.metrics, *spec.load)
+        return None
 
     async def tokens(self, text: str) -> int | None:
-        return await self._asked(self._tokens(text)) if text else 0
-
-    async def _asked(self, question: Awaitable[int | None]) -> int | None:
-        """None for an engine that was started without the endpoint, or does not expose it."""
-        try:
-            return await question
-        except (httpx2.HTTPStatusError, LookupError, TypeError, ValueError):
-            return None
-
-    async def _running(self) -> int | None:
-        spec = DIALECTS[self._dialect]
-        return (
-            None if spec.metrics is None else await metric(self._client, self._url + spec.metrics, *spec.load)
-        )
-
-    async def _tokens(self, text: str) -> int | None:
-        if self._dialect == "llama-server":
-            return len((await self._post("/tokenize", {"content": text}))["tokens"])
-        if self._dialect in ("vllm", "sglang"):
-            body = {"model": await self.model(), "prompt": text, "add_special_tokens": False}
-            return int((await self._post("/tokenize", body))["count"])
+        """How many tokens this text is."""
+        tokenize = DIALECTS[self._dialect].tokenize
+        if tokenize is None or not text:
+            return None if text else 0
+        with suppress(*_NO_ANSWER):
+            said = await self._post("/tokenize", tokenize(await self.model(), text))
+            return int(said["count"]) if "count" in said else len(said["tokens"])
         return None
 
     async def model(self) -> str:

@@ -1,12 +1,12 @@
 """The conformance suite: `open_session` puts a gateway in front of any engine, and `results` runs all checks on it.
 
-The checks and their judges are pure (`app.conformance.checks`). Here are the requests on the wire, the one check
-that is not request and reply (a caller who disconnects), and the gaps that a dialect is known to have.
+The checks and their judges are pure (`app.conformance.checks`). Here are the requests on the wire, and the one check
+that is not request and reply: a caller who disconnects.
 """
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +29,7 @@ from app.conformance.gateway import InProcessGateway, configuration, run_gateway
 from app.conformance.reply import ObservedReply, observed
 from deploy.core.engine_access import OPEN, EngineAccess
 from deploy.engine.abilities import Abilities
+from deploy.engine.dialects import DIALECTS
 from gates.contracts.dialect import Dialect
 
 NEVER_BEGAN = "the engine never began"
@@ -47,22 +48,6 @@ SHORT = frozenset(
 """One check of each kind, for `manners bench --matrix FILE`, which checks many engines."""
 REPLY_SECONDS = 300.0
 """The client's timeout for one read; the gateway's own deadlines are shorter."""
-_NO_THINKING_SWITCH = "OpenAI's API has no field that switches thinking on or off, or limits it"
-_NO_BUDGET = (
-    "SGLang's API takes no budget of thought, and does not name the tokens that an answer could go on from"
-)
-GAPS: Mapping[Dialect, Mapping[str, str]] = {
-    "openai": dict.fromkeys(
-        (
-            "thinking off: no token of it is paid for", "thinking on", "thinking budget 0", "thinking budget 1",
-            "thinking budget 8", "thinking budget 64", "thinking time budget", "a thought, then a call",
-            "a thought cut by max_tokens",
-        ),
-        _NO_THINKING_SWITCH,
-    ),
-    "sglang": dict.fromkeys(("thinking budget 1", "thinking budget 8", "thinking time budget"), _NO_BUDGET),
-}  # fmt: skip
-"""Checks that an engine of a dialect cannot pass, because the dialect has no field for what they need."""
 ENDLESS = {"temperature": 0.0, "max_tokens": 3900, "ignore_eos": True}
 """Greedy, because a sampled reply may begin with a long thought, which delays the first word."""
 
@@ -229,6 +214,6 @@ async def _until(it: ConformanceSession, true: Any, seconds: float) -> bool:
 
 def rated(result: CheckOutcome, dialect: Dialect) -> dict[str, str]:
     """A row to show. `heard` is "yes" for a check that passed, "gap" for a known gap of the dialect, else "no"."""
-    gap = GAPS.get(dialect, {}).get(result.name)
+    gap = DIALECTS[dialect].gaps.get(result.name)
     heard = "yes" if result.right else "no" if gap is None else "gap"
     return {"name": result.name, "heard": heard, "why": gap if gap and heard == "gap" else result.why}

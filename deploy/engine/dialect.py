@@ -60,13 +60,16 @@ class DialectSpec:
         metered, counted: the request fields that make it report generated tokens, and a running count of them.
         reports_stop: it says which stop sequence ended a reply.
         logprobs_beside_tools: it sends log-probabilities in a stream that may hold calls.
+        forces_calls: where a call is required, its reply begins with one.
         questions: what it is asked after its start, to find its abilities.
 
     Paths
         health: answers while the process runs, whether or not it computes.
         counts_tokens: counts the tokens of a chat.
+        tokenize: the body for `/tokenize` of a model and a text.
         version: states its build, under this key.
         metrics: its Prometheus metrics; `load` names its gauges of running and waiting requests.
+        gaps: checks of the conformance suite that it cannot pass, because it has no field for what they need, and why.
 
     Servers that the gateway starts
         reserved: flags that the driver sets itself.
@@ -89,12 +92,15 @@ class DialectSpec:
     counted: Mapping[str, Any] = field(default_factory=dict)
     reports_stop: bool = True
     logprobs_beside_tools: bool = True
+    forces_calls: bool = True
     questions: tuple[Question, ...] = ()
     health: str = "/health"
     counts_tokens: str | None = None
+    tokenize: Callable[[str, str], dict[str, Any]] | None = None
     version: tuple[str, str] | None = None
     metrics: str | None = None
     load: tuple[str, ...] = ()
+    gaps: Mapping[str, str] = field(default_factory=dict)
     reserved: tuple[str, ...] = ()
     odd_flag: Callable[[Sequence[str]], str | None] = no_odd_flag
     arguments: Callable[[EngineSpec, Launch], tuple[str, ...]]

@@ -82,6 +82,7 @@ LLAMA_SERVER: Final = DialectSpec(
     counted={"timings_per_token": True},
     reports_stop=False,
     logprobs_beside_tools=False,
+    forces_calls=False,
     questions=(
         questions.budget("reasoning_budget_tokens", reasoning_format="deepseek"),
         questions.thinking_off,
@@ -91,6 +92,7 @@ LLAMA_SERVER: Final = DialectSpec(
         _control,
     ),
     counts_tokens="/v1/chat/completions/input_tokens",
+    tokenize=lambda model, text: {"content": text},
     version=("/props", "build_info"),
     metrics="/metrics",  # only with --metrics
     load=("llamacpp:requests_processing", "llamacpp:requests_deferred"),

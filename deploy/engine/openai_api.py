@@ -48,6 +48,20 @@ OPENAI_API: Final = DialectSpec(
     thinking=_no_thinking,
     has_thinking_switch=False,
     health="/v1/models",  # the one path that every server of this API has
+    gaps=dict.fromkeys(
+        (
+            "thinking off: no token of it is paid for",
+            "thinking on",
+            "thinking budget 0",
+            "thinking budget 1",
+            "thinking budget 8",
+            "thinking budget 64",
+            "thinking time budget",
+            "a thought, then a call",
+            "a thought cut by max_tokens",
+        ),
+        "OpenAI's API has no field that switches thinking on or off, or limits it",
+    ),  # fmt: skip
     arguments=_arguments,
     numerics=_numerics,
 )

@@ -6,7 +6,7 @@ from deploy.engine import questions
 from deploy.engine.dialect import DialectSpec, Launch
 from deploy.engine.questions import ANSWER_ROOM, BUDGET, BUDGET_QUESTION, ON, Asker, Found
 from deploy.engine.spec import EngineSpec
-from deploy.engine.vllm import SAMPLING, stated_kv_cache
+from deploy.engine.vllm import SAMPLING, stated_kv_cache, tokenize
 from gates.contracts.numerics import Numerics
 
 _PREFILL: Final = {"continue_final_message": True}
@@ -41,9 +41,14 @@ SGLANG: Final = DialectSpec(
         questions.stated_build("sglang", "/server_info"),
     ),
     counts_tokens="/tokenize",
+    tokenize=tokenize,
     version=("/server_info", "version"),
     metrics="/metrics",  # only with --enable-metrics
     load=("sglang:num_running_reqs", "sglang:num_queue_reqs"),
+    gaps=dict.fromkeys(
+        ("thinking budget 1", "thinking budget 8", "thinking time budget"),
+        "SGLang's API takes no budget of thought, and does not name the tokens that an answer could go on from",
+    ),
     reserved=("--host", "--port", "--served-model-name", "--api-key", "--model-path", "--model"),
     arguments=_arguments,
     numerics=_numerics,

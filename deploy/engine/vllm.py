@@ -114,6 +114,11 @@ def _scheme_of(kernel: str) -> Scheme | None:
     return "W4A4" if _W4A4.fullmatch(kernel) else None
 
 
+def tokenize(model: str, text: str) -> dict[str, Any]:
+    """The body of a text for `/tokenize`."""
+    return {"model": model, "prompt": text, "add_special_tokens": False}
+
+
 VLLM: Final = DialectSpec(
     fields=SAMPLING | {"cache_salt", "priority"},
     thinking=_thinking,
@@ -133,6 +138,7 @@ VLLM: Final = DialectSpec(
         media,
     ),
     counts_tokens="/tokenize",
+    tokenize=tokenize,
     version=("/version", "version"),
     metrics="/metrics",
     load=("vllm:num_requests_running", "vllm:num_requests_waiting"),

@@ -117,7 +117,7 @@ class Live:
         return time.monotonic()
 
     async def _baking(self) -> bool:
-        status = await asyncio.to_thread(self._client().status)
+        status = await asyncio.to_thread(self._client().call, "GET", "status")
         under_way = status["models"]["annie"]["operation"]
         return bool(under_way and under_way["phase"] == "baking")
 
@@ -178,7 +178,7 @@ class Live:
         return any(one["name"] == name and one["state"] == "ready" for one in engines)
 
     async def _live(self) -> str:
-        status = await asyncio.to_thread(self._client().status)
+        status = await asyncio.to_thread(self._client().call, "GET", "status")
         return str(status["models"]["annie"]["live"])
 
     async def _until(self, true: Callable[[], bool], what: str) -> None:

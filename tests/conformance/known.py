@@ -6,10 +6,10 @@ what should be heard of them.
 
 from collections.abc import Mapping
 
-from app.conformance.suite import GAPS
+from deploy.engine.dialects import DIALECTS
 
 _SGLANG = {
-    **GAPS["sglang"],
+    **DIALECTS["sglang"].gaps,
     "tool_choice required": "SGLang 0.5.16 on a CPU: its llguidance backend cannot do the grammar of a call ('GuidanceBackend' object has no attribute "
     "'allocate_vocab_mask'), and its xgrammar backend ends the server (\"Unsupported device: cpu\"); not run on a GPU",
 }  # fmt: skip

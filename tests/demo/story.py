@@ -138,7 +138,7 @@ class Story:
         """As soon as she has served a while."""
         client = self._client()
         while True:
-            status = await asyncio.to_thread(client.status)
+            status = await asyncio.to_thread(client.call, "GET", "status")
             under_way = status["models"]["annie"]["operation"]
             if under_way and under_way["phase"] == "baking":
                 break
@@ -155,7 +155,7 @@ class Story:
         self.screen.act("What is left of it", "Every step is an event in a chain of hashes.")
         await self._run("status")
         self.told.check("annie-nano is live",
-                        (await asyncio.to_thread(self._client().status))["models"]["annie"]["live"] == LIVE)  # fmt: skip
+                        (await asyncio.to_thread(self._client().call, "GET", "status"))["models"]["annie"]["live"] == LIVE)  # fmt: skip
         code, _ = await self._run("audit", "--last", "9")
         self.told.check("the audit's chain holds", code == 0)
 

@@ -14,7 +14,8 @@ import app.conformance.suite as suite
 from app.__main__ import main
 from app.conformance.checks import CANCEL, Check, ask, each, require, user
 from app.conformance.engine_api import EngineEndpoints
-from app.conformance.suite import GAPS, CheckOutcome
+from app.conformance.suite import CheckOutcome
+from deploy.engine.dialects import DIALECTS
 from tests.script import Hang, Head, Say, reply, text
 from tests.scripted_engine import ScriptedEngine
 
@@ -100,7 +101,7 @@ async def test_a_known_gap_is_shown_and_is_no_failure(
     )
     assert told["rows"] == [
         {"name": "a greeting", "heard": "yes", "why": ""},
-        {"name": "thinking on", "heard": "gap", "why": GAPS["openai"]["thinking on"]},
+        {"name": "thinking on", "heard": "gap", "why": DIALECTS["openai"].gaps["thinking on"]},
         {"name": CANCEL, "heard": "yes", "why": ""},
     ]
     assert {seen.body["model"] for seen in checked.requests} == {"far-9b"}

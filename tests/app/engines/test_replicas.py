@@ -251,7 +251,7 @@ async def test_replicas_are_drained_one_by_one(tmp_path: Path) -> None:
         status, refused = await operate(house, "/admin/engines/nobody/drain")
         assert (status, refused["error"]["code"]) == (404, "engine_not_found")
         client = AdminClient(house.admin, TOKEN)
-        said = await asyncio.to_thread(client.drain, "two", "undrain")
+        said = await asyncio.to_thread(client.call, "POST", "engines/two/undrain", json={})
         assert said == {"engine": "two", "drained": False, "open": 0}
         assert {served_by(await house.ask()) for _ in range(2)} == {"one", "two"}
         verbs = [event["verb"] for event in (await house.operate("/admin/audit?newest=1")).json["events"]]
