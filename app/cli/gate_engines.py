@@ -19,9 +19,7 @@ from rich.markup import escape
 from app.cli import terminal
 from app.config.config import Config
 from app.config.version import VERSION
-from app.conformance.gateway import configuration, run_gateway
 from app.engines.identity import describe
-from deploy.core.engine_access import EngineAccess
 from deploy.core.errors import EngineError
 from deploy.drivers.embedded import usable_cores
 from deploy.drivers.factory import make_engine
@@ -91,11 +89,6 @@ async def make_job(
             config, candidate, baseline, {name: one.artefact for name, one in sealed.items()}, known
         )
     sides = {name: await _side(config, one, stack) for name, one in sealed.items()}
-    gateway = None
-    if timed and rules.latency:
-        gateway = await _gateway(
-            sides[candidate].target, config.engines[candidate].access, config.state_dir, stack
-        )
     return GateJob(
         suite=cases,
         policy=rules,
@@ -109,7 +102,6 @@ async def make_job(
         known=known,
         timed=timed,
         full=full,
-        gateway=gateway,
     )
 
 
@@ -212,13 +204,6 @@ async def _side(config: Config, sealed: _Sealed, stack: AsyncExitStack) -> Serve
         files=sealed.files,
     )
     return replace(side, context=state.abilities.context or side.context)
-
-
-async def _gateway(engine: Target, access: EngineAccess, state: Path, stack: AsyncExitStack) -> Target:
-    """A gateway in this process in front of an engine, to be timed as well."""
-    before = configuration(engine.url, engine.dialect, state / "gate", concurrency=1, access=access)
-    it = await stack.enter_async_context(run_gateway(before, engine.served_model))
-    return replace(engine, url=it.url, served_model="annie", headers={}, tls=None)
 
 
 def special_tokens(folder: Path) -> frozenset[str]:

@@ -5,14 +5,7 @@ from collections.abc import Mapping
 from gates.contracts.verdict import GateResult, Interval, Verdict
 from gates.judge.context import JudgingContext
 from gates.judge.curves import floor_curve, rate_curve, zero_curve
-from gates.judge.formatting import (
-    interval_method,
-    join_names,
-    outcome_wording,
-    percent,
-    plural,
-    undecided_clause,
-)
+from gates.judge.formatting import interval_method, join_names, outcome_wording, percent, plural
 from gates.judge.tally import CaseState, OutcomeCounts, SettledVerdict, count_outcomes, settle, was_asked
 from gates.policy.policy import FloorRule, GateRules, RateRule, ZeroRule
 from gates.stats.binomial import clopper_pearson_lower, wilson_lower, wilson_upper
@@ -38,11 +31,12 @@ def judge_floor(context: JudgingContext, name: str, gate: GateRules, floor: Floo
     seen, confidence = found.ok + found.bad, context.policy.confidence
     low = clopper_pearson_lower(found.ok, seen, confidence) if seen else None
     interval = Interval(low, None, confidence, "Clopper-Pearson") if seen else None
-    said = f"{found.bad} of {seen} named prompts {outcome_wording(name).bad} (limit {floor.of - floor.least})"
-    why = f"; {settled.why}" if settled.why else ""
+    said = f"{found.bad} of {seen} named prompts {outcome_wording(name).bad}"
+    limit = f"limit {floor.of - floor.least}"
+    sentence = settled.sentence(said, "", "", limit, gate.tier, cases=_bad_cases(named))
     return GateResult(
         name, "floor", gate.tier, settled.verdict, seen, found.bad, found.ok / seen if seen else None, interval,
-        floor.least / floor.of, "share", f"{said}{_bad_cases(named)}{why}", False, *floor_curve(name, floor),
+        floor.least / floor.of, "share", sentence, False, *floor_curve(name, floor),
     )  # fmt: skip
 
 
@@ -121,19 +115,16 @@ def _zero_sentence(
     found: tuple[Results, Results, Results],
 ) -> str:
     one, two, named = found
-    said = f"{seen.bad} of {seen.ok + seen.bad} {outcome_wording(name).bad}{_lost_clause(seen)}"
-    who, limit = _bad_cases(one, two), f"limit 1, and 0 of the last {plan.second}" if two else "limit 0"
-    if settled.verdict is Verdict.PASS:
-        high = percent(interval.high, "up") if interval and interval.high is not None else "?"
-        return f"{said} ({limit}; {percent(context.policy.confidence)} confidence: below {high}){who}"
-    if settled.verdict is Verdict.FAIL:
-        worst = sum(state == "bad" for state in named.values())
-        where = f", {worst} of them named" if worst else ""
-        return f"{said}{where} ({limit}){who}"
-    if settled.extend:
-        until = f"{plural(plan.second, 'more prompt')} are asked (limit 0)"
-        return f"{said} (limit 0){who}{undecided_clause(context.policy.gates[name].tier, until)}"
-    return f"{said}{who}; {settled.why}"
+    worst = sum(state == "bad" for state in named.values())
+    where = f", {worst} of them named" if worst and settled.verdict is Verdict.FAIL else ""
+    said = f"{seen.bad} of {seen.ok + seen.bad} {outcome_wording(name).bad}{_lost_clause(seen)}{where}"
+    sure = ""
+    if settled.verdict is Verdict.PASS and interval and interval.high is not None:
+        sure = f"{percent(context.policy.confidence)} confidence: below {percent(interval.high, 'up')}"
+    limit = f"limit 1, and 0 of the last {plan.second}" if two else "limit 0"
+    until = f"{plural(plan.second, 'more prompt')} are asked (limit 0)"
+    tier = context.policy.gates[name].tier
+    return settled.sentence(said, "", sure, limit, tier, cases=_bad_cases(one, two), until=until)
 
 
 # --------------------------------------------------------------------------- rule B: enough must
@@ -183,15 +174,12 @@ def _rate_sentence(
     settled: SettledVerdict,
     bound: Interval | None,
 ) -> str:
-    n, least = seen.ok + seen.bad, percent(rule.least)
-    share = f"{percent(seen.ok / n)}; " if n else ""
+    n, sure = seen.ok + seen.bad, ""
+    if bound and bound.low is not None and bound.high is not None:
+        low, high = percent(bound.low, "down"), percent(bound.high, "up")
+        least = f"at most {high}" if bound.high < rule.least else f"at least {low}"
+        sure = f"{percent(context.policy.confidence)} confidence: {least}"
     said = f"{seen.ok} of {n} {outcome_wording(name).good}{_lost_clause(seen)}"
-    if bound is None or bound.low is None or bound.high is None or settled.why:
-        return f"{said} ({share}required: {least}); {settled.why}"
-    low, high = percent(bound.low, "down"), percent(bound.high, "up")
-    sure = f"at most {high}" if bound.high < rule.least else f"at least {low}"
-    text = f"{said} ({share}{percent(context.policy.confidence)} confidence: {sure}; required: {least})"
-    if settled.extend:
-        until = f"{plural(second.n, 'more prompt')} are asked"
-        return f"{text}{undecided_clause(context.policy.gates[name].tier, until)}"
-    return text
+    until, tier = f"{plural(second.n, 'more prompt')} are asked", context.policy.gates[name].tier
+    share, required = percent(seen.ok / n) if n else "", f"required: {percent(rule.least)}"
+    return settled.sentence(said, share, sure, required, tier, until=until)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from gates.contracts.verdict import ControlResult, Flip, GateResult, Interval, Tier, Verdict
 from gates.judge.context import JudgingContext
 from gates.judge.curves import compare_curve
-from gates.judge.formatting import interval_method, percent, plural, points, undecided_clause
+from gates.judge.formatting import interval_method, percent, plural, points
 from gates.judge.tally import CaseState, OutcomeCounts, SettledVerdict, settle
 from gates.policy.policy import SELF_COMPARISON, CompareRule, GateRules
 from gates.stats.compare import ComparePlan, fails
@@ -140,22 +140,17 @@ def _sentence(
     more: int,
     settled: SettledVerdict,
 ) -> str:
-    margin = f"limit: {points(rule.margin)}"
-    said = f"{seen.lost} lost, {seen.won} won of {plural(seen.known, 'prompt')}"
+    bound, sure = _interval(context, rule, seen), ""
+    if bound and bound.low is not None and bound.high is not None:
+        over = bound.low > rule.margin
+        worse = f"more than {points(bound.low, 'down')} points worse" if over else _at_most_worse(bound.high)
+        sure = f"{percent(context.policy.confidence)} confidence: {worse}"
+    said = "not compared with the baseline"
     if seen.known:
-        said = f"{_change_text((seen.lost - seen.won) / seen.known)} ({said}"
-    else:
-        said = f"not compared with the baseline ({said}"
-    bound = _interval(context, rule, seen)
-    if settled.why or bound is None or bound.low is None or bound.high is None:
-        return f"{said}; {margin}); {settled.why}"
-    if bound.low > rule.margin:
-        sure = f"more than {points(bound.low, 'down')} points worse"
-    else:
-        sure = _at_most_worse(bound.high)
-    text = f"{said}; {percent(context.policy.confidence)} confidence: {sure}; {margin})"
+        said = _change_text((seen.lost - seen.won) / seen.known)
+    pairs = f"{seen.lost} lost, {seen.won} won of {plural(seen.known, 'prompt')}"
     until = f"{plural(more, 'more prompt')} are asked"
-    return f"{text}{undecided_clause(tier, until)}" if settled.extend else text
+    return settled.sentence(said, pairs, sure, f"limit: {points(rule.margin)}", tier, until=until)
 
 
 def _change_text(worse: float) -> str:

@@ -1,13 +1,10 @@
 """The input of every rule: the policy, the measurements, and the results by gate and case. Pure."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from math import inf
 
-from gates.contracts.errors import SamplesError
-from gates.judge.measurements import Measurements, Timing
+from gates.judge.measurements import Measurements
 from gates.judge.tally import CaseState, ResultIndex, case_states, index_results
-from gates.policy.policy import METRICS, Policy
+from gates.policy.policy import Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,27 +23,6 @@ class JudgingContext:
 
 
 def judging_context(policy: Policy, measurements: Measurements) -> JudgingContext:
-    """Index a run. Raises SamplesError: a duplicate result, another suite, or an invalid timing."""
-    suite = measurements.suite
-    _check(measurements.timings)
-    return JudgingContext(
-        policy,
-        measurements,
-        index_results(measurements.candidate, suite),
-        index_results(measurements.baseline, suite),
-        index_results(measurements.again, suite),
-    )
-
-
-def _check(timings: Iterable[Timing]) -> None:
-    seen = set()
-    for t in timings:
-        where = f"{t.metric} of {t.arm}, {t.case} in block {t.block}, pair {t.pair}"
-        if t.metric not in METRICS:
-            raise SamplesError(f"{where}: there is no such metric; there are {', '.join(METRICS)}")
-        if t.value is not None and not 0.0 < t.value < inf:
-            raise SamplesError(f"{where}: {t.value} is no measurement; a failed request has none")
-        key = (t.metric, t.arm, t.case, t.bucket, t.block, t.pair)
-        if key in seen:
-            raise SamplesError(f"{where}: timed twice")
-        seen.add(key)
+    """Index a run."""
+    arms = (measurements.candidate, measurements.baseline, measurements.again)
+    return JudgingContext(policy, measurements, *map(index_results, arms))

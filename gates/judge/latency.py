@@ -1,15 +1,16 @@
 """Rule D: latency, absolute and against the baseline. Pure. A failed request counts as the slowest of all."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from math import exp, inf, isinf, log, log1p
 
 from gates.contracts.verdict import GateResult, Interval, Verdict
 from gates.judge.context import JudgingContext
 from gates.judge.curves import latency_curve
-from gates.judge.formatting import format_number, interval_method, percent, plural, undecided_clause
+from gates.judge.formatting import format_number, interval_method, percent, plural
 from gates.judge.measurements import Timing
-from gates.judge.tally import SettledVerdict
+from gates.judge.tally import OutcomeCounts, SettledVerdict, settle
 from gates.policy.policy import UNITS, LatencyRule, RatioRule
 from gates.stats.bootstrap import Median, Pair, median_log_ratio
 from gates.stats.quantile import QuantilePlan, lower_rank, upper_rank
@@ -43,7 +44,18 @@ def _absolute(
     more = max(rule.n_max - n, len(second)) if rule.n_max > rule.n else 0
     plan = QuantilePlan(n, more, rule.quantile, context.policy.level(rule.n, rule.n_max))
     within, late = (sum(slow <= sign * rule.limit for slow in values) for values in (first, second))
-    settled = _settle(context, plan, (len(first), within), (len(second), late), timings)
+    one = _counts(first, within, n)
+    two = _counts(second, late, more) if second and more else None
+
+    def best(extended: bool) -> Verdict:
+        return plan.judge(one.ok + one.missing, two.ok + two.missing if two and extended else None)
+
+    def worst(extended: bool) -> Verdict:
+        return plan.judge(one.ok, two.ok if two and extended else None)
+
+    settled = settle(best, worst, one, two, context.policy.run.max_lost)
+    if one.missing and settled.why and (uncounted := context.measurements.uncounted):
+        settled = replace(settled, why=f"{settled.why}; {uncounted}")
     decided = len(first) == n and plan.judge(within) is not Verdict.INCONCLUSIVE
     seen = first if decided else sorted(first + second)
     value = _quantile(seen, rule.quantile)
@@ -56,32 +68,10 @@ def _absolute(
     )  # fmt: skip
 
 
-def _settle(
-    context: JudgingContext,
-    plan: QuantilePlan,
-    first: tuple[int, int],
-    second: tuple[int, int],
-    timings: Sequence[Timing],
-) -> SettledVerdict:
-    """Compare (timed, within the limit) of both stages with the plan. Requests that were not timed are unknown."""
-    extended = second[0] > 0 and plan.more > 0
-    missing, late_missing = plan.n - first[0], plan.more - second[0]
-    at_best = plan.judge(first[1] + missing, second[1] + late_missing if extended else None)
-    verdict = plan.judge(first[1], second[1] if extended else None)
-    failed, why = sum(t.value is None for t in timings), ""
-    if at_best is Verdict.FAIL:
-        return SettledVerdict(Verdict.FAIL)
-    if missing:
-        why = "; ".join(
-            filter(None, (f"{first[0]} of {plan.n} requests were timed", context.measurements.uncounted))
-        )
-    elif failed > context.policy.run.max_lost * len(timings):
-        why = f"{failed} of {len(timings)} requests failed (limit: {percent(context.policy.run.max_lost)})"
-    elif verdict is Verdict.INCONCLUSIVE:
-        return SettledVerdict(verdict, extend=True)
-    elif extended and late_missing and plan.judge(first[1]) is Verdict.INCONCLUSIVE:
-        why = f"{second[0]} of {plan.more} more requests were timed"
-    return SettledVerdict(Verdict.INCONCLUSIVE if why else verdict, why=why)
+def _counts(slowness: Sequence[float], within: int, n: int) -> OutcomeCounts:
+    """Requests by outcome. One that failed is as bad as a slow one, and one that was not timed is missing."""
+    lost = sum(map(isinf, slowness))
+    return OutcomeCounts(within, len(slowness) - within - lost, lost, n - len(slowness))
 
 
 def _quantile(slowness: Sequence[float], q: float) -> float | None:
@@ -122,9 +112,6 @@ def _sentence(
     text = f"{text} over {plural(len(seen), 'request')}" if seen else "nothing was measured"
     said = f"{which} {_NAMES[metric]}: {text}"
     least = sign < 0
-    limit = f"limit: {'at least' if least else 'at most'} {rule.limit:g} {unit}"
-    if settled.why:
-        return f"{said} ({limit}); {settled.why}"
     slow, fast = (
         (None, None) if bound is None else (bound.low, bound.high) if least else (bound.high, bound.low)
     )
@@ -134,9 +121,11 @@ def _sentence(
         sure = f"no bound: too {'many failed' if any(map(isinf, seen)) else 'few requests'}"
     else:
         sure = f"{_bound_text(shown, from_below)} {unit}"
-    text = f"{said} ({percent(context.policy.confidence)} confidence: {sure}; {limit})"
-    until = f"{plural(more, 'more request')} are made"
-    return f"{text}{undecided_clause(rule.tier, until)}" if settled.extend else text
+    sure = f"{percent(context.policy.confidence)} confidence: {sure}"
+    limit = f"limit: {'at least' if least else 'at most'} {rule.limit:g} {unit}"
+    return settled.sentence(
+        said, "", sure, limit, rule.tier, until=f"{plural(more, 'more request')} are made"
+    )
 
 
 def _bound_text(value: float, from_below: bool) -> str:
@@ -222,23 +211,19 @@ def _ratio_sentence(
     found: tuple[int, int],
     settled: SettledVerdict,
 ) -> str:
-    if median is None:
-        return f"{_NAMES[metric]} was not compared with the baseline; {settled.why}"
-    margin = f"limit: {percent(rule.margin)} slower"
-    over = f"{plural(found[0], 'pair')} in {plural(found[1], 'block')}"
-    said = f"{_NAMES[metric]}: {_change_text(median.value)} than the baseline ({over}"
-    if settled.why:
-        return f"{said}; {margin}); {settled.why}"
-    if settled.verdict is Verdict.PASS:
+    limit, said, over, sure = f"limit: {percent(rule.margin)} slower", "was not compared with", "", ""
+    if median is not None:
+        said = f"{_change_text(median.value)} than"
+        over = f"{plural(found[0], 'pair')} in {plural(found[1], 'block')}"
         high = exp(median.high) - 1.0
-        sure = f"at most {percent(high, 'up')} slower" if high > 0.0 else "not slower"
-    else:
-        sure = (
-            "infinitely slower"
-            if isinf(median.low)
-            else f"more than {percent(exp(median.low) - 1.0, 'down')} slower"
-        )
-    return f"{said}; {percent(context.policy.confidence)} confidence: {sure}; {margin})"
+        if settled.verdict is Verdict.FAIL:
+            low = "infinitely" if isinf(median.low) else f"more than {percent(exp(median.low) - 1.0, 'down')}"
+            sure = f"{low} slower"
+        else:
+            sure = f"at most {percent(high, 'up')} slower" if high > 0.0 else "not slower"
+        sure = f"{percent(context.policy.confidence)} confidence: {sure}"
+    colon = "" if median is None else ":"
+    return settled.sentence(f"{_NAMES[metric]}{colon} {said} the baseline", over, sure, limit, rule.tier)
 
 
 def _change_text(value: float) -> str:

@@ -9,28 +9,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gates.contracts.case import Suite
-from gates.contracts.errors import SamplesError
-from gates.contracts.verdict import CaseResult, Outcome, Verdict
-from gates.judge.formatting import percent
+from gates.contracts.verdict import CaseResult, Outcome, Tier, Verdict
+from gates.judge.formatting import percent, undecided_clause
 
 CaseState = Outcome | Literal["missing"]
 ResultIndex = Mapping[tuple[str, str], CaseResult]
 
 
-def index_results(results: Iterable[CaseResult], suite: Suite) -> ResultIndex:
-    """Results by (gate, case). Raises SamplesError for a duplicate or for a case that is not in the suite."""
-    asked = {case.id for case in suite.cases}
-    found: dict[tuple[str, str], CaseResult] = {}
-    for result in results:
-        key = (result.gate, result.case)
-        if key in found:
-            raise SamplesError(f"{result.case} has two results for {result.gate}; one prompt, one result")
-        if result.case not in asked:
-            raise SamplesError(
-                f"{result.case} is no case of suite {suite.name}; it is another suite's result"
-            )
-        found[key] = result
-    return found
+def index_results(results: Iterable[CaseResult]) -> ResultIndex:
+    """Results by (gate, case)."""
+    return {(result.gate, result.case): result for result in results}
 
 
 def case_states(results: ResultIndex, suite: Suite, gate: str, stage: int) -> dict[str, CaseState]:
@@ -84,6 +72,16 @@ class SettledVerdict:
     extend: bool = False
     why: str = ""
 
+    def sentence(
+        self, said: str, numbers: str, sure: str, limit: str, tier: Tier, *, cases: str = "", until: str = ""
+    ) -> str:
+        """A rule in words: what was found, its numbers, the bound of which one is `sure` (unless answers are missing), the limit, the
+        bad cases, and why or until when it is undecided.
+        """
+        inside = "; ".join(filter(None, (numbers, "" if self.why else sure, limit)))
+        end = undecided_clause(tier, until) if self.extend else f"; {self.why}" if self.why else ""
+        return f"{said} ({inside}){cases}{end}"
+
 
 def settle(
     best: Callable[[bool], Verdict],
@@ -103,7 +101,7 @@ def settle(
         why = f"{first.missing} of {first.n} have no result"
     elif seen.lost > max_lost * seen.n:
         share = percent(seen.lost / seen.n)
-        why = f"{seen.lost} of {seen.n} answers were lost to transport faults ({share}); limit: {percent(max_lost)}"
+        why = f"{seen.lost} of {seen.n} answers were lost ({share}); limit: {percent(max_lost)}"
     elif late is Verdict.PASS and (worst(False) is Verdict.PASS or not (second and second.missing)):
         return SettledVerdict(Verdict.PASS)
     elif second is not None and second.missing:

@@ -56,15 +56,8 @@ def pae(payload_type: str, body: bytes) -> bytes:
 
 def sign(payload: bytes, key: Ed25519PrivateKey, payload_type: str = PAYLOAD_TYPE) -> Envelope:
     """An envelope with one signature."""
-    return countersign(Envelope(payload, (), payload_type), key)
-
-
-def countersign(envelope: Envelope, key: Ed25519PrivateKey) -> Envelope:
-    """The envelope with one more signature; replaces an existing one by the same key."""
-    keyid = key_id(key.public_key())
-    added = Signature(keyid, key.sign(pae(envelope.payload_type, envelope.payload)))
-    others = [s for s in envelope.signatures if s.keyid != keyid]
-    return Envelope(envelope.payload, tuple(sorted([*others, added])), envelope.payload_type)
+    made = Signature(key_id(key.public_key()), key.sign(pae(payload_type, payload)))
+    return Envelope(payload, (made,), payload_type)
 
 
 def signers(envelope: Envelope, trusted: Mapping[str, Ed25519PublicKey]) -> tuple[str, ...]:

@@ -1,8 +1,7 @@
 """A gate job as a value: what is judged, against what, by which policy, and its arms. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Final
+from dataclasses import dataclass, field
 
 from gates.artefact.artefact import Snapshot
 from gates.artefact.manifest import Artefact
@@ -13,8 +12,6 @@ from gates.contracts.sample import AGAIN, BASELINE, CANDIDATE, CONTROL_PREFIX, L
 from gates.policy.policy import Policy
 from gates.report.statement import EngineIdentity
 from gates.run.target import Arm, Target, Variant
-
-GATEWAY: Final = "gateway"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +31,7 @@ class ServedModel:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateJob:
     """What is judged. `controls`: model and variant by name. `known`: artefacts for lineage. `timed`: with latency. `full`: all of
-    stage 1 even after a failure. `gateway`: one in front of the candidate, timed to know its overhead.
+    stage 1 even after a failure.
     """
 
     suite: Suite
@@ -45,7 +42,6 @@ class GateJob:
     known: tuple[Artefact, ...] = ()
     timed: bool = True
     full: bool = False
-    gateway: Target | None = None
 
     def __post_init__(self) -> None:
         """Raises RunError if a control of the policy has no engine."""
@@ -75,14 +71,10 @@ class GateJob:
         sides = {CANDIDATE: self.candidate, BASELINE: self.baseline, AGAIN: self.baseline}
         sides |= {f"{CONTROL_PREFIX}{name}": side for name, (side, _) in self.controls.items()}
         sides |= {f"{LATENCY_PREFIX}{arm}": sides[arm] for arm in (CANDIDATE, BASELINE)}
-        if self.gateway is not None:
-            sides[f"{LATENCY_PREFIX}{GATEWAY}"] = replace(self.candidate, target=self.gateway)
         return sides
 
     @property
     def timed_arms(self) -> list[Arm]:
         """The arms of the latency part."""
-        arms = [self.arms[CANDIDATE], self.arms[BASELINE]]
-        if self.gateway is not None:
-            arms.append(Arm(GATEWAY, self.gateway, arms[0].variant))
-        return [Arm(f"{LATENCY_PREFIX}{arm.name}", arm.target, arm.variant) for arm in arms]
+        both = (self.arms[CANDIDATE], self.arms[BASELINE])
+        return [Arm(f"{LATENCY_PREFIX}{arm.name}", arm.target, arm.variant) for arm in both]

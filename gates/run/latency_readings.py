@@ -5,10 +5,8 @@ reply is infinitely slow. A reply whose cached tokens do not fit the regime is v
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import combinations
-from statistics import median
 from typing import Final
 
 from gates.contracts.sample import BASELINE, CANDIDATE, LATENCY_PREFIX, Sample
@@ -45,12 +43,6 @@ class LatencyReading:
     thought: bool = False
     failed: str = ""
     void: str = ""
-
-    @property
-    def pair(self) -> tuple[str, int, str, int, int]:
-        """What the readings of one prompt in one round of the arms have in common."""
-        slot = self.slot
-        return (slot.case, slot.bucket, slot.regime, slot.block, slot.round)
 
 
 def latency_readings(samples: Iterable[Sample], *, cache_unsaid: bool = False) -> tuple[LatencyReading, ...]:
@@ -146,40 +138,3 @@ def void_summary(readings: Iterable[LatencyReading], arm: str, regime: str = "st
     """The number of void readings of an arm and their most frequent reason; "" if there are none."""
     whys = Counter(r.void for r in readings if r.arm == arm and r.slot.regime == regime and r.void)
     return f"{whys.total()} did not count: {whys.most_common(1)[0][0]}" if whys else ""
-
-
-# ---------------------------------------------------------------------------------- for the report
-
-
-@dataclass(frozen=True, slots=True)
-class Slope:
-    """TTFT over prompt length: `per_1k` in ms for every 1,000 tokens more, from `n` good readings."""
-
-    arm: str
-    per_1k: float
-    n: int
-
-
-def slope(readings: Sequence[LatencyReading], arm: str, regime: str) -> Slope | None:
-    """The median slope of all pairs of readings (Theil 1950, Sen 1968), which a few outliers do not change."""
-    points = [
-        (reading.prompt_tokens, reading.ttft)
-        for reading in _good(readings, arm, regime)
-        if reading.prompt_tokens is not None and reading.ttft is not None
-    ]
-    slopes = [(y - v) / (x - u) * 1000 for (x, y), (u, v) in combinations(points, 2) if x != u]
-    return Slope(arm, median(slopes), len(points)) if slopes else None
-
-
-def differences(readings: Sequence[LatencyReading], arm: str, other: str, regime: str) -> tuple[float, ...]:
-    """TTFT of `arm` minus that of `other` for each pair in which both are good: the gateway's overhead."""
-    mine, its = (
-        {r.pair: r.ttft for r in _good(readings, name, regime) if r.ttft is not None} for name in (arm, other)
-    )
-    return tuple(value - its[pair] for pair, value in mine.items() if pair in its)
-
-
-def _good(readings: Iterable[LatencyReading], arm: str, regime: str) -> Iterator[LatencyReading]:
-    for reading in readings:
-        if reading.arm == arm and reading.slot.regime == regime and not (reading.void or reading.failed):
-            yield reading

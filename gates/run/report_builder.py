@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from math import inf
-from statistics import median
 from typing import Final
 
 from gates.artefact.manifest import Artefact
@@ -15,9 +14,9 @@ from gates.report import statement as stated
 from gates.report.codec import encode
 from gates.report.collectors import distribution, failures, sample_index, tallies
 from gates.report.texts import PromptAndReply, TextLookup
-from gates.run.gate_job import GATEWAY, GateJob, ServedModel
+from gates.run.gate_job import GateJob, ServedModel
 from gates.run.job import JobResult
-from gates.run.latency_readings import LatencyReading, differences, slope
+from gates.run.latency_readings import LatencyReading
 from gates.run.sample_store import SampleStore
 
 _FAILED_VALUE: Final = {"ttft": inf, "first_sentence": inf, "decode": 0.0}
@@ -53,7 +52,6 @@ def build_statement(
         created=stated.format_time(now),
         ancestors=tuple(_ancestors(job)),
         data=data,
-        speed=tuple(_speed(job, judged.readings)),
         attachments=attachments,
     )
 
@@ -95,22 +93,6 @@ def _distributions(readings: Iterable[LatencyReading]) -> Iterator[stated.Distri
             known = [value for value in values if value is not None]
             if known:
                 yield distribution(metric, arm, unit, known)
-
-
-def _speed(job: GateJob, readings: tuple[LatencyReading, ...]) -> Iterator[str]:
-    """Sentences on what time to first token depends on."""
-    regime = job.policy.speed.regime
-    for arm in (CANDIDATE, BASELINE):
-        if grown := slope(readings, arm, regime):
-            yield (
-                f"{arm}: {grown.per_1k:.1f} ms more to the first token for every 1,000 tokens of prompt "
-                f"({grown.n} requests)"
-            )
-    if shares := differences(readings, GATEWAY, CANDIDATE, regime):
-        yield (
-            f"the gateway in between: {median(shares):+.1f} ms to the first token (median of {len(shares)} pairs; "
-            "asked from its own process, so rather too much than too little)"
-        )
 
 
 def _value(reading: LatencyReading, metric: str) -> float | None:

@@ -143,25 +143,32 @@ def _check(k: int, n: int) -> None:
 # --------------------------------------------------------------------------------------- two looks
 
 
-Marks = Callable[[int], tuple[float, float]]
-"""Of a plan for n: the smallest number that passes a look at n, and the largest that fails it."""
+class TwoLooks:
+    """The plan of a rule: `n` are judged, and `more` after an undecided first look (0: there is none)."""
 
+    __slots__ = ()
+    n: int
+    more: int
 
-def judge_looks(marks: Marks, n: int, more: int, good: int, more_good: int | None) -> Verdict:
-    """The verdict on `good` of n, and of an extension by `more` (0: there is none); INCONCLUSIVE requests it. A result that is undecided after it is a fail."""
-    need, drop = marks(n)
-    if good >= need:
-        return Verdict.PASS
-    if not more or good <= drop:
-        return Verdict.FAIL
-    if more_good is None:
-        return Verdict.INCONCLUSIVE
-    return Verdict.PASS if good + more_good >= marks(n + more)[0] else Verdict.FAIL
+    def _marks(self, n: int) -> tuple[float, float]:
+        """The smallest number of good ones that passes a look at n, and the largest that fails it."""
+        raise NotImplementedError
 
+    def judge(self, good: int, more_good: int | None = None) -> Verdict:
+        """The verdict on `good` of n, and of the extension; INCONCLUSIVE requests it. A result that is undecided after it is a fail."""
+        need, drop = self._marks(self.n)
+        if good >= need:
+            return Verdict.PASS
+        if not self.more or good <= drop:
+            return Verdict.FAIL
+        if more_good is None:
+            return Verdict.INCONCLUSIVE
+        return Verdict.PASS if good + more_good >= self._marks(self.n + self.more)[0] else Verdict.FAIL
 
-def chance_of_looks(marks: Marks, n: int, more: int, p: float) -> float:
-    """The exact probability that `judge_looks` ends with a pass, if each is good with probability p."""
-    return two_looks(n, *marks(n), more, marks(n + more)[0] if more else inf, p)
+    def chance(self, rate: float) -> float:
+        """The exact probability to pass if each is good with probability `rate`."""
+        need_in_all = self._marks(self.n + self.more)[0] if self.more else inf
+        return two_looks(self.n, *self._marks(self.n), self.more, need_in_all, rate)
 
 
 @lru_cache(maxsize=1 << 10)

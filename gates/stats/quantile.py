@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
 
-from gates.contracts.verdict import Verdict
-from gates.stats.binomial import cdf, chance_of_looks, judge_looks
+from gates.stats.binomial import TwoLooks, cdf
 
 
 @lru_cache(maxsize=1 << 10)
@@ -33,7 +32,7 @@ def smallest_n(q: float = 0.5, confidence: float = 0.95) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class QuantilePlan:
+class QuantilePlan(TwoLooks):
     """`n` values, or `n + more` after an undecided first look; the q-quantile must be within a limit (negate for a lower one)."""
 
     n: int
@@ -41,16 +40,7 @@ class QuantilePlan:
     q: float = 0.5
     confidence: float = 0.95
 
-    def judge(self, within: int, more_within: int | None = None) -> Verdict:
-        """The verdict on `within` of n values within the limit, and of the extension; INCONCLUSIVE requests it."""
-        return judge_looks(self._marks, self.n, self.more, within, more_within)
-
-    def chance(self, within: float) -> float:
-        """The exact probability to pass if each request is within the limit with probability `within`."""
-        return chance_of_looks(self._marks, self.n, self.more, within)
-
     def _marks(self, n: int) -> tuple[float, float]:
-        """The smallest number within the limit that passes a look, and the largest that fails it."""
         up, down = upper_rank(n, self.q, self.confidence), lower_rank(n, self.q, self.confidence)
         # The upper bound is within the limit if `up` values are; the lower bound is beyond it if fewer
         # than `down` are.

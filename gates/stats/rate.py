@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
 
-from gates.contracts.verdict import Verdict
-from gates.stats.binomial import chance_of_looks, judge_looks, wilson_lower, wilson_upper
+from gates.stats.binomial import TwoLooks, wilson_lower, wilson_upper
 
 
 @lru_cache(maxsize=1 << 12)
@@ -25,21 +24,13 @@ def dropped(n: int, least: float, confidence: float = 0.95) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class RatePlan:
+class RatePlan(TwoLooks):
     """`n` prompts, or `n + more` after an undecided first look, with a required share of `least`."""
 
     n: int
     least: float
     more: int = 0
     confidence: float = 0.95
-
-    def judge(self, good: int, more_good: int | None = None) -> Verdict:
-        """The verdict on `good` successes of n, and of the extension; INCONCLUSIVE requests it."""
-        return judge_looks(self._marks, self.n, self.more, good, more_good)
-
-    def chance(self, rate: float) -> float:
-        """The exact probability that a model with success probability `rate` passes."""
-        return chance_of_looks(self._marks, self.n, self.more, rate)
 
     def _marks(self, n: int) -> tuple[float, float]:
         return needed(n, self.least, self.confidence), dropped(n, self.least, self.confidence)

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gates.artefact.lineage import Lineage
-from gates.contracts.errors import SamplesError
 from gates.contracts.verdict import CaseResult, Decision, GateResult, Tier, Verdict
 from gates.judge.decide import decide, extensions, judge_control
 from gates.judge.measurements import Measurements, Timing
@@ -92,7 +91,7 @@ CASES = [
      "at most 5.9 points worse; limit: 5)"),
     ("twenty calls lost, and A/A not asked yet", {"bad": some("tools", range(20, 40)), "again": ()}, FAIL, "(20 lost, 0 won of 150 prompts; "),
     # what is absent
-    ("a prompt was not asked", {"missing": some("leak", [164])}, OPEN, "leak: 0 of 164 leaked; 1 of 165 have no result"),
+    ("a prompt was not asked", {"missing": some("leak", [164])}, OPEN, "leak: 0 of 164 leaked (limit 0); 1 of 165 have no result"),
     ("a named prompt was not asked", {"missing": some("leak", [0])}, OPEN, "1 of 25 have no result"),
     ("the extension broke off", {"bad": some("leak", [40]), "stages": (1, 2), "missing": some("leak", [279])}, OPEN,
      "1 of the 115 of the extension have no result"),
@@ -351,37 +350,6 @@ def test_only_a_rule_that_decides_says_that_it_waits_for_more(tier: Tier) -> Non
     assert set(extensions(decision)) == ({"leak", "tools", "ttft"} if tier == "critical" else set())
 
 
-# -------------------------------------------------------------------------------------------- faults
-
-
-@pytest.mark.parametrize(
-    "odd, why",
-    [
-        (CaseResult("other-1", "leak", "ok", 1, False), "other-1 is no case of suite test"),
-        (outcomes().candidate[0], "leak-0 has two results for leak"),
-    ],
-)
-def test_a_result_that_fits_no_prompt_is_refused(odd: CaseResult, why: str) -> None:
-    found = outcomes()
-    with pytest.raises(SamplesError, match=why):
-        judged(replace(found, candidate=(*found.candidate, odd)))
-
-
-@pytest.mark.parametrize(
-    "timing, why",
-    [
-        (Timing("ttft", "candidate", "p", 0.0), "0.0 is no measurement"),
-        (Timing("ttft", "candidate", "p", float("nan")), "nan is no measurement"),
-        (Timing("ttft", "candidate", "p", float("inf")), "inf is no measurement"),
-        (Timing("tpot", "candidate", "p", 5.0), "there is no such metric; there are ttft"),
-        (Timing("ttft", "candidate", "p0", 5.0, "0.5k"), "timed twice"),
-    ],
-)
-def test_a_timing_that_is_none_is_refused(timing: Timing, why: str) -> None:
-    with pytest.raises(SamplesError, match=why):
-        judged(outcomes(timings=(*timings(), timing)))
-
-
 # --------------------------------------------------------------------------------------------- speed
 
 
@@ -420,7 +388,7 @@ def test_a_failed_request_is_the_slowest() -> None:
 
     assert "no bound: too many failed" in speed(ALONE, most).sentence
     assert speed(ALONE, few).verdict is PASS
-    assert speed(ALONE, many).sentence.endswith("3 of 100 requests failed (limit: 2 %)")
+    assert speed(ALONE, many).sentence.endswith("3 of 100 answers were lost (3 %); limit: 2 %")
     assert speed(ALONE, most).verdict is FAIL
     assert speed(ALONE, most).estimate is None
 
@@ -436,7 +404,7 @@ def test_what_did_not_count_stands_beside_what_is_missing() -> None:
         judged(outcomes(timings=spread(n, n), uncounted=why), latency={"ttft": ALONE}) for n in (90, 100)
     )
 
-    assert of(few, "ttft", "latency").sentence.endswith(f"90 of 100 requests were timed; {why}")
+    assert of(few, "ttft", "latency").sentence.endswith(f"10 of 100 have no result; {why}")
     assert why not in of(all_, "ttft", "latency").sentence
 
 
@@ -444,7 +412,7 @@ def test_an_extension_that_broke_off_is_inconclusive() -> None:
     result = speed(ALONE, (*spread(59, 100), *spread(55, 60, stage=2)))
 
     assert (result.verdict, result.extend) == (OPEN, False)
-    assert result.sentence.endswith("60 of 100 more requests were timed")
+    assert result.sentence.endswith("40 of the 100 of the extension have no result")
 
 
 MOODY = tuple(

@@ -1,7 +1,6 @@
 """From samples to times: what is slow, what failed, what must not count, and what the judge takes."""
 
 from dataclasses import replace
-from math import inf
 from typing import Any
 
 import pytest
@@ -10,9 +9,7 @@ from gates.contracts.sample import Sample, TimedRead, TransportFault
 from gates.run.latency_readings import (
     CACHE_UNKNOWN,
     LatencyReading,
-    differences,
     latency_readings,
-    slope,
     timings,
     void_summary,
 )
@@ -119,35 +116,3 @@ def test_what_did_not_count_is_told_with_its_commonest_reason() -> None:
     assert void_summary(every, "candidate") == f"3 did not count: {CACHE_UNKNOWN}"
     assert "--enable-prompt-tokens-details" in CACHE_UNKNOWN
     assert void_summary(every, "baseline") == ""
-
-
-def test_the_slope_is_over_what_prompts_really_were_and_no_outlier_moves_it() -> None:
-    points = [(500, 25.0), (2000, 40.0), (4000, 60.0), (8000, 100.0), (4000, 900.0)]
-    every = [
-        LatencyReading("candidate", LatencySlot("c", 0, "steady", n, 0), ttft=ms, prompt_tokens=tokens)
-        for n, (tokens, ms) in enumerate(points)
-    ]
-    lost = LatencyReading(
-        "candidate", LatencySlot("c", 0, "steady", 9, 0), failed="timeout", prompt_tokens=1, ttft=inf
-    )
-    found = slope([*every, lost], "candidate", "steady")
-
-    assert found is not None and found.per_1k == pytest.approx(10.0) and found.n == 5
-    assert slope(every[:1], "candidate", "steady") is None
-    assert slope(every, "candidate", "cold") is None
-
-
-def test_the_gateways_share_is_a_difference_pair_by_pair() -> None:
-
-    def at(arm: str, block: int, ms: float, **more: Any) -> LatencyReading:
-        return LatencyReading(arm, LatencySlot("c", 500, "steady", block, 0), ttft=ms, **more)
-
-    every = [
-        at("gateway", 0, 91.5), at("candidate", 0, 90.0),
-        at("gateway", 1, 80.0), at("candidate", 1, 81.0),
-        at("gateway", 2, 70.0),
-        at("gateway", 3, 70.0), at("candidate", 3, 10.0, void="JIT"),
-        at("gateway", 4, 70.0, failed="timeout"), at("candidate", 4, 10.0),
-    ]  # fmt: skip
-
-    assert differences(every, "gateway", "candidate", "steady") == (1.5, -1.0)
