@@ -11,12 +11,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import StrEnum
 from functools import cache
-from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
 
 T = TypeVar("T")
+NOT_BLANK: Final = r"\S"
+END: Final = r"\Z"
+Text = Annotated[str, Meta(pattern=NOT_BLANK)]
+"""A text with something in it."""
 
 _REFUSED: Final = (msgspec.ValidationError, OverflowError, UnicodeEncodeError)
 """What `msgspec.convert` raises; the last two for a number beyond every double and for a lone surrogate."""
@@ -121,15 +125,17 @@ def _wanted(hint: Any, table: str) -> str:
         return table
     if _is_named_tuple(kind):
         return f"a list of {len(kind._fields)} values"
-    bounds = "".join(map(_bounds, getattr(hint, "__metadata__", ())))
+    bounds = "".join(map(_bounds, getattr(_some(hint), "__metadata__", ())))
     return f"{_KINDS.get(get_origin(kind) or kind, str(kind))}{bounds}"
 
 
 def _bounds(meta: Meta) -> str:
-    """The range that a number may have; of a list or text, that it may not be empty."""
+    """The range that a number may have; of a list or text, that it may not be empty, or what it must match."""
     limits = {"of at least": meta.ge, "above": meta.gt, "and below": meta.lt, "and at most": meta.le}
     said = [f" {word} {limit}" for word, limit in limits.items() if limit is not None]
-    return "".join(said) or (" that is not empty" if meta.min_length else "")
+    if meta.pattern and meta.pattern != NOT_BLANK:
+        return f" that matches {meta.pattern.removeprefix('^').removesuffix(END)}"
+    return "".join(said) or (" that is not empty" if meta.min_length or meta.pattern else "")
 
 
 def _children(kind: Any, value: object, where: str) -> Iterator[tuple[Any, object, str]]:
@@ -151,11 +157,17 @@ def _children(kind: Any, value: object, where: str) -> Iterator[tuple[Any, objec
 
 def _unwrapped(hint: Any) -> Any:
     """X for X | None and for Annotated[X, ...]."""
-    hint = getattr(hint, "__origin__", hint) if hasattr(hint, "__metadata__") else hint
-    if get_origin(hint) in (Union, types.UnionType):
-        return next(arm for arm in get_args(hint) if arm is not types.NoneType)
+    hint = _some(hint)
+    hint = hint.__origin__ if hasattr(hint, "__metadata__") else hint
     origin = get_origin(hint)
     return Mapping[get_args(hint)] if isinstance(origin, type) and issubclass(origin, Mapping) else hint  # type: ignore[misc]
+
+
+def _some(hint: Any) -> Any:
+    """X for X | None."""
+    if get_origin(hint) in (Union, types.UnionType):
+        return next(arm for arm in get_args(hint) if arm is not types.NoneType)
+    return hint
 
 
 def _is_record(kind: Any) -> bool:

@@ -5,7 +5,6 @@ The curve depends on the loss and on the *churn*, the share of prompts that flip
 
 from dataclasses import dataclass
 from functools import lru_cache
-from math import ceil
 
 from gates.contracts.verdict import Verdict
 from gates.stats.binomial import cdf, pmf, z_of
@@ -96,12 +95,3 @@ def _accepted(
 @lru_cache(maxsize=1 << 10)
 def _likely(n: int, p: float) -> tuple[tuple[int, float], ...]:
     return tuple((k, chance) for k in range(n + 1) if (chance := pmf(k, n, p)) > _NEVER)
-
-
-def resolving_n(margin: float, confidence: float = 0.95) -> int:
-    """The smallest number of pairs that can pass, with none discordant: 52 for a margin of 0.05."""
-    z = z_of(confidence)
-    n = max(1, ceil(z * z * (1.0 - margin) / margin) - 1)
-    while not passes(0, 0, n, margin, confidence):
-        n += 1
-    return n

@@ -23,14 +23,6 @@ def lower_rank(n: int, q: float = 0.5, confidence: float = 0.95) -> int | None:
     return next((s for s in range(n, 0, -1) if cdf(s - 1, n, q) <= 1.0 - confidence), None)
 
 
-def smallest_n(q: float = 0.5, confidence: float = 0.95) -> int:
-    """The smallest number of values that bounds the q-quantile from above: 5 for the median, 59 for the 95th."""
-    n = 1
-    while upper_rank(n, q, confidence) is None:
-        n += 1
-    return n
-
-
 @dataclass(frozen=True, slots=True)
 class QuantilePlan(TwoLooks):
     """`n` values, or `n + more` after an undecided first look; the q-quantile must be within a limit (negate for a lower one)."""

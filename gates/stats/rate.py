@@ -17,6 +17,11 @@ def needed(n: int, least: float, confidence: float = 0.95) -> float:
     return next((k for k in range(n + 1) if wilson_lower(k, n, confidence) >= least), inf)
 
 
+def can_pass(n: int, least: float, confidence: float = 0.95) -> bool:
+    """Whether n successes of n pass one look."""
+    return wilson_lower(n, n, confidence) >= least
+
+
 @lru_cache(maxsize=1 << 12)
 def dropped(n: int, least: float, confidence: float = 0.95) -> int:
     """The largest number of successes of n that fails one look; -1 if none does."""
