@@ -7,11 +7,9 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal
 
-from msgspec import Meta
-
 from gates.contracts import strict_json
 from gates.contracts.errors import ManifestError
-from gates.decode.decoder import DecodeError, Text, decode
+from gates.decode.decoder import DecodeError, Meta, Text, decode
 
 SCHEMA: Final = "manners/artefact/v1"
 MANIFEST: Final = "artefact.json"

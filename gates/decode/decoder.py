@@ -14,7 +14,7 @@ from functools import cache
 from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta as Meta  # for the values of contracts, which name no library
 
 T = TypeVar("T")
 NOT_BLANK: Final = r"\S"

@@ -35,10 +35,9 @@ class IntervalBar(NamedTuple):
 
 
 class CurvePlot(NamedTuple):
-    """A curve as an SVG path: `points` are its marks, `ticks` the labels of its x axis."""
+    """Curves as SVG paths; `ticks` are the labels of the x axis."""
 
     paths: tuple[tuple[str, str], ...]  # (class, path)
-    points: tuple[tuple[float, float], ...]
     ticks: tuple[Label, ...]
     limit: float | None = None
     allowed: tuple[float, float] | None = None
@@ -101,27 +100,6 @@ def _domain(gate: GateResult) -> tuple[float, float]:
     return 0.0, max(reach, 0.05) if gate.rule == "zero" else reach
 
 
-CURVE_LABELS: Final = {
-    "floor": "share of prompts that truly succeed",
-    "zero": "share of prompts that truly fail",
-    "rate": "share of prompts that truly succeed",
-    "compare": "share of prompts that are truly lost",
-    "latency": "share of replies that truly keep the limit",
-}
-
-
-def operating_curve(gate: GateResult) -> CurvePlot:
-    """The probability to pass over the true rate."""
-    points = sorted((p.rate, p.chance) for p in gate.curve)
-    low, high = points[0][0], points[-1][0]
-    low = 0.0 if low < 0.2 * high else low
-    x, y = linear_scale(low, high, 34.0, 292.0), linear_scale(0.0, 1.0, 104.0, 8.0)
-    marks = tuple((x(rate), y(chance)) for rate, chance in points)
-    path = "M" + " L".join(f"{left:.1f} {top:.1f}" for left, top in marks)
-    ticks = (Label(x(low), "start", percent(low)), Label(x(high), "end", percent(high)))
-    return CurvePlot((("curve", path),), marks, ticks)
-
-
 def limit_curves(timings: Sequence[Distribution], limit: float | None) -> CurvePlot:
     """Per arm, the share of replies within each possible limit: rising for times, falling for rates; higher is better."""
     least = is_rate(timings[0].gate)
@@ -131,9 +109,9 @@ def limit_curves(timings: Sequence[Distribution], limit: float | None) -> CurveP
     ticks.append(Label(x(most[-1]), "end", f"{plain(most[-1])} {timings[0].unit}"))
     paths = tuple((f"ecdf {t.arm}", _steps(t, x, y, most[-1], least)) for t in timings)
     if limit is None:
-        return CurvePlot(paths, (), tuple(ticks))
+        return CurvePlot(paths, tuple(ticks))
     allowed = (x(limit), 350.0 - x(limit)) if least else (40.0, x(limit) - 40.0)
-    return CurvePlot(paths, (), tuple(ticks), x(limit), allowed)
+    return CurvePlot(paths, tuple(ticks), x(limit), allowed)
 
 
 def _steps(timing: Distribution, x: Scale, y: Scale, most: float, at_least: bool) -> str:

@@ -8,7 +8,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from gates.contracts.sample import BASELINE, CANDIDATE
-from gates.contracts.verdict import GateResult
 from gates.judge.formatting import title
 from gates.report import charts, labels, replies
 from gates.report.document import SAMPLES_FILE
@@ -35,7 +34,6 @@ def page(
         texts=texts,
         statement_digest=statement_digest,
         signers=signers,
-        curves=_curves(statement),
     )
 
 
@@ -70,16 +68,6 @@ def _shown(value: Any) -> Any:
     if isinstance(value, float):
         return f"{value:.1f}".removesuffix(".0")
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
-def _curves(statement: Statement) -> tuple[list[list[GateResult]], list[list[GateResult]]]:
-    """The gates that share an operating curve: of the rules that decide, and of floors and advisory rules."""
-    drawn: dict[object, list[GateResult]] = {}
-    for gate in statement.decision.gates:
-        if gate.curve:
-            drawn.setdefault((gate.rule, gate.curve), []).append(gate)
-    weak = [same for same in drawn.values() if all(g.rule == "floor" or g.tier == "advisory" for g in same)]
-    return [same for same in drawn.values() if same not in weak], weak
 
 
 def latency_limit(statement: Statement, metric: str) -> float | None:

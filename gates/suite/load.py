@@ -19,7 +19,7 @@ from msgspec import Meta
 from gates.contracts import strict_json
 from gates.contracts.case import Case, Sampling, Suite
 from gates.contracts.errors import SuiteError
-from gates.decode.decoder import DecodeError, Text, decode, nearest, read
+from gates.decode.decoder import DecodeError, Text, decode, nearest, read, require_between
 from gates.decode.jsonl import read_objects
 from gates.decode.toml_file import TomlFiles
 from gates.detect.catalogue import GATES
@@ -29,6 +29,10 @@ from gates.suite.expect import check_expectation
 FILES: Final = TomlFiles("suite", Path(__file__).parents[1] / "suites", SuiteError)
 shipped: Final = FILES.shipped
 
+_RANGES: Final[Mapping[str, tuple[float, float]]] = {
+    "temperature": (0, 2), "top_p": (0, 1), "top_k": (-1, 10**6), "min_p": (0, 1), "repetition_penalty": (0.01, 2),
+    "presence_penalty": (-2, 2), "frequency_penalty": (-2, 2), "seed": (0, 2**31 - 1), "max_tokens": (1, 10**6),
+}  # fmt: skip
 _Id = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,79}\Z")]
 _ToolName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}\Z")]  # as OpenAI allows
 
@@ -66,6 +70,8 @@ def _read(path: Path) -> Suite:
         head = read(_Head, FILES.table(FILES.text(path), str(path)))
         # Every parameter is required: a missing one would be left to the engine's default.
         sampling: Sampling = decode(Sampling, head.sampling, "sampling")
+        for key, (low, high) in _RANGES.items():
+            require_between(f"sampling.{key}", getattr(sampling, key), low, high)
     except DecodeError as refused:
         raise SuiteError(f"{path}: {refused}") from None
     cases = _cases(path, head.cases, _definitions(path, head))

@@ -225,7 +225,7 @@ HEADS = [
     (HEAD.replace("seed = 7", "seed = 7.5"), "sampling.seed: must be a whole number"),
     (
         HEAD.replace("temperature = 0.0", "temperature = 3.0"),
-        "temperature: must be a number of at least 0 and at most 2, not 3",
+        "temperature: must be from 0 to 2, not 3",
     ),
     (HEAD.replace('"You are Annie."', '" "'), "systems.annie: must be a text"),
     (HEAD.replace('["get_date", ', '["get_dte", '), "tools.house: 'get_dte' is not in tools.json"),
