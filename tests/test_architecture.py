@@ -274,6 +274,13 @@ def test_what_runs_in_the_background_is_begun_where_its_failure_is_seen() -> Non
     assert not {name: count for name, count in found.items() if count > SHORT_TASKS.get(name, 0)}
 
 
+def test_no_event_loop_is_given_a_pipe() -> None:
+    """uvloop closes the descriptor of such a transport twice, and by then it may be another thread's file or a caller's
+    connection: libuv ends a process with abort() for it. A socket, and `sock_recv`, will do."""
+    named = {getattr(node.func, "attr", "") for name in modules() for node in nodes(name, ast.Call)}
+    assert not named & {"connect_read_pipe", "connect_write_pipe"}
+
+
 def tracked() -> list[Path]:
     out = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True

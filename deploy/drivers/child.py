@@ -7,8 +7,9 @@ the gateway, which drains first, does not stop the engine. Its own children are 
 import asyncio
 import os
 import signal
+import socket
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -106,68 +107,78 @@ async def spawn(
     program: Sequence[str], arguments: Sequence[str], log: LogFile, environment: Mapping[str, str]
 ) -> Child:
     """Start a program of ours that takes `--life FD` and `--report FD`. Raises OSError; nothing is left behind."""
-    life_read, life = os.pipe()
-    try:
-        report_read, report = os.pipe()
-    except OSError:
-        os.close(life_read)
-        os.close(life)
-        raise
-    fds = ("--life", str(life_read), "--report", str(report))
-    try:
+    with ExitStack() as childs, ExitStack() as ours:
+        ours.callback(log.close)
+        life_read, life = os.pipe()
+        childs.callback(os.close, life_read)
+        ours.callback(os.close, life)  # a cancelled spawn, too: this kills a process that was started
+        report, childs_report = socket.socketpair()
+        childs.callback(childs_report.close)
+        ours.callback(report.close)
+        fds = (life_read, childs_report.fileno())
         process = await asyncio.create_subprocess_exec(
-            *program,
-            *fds,
-            *arguments,
+            *(*program, "--life", str(fds[0]), "--report", str(fds[1]), *arguments),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             env=dict(environment),
-            pass_fds=(life_read, report),
+            pass_fds=fds,
             start_new_session=True,
         )
-    except BaseException:  # also a cancelled spawn: closing `life` kills a process that was started
-        os.close(life)
-        os.close(report_read)
-        log.close()
-        raise
-    finally:
-        os.close(life_read)
-        os.close(report)
+        ours.pop_all()
     child = Child(process, log, life, asyncio.get_running_loop().create_future())
-    child.readers.append(spawn_task(_read_report(report_read, child), "child_report"))
     assert process.stdout is not None
-    child.readers.append(spawn_task(log_output(process.stdout, log), "child_output"))
+    child.readers += [read_report(report, child), spawn_task(log_output(process.stdout, log), "child_output")]
     return child
 
 
-async def _read_report(fd: int, child: Child) -> None:
-    reader = asyncio.StreamReader(limit=REPORT_BYTES)
-    protocol = asyncio.StreamReaderProtocol(reader)
-    pipe = os.fdopen(fd, "rb", buffering=0)
-    transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, pipe)
-    try:
-        report = await _read_line(reader)
-        # One that serves already may receive requests, whose text must not reach the log.
-        child.log.requests_flow = report.url is not None
-        if not child.report.done():
-            child.report.set_result(report)
-        if report.pid is not None:
-            child.status = (await _read_line(reader)).status
-        if child.status is None and report.url is None and report.error is None:
-            # The keeper was killed alone, maybe before it reported. `process.wait` would wait for those it kept: they have
-            # its output open.
-            child.kill_group()
-    finally:
-        transport.close()
+def read_report(report: socket.socket, child: Child) -> asyncio.Task[None]:
+    """Read a child's report in the background, and close its socket then."""
+    report.setblocking(False)
+    reader = spawn_task(_read_report(report, child), "child_report")
+    reader.add_done_callback(lambda _: report.close())
+    return reader
 
 
-async def _read_line(reader: asyncio.StreamReader) -> ChildReport:
-    """One line of a report; an empty report for a line that is none."""
-    try:
-        return msgspec.json.decode(await reader.readline(), type=ChildReport)
-    except (ValueError, RecursionError, msgspec.MsgspecError):  # ValueError: longer than the limit
-        return ChildReport()
+async def _read_report(report: socket.socket, child: Child) -> None:
+    lines = _ReportLines(report)
+    said = await lines.next()
+    # One that serves already may receive requests, whose text must not reach the log.
+    child.log.requests_flow = said.url is not None
+    if not child.report.done():
+        child.report.set_result(said)
+    if said.pid is not None:
+        child.status = (await lines.next()).status
+    if child.status is None and said.url is None and said.error is None:
+        # The keeper was killed alone, maybe before it reported. `process.wait` would wait for those it kept: they have
+        # its output open.
+        child.kill_group()
+
+
+class _ReportLines:
+    """The lines of a child's report, from a socket and without a transport.
+
+    A transport of uvloop that was made from a pipe closes its descriptor twice. Between the two, another thread may open a
+    file under the same number; losing it ends in a wrong file, or in libuv's abort() of the whole gateway.
+    """
+
+    def __init__(self, report: socket.socket) -> None:
+        self._report, self._held = report, bytearray()
+
+    async def next(self) -> ChildReport:
+        """The next line; an empty report for the end, and for a line that is none."""
+        loop, held = asyncio.get_running_loop(), self._held
+        while (
+            b"\n" not in held
+            and len(held) < REPORT_BYTES
+            and (data := await loop.sock_recv(self._report, 4096))
+        ):
+            held += data
+        line, _, self._held = held.partition(b"\n")
+        try:
+            return msgspec.json.decode(line, type=ChildReport)
+        except (ValueError, RecursionError, msgspec.MsgspecError):
+            return ChildReport()
 
 
 class ChildRun:

@@ -1,16 +1,16 @@
 """Whatever a driver, an engine's output or its last words do, the engine goes on being supervised."""
 
 import asyncio
-import os
+import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from deploy.core.errors import StartFailed, StartTimeout
-from deploy.drivers.child import REPORT_BYTES, Child, ChildReport, _read_report
+from deploy.drivers.child import REPORT_BYTES, Child, ChildReport, read_report
 from deploy.drivers.url import UrlEngine
 from deploy.engine import supervised
 from deploy.engine.engine import Phase
@@ -160,21 +160,17 @@ class NoLog:
 @asynccontextmanager
 async def said(line: bytes) -> AsyncIterator[Child]:
     """A child that has written this to its report, and gone."""
-    read, write = os.pipe()
+    read, write = socket.socketpair()
     child = Child(None, NoLog(), -1, asyncio.get_running_loop().create_future())  # type: ignore[arg-type]
-    reading = asyncio.create_task(_read_report(read, child))
+    reading = read_report(read, child)
     writer = asyncio.create_task(asyncio.to_thread(_write, write, line))
     yield child
     await asyncio.wait([reading, writer])
 
 
-def _write(fd: int, line: bytes) -> None:
-    try:
-        os.write(fd, line)
-    except BrokenPipeError:
-        pass
-    finally:
-        os.close(fd)
+def _write(end: socket.socket, line: bytes) -> None:
+    with end, suppress(BrokenPipeError, ConnectionResetError):
+        end.sendall(line)
 
 
 NO_REPORTS = {
