@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from gates.contracts.markers import START
 from gates.detect.detection import Detection, detection
 from gates.detect.tags import marked
 
@@ -45,12 +46,13 @@ _PATTERNS: Final = (
     ),
 )
 _BRACE: Final = re.compile(r"[{}]")
-_MAY_BE: Final = re.compile(r"[<\[{}_(]|action|```|to=", re.IGNORECASE)
+_SIGNS: Final = START + "{}_(="
+"""Every pattern needs one of these, but that of ReAct."""
 
 
 def find_raw_calls(text: str, names: Sequence[str] = ()) -> list[Detection]:
     """Calls, parts of calls, and mentions of tools, in order. `names` are the tools that were sent."""
-    if not (_MAY_BE.search(text) or any(name in text for name in names)):
+    if not (any(map(text.__contains__, (*_SIGNS, *names))) or "action" in text.lower()):
         return []
     spans = sorted({*_spans(text, names)}, key=lambda span: (span[1], -span[2]))
     return [detection("raw_call", kind, text, start, end) for kind, start, end in _outer(spans)]
