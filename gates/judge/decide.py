@@ -5,7 +5,8 @@ rule failed, even if the run stopped there. INCONCLUSIVE: something is missing o
 expected. PASS: every deciding rule passed, and the controls show that the gate can fail.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
 
 from gates.contracts.verdict import ControlResult, Decision, GateResult, Verdict
 from gates.judge.behaviour import judge_floor, judge_rate, judge_zero
@@ -17,6 +18,9 @@ from gates.judge.measurements import Measurements
 from gates.policy.policy import Policy
 
 _SPEED = ("latency", "ratio")
+_JUDGES: Final[Mapping[str, Callable[..., GateResult]]] = {
+    "floor": judge_floor, "zero": judge_zero, "rate": judge_rate, "compare": judge_compare
+}  # fmt: skip
 
 
 def decide(policy: Policy, measurements: Measurements, controls: Sequence[ControlResult] = ()) -> Decision:
@@ -72,24 +76,16 @@ def _of_gates(decision: Decision, gates: Sequence[str]) -> Verdict:
 
 
 def _judged(context: JudgingContext) -> Iterator[GateResult]:
-    """The results of every rule of every gate: floors first, then A to D."""
-    gates = context.policy.gates.items()
-    for name, gate in gates:
-        if gate.floor:
-            yield judge_floor(context, name, gate, gate.floor)
-    for name, gate in gates:
-        if gate.zero:
-            yield judge_zero(context, name, gate, gate.zero)
-    for name, gate in gates:
-        if gate.rate:
-            yield judge_rate(context, name, gate, gate.rate)
-    for name, gate in gates:
-        if gate.compare:
-            yield judge_compare(context, name, gate, gate.compare)
-    for metric, rule in context.policy.latency.items():
-        yield from judge_latency(context, metric, rule)
-        if rule.ratio:
-            yield judge_ratio(context, metric, rule.ratio)
+    """The result of every rule that a report must hold, in that order."""
+    policy = context.policy
+    for name, rule, _ in policy.required_results:
+        if rule == "latency":
+            yield from judge_latency(context, name, policy.latency[name])
+        elif rule == "ratio" and (ratio := policy.latency[name].ratio):
+            yield judge_ratio(context, name, ratio)
+        else:
+            gate = policy.gates[name]
+            yield _JUDGES[rule](context, name, gate, getattr(gate, rule))
 
 
 # ----------------------------------------------------------------------------------------- verdict

@@ -275,20 +275,17 @@ class Policy:
     @property
     def required_results(self) -> tuple[RequiredResult, ...]:
         """Every result that a report must hold, in the order in which `gates.judge.decide` makes them."""
-        behaviour = (
+        required = [
             RequiredResult(name, rule, gate.tier)
             for rule in BEHAVIOUR
             for name, gate in self.gates.items()
             if getattr(gate, rule) is not None
-        )
-        return (
-            *behaviour,
-            *(
-                demand
-                for name, rule in self.latency.items()
-                for demand in _required_latency_results(name, rule)
-            ),
-        )
+        ]
+        for name, speed in self.latency.items():
+            required.append(RequiredResult(name, "latency", speed.tier))
+            if speed.ratio:
+                required.append(RequiredResult(name, "ratio", speed.ratio.tier))
+        return tuple(required)
 
     @property
     def required_controls(self) -> dict[str, Verdict]:
@@ -296,8 +293,3 @@ class Policy:
         compares = any(gate.compare and gate.tier != "advisory" for gate in self.gates.values())
         bad = {control.name: Verdict.FAIL for control in self.controls}
         return ({SELF_COMPARISON: Verdict.PASS} if compares else {}) | bad
-
-
-def _required_latency_results(metric: str, rule: LatencyRule) -> tuple[RequiredResult, ...]:
-    absolute = RequiredResult(metric, "latency", rule.tier)
-    return (absolute, RequiredResult(metric, "ratio", rule.ratio.tier)) if rule.ratio else (absolute,)

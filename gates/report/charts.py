@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from gates.contracts.verdict import GateResult
 from gates.judge.formatting import percent
-from gates.report.labels import amount, higher_is_better, interval_bound, is_rate, plain
+from gates.report.labels import amount, higher_is_better, is_rate, plain
 from gates.report.statement import Distribution
 
 Scale = Callable[[float], float]
@@ -67,7 +67,8 @@ def interval_bar(gate: GateResult) -> IntervalBar | None:
     at = linear_scale(*_domain(gate), _LEFT, _RIGHT)
     limit, allowed = None, None
     if gate.rule == "zero":
-        place, words = at(high if high is not None else low or 0.0), interval_bound(gate)
+        place = at(low or 0.0 if high is None else high)
+        words = f"≥ {percent(low or 0.0, 'down')}" if high is None else f"≤ {percent(high, 'up')}"
     else:
         place = limit = at(gate.limit)
         words = f"{'≥' if higher_is_better(gate) else '≤'} {amount(gate.limit, gate)}"

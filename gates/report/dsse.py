@@ -6,18 +6,17 @@ another. A key id is only a hint; what counts is that the signature verifies wit
 Sources: secure-systems-lab/dsse v1.0.2, protocol.md and envelope.md; RFC 8032 for Ed25519.
 """
 
-import base64
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from gates.contracts import strict_json
-from gates.report.codec import CodecError, canonical
+from gates.report.codec import CodecError, canonical, decode, encode
 
 PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
 
@@ -82,20 +81,16 @@ def _holds(key: Ed25519PublicKey, sig: bytes, message: bytes) -> bool:
 
 def render(envelope: Envelope) -> bytes:
     """The envelope's text: canonical JSON, standard base64, a line break at the end."""
-    document = {
-        "payload": _base64(envelope.payload),
-        "payloadType": envelope.payload_type,
-        "signatures": [{"keyid": s.keyid, "sig": _base64(s.sig)} for s in envelope.signatures],
-    }
-    return canonical(document) + b"\n"
+    return canonical(encode(_Text(envelope.payload, envelope.payload_type, envelope.signatures))) + b"\n"
 
 
 def parse(text: bytes) -> Envelope:
     """The envelope with this text, without verification. Raises CodecError for any other text."""
     try:
-        envelope = _envelope(strict_json.loads(text))
-    except (ValueError, LookupError, TypeError) as error:
+        found: _Text = decode(_Text, strict_json.loads(text), "")
+    except ValueError as error:
         raise CodecError(f"not a DSSE envelope, cut off or damaged ({error})") from None
+    envelope = Envelope(found.payload, found.signatures, found.payloadType)
     keyids = [s.keyid for s in envelope.signatures]
     if len(keyids) > MAX_SIGNATURES:
         raise CodecError(f"{len(keyids)} signatures; at most {MAX_SIGNATURES} are read")
@@ -104,22 +99,10 @@ def parse(text: bytes) -> Envelope:
     return envelope
 
 
-def _envelope(document: Any) -> Envelope:
-    signatures: Iterable[Any] = document["signatures"]
-    return Envelope(
-        payload=base64.b64decode(_text(document["payload"]), validate=True),
-        signatures=tuple(
-            Signature(_text(s["keyid"]), base64.b64decode(_text(s["sig"]), validate=True)) for s in signatures
-        ),
-        payload_type=_text(document["payloadType"]),
-    )
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """The keys of the text; bytes stand there in base64."""
 
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r:.60} is no text")
-    return value
-
-
-def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode("ascii")
+    payload: bytes
+    payloadType: str
+    signatures: tuple[Signature, ...]

@@ -115,30 +115,6 @@ def measured(gate: GateResult) -> str:
             return amount(gate.estimate, gate)
 
 
-def interval_bound(gate: GateResult) -> str:
-    """The informative side of the interval: for a failure how bad it is at least, else how bad at most."""
-    if gate.interval is None or (gate.rule == "floor" and gate.verdict is not Verdict.PASS):
-        return ""
-    low, high = gate.interval.low, gate.interval.high
-    from_below = higher_is_better(gate) is not (gate.verdict is Verdict.FAIL)
-    if (low if from_below else high) is None:
-        from_below = not from_below
-    side = low if from_below else high
-    if side is None:
-        return ""
-    # "At most -3 points worse" is written as "at least 3 points better".
-    turned = gate.rule in ("compare", "ratio") and side < 0
-    least = from_below is not turned
-    said = f"{'at least' if least else 'at most'} {amount(side, gate, 'down' if least else 'up')}"
-    if gate.rule == "zero":
-        return f"{said} fail"
-    return (
-        f"{amount(gate.estimate, gate)}, {said}"
-        if gate.rule == "compare" and gate.estimate is not None
-        else said
-    )
-
-
 def required(gate: GateResult) -> str:
     """What the policy asks for."""
     if gate.rule == "zero":

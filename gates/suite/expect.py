@@ -77,56 +77,32 @@ def check_expectation(
 
 
 def _check_arguments(arguments: Mapping[str, Sequence[Any]], where: str, schema: Mapping[str, Any]) -> None:
-    required, properties = schema.get("required", []), schema.get("properties", {})
-    for key in sorted(set(required) - arguments.keys()):
-        raise DecodeError(f"{where}.{key}", "is missing, and the tool requires it")
-    for key, accepted in arguments.items():
-        if key not in properties:
-            raise DecodeError(
-                f"{where}.{key}", f"is no parameter of the tool: {', '.join(sorted(properties))}"
-            )
-        if ABSENT in accepted and key in required:
-            raise DecodeError(f"{where}.{key}", "may not be absent, for the tool requires it")
-        _check_values(accepted, f"{where}.{key}", properties[key])
-
-
-def _check_values(accepted: Sequence[Any], where: str, schema: Mapping[str, Any]) -> None:
-    for value in accepted:
-        if value == ABSENT and type(value) is str:
-            continue
-        if not _is_well_formed(value):
-            raise DecodeError(
-                where, f"{value!r:.80}: has takes texts, one_of takes values that are not all absent"
-            )
-        if fault := next(Draft202012Validator(schema).iter_errors(example(value)), None):
-            raise DecodeError(where, f"{value!r:.80} does not fit the tool's schema: {fault.message:.120}")
-
-
-def _is_well_formed(want: Any) -> bool:
-    """Whether the `has` and `one_of` forms in a value are well formed."""
-    if isinstance(want, list):
-        return all(map(_is_well_formed, want))
-    if not isinstance(want, Mapping):
-        return True
-    if want.keys() == {"has"}:
-        parts = want["has"]
-        return isinstance(parts, list) and all(isinstance(p, str) and p for p in parts)
-    if want.keys() == {"one_of"}:
-        choices = want["one_of"]
-        return (
-            isinstance(choices, list)
-            and any(c != ABSENT for c in choices)
-            and all(map(_is_well_formed, choices))
-        )
-    return all(map(_is_well_formed, want.values()))
+    """Raise DecodeError unless the tool's schema takes a call with each accepted value."""
+    closed = Draft202012Validator({**schema, "additionalProperties": False})
+    first = {key: accepted[0] for key, accepted in arguments.items()}
+    others = ({**first, key: one} for key, accepted in arguments.items() for one in accepted[1:])
+    for call in (first, *others):
+        try:
+            made = {key: example(want) for key, want in call.items() if want != ABSENT}
+        except ValueError as error:
+            raise DecodeError(where, str(error)) from None
+        if fault := next(closed.iter_errors(made), None):
+            why = f"the tool's schema does not take {made!r:.80}: {fault.message:.120}"
+            raise DecodeError(where, why)
 
 
 def example(want: Any) -> Any:
-    """A plain value that a form accepts."""
+    """A plain value that a form accepts. Raises ValueError for a form that is none."""
     if isinstance(want, Mapping) and want.keys() == {"has"}:
-        return " ".join(part.split("|")[0] for part in want["has"])
+        parts = want["has"]
+        if not (isinstance(parts, list) and all(isinstance(part, str) and part for part in parts)):
+            raise ValueError(f"{want!r:.80}: has takes texts")
+        return " ".join(part.split("|")[0] for part in parts)
     if isinstance(want, Mapping) and want.keys() == {"one_of"}:
-        return next(example(one) for one in want["one_of"] if one != ABSENT)
+        choices = [one for one in want["one_of"] if one != ABSENT] if isinstance(want["one_of"], list) else []
+        if not choices:
+            raise ValueError(f"{want!r:.80}: one_of takes values that are not all absent")
+        return [example(one) for one in choices][0]
     if isinstance(want, Mapping):
         return {key: example(value) for key, value in want.items()}
     return [example(item) for item in want] if isinstance(want, list) else want

@@ -1,48 +1,19 @@
 """The figures in `docs/gates.md`, computed again: `python -m tests.gates.handbook` writes them into it."""
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from gates.detect.corpus import load_all
 from gates.detect.measure import CorpusScore, scores
-from gates.judge.operating import OperatingRow, operating_table
-from gates.policy.load import load_policy, shipped
 from tests.generated import rewritten
 
 DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "gates.md"
 
 
 def written(document: str) -> str:
-    """The document with its generated parts made anew. Raises ValueError where a mark is missing."""
-    document = rewritten(document, "policies", policies())
+    """The document with its generated part made anew. Raises ValueError where a mark is missing."""
     return rewritten(document, "detectors", detectors())
-
-
-def policies() -> str:
-    """annie's table, and of the other policies the rows in which they differ from it."""
-    annie = operating_table(load_policy("annie"))
-    parts = ["`annie`:\n", _table(annie)]
-    for name in (name for name in shipped() if name != "annie"):
-        rows = tuple(row for row in operating_table(load_policy(name)) if row not in annie)
-        says = "differs from `annie` in these rules:\n" if rows else "has the same rules and sizes.\n"
-        parts += [f"`{name}` {says}", *([_table(rows)] if rows else [])]
-    return "\n".join(parts)
-
-
-def _table(rows: tuple[OperatingRow, ...]) -> str:
-    """One line a rule; the sentences without the words that are in the heading."""
-    lines = [
-        "| gate | tier | rule | asks | passes a model that … in so many runs |",
-        "|---|---|---|---|---|",
-    ]
-    for row in rows:
-        words = re.sub(r"^.*? (?:model|engine) that | of (?:the time|runs|requests)", "", row.words)
-        words = words.replace(", and one at", "; at").replace(", and an equal one", "; is equal")
-        asks = row.asks.replace(", extended to ", "–")
-        lines.append(f"| {row.gate} | {row.tier} | {row.rule} | {asks} | {words} |")
-    return "\n".join(lines) + "\n"
 
 
 def detectors() -> str:

@@ -8,7 +8,6 @@ import pytest
 
 from gates.artefact import artefact
 from gates.artefact.lineage import same_lineage
-from gates.policy.load import load_policy, shipped
 from tests.gates.handbook import DOCUMENT, written
 
 TEXT = DOCUMENT.read_text("utf-8")
@@ -16,13 +15,6 @@ TEXT = DOCUMENT.read_text("utf-8")
 
 def test_its_figures_are_current() -> None:
     assert written(TEXT) == TEXT
-
-
-def test_every_shipped_policy_and_every_gate_of_it_is_named() -> None:
-    for name in shipped():
-        assert f"`{name}`" in TEXT
-        for gate in load_policy(name).gates:
-            assert re.search(rf"\| {gate} \|", TEXT), gate
 
 
 def test_exit_codes_are_those_of_the_command() -> None:

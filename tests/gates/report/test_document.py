@@ -67,20 +67,21 @@ def test_an_alarm_and_an_advisory_rule_are_warnings() -> None:
     assert predicate["failedTests"] == []
 
 
+OTHER = "another release wrote it"
 EDITS: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
     ("another type", lambda d: d.update(_type="https://in-toto.io/Statement/v0.1"), "no https://in-toto.io/Statement/v1"),
     ("another predicate", lambda d: d.update(predicateType="urn:other"), f"not {PREDICATE_TYPE}"),
-    ("another subject", lambda d: d["subject"][0]["digest"].update(sha256="0" * 64), "statement.subject"),
-    ("one more subject", lambda d: d["subject"].append(d["subject"][0]), "statement.subject"),
-    ("a better result", lambda d: d["predicate"].update(result="PASSED"), "statement.predicate.result"),
-    ("a test moved", lambda d: d["predicate"]["passedTests"].append(d["predicate"]["failedTests"].pop()), "Tests"),
-    ("another engine's digest", lambda d: d["predicate"]["configuration"][1]["digest"].update(sha256="0" * 64), r"configuration\[1\].digest"),
-    ("an edited flag", lambda d: d["predicate"]["configuration"][1]["annotations"]["argv"].pop(), r"configuration\[1\].digest"),
-    ("an unknown key", lambda d: d["predicate"].update(note="x"), "statement.predicate.note"),
+    ("another subject", lambda d: d["subject"][0]["digest"].update(sha256="0" * 64), OTHER),
+    ("one more subject", lambda d: d["subject"].append(d["subject"][0]), OTHER),
+    ("a better result", lambda d: d["predicate"].update(result="PASSED"), OTHER),
+    ("a test moved", lambda d: d["predicate"]["passedTests"].append(d["predicate"]["failedTests"].pop()), OTHER),
+    ("another engine's digest", lambda d: d["predicate"]["configuration"][1]["digest"].update(sha256="0" * 64), OTHER),
+    ("an edited flag", lambda d: d["predicate"]["configuration"][1]["annotations"]["argv"].pop(), OTHER),
+    ("an unknown key", lambda d: d["predicate"].update(note="x"), OTHER),
     ("a lost part", lambda d: d["predicate"].pop("gates"), "lacks a part"),
     ("a lost descriptor", lambda d: d["predicate"]["configuration"].pop(), "lacks a part"),
     ("a verdict of none", lambda d: d["predicate"].update(verdict="maybe"), "verdict: must be one of"),
-    ("a wrong count", lambda d: d["predicate"]["samples"].update(count=1), "samples.count"),
+    ("a wrong count", lambda d: d["predicate"]["samples"].update(count=1), OTHER),
     ("a time of no form", lambda d: d["predicate"].update(timeCreated="2026-11-21 09:30"), "no time of the form"),
     ("a month of one digit", lambda d: d["predicate"].update(timeCreated="2026-1-21T09:30:15Z"), "no time of the form"),
     ("a predicate of a list", lambda d: d.update(predicate=[]), "lacks a part"),
@@ -97,7 +98,7 @@ def test_an_edited_statement_is_refused_by_its_place(
 
 
 def test_another_layout_of_the_same_values_is_refused() -> None:
-    with pytest.raises(CodecError, match="its layout"):
+    with pytest.raises(CodecError, match=OTHER):
         parse(json.dumps(json.loads(render(examples.passing()))).encode())
 
 

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import pytest
 
 from gates.contracts.verdict import Decision, Verdict
-from gates.report.labels import headline, interval_bound, required
+from gates.report.labels import headline, required
 from gates.report.page import page
 from gates.report.statement import Attachment, CaseFailure, EngineIdentity, Statement
 from gates.report.texts import PromptAndReply, visible
@@ -129,7 +129,6 @@ def test_every_rule_of_every_gate_is_there(example: Callable[[], Statement]) -> 
     for gate in example().decision.gates:
         assert gate.sentence[1:] in said
         assert required(gate) in said
-        assert interval_bound(gate) in said
 
 
 def test_a_report_of_nothing_is_still_a_page() -> None:
