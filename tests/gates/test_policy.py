@@ -295,7 +295,11 @@ def test_the_shipped_policies_fit_their_suites(law: str, asked: str) -> None:
 
 def test_the_hardened_policy_differs_from_annie_in_its_prompt_alone() -> None:
     annie, hardened = load_policy("annie"), load_policy("annie-hardened")
-    labels = {"name": annie.name, "description": annie.description, "run": replace(hardened.run, system="")}
+    labels: dict[str, Any] = {
+        "name": annie.name,
+        "description": annie.description,
+        "run": replace(hardened.run, system=""),
+    }
 
     assert replace(hardened, **labels) == annie
 
