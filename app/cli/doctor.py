@@ -1,7 +1,7 @@
 """`manners doctor`: host, images, models and configuration, every check with its evidence and its fix.
 
-The checks are in `deploy.doctor`. This module adds the facts that only `app` has: whether the configuration loads,
-its keys, and the gateway's metrics.
+The checks are in `deploy.doctor`. This module adds the facts that only `app` has: whether the configuration loads, and
+its keys.
 """
 
 import argparse
@@ -24,14 +24,12 @@ from app.config.config import EMBEDDED_DEFAULT, ConfigError, load
 from app.promotion.repository import FILE
 from app.registry.errors import RegistryError
 from app.registry.reader import RegistryReader
-from app.telemetry.metrics import VOICE_BUCKETS, Metrics
 from deploy.doctor.collectors import configuration, gateway, host, image, model
 from deploy.doctor.evidence import ConfigFacts, Evidence, parse, render
 from deploy.doctor.examine import examine, silent
 from deploy.doctor.result import EXIT_CODES, Diagnosis, worst
 from deploy.drivers.docker_client import Docker
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
 SHORT_KEY = 16
 DEFAULTS = frozenset(
     {"changeme", "change-me", "secret", "password", "test", "annie", "sk-1234", "sk-test", "admin"}
@@ -97,15 +95,7 @@ def gather(args: argparse.Namespace) -> Evidence:
 
 def _config_facts(path: Path, tables: Any) -> ConfigFacts:
     """Facts about the configuration and the files around it."""
-    rules_and_dashboards = configuration.watching(DEPLOY)
-    facts: dict[str, Any] = {
-        "file": str(path),
-        "together": configuration.together(tables),
-        "buckets": VOICE_BUCKETS,
-        "slo": configuration.bounds_in(rules_and_dashboards) if rules_and_dashboards else None,
-        "shown": configuration.metrics_in(rules_and_dashboards) if rules_and_dashboards else None,
-        "exported": exported(),
-    }
+    facts: dict[str, Any] = {"file": str(path), "together": configuration.together(tables)}
     try:
         config = load(path)
     except ConfigError as error:
@@ -134,12 +124,6 @@ def _stored_keys(state: Path) -> int:
             return sum(key.revoked is None for key in reader.api_keys())
     except RegistryError:
         return 0
-
-
-def exported() -> tuple[str, ...]:
-    """The names of the gateway's metrics in Prometheus."""
-    families = Metrics().registry.collect()
-    return tuple(sorted(f.name + ("_total" if f.type == "counter" else "") for f in families))
 
 
 def weak(keys: Sequence[str]) -> tuple[str, ...]:

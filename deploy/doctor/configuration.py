@@ -1,4 +1,4 @@
-"""Checks of the configuration: that it loads, is not open to the network, keeps its state, and is monitored. Pure."""
+"""Checks of the configuration: that it loads, is not open to the network and keeps its state. Pure."""
 
 from typing import Final
 
@@ -89,32 +89,3 @@ def _state(evidence: Evidence) -> CheckResult | None:
             f"{setting.state} is on {setting.filesystem}, which goes with the machine or container", fix
         )
     return ok(f"{setting.state} on {setting.filesystem}")
-
-
-@check(CHECKS, "config.slo")
-def _slo(evidence: Evidence) -> CheckResult | None:
-    setting = evidence.setting
-    if setting.slo is None:
-        return None
-    if not setting.slo:
-        return unknown("no rule names a bound", "grep 'le=' deploy/prometheus/rules/*.yml")
-    if off := [bound for bound in setting.slo if bound not in setting.buckets]:
-        near = min(setting.buckets, key=lambda bucket: abs(bucket - off[0]), default=0.0)
-        return fail(
-            f"{off[0]:g} s is no bound of the histogram: the rule never sees a value",
-            f"take {near:g} s in the rule",
-        )
-    return ok(f"{', '.join(f'{bound:g} s' for bound in setting.slo)}: bounds of the histogram")
-
-
-@check(CHECKS, "config.dashboards")
-def _dashboards(evidence: Evidence) -> CheckResult | None:
-    setting = evidence.setting
-    if setting.shown is None:
-        return None
-    if missing := sorted(set(setting.shown) - set(setting.exported)):
-        return fail(
-            f"{missing[0]}{f' and {len(missing) - 1} more' if missing[1:] else ''}: shown or alerted on, and not exported",
-            "rename it in deploy/grafana and deploy/prometheus: a panel with a wrong name says 'No data'",
-        )
-    return ok(f"{len(setting.shown)} metrics in dashboards and rules, all of them exported")

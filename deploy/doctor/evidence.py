@@ -57,7 +57,6 @@ class HostFacts:
     disk_free: int | None = None
     journal: tuple[str, ...] | None = None
     time_synchronized: bool | None = None
-    monotonic: bool | None = None
     nvccs: tuple[Nvcc, ...] | None = None
 
 
@@ -157,8 +156,8 @@ class ConfigFacts:
     """The configuration without its engines.
 
     `together`: the engines that run at the same time. `weak`: what is wrong with callers' keys. `secrets`: files and their
-    permission bits. `locks`: fsync and flock work in the state folder. `slo`, `buckets`: bounds in seconds. `calls`: tool calls
-    that a running gateway has counted, by engine and by who found them ("engine", "rescued").
+    permission bits. `locks`: fsync and flock work in the state folder. `calls`: tool calls that a running gateway has
+    counted, by engine and by who found them ("engine", "rescued").
     """
 
     file: str = ""
@@ -172,10 +171,6 @@ class ConfigFacts:
     state: str | None = None
     filesystem: str | None = None
     locks: bool | None = None
-    slo: tuple[float, ...] | None = None
-    buckets: tuple[float, ...] = ()
-    shown: tuple[str, ...] | None = None
-    exported: tuple[str, ...] = ()
     calls: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 

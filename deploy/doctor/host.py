@@ -228,13 +228,3 @@ def _nvcc(evidence: Evidence) -> CheckResult | None:
     if bare:
         return fail(f"{said}: FlashInfer's first kernel fails in {', '.join(bare)}", fix)
     return warn(f"{said}; containers bring their own", fix)
-
-
-@check(CHECKS, "host.clock")
-def _clock(evidence: Evidence) -> CheckResult | None:
-    monotonic = evidence.host.monotonic
-    if monotonic is None:
-        return unknown("the clock was not checked", "manners doctor on the machine itself")
-    return (
-        ok("monotonic") if monotonic else fail("time.monotonic can go back", "use another kernel or Python")
-    )

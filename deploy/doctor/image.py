@@ -179,8 +179,3 @@ def _compiler(evidence: Evidence, engine: str, inside: ImageContents) -> CheckRe
             f"TRITON_PTXAS_PATH=/usr/local/cuda/bin/ptxas in the image, or {GOOD_IMAGE}",
         )
     return ok(f"ptxas {inside.ptxas}{f', nvcc {inside.nvcc}' if inside.nvcc else ', no nvcc'}")
-
-
-@engine_check(CHECKS, "image.llama", _inside, dialect="llama-server")
-def _llama(evidence: Evidence, engine: str, inside: ImageContents) -> CheckResult | None:
-    return ok(inside.llama) if inside.llama else unknown("its llama.cpp build is not known", PROBE)

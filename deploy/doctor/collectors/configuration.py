@@ -1,23 +1,18 @@
-"""Facts about a configuration and the files around it: engines' tables, the state folder, alert rules and dashboards."""
+"""Facts about a configuration and the files around it: engines' tables and the state folder."""
 
 import fcntl
 import os
-import re
 import shutil
 import tempfile
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from deploy.core.errors import PinError
 from deploy.doctor.collectors.commands import text_of
 from deploy.doctor.evidence import EngineFacts
 from deploy.images.pins import lock_path, read_lock
-
-_METRIC: Final = re.compile(r"(?<![\w:])(?:manners|gen_ai_server)_[a-z_]+(?![\w:])")
-_BOUND: Final = re.compile(r"""le=\\?["']([\d.]+)\\?["']""")
-_PARTS: Final = ("_bucket", "_count", "_sum")
 
 
 def tables(path: Path) -> Mapping[str, Any]:
@@ -117,25 +112,3 @@ def modes(paths: Iterable[Path]) -> dict[str, int]:
         except OSError:
             continue
     return found
-
-
-# ------------------------------------------------------------------------------- rules and dashboards
-
-
-def watching(deploy: Path) -> list[str]:
-    """The text of every alert rule file and dashboard below the deploy folder."""
-    paths = [*deploy.glob("prometheus/rules/*.yml"), *deploy.glob("grafana/dashboards/*.json")]
-    return [text for path in sorted(paths) if (text := text_of(path)) is not None]
-
-
-def metrics_in(texts: Iterable[str]) -> tuple[str, ...]:
-    """The gateway's metrics that these texts query, by family name; names of recording rules are left out."""
-    names = {name for text in texts for name in _METRIC.findall(text)}
-    for part in _PARTS:
-        names = {name.removesuffix(part) for name in names}
-    return tuple(sorted(names))
-
-
-def bounds_in(texts: Iterable[str]) -> tuple[float, ...]:
-    """The bucket bounds (`le`) in expressions, in seconds."""
-    return tuple(sorted({float(bound) for text in texts for bound in _BOUND.findall(text)}))

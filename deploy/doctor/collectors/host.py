@@ -5,7 +5,6 @@ import os
 import platform
 import re
 import shutil
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -53,7 +52,6 @@ def host(*, ask: Ask = ask, proc: Path = Path("/proc")) -> HostFacts:
         disk_free=_disk_free(_docker_root(text_of(Path("/etc/docker/daemon.json")))),
         journal=_journal(ask),
         time_synchronized=None if synced is None else synced.strip() == "yes",
-        monotonic=time.get_clock_info("monotonic").monotonic,
         nvccs=_nvccs(ask),
     )
 

@@ -46,10 +46,7 @@ def test_a_healthy_spark_gives_no_finding(healthy: Evidence) -> None:
     assert [f for f in findings if f.state is not CheckState.OK] == []
     assert worst(findings) is CheckState.OK
     assert all(f.evidence and not f.fix for f in findings)
-
-
-def test_on_a_healthy_spark_every_check_has_something_to_say(healthy: Evidence) -> None:
-    assert silent(examine(healthy)) == ()
+    assert silent(findings) == ()
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -66,31 +63,30 @@ def test_a_fault_is_found_by_name_with_its_fix_and_nothing_else_is(name: str) ->
 
 def test_every_check_is_broken_by_some_case() -> None:
     broken = {key.partition("@")[0] for name in CASES for key in read(name)[1]}
-    assert set(IDS) - broken == {"host.docker", "host.clock", "image.llama"}
+    assert set(IDS) - broken == {"host.docker"}
 
 
 @pytest.mark.parametrize(
-    ("part", "field", "id", "state"),
+    ("part", "field", "id"),
     [
-        ("host", "docker", "host.docker", "unknown"),
-        ("host", "toolkit", "host.toolkit", "unknown"),
-        ("host", "journal", "host.journal", "unknown"),
-        ("host", "swaps", "host.swap", "unknown"),
-        ("host", "memory_total", "host.memory", "unknown"),
-        ("host", "time_synchronized", "host.time_sync", "unknown"),
-        ("host", "disk_free", "host.disk", "unknown"),
-        ("host", "monotonic", "host.clock", "unknown"),
-        ("host", "nvccs", "host.nvcc", "unknown"),
-        ("host", "cdi", "host.cdi", "unknown"),
-        ("setting", "locks", "config.state", "unknown"),
+        ("host", "docker", "host.docker"),
+        ("host", "toolkit", "host.toolkit"),
+        ("host", "journal", "host.journal"),
+        ("host", "swaps", "host.swap"),
+        ("host", "memory_total", "host.memory"),
+        ("host", "time_synchronized", "host.time_sync"),
+        ("host", "disk_free", "host.disk"),
+        ("host", "nvccs", "host.nvcc"),
+        ("host", "cdi", "host.cdi"),
+        ("setting", "locks", "config.state"),
     ],
 )
 def test_a_check_without_its_evidence_says_unknown_and_how_to_get_it(
-    healthy: Evidence, part: str, field: str, id: str, state: str
+    healthy: Evidence, part: str, field: str, id: str
 ) -> None:
     poor = replace(healthy, **{part: replace(getattr(healthy, part), **{field: None})})
     (found,) = [f for f in examine(poor) if f.id == id]
-    assert (found.state, bool(found.fix)) == (CheckState(state), True)
+    assert (found.state, bool(found.fix)) == (CheckState.UNKNOWN, True)
 
 
 def test_what_was_not_collected_of_engines_is_never_ok(healthy: Evidence) -> None:
@@ -134,7 +130,7 @@ def test_what_a_real_machine_told_is_judged_as_what_it_is(name: str) -> None:
         id for id, state in told.items() if state == "unknown"
     }  # and what was not asked when it was recorded
     assert unknown >= {"host.toolkit", "host.cdi", "host.journal", "host.time_sync"}
-    assert {"host.driver", "host.persistence", "host.gpu_processes", "host.swap", "host.clock"} <= told.keys()
+    assert {"host.driver", "host.persistence", "host.gpu_processes", "host.swap"} <= told.keys()
 
 
 def test_evidence_survives_its_file(healthy: Evidence) -> None:

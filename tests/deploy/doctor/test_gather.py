@@ -244,15 +244,6 @@ def test_locks_are_tried_where_the_folder_is_or_would_be(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_metrics_and_bounds_are_found_in_rules_and_dashboards() -> None:
-    rule = 'model:manners_late:ratio = rate(manners_time_to_first_content_seconds_bucket{le="0.5"}[5m])'
-    panel = '{"expr": "sum(manners_requests_total{outcome=\\"ok\\"}) / gen_ai_server_x_seconds_count{le=\\"1.5\\"}"}'
-    assert configuration.metrics_in([rule, panel]) == (
-        "gen_ai_server_x_seconds", "manners_requests_total", "manners_time_to_first_content_seconds",
-    )  # fmt: skip
-    assert configuration.bounds_in([rule, panel]) == (0.5, 1.5)
-
-
 def test_a_shipped_model_is_in_order() -> None:
     from deploy.doctor.evidence import Evidence
 
