@@ -30,7 +30,6 @@ from deploy.engine.log import start_of, tail
 from deploy.engine.supervisor import RestartPolicy
 from deploy.memory.guard import Guard
 from deploy.memory.lease import Lease, lease_path
-from deploy.profiles.runs import profile_digest
 from deploy.profiles.variant_result import VariantResult, as_json, empty, host_facts, markdown
 from deploy.profiles.variants import BenchVariant, Matrix
 
@@ -60,7 +59,7 @@ class MatrixRun:
 
     def __post_init__(self) -> None:
         self.out.mkdir(parents=True, exist_ok=True)
-        self.results = [empty(one, profile_digest(one.profile)) for one in self.matrix.variants]
+        self.results = [empty(one) for one in self.matrix.variants]
         self._end = None if self.budget_s is None else time.monotonic() + self.budget_s
         self._host = host_facts(host_gpu(), os.cpu_count())
         self._spent = f"the budget of {self.budget_s or 0:g} s was spent"

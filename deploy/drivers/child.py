@@ -16,8 +16,7 @@ from pathlib import Path
 import msgspec
 
 from deploy.core.tasks import spawn as spawn_task
-from deploy.engine.log import LogFile
-from deploy.engine.output import log_output
+from deploy.engine.log import LogFile, log_output
 from deploy.engine.run import RunEnd
 
 # The environment variables that an engine inherits: paths and compute settings. An allow-list, because

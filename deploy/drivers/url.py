@@ -8,7 +8,7 @@ from typing import Any
 
 from deploy.core.errors import SpecError, StartCancelled, StartFailed, StartTimeout
 from deploy.core.tasks import report
-from deploy.engine.abilities import ABILITIES_SECONDS, Abilities, abilities
+from deploy.engine.abilities import Abilities, abilities
 from deploy.engine.engine import EngineState, OnChange, Phase
 from deploy.engine.numerics import from_arguments
 from deploy.engine.probe import served_model, wait_until_streams
@@ -130,23 +130,9 @@ class UrlEngine(WatchedEngine):
             why = f"{self._base} does not {what}: {result.for_operators}"
             self._enter(Phase.FAILED, error=why)
             raise self.failure()
-        found = await self._ask_abilities(model or self.name)
+        found = await abilities(self._base, self._spec, model=model or self.name)
         self._enter(Phase.READY, url=self._base, model=model, found=found)
         return self.state
-
-    async def _ask_abilities(self, model: str) -> Abilities:
-        if self._spec.kind == "embeddings":
-            return Abilities()  # they all concern chat
-        return await abilities(
-            self._base,
-            model=model,
-            dialect=self._spec.dialect,
-            deadline_s=ABILITIES_SECONDS,
-            media=self._spec.media,
-            format=self._spec.format,
-            taught=await asyncio.to_thread(lambda: self._spec.taught_format),
-            access=self._spec.access,
-        )
 
     def _enter(
         self,

@@ -7,15 +7,14 @@ from typing import Any, Literal
 
 import httpx2
 
-from deploy.core.engine_access import OPEN, EngineAccess
+from deploy.core.engine_access import EngineAccess
 from deploy.core.engine_http import engine_client, read_json
 from deploy.engine import vllm
 from deploy.engine.dialects import DIALECTS
 from deploy.engine.formats import misfit
 from deploy.engine.llama_server import props
 from deploy.engine.questions import Found, Question
-from deploy.engine.spec import Medium
-from gates.contracts.dialect import Dialect
+from deploy.engine.spec import EngineSpec, Medium
 
 ABILITIES_SECONDS = 10.0
 """How long an engine may take to answer all questions; at 25 tokens per second it needs three seconds."""
@@ -93,26 +92,20 @@ class _EngineAsker:
 
 
 async def abilities(
-    url: str,
-    *,
-    model: str,
-    dialect: Dialect,
-    deadline_s: float,
-    media: tuple[Medium, ...] | None = None,
-    format: str | None = None,
-    taught: str = "",
-    access: EngineAccess = OPEN,
+    url: str, spec: EngineSpec, *, model: str, deadline_s: float = ABILITIES_SECONDS
 ) -> Abilities:
     """Find out what the engine at `url` supports; all questions are sent concurrently, each for at most `deadline_s` seconds.
 
-    A question without an answer is asked once more: an engine may compile during its first requests. What `media` and
-    `format` state is not asked; `taught` is what the template beside the weights teaches.
+    A question without an answer is asked once more: an engine may compile during its first requests. What the spec states
+    is not asked.
     """
+    if spec.kind == "embeddings":
+        return Abilities()  # they all concern chat
     found: Found = {}
-    open_questions: Sequence[Question] = DIALECTS[dialect].questions
-    if media is not None:
+    open_questions: Sequence[Question] = DIALECTS[spec.dialect].questions
+    if spec.media is not None:
         open_questions = [ask for ask in open_questions if ask is not vllm.media]
-    async with engine_client(access) as client:
+    async with engine_client(spec.access) as client:
         asker = _EngineAsker(client, url, model)
         for _ in range(ROUNDS):
             answers = await asyncio.gather(*(_settle(ask, asker, deadline_s) for ask in open_questions))
@@ -120,10 +113,10 @@ async def abilities(
                 found |= answer or {}
             again = [ask for ask, answer in zip(open_questions, answers, strict=True) if answer is None]
             open_questions = again
-    if media is not None:
-        found["media"] = media
-    found["taught"] = found.get("taught") or taught
-    found["format"] = format or found["taught"]
+    if spec.media is not None:
+        found["media"] = spec.media
+    found["taught"] = found.get("taught") or await asyncio.to_thread(lambda: spec.taught_format)
+    found["format"] = spec.format or found["taught"]
     return replace(Abilities(), **found)
 
 

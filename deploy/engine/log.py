@@ -4,11 +4,19 @@ Until the model is loaded there are no requests, and every line is kept. After t
 shows that it cannot quote a request; of any other line only the prefix is kept (time, level, function or file).
 """
 
+import asyncio
 import re
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
+from typing import Final
 
+from deploy.core.lines import LineSplitter
+
+READ_BYTES: Final = 8 << 10
+"""What is split into lines before other tasks get a turn."""
+LINE_BYTES: Final = 64 << 10
+"""A longer line is logged in pieces."""
 SAFE_BYTES = 1024
 """The longest line that is checked for signs of a crash."""
 
@@ -89,6 +97,15 @@ class LogFile:
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
+
+
+async def log_output(stream: asyncio.StreamReader, log: LogFile) -> None:
+    """Log what an engine prints until its output ends."""
+    splitter = LineSplitter(LINE_BYTES)
+    while data := await stream.read(READ_BYTES):
+        log.write(*splitter.feed(data))
+        await asyncio.sleep(0)  # what is here already is read without a turn of the event loop
+    log.write(*splitter.close())
 
 
 def start_of(path: Path, size: int = 1 << 20) -> str:

@@ -15,7 +15,7 @@ from typing import Any, TypedDict, Unpack
 from deploy.core.errors import EngineError, StartCancelled, StartFailed
 from deploy.core.tasks import report, spawn
 from deploy.engine import supervisor
-from deploy.engine.abilities import ABILITIES_SECONDS, Abilities, abilities
+from deploy.engine.abilities import Abilities, abilities
 from deploy.engine.engine import EngineState, OnChange, Phase
 from deploy.engine.gpu import host_gpu
 from deploy.engine.log import LogFile, log_path, start_of, tail
@@ -276,16 +276,8 @@ class SupervisedEngine(WatchedEngine, ABC):
                     kind=spec.kind,
                 )
             why = result.for_operators
-            if result.ok and spec.kind == "chat":  # abilities are all about chat
-                self._abilities = await abilities(
-                    url,
-                    model=self.name,
-                    dialect=spec.dialect,
-                    deadline_s=ABILITIES_SECONDS,
-                    media=spec.media,
-                    format=spec.format,
-                    taught=await asyncio.to_thread(lambda: spec.taught_format),
-                )
+            if result.ok:
+                self._abilities = await abilities(url, spec, model=self.name)
         except TimeoutError:
             result, why = None, "no token in time"
         if self._child.phase is not Phase.STARTING:

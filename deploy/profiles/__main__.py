@@ -1,7 +1,6 @@
 """`python -m deploy.profiles`: list the profiles, or print one as a table of a configuration.
 
 python -m deploy.profiles
-python -m deploy.profiles --record RESULT.json      # of `manners bench --matrix FILE`: when and where they last ran
 python -m deploy.profiles vllm-nvfp4-9b --name spark-nvfp4 --artefact models/annie-9b-nvfp4
 """
 
@@ -12,10 +11,8 @@ import json
 import sys
 from collections.abc import Iterator
 from os import EX_USAGE
-from pathlib import Path
 
 from deploy.profiles.load import Profile, ProfileError, command_line, load_profile, shipped
-from deploy.profiles.runs import read_runs, record, told, write_runs
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -29,17 +26,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--image", help="pinned, NAME@sha256:DIGEST (default: the profile's tag, to be pinned)"
     )
-    parser.add_argument(
-        "--record",
-        type=Path,
-        metavar="RESULT",
-        help="keep the runs of a `manners bench --matrix` (matrix.json)",
-    )
     args = parser.parse_args(argv)
     try:
-        if args.record is not None:
-            write_runs(record(json.loads(args.record.read_text("utf-8")), read_runs()))
-            return 0
         lines = (
             _listed()
             if args.profile is None
@@ -53,11 +41,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _listed() -> Iterator[str]:
-    runs = read_runs()
     for name in shipped():
         profile = load_profile(name)
         yield f"{name:26} {profile.title}"
-        yield f"{'':26} last run: {told(profile, runs)}"
         if profile.run:
             yield f"{'':26} {profile.run}"
 
@@ -65,7 +51,6 @@ def _listed() -> Iterator[str]:
 def table(profile: Profile, name: str | None, artefact: str, image: str | None) -> Iterator[str]:
     """The lines of an `[engines.NAME]` table, every flag with its reason."""
     yield f"# {profile.title}. {profile.about}"
-    yield f"# last run: {told(profile, read_runs())}"
     for program, version in profile.every_need().items():
         yield f"# needs {program} {version} or later"
     yield f"[engines.{name or profile.name}]"

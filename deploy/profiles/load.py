@@ -9,7 +9,7 @@ profile names an image by its tag; it is pinned by digest after it has been pull
     image               NAME:TAG, to be pinned
     format              what it serves: "hf-nvfp4", "gguf-q4_k_m", ...
     accelerators        "gb10", "hopper", "cpu", ...
-    run                 what others say of a run of it; what ran here is in runs.json (deploy.profiles.runs)
+    run                 what others say of a run of it; what ran here is in docs/engines.md
     command             for "url": the words before the flags; {artefact} stands for the model
     [needs]             "vllm", "cuda", "driver", ... = the oldest version that works
     [[flags]]           flag, value (left out for a switch), why, source, needs. Sources: "notes" (docs/spark.md),

@@ -49,7 +49,6 @@ class VariantResult:
 
     variant: str
     profile: str
-    digest: str
     weights: Weights
     args: tuple[str, ...]
     env: Mapping[str, str]
@@ -72,12 +71,11 @@ class VariantResult:
         return sum(not why for why in self.checks.values())
 
 
-def empty(variant: BenchVariant, digest: str) -> VariantResult:
+def empty(variant: BenchVariant) -> VariantResult:
     """The result of a variant that was not reached yet."""
     return VariantResult(
         variant=variant.name,
         profile=variant.profile.name,
-        digest=digest,
         weights=variant.weights,
         args=variant.spec.args,
         env=dict(variant.spec.env or ()),

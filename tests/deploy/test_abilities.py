@@ -10,6 +10,7 @@ import wave
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -96,10 +97,16 @@ async def engine(answers: Mapping[str, Said]) -> AsyncIterator[tuple[Engine, str
         yield it, url
 
 
+async def ask(url: str, dialect: Dialect = "vllm", deadline_s: float = PATIENCE, **stated: Any) -> Abilities:
+    """What is found of the engine at an address."""
+    spec = EngineSpec(name="e", dialect=dialect, driver="url", url=url, **stated)
+    return await abilities(url, spec, model="m", deadline_s=deadline_s)
+
+
 async def found(answers: Mapping[str, Said], dialect: Dialect = "vllm") -> Abilities:
     """What is found of an engine with these answers."""
     async with engine(answers) as (_, url):
-        return await abilities(url, model="m", dialect=dialect, deadline_s=PATIENCE)
+        return await ask(url, dialect)
 
 
 RAW_VLLM = {
@@ -204,12 +211,11 @@ async def test_a_vllm_is_shown_a_picture_and_played_a_sound(
     assert (await found({**RAW_VLLM, **dict.fromkeys(takes, HELLO)})).media == media
 
 
-async def test_what_is_stated_is_not_tried() -> None:
+async def test_what_is_stated_is_not_tried(tmp_path: Path) -> None:
+    (tmp_path / "chat_template.jinja").write_text("<function=", "utf-8")
     it = Engine({**RAW_VLLM, "input_audio": HELLO})
     async with listening(it) as url:
-        result = await abilities(
-            url, model="m", dialect="vllm", deadline_s=PATIENCE, media=("image",), format="glm", taught="xml"
-        )
+        result = await ask(url, media=("image",), format="glm", artefact=tmp_path)
     assert (result.media, result.format, result.taught) == (("image",), "glm", "xml")
     assert not {"image_url", "input_audio"} & it.asked.keys()
 
@@ -230,8 +236,8 @@ async def test_an_answer_without_sense_leaves_the_usual(said: Said) -> None:
 @pytest.mark.parametrize("script", [[answer(b"200 OK")], [b""], [9.0]])
 async def test_an_engine_that_does_not_answer_leaves_the_usual(script: list[bytes | float]) -> None:
     async with scripted(script) as silent:
-        assert await abilities(silent.url, model="m", dialect="vllm", deadline_s=0.2) == Abilities()
-    assert await abilities(unused_url(), model="m", dialect="vllm", deadline_s=0.2) == Abilities()
+        assert await ask(silent.url, deadline_s=0.2) == Abilities()
+    assert await ask(unused_url(), deadline_s=0.2) == Abilities()
 
 
 class Compiling(Engine):
@@ -248,7 +254,7 @@ class Compiling(Engine):
 
 async def test_one_late_answer_does_not_cost_the_others() -> None:
     async with listening(Compiling(RAW_VLLM)) as url:
-        result = await abilities(url, model="m", dialect="vllm", deadline_s=0.5)
+        result = await ask(url, deadline_s=0.5)
     assert result.build is None and result.budgets is False
 
 
@@ -256,13 +262,13 @@ async def test_what_was_not_answered_in_time_is_asked_once_more() -> None:
     it = Compiling(RAW_VLLM)
     it.late = 1
     async with listening(it) as url:
-        result = await abilities(url, model="m", dialect="vllm", deadline_s=0.5)
+        result = await ask(url, deadline_s=0.5)
     assert result.build == "vllm 0.32.0"
 
 
 async def test_a_stranger_is_asked_nothing() -> None:
     async with engine(RAW_VLLM) as (it, url):
-        assert await abilities(url, model="m", dialect="openai", deadline_s=PATIENCE) == Abilities()
+        assert await ask(url, "openai") == Abilities()
     assert not it.asked
 
 

@@ -1,5 +1,6 @@
 """Lines are split where they end, and the log keeps no word of a request."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.core.lines import LineSplitter
-from deploy.engine.log import LogFile, tail, withhold
+from deploy.engine.log import LINE_BYTES, LogFile, log_output, tail, withhold
 
 LINE = st.binary(max_size=6).filter(lambda b: b"\r" not in b and b"\n" not in b)
 END = st.sampled_from([b"\n", b"\r\n", b"\r"])
@@ -108,6 +109,33 @@ def test_a_log_begins_anew_at_its_limit(tmp_path: Path) -> None:
     log.close()
     assert path.read_bytes().endswith(b"000000998\n000000999\n")
     assert [file.stat().st_size <= 100 for file in tmp_path.iterdir()] == [True, True]
+
+
+async def test_an_output_is_logged_line_by_line_to_its_unfinished_end(tmp_path: Path) -> None:
+    log, stream = LogFile(tmp_path / "e.log"), asyncio.StreamReader()
+    stream.feed_data(b"one\rtwo\n" + b"x" * 2 * LINE_BYTES + b"\nthe end")
+    stream.feed_eof()
+    await log_output(stream, log)
+    log.close()
+    lines = (tmp_path / "e.log").read_bytes().splitlines()
+    assert (lines[:2], lines[-1]) == ([b"one", b"two"], b"the end")
+    assert b"".join(lines[2:-1]) == b"x" * 2 * LINE_BYTES
+
+
+def test_a_log_that_cannot_be_begun_anew_does_not_grow_for_ever(tmp_path: Path) -> None:
+    path = tmp_path / "engines" / "e.log"
+    log = LogFile(path, limit=1000)
+    log.write(b"first")
+    path.unlink()
+    path.parent.rmdir()
+    path.parent.write_bytes(b"no folder")
+    for _ in range(1000):
+        log.write(b"x" * 99)
+    assert log._file is not None and log._file.seek(0, 2) <= 1000
+    path.parent.unlink()
+    log.write(b"y" * 99)
+    assert path.read_bytes() == b"y" * 99 + b"\n"
+    log.close()
 
 
 def test_the_tail_holds_the_engines_own_last_lines(tmp_path: Path) -> None:

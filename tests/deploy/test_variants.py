@@ -82,7 +82,7 @@ def test_figures_are_of_the_requests_that_did_not_fail() -> None:
 
 def test_the_table_has_a_line_for_each_variant_and_the_reason_of_what_is_wrong(tmp_path: Path) -> None:
     matrix = load_matrix(write(tmp_path, GOOD))
-    result = empty(matrix.variants[0], "sha256:0")
+    result = empty(matrix.variants[0])
     host = host_facts("NVIDIA H200", 16)
     assert "| one | nano-embedded* | - | - | - | - / - | - | not run |" in markdown(matrix, host, [result])
     result.start_s, result.why, result.checks = 12.34, "", {"streamed": "", "length": "4 tokens, not 3"}
