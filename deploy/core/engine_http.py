@@ -8,8 +8,10 @@ import errno
 import json
 import re
 import ssl
+from collections.abc import AsyncIterable, AsyncIterator, Iterator
+from contextlib import contextmanager
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import httpcore2
 import httpx2
@@ -41,17 +43,58 @@ def engine_client(access: EngineAccess = OPEN) -> httpx2.AsyncClient:
     )
 
 
-class _EngineTransport(httpx2.AsyncHTTPTransport):
+class _EngineTransport(httpx2.AsyncBaseTransport):
     """HTTP/1.1 over connections that are read little by little."""
 
     def __init__(self, tls: ssl.SSLContext) -> None:
-        super().__init__(verify=tls, trust_env=False)
-        self._pool = httpcore2.AsyncConnectionPool(
+        self._connections = httpcore2.AsyncConnectionPool(
             ssl_context=tls,
             max_connections=None,
             max_keepalive_connections=0,
             network_backend=BoundedBackend(LIMITS),
         )
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        url = httpcore2.URL(
+            scheme=request.url.raw_scheme,
+            host=request.url.raw_host,
+            port=request.url.port,
+            target=request.url.raw_path,
+        )
+        body = cast("AsyncIterable[bytes]", request.stream)
+        sent = httpcore2.Request(request.method, url, headers=request.headers.raw, content=body)
+        with _as_httpx():
+            reply = await self._connections.handle_async_request(sent)
+        return httpx2.Response(reply.status, headers=reply.headers, stream=_Body(reply))
+
+    async def aclose(self) -> None:
+        await self._connections.aclose()
+
+
+class _Body(httpx2.AsyncByteStream):
+    def __init__(self, reply: httpcore2.Response) -> None:
+        self._reply = reply
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        with _as_httpx():
+            async for data in self._reply.aiter_stream():
+                yield data
+
+    async def aclose(self) -> None:
+        await self._reply.aclose()
+
+
+@contextmanager
+def _as_httpx() -> Iterator[None]:
+    """Raise the connections' errors as those of httpx2. There are no timeouts: callers bound the whole request."""
+    try:
+        yield
+    except httpcore2.ConnectError as error:
+        raise httpx2.ConnectError(str(error)) from error
+    except httpcore2.NetworkError as error:
+        raise httpx2.NetworkError(str(error)) from error
+    except httpcore2.ProtocolError as error:
+        raise httpx2.RemoteProtocolError(str(error)) from error
 
 
 def is_hosts_fault(error: BaseException | None) -> bool:
