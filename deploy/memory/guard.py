@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from deploy.core.gguf import read_metadata
 from deploy.engine.dialects import DIALECTS
 from deploy.engine.engine import Engine
+from deploy.engine.gpu import host_gpu
 from deploy.engine.spec import EngineSpec
 from deploy.engine.weights import find_gguf, find_model, find_projector
 from deploy.memory.sizing import (
@@ -49,7 +50,7 @@ class Guard:
     ) -> None:
         self._read = read
         self._every_s = every_s
-        self._own_memory = has_own_memory() if own_memory is None else own_memory
+        self._own_memory = has_own_memory(host_gpu()) if own_memory is None else own_memory
 
     def memory(self) -> Memory | None:
         """The host's memory; None if it is unknown."""

@@ -1,4 +1,4 @@
-"""How much memory an engine needs, and whether it fits. Pure except for the two readers at the end.
+"""How much memory an engine needs, and whether it fits. Pure except for the reader at the end.
 
 On a GB10 the GPU uses the host's memory, and exhausting it hangs the machine. MemAvailable is the only reliable number there
 (docs/spark.md).
@@ -13,6 +13,7 @@ from deploy.core.flags import flag_value
 from deploy.core.gguf import Value
 from deploy.engine.dialects import DIALECTS
 from deploy.engine.flags import DEFAULTS
+from deploy.engine.gpu import NO_GPU
 from deploy.engine.openai_api import OPENAI_API
 from gates.contracts.dialect import Dialect
 
@@ -218,7 +219,6 @@ def read_memory(path: Path = Path("/proc/meminfo")) -> Memory:
     return parse_meminfo(path.read_text("ascii"))
 
 
-def has_own_memory(root: Path = Path("/proc/driver/nvidia/gpus")) -> bool:
-    """Whether there is an NVIDIA GPU with memory of its own; a GB10 shares the host's."""
-    cards = [path.read_text("utf-8", "replace") for path in root.glob("*/information")]
-    return bool(cards) and not any("GB10" in card for card in cards)
+def has_own_memory(gpu: str) -> bool:
+    """Whether the host's GPU has memory of its own; a GB10 shares the host's."""
+    return gpu != NO_GPU and "GB10" not in gpu

@@ -10,6 +10,7 @@ from itertools import product, zip_longest
 from math import inf, isinf
 from typing import Any, Final
 
+from deploy.engine.dialects import DIALECTS
 from gates.contracts.case import Case, Sampling, Suite
 from gates.contracts.sample import LATENCY_PREFIX
 from gates.run.latency_readings import LatencyReading
@@ -65,9 +66,12 @@ class BenchRow:
 def cells(
     engines: Mapping[str, Target], thinking: Sequence[bool], stream: Sequence[bool]
 ) -> tuple[BenchCell, ...]:
-    """All cells. Engines of OpenAI's dialect have no switch for thinking, and are measured without."""
+    """All cells. Engines without a switch for thinking are measured without."""
     found = [BenchCell(name, t, s) for name, t, s in product(engines, thinking, stream)]
-    found = [c if engines[c.engine].dialect != "openai" else replace(c, thinking=False) for c in found]
+    found = [
+        c if DIALECTS[engines[c.engine].dialect].has_thinking_switch else replace(c, thinking=False)
+        for c in found
+    ]
     return tuple(dict.fromkeys(found))
 
 

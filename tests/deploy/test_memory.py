@@ -10,6 +10,7 @@ import pytest
 from deploy.core.errors import StartFailed, WeightsError
 from deploy.core.gguf import Value, read_metadata
 from deploy.engine.engine import EngineState
+from deploy.engine.gpu import host_gpu
 from deploy.engine.spec import EngineSpec
 from deploy.memory import sizing
 from deploy.memory.guard import Guard
@@ -123,11 +124,10 @@ def test_a_file_that_is_no_gguf_is_refused(tmp_path: Path) -> None:
 def test_a_gpu_of_its_own_is_not_the_hosts_memory(tmp_path: Path) -> None:
     card = tmp_path / "0000:01:00.0"
     card.mkdir()
-    assert not sizing.has_own_memory(tmp_path)
-    (card / "information").write_text("Model: \t NVIDIA GB10\n")
-    assert not sizing.has_own_memory(tmp_path)
-    (card / "information").write_text("Model: \t NVIDIA H100\n")
-    assert sizing.has_own_memory(tmp_path)
+    for model, own in (("GB10", False), ("H100", True)):
+        (card / "information").write_text(f"Model: \t NVIDIA {model}\n")
+        assert sizing.has_own_memory(host_gpu(tmp_path)) is own
+    assert not sizing.has_own_memory(host_gpu(tmp_path / "none"))
 
 
 def test_three_looks_under_the_floor_end_a_candidate_and_two_do_not() -> None:

@@ -9,13 +9,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final
 from uuid import uuid4
 
 from deploy.core.errors import DockerError
 from deploy.doctor.collectors.commands import text_of
 from deploy.doctor.collectors.host import release
 from deploy.doctor.evidence import EngineFacts, ImageContents, ImageFacts
+from deploy.drivers.docker_client import Docker
 from gates.decode import decoder
 
 PROBE_SECONDS: Final = 180.0
@@ -25,20 +26,8 @@ _PYTHON: Final = Path(__file__).with_name("image_contents.py")
 _LLAMA: Final = "echo release $CUDA_VERSION; cd /app; ./llama-server --version 2>&1; ./llama-server -m none.gguf 2>&1; true"
 
 
-class Daemon(Protocol):
-    """The methods of `deploy.drivers.docker_client.Docker` that are used here."""
-
-    async def version(self) -> Mapping[str, Any]: ...
-    async def image(self, reference: str) -> Mapping[str, Any] | None: ...
-    async def create(self, name: str, body: Mapping[str, Any]) -> str: ...
-    async def start(self, container: str) -> None: ...
-    async def inspect(self, container: str) -> Mapping[str, Any] | None: ...
-    async def logs(self, container: str) -> bytes: ...
-    async def remove(self, container: str) -> None: ...
-
-
 async def images(
-    engines: Mapping[str, EngineFacts], docker: Daemon, *, cache: Path | None, probe: bool
+    engines: Mapping[str, EngineFacts], docker: Docker, *, cache: Path | None, probe: bool
 ) -> tuple[str | None, dict[str, ImageFacts]]:
     """The Docker daemon's version (None if it does not answer) and the image of every engine that has one."""
     wanted = {name: e for name, e in engines.items() if e.driver == "docker" and e.image}
@@ -56,7 +45,7 @@ def _reference(engine: EngineFacts) -> str:
     return engine.pin or engine.image or ""
 
 
-async def _image(engine: EngineFacts, docker: Daemon, cache: Path | None, probe: bool) -> ImageFacts:
+async def _image(engine: EngineFacts, docker: Docker, cache: Path | None, probe: bool) -> ImageFacts:
     reference = _reference(engine)
     inside, held = _kept(cache, reference), await docker.image(reference)
     if held is None:
@@ -76,7 +65,7 @@ async def _image(engine: EngineFacts, docker: Daemon, cache: Path | None, probe:
 # ------------------------------------------------------------------------------------------- probe
 
 
-async def _probe(engine: EngineFacts, docker: Daemon) -> ImageContents | None:
+async def _probe(engine: EngineFacts, docker: Docker) -> ImageContents | None:
     """Run the probe container and parse its output; None if it could not run."""
     llama = engine.dialect == "llama-server"
     command = ["sh", "-c", _LLAMA] if llama else ["python3", "-c", _PYTHON.read_text("utf-8")]
@@ -87,7 +76,7 @@ async def _probe(engine: EngineFacts, docker: Daemon) -> ImageContents | None:
     return parse_llama(told) if llama else parse_inside(told)
 
 
-async def _run(image: str, command: list[str], docker: Daemon) -> bytes:
+async def _run(image: str, command: list[str], docker: Docker) -> bytes:
     host = {
         "NetworkMode": "none",
         "CapDrop": ["ALL"],

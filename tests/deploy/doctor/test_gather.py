@@ -16,6 +16,7 @@ from deploy.doctor.collectors import configuration, gateway, host, image, model
 from deploy.doctor.evidence import EngineFacts, Gpu, ImageFacts
 from deploy.doctor.examine import examine
 from deploy.doctor.result import CheckState
+from deploy.drivers import docker_client
 
 MODELS = Path(__file__).parents[3] / "models"
 DIGEST = "sha256:" + "ab" * 32
@@ -61,10 +62,11 @@ TOLD = {
 }  # fmt: skip
 
 
-class Docker:
+class Docker(docker_client.Docker):
     """A daemon with one image, whose container says TOLD; counts how often it ran, and what is left of it."""
 
     def __init__(self, *, answers: bool = True, said: str = f"a warning\n{json.dumps(TOLD)}\n") -> None:
+        super().__init__()
         self.ran, self.left, self.answers, self.said = 0, 0, answers, said
         self.looks = 2
         self.body: dict[str, Any] = {}
@@ -94,7 +96,7 @@ class Docker:
         self.looks -= 1
         return {"State": {"Running": self.looks > 0}}
 
-    async def logs(self, container: str) -> bytes:
+    async def logs(self, container: str, *, until: float | None = None, since: float | None = None) -> bytes:
         return self.said.encode()
 
     async def remove(self, container: str) -> None:
