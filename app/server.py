@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import ctypes
+import faulthandler
 import gc
+import os
 import signal
 import socket
 import sys
@@ -15,6 +17,7 @@ import uvicorn
 
 from app.access.keys import admin_token
 from app.config.config import Address, Config, ConfigError
+from app.config.running import RunningGateway, announce, withdraw
 from app.errors.tree import MannersError, Refused, StateUnavailable
 from app.http.connection import DEFAULT_LIMITS, Connection, ConnectionLimits, ParseQueue
 from app.registry.errors import RegistryError
@@ -185,7 +188,9 @@ async def _run(
     running = [
         spawn(one.serve(sockets=[sock]), "listener") for one, sock in zip(both, (public, admin), strict=True)
     ]
-    greeter = spawn(_greet(gateway, public, admin, token_file), "greeter")
+    here = RunningGateway(_url(public), _url(admin), os.getpid(), str(gateway.config.state_dir))
+    announce(here)
+    greeter = spawn(_greet(gateway, here, token_file), "greeter")
     # The collector, off until here (`app.__main__`), never needs to scan these objects. No collection first: 2,500 of
     # 180,000 objects are garbage, and finding them takes 0.2 s of the event loop's time.
     gc.freeze()
@@ -195,6 +200,7 @@ async def _run(
         await _until_signal(gateway, running)
         await _drain(gateway)
     finally:
+        withdraw(here)
         greeter.cancel()
         for one in both:
             one.should_exit = True
@@ -258,12 +264,10 @@ async def _idle(gateway: Gateway, seconds: float) -> bool:
     return not gateway.proxy.in_flight
 
 
-async def _greet(
-    gateway: Gateway, public: socket.socket, admin: socket.socket, token_file: Path | None
-) -> None:
-    """Print the addresses at once, and a command to try it once an engine streams."""
-    url, operators = _url(public), _url(admin)
-    print(f"Manners is starting. Public: {url}   Operators: {operators}", flush=True)
+async def _greet(gateway: Gateway, here: RunningGateway, token_file: Path | None) -> None:
+    """Print the addresses at once; once an engine streams, how its replies are read, and a command to try it."""
+    url = here.public
+    print(f"Manners is starting. Public: {url}   Operators: {here.admin}", flush=True)
     if token_file:
         print(f"The operators' token is in {token_file}", flush=True)
     for name, model in gateway.config.models.items():
@@ -271,6 +275,12 @@ async def _greet(
         if live != named:
             print(f"{name} is served by {live}, which was promoted; the file names {named}", flush=True)
     await gateway.pool.wait_ready()
+    for engine, state in gateway.pool.states().items():
+        if state.url is not None:
+            found = (
+                f"format {state.abilities.format!r}" if state.abilities.format else "no format that is known"
+            )
+            print(f"{engine}: its template teaches {found}", flush=True)
     name, model = next(iter(gateway.config.models.items()))
     key = " -H 'Authorization: Bearer '$KEY" if gateway.access.rings.public else ""
     path, body = "chat/completions", '"stream":true,"messages":[{"role":"user","content":"Hello!"}]'
@@ -290,6 +300,7 @@ def _url(listener: socket.socket) -> str:
 
 def run(config: Config, read: Callable[[], Config] | None = None) -> None:
     """`serve` on uvloop where there is one."""
+    faulthandler.enable()  # where a library crashes the process, its stack is the last thing in the log
     if hasattr(signal, "SIGHUP"):  # Windows has none
         signal.signal(signal.SIGHUP, lambda *_: None)  # until the gateway can reload: it never kills
     try:

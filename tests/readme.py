@@ -5,8 +5,7 @@ folder. Nothing of the checkout is visible there, so that what the package lacks
 is started there once; then the wheel's `manners serve` takes its place. A command that does not return is marked with
 `# leave it running` and is waited for until it prints `Ready:`; it is stopped at the end. At small counts the gate whose report
 the gateway takes asks less, by a policy of its own, and what is promoted is watched for 5 seconds; nothing else differs. The
-commands have an empty home folder of their own: whoever has served here before has a state folder there. A block marked `toml`
-that begins with a comment of one word is written to a file of that name.
+commands have an empty home folder of their own: whoever has served here before has a state folder there.
 """
 
 import os
@@ -31,7 +30,7 @@ SMALL = "small.toml"
 """The embedded default's configuration with a policy of a few prompts and a short bake."""
 OF_THE_WHEEL = {"make serve ": ".venv/bin/manners serve "}
 SMALLER = {
-    ".venv/bin/manners serve ": f".venv/bin/manners serve --config {SMALL} ",
+    ".venv/bin/manners serve  ": f".venv/bin/manners serve --config {SMALL} ",
     ".venv/bin/manners gate run --candidate ": f".venv/bin/manners gate run --config {SMALL} --candidate ",
 }
 """What stands for the beginning of a command at small counts."""
@@ -110,8 +109,6 @@ def run_all(log: IO[str], folder: Path) -> int:
     install(folder)
     write_small(folder)
     text = (ROOT / "README.md").read_text("utf-8")
-    for name, block in re.findall(r"^```toml\n# (\S+)\n(.*?)^```", text, re.M | re.S):
-        (folder / name).write_text(block, "utf-8")
     for command in commands(text):
         if command.startswith(SKIP):
             continue

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from os import EX_CONFIG, EX_NOINPUT, EX_NOPERM, EX_UNAVAILABLE
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -14,6 +15,7 @@ import httpx2
 
 from app.access.keys import read_admin_token
 from app.cli.exit_codes import exit_code, fail
+from app.config import running
 from app.config.config import ConfigError, load
 from app.errors.tree import MannersError
 from app.registry.errors import RegistryError
@@ -197,8 +199,9 @@ def _words(error: Exception) -> str:
 def client_for(args: argparse.Namespace) -> AdminClient:
     """A client of the configured gateway. Raises ConfigError: no token is known."""
     config = load(args.config)
+    runs = None if args.config else running.find()
     try:
-        token = read_admin_token(config.secrets.admin_token, config.state_dir)
+        token = read_admin_token(config.secrets.admin_token, Path(runs.state) if runs else config.state_dir)
     except OSError as error:
         raise ConfigError(f"gateway.state: admin.token: {error.strerror}") from None
     if token is None:
@@ -206,4 +209,5 @@ def client_for(args: argparse.Namespace) -> AdminClient:
             "no admin token: set MANNERS_ADMIN_TOKEN, or run this where the gateway has made one"
         )
     host = f"[{config.admin.host}]" if ":" in config.admin.host else config.admin.host
-    return AdminClient(args.admin or f"http://{host}:{config.admin.port}", token)
+    configured = runs.admin if runs else f"http://{host}:{config.admin.port}"
+    return AdminClient(args.admin or configured, token)

@@ -13,10 +13,12 @@ import httpx2
 from rich.console import Console
 from rich.text import Text as RichText
 
+from app.config import running
 from gates.reply.chunks import parse_payload
 from gates.reply.events import Broken, CallArguments, CallStart, Event, Text, Thought
 from gates.reply.sse import SSEDecoder
 
+DEFAULT_URL = "http://127.0.0.1:8080"
 TIMEOUT_SECONDS = 150.0
 """For connecting, and between two reads; the gateway's own limit for a whole reply is 120 by default."""
 
@@ -27,10 +29,12 @@ class ChatError(Exception):
 
 def run(args: argparse.Namespace) -> int:
     """Send one message, or hold a conversation until end of input; the exit code."""
-    url, model, message, think = args.url, args.model, args.message, args.think
+    message, think = args.message, args.think
+    url = args.url or (runs.public if (runs := running.find()) else DEFAULT_URL)
     console = Console(highlight=False)
     history: list[dict[str, Any]] = []
     try:
+        model = args.model or _first_model(url)
         if message is not None:
             _turn(console, url, model, history, message, think)
             return 0
@@ -76,14 +80,29 @@ def _turn(
     console.print(f"\n[dim]      {shown}, {total:.2f} s in all[/]")
 
 
+def _first_model(url: str) -> str:
+    """The first model in the gateway's list. Raises ChatError."""
+    try:
+        reply = httpx2.get(
+            f"{url.rstrip('/')}/v1/models", headers=_headers(), timeout=TIMEOUT_SECONDS, trust_env=False
+        )
+        if not reply.is_success:
+            raise ChatError(_message(reply.content) or f"the gateway answered {reply.status_code}")
+        return str(reply.json()["data"][0]["id"])
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        raise ChatError(f"no gateway at {url}: {error}; start one with `manners serve`") from None
+    except (ValueError, LookupError, TypeError):
+        raise ChatError(f"{url} has no list of models: name one with --model") from None
+
+
 def _events(url: str, body: dict[str, Any]) -> Iterator[Event]:
     """The events of a streamed reply. Raises ChatError."""
-    completions, headers = f"{url.rstrip('/')}/v1/chat/completions", {"Authorization": f"Bearer {_key()}"}
+    completions = f"{url.rstrip('/')}/v1/chat/completions"
     decoder = SSEDecoder()
     try:
         with (
             httpx2.Client(timeout=TIMEOUT_SECONDS, trust_env=False) as client,
-            client.stream("POST", completions, json=body, headers=headers) as reply,
+            client.stream("POST", completions, json=body, headers=_headers()) as reply,
         ):
             if not reply.is_success:
                 raise ChatError(_message(reply.read()) or f"the gateway answered {reply.status_code}")
@@ -103,5 +122,5 @@ def _message(body: bytes) -> str:
         return ""
 
 
-def _key() -> str:
-    return os.environ.get("MANNERS_API_KEYS", "none").split(",")[0]
+def _headers() -> dict[str, str]:
+    return {"Authorization": f"Bearer {os.environ.get('MANNERS_API_KEYS', 'none').split(',')[0]}"}

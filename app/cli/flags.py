@@ -29,15 +29,38 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _port(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) < 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a port from 1 to 65534")
+    return int(text)
+
+
 def add_all(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add every command but those of the quantizer."""
-    server = commands.add_parser("serve", help="run the gateway")
+    server = commands.add_parser(
+        "serve",
+        help="run the gateway",
+        description="Without MODEL, the configuration's models; without that, too, the nano models of the package.",
+    )
+    server.add_argument(
+        "models",
+        nargs="*",
+        metavar="MODEL",
+        help="a .gguf file, a model's folder, or the URL of a running engine",
+    )
+    server.add_argument("--name", metavar="N", help="the public name of the model (default: from its file)")
+    server.add_argument(
+        "--port", type=_port, metavar="P", help="for MODEL (default: 8080); operators: the next one"
+    )
+    server.add_argument(
+        "--ctx", type=_count, metavar="C", help="the context of MODEL, in tokens (default: the engine's)"
+    )
     server.add_argument("--config", type=Path, metavar="FILE", help=DEFAULT_CONFIG)
     _runs(server, "serve")
     chat = commands.add_parser("chat", help="talk to a model in the terminal")
     chat.add_argument("message", nargs="?", help="one message; without it, a conversation")
-    chat.add_argument("--url", default="http://127.0.0.1:8080", help="the gateway (default: %(default)s)")
-    chat.add_argument("--model", default="annie", help="the public model name (default: %(default)s)")
+    chat.add_argument("--url", help="the gateway (default: the one that runs, or http://127.0.0.1:8080)")
+    chat.add_argument("--model", help="the public model name (default: the gateway's first)")
     chat.add_argument("--think", action="store_true", help="ask the model to think first")
     _runs(chat, "chat")
     for add in (_engine, _gate, _operate, _doctor, _bench, _shadow, _state):

@@ -340,16 +340,16 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> C
     except (ValueError, RecursionError) as error:  # also deep nesting, and numbers of 5,000 digits
         raise ConfigError(f"{source}: not TOML: {error}") from None
     try:
-        config = parse(data, source.parent)
-        return config.model_copy(
-            update={
-                "secrets": secrets_for(
-                    config.gateway.api_keys_file, config.gateway.admin_token_file, source.parent, environ
-                )
-            }
-        )
+        return with_secrets(parse(data, source.parent), source.parent, environ)
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None
+
+
+def with_secrets(config: Config, base: Path, environ: Mapping[str, str] = os.environ) -> Config:
+    """A Config with the secrets of the environment and of its files. Raises ConfigError."""
+    gateway = config.gateway
+    secrets = secrets_for(gateway.api_keys_file, gateway.admin_token_file, base, environ)
+    return config.model_copy(update={"secrets": secrets})
 
 
 def parse(data: dict[str, Any], base: Path) -> Config:

@@ -218,9 +218,19 @@ class Story:
     @contextmanager
     def _gateway(self) -> Iterator[None]:
         command = [sys.executable, "-m", "app", "serve", "--config", str(self.place.config)]
-        self._process = Process(command, self.place.base / "gateway.log", {"PYTHONPATH": str(ROOT)})
+        log = self.place.base / "gateway.log"
+        self._process = Process(command, log, {"PYTHONPATH": str(ROOT)})
         try:
             yield
+        except Failed:
+            ended = self._process.died or "runs"
+            print(
+                f"the gateway {ended}",
+                *log.read_text(errors="replace").splitlines()[-30:],
+                sep="\n",
+                file=sys.stderr,
+            )
+            raise
         finally:
             self._process.stop()
 

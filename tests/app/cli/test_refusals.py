@@ -59,6 +59,10 @@ REFUSED: list[tuple[str, int, str]] = [
     (f"{SHADOW} nano --days 0", 64, "a whole number"),
     # files and names
     ("serve --config none.toml", 78, "none.toml: No such file"),
+    ("serve none.gguf", 78, "none.gguf does not exist: name a .gguf file, a model's folder, or the URL"),
+    ("serve none.gguf --config x.toml", 64, "MODEL and --config exclude each other"),
+    ("serve --port 9", 64, "--port is for a MODEL"),
+    ("serve x --port 65535", 64, "must be a port from 1 to 65534"),
     ("engine list --config none.toml", 78, "none.toml: No such file"),
     (f"{SHADOW} e --config none.toml", 78, "none.toml: No such file"),
     ("gate seal nowhere --name a --format hf-bf16", 65, "nowhere: no such folder"),
@@ -109,7 +113,7 @@ REFUSED: list[tuple[str, int, str]] = [
     ("reload", 69, "no gateway at"),
     ("status --admin here:8081", 69, "begins with http://"),
 ]
-NO_CONFIG = ("srve", "chat", "engine check", "doctor")
+NO_CONFIG = ("srve", "serve none.gguf", "serve --port", "serve x", "chat", "engine check", "doctor")
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,9 @@ from typing import Any
 import aiohttp
 import pytest
 
+from app.config import running
 from tests.app.house import HELLO, NEVER, frames, said
+from tests.ports import free_port
 from tests.promotion.forked import Forked, fork
 from tests.scale import PATIENCE
 from tests.script import DONE, Hang, Head, Say, Until, finish, text
@@ -285,3 +287,29 @@ async def test_a_second_gateway_on_the_same_state_says_so_in_one_line(tmp_path: 
                 "manners: gateway.state"
             )
             assert (await running.get("/readyz"))[0] == 200
+
+
+async def test_a_gguf_is_served_by_one_line_and_found_by_the_other_commands(tmp_path: Path) -> None:
+    """By real llama.cpp; `chat` and `status` name no address."""
+    home = {"HOME": str(tmp_path)}
+    port = free_port()
+    model = ROOT / "models/annie-nano-q4_k_m/annie-nano-q4_k_m.gguf"
+    process = await manners("serve", str(model), "--name", "mine", "--port", str(port), **home)
+    assert process.stdout is not None
+    printed = b""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while b"Ready:" not in printed:
+                line = await process.stdout.readline()
+                assert line, printed
+                printed += line
+        assert b"mine: its template teaches format 'qwen'" in printed
+        for command, shown in (("chat", b"mine "), ("status", b" mine ")):
+            asking = await manners(command, *(["Hello!"] if command == "chat" else []), **home)
+            out, err = await asking.communicate()
+            assert (asking.returncode, err) == (0, b"") and shown in out
+        assert (found := running.find(tmp_path / ".local/state/manners")) and found.public.endswith(str(port))
+    finally:
+        process.send_signal(signal.SIGINT)
+        await process.communicate()
+    assert running.find(tmp_path / ".local/state/manners") is None

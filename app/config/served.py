@@ -1,0 +1,118 @@
+"""The configuration of `manners serve MODEL…`: a GGUF file, a folder, or the address of a running engine, each served by its name."""
+
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import httpx2
+
+from app.config.config import Config, ConfigError, parse, with_secrets
+from deploy.engine.spec import url_fault
+
+STATE: Final = "~/.local/state/manners/serve"
+"""Each first model has a state folder of its own below this one, so that several gateways can run beside each other."""
+ASK_SECONDS: Final = 10.0
+OWNERS: Final = {"vllm": "vllm", "llamacpp": "llama-server", "sglang": "sglang"}
+"""What `owned_by` in an engine's list of models says, and the dialect."""
+
+
+def config_for(models: Sequence[str], name: str | None, port: int, context: int | None) -> Config:
+    """A configuration that serves these models on `port`, and operators on the next one.
+
+    `name` is the public name of a single model; `context` its context in tokens. Raises ConfigError.
+    """
+    here = Path.cwd()
+    return with_secrets(parse(_tables(models, name, port, context), here), here)
+
+
+def _tables(models: Sequence[str], name: str | None, port: int, context: int | None) -> dict[str, Any]:
+    if name and len(models) > 1:
+        raise ConfigError(f"--name names one model, and {len(models)} are given: leave it out")
+    engines: dict[str, Mapping[str, Any]] = {}
+    for model in models:
+        found, table = _engine(model, context)
+        public = name or found
+        if public in engines:
+            raise ConfigError(
+                f"{model}: two models have the name {public!r}: rename a file, or write a configuration"
+            )
+        engines[public] = table
+    first = next(iter(engines))
+    return {
+        "gateway": {
+            "listen": f"127.0.0.1:{port}",
+            "admin": f"127.0.0.1:{port + 1 if port else 0}",
+            "state": f"{STATE}/{first}",
+        },
+        "engines": engines,
+        "models": {public: {"live": public} for public in engines},
+    }
+
+
+def _engine(model: str, context: int | None) -> tuple[str, dict[str, Any]]:
+    """A name, and the engine's table."""
+    if model.startswith(("http://", "https://")):
+        if context is not None:
+            raise ConfigError(f"--ctx: {model} runs already, with a context of its own: leave it out")
+        return _running(model.rstrip("/").removesuffix("/v1"))
+    path = Path(model).expanduser().absolute()
+    if path.is_dir() and (files := sorted(path.glob("*.gguf"))):
+        models = [file for file in files if not file.name.startswith("mmproj")]
+        if len(models) != 1:
+            raise ConfigError(f"{path}: name one of its files: {', '.join(file.name for file in models)}")
+        if models == files:  # a projector is found by the folder
+            return _named(path.name), _gguf(models[0], context)
+        return _named(path.name), _gguf(path, context)
+    if path.suffix == ".gguf" and path.is_file():
+        return _named(path.stem), _gguf(path, context)
+    if (path / "config.json").is_file():
+        return _named(path.name), _vllm(path, context)
+    what = "is no .gguf file" if path.is_file() else "holds no model" if path.is_dir() else "does not exist"
+    raise ConfigError(f"{path} {what}: name a .gguf file, a model's folder, or the URL of a running engine")
+
+
+def _gguf(artefact: Path, context: int | None) -> dict[str, Any]:
+    args = ["--ctx-size", str(context)] if context else []
+    return {"dialect": "llama-server", "driver": "embedded", "artefact": str(artefact), "args": args}
+
+
+def _vllm(folder: Path, context: int | None) -> dict[str, Any]:
+    program = shutil.which("vllm")
+    if program is None:
+        raise ConfigError(
+            f"{folder}: vLLM serves safetensors, and no `vllm` is on PATH: install it, or start it and name its URL"
+        )
+    args = ["--max-model-len", str(context)] if context else []
+    return {
+        "dialect": "vllm",
+        "driver": "process",
+        "command": [program, "serve"],
+        "artefact": str(folder),
+        "args": args,
+    }
+
+
+def _running(url: str) -> tuple[str, dict[str, Any]]:
+    """Of a running engine: its list of models tells the name, and the program."""
+    if fault := url_fault(url):
+        raise ConfigError(f"{url}: {fault}")
+    try:
+        reply = httpx2.get(f"{url}/v1/models", timeout=ASK_SECONDS, trust_env=False)
+        first = reply.raise_for_status().json()["data"][0]
+        name, owner = str(first["id"]), str(first.get("owned_by"))
+    except (httpx2.HTTPError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"{url}/v1/models: no list of models: {error or type(error).__name__}; is an engine running there?"
+        ) from None
+    return _named(Path(name).stem if name.endswith(".gguf") else name.rpartition("/")[2]), {
+        "dialect": OWNERS.get(owner, "openai"),
+        "driver": "url",
+        "url": url,
+    }
+
+
+def _named(text: str) -> str:
+    """A public name as configurations take it, of at most 64 characters."""
+    return re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("._-")[:64] or "model"
