@@ -21,6 +21,7 @@ from app.config.running import RunningGateway, announce, withdraw
 from app.errors.tree import MannersError, Refused, StateUnavailable
 from app.http.connection import DEFAULT_LIMITS, Connection, ConnectionLimits, ParseQueue
 from app.registry.errors import RegistryError
+from app.stream.conduct import HELD
 from app.telemetry import log as logs
 from app.telemetry.log import LogOutput
 from app.wiring import Gateway, create_gateway
@@ -281,6 +282,11 @@ async def _greet(gateway: Gateway, here: RunningGateway, token_file: Path | None
                 f"format {state.abilities.format!r}" if state.abilities.format else "no format that is known"
             )
             print(f"{engine}: its template teaches {found}", flush=True)
+            if held := HELD[gateway.pool.conduct(engine)]:
+                print(
+                    f"{engine}: a reply's first {held} characters wait, until probes show that it does not think unasked",
+                    flush=True,
+                )
     name, model = next(iter(gateway.config.models.items()))
     key = " -H 'Authorization: Bearer '$KEY" if gateway.access.rings.public else ""
     path, body = "chat/completions", '"stream":true,"messages":[{"role":"user","content":"Hello!"}]'

@@ -102,6 +102,7 @@ class ScriptedEngine:
         self.buffer: int | None = None  # of the kernel, for sending; a small one fills soon
         self.close_idle_after_reply = False  # drop the connection once a reply is over
         self.answers: dict[str, Any] = {}  # JSON by path (or "budget"): what it says of itself when asked
+        self.metrics: Callable[[], str] | None = None  # what it has in /metrics
         self.probes: Sequence[Step] | None = None  # script for readiness probes; None: they stream
         self.probed = 0  # readiness probes since the start
         self.behaviour: Sequence[Step] | None = (
@@ -173,6 +174,8 @@ class ScriptedEngine:
             return status(200, self.answers[seen.path])
         if seen.path in _RENDER:
             return status(404)
+        if seen.path == "/metrics" and self.metrics is not None:
+            return status(200, self.metrics().encode(), "text/plain")
         if seen.method == "GET":
             found = seen.path == "/v1/models"
             return status(200, {"object": "list", "data": [{"id": "scripted"}]}) if found else status(404)

@@ -117,10 +117,14 @@ class GatewayConfig(ConfigSection):
 
 
 class Timeouts(ConfigSection):
-    """Seconds. `idle` is the longest silence inside a stream; `total` bounds the whole reply."""
+    """Seconds. `idle` is the longest silence inside a stream; `total` bounds the whole reply.
+
+    `first_token` bounds the wait for a place and for the first token. None: 10 s, or four times the engine's slowest of
+    late, after which another engine is asked; where there is none, the request waits until `total`.
+    """
 
     connect: Seconds = 1.0
-    first_token: Seconds = 10.0
+    first_token: Seconds | None = None
     idle: Seconds = 15.0
     total: Seconds = 120.0
 

@@ -1,14 +1,14 @@
 """The endpoints of an engine that the suite calls directly: version, load and tokenizer."""
 
-import re
 from contextlib import suppress
 from importlib import metadata
 from typing import Any
 
 import httpx2
 
-from deploy.core.engine_http import read_body, read_json
+from deploy.core.engine_http import read_json
 from deploy.engine.dialects import DIALECTS
+from deploy.engine.probe import metric
 from gates.contracts.dialect import Dialect
 
 _NO_ANSWER = (httpx2.HTTPStatusError, LookupError, TypeError, ValueError)
@@ -61,15 +61,6 @@ class EngineEndpoints:
         async with self._client.stream("POST", self._url + path, json=body) as reply:
             reply.raise_for_status()
             return await read_json(reply)
-
-
-async def metric(client: httpx2.AsyncClient, url: str, *names: str) -> int | None:
-    """The sum of an engine's metrics of these names; None if it has none of them. Raises httpx2.HTTPError, ValueError."""
-    async with client.stream("GET", url) as reply:
-        reply.raise_for_status()
-        lines = (await read_body(reply)).decode("utf-8", "replace").splitlines()
-    found = [float(line.split()[-1]) for line in lines if re.split(r"[{ ]", line)[0] in names]
-    return int(sum(found)) if found else None
 
 
 def _wheel() -> str:

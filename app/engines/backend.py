@@ -38,7 +38,7 @@ from deploy.drivers.factory import make_engine
 from deploy.engine.abilities import Abilities
 from deploy.engine.dialects import DIALECTS
 from deploy.engine.engine import Engine, EngineState, Phase
-from deploy.engine.probe import ProbeOutcome, ProbeResult, probe
+from deploy.engine.probe import ProbeOutcome, ProbeResult, probe, work_done
 from deploy.engine.spec import EngineSpec, Kind
 from deploy.engine.supervised import SupervisedEngine
 from gates.contracts.dialect import Dialect
@@ -46,7 +46,13 @@ from gates.contracts.dialect import Dialect
 QUIET_SECONDS = 10.0
 """An engine without a token for this long is probed: twice before it stops counting as ready."""
 PROBE_SECONDS = 8.0
-"""Timeout of a probe."""
+"""Timeout of a probe of an engine that is not known to be slower."""
+FIRST_TOKEN_SECONDS = 10.0
+"""How long a first token may take where another engine could be asked, unless this one is known to be slower."""
+PATIENCE = 4.0
+"""How many times its slowest first token of late an engine may take."""
+FORGETTING = 0.98
+"""The share of the slowest first token that counts after another one."""
 LOOK_SECONDS = 1.0
 """How often to check whether a probe is due."""
 RETRY_SECONDS = 5.0
@@ -102,12 +108,17 @@ class Route(msgspec.Struct, frozen=True):
     url: str  # of the engine, without /v1
     served_name: str
     upstream: Upstream
-    record_success: Callable[[], None]  # to be called when the engine gave a token (or an embedding)
+    record_success: Callable[
+        [float], None
+    ]  # to be called when the engine gave a token (or an embedding), with the seconds that it took
     record_failure: Callable[
         [UpstreamError], FaultAttribution | None
     ]  # to be called when it failed a request
     streams: set[Stream]  # replies being streamed, whose tokens show that the engine works
     conduct: Conduct = "unknown"
+    patience: float = (
+        FIRST_TOKEN_SECONDS  # for its first token, in seconds, where another engine could be asked
+    )
     doubt: Callable[[str], None] = lambda caller: (
         None
     )  # to be called when a reply to this caller broke a rule
@@ -145,10 +156,13 @@ class Backend:
         self.seen = float("-inf")  # time of its last token, in monotonic seconds
         self.breaker = Breaker()
         self.silent_probes = 0  # in a row
+        self._is_slow = False  # its last probe got no token in time
+        self._slowest = 0.0  # first token of late, in seconds
         self._streams: set[Stream] = set()
         self._probe_wanted = asyncio.Event()
         self._undecided: list[FaultAttribution] = []
         self.caught = False  # a probe saw it think although thinking was off
+        self._is_shown = False  # behaviour probes in a row saw it answer without a thought
         self._clean_probes = 0  # in a row, of its behaviour
         self._behaviour_due = float("inf")  # when it is to be probed, in monotonic seconds
         self._behaviour: asyncio.Task[None] | None = None
@@ -223,7 +237,12 @@ class Backend:
                 async with asyncio.timeout(self._until_look()):
                     await self._probe_wanted.wait()
             self._probe_wanted.clear()
-            if self.url is not None and time.monotonic() >= self._behaviour_due and self._behaviour is None:
+            busy = self.upstream.open and self.conduct == "unknown"
+            if (
+                self.url is not None
+                and time.monotonic() >= self._behaviour_due
+                and not (self._behaviour or busy)
+            ):
                 self._behaviour = spawn(self._probe_behaviour(self.url), "engine_watch", self.spec.name)
             if self.url is not None and self.is_due:
                 await self._probe(self.url)
@@ -239,11 +258,12 @@ class Backend:
         if self.breaker.state is not BreakerState.CLOSED:
             self._step(BreakerEvent.PROBE)
         spec, began = self.spec, time.perf_counter()
+        done = await work_done(url, spec.dialect, spec.access)
         try:
             result = await probe(
                 url,
                 model=self.served_name,
-                deadline_s=PROBE_SECONDS,
+                deadline_s=max(PROBE_SECONDS, PATIENCE * self._slowest),
                 dialect=spec.dialect,
                 kind=spec.kind,
                 access=spec.access,
@@ -253,6 +273,10 @@ class Backend:
                 self._step(BreakerEvent.PROBE_FAILED)
             raise
         event = self._event_of(result, began)
+        self._is_slow = result.verdict is ProbeOutcome.STALLED
+        if self._is_slow and done is not None:
+            computes = (await work_done(url, spec.dialect, spec.access) or 0) > done
+            event = BreakerEvent.PROBE_CROWDED_OUT if computes else event
         if event is not BreakerEvent.PROBE_FAILED:
             self.silent_probes = 0
             self.seen = time.monotonic() if event is BreakerEvent.PROBE_PASSED else self.seen
@@ -310,8 +334,9 @@ class Backend:
 
     # ---------------------------------------------------------------------------- health
 
-    def record_success(self) -> None:
-        """A token was seen."""
+    def record_success(self, seconds: float = 0.0) -> None:
+        """A token was seen; the first of a reply came after so long."""
+        self._slowest = max(seconds, FORGETTING * self._slowest)
         self.seen = time.monotonic()
         if self.breaker.state is not BreakerState.CLOSED and self._task is not None:
             self._step(BreakerEvent.SUCCESS)
@@ -363,14 +388,17 @@ class Backend:
     @property
     def conduct(self) -> Conduct:
         """How far it is trusted to keep its reasoning out of the content."""
-        return conduct(self.abilities, self.spec.name in self._context.gated, self.caught)
+        shown = self._is_shown or self.spec.name in self._context.gated
+        return conduct(self.abilities, shown, self.caught)
 
     def _forget_evidence(self) -> None:
         self._outlier = OutlierDetector()
         self._context.ejected.pop(self.spec.name, None)
         self._doubts.clear()
         self.caught, self._clean_probes = self.abilities.off_works is False, 0
-        self._behaviour_due = time.monotonic() + RECHECK_SECONDS if self.caught else float("inf")
+        self._is_shown = False
+        asks = self.spec.kind == "chat" and self.conduct != "obeys"
+        self._behaviour_due = time.monotonic() + RECHECK_SECONDS if asks else float("inf")
 
     def doubt(self, caller: str) -> None:
         """A reply to this caller broke a rule: ask the engine ourselves, unless this caller's replies did so lately."""
@@ -397,10 +425,10 @@ class Backend:
         if kinds and not self.caught:
             self.caught = True
             self._context.log.warning("engine_caught_thinking", engine=self.spec.name, reason=kinds[0])
-        elif self.caught and self._clean_probes >= CLEAN_PROBES:
-            self.caught = False
+        elif self.conduct != "obeys" and self._clean_probes >= CLEAN_PROBES:
+            self.caught, self._is_shown = False, True
             self._context.log.info("engine_cleared", engine=self.spec.name)
-        if self.caught:
+        if self.conduct != "obeys":
             self._behaviour_due = min(self._behaviour_due, time.monotonic() + RECHECK_SECONDS)
         self.show_conduct()
 
@@ -440,10 +468,12 @@ class Backend:
             return f"{self.refusal}: {self.refusal_detail}"
         return None if self.identified else "not identified yet"
 
-    def route(self) -> Route | None:
-        """Where to send a request; None if it takes none now."""
+    def route(self, last_resort: bool = False) -> Route | None:
+        """Where to send a request; None if it takes none now. `last_resort`: also if it only fails to answer probes in time."""
         engine = self.engine
-        if engine is None or (url := engine.url) is None or not self.breaker.passes:
+        if engine is None or (url := engine.url) is None:
+            return None
+        if not self.breaker.passes and not (last_resort and self._is_slow):
             return None
         spec, state = self.spec, engine.state
         return Route(
@@ -458,6 +488,7 @@ class Backend:
             self.record_failure,
             self._streams,
             self.conduct,
+            max(FIRST_TOKEN_SECONDS, PATIENCE * self._slowest),
             self.doubt,
             self._ended,
         )

@@ -21,6 +21,7 @@ from app.engines.balancer import AFFINITIES, Balancer
 from app.engines.conversations import conversation
 from app.engines.split import SIDES, TrafficSplit
 from app.errors.tree import BadField, EngineDown, NotForChat, Refused, UnknownModel
+from app.stream.conduct import Conduct
 from app.telemetry.log import Logger
 from app.telemetry.metrics import Metrics
 from app.upstream.batching import IOBatch
@@ -326,6 +327,8 @@ class EnginePool:
             missing = sorted(media - set(able.abilities.media), reverse=True)
             kinds = " and ".join(WORDS[one] for one in missing)
             raise BadField(f"no engine of this model that is up takes {kinds}: send text", UNSUPPORTED)
+        if (route := self._last_resort(self._table[model])) is not None:
+            return route
         engines = ", ".join(self._table[model].engines)
         raise EngineDown(f"no engine of this model is up: {engines}; try again soon")
 
@@ -355,6 +358,14 @@ class EnginePool:
             if backend is not None and (route := backend.route()) is not None:
                 return route
         return None
+
+    def _last_resort(self, table: ModelRoute) -> Route | None:
+        """Of a model without an engine that answers in time: one that lives, as slow is better than nothing."""
+        able = [
+            one for one in self._of(table.engines)
+            if table.balancer is None or one.spec.name in table.spare or one.stays_out is None
+        ]  # fmt: skip
+        return next((route for one in able if (route := one.route(last_resort=True))), None)
 
     def _ejected(self, table: ModelRoute) -> set[str]:
         """The engines that are asked last; none if that were more than half, as beyond Envoy's panic threshold."""
@@ -422,6 +433,10 @@ class EnginePool:
         """Close every breaker and forget past failures."""
         for backend in self._backends.values():
             backend.reset()
+
+    def conduct(self, name: str) -> Conduct:
+        """How far the engine is trusted to keep its reasoning out of the content."""
+        return self._backends[name].conduct if name in self._backends else "unknown"
 
     def states(self) -> Mapping[str, EngineState]:
         return {name: backend.engine.state for name, backend in self._backends.items() if backend.engine}

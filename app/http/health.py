@@ -137,6 +137,7 @@ def admin_router(
                 "stays_out": pool.stays_out(name),
                 "restarts": running.get(name, {}).get("restarts", 0),
                 "last_error": running.get(name, {}).get("last_error"),
+                "conduct": pool.conduct(name),
                 **_format(spec, states.get(name)),
                 "abilities": running.get(name, {}).get("abilities"),
             }

@@ -42,6 +42,11 @@ class Deadlines:
     that another may be asked. Call `over()` just before the last byte is sent: from then on only the caller is timed.
     """
 
+    patience = 0.0  # for the engine's first token in seconds, where the model names none
+    next_engine: Callable[[], object | None] = staticmethod(
+        lambda: None
+    )  # that takes the request if this one is given up
+    begun = 0.0  # when the engine was asked; perf_counter seconds
     progress = 0.0  # when the engine last gave a token; perf_counter seconds, 0: not yet
     _cause: Cause | None = None
     _has_left = False  # the caller
@@ -90,11 +95,12 @@ class Deadlines:
         self._arm(self._next_look(now), now)
         one = Deadlines(None, self._timeouts)
         one._total_by = math.inf
+        one.patience, one.next_engine = self.patience, self.next_engine
         return one
 
     def _begin_attempt(self) -> None:
-        now = time.perf_counter()
-        self._first_by = now + self._timeouts.first_token
+        self.begun = now = time.perf_counter()
+        self._first_by = now + (self._timeouts.first_token or self.patience)
         self._total_by = self._total_by or now + self._timeouts.total
         self.progress = 0.0
         self._arm(self._next_look(now), now)
@@ -195,8 +201,15 @@ class Deadlines:
         if now >= self._total_by:
             return "total"
         if not self.progress:
-            return "first_token" if now >= self._first_by else None
+            return "first_token" if now >= self._first_by and not self._waits_on(now) else None
         return "idle" if now >= self.progress + self._timeouts.idle else None
+
+    def _waits_on(self, now: float) -> bool:
+        """Whether nobody is better off if this engine is given up: no limit was configured, and no other engine takes requests."""
+        if self._timeouts.first_token is not None or self.next_engine() is not None:
+            return False
+        self._first_by = now + self.patience
+        return True
 
     def _next_look(self, now: float) -> float:
         """At most one idle time from now: what begins meanwhile is not overdue before that."""
@@ -226,7 +239,7 @@ class Deadlines:
 
     def _too_late(self, cause: Cause) -> EngineTimeout:
         limits = {
-            "first_token": (self._timeouts.first_token, "no token came from the engine"),
+            "first_token": (self._timeouts.first_token or self.patience, "no token came from the engine"),
             "idle": (self._timeouts.idle, "the engine fell silent in mid-reply"),
             "total": (self._timeouts.total, "the reply was not over"),
         }

@@ -384,7 +384,7 @@ class Exchange:
         self._deadlines.progress = now
         if not self._tokens:
             self._clocks.hold(now)
-            self._context.route.record_success()
+            self._context.route.record_success(now - self._deadlines.begun)
         self._tokens = tokens
 
     def _show(self, events: Sequence[Event], now: float) -> None:

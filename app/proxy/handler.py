@@ -176,7 +176,7 @@ class ProxyHandler:
         keepalive: KeepAlive | None = None
         try:
             deadlines = Deadlines(receive, timeouts, self._serving)
-            async with deadlines, queue.place(timeouts.first_token):
+            async with deadlines, queue.place(timeouts.first_token or timeouts.total):
                 keepalive = self._keepalive(context, deadlines, send)
                 try:
                     context.error = await self._ask(context, deadlines, send, keepalive)
@@ -213,8 +213,10 @@ class ProxyHandler:
         route = self._pool.first(model, context.parsed.body, context.parsed.chat.media)
         failed: list[Route] = []
         context.next_route = partial(self._next, proxy(context))  # no cycle: a request is free at its end
+        deadlines.next_engine = context.next_route
         while True:
             context.try_engine(route)
+            deadlines.patience = route.patience
             if keepalive is not None:
                 keepalive.follow(context.clocks, STREAM_HEADERS + context.headers())
             route.streams.add(deadlines)  # tokens of this reply show that the engine lives

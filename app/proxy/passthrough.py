@@ -28,7 +28,7 @@ async def pass_through(context: RequestContext, deadlines: Deadlines, send: Send
         reply.set_body_consumer(whole)
         body, context.usage = surface.hand_on(await whole.done, context.head.model)
         if route.kind == "embeddings":  # of one that should stream, a vector proves nothing
-            route.record_success()
+            route.record_success(0.0)
         deadlines.over()
         await send_whole(body, context, deadlines, send)
         context.delivered(0)

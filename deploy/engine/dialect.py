@@ -68,7 +68,7 @@ class DialectSpec:
         counts_tokens: counts the tokens of a chat.
         tokenize: the body for `/tokenize` of a model and a text.
         version: states its build, under this key.
-        metrics: its Prometheus metrics; `load` names its gauges of running and waiting requests.
+        metrics: its Prometheus metrics; `load` names its gauges of running and waiting requests, `work` its counters of what it computed.
         gaps: checks of the conformance suite that it cannot pass, because it has no field for what they need, and why.
 
     Servers that the gateway starts
@@ -100,7 +100,7 @@ class DialectSpec:
     version: tuple[str, str] | None = None
     metrics: str | None = None
     load: tuple[str, ...] = ()
-    gaps: Mapping[str, str] = field(default_factory=dict)
+    work: tuple[str, ...] = ()
     reserved: tuple[str, ...] = ()
     odd_flag: Callable[[Sequence[str]], str | None] = no_odd_flag
     arguments: Callable[[EngineSpec, Launch], tuple[str, ...]]

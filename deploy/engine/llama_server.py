@@ -96,6 +96,7 @@ LLAMA_SERVER: Final = DialectSpec(
     version=("/props", "build_info"),
     metrics="/metrics",  # only with --metrics
     load=("llamacpp:requests_processing", "llamacpp:requests_deferred"),
+    work=("llamacpp:n_decode_total",),
     reserved=("--host", "--port", "--alias", "-a", "--api-key", "--api-key-file", "--model", "-m"),
     odd_flag=_odd_flag,
     arguments=_arguments,

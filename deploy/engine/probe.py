@@ -6,6 +6,7 @@ token. So a probe waits for content, reasoning or a tool call, or for a vector o
 
 import asyncio
 import math
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from gates.reply.sse import EventTooLong, SSEDecoder
 STREAM_BYTES = 1 << 20
 """The longest stream of a probe, which requests four tokens."""
 LINE_BYTES = 64 << 10
+WORK_SECONDS = 2.0
 SAID_CHARACTERS = 300
 NAME_CHARACTERS = 512
 """The longest name of a model."""
@@ -166,6 +168,27 @@ async def served_model(url: str, *, deadline_s: float, access: EngineAccess = OP
     except (TimeoutError, httpx2.HTTPError, ValueError, LookupError, TypeError):
         return None
     return plain_word(name, NAME_CHARACTERS)
+
+
+async def work_done(url: str, dialect: Dialect, access: EngineAccess = OPEN) -> int | None:
+    """What the engine has computed since its start, by its own counters; None if it does not say within two seconds."""
+    spec = DIALECTS[dialect]
+    if spec.metrics is None:
+        return None
+    try:
+        async with asyncio.timeout(WORK_SECONDS), engine_client(access) as client:
+            return await metric(client, url + spec.metrics, *spec.work)
+    except (TimeoutError, httpx2.HTTPError, ValueError):
+        return None
+
+
+async def metric(client: httpx2.AsyncClient, url: str, *names: str) -> int | None:
+    """The sum of an engine's metrics of these names; None if it has none of them. Raises httpx2.HTTPError, ValueError."""
+    async with client.stream("GET", url) as reply:
+        reply.raise_for_status()
+        lines = (await read_body(reply)).decode("utf-8", "replace").splitlines()
+    found = [float(line.split()[-1]) for line in lines if re.split(r"[{ ]", line)[0] in names]
+    return int(sum(found)) if found else None
 
 
 async def _stream(

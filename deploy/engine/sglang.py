@@ -45,6 +45,7 @@ SGLANG: Final = DialectSpec(
     version=("/server_info", "version"),
     metrics="/metrics",  # only with --enable-metrics
     load=("sglang:num_running_reqs", "sglang:num_queue_reqs"),
+    work=("sglang:prompt_tokens_total", "sglang:generation_tokens_total"),
     gaps=dict.fromkeys(
         ("thinking budget 1", "thinking budget 8", "thinking time budget"),
         "SGLang's API takes no budget of thought, and does not name the tokens that an answer could go on from",

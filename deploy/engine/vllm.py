@@ -142,6 +142,7 @@ VLLM: Final = DialectSpec(
     version=("/version", "version"),
     metrics="/metrics",
     load=("vllm:num_requests_running", "vllm:num_requests_waiting"),
+    work=("vllm:prompt_tokens_total", "vllm:generation_tokens_total"),
     reserved=("--host", "--port", "--served-model-name", "--api-key", "--model", "--uds"),
     odd_flag=odd_flag,
     arguments=_arguments,
