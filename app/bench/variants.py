@@ -18,7 +18,6 @@ import httpx2
 
 from app.bench.load import run_load
 from app.bench.memory import PeakMemory
-from app.conformance.engine_api import metric
 from app.conformance.suite import open_session, results, short_checks
 from deploy.core.engine_http import engine_client
 from deploy.core.errors import DeployError, EngineError
@@ -27,6 +26,7 @@ from deploy.drivers.process import ProcessEngine
 from deploy.engine.engine import EngineState
 from deploy.engine.gpu import host_gpu
 from deploy.engine.log import start_of, tail
+from deploy.engine.probe import metric
 from deploy.engine.supervisor import RestartPolicy
 from deploy.memory.guard import Guard
 from deploy.memory.lease import Lease, lease_path

@@ -16,6 +16,7 @@ from app.http.openapi import sends
 from app.http.replies import reply, reply_headers
 from app.promotion.service import PromotionService
 from app.proxy.handler import ProxyHandler
+from app.stream.conduct import Conduct
 from app.telemetry.metrics import Metrics
 from deploy.engine.engine import EngineState
 from deploy.engine.spec import EngineSpec
@@ -54,10 +55,11 @@ def public_router(pool: EnginePool, proxy: ProxyHandler, created: int, apis: Seq
     return routes
 
 
-def _format(spec: EngineSpec, state: EngineState | None) -> dict[str, str | None]:
-    """How its model writes calls, and why that does not fit its chat template."""
+def _replies(spec: EngineSpec, state: EngineState | None, conduct: Conduct) -> dict[str, str | None]:
+    """Whether it keeps thoughts out of its replies, how its model writes calls, and why that does not fit its chat template."""
     found = state.abilities if state else None
     return {
+        "conduct": conduct,
         "format": (found and found.format) or spec.format,
         "format_misfit": (found and found.misfit) or None,
     }
@@ -137,8 +139,7 @@ def admin_router(
                 "stays_out": pool.stays_out(name),
                 "restarts": running.get(name, {}).get("restarts", 0),
                 "last_error": running.get(name, {}).get("last_error"),
-                "conduct": pool.conduct(name),
-                **_format(spec, states.get(name)),
+                **_replies(spec, states.get(name), pool.conduct(name)),
                 "abilities": running.get(name, {}).get("abilities"),
             }
             for name, spec in (pool.config.engines | promotions.catalogue.kept()).items()

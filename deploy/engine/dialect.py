@@ -101,6 +101,7 @@ class DialectSpec:
     metrics: str | None = None
     load: tuple[str, ...] = ()
     work: tuple[str, ...] = ()
+    gaps: Mapping[str, str] = field(default_factory=dict)
     reserved: tuple[str, ...] = ()
     odd_flag: Callable[[Sequence[str]], str | None] = no_odd_flag
     arguments: Callable[[EngineSpec, Launch], tuple[str, ...]]

@@ -66,7 +66,7 @@ REFUSED: list[tuple[str, int, str]] = [
     ("engine list --config none.toml", 78, "none.toml: No such file"),
     (f"{SHADOW} e --config none.toml", 78, "none.toml: No such file"),
     ("gate seal nowhere --name a --format hf-bf16", 65, "nowhere: no such folder"),
-    ("gate seal . --name a --format bf16", 65, "format is 'bf16'"),
+    ("gate seal . --name a --format bf16", 65, "format: must be a text that matches"),
     ("gate verify nowhere.json", 65, "keys: cannot be read"),
     ("gate run --candidate nobody --baseline nano --out out", 69, "no engine 'nobody'"),
     (f"{RUN} --suite anni", 65, "annie"),
