@@ -72,15 +72,12 @@ def test_what_the_driver_sets_cannot_be_given(spec: EngineSpec, flag: str) -> No
         argv(replace(spec, args=(flag, "x")), MODEL)
 
 
-def test_an_engine_of_another_dialect_cannot_be_started() -> None:
+def test_an_engine_of_another_dialect_cannot_be_started_and_a_gpu_can_be_withheld() -> None:
     with pytest.raises(SpecError, match="starts vllm and llama-server"):
         argv(replace(VLLM, dialect="openai"), MODEL)
-
-
-def test_a_container_gets_all_gpus_unless_it_is_to_have_none() -> None:
-    host = create_body(VLLM, PLACING)["HostConfig"]
-    assert host["DeviceRequests"] == [{"Driver": "", "Count": -1, "Capabilities": [["gpu"]]}]
-    assert create_body(replace(VLLM, gpu="none"), PLACING)["HostConfig"]["DeviceRequests"] == []
+    gpus = [{"Driver": "", "Count": -1, "Capabilities": [["gpu"]]}]
+    for spec, requests in ((VLLM, gpus), (replace(VLLM, gpu="none"), [])):
+        assert create_body(spec, PLACING)["HostConfig"]["DeviceRequests"] == requests
 
 
 def test_what_is_compiled_goes_to_the_images_own_cache() -> None:

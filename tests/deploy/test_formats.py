@@ -1,16 +1,14 @@
 """A chat template tells how its model writes calls."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
 
 from deploy.core.errors import SpecError
-from deploy.engine.formats import FORMATS, format_of, misfit
+from deploy.engine.formats import format_of, misfit
 from deploy.engine.spec import EngineSpec
 
-EXAMPLE = Path(__file__).parents[2] / "deploy" / "manners.example.toml"
 TEMPLATES = {
     "qwen": "{{- 'You are Qwen, created by Alibaba Cloud.' }} <tool_call>\\n{\"name\": <function-name>}</tool_call>",
     "hermes": '<|im_start|>system <tools> For each function call <tool_call>\\n{"arguments": <args-dict>}</tool_call>',
@@ -57,10 +55,3 @@ def test_a_format_that_the_template_does_not_teach_is_told_with_what_to_do() -> 
 def test_a_format_that_is_none_is_refused_with_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="'lama' is none of .*llama"):
         spec(tmp_path, "lama")
-
-
-def test_the_example_configuration_names_every_format() -> None:
-    line = next(
-        line for line in EXAMPLE.read_text("utf-8").splitlines() if "How its model writes calls" in line
-    )
-    assert set(re.findall(r'"(\w+)"', line)) == set(FORMATS)

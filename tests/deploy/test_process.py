@@ -104,19 +104,14 @@ async def test_a_keeper_that_is_killed_alone_leaves_nobody_whatever_it_has_said(
 
 
 async def test_it_starts_and_streams_on_a_loopback_port(artefact: Path, tmp_path: Path) -> None:
-    async with up(made(spec_of(artefact), tmp_path)) as state:
-        assert state.url is not None and state.url.startswith("http://127.0.0.1:")
-        assert (await probe(state.url, model="other", deadline_s=PATIENCE)).ok
-        assert state.abilities.build == "vllm 0.0.1+test"
-
-
-async def test_it_describes_the_servers_own_command_line(artefact: Path, tmp_path: Path) -> None:
     spec = spec_of(artefact, args=("--max-model-len", "4096"))
     engine = made(spec, tmp_path)
     async with up(engine) as state:
-        port = int((state.url or "").rpartition(":")[2])
+        assert state.url is not None and state.url.startswith("http://127.0.0.1:")
+        assert (await probe(state.url, model="other", deadline_s=PATIENCE)).ok
+        assert state.abilities.build == "vllm 0.0.1+test"
         told = await engine.describe()
-        assert told["argv"] == argv(spec, str(artefact), port)
+        assert told["argv"] == argv(spec, str(artefact), int(state.url.rpartition(":")[2]))
         assert (told["driver"], told["pid"], told["model_file"]) == ("process", state.pid, str(artefact))
 
 

@@ -57,39 +57,26 @@ def test_each_driver_has_a_good_spec(fields: dict[str, Any]) -> None:
 BAD_URLS = {
     "": "must be http",
     "http://": "must be http",
-    "http:///v1": "must be http",
     "ftp://host": "must be http",
-    "http//host": "must be http",
     "unix:///run/engine.sock": "must be http",
-    "http://host name:9000": "must be http",
-    "http://host:9000/a b": "must be http",
     " http://host": "must be http",
-    "http://host ": "must be http",
     "http://host\n": "must be http",
-    "http://ho\tst": "must be http",
     "http://host/\r\nx-key: 1": "must be http",
     "http://host\x00": "must be http",
-    "http://host\x7f": "must be http",
-    "http://host?": "must be http",
     "http://host?a=b": "must be http",
-    "http://host#": "must be http",
     "http://host/v1#x": "must be http",
     "http://host\\@other": "must not hold a user",
     "http://host\\other": "must be http",
     "http://host:": "must be http",
     "http://host:x": "must be http",
-    "http://host:+80": "must be http",
     "http://host:0": "a port is from 1 to 65535",
     "http://host:65536": "a port is from 1 to 65535",
     "http://a..b": "neither a host's name nor an IP address",
     "http://.": "neither a host's name nor an IP address",
-    "http://-a": "neither a host's name nor an IP address",
     "http://" + "a" * 64: "neither a host's name nor an IP address",
     "http://" + "a." * 130 + "b": "neither a host's name nor an IP address",
     "http://127.1": "neither a host's name nor an IP address",
-    "http://1.2.3.256": "neither a host's name nor an IP address",
     "http://2130706433": "neither a host's name nor an IP address",
-    "http://[::g]": "must be http",
     "http://[::1": "must be http",
     "http://[1::2::3]": "neither a host's name nor an IP address",
     "http://::1:80": "must be http",
@@ -99,8 +86,6 @@ BAD_URLS = {
     "http://host/ä": "xn--",
     "http://１２７.0.0.1": "xn--",
     "http://user:hunter2@host": "must not hold a user or a password",
-    "http://user@host": "must not hold a user or a password",
-    "http://@host": "must not hold a user or a password",
 }
 GOOD_URLS = [
     "http://host", "https://host", "http://host/", "http://host:9000", "http://host:9000/v1",
@@ -139,9 +124,6 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     (DOCKER | {"gpu": "some"}, "gpu", "all, none"),
     (EMBEDDED | {"gpu": "all"}, "gpu", "means nothing"),
     (URL | {"url": None}, "url", "needs the engine's address"),
-    (URL | {"url": "127.0.0.1:9000"}, "url", "must be http"),
-    (URL | {"url": "file:///etc/passwd"}, "url", "must be http"),
-    (URL | {"url": "http://host:99999"}, "url", "is not an address"),
     *[(URL | {"url": url}, "url", why) for url, why in BAD_URLS.items()],
     (URL | {"args": ("--x",)}, "args", "means nothing"),
     (URL | {"command": ("x",)}, "command", "means nothing"),
@@ -168,12 +150,6 @@ def test_a_bad_spec_names_the_engine_the_field_and_the_reason(
     assert repr(fields["name"]) in str(caught.value)
 
 
-def test_a_finished_folder_gives_its_only_gguf(tmp_path: Path) -> None:
-    for name in ("artefact.json", "m.gguf", "README.md"):
-        (tmp_path / name).touch()
-    assert find_gguf(tmp_path) == tmp_path / "m.gguf"
-
-
 def test_a_projector_beside_it_is_no_second_model(tmp_path: Path) -> None:
     for name in ("artefact.json", "m.gguf"):
         (tmp_path / name).touch()
@@ -187,25 +163,20 @@ def test_a_projector_beside_it_is_no_second_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "why"),
+    ("path", "names", "why"),
     [
-        (["m.gguf"], "no artefact.json"),
-        (["artefact.json"], "exactly one .gguf, and holds none"),
-        (["artefact.json", "a.gguf", "b.gguf"], "holds a.gguf, b.gguf"),
+        (".", ["m.gguf"], "no artefact.json"),
+        (".", ["artefact.json"], "exactly one .gguf, and holds none"),
+        (".", ["artefact.json", "a.gguf", "b.gguf"], "holds a.gguf, b.gguf"),
+        ("none", [], "does not exist"),
+        ("x.bin", ["x.bin"], "not a .gguf"),
     ],
 )
-def test_any_other_folder_is_refused(tmp_path: Path, names: list[str], why: str) -> None:
+def test_what_is_no_model_is_refused(tmp_path: Path, path: str, names: list[str], why: str) -> None:
     for name in names:
         (tmp_path / name).touch()
     with pytest.raises(WeightsError, match=why):
-        find_gguf(tmp_path)
-
-
-@pytest.mark.parametrize(("name", "why"), [("none", "does not exist"), ("x.bin", "not a .gguf")])
-def test_any_other_path_is_refused(tmp_path: Path, name: str, why: str) -> None:
-    (tmp_path / "x.bin").touch()
-    with pytest.raises(WeightsError, match=why):
-        find_gguf(tmp_path / name)
+        find_gguf(tmp_path / path)
 
 
 def test_each_driver_makes_its_engine(tmp_path: Path) -> None:
