@@ -289,7 +289,7 @@ def check_contamination(job: GateJob, data: Iterable[Path]) -> tuple[Pinned, ...
     Raises SuiteError if one does: the report would measure memorised answers.
     """
     origin = job.candidate.artefact.provenance
-    if contamination.is_own_data(job.suite, origin.data_digest):
+    if origin.data_digest == job.suite.digest:
         raise SuiteError(f"{job.candidate.artefact.name} was trained on suite {job.suite.name}; use another")
     for path in data:
         found = contamination.overlaps(job.suite, contamination.read_conversations(path))

@@ -6,7 +6,7 @@ from typing import Final
 from gates.contracts.sample import BASELINE, CANDIDATE
 from gates.contracts.verdict import GateResult, Verdict
 from gates.judge.formatting import Rounding, format_number, percent, plural, points, title
-from gates.report.statement import GateTally, Statement
+from gates.report.statement import Statement
 
 RULES: Final = {
     "floor": "named prompts",
@@ -48,20 +48,7 @@ def headline(statement: Statement) -> str:
             failed = sum(gate.verdict is Verdict.FAIL for gate in deciding)
             return f"{new} must not take over: {failed} of {plural(len(deciding), 'deciding rule')} failed."
         case Verdict.INCONCLUSIVE:
-            return f"It is not known whether {new} may take over: {_why_inconclusive(statement, deciding)}."
-
-
-def _why_inconclusive(statement: Statement, deciding: list[GateResult]) -> str:
-    opened = sum(gate.verdict is Verdict.INCONCLUSIVE for gate in deciding)
-    broken = sum(not control.holds for control in statement.decision.controls)
-    parts = []
-    if opened:
-        parts.append(
-            f"{opened} of {plural(len(deciding), 'deciding rule')} {'is' if opened == 1 else 'are'} undecided"
-        )
-    if broken:
-        parts.append(f"{plural(broken, 'control')} did not give the expected result")
-    return " and ".join(parts) or "the run is incomplete"
+            return f"It is not known whether {new} may take over from {old}."
 
 
 REASONS: Final = 6  # shown at the top; all reasons stand with their gates
@@ -106,13 +93,9 @@ def measured(gate: GateResult) -> str:
     """What was measured: counts where cases were counted, else the estimate."""
     if gate.n == 0:
         return "nothing"
-    match gate.rule:
-        case "floor" | "rate":
-            return f"{gate.n - gate.bad} of {gate.n}"
-        case "zero":
-            return f"{gate.bad} of {gate.n} failed"
-        case _:
-            return amount(gate.estimate, gate)
+    if gate.rule in ("floor", "zero", "rate"):
+        return tally_text(gate.n - gate.bad, gate.n)
+    return amount(gate.estimate, gate)
 
 
 def required(gate: GateResult) -> str:
@@ -127,12 +110,9 @@ def required(gate: GateResult) -> str:
     return f"{'≥' if higher_is_better(gate) else '≤'} {amount(gate.limit, gate)}"
 
 
-def tally_text(found: GateTally | None) -> str:
-    """An arm's count, 24/25, with the number of lost answers."""
-    if found is None:
-        return "–"
-    lost = f" ({found.lost} lost)" if found.lost else ""
-    return f"{found.ok}/{found.n}{lost}"
+def tally_text(ok: int, n: int, lost: int = 0) -> str:
+    """A count of good answers, 24/25, with the number of lost ones."""
+    return f"{ok}/{n}" + (f" ({lost} lost)" if lost else "")
 
 
 def side_by_side(statement: Statement, gate: GateResult) -> tuple[str, str]:
@@ -145,8 +125,9 @@ def side_by_side(statement: Statement, gate: GateResult) -> tuple[str, str]:
     if gate.rule == "ratio":
         return measured(gate), "–"
     named = gate.rule == "floor"
-    ours, theirs_all = (statement.tally(gate.gate, arm, named=named) for arm in (CANDIDATE, BASELINE))
-    return tally_text(ours) if ours else measured(gate), tally_text(theirs_all)
+    found = (statement.tally(gate.gate, arm, named=named) for arm in (CANDIDATE, BASELINE))
+    ours, its = (tally_text(t.ok, t.n, t.lost) if t else "" for t in found)
+    return ours or measured(gate), its or "–"
 
 
 def overview_cells(statement: Statement, name: str) -> tuple[str, str, str]:

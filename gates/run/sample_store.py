@@ -25,7 +25,7 @@ Identity = tuple[str, str]
 
 
 class SampleStore:
-    """An open samples file, locked for this process. `cut` is the size of an incomplete last line, in bytes."""
+    """An open samples file, locked for this process."""
 
     def __init__(self, path: Path, *, suite: str, arms: Mapping[str, Identity] | None = None) -> None:
         """Open or create the file of a run over this suite. `arms`: the identities that the run knows. Raises SamplesError: no regular
@@ -33,7 +33,6 @@ class SampleStore:
         """
         self.path, self._suite, self._arms = path, suite, dict(arms or {})
         self._keys: set[str] = set()
-        self.cut = 0
         self._file = _open(path)
         try:
             self._size = self._recover()
@@ -95,8 +94,7 @@ class SampleStore:
             for sample, size in _parsed(file, self.path, torn_ok=True):
                 self._check(sample, self._keys, f"{self.path}:{len(self) + 1}")
                 sound += size
-        self.cut = os.fstat(self._file).st_size - sound
-        if self.cut:
+        if os.fstat(self._file).st_size > sound:
             os.ftruncate(self._file, sound)
             os.fsync(self._file)
         return sound

@@ -96,13 +96,11 @@ def root(function: Callable[[float], float], low: float, high: float) -> float:
 
 def clopper_pearson_lower(k: int, n: int, confidence: float = 0.95) -> float:
     """The one-sided exact lower bound of the share, in [0, 1]: at it, k or more has probability 1 - confidence."""
-    _check(k, n)
     return 0.0 if k == 0 else root(lambda p: (1.0 - confidence) - tail(k, n, p), 0.0, 1.0)
 
 
 def clopper_pearson_upper(k: int, n: int, confidence: float = 0.95) -> float:
     """The one-sided exact upper bound of the share: at it, k or fewer has probability 1 - confidence."""
-    _check(k, n)
     return 1.0 if k == n else root(lambda p: cdf(k, n, p) - (1.0 - confidence), 0.0, 1.0)
 
 
@@ -114,13 +112,11 @@ def clopper_pearson(k: int, n: int, confidence: float = 0.95) -> tuple[float, fl
 
 def wilson_lower(k: int, n: int, confidence: float = 0.95) -> float:
     """The one-sided score lower bound of the share."""
-    _check(k, n)
     return 0.0 if k == 0 else _wilson(k, n, -z_of(confidence))
 
 
 def wilson_upper(k: int, n: int, confidence: float = 0.95) -> float:
     """The one-sided score upper bound of the share."""
-    _check(k, n)
     return 1.0 if k == n else _wilson(k, n, z_of(confidence))
 
 
@@ -133,11 +129,6 @@ def wilson(k: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
 def _wilson(k: int, n: int, z: float) -> float:
     share, square = k / n, z * z / n
     return (share + square / 2.0 + z * sqrt((share * (1.0 - share) + square / 4.0) / n)) / (1.0 + square)
-
-
-def _check(k: int, n: int) -> None:
-    if not 0 <= k <= n or n < 1:
-        raise ValueError(f"{k} of {n} is no share")
 
 
 # --------------------------------------------------------------------------------------- two looks

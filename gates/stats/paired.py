@@ -24,7 +24,6 @@ def score(b: int, c: int, n: int, loss: float) -> float:
 
 def tango_upper(b: int, c: int, n: int, confidence: float = 0.95) -> float:
     """The one-sided score upper bound of the loss, in [-1, 1]."""
-    _check(b, c, n)
     if b == n:
         return 1.0
     z = z_of(confidence)
@@ -45,8 +44,3 @@ def tango(b: int, c: int, n: int, confidence: float = 0.95) -> tuple[float, floa
 def mid_p(b: int, c: int) -> float:
     """One-sided McNemar mid-p: small if the candidate lost more than it won by chance alone."""
     return 1.0 if b + c == 0 else tail(b, b + c, 0.5) - 0.5 * pmf(b, b + c, 0.5)
-
-
-def _check(b: int, c: int, n: int) -> None:
-    if min(b, c) < 0 or n < 1 or b + c > n:
-        raise ValueError(f"{b} and {c} of {n} are no discordant pairs")

@@ -23,8 +23,6 @@ def confidence_sequence(
     bad: int, n: int, confidence: float = 0.95, prior: tuple[float, float] = (0.5, 0.5)
 ) -> tuple[float, float]:
     """(low, high) for a rate after `bad` of `n`, valid at every n simultaneously. The prior affects the width only."""
-    if not 0 <= bad <= n:
-        raise ValueError(f"{bad} of {n} is no share")
     if n == 0:
         return 0.0, 1.0
     needed, peak = -log(1.0 - confidence), bad / n

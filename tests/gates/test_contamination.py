@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gates.contracts.case import Case, Sampling, Suite
 from gates.contracts.errors import SuiteError
-from gates.suite.contamination import NGRAM_WORDS, Overlap, is_own_data, overlaps, read_conversations
+from gates.suite.contamination import NGRAM_WORDS, Overlap, overlaps, read_conversations
 
 SHORT = "When is my dentist appointment?"
 LONG = (
@@ -109,22 +109,7 @@ def test_any_thirteen_words_of_a_prompt_are_found_wherever_they_stand(
     assert "gram" in kinds(overlaps(asked(" ".join(prompt)), [talk(" ".join(said))]))
 
 
-def test_a_data_digest_that_is_the_suites_own_is_told() -> None:
-    little = asked(SHORT)
-
-    assert is_own_data(little, little.digest)
-    assert not is_own_data(little, "sha256:" + "1" * 64)
-    assert not is_own_data(little, None)
-
-
-@pytest.mark.parametrize(
-    "text, why",
-    [
-        (json.dumps(talk("Hello")) + "\n{", "data.jsonl:2: not JSON"),
-        ('{"text": "Hello"}', "data.jsonl:1: is no conversation"),
-    ],
-)
-def test_a_file_that_cannot_be_read_is_named_by_its_line(tmp_path: Path, text: str, why: str) -> None:
-    (tmp_path / "data.jsonl").write_text(text, encoding="utf-8")
-    with pytest.raises(SuiteError, match=why):
+def test_a_file_that_cannot_be_read_is_named_by_its_line(tmp_path: Path) -> None:
+    (tmp_path / "data.jsonl").write_text(json.dumps(talk("Hello")) + "\n{", encoding="utf-8")
+    with pytest.raises(SuiteError, match="data.jsonl:2: not JSON"):
         list(read_conversations(tmp_path / "data.jsonl"))

@@ -1,10 +1,8 @@
 """Parts of a statement: tallies, failures, distributions, and the list of samples."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gates.contracts.errors import SamplesError
 from gates.contracts.verdict import CaseResult
 from gates.report import collectors
 from gates.report.collectors import MAX_POINTS, MAX_WHY
@@ -72,10 +70,3 @@ def test_the_list_of_samples_follows_the_file() -> None:
         ("reasoning-000", "candidate", "bad"),
         ("reasoning-001", "candidate", "lost"),
     ]
-
-
-@pytest.mark.parametrize("line", [b"{", b"[]", b"null", b'{"id":"a"}', b"\xff"])
-def test_a_damaged_line_is_named_by_its_number(line: bytes) -> None:
-    good = examples.sample_lines({"candidate": examples.cases("reasoning")[:1]})
-    with pytest.raises(SamplesError, match="line 2"):
-        collectors.sample_index([*good, line], {})

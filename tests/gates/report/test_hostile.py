@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from gates.artefact.manifest import parse as parse_manifest
-from gates.contracts.errors import ManifestError
+from gates.contracts import sample
+from gates.contracts.errors import ManifestError, SamplesError
 from gates.report import document, dsse
 from gates.report.codec import CodecError
 from tests.gates.report import examples
@@ -41,14 +42,20 @@ STATEMENT = replace(
 """One of everything."""
 PAYLOAD = document.render(STATEMENT)
 ENVELOPE = dsse.render(dsse.sign(PAYLOAD, KEY))
+SAMPLE = examples.sample_lines({"candidate": examples.cases("leak")[:1]})[0]
 MANIFEST = (MODELS / "annie-nano-f16" / "artefact.json").read_bytes()
 
 READERS: list[tuple[str, Callable[[bytes], object], bytes, type[Exception]]] = [
     ("envelope", dsse.parse, ENVELOPE, CodecError),
     ("statement", document.parse, PAYLOAD, CodecError),
+    ("sample", lambda text: sample.parse(text.decode("utf-8", "replace"), "line 1"), SAMPLE, SamplesError),
     ("manifest", lambda text: parse_manifest(text.decode("utf-8", "replace")), MANIFEST, ManifestError),
 ]
 NAMES = [name for name, *_ in READERS]
+
+
+def test_a_sample_is_read_back_as_it_was_written() -> None:
+    assert sample.render(sample.parse(SAMPLE.decode(), "line 1")).encode() == SAMPLE
 
 
 def paths(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

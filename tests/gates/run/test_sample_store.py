@@ -43,7 +43,7 @@ def test_a_file_that_was_opened_again_knows_its_keys(path: Path) -> None:
 def test_a_torn_last_line_is_cut_off(path: Path, kept: int) -> None:
     path.write_text("".join(lines(path)[:2]) + lines(path)[2][:kept], "ascii")
     with SampleStore(path, suite=SUITE) as ledger:
-        assert (ledger.cut, len(ledger)) == (kept, 2)
+        assert len(ledger) == 2
         ledger.append([THREE[2]])
 
     assert list(read_samples(path)) == THREE

@@ -67,9 +67,3 @@ def test_at_a_bound_the_score_is_the_quantile(table: tuple[int, int, int], confi
 def test_mid_p_is_the_published_one() -> None:
     assert 2 * min(mid_p(1, 7), mid_p(7, 1)) == pytest.approx(0.0391, abs=5.1e-5)
     assert 2 * min(mid_p(6, 16), mid_p(16, 6)) == pytest.approx(0.034690, abs=5.1e-7)
-
-
-@pytest.mark.parametrize("b, c, n", [(-1, 0, 5), (0, -1, 5), (3, 3, 5), (0, 0, 0)])
-def test_what_are_no_pairs_is_refused(b: int, c: int, n: int) -> None:
-    with pytest.raises(ValueError, match="no discordant pairs"):
-        tango_upper(b, c, n)
