@@ -153,7 +153,6 @@ class ModelConfig(ConfigSection):
 
     live: Annotated[tuple[str, ...], OneOrMore, Field(min_length=1, max_length=MAX_REPLICAS)]
     fallback: Annotated[tuple[str, ...], FromList] = ()
-    max_unavailable: int = Field(default=1, ge=1, le=MAX_REPLICAS)
     baseline: str | None = None
     kind: Kind = "chat"
     thinking: Literal["off", "on"] | Annotated[int, Field(ge=0)] = "off"
@@ -487,7 +486,11 @@ _SECTIONS: dict[str, type[BaseModel]] = {
 }
 
 _NO_FAMILIES = "{} was removed in 0.3.0: delete it; the reply parser knows every marker (docs/tool-calls.md)"
-_REMOVED_FROM_MODELS = {"think_tags": _NO_FAMILIES, "call_tags": _NO_FAMILIES}
+_REMOVED_FROM_MODELS = {
+    "think_tags": _NO_FAMILIES,
+    "call_tags": _NO_FAMILIES,
+    "max_unavailable": "{} was removed in 0.4.0: delete it; replicas are replaced as one set (docs/replicas.md)",
+}
 
 
 def _explain(error: ValidationError, *place: str) -> str:

@@ -34,7 +34,7 @@ T = TypeVar("T")
 OVERRIDE = "override:"
 """A plan's `report` that begins so names an override, by the number of its audit event, and no report."""
 
-ADDED = {"candidates": [], "incumbents": [], "max_unavailable": 1, "shift_weights": [], "shift_s": 60.0}
+ADDED = {"candidates": [], "incumbents": [], "shift_weights": [], "shift_s": 60.0}
 """Fields of a plan that earlier programs did not write, as they are to be read there."""
 
 FILE = "registry.db"
@@ -215,6 +215,9 @@ def state_of(operation: OperationRow) -> OperationState:
     stored = json.loads(operation.state)
     if isinstance(stored, dict) and isinstance(stored.get("plan"), dict):
         stored["plan"] = {**ADDED, **stored["plan"]}
+        stored["plan"].pop("max_unavailable", None)  # 0.3.0 replaced replicas one after the other
+        if stored.get("phase") == "rolling":
+            stored |= {"phase": "switching", "at": 0}
     state: OperationState = decode(OperationState, stored, f"operation {operation.id}")
     return state
 

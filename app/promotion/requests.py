@@ -101,7 +101,6 @@ def plan(
             candidates=new[1:],
             incumbent=found.live.engine,
             incumbents=tuple(engine for engine in old if engine != found.live.engine),
-            max_unavailable=model.max_unavailable,
             strategy=memory.strategy([it for it in map(catalogue.spec, new) if it.name not in up]),
             generation=found.live.generation,
             previous=found.previous.engine if found.previous else None,

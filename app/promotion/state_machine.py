@@ -8,7 +8,6 @@
                       canary       probe, identify and recheck                (not in a rollback)
                       shifting     share, once a weight, and recheck (if weights are set, and the incumbent runs)
                       switching    route                 <- the point of no return is its commit
-                      rolling      (replicas) one wave after the other, then route
                       draining     drain
                       baking       watch, recheck                             (not in a rollback)
                       retiring     stop the incumbent
@@ -23,9 +22,7 @@
     Restart (the gateway had stopped): before the switch -> rolling_back; after it -> resuming
         (start, route), then draining again; in rolling_back -> its effects from the first one
 
-Replicas take over in waves. The first goes the way above, and joins those that serve at the switch; the others follow in
-`rolling`. Where the memory holds both sets, a replica joins before one of the old ones is bypassed; else `max_unavailable`
-of the old ones are stopped to make room for as many new ones. A restart in `rolling` goes back.
+Replicas are one set: all of the new ones pass each phase, and all serve from the switch on.
 
 * **Intent, effect, outcome.** A state names the one effect that is to run next. The worker commits the state, runs the
   effect, and feeds its outcome back: after a kill, the stored state says what may have been begun. A state that
@@ -78,11 +75,11 @@ class OperationPlan:
     Engines are identified by the digest of their spec: a name may come to mean another engine meanwhile.
 
     `incumbent` serves when it begins, `candidate` when it has succeeded; `candidates` and `incumbents` are their further
-    replicas, and `max_unavailable` of the latter may be stopped at once. `generation` is that of the model's `live`
-    alias when the plan was made: if it has moved since, the plan is void. `previous` is what that alias pointed to
-    before, to be restored when the switch is undone. `resident` engines are never stopped by this operation: the
-    fallbacks, and those that serve other models. Before the switch the candidate gets each of `shift_weights`, in
-    percent of the model's conversations, for `shift_s` seconds; after it, it is watched for `bake_s` seconds.
+    replicas. `generation` is that of the model's `live` alias when the plan was made: if it has moved since, the plan is
+    void. `previous` is what that alias pointed to before, to be restored when the switch is undone. `resident` engines
+    are never stopped by this operation: the fallbacks, and those that serve other models. Before the switch the candidate
+    gets each of `shift_weights`, in percent of the model's conversations, for `shift_s` seconds; after it, it is watched
+    for `bake_s` seconds.
     """
 
     operation: str
@@ -95,7 +92,6 @@ class OperationPlan:
     previous: str | None = None
     candidates: tuple[str, ...] = ()
     incumbents: tuple[str, ...] = ()
-    max_unavailable: int = 1
     fallback: str | None = None
     resident: tuple[str, ...] = ()
     report: str | None = None
@@ -122,20 +118,15 @@ class OperationPlan:
         return (self.incumbent, *self.incumbents)
 
     @property
-    def is_rolling(self) -> bool:
-        """Whether there are replicas on either side."""
-        return len(self.new) + len(self.old) > 2
-
-    @property
     def shifts(self) -> bool:
-        """Whether live traffic is shifted before the switch; not where the one incumbent had to stop for the candidate."""
-        beside = self.strategy is Strategy.BLUE_GREEN or len(self.old) > 1
+        """Whether live traffic is shifted before the switch; not where the incumbent had to stop for the candidate."""
+        beside = self.strategy is Strategy.BLUE_GREEN
         return beside and bool(self.shift_weights) and self.kind is OperationKind.PROMOTE
 
     def _check_fallback(self) -> None:
         """Stop-then-start frees the incumbent's memory, so another engine must serve meanwhile."""
         pair = {*self.new, *self.old}
-        if len(self.old) == 1 and (self.fallback is None or self.fallback in pair):
+        if self.fallback is None or self.fallback in pair:
             raise PlanError(
                 "both engines do not fit into memory at once, and there is no third to serve meanwhile:"
                 f" give {self.model} a fallback"
@@ -159,7 +150,6 @@ class OperationPhase(StrEnum):
     CANARY = "canary"
     SHIFTING = "shifting"
     SWITCHING = "switching"
-    ROLLING = "rolling"
     RESUMING = "resuming"
     DRAINING = "draining"
     BAKING = "baking"
@@ -176,11 +166,11 @@ class OperationPhase(StrEnum):
 _P = OperationPhase
 
 FINAL: Final = frozenset({_P.SUCCEEDED, _P.REJECTED, _P.FAILED, _P.CANCELLED, _P.ROLLED_BACK, _P.STUCK})
-SWITCHED: Final = frozenset({_P.SWITCHING, _P.ROLLING, _P.RESUMING, _P.DRAINING, _P.BAKING, _P.RETIRING})
+SWITCHED: Final = frozenset({_P.SWITCHING, _P.RESUMING, _P.DRAINING, _P.BAKING, _P.RETIRING})
 """The alias points to the candidate."""
 UNTOUCHED: Final = frozenset({_P.QUEUED, _P.PREFLIGHT})
 """Nothing has been done that would have to be undone."""
-HALF_WAY: Final = frozenset({_P.SHIFTING, _P.SWITCHING, _P.ROLLING})
+HALF_WAY: Final = frozenset({_P.SHIFTING, _P.SWITCHING})
 """The candidate serves, and nothing watches it between two effects."""
 AHEAD: Final = frozenset({_P.RESUMING, _P.DRAINING, _P.BAKING, _P.ROLLING_BACK})
 """Their effects lead to what the registry names already, or only watch."""
@@ -266,8 +256,6 @@ class Action(StrEnum):
     PROBE = "probe"  # it answers the canary's questions
     SHARE = "share"  # it has behaved in live traffic for `shift_s` at one weight
     ROUTE = "route"  # new requests of the model go to it, and to its replicas
-    JOIN = "join"  # new requests of the model go to it, too
-    BYPASS = "bypass"  # new requests of the model go to its other live engines
     DRAIN = "drain"  # it has no open request left; bounded, and then the rest is cut off
     STOP = "stop"  # it has ended, and its memory has been freed
     WATCH = "watch"  # it has behaved in live traffic for `bake_s`
@@ -293,157 +281,87 @@ EffectEvidence = dict[str, object]
 Actions = tuple[tuple[Action, str], ...]
 """Actions and the engines that they are for, in order."""
 
-_BRING_IN: Final[Mapping[OperationPhase, tuple[Action, ...]]] = {
-    _P.STARTING: (Action.START,),
-    _P.HEALTHY: (Action.IDENTIFY, Action.RECHECK),
-    _P.WARMING: (Action.WARM,),
-    _P.CANARY: (Action.PROBE, Action.IDENTIFY, Action.RECHECK),
-}
-"""What every new engine goes through before it serves: those of the first wave phase by phase."""
-
 
 @lru_cache(maxsize=256)  # every step asks for its phase's twice
 def effects(plan: OperationPlan, phase: OperationPhase, outcome: OperationPhase | None) -> tuple[Effect, ...]:
     """The effects of a phase, in order; `outcome` is how an operation that is rolling back will end."""
-    done = tuple(
-        Effect(f"{plan.operation}/{phase}/{action}/{engine}", action, engine)
-        for action, engine in _actions(plan, phase, outcome)
+    if phase is _P.SHIFTING and not plan.shifts:
+        return ()
+    key = f"{plan.operation}/{phase}"
+    shares = plan.shift_weights if phase is _P.SHIFTING else ()
+    return (
+        *(
+            Effect(f"{key}/{Action.SHARE}/{plan.candidate}/{weight}", Action.SHARE, plan.candidate, weight)
+            for weight in shares
+        ),
+        *(
+            Effect(f"{key}/{action}/{engine}", action, engine)
+            for action, engine in _actions(plan, phase, outcome)
+        ),
     )
-    if phase is not _P.SHIFTING or not plan.shifts:
-        return done
-    key = f"{plan.operation}/{phase}/{Action.SHARE}/{plan.candidate}"
-    shares = (
-        Effect(f"{key}/{weight}", Action.SHARE, plan.candidate, weight) for weight in plan.shift_weights
-    )
-    return (*shares, *done)
 
 
 def _actions(plan: OperationPlan, phase: OperationPhase, outcome: OperationPhase | None) -> Actions:
-    first = waves(plan)[0]
     if phase is _P.ROLLING_BACK:
-        return _undo_waves(plan) if outcome is _P.ROLLED_BACK else _undo_first_wave(plan, first)
-    if phase in _BRING_IN:
-        return tuple((action, engine) for action in _BRING_IN[phase] for engine in first.new)
+        return _undo(plan, outcome)
     make = _PHASES.get(phase)
-    return make(plan, first) if make else ()
+    return make(plan) if make else ()
 
 
-def _each(action: Action, engines: Iterable[str]) -> Actions:
-    return tuple((action, engine) for engine in engines)
+def _each(engines: Iterable[str], *actions: Action) -> Actions:
+    return tuple((action, engine) for engine in engines for action in actions)
 
 
 def _stop(plan: OperationPlan, engines: Iterable[str]) -> Actions:
-    return _each(Action.STOP, (engine for engine in engines if engine not in plan.resident))
-
-
-class Wave(NamedTuple):
-    """New engines that come at once, and the old ones whose places they take; without replicas, one and one."""
-
-    new: tuple[str, ...]
-    old: tuple[str, ...]
-
-
-def waves(plan: OperationPlan) -> tuple[Wave, ...]:
-    """Old replicas that are in none of them are left until all new ones serve."""
-    size = 1
-    if _stops_first(plan):
-        size = max(1, min(plan.max_unavailable, len(plan.old) - 1))
-    starts = range(0, len(plan.new), size)
-    return tuple(Wave(plan.new[at : at + size], plan.old[at : at + size]) for at in starts)
+    return _each((engine for engine in engines if engine not in plan.resident), Action.STOP)
 
 
 def _stops_first(plan: OperationPlan) -> bool:
     return plan.strategy is Strategy.STOP_THEN_START
 
 
-def _bypass(plan: OperationPlan, engine: str) -> Actions:
-    """The fallback serves, and the memory of the engine that served is freed."""
+def _make_room(plan: OperationPlan, engines: tuple[str, ...]) -> Actions:
+    """The fallback serves, and the memory of the engines that served is freed."""
     assert plan.fallback is not None  # a plan that stops first has one
-    return ((Action.ROUTE, plan.fallback), (Action.DRAIN, engine), (Action.STOP, engine))
+    return ((Action.ROUTE, plan.fallback), *_each(engines, Action.DRAIN), *_stop(plan, engines))
 
 
-def _take_out(plan: OperationPlan, engines: tuple[str, ...]) -> Actions:
-    """No new request goes to them, those they have are answered, and where there is no room they are stopped."""
-    stops = _stop(plan, engines) if _stops_first(plan) else ()
-    return (*_each(Action.BYPASS, engines), *_each(Action.DRAIN, engines), *stops)
-
-
-def _admit_first(plan: OperationPlan, first: Wave) -> Actions:
+def _admit(plan: OperationPlan) -> Actions:
     """The lease comes first, so that nothing is stopped only to wait for another model's load."""
-    room: Actions = ()
+    room = _make_room(plan, plan.old) if _stops_first(plan) else ()
+    return ((Action.LEASE, plan.candidate), *room, (Action.ADMIT, plan.candidate))
+
+
+def _start(plan: OperationPlan) -> Actions:
+    """A replica is admitted once those before it have their memory."""
+    return ((Action.START, plan.candidate), *_each(plan.candidates, Action.ADMIT, Action.START))
+
+
+def _undo(plan: OperationPlan, outcome: OperationPhase | None) -> Actions:
+    """The old engines serve again, and the new ones have stopped. No-op for an old one that serves."""
+    old_serve = (*_each(plan.old, Action.START), (Action.ROUTE, plan.incumbent))
+    has_served = outcome is _P.ROLLED_BACK
     if _stops_first(plan):
-        room = _bypass(plan, plan.incumbent) if len(plan.old) == 1 else _take_out(plan, first.old)
-    return ((Action.LEASE, plan.candidate), *room, *_each(Action.ADMIT, first.new))
+        return (*(_make_room(plan, plan.new) if has_served else _stop(plan, plan.new)), *old_serve)
+    if has_served or plan.shifts:
+        return (*old_serve, *_each(plan.new, Action.DRAIN), *_stop(plan, plan.new))
+    return (*_stop(plan, plan.new), *old_serve)
 
 
-def _switch_first(plan: OperationPlan, first: Wave) -> Actions:
-    if not plan.is_rolling:
-        return ((Action.ROUTE, plan.candidate),)
-    joined = _each(Action.JOIN, first.new)
-    if _stops_first(plan) and len(plan.old) == 1:  # the fallback serves, and is no replica
-        assert plan.fallback is not None
-        return (*joined, (Action.BYPASS, plan.fallback))
-    return joined
-
-
-def _rest(plan: OperationPlan, first: Wave) -> Actions:
-    """Remaining waves; then only new replicas serve."""
-    beside = not _stops_first(plan)
-    done: Actions = _take_out(plan, first.old) if beside else ()
-    for wave in waves(plan)[1:]:
-        come = tuple(action for engine in wave.new for action in _bring_in(plan, engine))
-        go = _take_out(plan, wave.old)
-        done += ((Action.LEASE, wave.new[0]), *((*come, *go) if beside else (*go, *come)))
-    return (*done, (Action.ROUTE, plan.candidate))
-
-
-def _bring_in(plan: OperationPlan, engine: str) -> Actions:
-    """The checks of a further engine, which the first ones pass phase by phase; each of its actions once, at the latest place."""
-    checks = [action for phase in PATHS[plan.kind] for action in _BRING_IN.get(phase, ())]
-    once = [action for at, action in enumerate(checks) if action not in checks[at + 1 :]]
-    return ((Action.ADMIT, engine), *((action, engine) for action in once), (Action.JOIN, engine))
-
-
-def _undo_first_wave(plan: OperationPlan, first: Wave) -> Actions:
-    """Undo before the switch: no candidate has served, but for a share. No-op for an incumbent that serves."""
-    share = ((Action.BYPASS, plan.candidate), (Action.DRAIN, plan.candidate)) if plan.shifts else ()
-    return (*share, *_stop(plan, first.new), *_old_serve(plan))
-
-
-def _undo_waves(plan: OperationPlan) -> Actions:
-    """Some candidates serve, or all of them."""
-    if not _stops_first(plan):
-        return (*_old_serve(plan), *_each(Action.DRAIN, plan.new), *_stop(plan, plan.new))
-    back: Actions = ()
-    left = plan.old[sum(len(wave.old) for wave in waves(plan)) :]
-    for engine in left:  # they were not stopped
-        back += ((Action.START, engine), (Action.JOIN, engine))
-    for wave in reversed(waves(plan)):
-        if len(plan.old) == 1 and plan.candidate in wave.new:
-            back += (*_bypass(plan, plan.candidate), (Action.START, plan.incumbent))
-            continue
-        back += _take_out(plan, wave.new)
-        for engine in wave.old:
-            back += ((Action.START, engine), (Action.JOIN, engine))
-    return (*back, (Action.ROUTE, plan.incumbent))
-
-
-def _old_serve(plan: OperationPlan) -> Actions:
-    return (*_each(Action.START, plan.old), (Action.ROUTE, plan.incumbent))
-
-
-_PHASES: Final[Mapping[OperationPhase, Callable[[OperationPlan, Wave], Actions]]] = {
-    _P.PREFLIGHT: lambda plan, first: _each(Action.CHECK, plan.new),
-    _P.ADMITTED: _admit_first,
-    _P.SHIFTING: lambda plan, first: ((Action.RECHECK, plan.candidate),) if plan.shifts else (),
-    _P.SWITCHING: _switch_first,
-    _P.ROLLING: _rest,
-    _P.RESUMING: lambda plan, first: (*_each(Action.START, plan.new), (Action.ROUTE, plan.candidate)),
-    _P.DRAINING: lambda plan, first: _each(Action.DRAIN, plan.old),
-    _P.BAKING: lambda plan, first: ((Action.WATCH, plan.candidate), *_each(Action.RECHECK, plan.new)),
-    _P.RETIRING: lambda plan, first: _stop(plan, plan.old),
+_PHASES: Final[Mapping[OperationPhase, Callable[[OperationPlan], Actions]]] = {
+    _P.PREFLIGHT: lambda plan: _each(plan.new, Action.CHECK),
+    _P.ADMITTED: _admit,
+    _P.STARTING: _start,
+    _P.HEALTHY: lambda plan: _each(plan.new, Action.IDENTIFY, Action.RECHECK),
+    _P.WARMING: lambda plan: _each(plan.new, Action.WARM),
+    _P.CANARY: lambda plan: _each(plan.new, Action.PROBE, Action.IDENTIFY, Action.RECHECK),
+    _P.SHIFTING: lambda plan: ((Action.RECHECK, plan.candidate),),
+    _P.SWITCHING: lambda plan: ((Action.ROUTE, plan.candidate),),
+    _P.RESUMING: lambda plan: (*_each(plan.new, Action.START), (Action.ROUTE, plan.candidate)),
+    _P.DRAINING: lambda plan: _each(plan.old, Action.DRAIN),
+    _P.BAKING: lambda plan: ((Action.WATCH, plan.candidate), *_each(plan.new, Action.RECHECK)),
+    _P.RETIRING: lambda plan: _stop(plan, plan.old),
 }
-"""The other phases; `first` is the first wave."""
 
 
 # ----------------------------------------------------------------------------------------- the state
@@ -547,8 +465,7 @@ def path(plan: OperationPlan) -> tuple[OperationPhase, ...]:
     switch = phases.index(_P.SWITCHING)
     before, after = phases[:switch], phases[switch + 1 :]
     share = (_P.SHIFTING,) if plan.shifts else ()
-    roll = (_P.ROLLING,) if plan.is_rolling else ()
-    return (*before, *share, _P.SWITCHING, *roll, *after)
+    return (*before, *share, _P.SWITCHING, *after)
 
 
 def _enter(state: OperationState, phase: OperationPhase, change: RouteChange | None = None) -> Transition:
@@ -614,9 +531,6 @@ def _interrupted(state: OperationState, event: Restart) -> Transition:
 
 
 def _resume(state: OperationState, event: Restart) -> Transition:
-    if state.plan.is_rolling and state.phase in (_P.SWITCHING, _P.ROLLING):
-        fault = FailureReason("interrupted", f"the gateway was stopped while {state.phase}")
-        return _roll_back(state, _P.ROLLED_BACK, fault)
     return _enter(state, _P.RESUMING)
 
 
@@ -668,7 +582,6 @@ _RULES: Final[Mapping[OperationPhase, tuple[tuple[type, _Rule], ...]]] = {
     _P.CANARY: (*_BEFORE, *_REFUSABLE),
     _P.SHIFTING: (*_BEFORE, *_REFUSABLE, (Breached, _breached)),
     _P.SWITCHING: _AFTER,
-    _P.ROLLING: (*_AFTER, *_REFUSABLE),
     _P.RESUMING: _AFTER,
     _P.DRAINING: _AFTER,
     _P.BAKING: (*_AFTER, *_REFUSABLE),

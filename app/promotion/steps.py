@@ -240,25 +240,6 @@ async def _trust(deps: Dependencies, plan: OperationPlan, new: Collection[str]) 
         deps.pool.trust(deps.catalogue.name(engine))
 
 
-async def join(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
-    """New requests of the model go to the engine, too."""
-    evidence = await start(deps, plan, effect)
-    live = _live(deps, plan)
-    await _serve(deps, plan, tuple(dict.fromkeys((*live, effect.engine))))
-    return {**evidence, "live": [deps.catalogue.name(engine) for engine in live]}
-
-
-async def bypass(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
-    """New requests of the model go to its other live engines; the last of them stays. A share goes back to them, too."""
-    live = _live(deps, plan)
-    others = tuple(engine for engine in live if engine != effect.engine)
-    split = deps.pool.model_route(plan.model).split
-    shared = split is not None and split.engine == deps.catalogue.name(effect.engine)
-    if others and (others != live or shared):
-        await _serve(deps, plan, others)
-    return {"live": [deps.catalogue.name(engine) for engine in others or live]}
-
-
 def _live(deps: Dependencies, plan: OperationPlan) -> tuple[str, ...]:
     """The engines, by digest, that new requests of the model go to now."""
     names = deps.pool.model_route(plan.model).live
@@ -418,9 +399,6 @@ async def _watch_one(
 ) -> EffectEvidence:
     """One of the candidates has behaved for so long."""
     name, before = deps.catalogue.name(engine), deps.catalogue.name(plan.incumbent)
-    live = deps.pool.model_route(plan.model).live
-    if before not in live and name not in live:  # it was stopped to make room, and its replicas serve
-        before = live[0]
     return await watch_replies(
         deps.reply_window,
         plan.model,
@@ -446,8 +424,6 @@ HANDLERS: Final[Mapping[Action, Handler]] = {
     Action.PROBE: probe,
     Action.SHARE: share,
     Action.ROUTE: route,
-    Action.JOIN: join,
-    Action.BYPASS: bypass,
     Action.DRAIN: drain,
     Action.STOP: stop,
     Action.WATCH: watch,
@@ -463,8 +439,6 @@ TIMEOUTS: Final[Mapping[Action, float]] = {
     Action.WARM: 900.0,
     Action.PROBE: 600.0,
     Action.ROUTE: 3600.0,
-    Action.JOIN: 3600.0,
-    Action.BYPASS: 60.0,
     Action.STOP: 300.0,
 }
 """Seconds until an effect counts as failed; hashing, loading and compiling a large engine takes minutes.

@@ -13,7 +13,7 @@ const CLOCKS = [
   ["First sentence", "manners_time_to_first_sentence_seconds_bucket"],
 ];
 const BREACHES = "manners_breach_total";
-const SWITCHED = new Set(["rolling", "resuming", "draining", "baking", "retiring", "rolling_back"]); // too late to cancel
+const SWITCHED = new Set(["resuming", "draining", "baking", "retiring", "rolling_back"]); // too late to cancel
 const LOOK = {
   pass: "good", succeeded: "good", ready: "good", fail: "bad", failed: "bad", stuck: "bad", rejected: "bad",
   inconclusive: "open", rolled_back: "open", cancelled: "open",

@@ -87,9 +87,6 @@ class World:
         assert engine in self.running and self.route in self.running - {engine}, "nobody serves beside it"
         self.shared = engine
 
-    def _bypass(self, engine: str, operation: str) -> None:
-        self.shared = None if self.shared == engine else self.shared
-
     def _drain(self, engine: str, operation: str) -> None:
         assert engine not in (self.route, self.shared), f"{engine} would never drain: new requests go there"
 

@@ -81,6 +81,8 @@ def test_a_state_of_an_earlier_program_is_read(registry: Registry) -> None:
     """Fields that came later have the value that they had then without a name; it is no plan of replicas."""
     row = replace(registry.operation("op"), state=AS_1_WROTE_IT)
     assert repository.state_of(row) == OperationState(PLAN, OperationPhase.BAKING)
+    of_0_3 = AS_1_WROTE_IT.replace('"baking"', '"rolling"').replace('"model"', '"max_unavailable":2,"model"')
+    assert repository.state_of(replace(row, state=of_0_3)) == OperationState(PLAN, OperationPhase.SWITCHING)
     now = json.loads(registry.operation("op").state)["plan"].keys()
     assert now - repository.ADDED.keys() == json.loads(AS_1_WROTE_IT)["plan"].keys(), (
         "what is new is in ADDED"
