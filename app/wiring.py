@@ -82,7 +82,9 @@ class Gateway:
 
     async def open(self) -> None:
         """Take the registry, and know from it who may call. Raises RegistryError, StateUnavailable."""
-        watch_failures(asyncio.get_running_loop(), self.log, self.metrics.task_failed)
+        watch_failures(
+            asyncio.get_running_loop(), self.log, partial(self.metrics.count, "manners_task_failures_total")
+        )
         await self.promotions.open()
         await self.access.start()
 
@@ -111,15 +113,15 @@ def create_gateway(
     """
     tracing = tracing or tracing_for(config)
     metrics = Metrics()
-    metrics.tasks((*NAMES, OTHER, THREAD))
-    metrics.build(VERSION, platform.python_version())
+    metrics.begin("manners_task_failures_total", *((name,) for name in (*NAMES, OTHER, THREAD)))
+    metrics.gauge("manners_build_info", 1, VERSION, platform.python_version())
     guard = _watched_memory(metrics)
     pool = EnginePool(config, metrics, log, factory)
     reply_window = ReplyWindow()
     memory = MemoryAdmission(guard, Lease(lease_path(config.state_dir)))
     promotions = PromotionService(config, pool, metrics, log, memory, reply_window)
     access = AccessService(config, admin_token, promotions.do)
-    shadow = recorder_for(config, log, metrics.shadow_dropped)
+    shadow = recorder_for(config, log, partial(metrics.count, "manners_shadow_dropped_total"))
     accounting = RequestAccounting(metrics, log, reply_window, shadow)
     proxy = ProxyHandler(config, pool, metrics, log, tracing, accounting, access.accounts)
     out = output or LogOutput()

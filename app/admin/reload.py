@@ -52,10 +52,10 @@ class Reloader:
             async with self._one_at_a_time:
                 keys = await self._reload(actor)
         except MannersError as refused:
-            self._metrics.reloaded(refused.code)
+            self._metrics.count("manners_reloads_total", refused.code)
             self._log.error("reload_refused", operator=actor, code=refused.code, reason=refused.message)
             raise
-        self._metrics.reloaded("ok")
+        self._metrics.count("manners_reloads_total", "ok")
         self._log.info("reloaded", operator=actor, changed=shown(keys))
         return {"changed": shown(keys), "keys": len(self._access.keys())}
 

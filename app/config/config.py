@@ -221,24 +221,14 @@ class Shadow(ConfigSection):
     """`[shadow]`: recording of callers' requests for a later replay; off unless `record` is set.
 
     A random `share` of the successful chat requests is kept for `keep_days` days, at most `max_mb` megabytes in
-    all. `redact` holds the operator's own RE2 patterns, in addition to those of `app.telemetry.redact`. `replies` keeps
-    the replies' text, too. `training_consent` says where callers have agreed that a model may be trained on their chats;
-    only records that carry it can become training data.
+    all. `redact` holds the operator's own RE2 patterns, in addition to those of `app.telemetry.redact`.
     """
 
     record: bool = False
-    replies: bool = False
-    training_consent: str = Field(default="", max_length=500)
     share: float = Field(default=0.05, gt=0, le=1)
     keep_days: int = Field(default=7, ge=1, le=365)
     max_mb: int = Field(default=200, ge=1, le=1 << 20)
     redact: Annotated[tuple[str, ...], FromList] = ()
-
-    @model_validator(mode="after")
-    def _consent(self) -> "Shadow":
-        if self.training_consent.strip() and not self.replies:
-            raise ValueError("shadow.training_consent: training needs the replies; set replies = true")
-        return self
 
     @model_validator(mode="after")
     def _patterns(self) -> "Shadow":
@@ -485,12 +475,14 @@ _SECTIONS: dict[str, type[BaseModel]] = {
     "log": Log,
 }
 
-_NO_FAMILIES = "{} was removed in 0.3.0: delete it; the reply parser knows every marker (docs/tool-calls.md)"
-_REMOVED_FROM_MODELS = {
-    "think_tags": _NO_FAMILIES,
-    "call_tags": _NO_FAMILIES,
-    "max_unavailable": "{} was removed in 0.4.0: delete it; replicas are replaced as one set (docs/replicas.md)",
+_REMOVED = {
+    "think_tags": "0.3.0: delete it; the reply parser knows every marker (docs/tool-calls.md)",
+    "call_tags": "0.3.0: delete it; the reply parser knows every marker (docs/tool-calls.md)",
+    "max_unavailable": "0.4.0: delete it; replicas are replaced as one set (docs/replicas.md)",
+    "replies": "0.4.0: delete it; records hold no replies' text (docs/shadow.md)",
+    "training_consent": "0.4.0: delete it; recorded chats are no training data (docs/shadow.md)",
 }
+"""Keys of earlier releases: since when they are gone, and what to do."""
 
 
 def _explain(error: ValidationError, *place: str) -> str:
@@ -500,8 +492,8 @@ def _explain(error: ValidationError, *place: str) -> str:
     where = ".".join(path) or "configuration"
     if first["type"] == "extra_forbidden":
         section = next((p for p in reversed(path[:-1]) if p in _SECTIONS), "")
-        if section == "models" and path[-1] in _REMOVED_FROM_MODELS:
-            return f"{where}: {_REMOVED_FROM_MODELS[path[-1]].format(path[-1])}"
+        if section in ("models", "shadow") and path[-1] in _REMOVED:
+            return f"{where}: {path[-1]} was removed in {_REMOVED[path[-1]]}"
         known = set(_SECTIONS[section].model_fields) - {"secrets"}
         return f"{where}: unknown key{nearest(path[-1], known)}"
     message = first["msg"].removeprefix("Value error, ")

@@ -311,7 +311,7 @@ class Backend:
         else:
             self._decide(at_fault=True)  # it ended during those requests
             self.identified, self.refusal = False, None
-            self._context.metrics.replica_refused(state.name, False)
+            self._context.metrics.gauge("manners_replica_refused", 0, state.name)
         if state.state is Phase.FAILED and self.engine is not None:
             self._fail(self.engine.failure())
         if ready and state.abilities.misfit:
@@ -377,7 +377,8 @@ class Backend:
         """Resolve the pending attributions."""
         undecided, self._undecided = self._undecided, []
         for attribution in undecided:
-            self._context.metrics.engine_fault(self.spec.name, "engine" if at_fault else "request")
+            cause = "engine" if at_fault else "request"
+            self._context.metrics.count("manners_engine_faults_total", self.spec.name, cause)
             attribution.set_result(at_fault)
 
     @property

@@ -124,7 +124,7 @@ class EnginePool:
             self._describe(spec)
             backend.show_conduct()
             self._metrics.open_at(spec.name, lambda: backend.upstream.open)
-            self._metrics.replica_refused(spec.name, False)
+            self._metrics.gauge("manners_replica_refused", 0, spec.name)
         return backend
 
     async def take_down(self, name: str) -> None:
@@ -185,13 +185,13 @@ class EnginePool:
         """Admit a replica that is identical to what was promoted."""
         if backend := self._backends.get(name):
             backend.identified, backend.refusal = True, None
-            self._metrics.replica_refused(name, False)
+            self._metrics.gauge("manners_replica_refused", 0, name)
 
     def refuse(self, name: str, why: str, detail: str) -> None:
         """Exclude a replica that differs, until it is restarted. `detail` is for operators: it may quote the engine."""
         if backend := self._backends.get(name):
             backend.identified, backend.refusal, backend.refusal_detail = False, why, detail
-            self._metrics.replica_refused(name, True)
+            self._metrics.gauge("manners_replica_refused", 1, name)
 
     def refused(self) -> dict[str, str]:
         """Why each replica that was refused gets no requests, without its words."""
@@ -245,7 +245,7 @@ class EnginePool:
         self._metrics.route(model, live)
         self._metrics.shift(model, SIDES, 0)
         if len(live) > 1:
-            self._metrics.balances(model, AFFINITIES)
+            self._metrics.begin("manners_affinity_total", *((model, affinity) for affinity in AFFINITIES))
         self._show_gated(model)
 
     def _route_to(self, model: str, live: tuple[str, ...]) -> ModelRoute:
@@ -386,7 +386,8 @@ class EnginePool:
         if mine and (not media or self._takes(split.engine, media)):
             tried = () if split.engine in self._ejected(self._table[model]) else (split.engine,)
             route = next((backend.route() for backend in self._of(tried)), None)
-        self._metrics.shifted(model, "incumbent" if route is None else "candidate")
+        side = "incumbent" if route is None else "candidate"
+        self._metrics.count("manners_shift_requests_total", model, side)
         return route
 
     def _replica(
@@ -406,7 +407,7 @@ class EnginePool:
         if not loads:
             return None
         chosen = balancer.choose(conversation(body.get("messages") or ()), loads)
-        self._metrics.balanced(model, chosen.affinity)
+        self._metrics.count("manners_affinity_total", model, chosen.affinity)
         return self._backends[chosen.engine].route()
 
     def _of(self, names: tuple[str, ...]) -> list[Backend]:

@@ -98,7 +98,7 @@ class PromotionWorker:
     def __init__(self, deps: Dependencies, metrics: Metrics, log: Logger) -> None:
         self._deps = deps
         self._metrics = metrics
-        metrics.promotions_end(FINAL)
+        metrics.begin("manners_promotions_total", *((phase,) for phase in FINAL))
         self._log = log
         self.running: dict[str, RunningOperation] = {}  # by model
         self.changed = asyncio.Event()  # set, and replaced, with every step
@@ -216,10 +216,11 @@ class PromotionWorker:
         before, state = running.state.phase, after.state
         running.state = state
         if before != state.phase:
-            self._metrics.phase(before, time.monotonic() - running.entered)
+            spent = time.monotonic() - running.entered
+            self._metrics.observe("manners_promotion_phase_seconds", spent, before)
             running.entered = time.monotonic()
         if state.is_done:
-            self._metrics.promoted(state.phase)
+            self._metrics.count("manners_promotions_total", state.phase)
         self._log.info(
             "promotion",
             operation=running.id,

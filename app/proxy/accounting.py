@@ -56,12 +56,13 @@ class RequestAccounting:
             facts |= self._reply(context, model, breaches)
             if context.hinted is not None:
                 answered = context.error is None and context.engine == context.hinted
-                self._metrics.asked_again(model, context.hinted, "heard" if answered else "failed")
+                result = "heard" if answered else "failed"
+                self._metrics.count("manners_retries_total", model, context.hinted, result)
             reply = _reply_outcome(context, outcome, breaches)
             self._record(context, model, reply, context.attribution)
             if self._observer is not None:
                 self._observer.take(context, reply)
-        self._metrics.finished(model, context.engine, outcome)
+        self._metrics.count("manners_requests_total", model, context.engine, outcome)
         self._log.info(
             "request",
             request_id=context.request_id,
@@ -78,7 +79,8 @@ class RequestAccounting:
     ) -> None:
         """Record an engine's failure of a request that another engine may still answer."""
         model, engine = context.parsed.chat.model, context.engine
-        self._metrics.failover(model, engine, error.code if error.code in UPSTREAM_CODES else "engine_error")
+        reason = error.code if error.code in UPSTREAM_CODES else "engine_error"
+        self._metrics.count("manners_failovers_total", model, engine, reason)
         self._count(context, model, set(), context.audit.breaches())
         self._record(context, model, ReplyOutcome(ended_as(outcome_of(error), error.code)), attribution)
 
@@ -111,7 +113,7 @@ class RequestAccounting:
         stripped = context.audit.stripped if context.head.reasoning == "strip" else set()
         self._count(context, model, stripped, breaches)
         if context.cut is not None:
-            self._metrics.thought_cut(model, engine, context.cut)
+            self._metrics.count("manners_thinking_cut_total", model, engine, context.cut)
         counts = Counts.of(context.usage)
         tokens = counts.made
         self._metrics.tokens(model, context.account.name, counts.given, counts.made, counts.cached)

@@ -1,4 +1,4 @@
-"""A record: a caller's request and its reply's calls, and its text where that is kept, redacted, as one line of JSON. Pure."""
+"""A record: a caller's request and its reply's calls, redacted, as one line of JSON. Pure."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -34,8 +34,6 @@ class FinishedChat:
     calls: tuple[tuple[str, str], ...]  # names and arguments as they were sent to the caller
     breaches: frozenset[str]
     wait: float | None  # seconds to the first content; None: the reply was not streamed
-    reply: str | None = None  # the text that the caller got; None: it is not to be kept
-    consent: str = ""  # what callers have agreed to, in the operator's words
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +58,6 @@ class ShadowRecord:
     breaches: tuple[str, ...]
     first_content: float | None
     dropped: int = 0
-    reply: str | None = None
-    consent: str = ""
 
     @property
     def when(self) -> datetime:
@@ -77,7 +73,6 @@ def redacted(chat: FinishedChat, own: Iterable[Any] = ()) -> ShadowRecord:
         if chat.body.get(name) is not None:
             request |= redactor.schema({name: chat.body[name]})
     calls = tuple(RecordedCall(redactor.text(name), redactor.arguments(text)) for name, text in chat.calls)
-    reply = None if chat.reply is None else redactor.text(chat.reply)
     return ShadowRecord(
         id=chat.id,
         at=chat.at.isoformat(timespec="milliseconds"),
@@ -89,8 +84,6 @@ def redacted(chat: FinishedChat, own: Iterable[Any] = ()) -> ShadowRecord:
         breaches=tuple(sorted(chat.breaches)),
         first_content=None if chat.wait is None else round(chat.wait, 3),
         dropped=redactor.dropped,
-        reply=reply,
-        consent=chat.consent,
     )
 
 

@@ -89,8 +89,6 @@ class Recorder:
             calls=tuple((name, "".join(parts)) for name, parts in context.audit.calls),
             breaches=reply.breaches,
             wait=reply.wait,
-            reply=context.audit.said if self._settings.replies else None,
-            consent=self._settings.training_consent.strip(),
         )
         self._ensure_worker()
         try:

@@ -6,7 +6,7 @@ where the latencies of a voice assistant lie (50 ms to 1 s), so that SLO thresho
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Final, Literal, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from prometheus_client import (
     CollectorRegistry,
@@ -151,9 +151,22 @@ class Metrics:
             for name, (text, labels, buckets) in HISTOGRAMS.items()
         }
 
-    def finished(self, model: str, engine: str, outcome: str) -> None:
-        """Count one request by its end."""
-        self._of(self._counters["manners_requests_total"], model, engine, outcome).inc()
+    def count(self, name: str, *labels: str) -> None:
+        """Add one to a counter. Safe in any thread."""
+        self._of(self._counters[name], *labels).inc()
+
+    def begin(self, name: str, *rows: tuple[str, ...]) -> None:
+        """Create a counter's series at 0: Prometheus sees no increase in one that appears with 1."""
+        for labels in rows:
+            self._of(self._counters[name], *labels)
+
+    def gauge(self, name: str, value: float, *labels: str) -> None:
+        """Set a gauge."""
+        self._gauges[name].labels(*labels).set(value)
+
+    def observe(self, name: str, value: float, *labels: str) -> None:
+        """Add a value to a histogram."""
+        self._of(self._histograms[name], *labels).observe(value)
 
     def turned_away(self, listener: str) -> Callable[[], None]:
         """The function that counts a request to this listener without a valid key."""
@@ -184,22 +197,6 @@ class Metrics:
                 return UNKNOWN
             self._keys.add(key)
         return key
-
-    def reloaded(self, result: str) -> None:
-        """Count a reload. `result` is "ok" or the code of the refusal."""
-        self._counters["manners_reloads_total"].labels(result).inc()
-
-    def build(self, version: str, python: str) -> None:
-        """Set the gateway's version."""
-        self._gauges["manners_build_info"].labels(version, python).set(1)
-
-    def shadow_dropped(self, reason: str) -> None:
-        """Count a chat that could not be recorded. Safe in any thread."""
-        self._counters["manners_shadow_dropped_total"].labels(reason).inc()
-
-    def failover(self, model: str, engine: str, reason: str) -> None:
-        """Count a request that left `engine`. `reason` is from a fixed list, and never an engine's own words."""
-        self._of(self._counters["manners_failovers_total"], model, engine, reason).inc()
 
     def latency(
         self,
@@ -246,30 +243,10 @@ class Metrics:
         for source in calls:
             self._of(self._counters["manners_tool_calls_total"], model, engine, source).inc()
 
-    def asked_again(self, model: str, engine: str, result: Literal["heard", "failed"]) -> None:
-        """Count a request that was repeated with a hint."""
-        self._of(self._counters["manners_retries_total"], model, engine, result).inc()
-
-    def thought_cut(self, model: str, engine: str, reason: str) -> None:
-        """Count a thought that exceeded a limit."""
-        self._of(self._counters["manners_thinking_cut_total"], model, engine, reason).inc()
-
     def engine(self, name: str, ready: bool, restarts: int) -> None:
         """Set an engine's state."""
         self._gauges["manners_engine_ready"].labels(name).set(ready)
         self._gauges["manners_engine_restarts"].labels(name).set(restarts)
-
-    def engine_fault(self, engine: str, cause: Literal["engine", "request"]) -> None:
-        """Count a failed request by its cause."""
-        self._counters["manners_engine_faults_total"].labels(engine, cause).inc()
-
-    def tasks(self, names: Iterable[str]) -> None:
-        """Create each series at 0: Prometheus sees no increase in a counter that appears with 1."""
-        for name in names:
-            self._counters["manners_task_failures_total"].labels(name)
-
-    def task_failed(self, name: str) -> None:
-        self._counters["manners_task_failures_total"].labels(name).inc()
 
     def conduct(self, name: str, shown: Conduct) -> None:
         """Set whether an engine keeps thinking off when asked to."""
@@ -308,23 +285,6 @@ class Metrics:
         for side in sides:
             self._of(self._counters["manners_shift_requests_total"], model, side)
 
-    def shifted(self, model: str, side: str) -> None:
-        """Count a request to the candidate or the incumbent while the traffic is split."""
-        self._of(self._counters["manners_shift_requests_total"], model, side).inc()
-
-    def balances(self, model: str, affinities: Iterable[str]) -> None:
-        """Create the counters of a model with replicas."""
-        for affinity in affinities:
-            self._of(self._counters["manners_affinity_total"], model, affinity)
-
-    def balanced(self, model: str, affinity: str) -> None:
-        """Count a request that was routed to a replica."""
-        self._of(self._counters["manners_affinity_total"], model, affinity).inc()
-
-    def replica_refused(self, engine: str, refused: bool) -> None:
-        """Set whether an engine gets no requests because it differs from its siblings."""
-        self._gauges["manners_replica_refused"].labels(engine).set(refused)
-
     def open_at(self, engine: str, count: Callable[[], float]) -> None:
         """Read the number of an engine's open requests from `count` at every scrape."""
         self._gauges["manners_engine_in_flight"].labels(engine).set_function(count)
@@ -336,15 +296,6 @@ class Metrics:
                 self._gauges["manners_live_gated"].remove(model, labels["engine"])
         for engine, is_gated in gated.items():
             self._gauges["manners_live_gated"].labels(model, engine).set(is_gated)
-
-    def promotions_end(self, results: Iterable[str]) -> None:
-        """Create each series at 0, as `tasks` does."""
-        for result in results:
-            self._counters["manners_promotions_total"].labels(result)
-
-    def promoted(self, result: str) -> None:
-        """Count a promotion or a rollback by the phase in which it ended."""
-        self._counters["manners_promotions_total"].labels(result).inc()
 
     def gate(self, model: str, overrides: int, expects_report: bool, override_ended: bool) -> None:
         """Set how many overrides of the model are active, whether its live engine needs a report, and whether it serves by an
@@ -361,10 +312,6 @@ class Metrics:
     def state_works(self) -> None:
         """Record a successful use of the registry."""
         self._gauges["manners_state_available"].set(1)
-
-    def phase(self, name: str, seconds: float) -> None:
-        """Record how long an operation was in a phase."""
-        self._histograms["manners_promotion_phase_seconds"].labels(name).observe(seconds)
 
     def queue(self, model: str, queue: Queue) -> None:
         """Read a model's queue at every scrape."""

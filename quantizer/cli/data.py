@@ -28,8 +28,6 @@ def add(verbs: Any) -> None:
         "check conversations for training: the gates' detectors, tool calls, duplicates, overlap with suites"
     )
     _validate(verbs.add_parser("validate", help=words, description=words))
-    words = "make a training file of recorded chats whose callers have agreed to it ([shadow] of the configuration)"
-    _from_shadow(verbs.add_parser("from-shadow", help=words, description=words))
 
 
 def _generate(parser: argparse.ArgumentParser) -> None:
@@ -87,20 +85,6 @@ def _validate(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(part=run_validate, needs_torch=False)
 
 
-def _from_shadow(parser: argparse.ArgumentParser) -> None:
-    option = parser.add_argument
-    option("--out", type=Path, required=True, metavar="DIR", help="for conversations.jsonl and manifest.json")
-    option("--config", type=Path, metavar="FILE", help="the gateway's TOML; without it, the embedded default")
-    option("--model", metavar="NAME", help="only requests to this public model")
-    option("--days", type=int, metavar="N", help="the last N times 24 hours (default: all that is kept)")
-    option("--suite", action="append", default=[], metavar="S",
-           help="drop what overlaps with this suite (default: every shipped one); may be repeated")  # fmt: skip
-    option("--max-seconds", type=float, default=30.0, metavar="S",
-           help="the longest spoken answer (default: %(default)g)")  # fmt: skip
-    option("--json", action="store_true", help="print the manifest as JSON")
-    parser.set_defaults(part=run_from_shadow, needs_torch=False)
-
-
 def run_generate(args: argparse.Namespace) -> int:
     """Run `data generate`. Returns the exit code."""
     from gates.run.http import RequestTimeouts
@@ -146,29 +130,6 @@ def run_validate(args: argparse.Namespace) -> int:
     else:
         print("\n".join(report_lines(report)))
     return FOUND if report.findings else 0
-
-
-def run_from_shadow(args: argparse.Namespace) -> int:
-    """Run `data from-shadow`. Returns the exit code."""
-    from quantizer.core.errors import RecipeError
-    from quantizer.data.traffic import make_training_file
-
-    if args.days is not None:
-        _at_least_one(args.days, "--days")
-    if args.read_traffic is None:
-        raise RecipeError("recorded chats are a gateway's: run this as manners data from-shadow")
-    traffic = args.read_traffic(args.config, args.model, args.days)
-    manifest = make_training_file(
-        traffic, _suites(args.suite), args.out, max_seconds=args.max_seconds, now=datetime.now(UTC)
-    )
-    if args.json:
-        print(json.dumps(manifest, indent=2, ensure_ascii=False))
-        return 0
-    file, dropped = manifest["file"], ", ".join(f"{reason} {n}" for reason, n in manifest["dropped"].items())
-    print(f"{args.out / file['name']}: {manifest['conversations']} conversations, {file['digest']}")
-    print(f"  of {manifest['records']} records; dropped: {dropped or 'none'}")
-    print(f"  consent: {manifest['consent']}")
-    return 0
 
 
 def _plan(args: argparse.Namespace) -> DataPlan:

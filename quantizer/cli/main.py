@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 from quantizer.cli.plan import unknown_host
 
 if TYPE_CHECKING:
-    from quantizer.data.traffic import ReadTraffic
     from quantizer.plan.machine import ReadHost
 
 QUANTIZE: Final = ("plan", "risk", "ptq", "train", "export", "surgery", "gguf", "verify", "serve", "card")
@@ -26,13 +25,12 @@ INTERRUPTED = 130
 MISSING: Final = "torch is not installed, which this needs: make quantizer"
 
 
-def add(commands: Any, read_host: ReadHost = unknown_host, read_traffic: ReadTraffic | None = None) -> None:
-    """Add both commands. commands: the result of argparse's `add_subparsers`. read_host: for the check before a job.
-    read_traffic: for conversations from what a gateway recorded."""
+def add(commands: Any, read_host: ReadHost = unknown_host) -> None:
+    """Add both commands. commands: the result of argparse's `add_subparsers`. read_host: for the check before a job."""
     words = "quantize a model to NVFP4 or GGUF, and check the result"
     _command(commands, "quantize", QUANTIZE, words).set_defaults(read_host=read_host)
     words = "make and check conversations for calibration and training"
-    _command(commands, "data", DATA, words).set_defaults(read_traffic=read_traffic)
+    _command(commands, "data", DATA, words)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -18,7 +18,7 @@ import pytest
 
 from app.config import config
 from app.config.config import ConfigError, Shadow
-from app.shadow.record import FinishedChat, parse
+from app.shadow.record import FinishedChat, parse, render
 from app.shadow.recorder import Recorder, recorder_for
 from app.shadow.store import Store
 from app.telemetry import log as logs
@@ -205,6 +205,8 @@ def test_a_torn_line_is_passed_over_and_a_record_is_read_once(tmp_path: Path) ->
     (record,) = Store(tmp_path).records(at)
     assert record.request["messages"][0]["content"] == "Hello!"
     assert parse(b"[]") is None
+    of_0_3 = json.loads(render(record)) | {"reply": "Hi", "consent": "yes"}
+    assert parse(json.dumps(of_0_3).encode()) == record
 
 
 def test_a_pattern_that_is_none_is_refused(tmp_path: Path) -> None:
