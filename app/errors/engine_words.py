@@ -4,7 +4,7 @@ Engines include stack traces and paths of their machine, which only their operat
 them by their form, whichever engine wrote them, and cuts:
 
 * a line of a stack trace, from its mark on, and the indented lines below it. Text at the left margin before and after it
-  stays: there Python and Java say what was wrong.
+  stays: there Python says what was wrong.
 * a path from the root of a disk with two parts or more, as `[path]`. Not a path of an API (`/v1/…`), a place in a
   schema (`/properties/…`, `#/$defs/…`), a media type, a URL, a closing tag.
 * non-printing characters, and everything after MAX_WORDS characters.
@@ -25,13 +25,7 @@ _TRACE = re.compile(
     | \bstack\ ?(?:trace|backtrace)\s?:                      # C++, Rust
     | \bframe\ \#\d                                          # PyTorch in C++
     | \#\d+:?\ {1,3}0x[0-9a-f]                               # gdb
-    | (?<!\S)\#\d+\ [^\n]{1,300}\ at\ [^\s:]{1,300}:\d       # gdb, with its sources
     | \([^\s(]{0,300}\+0x[0-9a-f]+\)                         # glibc: file(function+offset)
-    | \ \+0x[0-9a-f]+                                        # Go
-    | \bgoroutine\ \d+\ \[                                   # Go
-    | (?<!\S)at\ [\w$.<>/\ ]{1,300}\([^()\n]{0,300}(?::\d+|Native\ Method|Unknown\ Source)\)   # Java, JavaScript
-    | (?<!\S)at\ (?:async\ )?(?:file://|node:|/|[A-Z]:[\\/])\S{0,300}:\d                       # JavaScript
-    | (?<!\S)at\ [^\n]{1,300}\ in\ \S{1,300}:line\ \d                                          # C#
     | ^[\s|+-]*[\u2500-\u257f]                               # a box around a trace: Python's rich
     | ^\s*(?:During\ handling\ of\ the\ above|The\ above\ exception\ was)                      # between two of Python's
     """,

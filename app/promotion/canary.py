@@ -18,7 +18,7 @@ from deploy.core.engine_access import OPEN, EngineAccess
 from gates.contracts.case import Case, Sampling, Suite
 from gates.contracts.dialect import Dialect
 from gates.contracts.errors import RunError, SuiteError
-from gates.contracts.sample import Mode, SampleKey
+from gates.contracts.sample import SampleKey
 from gates.detect.catalogue import GATES
 from gates.judge.score import failure_reason
 from gates.reply.reply import Reply, read_reply
@@ -92,7 +92,7 @@ async def probe(
     try:
         wire, target = TimedClient(TIMEOUTS, REPLY), target_of(url, served_name, dialect, access)
         for case in canary.cases:
-            reply, _ = await ask(wire, target, case, canary.sampling)
+            reply = await ask(wire, target, case, canary.sampling)
             answers.append(await asyncio.to_thread(judged, case, reply))
             if reply.fault is not None:
                 break  # it is down or hangs: the next question would only wait for it again
@@ -160,14 +160,10 @@ async def ask(
     case: Case,
     sampling: Sampling,
     variant: Variant | None = None,
-    mode: Mode = "stream",
-) -> tuple[Reply, float]:
-    """One request, made as the gates make it: the reply, and the seconds from its first byte to the reply's last.
-
-    Raises RunError: the engine's dialect does not know a sampling parameter.
-    """
-    body = build_body(case, sampling, target, variant or Variant(), mode)
+) -> Reply:
+    """One request, made as the gates make it. Raises RunError: the engine's dialect does not know a sampling parameter."""
+    body = build_body(case, sampling, target, variant or Variant(), "stream")
     attempt = await wire.ask(target, encode_body(body))
-    key = SampleKey("", target.artefact, target.engine, body_digest(body), "canary", case.id, 0, mode)
+    key = SampleKey("", target.artefact, target.engine, body_digest(body), "canary", case.id, 0, "stream")
     # In a thread: callers are served meanwhile, and a reply may be long.
-    return await asyncio.to_thread(read_reply, attempt.sample(key, body)), attempt.ended_ns / 1e9
+    return await asyncio.to_thread(read_reply, attempt.sample(key, body))

@@ -1,9 +1,8 @@
 """Warm-up: a candidate gets requests of every shape that callers will send, until its times have settled.
 
-The first request of a shape may compile a kernel, capture a graph or grow a cache. A shape is a prompt length,
-streamed or not, with tools or without, alone or concurrent. Each shape is requested in rounds, with prompts that
-are in no cache; it is settled when the medians of its last rounds agree or, on a busy host, when as many further
-rounds have brought no improvement. One reply is aborted in the middle, as callers do.
+The first request of a shape may compile a kernel, capture a graph or grow a cache. A shape is a prompt length, alone
+or concurrent. Each shape is requested in rounds, with prompts that are in no cache; it is settled when the medians of
+its last rounds agree or, on a busy host, when as many further rounds have brought no improvement.
 """
 
 import asyncio
@@ -12,7 +11,7 @@ import random
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from app.promotion.canary import REPLY, ask, target_of
@@ -21,7 +20,6 @@ from deploy.core.engine_access import OPEN, EngineAccess
 from gates.contracts.case import Case, Sampling
 from gates.contracts.dialect import Dialect
 from gates.contracts.errors import RunError
-from gates.contracts.sample import Mode
 from gates.reply.reply import Reply
 from gates.run.calibrate import calibrate
 from gates.run.conversation import CHARS_PER_TOKEN, buckets_within, pad_conversation, with_nonce
@@ -35,14 +33,6 @@ _CONTEXT: Final = 4096
 """The context in tokens, for an engine that does not state it."""
 
 _TURN: Final[Mapping[str, Any]] = {"role": "user", "content": "Good morning, how are you?"}
-_QUERY: Final = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
-_TOOLS: Final[tuple[Mapping[str, Any], ...]] = tuple(
-    {"type": "function", "function": {"name": name, "description": text, "parameters": _QUERY}}
-    for name, text in (
-        ("search_memory", "Search what the user said before."),
-        ("web_search", "Search the web."),
-    )
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,24 +67,18 @@ class RequestShape:
     """One kind of request: a prompt of about `tokens`, `together` of them at once."""
 
     tokens: int
-    mode: Mode = "stream"
-    tools: bool = False
     together: int = 1
 
     @property
     def name(self) -> str:
-        words = [f"{self.tokens} tokens", self.mode]
-        words += ["tools"] if self.tools else []
-        return ", ".join(words + ([f"{self.together} at once"] if self.together > 1 else []))
+        return f"{self.tokens} tokens" + (f", {self.together} at once" if self.together > 1 else "")
 
 
 def shapes(workload: Workload, context: int) -> tuple[RequestShape, ...]:
-    """The shapes of a round: every length alone, and the shortest in all other ways."""
+    """The shapes of a round: every length alone, and the shortest concurrently."""
     lengths = buckets_within(context, workload.max_tokens, workload.buckets) or (min(workload.buckets),)
-    short = min(lengths)
-    alone = [RequestShape(length) for length in lengths]
-    others = [RequestShape(short, "whole"), RequestShape(short, tools=True)]
-    return (*alone, *others, *(RequestShape(short, together=n) for n in workload.concurrency if n > 1))
+    together = (RequestShape(min(lengths), n) for n in workload.concurrency if n > 1)
+    return (*map(RequestShape, lengths), *together)
 
 
 def settled(medians: Sequence[float], limits: WarmupLimits) -> bool:
@@ -122,8 +106,7 @@ async def warm(
 ) -> dict[str, object]:
     """Send requests until every shape is settled; the first and the last median of each, in seconds.
 
-    A median is of times to first token, or of whole replies for shapes that do not stream. `context` is
-    the engine's, in tokens.
+    A median is of times to first token. `context` is the engine's, in tokens.
 
     Raises:
         EffectError: warm_failed (a request was not answered), warm_slow (one took longer than
@@ -183,8 +166,6 @@ class _Warmup:
         for number in range(self._limits.rounds):
             for shape in (shape for shape in wanted if not settled(medians[shape], self._limits)):
                 medians[shape].append(statistics.median(await self._round(shape, number)))
-            if number == 0:
-                await self._abort_one(wanted[0], medians[wanted[0]][0])
             if all(settled(times, self._limits) for times in medians.values()):
                 return medians
         unsettled = "; ".join(
@@ -217,26 +198,17 @@ class _Warmup:
     async def _time(self, shape: RequestShape) -> float:
         self.asked += 1
         case = self._case(shape)
-        reply, seconds = await ask(self._wire, self._target, case, self._sampling, self._variant, shape.mode)
+        reply = await ask(self._wire, self._target, case, self._sampling, self._variant)
         first = reply.clocks.token
         if first is None or not reply.complete:
             raise RunError(f"{shape.name}: {_why(reply)}")
-        return first / 1e9 if shape.mode == "stream" else seconds
-
-    async def _abort_one(self, shape: RequestShape, after_s: float) -> None:
-        """Close the connection in the middle of a long reply, as a caller who hangs up does."""
-        long = replace(self._sampling, max_tokens=20 * self._sampling.max_tokens)
-        request = asyncio.create_task(ask(self._wire, self._target, self._case(shape), long, self._variant))
-        await asyncio.wait([request], timeout=1.5 * after_s)
-        request.cancel()
-        await asyncio.wait([request])
+        return first / 1e9
 
     def _case(self, shape: RequestShape) -> Case:
         """A conversation of about that length that is in no cache."""
         number = next(self._numbers)
-        tools = _TOOLS if shape.tools else ()
-        talk = pad_conversation((_TURN,), tools, shape.tokens, self._scale, number)
-        return Case("warm", (), with_nonce(talk, f"Note {number:08d}."), tools)
+        talk = pad_conversation((_TURN,), (), shape.tokens, self._scale, number)
+        return Case("warm", (), with_nonce(talk, f"Note {number:08d}."), ())
 
 
 def _why(reply: Reply) -> str:

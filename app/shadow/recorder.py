@@ -33,7 +33,7 @@ CLOSE_SECONDS: Final = 5.0
 _CHANCE: Final = random.SystemRandom()
 _LETTERS: Final = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
 
-Dropped = Literal["queue_full", "too_long", "too_many_secrets", "disk", "limit", "error", "worker_died"]
+Dropped = Literal["queue_full", "too_long", "too_many_secrets", "disk", "limit", "error"]
 """Why a record was dropped; `limit` is `max_mb`."""
 Count = Callable[[Dropped], None]
 
@@ -90,7 +90,9 @@ class Recorder:
             breaches=reply.breaches,
             wait=reply.wait,
         )
-        self._ensure_worker()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="shadow", daemon=True)
+            self._thread.start()
         try:
             self._queue.put_nowait(chat)
         except queue.Full:
@@ -99,19 +101,10 @@ class Recorder:
     def close(self) -> None:
         """Write the queued records; takes at most CLOSE_SECONDS for each of its two steps."""
         self._ended = True
-        if self._thread is not None and self._thread.is_alive():
+        if self._thread is not None:
             with suppress(queue.Full):
                 self._queue.put(None, timeout=CLOSE_SECONDS)
             self._thread.join(CLOSE_SECONDS)
-
-    def _ensure_worker(self) -> None:
-        if self._thread is not None and self._thread.is_alive():
-            return
-        if self._thread is not None:
-            self._dropped("worker_died")
-            self._log.error("shadow_worker_died", reason="the thread ended; another one is started")
-        self._thread = threading.Thread(target=self._run, name="shadow", daemon=True)
-        self._thread.start()
 
     def _run(self) -> None:
         while (chat := self._queue.get()) is not None:

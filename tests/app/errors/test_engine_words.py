@@ -26,13 +26,8 @@ TRACES = {
     "Python, rich": f"\n╭── Traceback (most recent call last) ──╮\n│ {SECRET}.py:3 in f │\n│ {SECRET} │\n╰───╯",
     "PyTorch in C++": f" (most recent call first):\nframe #0: c10::{SECRET}(char const*) + 0x57 ({SECRET}.so)\nframe #1: {SECRET}",
     "gdb": f"\n#0  0x00007f12 in {SECRET} () from lib{SECRET}.so\n#1  0x00007f13 in {SECRET} ()",
-    "gdb, with its sources": f"\n#1 {SECRET} (x=1) at {SECRET}.cpp:12",
-    "glibc": f"\nlibllama.so(_Z3{SECRET}+0x158) [0x7f12]",
     "Rust": f"\nstack backtrace:\n   0: {SECRET}\n             at {SECRET}.rs:5",
-    "Go": f"\ngoroutine 1 [running]:\n\t{SECRET}.go:12 +0x1d",
-    "Java": f"\n\tat com.acme.{SECRET}.run(Engine.java:12)\n\t... 3 more {SECRET}",
-    "JavaScript": f"\n    at async file:///srv/{SECRET}.js:3:5\n    at {SECRET} (node:internal:4:6)",
-    "C#": f"\n   at Acme.{SECRET}(String x) in {SECRET}.cs:line 12",
+    "glibc": f"\nlibllama.so(_Z3{SECRET}+0x158) [0x7f12]",
 }  # fmt: skip
 PATHS = [
     f"/home/annie/{SECRET}.gguf", f"/{SECRET}/models/", f"//srv//{SECRET}", f"/models/{SECRET}/a.gguf:12:",

@@ -259,24 +259,6 @@ def test_a_record_that_cannot_be_redacted_is_counted(tmp_path: Path, words: Any,
 
 
 @pytest.mark.asyncio
-async def test_a_worker_that_died_is_replaced_and_counted(tmp_path: Path) -> None:
-    async with recording(tmp_path) as house:
-        shadow = house.gateway.shadow
-        assert shadow is not None
-        shadow._thread = threading.Thread(target=lambda: None)
-        shadow._thread.start()
-        shadow._thread.join()
-        says(house)
-        await house.ask()
-        await house.booked()
-        assert len(await written(house)) == 1
-        assert (await house.metrics())("manners_shadow_dropped_total", reason="worker_died") == 1
-        assert [line["level"] for line in house.log.lines if line["event"] == "shadow_worker_died"] == [
-            "error"
-        ]
-
-
-@pytest.mark.asyncio
 async def test_what_finds_the_queue_full_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with recording(tmp_path) as house:
         shadow = house.gateway.shadow
