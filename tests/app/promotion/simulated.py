@@ -1,5 +1,7 @@
 """A gateway and its engines, simulated: a real registry, effects on a small world, and sudden death.
 
+A set of replicas goes by the name of its first: a, a2, a3 by `a`.
+
 `Gateway.life` is a generator that yields before and after every commit and every effect; to kill the
 gateway is to drop it there. It runs operations as a runner has to: commit, effect, outcome.
 """
@@ -38,6 +40,11 @@ NOW = "2026-11-21T06:00:00Z"
 FAULT = FailureReason("simulated", "it was told to")
 
 
+def members(first: str, count: int) -> tuple[str, ...]:
+    """The replicas of a set; the fallback is alone."""
+    return (first, *(f"{first}{number}" for number in range(2, count + 1) if first != SPARE))
+
+
 class Failure(Exception):
     """An effect was told to fail; `refusal`: it is a check that says no."""
 
@@ -47,10 +54,11 @@ class Failure(Exception):
 
 @dataclass
 class World:
-    """Engines that run, and where new requests go; `room` is for engines beside the fallback."""
+    """Engines that run, and where new requests go; `room` is for sets of `count` engines beside the fallback."""
 
     room: int
     outlive: bool  # engines run on when the gateway dies: containers do, children do not
+    count: int = 1
     running: set[str] = field(default_factory=set)
     route: str | None = None
     shared: str | None = None  # a candidate that gets a share of the requests
@@ -58,6 +66,12 @@ class World:
     trouble: list[str] = field(
         default_factory=list
     )  # of the effects to come: "fail", "refuse", "half" or "ok"
+
+    @property
+    def serving(self) -> set[str]:
+        """The engines that new requests go to."""
+        found = {self.shared} if self.shared else set()
+        return found | {*members(self.route, self.count)} if self.route else found
 
     def apply(self, effect: Effect, operation: str) -> None:
         """Bring it about; refuse what would be heard by somebody."""
@@ -77,10 +91,12 @@ class World:
     def _start(self, engine: str, operation: str) -> None:
         self.running.add(engine)
         self.lease = None
-        assert len(self.running - {SPARE}) <= self.room, f"no memory for {engine} beside {self.running}"
+        beside = self.running - {SPARE}
+        assert len(beside) <= self.room * self.count, f"no memory for {engine} beside {self.running}"
 
     def _route(self, engine: str, operation: str) -> None:
-        assert engine in self.running, f"new requests would go to {engine}, which does not run"
+        down = {*members(engine, self.count)} - self.running
+        assert not down, f"new requests would go to {down}, which do not run"
         self.route, self.shared = engine, None
 
     def _share(self, engine: str, operation: str) -> None:
@@ -88,10 +104,10 @@ class World:
         self.shared = engine
 
     def _drain(self, engine: str, operation: str) -> None:
-        assert engine not in (self.route, self.shared), f"{engine} would never drain: new requests go there"
+        assert engine not in self.serving, f"{engine} would never drain: new requests go there"
 
     def _stop(self, engine: str, operation: str) -> None:
-        assert engine not in (self.route, self.shared), f"{engine} would be stopped while it serves"
+        assert engine not in self.serving, f"{engine} would be stopped while it serves"
         self.running.discard(engine)
 
     def die(self) -> None:
@@ -115,7 +131,7 @@ class Gateway:
 
     def _found(self) -> None:
         entry = AuditEntry(at=NOW, actor="test", verb="found", subject="annie")
-        for name in ("a", "b", "c", SPARE):
+        for name in (*self.set_of("a"), *self.set_of("b"), *self.set_of("c"), SPARE):
             self.registry.add_engine(KnownEngine(digest=name, name=name, artefact=None, spec="{}"), entry)
         self.registry.move([AliasMove(model="annie", name="live", engine="a")], entry)
 
@@ -126,12 +142,17 @@ class Gateway:
         assert alias is not None and alias.engine is not None
         return alias.engine
 
+    def set_of(self, first: str) -> tuple[str, ...]:
+        """The engines of a set."""
+        return members(first, self.world.count)
+
     def plan(self, kind: OperationKind, candidate: str) -> OperationPlan:
         """An operation as the gateway stands."""
         live, previous = self.registry.alias("annie", "live"), self.registry.alias("annie", "previous")
         assert live is not None
         return OperationPlan(
             operation=f"op{self.registry.head().seq}", kind=kind, model="annie", candidate=candidate, incumbent=self.live,
+            candidates=self.set_of(candidate)[1:], incumbents=self.set_of(self.live)[1:],
             strategy=Strategy.BLUE_GREEN if self.world.room > 1 else Strategy.STOP_THEN_START,
             generation=live.generation, previous=previous.engine if previous else None, fallback=SPARE,
             resident=(SPARE,), report="r" if kind is OperationKind.PROMOTE else None, shift_weights=(5, 50),
@@ -153,7 +174,8 @@ class Gateway:
     def _come_up(self) -> Iterator[str]:
         found = [*map(repository.state_of, self.registry.operations(unfinished_only=True))]
         live = {a.model: a.engine for a in self.registry.aliases() if a.name == "live" and a.engine}
-        orphans, starts = reconcile(live, found, {SPARE}, self.world.running)
+        replicas = {SPARE, *self.set_of(self.live)[1:]} if not found else {SPARE}
+        orphans, starts = reconcile(live, found, replicas, self.world.running)
         settled = [] if found else [*live.values()]
         todo = ((Action.STOP, orphans), (Action.START, starts), (Action.ROUTE, settled))
         effects = [
@@ -208,12 +230,12 @@ class Gateway:
         return False
 
     def check_nobody_is_lost(self) -> None:
-        """Requests go to an engine that runs."""
-        assert {self.world.route, self.world.shared} - {None} <= self.world.running
+        """Requests go to engines that run."""
+        assert self.world.serving <= self.world.running
 
     def check_all_is_well(self) -> None:
-        """One live route, to the engine of the alias, which runs; no orphan; the chain is whole."""
+        """One live route, to the set of the alias, which runs; no orphan; the chain is whole."""
         assert not self.registry.operations(unfinished_only=True)
         assert (self.world.route, self.world.shared) == (self.live, None)
-        assert self.world.running == {self.live, SPARE}
+        assert self.world.running == {*self.set_of(self.live), SPARE}
         self.registry.verify_chain()

@@ -29,9 +29,9 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(where)
 
 
-def up(path: Path, room: int, outlive: bool) -> Gateway:
+def up(path: Path, room: int, outlive: bool, count: int = 1) -> Gateway:
     """A gateway that serves a."""
-    gateway = Gateway(path, World(room, outlive))
+    gateway = Gateway(path, World(room, outlive, count))
     gateway.boot()
     gateway.run()
     return gateway
@@ -75,6 +75,23 @@ def test_killed_at_any_commit_or_effect_it_goes_back_or_forward(
     assert ends == {("back", OperationPhase.FAILED), ("forward", OperationPhase.SUCCEEDED)}
 
 
+@ROOM
+@pytest.mark.parametrize("count", [1, 3])
+def test_whichever_effect_fails_the_old_set_serves_again(folder: Path, room: int, count: int) -> None:
+    """Up to the last watch; from then on it only goes forward."""
+    for number in range(100):
+        gateway = up(folder / f"{number}.sqlite", room, True, count)
+        old, _ = change(gateway)
+        gateway.world.trouble = ["ok"] * number + ["fail"]
+        assert gateway.run()
+        if last(gateway) == OperationPhase.SUCCEEDED:
+            break
+        assert gateway.live == old
+        gateway.check_all_is_well()
+        gateway.registry.close()
+    assert number > 10 * count
+
+
 def test_what_is_stuck_is_put_right_at_the_next_start(folder: Path) -> None:
     gateway = up(folder / "it.sqlite", 2, True)
     change(gateway)
@@ -93,10 +110,10 @@ def test_what_is_stuck_is_put_right_at_the_next_start(folder: Path) -> None:
 class Years(RuleBasedStateMachine):
     """Many operations, many deaths."""
 
-    @initialize(room=st.sampled_from([1, 2]), outlive=st.booleans())
-    def built(self, room: int, outlive: bool) -> None:
+    @initialize(room=st.sampled_from([1, 2]), outlive=st.booleans(), count=st.sampled_from([1, 1, 3]))
+    def built(self, room: int, outlive: bool, count: int) -> None:
         self.folder = Path(tempfile.mkdtemp(dir=SHARED))
-        self.gateway = Gateway(self.folder / "it.sqlite", World(room, outlive))
+        self.gateway = Gateway(self.folder / "it.sqlite", World(room, outlive, count))
         self.gateway.boot()
         self.gateway.run()
 

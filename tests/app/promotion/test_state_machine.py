@@ -50,7 +50,8 @@ BLUE = OperationPlan(
 TIGHT = replace(BLUE, strategy=Strategy.STOP_THEN_START)
 BACK = replace(BLUE, kind=OperationKind.ROLLBACK, report=None, previous="new")
 SHARED = replace(BLUE, shift_weights=(5, 25))
-PLANS = {"blue_green": BLUE, "stop_then_start": TIGHT, "rollback": BACK, "shifting": SHARED}
+PAIR = replace(BLUE, candidates=("new2",), incumbents=("old2",), strategy=Strategy.STOP_THEN_START)
+PLANS = {"blue_green": BLUE, "stop_then_start": TIGHT, "rollback": BACK, "shifting": SHARED, "replicas": PAIR}
 
 
 def at(phase: OperationPhase, plan: OperationPlan | None = None, cursor: int = 0) -> OperationState:
@@ -185,6 +186,15 @@ WAYS = {
         "shifting/share/new/5", "shifting/share/new/25", "shifting/recheck/new",
         "switching/route/new", "draining/drain/old", "baking/watch/new", "baking/recheck/new",
         "retiring/stop/old", "succeeded",
+    ],
+    "replicas": [
+        "preflight/check/new", "preflight/check/new2", "admitted/lease/new", "admitted/route/spare", "admitted/drain/old",
+        "admitted/drain/old2", "admitted/stop/old", "admitted/stop/old2", "admitted/admit/new", "starting/start/new",
+        "starting/admit/new2", "starting/start/new2", "healthy/identify/new", "healthy/recheck/new", "healthy/identify/new2",
+        "healthy/recheck/new2", "warming/warm/new", "warming/warm/new2", "canary/probe/new", "canary/identify/new",
+        "canary/recheck/new", "canary/probe/new2", "canary/identify/new2", "canary/recheck/new2", "switching/route/new",
+        "draining/drain/old", "draining/drain/old2", "baking/watch/new", "baking/recheck/new", "baking/recheck/new2",
+        "retiring/stop/old", "retiring/stop/old2", "succeeded",
     ],
     "rollback": [
         "preflight/check/new", "admitted/lease/new", "admitted/admit/new", "starting/start/new",
