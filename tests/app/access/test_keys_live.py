@@ -2,11 +2,8 @@
 
 import asyncio
 import base64
-import sys
-from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import replace
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -18,7 +15,7 @@ from app.access.service import AccessService
 from app.errors.tree import StateUnavailable
 from app.registry.reader import RegistryReader
 from app.registry.registry import Registry
-from app.registry.values import KnownKey, Meter
+from app.registry.values import Meter
 from tests.app.house import TOKEN, Answer, House, config, eventually, house, run
 from tests.script import DONE, Hang, Head, Say, Step, Until, event, finish, status, text, thought
 from tests.scripted_engine import ScriptedEngine
@@ -448,41 +445,3 @@ async def test_records_that_were_read_earlier_do_not_undo_a_change(home: House) 
     access.take(home.gateway.reloader.config, TOKEN, stale)
     assert (await home.ask(headers=key)).status == 200
     await home.booked()
-
-
-def steps(work: Callable[[], object]) -> int:
-    """The interpreter's, of Python code."""
-    count = 0
-
-    def traced(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal count
-        count += event == "opcode"
-        frame.f_trace_opcodes = True
-        return traced
-
-    before = sys.gettrace()
-    sys.settrace(traced)
-    try:
-        work()
-    finally:
-        sys.settrace(before)
-    return count
-
-
-async def test_the_list_of_keys_is_linear_in_them(home: House) -> None:
-    """Revoked keys stay in it for ever: with 10,000 of them it had held the event loop for seconds."""
-    access = home.gateway.access
-    known = access._records
-
-    def work(count: int) -> int:
-        keys = tuple(
-            KnownKey(name=f"k{number}", digest="", created="", revoked="now") for number in range(count)
-        )
-        access._records = replace(known, keys=keys)
-        return steps(access.keys)
-
-    try:
-        few, many = work(100), work(1000)
-    finally:
-        access._records = known
-    assert many < 11 * few

@@ -268,18 +268,6 @@ def test_every_limit_has_its_own_code_and_says_what_to_do() -> None:
     }
 
 
-@pytest.mark.parametrize("limit, most", [(1, 1), (3, 3), (None, 5)])
-def test_choices_that_run_beside_each_other_are_places_of_a_key(limit: int | None, most: int) -> None:
-    """As many as the key has left; without one a choice waits for its turn in the request's own place."""
-    account = Account("kitchen", KeyLimits(concurrency=limit))
-    one = account.begin(NOON)
-    assert [one.acquire_slot() for _ in range(4)] == [n < most - 1 for n in range(4)]
-    assert account.in_flight == most
-    while account.in_flight > 1:
-        one.release_slot()
-    assert one.acquire_slot() == (most > 1)
-
-
 def test_every_place_of_a_request_is_given_back_once() -> None:
     """By its choices or by its end, whichever comes first."""
     account = Account("kitchen", KeyLimits(concurrency=3))
@@ -317,16 +305,3 @@ def test_a_key_that_is_replaced_begins_anew_and_one_that_stays_goes_on() -> None
     accounts.take({"a": KeyTerms(KeyLimits(), "t2")}, {})
     assert accounts.of("a").meter.total == 0
     assert accounts.of("gone").name == ANONYMOUS
-
-
-def test_only_what_changed_is_written_and_what_could_not_be_is_kept() -> None:
-    """Keys of the configuration are not: their names say nothing over a restart."""
-    accounts = Accounts()
-    accounts.take({"a": KeyTerms(created="t"), "b": KeyTerms(created="t"), "key-1": KeyTerms()}, {})
-    for name in ("a", "key-1"):
-        accounts.of(name).begin(NOON).end(5, NOON)
-    found = accounts.changed()
-    assert {name: meter.total for name, meter in found.items()} == {"a": 5}
-    assert accounts.changed() == {}
-    accounts.mark_changed(found)
-    assert accounts.changed() == found

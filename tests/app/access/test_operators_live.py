@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -11,8 +10,7 @@ from fastapi import FastAPI
 from app.access.roles import OPEN_ROUTES, Role, check
 from app.errors.tree import RoleRequired
 from tests.app.access.test_keys_live import operate
-from tests.app.house import TOKEN, House, config, house, run
-from tests.scripted_engine import ScriptedEngine
+from tests.app.house import TOKEN, House, house
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -154,14 +152,3 @@ async def test_status_says_who_is_asking(home: House) -> None:
     """The console shows it."""
     answer = await operate(home, "GET", "/admin/status", token=TOKENS[Role.WATCH])
     assert answer.json["operator"] == {"name": "wanda", "role": "watch"}
-
-
-async def test_operators_survive_a_restart(tmp_path: Path) -> None:
-    async with ScriptedEngine() as engine:
-        settings = config(engine, tmp_path)
-        async with run(settings, engine) as home:
-            made = await operate(home, "POST", "/admin/operators", {"name": "eve", "role": "watch"})
-        async with run(settings, engine) as home:
-            held = made.json["token"]
-            assert (await operate(home, "GET", "/admin/status", token=held)).status == 200
-            assert (await operate(home, "POST", "/admin/reload", token=held)).status == 403

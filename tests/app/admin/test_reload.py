@@ -16,10 +16,9 @@ from app.registry.registry import Registry
 from app.telemetry import log as logs
 from app.wiring import create_gateway
 from tests.app.access.test_keys_live import operate
-from tests.app.house import House, config, house
+from tests.app.house import House, house
 from tests.scale import PATIENCE
 from tests.script import DONE, Head, Say, Until, finish, text
-from tests.scripted_engine import ScriptedEngine
 
 
 class File:
@@ -166,27 +165,6 @@ async def test_a_reload_that_cannot_be_recorded_changes_nothing(
         monkeypatch.setattr(Registry, "note", full)
         assert (await reload(home)).status == 507
         assert (await home.ask(messages=[{"role": "user", "content": "Hi"}] * 2)).status == 200
-
-
-async def test_the_logs_level_and_format_change_while_loggers_are_in_use(tmp_path: Path) -> None:
-    outer = structlog.get_config()
-    out, output = io.BytesIO(), logs.LogOutput("error")
-    try:
-        async with ScriptedEngine() as engine:
-            now = config(engine, tmp_path)
-            file = File(
-                now.model_copy(update={"log": now.log.model_copy(update={"level": "info", "format": "text"})})
-            )
-            gateway = create_gateway(now, "t", logs.configure(output, out), read=file, output=output)
-            await gateway.start()
-            gateway.log.warning("before")
-            await gateway.reloader.reload("SIGHUP")
-            await gateway.stop()
-    finally:
-        structlog.configure(**outer)
-    first, *_ = out.getvalue().decode().splitlines()
-    assert "before" not in out.getvalue().decode()
-    assert " info reloaded operator=SIGHUP " in first
 
 
 async def test_the_whole_file_is_read_anew(tmp_path: Path) -> None:

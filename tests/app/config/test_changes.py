@@ -27,10 +27,6 @@ def found(new: Config) -> tuple[list[str], list[str]]:
     return shown(keys), shown(restart_keys(settings(), new))
 
 
-def test_nothing_changed_is_nothing() -> None:
-    assert found(settings()) == ([], [])
-
-
 CHANGES: dict[str, tuple[dict[str, Any], list[str], bool]] = {
     "a limit of the gateway": ({"gateway": {"state": "state", "max_messages": 3}}, ["gateway.max_messages"], False),
     "names of hosts": ({"gateway": {"state": "state", "hosts": ["a"]}}, ["gateway.hosts"], False),

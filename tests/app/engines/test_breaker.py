@@ -69,15 +69,6 @@ def test_every_pair_is_in_the_table_or_illegal() -> None:
     assert not pairs & ILLEGAL
 
 
-def test_an_engine_that_comes_back_is_probed_within_seconds_however_long_it_was_away() -> None:
-    breaker = step(SUSPECT, BreakerEvent.PROBE_FAILED, 0.0)
-    for _ in range(20):
-        breaker = step(
-            step(breaker, BreakerEvent.PROBE, breaker.until), BreakerEvent.PROBE_FAILED, breaker.until
-        )
-    assert breaker.pause <= 5.0
-
-
 HISTORY = st.lists(st.tuples(st.sampled_from(BreakerEvent), st.floats(0, 5)), max_size=40)
 
 

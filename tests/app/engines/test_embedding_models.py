@@ -11,7 +11,7 @@ import pytest_asyncio
 from openai import AsyncOpenAI
 
 import app.engines.backend
-from app.config.config import ConfigError, parse
+from app.config.config import parse
 from deploy.engine.probe import embedding_body
 from tests.app.api.nanos import MODELS
 from tests.app.house import HELLO, House, config, eventually, run
@@ -157,11 +157,6 @@ async def test_an_engine_must_stream_unless_only_embeddings_are_asked_of_it(
 ) -> None:
     engines = parse(tables(**models), tmp_path).engines
     assert (engines["one"].kind, engines["two"].kind) == kinds
-
-
-async def test_there_is_no_third_kind(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"models.a.kind: input should be 'chat' or 'embeddings'"):
-        parse(tables(a={"live": "one", "kind": "speech"}), tmp_path)
 
 
 @pytest.mark.slow  # an engine is started: 1 s

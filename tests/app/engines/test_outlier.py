@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from app.config.config import parse
-from app.engines import outlier
 from app.engines.outlier import BASE_SECONDS, FAILURES, LONGEST_SECONDS, RECENT_SECONDS, OutlierDetector
 from tests.app.house import House, run
 from tests.app.proxy.test_failover import pair
@@ -92,18 +91,6 @@ async def test_an_engine_that_hangs_for_callers_only_is_left_alone(
         assert (await home.ask(stream=True)).headers["x-manners-engine"] == "spare"
         assert len(live.requests) == asked
         assert not home.log.of("breaker")  # its probes pass
-
-
-async def test_an_ejection_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outlier, "BASE_SECONDS", 0.3)
-    async with pair(tmp_path) as (home, live, _):
-        live.always(Hang())
-        for _ in range(FAILURES):
-            await home.ask()
-        await home.log.until(1, "engine_ejected")
-        live.forget()
-        await asyncio.sleep(0.3)
-        assert (await home.ask()).headers["x-manners-engine"] == "live"
 
 
 async def test_ejected_engines_are_asked_where_nobody_else_is_left(tmp_path: Path) -> None:

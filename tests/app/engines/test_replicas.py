@@ -114,13 +114,6 @@ async def test_a_conversation_goes_on_elsewhere_when_its_replica_is_gone(tmp_pat
         assert served_by(await house.ask(messages=turn("x", 3))) == "two", "where its cache is now"
 
 
-async def test_a_model_with_one_live_engine_has_no_balancer(tmp_path: Path) -> None:
-    async with replicas(tmp_path, ("one",)) as (house, _):
-        assert house.gateway.pool.model_route("annie").balancer is None
-        assert served_by(await house.ask(messages=turn("x", 1))) == "one"
-        assert (await house.metrics())("manners_affinity_total") == 0
-
-
 async def test_a_replica_that_states_another_model_gets_no_requests(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         one, two = [await stack.enter_async_context(ScriptedEngine()) for _ in range(2)]

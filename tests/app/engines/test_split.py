@@ -45,14 +45,3 @@ def test_a_conversation_stays_on_its_side_whatever_comes_between(steps: list[int
         history += [{"role": "assistant", "content": f"answer {at}"}, message(f"turn {at}")]
     share = sum(count * weight / 100 for weight, count in begun.items())
     assert abs(sum(due.values()) - share) <= 0.5
-
-
-def test_what_has_no_messages_is_drawn_for_each_time() -> None:
-    split = TrafficSplit("new", 25)
-    assert Counter(split.choose(()) for _ in range(8)) == {"candidate": 2, "incumbent": 6}
-
-
-def test_equal_first_words_are_no_conversation() -> None:
-    """Everybody says hello: the same request again is another caller's."""
-    split, hello = TrafficSplit("new", 50), conversation([message("Hello!")])
-    assert Counter(split.choose(hello) for _ in range(10)) == {"candidate": 5, "incumbent": 5}

@@ -104,12 +104,6 @@ def test_in_any_company(message: str) -> None:
     assert fit_for_callers(said) == said
 
 
-@given(st.text(st.sampled_from(" \n\t/\\:.'\"#(+0xatFile,line 1C\x1b[m\u200b\u2500v$~-"), max_size=80))
-def test_what_was_cut_once_needs_no_second_cut(message: str) -> None:
-    said = fit_for_callers(message)
-    assert fit_for_callers(said) == said
-
-
 @pytest.mark.parametrize(
     "unit", ["/", "/a", "(/", " /a", "at ", "#1 ", "(+0x", "A:/", "a:", '"/', "'/a/", 'File "', " at a:1", " in ", "\\n/"]
 )  # fmt: skip

@@ -181,16 +181,6 @@ REFUSALS: list[tuple[str, Callable[[], EligibilityFacts]]] = [
 ]
 
 
-def test_a_report_of_other_weights_names_both_engines_and_what_to_do() -> None:
-    asked = replace(CANDIDATE.engine, name="annie-next")
-    fault = refusal(replace(FACTS, root=examples.sha("other weights"), planned=asked))
-    assert fault is not None
-    assert f"served by engine {CANDIDATE.engine.name}; engine annie-next serves" in fault.message
-    assert fault.message.endswith(
-        f"manners gate run --candidate annie-next --baseline {GOOD.baseline.engine.name}"
-    )
-
-
 @pytest.mark.parametrize("code, facts", REFUSALS)
 def test_a_promotion_is_refused_with_a_code_and_one_line(
     code: str, facts: Callable[[], EligibilityFacts]

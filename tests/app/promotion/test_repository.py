@@ -11,7 +11,6 @@ from app.promotion import repository
 from app.promotion.state_machine import (
     PATHS,
     Begin,
-    Breached,
     EffectDone,
     EffectFailed,
     EffectRefused,
@@ -160,16 +159,6 @@ def test_what_the_report_compared_with_is_the_baseline_once_a_promotion_succeede
     repository.commit(registry, at, Begin(), at=NOW, actor="gateway")
     baseline = registry.alias("annie", "baseline")
     assert baseline and baseline.engine == "bf16"
-
-
-def test_the_operation_is_read_back_whatever_it_went_through(registry: Registry) -> None:
-    at = run_until(registry, OperationPhase.BAKING)
-    repository.commit(registry, at, Begin(), at=NOW, actor="gateway")
-    event = Breached(FailureReason("leak", "a thought was heard: “hmm”"))
-    back = step(at.state, event)
-    repository.commit(registry, back, event, at=NOW, actor="detector")
-    assert stored(registry) == back.state
-    assert live(registry) == ("old", 3)
 
 
 def test_each_step_is_one_event_of_its_operation_and_the_chain_holds(registry: Registry) -> None:

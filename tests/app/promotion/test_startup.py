@@ -277,15 +277,6 @@ def test_a_spec_is_read_back_from_its_text() -> None:
         assert spec_of(spec_text(spec)) == spec
 
 
-def test_an_earlier_engine_keeps_its_digest_and_gets_a_name_of_its_own(tmp_path: Path) -> None:
-    now = settings(tmp_path)
-    before = replace(now.engines["large"], args=())
-    shelf = SpecCatalogue(now.engines)
-    shelf.add(KnownEngine(digest=spec_digest(before), name="large", artefact=None, spec=spec_text(before)))
-    assert shelf.name(spec_digest(before)) == f"large-{spec_digest(before)[7:15]}"
-    assert shelf.digest("large") == spec_digest(now.engines["large"])
-
-
 def all_live(registry: Registry, config: Config) -> tuple[str, ...]:
     """The names of all engines that are live after a start."""
     shelf = SpecCatalogue(config.engines)

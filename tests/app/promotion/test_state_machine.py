@@ -281,6 +281,8 @@ def test_after_the_switch_a_restart_goes_forward_and_moves_nothing(phase: Operat
         "baking/watch/new", "baking/recheck/new", "retiring/stop/old", "succeeded",
     ]  # fmt: skip
     assert not any(move for _, move in way)
+    of_replicas = [key for key, _ in walk(at(phase, PAIR))]
+    assert of_replicas[:3] == ["resuming/start/new", "resuming/start/new2", "resuming/route/new"]
 
 
 @pytest.mark.parametrize("phase", [P.ROLLING_BACK, P.RETIRING])

@@ -212,11 +212,6 @@ def test_a_change_behind_the_triggers_is_named_by_its_event(registry: Registry, 
         registry.verify_chain()
 
 
-def test_a_chain_can_be_verified_in_parts(registry: Registry) -> None:
-    part = registry.verify_chain(limit=2)
-    assert part.seq == 2 and registry.verify_chain(part, 2) == registry.head() == registry.verify_chain()
-
-
 # ----------------------------------------------------------------------------------------- the file
 
 

@@ -73,21 +73,6 @@ def test_a_reader_that_has_stopped_reading_is_not_waited_for(
     is_whole(found, count)
 
 
-def test_a_reader_that_is_gone_ends_nothing() -> None:
-    reader, writer = os.pipe()
-    os.close(reader)
-    with open(writer, "wb", buffering=0) as stream, log_to(stream) as log:
-        for _ in range(10):
-            log.error("x")
-
-
-def test_a_disk_that_is_full_costs_lines_and_nothing_else() -> None:
-    with open("/dev/full", "wb") as stream, log_to(stream) as log:
-        for _ in range(10):
-            log.error("x")
-            log.error("x", reason="y" * 9000)
-
-
 class NoRoom(io.BytesIO):
     """A disk with so many bytes left; a write that does not fit is cut."""
 

@@ -1,8 +1,6 @@
 """The catalogue of metrics: names, labels and buckets are a contract with dashboards."""
 
-import shutil
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +8,6 @@ import pytest_asyncio
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.config.config import load
-from app.engines.pool import artefact_digest
 from app.telemetry.metrics import (
     DURATION_BUCKETS,
     MAX_KEY_LABELS,
@@ -171,22 +167,6 @@ async def test_what_an_engine_is_and_whether_it_streams(lone: House) -> None:
     await eventually(lambda: not lone.gateway.pool.is_ready)
     assert (await lone.metrics())("manners_engine_ready", engine="scripted") == 0
     assert (await lone.get(lone.url + "/readyz")).status == 503
-
-
-async def test_an_artefact_without_a_sound_manifest_has_no_digest(tmp_path: Path) -> None:
-    """A lone file, a folder that is not there, and a manifest that somebody has written into."""
-    shipped = load().engines["annie-nano"].artefact
-    assert shipped is not None
-    assert artefact_digest(shipped) == artefact_digest(next(shipped.glob("*.gguf"))) != ""
-    (tmp_path / "lone.gguf").touch()
-    spoilt = tmp_path / "spoilt"
-    spoilt.mkdir()
-    shutil.copy(shipped / "artefact.json", spoilt)
-    assert artefact_digest(spoilt) == artefact_digest(shipped)
-    with (spoilt / "artefact.json").open("a", encoding="utf-8") as file:
-        file.write("and more")
-    for artefact in (None, tmp_path / "lone.gguf", tmp_path / "nowhere", spoilt):
-        assert artefact_digest(artefact) == ""
 
 
 async def test_gauges_come_back_to_nothing(home: House) -> None:
