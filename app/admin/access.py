@@ -104,7 +104,7 @@ def access_router(access: AccessService, reloader: Reloader) -> APIRouter:
 
 
 class RoleGuard:
-    """A FastAPI dependency of every admin route: the operator's role allows it, by `app.access.roles.role_for`."""
+    """A FastAPI dependency of every admin route: the operator's role allows it, by `app.access.roles.ROUTES`."""
 
     def __init__(self, access: AccessService) -> None:
         self._access = access
