@@ -1,14 +1,12 @@
 """`manners bench`: latency tables over serving configurations.
 
 Requests and timing are those of the latency gate (`gates.run`); the cells of the table are in
-`deploy.profiles.matrix`. This module starts the engines and prints the table. With `--matrix FILE`, the file's variants are
-started one after the other (`app.bench.variants`).
+`deploy.profiles.matrix`. This module starts the engines and prints the table.
 """
 
 import argparse
 import asyncio
 import json
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -19,7 +17,6 @@ from typing import Any
 
 from rich.markup import escape
 
-from app.bench.variants import MatrixRun
 from app.cli.exit_codes import exit_code
 from app.cli.terminal import console, table
 from app.config.config import Config, ConfigError, load
@@ -29,7 +26,6 @@ from deploy.engine.spec import EngineSpec
 from deploy.profiles import matrix
 from deploy.profiles.load import engine_spec, load_profile
 from deploy.profiles.matrix import TITLES, BenchCell, BenchRow, finite, words
-from deploy.profiles.variants import load_matrix
 from gates.contracts.case import Suite
 from gates.contracts.errors import GatesError, RunError
 from gates.contracts.sample import LATENCY_PREFIX
@@ -47,10 +43,7 @@ def run(args: argparse.Namespace) -> int:
     """Measure and print the table; the exit code."""
 
     def work() -> int:
-        config = load(args.config)
-        if args.budget and not args.matrix:
-            raise UsageError("--budget is for --matrix FILE")
-        return asyncio.run(_run_variants(args, config) if args.matrix else _run(args, config))
+        return asyncio.run(_run(args, load(args.config)))
 
     codes = {UsageError: EX_USAGE, RunError: EX_UNAVAILABLE, EngineError: EX_UNAVAILABLE, ConfigError: EX_CONFIG,
              DeployError: EX_CONFIG, GatesError: EX_CONFIG}  # fmt: skip
@@ -77,31 +70,14 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
     async with AsyncExitStack() as stack:
         pool = _Engines(specs, config.state_dir, apart=args.apart)
         stack.push_async_callback(pool.stop)
-        ways = (False, True) if args.matrix is not None else (False,)
-        shapes = (True, False) if args.matrix is not None else (True,)
+        ways = (False, True) if args.matrix else (False,)
+        shapes = (True, False) if args.matrix else (True,)
         engines = await pool.targets()
         asked = matrix.cells(engines, ways, shapes)
         found = await _measure(args, suite, asked, engines, schedule, pool)
     table = matrix.rows(asked, args.length, found)
     print(as_json(args, suite.name, table)) if args.json else show(args, suite.name, table)
     return 0
-
-
-async def _run_variants(args: argparse.Namespace, config: Config) -> int:
-    """Every variant of a file; 1 if one of them was not reached, did not start, or failed something."""
-    if args.profile:
-        raise UsageError("--profile is not for --matrix FILE: the file names its profiles")
-    out = args.out or Path("bench-matrix")
-    run = MatrixRun(
-        matrix=load_matrix(args.matrix, only=args.engine),
-        out=out,
-        state=config.state_dir,
-        budget_s=args.budget,
-    )
-    await run.run()
-    print(run.json if args.json else run.table, end="")
-    print(f"written: {out / 'matrix.json'} and matrix.md", file=sys.stderr)
-    return 1 if run.broken else 0
 
 
 def chosen(args: argparse.Namespace, config: Config) -> dict[str, "EngineSpec"]:

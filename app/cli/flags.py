@@ -211,13 +211,10 @@ def _bench(commands: "argparse._SubParsersAction[Any]") -> None:
     option = bench.add_argument
     option("--config", type=Path, metavar="FILE", help=DEFAULT_CONFIG)
     option("--engine", action="append", default=[], metavar="NAME",
-           help="an engine of the configuration (default: those that models use), or a variant of --matrix FILE")  # fmt: skip
+           help="an engine of the configuration (default: those that models use)")  # fmt: skip
     option("--profile", action="append", default=[], metavar="NAME=WHERE[,IMAGE]",
            help="a serving profile for an artefact, or for the address of a running server")  # fmt: skip
-    option("--matrix", nargs="?", const="", metavar="FILE",
-           help="measure with thinking on and off, streamed and whole; with FILE (or gpu-9b, gpu-nano, cpu): "
-                "start, check and measure each variant in it")  # fmt: skip
-    option("--budget", type=_count, metavar="SECONDS", help="for --matrix FILE: stop after this time")
+    option("--matrix", action="store_true", help="measure with thinking on and off, streamed and whole")
     option(
         "--prompts", type=_count, default=3, metavar="N", help="prompts of the suite (default: %(default)s)"
     )

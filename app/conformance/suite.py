@@ -15,7 +15,6 @@ from typing import Any
 import httpx2
 
 from app.conformance.checks import (
-    ANY_WEIGHTS,
     CANCEL,
     CHECKS,
     Check,
@@ -38,14 +37,6 @@ BEGIN_SECONDS = 60.0
 FREE_SECONDS = 3.0
 """How soon an engine must be idle after its caller disconnected; the reply itself would take longer."""
 CHECK_NAMES = (*(check.name for check in CHECKS), CANCEL)
-SHORT = frozenset(
-    {
-        "streamed", "whole, and the same words", "a tool call", "typed arguments, parallel calls", "tool_choice required",
-        "thinking off: no token of it is paid for", "thinking budget 8", "a thought, then a call", "stop sequences",
-        "length", "four at once", "error: a field the engine refuses", "error: a prompt that does not fit", CANCEL,
-    }
-)  # fmt: skip
-"""One check of each kind, for `manners bench --matrix FILE`, which checks many engines."""
 REPLY_SECONDS = 300.0
 """The client's timeout for one read; the gateway's own deadlines are shorter."""
 ENDLESS = {"temperature": 0.0, "max_tokens": 3900, "ignore_eos": True}
@@ -119,18 +110,11 @@ def _client(access: EngineAccess = OPEN) -> httpx2.AsyncClient:
     )
 
 
-async def results(
-    it: ConformanceSession, checks: Sequence[Check] | None = None
-) -> AsyncIterator[CheckOutcome]:
-    """Run the checks (all if none are given) and then the cancel, one after the other."""
-    for check in CHECKS if checks is None else checks:
+async def results(it: ConformanceSession) -> AsyncIterator[CheckOutcome]:
+    """Run all checks, and then the cancel, one after the other."""
+    for check in CHECKS:
         yield await run(it, check)
     yield await run_cancel(it)
-
-
-def short_checks(*, trained: bool) -> Sequence[Check]:
-    """One check of each kind. For a model that was not `trained`, the checks that do not depend on its words."""
-    return [check for check in CHECKS if check.name in SHORT] if trained else ANY_WEIGHTS
 
 
 async def run(it: ConformanceSession, check: Check) -> CheckOutcome:

@@ -38,8 +38,8 @@ class RestartPolicy:
     """Backoff and limits of restarts. Times in seconds.
 
     The pause before restart n is `first_pause_s * factor ** (n - 1)`, at most `longest_pause_s`; n starts again at 1 after
-    `stable_s` of readiness. `boot_attempts` limits the children before the first that streams, `max_attempts` those in a row
-    after it. A failed engine starts again after `retry_s`.
+    `stable_s` of readiness. `boot_attempts` limits the children before the first that streams. A failed engine starts again
+    after `retry_s`.
     """
 
     first_pause_s: float = 0.25
@@ -47,7 +47,6 @@ class RestartPolicy:
     longest_pause_s: float = 30.0
     stable_s: float = 60.0
     boot_attempts: int = 3
-    max_attempts: int | None = None
     retry_s: float | None = None
 
     def pause_s(self, failures: int) -> float:
@@ -184,11 +183,9 @@ def _settle(policy: RestartPolicy, child: ChildState, at: float) -> ChildState:
 
 
 def _is_final(policy: RestartPolicy, child: ChildState, event: Exited, failures: int) -> bool:
-    if event.barred:
-        return True
-    if not child.was_ready:
-        return event.refused or child.doomed or failures >= policy.boot_attempts
-    return policy.max_attempts is not None and failures >= policy.max_attempts
+    if child.was_ready:
+        return event.barred
+    return event.barred or event.refused or child.doomed or failures >= policy.boot_attempts
 
 
 def _due(policy: RestartPolicy, child: ChildState, event: Due) -> ChildTransition:

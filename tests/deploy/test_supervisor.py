@@ -135,11 +135,6 @@ def test_a_crash_at_the_first_start_is_tried_a_few_times() -> None:
     assert effects == [Spawn(), Wake(1), Spawn(), Wake(2), Spawn()]
 
 
-def test_attempts_after_service_can_be_limited() -> None:
-    machine, _ = run(*crashes(2)[:-1], policy=RestartPolicy(max_attempts=2))
-    assert machine.phase is F
-
-
 def test_a_failed_engine_is_started_again_where_the_policy_says_so() -> None:
     policy = RestartPolicy(retry_s=5.0)
     child, commands = run(Start(0), Exited(1, "bad", refused=True), policy=policy)
@@ -190,13 +185,12 @@ class World:
 
 @given(
     st.lists(st.tuples(st.integers(0, 9), st.floats(0, 100)), max_size=60),
-    st.sampled_from([None, 1, 3]),
     st.sampled_from([None, 5.0]),
 )
 def test_never_two_children_and_a_stop_that_stops(
-    choices: list[tuple[int, float]], max_attempts: int | None, retry_s: float | None
+    choices: list[tuple[int, float]], retry_s: float | None
 ) -> None:
-    world = World(RestartPolicy(max_attempts=max_attempts, retry_s=retry_s))
+    world = World(RestartPolicy(retry_s=retry_s))
     for choice, pause in choices:
         world.now += pause
         events = world.possible()

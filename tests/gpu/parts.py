@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Final
 
 BENCH: Final = "python -m quantizer.bench"
-MANNERS: Final = "python -m app"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +31,12 @@ class GpuPart:
 
 
 _REAL: Final = f"{BENCH}.real_size --place {{place}}/9b --scratch {{place}}/trained --out {{out}}/real.json --budget {{budget}}"
-
-
-_MATRIX_9B: Final = f"{MANNERS} bench --matrix gpu-9b --budget {{budget}} --out {{out}}"
-_FIRST: Final = "--engine flashinfer --engine compiled --engine graphs-coder"
-"""Variants without a complete measurement."""
 _OF_9B: Final = ("folders-9b",)
 
 PARTS: Final = (
     GpuPart("chain", "python -m tests.chain --device cuda --vllm {vllm} --vllm-path '{path}' --out {place}/chain", 1750, 900, 300),
     GpuPart("folders-9b", f"{_REAL} --steps make,ptq,surgery && {BENCH}.spoken_folder {{place}}/9b/wrapped .work/random-9b", 300, 155),
     GpuPart("risk-9b", f"{_REAL} --steps risk,delta", 300, 105, after=_OF_9B),
-    GpuPart("matrix-9b", f"{_MATRIX_9B} {_FIRST}", 700, 600, 300, after=_OF_9B),
-    GpuPart("matrix-nano", f"{MANNERS} bench --matrix gpu-nano --budget {{budget}} --out {{out}}", 400, 390, 120),
     GpuPart("qad-9b", f"{_REAL} --steps qad", 700, 540, after=_OF_9B),
-    GpuPart("again-9b", f"{_MATRIX_9B} --engine eager --engine graphs --engine graphs-ngram", 600, 540, 300, after=_OF_9B),
 )  # fmt: skip
 """In the order of their start."""
