@@ -271,7 +271,7 @@ class Exchange:
             return self._give_up(as_upstream_error(error), error)
         if texts is not None:
             try:
-                text = texts[0] if len(texts) == 1 else "".join(texts)
+                text = "".join(texts)
                 self._deadlines.progress = now
                 self._clocks.text(text, now)
                 self._audit.text(text)

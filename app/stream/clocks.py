@@ -41,20 +41,21 @@ class Clocks:
             if type(event) is Text:
                 self.text(event.text, now)
             elif type(event) is CallStart:
-                self._visible(now)
+                self.text("", now)
             elif type(event) is Thought or type(event) is CallArguments:
                 self._token(now)
             elif type(event) is Finish and self._spoke and self.first_sentence is None:
                 self.first_sentence = now
 
     def text(self, text: str, now: float) -> None:
-        """Note one piece of visible text: what `feed` would, the short way."""
+        """Note one piece of visible text; "" for a call."""
         if self.first_content is None:
-            self._visible(now)
+            self._token(now)
+            self.first_content = now
         elif now - self._shown > self.max_gap:
             self.max_gap = now - self._shown
         self._shown = self.last_token = now
-        if self.first_sentence is None:
+        if text and self.first_sentence is None:
             self._spoke = True
             if self._tail or _SENTENCE_MARK.search(text):
                 self._sentence(text, now)
@@ -67,14 +68,6 @@ class Clocks:
         if self.first_token is None:
             self.first_token = now
         self.last_token = now
-
-    def _visible(self, now: float) -> None:
-        if self.first_content is None:
-            self._token(now)
-            self.first_content = now
-        elif now - self._shown > self.max_gap:
-            self.max_gap = now - self._shown
-        self._shown = self.last_token = now
 
     def _sentence(self, text: str, now: float) -> None:
         text = self._tail + text

@@ -219,7 +219,7 @@ class Pipeline:
             if text is None:
                 return None
             texts.append(text)
-        joined = texts[0] if len(texts) == 1 else "".join(texts)
+        joined = "".join(texts)
         if not choice.parser.passes(joined):
             return None
         self.tokens += len(texts)

@@ -42,7 +42,7 @@ class IOBatch:
         """`reader.received(data)` before this iteration ends; in the order of the calls."""
         if not self._reads:
             self._loop = self._loop or asyncio.get_running_loop()
-            self._loop.call_soon(_run, self)
+            self._loop.call_soon(self.work)
         self._reads.append((reader, data))
         self._queued_bytes += len(data)
         if self._queued_bytes > MAX_QUEUED_BYTES:
@@ -76,6 +76,8 @@ class IOBatch:
             self._working = nested
             if not nested:
                 self.flush()
+            if reads and self._loop is not None:  # this call failed: the next processes the rest
+                self._loop.call_soon(self.work)
         if leaving is not None:
             raise leaving
 
@@ -89,15 +91,6 @@ class IOBatch:
                         transport.write(data)
                 except Exception as error:
                     _cut_off(transport, error)
-
-
-def _run(batch: IOBatch) -> None:
-    """Process a batch. If it fails as a whole, the next one processes the rest."""
-    try:
-        batch.work()
-    finally:
-        if batch._reads:
-            asyncio.get_running_loop().call_soon(_run, batch)
 
 
 def _cut_off(transport: asyncio.Transport, error: Exception) -> None:

@@ -44,7 +44,7 @@ class Reply:
         texts = self.pipeline.passes(data)
         if texts is None:
             return self.long(data)
-        text = texts[0] if len(texts) == 1 else "".join(texts)
+        text = "".join(texts)
         self.clocks.text(text, 1.0)
         self.audit.text(text)
         return self.encoder.texts(texts)

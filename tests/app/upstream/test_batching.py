@@ -113,6 +113,25 @@ async def test_a_connection_that_cannot_be_failed_is_aborted() -> None:
     assert (victim.told, reported) == (["aborted"], [again])
 
 
+class Stubborn(Connection):
+    """One that can be neither failed nor aborted."""
+
+    def abort(self) -> None:
+        raise ValueError
+
+
+async def test_what_a_round_that_fails_as_a_whole_has_left_is_the_next_ones() -> None:
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    tape: list[bytes] = []
+    batch = IOBatch()
+    batch.read(Stubborn(raising(ValueError()), fails=ValueError()), b"1")
+    batch.read(Connection(tape.append), b"2")
+    await asyncio.sleep(0)
+    assert tape == []
+    await asyncio.sleep(0)
+    assert tape == [b"2"]
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit()])
 async def test_what_ends_the_process_is_raised_when_everybody_has_been_served(error: BaseException) -> None:
     tape: list[str] = []
