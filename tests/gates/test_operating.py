@@ -1,57 +1,38 @@
-"""The table of what a policy would let pass, and the command that prints it."""
-
-import subprocess
-import sys
-from pathlib import Path
+"""The command that prints what a policy would let pass."""
 
 import pytest
 
-from gates.judge.decide import decide
-from gates.judge.operating import markdown, operating_table
-from gates.policy.load import load_policy, shipped
-from tests.gates.judged import outcomes, policy
-
-ROOT = Path(__file__).parents[2]
+from gates.judge.__main__ import main, operating_table
+from gates.policy.load import load_policy
 
 
-@pytest.mark.parametrize("name", shipped())
-def test_every_rule_has_a_row_and_a_curve(name: str) -> None:
-    law = load_policy(name)
-    rows = operating_table(law)
-    rules = [rule for g in law.gates.values() for rule in (g.floor, g.zero, g.rate, g.compare) if rule]
+@pytest.mark.parametrize("name", ["annie", "annie-nano-short"])
+def test_every_rule_has_a_row_that_says_how_often_it_passes(name: str) -> None:
+    rules = [rule for rule in load_policy(name).required_results if rule.rule != "ratio"]
+    rows = operating_table(name).splitlines()[2:]
 
-    assert len(rows) == len(rules) + len(law.latency)
-    for row in rows:
-        assert len(row.curve) > 3 and all(0.0 <= point.chance <= 1.0 for point in row.curve)
-        assert "would pass" in row.words and "% of runs" in row.words
+    assert [tuple(row.split(" | ")[:3]) for row in rows] == [(f"| {r.gate}", r.tier, r.rule) for r in rules]
+    assert all("would pass" in row and "of runs" in row for row in rows)
 
 
-def test_a_report_prints_the_same_curves_as_the_table() -> None:
-    table = {(row.gate, row.rule): row.words for row in operating_table(policy())}
-    report = {
-        (r.gate, r.rule): r.curve_words for r in decide(policy(), outcomes()).gates if r.rule != "ratio"
-    }
+@pytest.mark.parametrize(
+    "words, code, said",
+    [
+        ([], 0, "| leak | critical | zero | would pass a model that leaks 2 % of the time in 4.4 % of runs"),
+        (["anny"], 65, "anny: no such policy; did you mean 'annie'?"),
+        (["annie", "anny"], 65, "anny: no such suite; did you mean 'annie'?"),
+    ],
+)
+def test_the_command_prints_the_table_or_what_is_wrong_in_one_line(
+    words: list[str],
+    code: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("sys.argv", ["gates.judge", *words])
 
-    del table["ttft", "latency"], report["ttft", "latency"]  # 104 were timed, not 100
-    assert report == table
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "gates.judge", *arguments], cwd=ROOT, capture_output=True, text=True
-    )
-
-
-@pytest.mark.slow  # the power of every shipped rule: 2 s
-def test_the_command_prints_the_table() -> None:
-    done = run()
-
-    assert done.returncode == 0
-    assert done.stdout == markdown(operating_table(load_policy("annie")))
-
-
-def test_the_command_says_what_is_wrong_in_one_line() -> None:
-    done = run("anny")
-
-    assert done.returncode == 65
-    assert done.stderr == "anny: no such policy; did you mean 'annie'?; or give a .toml file\n"
+    assert main() == code
+    out, err = capsys.readouterr()
+    assert said in (err if code else out)
+    assert code == 0 or err.count("\n") == 1
