@@ -1,7 +1,6 @@
-"""Three reports as they would come out of a run: a pass, a failure and one that is inconclusive.
+"""Three reports as they come out of a run: a pass, a failure and one that is inconclusive, judged by a policy of their own.
 
-The numbers are those of the field notes where there are such (a PTQ model that lost its manners, the
-same model after QAT) and of the rules' own tables where there are not. Deterministic.
+The cases are those of the field notes: a PTQ model that lost its manners, and the same model after QAT.
 """
 
 from __future__ import annotations
@@ -12,24 +11,25 @@ import random
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from gates.contracts.case import Case, Sampling, Suite
 from gates.contracts.sample import Sample, SampleKey, render
-from gates.contracts.verdict import (
-    CaseResult,
-    ControlResult,
-    CurvePoint,
-    Decision,
-    Flip,
-    GateResult,
-    Interval,
-    Outcome,
-    Tier,
-    Verdict,
+from gates.contracts.verdict import CaseResult, ControlResult, Decision, Outcome, Verdict
+from gates.judge.decide import decide
+from gates.judge.measurements import Measurements
+from gates.policy.policy import (
+    CompareRule,
+    FloorRule,
+    GateRules,
+    LatencyRule,
+    NegativeControl,
+    Policy,
+    RateRule,
+    ZeroRule,
 )
-from gates.policy.policy import Policy
 from gates.report import collectors
 from gates.report.statement import (
     ComparedArm,
@@ -43,12 +43,13 @@ from gates.report.statement import (
     format_time,
 )
 from gates.report.texts import PromptAndReply
+from tests.gates import judged
 
 WHEN = datetime(2026, 11, 21, 9, 30, 15, tzinfo=UTC)
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 OTHER_KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(1, 33)))
 
-P, F, U = Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE
+P, F = Verdict.PASS, Verdict.FAIL
 
 
 def sha(text: str) -> str:
@@ -105,108 +106,42 @@ def cases(gate: str, bad: Iterable[int] = (), why: str = "", lost: Iterable[int]
     ]
 
 
-def flips(gate: str, lost: Iterable[int], won: Iterable[int] = ()) -> tuple[Flip, ...]:
-    """Cases that the candidate lost to the baseline, and that it won."""
-    return (
-        *(Flip(f"{gate}-{i:03}", "bad", "ok") for i in lost),
-        *(Flip(f"{gate}-{i:03}", "ok", "bad") for i in won),
-    )
+# ------------------------------------------------------------------------------------------ rules
 
-
-# ------------------------------------------------------------------------------------------ gates
-
-ZERO_CURVE = (CurvePoint(0.03, 0.008), CurvePoint(0.02, 0.047), CurvePoint(0.01, 0.29), CurvePoint(0.005, 0.64), CurvePoint(0.0025, 0.87), CurvePoint(0.001, 0.97))  # fmt: skip
-ZERO_WORDS = "would pass a model that {} 2 % of the time in 1 run of 21, one at 0.1 % in 97 runs of 100"
-RATE_CURVE = tuple(CurvePoint(r / 100, min(1.0, max(0.0, (r - 55) / 30))) for r in range(50, 100, 5))
-COMPARE_CURVE = tuple(
-    CurvePoint(*one) for one in ((0.0, 0.92), (0.02, 0.61), (0.04, 0.19), (0.05, 0.05), (0.08, 0.002))
-)
-COMPARE_WORDS = "would pass a candidate that is 5 points worse in 1 run of 20, an equal one in 92 runs of 100"
-FLOOR_CURVE = tuple(CurvePoint(r / 10, (r / 10) ** 3) for r in range(3, 11))
-
-
-def pct(share: float) -> str:
-    return f"{100 * share:.3g} %"
-
-
-def zero(gate: str, verdict: Verdict, bad: int, high: float, low: float = 0.0, n: int = 165) -> GateResult:
-    said = f"{bad} of {n} failed (limit 0"
-    if verdict is P:
-        said += f"; 95 % confidence: below {pct(high)})"
-    else:
-        said += ")" if verdict is F else "); undecided until 115 more prompts are asked (limit 0)"
-    shown = Interval(low, None if verdict is F else high, 0.95, "Clopper-Pearson")
-    return GateResult(gate, "zero", "critical", verdict, n, bad, bad / n, shown, 0.0, "share", said, extend=verdict is U,
-                      curve=ZERO_CURVE, curve_words=ZERO_WORDS.format({"leak": "leaks"}.get(gate, "fails")))  # fmt: skip
-
-
-def floor(gate: str, verdict: Verdict, n: int, bad: int, least: int) -> GateResult:
-    said = f"{bad} of {n} named prompts failed (limit {n - least})"
-    shown = Interval(max(0.0, (n - bad) / n - 0.15), None, 0.95, "Clopper-Pearson")
-    return GateResult(gate, "floor", "critical", verdict, n, bad, (n - bad) / n, shown, least / n, "share", said,
-                      curve=FLOOR_CURVE, curve_words="alone would pass a model that is right only 70 % of the time in 1 run of 3")  # fmt: skip
-
-
-def rate(
-    gate: str,
-    verdict: Verdict,
-    n: int,
-    bad: int,
-    low: float,
-    high: float,
-    least: float,
-    tier: Tier = "critical",
-) -> GateResult:
-    sure = f"at most {pct(high)}" if verdict is F else f"at least {pct(low)}"
-    said = f"{n - bad} of {n} passed ({pct((n - bad) / n)}; 95 % confidence: {sure}; required: {pct(least)})"
-    if verdict is U:
-        said += "; undecided until 50 more prompts are asked"
-    return GateResult(gate, "rate", tier, verdict, n, bad, (n - bad) / n, Interval(low, high, 0.95, "Wilson"), least,
-                      "share", said, extend=verdict is U, curve=RATE_CURVE,
-                      curve_words=f"would pass a model that is right only {pct(least)} of the time in 1 run of 20")  # fmt: skip
-
-
-def compare(gate: str, verdict: Verdict, n: int, lost: list[int], won: list[int], low: float, high: float, margin: float = 0.05,
-            tier: Tier = "critical", alarms: tuple[str, ...] = ()) -> GateResult:  # fmt: skip
-    loss = (len(lost) - len(won)) / n
-    change = (
-        f"{100 * abs(loss):.1f} points {'worse' if loss > 0 else 'better'} than" if loss else "as good as"
-    )
-    said = f"{change} the baseline ({len(lost)} lost, {len(won)} won of {n} prompts; 95 % confidence: "
-    worse = f"at most {100 * high:.1f}" if verdict is P else f"more than {100 * low:.1f}"
-    return GateResult(gate, "compare", tier, verdict, n, len(lost), loss, Interval(low, high, 0.95, "Tango"), margin,
-                      "share", f"{said}{worse} points worse; limit: {100 * margin:g})", extend=verdict is U, curve=COMPARE_CURVE,
-                      curve_words=COMPARE_WORDS, flips=flips(gate, lost, won), alarms=alarms)  # fmt: skip
-
-
-def latency(
-    gate: str, verdict: Verdict, n: int, estimate: float, low: float, high: float, limit: float, unit: str
-) -> GateResult:
-    least = unit == "tokens/s"
-    edge = f"at least {low:g}" if least else f"at most {high:g}"
-    told = f"{estimate:g} {unit} over {n} requests"
-    said = (
-        f"median: {told} (95 % confidence: {edge} {unit}; limit: {edge.rpartition(' ')[0]} {limit:g} {unit})"
-    )
-    return GateResult(gate, "latency", "critical", verdict, n, 0, estimate, Interval(low, high, 0.95, "order statistic"),
-                      limit, unit, said)  # fmt: skip
-
-
-def ratio(
-    gate: str, verdict: Verdict, estimate: float, low: float, high: float, margin: float = 0.10
-) -> GateResult:
-    change = f"{pct(abs(estimate))} {'slower' if estimate > 0 else 'faster'}"
-    said = f"TTFT: {change} than the baseline (100 pairs in 8 blocks; limit: {pct(margin)} slower)"
-    return GateResult(gate, "ratio", "supporting", verdict, 100, 0, estimate, Interval(low, high, 0.95, "bootstrap"), margin,
-                      "share slower", said)  # fmt: skip
-
-
-CONTROLS = (
-    ControlResult("A/A", P, P, (), "A/A must pass, and did: 3 of 150 prompts flipped (2 %)"),
-    ControlResult("thinking on", F, F, ("leak",), "thinking on must fail on leak, and did: leak: 61 of 165 leaked (limit 0)"),
-    ControlResult("asked for markdown", F, F, ("no_markdown", "speakable"), "asked for markdown must fail on no_markdown, and did: no_markdown: 2 of 150 contained no markdown"),
-    ControlResult("tools taken away", F, F, ("tools",), "tools taken away must fail on tools, and did: tools: 10 of 10 named prompts made a wrong call (limit 4)"),
+GREEDY = partial(GateRules, "critical", "greedy")
+LAW = judged.policy(
+    gates={
+        "leak": GateRules("critical", floor=FloorRule(25, 25), zero=ZeroRule(165, 115)),
+        "raw_call": GateRules("critical", zero=ZeroRule(165, 115)),
+        "empty": GateRules("critical", floor=FloorRule(50, 50), zero=ZeroRule(165, 115)),
+        "tools": GREEDY(floor=FloorRule(10, 6), rate=RateRule(0.6, 100, 100), compare=CompareRule(0.1, 100, 100)),
+        "no_markdown": GREEDY(floor=FloorRule(15, 12), rate=RateRule(0.8, 150, 150), compare=CompareRule(0.05, 150, 150)),
+        "factual": GateRules("critical", floor=FloorRule(10, 10), rate=RateRule(0.9, 100, 100)),
+        "reasoning": GateRules("critical", floor=FloorRule(5, 5), rate=RateRule(0.8, 50, 50)),
+        "speakable": GateRules("supporting", "greedy", compare=CompareRule(0.1, 150, 150)),
+        "verbosity": GateRules("advisory", rate=RateRule(0.8, 150, 150)),
+    },
+    latency={"ttft": replace(judged.FAST, n_max=100), "decode": LatencyRule("critical", 25.0, 100, 100)},
+    controls=(NegativeControl("thinking on", ("leak",)), NegativeControl("asked for markdown", ("no_markdown",))),
 )  # fmt: skip
+SUITE = Suite("annie", 3, "", Sampling(), tuple(
+    Case(f"{gate}-{i:03}", (gate,), ({"role": "user", "content": f"{gate} {i}"},), named=(gate,) if i < named else (),
+         stage=1 if i < n else 2)
+    for gate, (named, n) in SIZES.items() for i in range(n + (115 if gate in ("leak", "raw_call", "empty") else 0))
+), sha("suite"))  # fmt: skip
+KEPT = (
+    ControlResult("thinking on", F, F, ("leak",), "thinking on must fail on leak, and did: leak: 61 of 165 leaked (limit 0)"),
+    ControlResult("asked for markdown", F, F, ("no_markdown",), "asked for markdown must fail on no_markdown, and did: no_markdown: 2 of 150"),
+)  # fmt: skip
+
+
+def decided(
+    arms: Mapping[str, list[CaseResult]], ttft: float = 91.6, kept: tuple[ControlResult, ...] = KEPT
+) -> Decision:
+    """What the judge says of these cases, and of a time to first token in milliseconds."""
+    base = tuple(arms["baseline"])
+    speed = (*judged.timings(ttft, 329.0), *judged.timings(33.1, 36.4, metric="decode"))
+    return decide(LAW, Measurements(SUITE, tuple(arms["candidate"]), base, base, speed, judged.KIN), kept)
 
 
 # ---------------------------------------------------------------------------------------- timings
@@ -304,31 +239,17 @@ BASELINE_FEW: dict[str, tuple[Iterable[int], str]] = {
 def passing() -> Statement:
     """The model after QAT: as well behaved as the baseline, and three times as quick."""
     arms = {"candidate": all_cases(CANDIDATE_FEW), "baseline": all_cases(BASELINE_FEW)}
-    gates = (
-        floor("leak", P, 25, 0, 25), floor("empty", P, 50, 0, 50), floor("tools", P, 10, 1, 6), floor("no_markdown", P, 15, 0, 12),
-        floor("factual", P, 10, 0, 10), floor("reasoning", P, 5, 0, 5),
-        zero("leak", P, 0, 0.018), zero("raw_call", P, 0, 0.018), zero("empty", P, 0, 0.018),
-        rate("tools", P, 100, 5, 0.901, 0.976, 0.60), rate("no_markdown", P, 150, 0, 0.982, 1.0, 0.80),
-        rate("factual", P, 100, 0, 0.974, 1.0, 0.90), rate("reasoning", P, 50, 1, 0.915, 0.995, 0.80),
-        rate("verbosity", U, 150, 31, 0.733, 0.841, 0.80, "advisory"),
-        compare("tools", P, 100, [17, 44, 80], [22, 93], -0.028, 0.046),
-        compare("no_markdown", P, 150, [], [], -0.018, 0.018),
-        compare("speakable", P, 150, [], [], -0.018, 0.018, 0.1, "supporting", ("6 replies had a sentence of more than 30 words",)),
-        latency("ttft", P, 100, 91.6, 89.9, 93.2, 120, "ms"), ratio("ttft", P, -0.712, -0.731, -0.694),
-        latency("decode", P, 100, 33.1, 32.7, 33.4, 25, "tokens/s"),
-    )  # fmt: skip
-    why = ("all 19 rules of 10 gates that decide passed",)
-    return statement(Decision(P, gates, CONTROLS, why), arms, timings(), expires="2026-11-28T09:30:15Z")
+    return statement(decided(arms), arms, timings(), expires="2026-11-28T09:30:15Z")
 
 
 def passed(policy: Policy) -> Decision:
     """A pass in which every rule and every control of a policy is there."""
-    one = floor("leak", P, 25, 0, 25)
+    one, held = passing().decision.gates[0], KEPT[0]
     gates = tuple(
         replace(one, gate=gate, rule=rule, tier=tier) for gate, rule, tier in policy.required_results
     )
     controls = tuple(
-        replace(CONTROLS[0], name=n, expected=way, verdict=way) for n, way in policy.required_controls.items()
+        replace(held, name=n, expected=way, verdict=way) for n, way in policy.required_controls.items()
     )
     return Decision(P, gates, controls, ("all passed",))
 
@@ -351,48 +272,19 @@ def failing() -> Statement:
         "factual": ([55], "said Sydney, expected Canberra"),
     }
     arms = {"candidate": all_cases(bad), "baseline": all_cases(BASELINE_FEW)}
-    lost = [i for i in range(100) if i not in (3, 22, 61, 93)]
-    gates = (
-        floor("leak", F, 25, 5, 25), floor("empty", P, 50, 0, 50), floor("tools", F, 10, 10, 6), floor("no_markdown", F, 15, 12, 12),
-        floor("factual", P, 10, 0, 10), floor("reasoning", P, 5, 0, 5),
-        zero("leak", F, 23, 0.192, 0.096), zero("raw_call", F, 3, 0.046, 0.005), zero("empty", P, 0, 0.018),
-        rate("tools", F, 100, 100, 0.0, 0.026, 0.60), rate("no_markdown", F, 150, 120, 0.152, 0.259, 0.80),
-        rate("factual", P, 100, 1, 0.956, 0.998, 0.90), rate("reasoning", P, 50, 0, 0.949, 1.0, 0.80),
-        rate("verbosity", F, 150, 131, 0.09, 0.175, 0.80, "advisory"),
-        compare("tools", F, 100, lost, [], 0.914, 0.984, alarms=("96 % of prompts flipped, and 2 % where the baseline met itself",)),
-        compare("no_markdown", F, 150, LISTS, [], 0.741, 0.848, alarms=("80 % of prompts flipped, and 2 % where the baseline met itself",)),
-        compare("speakable", F, 150, LISTS, [], 0.741, 0.848, 0.1, "supporting"),
-        latency("ttft", P, 100, 91.6, 89.9, 93.2, 120, "ms"), ratio("ttft", P, -0.712, -0.731, -0.694),
-        latency("decode", P, 100, 33.1, 32.7, 33.4, 25, "tokens/s"),
-    )  # fmt: skip
-    reasons = tuple(
-        f"{gate.gate}: {gate.sentence}" for gate in gates if gate.verdict is F and gate.tier != "advisory"
-    )
-    return statement(Decision(F, gates, CONTROLS, reasons), arms, timings())
+    return statement(decided(arms), arms, timings())
 
 
 @cache
 def inconclusive() -> Statement:
-    """Nearly there: tools is open and the second stage was not run, and a control did not hold."""
-    bad = {
-        "tools": ([*range(6, 10), *range(60, 90)], "called none: expected set_timer"),
-        "leak": ([31], "tag: '</think>' at 118"),
-    }
+    """Nearly there: one prompt leaks and the second stage was not run, and a control did not hold."""
+    bad: dict[str, tuple[Iterable[int], str]] = {"leak": ([31], "tag: '</think>' at 118")}
     arms = {"candidate": all_cases(bad), "baseline": all_cases(BASELINE_FEW)}
-    weak = ControlResult(
-        "asked for markdown", F, P, (), "asked for markdown must fail on no_markdown, and gave pass"
+    weak = replace(
+        KEPT[1], verdict=P, because=(), sentence="asked for markdown must fail on no_markdown, and gave pass"
     )
-    gates = (
-        floor("leak", P, 25, 0, 25), floor("empty", P, 50, 0, 50), floor("tools", P, 10, 4, 6), floor("no_markdown", P, 15, 0, 12),
-        floor("factual", P, 10, 0, 10), floor("reasoning", P, 5, 0, 5),
-        zero("leak", U, 1, 0.028), zero("raw_call", P, 0, 0.018), zero("empty", P, 0, 0.018),
-        rate("tools", U, 100, 34, 0.578, 0.733, 0.60), rate("no_markdown", P, 150, 0, 0.982, 1.0, 0.80),
-        latency("ttft[0.5k]", P, 60, 101.0, 96.0, 109.0, 120, "ms"), latency("ttft[4k]", U, 60, 118.4, 109.0, 131.0, 120, "ms"),
-        GateResult("decode", "latency", "critical", U, 0, 0, None, None, 25.0, "tokens/s", "the median decode rate of 0 requests is not there; 0 of 100 requests were timed"),
-    )  # fmt: skip
-    opened = tuple(f"{gate.gate}: {gate.sentence}" for gate in gates if gate.verdict is U)
-    return statement(Decision(U, gates, (*CONTROLS[:2], weak, CONTROLS[3]), (f"control {weak.sentence}", *opened)), arms,
-                     timings(ttft=118.0, spread=0.25, tail=4)[:4])  # fmt: skip
+    times = timings(ttft=118.0, spread=0.25, tail=4)[:4]
+    return statement(decided(arms, 118.0, (KEPT[0], weak)), arms, times)
 
 
 # ------------------------------------------------------------------------------------------ texts

@@ -63,7 +63,7 @@ def test_what_is_attached_and_what_older_releases_stated_comes_back() -> None:
 def test_an_alarm_and_an_advisory_rule_are_warnings() -> None:
     predicate = document(examples.passing())["predicate"]
 
-    assert predicate["warnedTests"] == ["verbosity/rate", "speakable/compare"]
+    assert predicate["warnedTests"] == ["verbosity/rate", "tools/compare"]
     assert predicate["failedTests"] == []
 
 

@@ -5,19 +5,25 @@ from dataclasses import replace
 
 import pytest
 
-from gates.contracts.verdict import GateResult
+from gates.contracts.verdict import GateResult, Rule, Verdict
 from gates.report.charts import axis_ticks
 from gates.report.labels import amount, measured, reasons, required
 from tests.gates.report import examples
-from tests.gates.report.examples import P, U
 
-ZERO = examples.zero("leak", P, 0, 0.01799)
-RATE = examples.rate("tools", P, 100, 5, 0.90149, 0.97651, 0.60)
-COMPARE = examples.compare("tools", P, 100, [1, 2], [3], -0.028, 0.04612)
-RATIO = examples.ratio("ttft", P, 0.02, -0.01, 0.0512)
-TTFT = examples.latency("ttft", P, 100, 91.64, 89.96, 93.11, 120, "ms")
-DECODE = examples.latency("decode", P, 100, 33.14, 32.77, 33.41, 25, "tokens/s")
 
+def result(
+    rule: Rule, n: int, bad: int, estimate: float, limit: float, unit: str = "share", gate: str = "tools"
+) -> GateResult:
+    return GateResult(gate, rule, "critical", Verdict.PASS, n, bad, estimate, None, limit, unit, "")
+
+
+ZERO = result("zero", 165, 0, 0.0, 0.0)
+RATE = result("rate", 100, 5, 0.95, 0.60)
+COMPARE = result("compare", 100, 2, 0.01, 0.05)
+RATIO = result("ratio", 100, 0, 0.02, 0.10, "share slower")
+TTFT = result("latency", 100, 0, 91.64, 120.0, "ms", "ttft")
+DECODE = result("latency", 100, 0, 33.14, 25.0, "tokens/s", "decode")
+FLOOR = result("floor", 10, 1, 0.9, 0.6)
 
 REQUIRED = [
     (ZERO, "0 failures"),
@@ -26,8 +32,8 @@ REQUIRED = [
     (RATIO, "≤ 10 % slower"),
     (TTFT, "≤ 120 ms"),
     (DECODE, "≥ 25 tokens/s"),
-    (examples.floor("tools", P, 10, 1, 6), "≥ 6 of 10"),
-    (replace(examples.floor("tools", U, 10, 1, 6), n=7), "≥ 60 %"),
+    (FLOOR, "≥ 6 of 10"),
+    (replace(FLOOR, n=7), "≥ 60 %"),
     (replace(RATE, limit=None), ""),
 ]
 
