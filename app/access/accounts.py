@@ -67,28 +67,12 @@ class Account:
 class Admission:
     """An open request of an account."""
 
-    __slots__ = ("_account", "_ended", "_places", "reserved")
+    __slots__ = ("_account", "_ended", "reserved")
 
     def __init__(self, account: Account) -> None:
         self._account = account
         self.reserved = Reservation()
-        self._places = 1
         self._ended = False
-
-    def acquire_slot(self) -> bool:
-        """Take another slot, for a choice that runs concurrently; False if the key has none left. `release_slot` returns it."""
-        account, most = self._account, self._account.limits.concurrency
-        if self._ended or (most is not None and account.in_flight >= most):
-            return False
-        account.in_flight += 1
-        self._places += 1
-        return True
-
-    def release_slot(self) -> None:
-        """Return a slot that `acquire_slot` took, unless `end` has done so."""
-        if not self._ended:
-            self._account.in_flight -= 1
-            self._places -= 1
 
     def reserve(self, body_bytes: int, reply: int, now: float) -> None:
         """Reserve the tokens that the request, or one more reply to it, may use. Raises KeyLimited."""
@@ -101,11 +85,11 @@ class Admission:
         self.reserved = Reservation(before.most + more.most, before.minute + more.minute)
 
     def end(self, used: int, now: float) -> None:
-        """Close the request: free its slots, and settle what it has used instead of what it reserved. Idempotent."""
+        """Close the request: free its slot, and settle what it has used instead of what it reserved. Idempotent."""
         if self._ended:
             return
         self._ended, account = True, self._account
-        account.in_flight -= self._places
+        account.in_flight -= 1
         account.reserved -= self.reserved.most
         account.meter = rules.settle(account.limits, account.meter, self.reserved, used, now)
         account.changed = True

@@ -3,8 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 
 from app.errors.tree import Busy
 
@@ -28,7 +27,6 @@ class AdmissionQueue:
         self._served = served
         self._waited = waited
         self._waiting: deque[asyncio.Future[None]] = deque()
-        self._spare: deque[asyncio.Future[None]] = deque()  # for places that no request wants
         self.in_flight = 0
 
     @property
@@ -39,8 +37,8 @@ class AdmissionQueue:
     def resize(self, concurrency: int, queue: int) -> None:
         """Change the cap and the queue's length. Requests that run or wait stay; freed slots go to waiting ones."""
         self.concurrency, self.room = concurrency, queue
-        while (line := self._waiting or self._spare) and self.in_flight < concurrency:
-            turn = line.popleft()
+        while self._waiting and self.in_flight < concurrency:
+            turn = self._waiting.popleft()
             if not turn.done():
                 self.in_flight += 1
                 turn.set_result(None)
@@ -51,21 +49,6 @@ class AdmissionQueue:
         Raises Busy: the queue is full, or no place was free in time. Code queue_full or queue_timeout.
         """
         return _Place(self, patience)
-
-    @asynccontextmanager
-    async def spare_place(self) -> AsyncIterator[None]:
-        """Hold a further place for a request that has one already.
-
-        Waits, without a limit of its own, for a place that no request wants: requests in the queue come first.
-        """
-        if self.in_flight < self.concurrency and not self._waiting:
-            self.in_flight += 1
-        else:
-            await self._turn(self._spare)
-        try:
-            yield
-        finally:
-            self._leave()
 
     async def _enter(self, patience: float) -> None:
         if self.in_flight < self.concurrency and not self._waiting:
@@ -78,28 +61,28 @@ class AdmissionQueue:
         began = time.perf_counter()
         try:
             async with asyncio.timeout(patience):
-                await self._turn(self._waiting)
+                await self._turn()
         except TimeoutError:
             raise Busy(f"no place became free in {patience:g} s; try later", "queue_timeout") from None
         finally:
             self._waited(time.perf_counter() - began)
 
-    async def _turn(self, line: deque[asyncio.Future[None]]) -> None:
+    async def _turn(self) -> None:
         """Wait in line for a place. One that is given in the moment of a cancel goes to the next."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        line.append(turn)
+        self._waiting.append(turn)
         try:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
                 self._leave()
-            elif turn in line:
-                line.remove(turn)
+            elif turn in self._waiting:
+                self._waiting.remove(turn)
             raise
 
     def _leave(self) -> None:
-        while (line := self._waiting or self._spare) and self.in_flight <= self.concurrency:
-            turn = line.popleft()
+        while self._waiting and self.in_flight <= self.concurrency:
+            turn = self._waiting.popleft()
             if not turn.done():
                 turn.set_result(None)  # the place changes hands: in_flight stays
                 return

@@ -9,7 +9,6 @@ nothing for as long as an engine may be silent counts as gone.
 
 import asyncio
 import contextlib
-import math
 import time
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from types import TracebackType
@@ -47,6 +46,7 @@ class Deadlines:
         lambda: None
     )  # that takes the request if this one is given up
     begun = 0.0  # when the engine was asked; perf_counter seconds
+    replies = 1  # still to come; of a request for several choices there are more
     progress = 0.0  # when the engine last gave a token; perf_counter seconds, 0: not yet
     _cause: Cause | None = None
     _has_left = False  # the caller
@@ -62,7 +62,7 @@ class Deadlines:
     def __init__(
         self, receive: Receive | None, timeouts: Timeouts, among: set["Deadlines"] | None = None
     ) -> None:
-        """`receive` is our server's (`app.http.connection`), which tells when the caller leaves; None: others watch it."""
+        """`receive` is our server's (`app.http.connection`), which tells when the caller leaves; None: nobody tells."""
         self._receive = receive
         self._among = set() if among is None else among
         self._timeouts = timeouts
@@ -86,17 +86,6 @@ class Deadlines:
     def attempt(self) -> "_Attempt":
         """An engine is asked: its deadlines run from now, the whole reply's from the first one."""
         return _Attempt(self)
-
-    def branch(self) -> "Deadlines":
-        """Deadlines of one choice; this object watches the caller and the total time for all choices."""
-        now = time.perf_counter()
-        self._total_by = self._total_by or now + self._timeouts.total
-        self._first_by = math.inf
-        self._arm(self._next_look(now), now)
-        one = Deadlines(None, self._timeouts)
-        one._total_by = math.inf
-        one.patience, one.next_engine = self.patience, self.next_engine
-        return one
 
     def _begin_attempt(self) -> None:
         self.begun = now = time.perf_counter()
@@ -151,8 +140,9 @@ class Deadlines:
             self._end("failed")
 
     def over(self) -> None:
-        """The last byte is about to go."""
-        self._over = True
+        """The last byte of a reply is about to go."""
+        self.replies -= 1
+        self._over = not self.replies
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None

@@ -223,11 +223,9 @@ class ProxyHandler:
             try:
                 if isinstance(context.surface, PassThroughSurface):
                     await pass_through(context, deadlines, send)
-                elif context.parsed.count == 1:
-                    await Exchange(context, deadlines, send, keepalive).run()
                 else:
-                    place = self._queues[model].spare_place
-                    await MultiCompletion(context, deadlines, send, keepalive, place).run()
+                    asked = Exchange if context.parsed.count == 1 else MultiCompletion
+                    await asked(context, deadlines, send, keepalive).run()
                 if isinstance(context.broken, UpstreamError):
                     context.attribution = route.record_failure(context.broken)
                 if context.broken is None:

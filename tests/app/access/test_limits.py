@@ -268,18 +268,6 @@ def test_every_limit_has_its_own_code_and_says_what_to_do() -> None:
     }
 
 
-def test_every_place_of_a_request_is_given_back_once() -> None:
-    """By its choices or by its end, whichever comes first."""
-    account = Account("kitchen", KeyLimits(concurrency=3))
-    one = account.begin(NOON)
-    assert one.acquire_slot() and one.acquire_slot()
-    one.release_slot()
-    for _ in range(2):
-        one.end(7, NOON)
-        one.release_slot()
-    assert (account.in_flight, account.meter.total, one.acquire_slot()) == (0, 7, False)
-
-
 @pytest.mark.parametrize(
     "used, shown",
     [(0, b"0ms"), (1, b"100ms"), (10, b"1s"), (599, b"1m0s"), (3605, b"6m1s"), (600, b"1m0s")],

@@ -10,8 +10,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from app.proxy.exchange import Exchange
-from tests.app.house import HELLO, NEVER, TOOLS, Answer, House, eventually, house
+from tests.app.house import HELLO, TOOLS, House, eventually, house
 from tests.app.proxy.test_failover import pair
 from tests.scale import PATIENCE
 from tests.script import (
@@ -21,7 +20,6 @@ from tests.script import (
     Reset,
     Say,
     Step,
-    Tell,
     Until,
     Wait,
     finish,
@@ -30,7 +28,6 @@ from tests.script import (
     text,
     usage,
 )
-from tests.scripted_engine import ScriptedEngine
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -72,21 +69,6 @@ async def test_the_engine_is_asked_once_for_each_choice(home: House, client: Asy
     assert sorted(seen.body["seed"] for seen in sent) == [10, 11]
     assert all("n" not in seen.body for seen in sent)
     assert len({seen.headers["x-request-id"] for seen in sent}) == 2
-
-
-async def test_chunks_of_choices_interleave(home: House, client: AsyncOpenAI) -> None:
-    """What one choice says is told while the other still waits."""
-    told, go_on = asyncio.Event(), asyncio.Event()
-    slow = (Head(), Say(text("Two")), Until(go_on), Say(text(".")), Say(finish()), Say(DONE))
-    by_seed(home, (Head(), Tell(told), Say(text("One.")), Say(finish()), Say(DONE)), slow)
-    order = []
-    async for chunk in await client.chat.completions.create(**ASKED, n=2, seed=10, stream=True):
-        for choice in chunk.choices:
-            order.append((choice.index, choice.delta.content or choice.finish_reason or ""))
-        if {(0, "stop"), (1, "Two")} <= set(order):
-            go_on.set()
-    assert order.index((0, "stop")) < order.index((1, "."))
-    assert order.index((1, "Two")) < order.index((1, "."))
 
 
 async def test_usage_counts_the_prompt_once_and_every_choice(home: House, client: AsyncOpenAI) -> None:
@@ -134,45 +116,38 @@ async def test_calls_of_two_choices_have_ids_of_their_own(home: House, client: A
 async def test_a_choice_that_fails_before_the_first_byte_fails_the_request(
     home: House, client: AsyncOpenAI, stream: bool
 ) -> None:
-    """By status; the other choice is given up on the engine."""
-    hangs = (Head(), Hang())
-    by_seed(home, hangs, status(400, {"error": {"message": "no", "code": "too_long"}}))
+    """By status; no other choice is asked for."""
+    by_seed(home, status(400, {"error": {"message": "no", "code": "too_long"}}), reply("Two."))
     with pytest.raises(openai.BadRequestError) as caught:
         await client.chat.completions.create(**ASKED, n=2, seed=10, stream=stream)
     assert caught.value.code == "too_long"
-    for seen in home.engine.requests:
-        if seen.body["seed"] == 10:
-            async with asyncio.timeout(PATIENCE):
-                await seen.gone.wait()
+    assert [seen.body["seed"] for seen in home.engine.requests] == [10]
     await eventually(home.is_quiet)
 
 
 async def test_a_choice_that_breaks_off_ends_the_stream_with_one_error(home: House) -> None:
-    """No finish reason, no [DONE], and nothing behind it."""
-    heard = asyncio.Event()
-    by_seed(home, (Head(), Say(text("One")), Until(heard), Reset()), (Head(), Say(text("Two")), Hang()))
-    raw = b""
-    async with home.begin(n=2, seed=10) as response:
-        async for part in response.content.iter_any():
-            raw += part
-            if b"One" in raw and b"Two" in raw:
-                heard.set()
+    """No [DONE], and nothing behind it: the third choice is not asked for."""
+    by_seed(home, reply("One."), (Head(), Say(text("Two")), Reset()), reply("Three."))
+    async with home.begin(n=3, seed=10) as response:
+        raw = await response.read()
+    assert b"One." in raw and b"Two" in raw and raw.count(b'"finish_reason":"stop"') == 1
     assert raw.count(b'"error"') == 1 and raw.rstrip().splitlines()[-1].startswith(b'data: {"error"')
-    assert b"[DONE]" not in raw and b'"finish_reason":"' not in raw
+    assert b"[DONE]" not in raw and len(home.engine.requests) == 2
     await eventually(home.is_quiet)
 
 
-async def test_a_caller_who_leaves_frees_every_choice(home: House) -> None:
-    home.engine.always(Head(), Say(text("Hm")), Hang())
-    async with home.begin(n=3) as response:
+@pytest.mark.parametrize("choice", [0, 1])
+async def test_a_caller_who_leaves_frees_the_choice_that_runs(home: House, choice: int) -> None:
+    by_seed(home, *[reply("Hm")] * choice, (Head(), Say(text("Hm")), Hang()), reply("Hm"))
+    async with home.begin(n=3, seed=10) as response:
         await response.content.readany()
-        await home.engine.request(3)
+        seen = await home.engine.request(choice + 1)
         response.close()
-    for seen in home.engine.requests:
-        async with asyncio.timeout(PATIENCE):
-            await seen.gone.wait()
+    async with asyncio.timeout(PATIENCE):
+        await seen.gone.wait()
     await eventually(home.is_quiet)
     assert (await home.booked())["outcome"] == "client_cancel"
+    assert len(home.engine.requests) == choice + 1
 
 
 async def test_a_choice_of_calls_in_vain_is_asked_again_alone(home: House, client: AsyncOpenAI) -> None:
@@ -202,18 +177,6 @@ async def test_one_place_is_enough_for_all_choices(tmp_path: Path) -> None:
         assert home.is_quiet()
 
 
-async def test_requests_for_several_choices_do_not_wait_for_each_other(tmp_path: Path) -> None:
-    """Each holds a place, and no further one is free before one of them is over."""
-    async with house(tmp_path, concurrency=4, queue=8) as home:  # two that come early may take all places
-        both = asyncio.Event()
-        home.engine.always(Head(), Until(both), *reply("Yes.")[1:])
-        asked = [asyncio.create_task(home.ask(n=2)) for _ in range(8)]
-        await home.engine.request(4)
-        both.set()
-        assert [len((await one).json["choices"]) for one in asked] == [2] * 8
-        assert home.is_quiet()
-
-
 async def test_the_total_time_is_that_of_all_choices(tmp_path: Path) -> None:
     """Not of each: the second does not begin a time of its own. No engine is to blame."""
     slow: tuple[Step, ...] = (Head(), Say(text("One")), Wait(0.4), Say(finish()), Say(DONE))
@@ -224,14 +187,13 @@ async def test_the_total_time_is_that_of_all_choices(tmp_path: Path) -> None:
         await eventually(home.is_quiet)
 
 
-async def test_a_reader_who_waits_pauses_every_choice_and_then_gets_all(home: House) -> None:
-    """More than any buffer between holds, from three choices at once."""
+async def test_a_slow_reader_gets_all_of_every_choice(home: House) -> None:
+    """More than any buffer between holds."""
     words = " word" * 2000
     home.engine.always(Head(), *[Say(text(words))] * 40, Say(finish()), Say(DONE))
     raw = b""
     async with home.begin(n=3) as response:
-        await home.engine.request(3)
-        await asyncio.sleep(0)
+        await home.engine.request(1)
         raw = await response.read()
     assert raw.count(b" word") == 3 * 40 * 2000 and raw.endswith(DONE)
 
@@ -303,52 +265,6 @@ async def test_choices_go_to_another_engine_together(tmp_path: Path) -> None:
         answer = await home.ask(n=2)
         assert [choice["message"]["content"] for choice in answer.json["choices"]] == ["Fine.", "Fine."]
         assert answer.headers["x-manners-engine"] == "spare"
-
-
-async def begin_after_a_failover(
-    home: House, live: ScriptedEngine, spare: ScriptedEngine
-) -> asyncio.Task[Answer]:
-    """Both choices were refused by the first engine, and hang on the second."""
-    live.always(*status(500))
-    spare.always(Head(), Hang())
-    asked = asyncio.create_task(home.ask(n=2))
-    await spare.request(2)
-    return asked
-
-
-async def test_a_caller_who_leaves_after_a_failover_has_left(tmp_path: Path) -> None:
-    """The cancel that ended the first engine's choices is not taken for the caller's."""
-    async with pair(tmp_path, timeouts=NEVER) as (home, live, spare):
-        asked = await begin_after_a_failover(home, live, spare)
-        asked.cancel()
-        assert (await home.booked())["outcome"] == "client_cancel"
-        await eventually(home.is_quiet)
-
-
-async def test_a_drain_after_a_failover_is_told(tmp_path: Path) -> None:
-    async with pair(tmp_path, timeouts=NEVER) as (home, live, spare):
-        asked = await begin_after_a_failover(home, live, spare)
-        home.gateway.proxy.cut_off()
-        answer = await asked
-        assert (answer.status, answer.error["code"]) == (503, "draining")
-        await eventually(home.is_quiet)
-
-
-async def test_a_choice_that_is_cancelled_by_nobody_fails_the_request(
-    home: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is a bug, and no whole reply comes of it."""
-
-    run = Exchange.run
-
-    async def second_is_cancelled(one: Exchange) -> None:
-        if one._context.choice == 1:
-            raise asyncio.CancelledError
-        await run(one)
-
-    monkeypatch.setattr(Exchange, "run", second_is_cancelled)
-    answer = await home.ask(n=2)
-    assert (answer.status, answer.error["code"]) == (500, "internal_error")
 
 
 async def test_signs_of_life_go_before_the_first_choice(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 from hypothesis import given, settings
@@ -20,27 +20,6 @@ async def settle() -> None:
     """Let everything that can run, run."""
     for _ in range(5):
         await asyncio.sleep(0)
-
-
-async def test_who_has_a_place_already_gets_a_further_one_behind_everybody() -> None:
-    """And takes no room of the queue while it waits."""
-    turnstile = AdmissionQueue(1, 1)
-    order: list[str] = []
-
-    async def hold(place: AbstractAsyncContextManager[None], name: str) -> None:
-        async with place:
-            order.append(name)
-
-    await turnstile._enter(1)
-    further = [asyncio.create_task(hold(turnstile.spare_place(), "further")) for _ in range(3)]
-    await settle()
-    request = asyncio.create_task(hold(turnstile.place(5), "request"))
-    await settle()
-    further[0].cancel()
-    turnstile._leave()
-    await asyncio.gather(request, *further, return_exceptions=True)
-    assert order == ["request", "further", "further"]
-    assert (turnstile.in_flight, turnstile.waiting) == (0, 0)
 
 
 class Machine:
