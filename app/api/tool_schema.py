@@ -8,16 +8,16 @@ only loop, and goes on when the caller has left.
 
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from app.api.strict_json import MAX_NODES, Budget
+from app.stream.schema import resolve
 
 _SCHEMAS_BY_NAME = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _SCHEMA_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
 _SCHEMAS = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
 _LISTS = ("enum", "required", "examples")
 _UNIONS = ("anyOf", "oneOf")
-_BRANCHING = frozenset({"$ref", *_UNIONS})
 
 MAX_DEPTH = 64
 """Deepest nesting of JSON in a schema. OpenAI takes 10 levels of objects, two or three of JSON each."""
@@ -26,10 +26,10 @@ MAX_OPTIONAL = 128
 MAX_WAYS = 1024
 """Alternatives to which a text may belong at once. OpenAI takes 1,000 values of enums in a schema; 2,000 that are alike cost
 llama.cpp 1.6 s of CPU, 9,000 more than callers wait."""
-_MAX_STEPS = 500_000
-"""Of counting alternatives. A schema of 20,000 values takes a few times as many."""
-_ROUNDS = 32
-"""Passes of the estimate over a schema that refers to itself. What doubles with each level of the text is over MAX_WAYS after ten."""
+_MAX_FOLLOWED = 128
+"""Deepest nesting of schemas with references followed."""
+_MAX_STEPS = 100_000
+"""Schemas looked at to see which unions lead back to themselves."""
 _COST_OF_CHOICES = 16
 """llama.cpp's work for a pattern grows with the square of the parts that may be skipped: 25 branches in a loop cost others 0.2 s,
 90 stop the engine."""
@@ -49,7 +49,7 @@ class SchemaTooLarge(SchemaError):
 
 def check_schema(schema: Any, budget: Budget) -> None:
     """Raises SchemaError."""
-    branches = _check_size(schema, budget)
+    _check_size(schema, budget)
     waiting = [schema]
     while waiting:
         node = waiting.pop()
@@ -57,8 +57,7 @@ def check_schema(schema: Any, budget: Budget) -> None:
             waiting.extend(_subschemas(node))
         elif not isinstance(node, bool):
             raise SchemaError("every schema in it must be an object")
-    if branches:
-        _check_ways(schema)
+    _Walk(schema).check()
 
 
 def check_format(form: dict[str, Any], budget: Budget) -> None:
@@ -66,11 +65,10 @@ def check_format(form: dict[str, Any], budget: Budget) -> None:
 
     Raises SchemaTooLarge.
     """
-    if not _check_size(form, budget):
-        return
+    _check_size(form, budget)
     named = form.get("json_schema")
     for schema in (form, form.get("schema"), named.get("schema") if isinstance(named, dict) else None):
-        _check_ways(schema)
+        _Walk(schema).check()
 
 
 # Shape.
@@ -104,9 +102,9 @@ def _of(node: dict[str, Any], key: str, kind: type, name: str) -> Any:
 # Size.
 
 
-def _check_size(schema: Any, budget: Budget) -> bool:
-    """Charge the budget for every value and pattern; whether there may be alternatives. Raises SchemaTooLarge."""
-    level, depth, branches = [schema], 0, False
+def _check_size(schema: Any, budget: Budget) -> None:
+    """Charge the budget for every value and pattern. Raises SchemaTooLarge."""
+    level, depth = [schema], 0
     while level:
         budget.nodes -= len(level)
         depth += 1
@@ -119,24 +117,19 @@ def _check_size(schema: Any, budget: Budget) -> bool:
         below: list[Any] = []
         for node in level:
             if isinstance(node, dict):
-                branches = branches or _branches(node)
-                _check_optional(node)
+                _check_lists(node)
                 _check_pattern(node.get("pattern"), budget)
                 below.extend(node.values())
             elif isinstance(node, list):
                 below.extend(node)
         level = below
-    return branches
 
 
-def _branches(node: dict[str, Any]) -> bool:
-    values = node.get("enum")
-    is_long = isinstance(values, list) and len(values) > MAX_WAYS
-    return is_long or isinstance(node.get("type"), list) or not _BRANCHING.isdisjoint(node)
-
-
-def _check_optional(node: dict[str, Any]) -> None:
-    properties = node.get("properties")
+def _check_lists(node: dict[str, Any]) -> None:
+    """Properties that may be left out, and types that are named twice."""
+    kinds, properties = node.get("type"), node.get("properties")
+    if isinstance(kinds, list) and len(kinds) != len({str(kind) for kind in kinds}):
+        raise SchemaTooLarge("type names a type twice")
     if not isinstance(properties, dict) or len(properties) <= MAX_OPTIONAL:
         return
     if len(properties.keys() - _required(node)) > MAX_OPTIONAL:
@@ -236,115 +229,97 @@ def _number(digits: str) -> int:
 # Alternatives.
 
 
-def _check_ways(root: Any) -> None:
-    """Raises SchemaTooLarge: an engine may have to follow too many of the schema's alternatives at once."""
-    if _Ways(root).exceed():
-        raise SchemaTooLarge(
-            "the schema has too many alternatives that begin alike: list fewer values and types, give each alternative "
-            "a first required property with a value of its own, and refer to a schema once in a union"
-        )
-
-
 _Beginning = tuple[str, ...]
-_Counts = dict[_Beginning, int]
-"""By how texts of a schema begin: how many alternatives begin so."""
 
 
-class _Node(NamedTuple):
-    """alternatives: schemas of which a text matches one. parts: schemas of what is inside. own: what it is beside its alternatives."""
+class _Walk:
+    """Counts the alternatives of a schema, references followed, and looks for unions that lead back to themselves.
 
-    alternatives: list[int]
-    parts: list[int]
-    own: tuple[_Beginning, int] | None
-
-
-class _Ways:
-    """Counts the alternatives of every schema, references followed, and multiplies them with those of its parts.
-
-    Each schema is looked at once; then the counts are passed on, innermost schemas first, until they no longer change. A
-    schema that refers to itself thus counts again and again, as a text may go through it again and again.
+    Alternatives multiply with those of their parts. A text may go through a union as often as it likes if the union leads
+    back to itself; so two of its alternatives that do must not begin alike.
     """
 
     def __init__(self, root: Any) -> None:
         self._root = root
-        self._nodes: dict[int, _Node] = {}
-        self._counts: dict[int, _Counts] = {}
-        self._steps = 0
+        self._ways: dict[int, int] = {}
+        self._unions: list[dict[str, Any]] = []
+        self._has_references = False
+        self._steps = _MAX_STEPS
 
-    def exceed(self) -> bool:
-        """Whether a text may belong to more than MAX_WAYS alternatives at once."""
-        waiting = [self._root]
+    def check(self) -> None:
+        """Raises SchemaTooLarge."""
+        self._count(self._root, 0)
+        for union in self._unions if self._has_references else ():
+            begun: list[_Beginning] = []
+            for leaf in self._leaves(union, ()):
+                if self._leads(leaf, union):
+                    new = _beginning(leaf)
+                    if any(new[: len(old)] == old[: len(new)] for old in begun):
+                        raise _too_many_ways()
+                    begun.append(new)
+
+    def _count(self, schema: Any, depth: int) -> int:
+        """How many alternatives a text of this schema may belong to at once; one that is being counted counts once."""
+        if not isinstance(schema, dict) or id(schema) in self._ways:
+            return self._ways.get(id(schema), 1)
+        if depth > _MAX_FOLLOWED:
+            raise SchemaTooLarge(f"the schema has more than {_MAX_FOLLOWED} levels with its references")
+        self._ways[id(schema)] = 1
+        alternatives, parts = list(self._alternatives(schema)), list(_parts(schema))
+        inside = [self._count(part, depth + 1) for part in parts]
+        ways = sum(self._count(one, depth + 1) for one in alternatives)
+        if parts or not alternatives:
+            ways += _values(schema) * max(inside, default=1)
+        if ways > MAX_WAYS:
+            raise _too_many_ways()
+        if alternatives:
+            self._unions.append(schema)
+        self._ways[id(schema)] = ways
+        return ways
+
+    def _leaves(self, schema: Any, path: tuple[int, ...]) -> Iterator[dict[str, Any]]:
+        """What a text of this schema may be, unions in unions resolved; each as often as it is named."""
+        if not isinstance(schema, dict) or id(schema) in path:
+            return
+        self._step()
+        alternatives = list(self._alternatives(schema))
+        for one in alternatives:
+            yield from self._leaves(one, (*path, id(schema)))
+        if not alternatives or any(True for _ in _parts(schema)):
+            yield schema
+
+    def _leads(self, leaf: dict[str, Any], union: dict[str, Any]) -> bool:
+        """Whether what is inside this alternative leads back to the union."""
+        waiting, seen = list(_parts(leaf)), set[int]()
         while waiting:
             schema = waiting.pop()
-            if isinstance(schema, dict) and id(schema) not in self._nodes:
-                alternatives, parts = list(self._alternatives(schema)), list(_parts(schema))
-                own = (_beginning(schema), _values(schema)) if parts or not alternatives else None
-                self._nodes[id(schema)] = _Node(_ids(alternatives), _ids(parts), own)
-                waiting += alternatives + parts
-        self._counts = {key: {} for key in self._nodes}
-        for _ in range(_ROUNDS):
-            before = dict(self._counts)
-            if self._pass_on():
+            if schema is union:
                 return True
-            if self._counts == before:
-                break
+            if isinstance(schema, dict) and id(schema) not in seen:
+                self._step()
+                seen.add(id(schema))
+                waiting += [*_parts(schema), *self._alternatives(schema)]
         return False
 
-    def _pass_on(self) -> bool:
-        """One pass; whether some count is too high."""
-        for key, node in reversed(self._nodes.items()):
-            counts: _Counts = {}
-            for alternative in node.alternatives:
-                for beginning, count in self._counts[alternative].items():
-                    counts[beginning] = counts.get(beginning, 0) + count
-                self._steps += len(counts)
-            if node.own is not None:
-                beginning, values = node.own
-                inside = [count for part in node.parts for count in self._counts[part].values()]
-                counts[beginning] = counts.get(beginning, 0) + values * max(inside, default=1)
-                self._steps += len(inside)
-            self._counts[key] = _joined(counts)
-            if sum(counts.values()) > MAX_WAYS or self._steps > _MAX_STEPS:
-                return True
-        return False
+    def _step(self) -> None:
+        self._steps -= 1
+        if self._steps < 0:
+            raise _too_many_ways()
 
     def _alternatives(self, schema: dict[str, Any]) -> Iterator[Any]:
         if isinstance(reference := schema.get("$ref"), str):
-            yield self._target(reference)
+            self._has_references = True
+            yield resolve(reference, self._root)
         for key in _UNIONS:
             if isinstance(listed := schema.get(key), list):
                 yield from listed
 
-    def _target(self, reference: str) -> Any:
-        """The target of a reference within the schema; None if it has none."""
-        target: Any = self._root if reference.startswith("#") else None
-        for part in reference.split("/")[1:]:
-            if isinstance(target, dict):
-                target = target.get(part.replace("~1", "/").replace("~0", "~"))
-            elif isinstance(target, list) and part.isdecimal() and len(part) < 9:
-                target = target[int(part)] if int(part) < len(target) else None
-            else:
-                return None
-        return target
 
-
-def _ids(schemas: list[Any]) -> list[int]:
-    return [id(one) for one in schemas if isinstance(one, dict)]
-
-
-def _joined(counts: _Counts) -> _Counts:
-    """With beginnings that are a part of another one counted together with it."""
-    joined: _Counts = {}
-    for beginning, count in counts.items():
-        wider = (
-            beginning[:1]
-            if beginning[:1] in counts
-            else beginning[:2]
-            if beginning[:2] in counts
-            else beginning
-        )
-        joined[wider] = joined.get(wider, 0) + count
-    return joined
+def _too_many_ways() -> SchemaTooLarge:
+    return SchemaTooLarge(
+        "the schema has too many alternatives that begin alike: list fewer values, give each alternative "
+        "a first required property with a value of its own, and refer to a schema once in a union"
+    )
 
 
 def _parts(node: dict[str, Any]) -> Iterator[Any]:
@@ -357,11 +332,9 @@ def _parts(node: dict[str, Any]) -> Iterator[Any]:
 
 
 def _values(node: dict[str, Any]) -> int:
-    """How many alternatives a schema without a union is: values of an enum, types."""
-    values, kinds = node.get("enum"), node.get("type")
-    return (len(values) or 1 if isinstance(values, list) else 1) * (
-        len(kinds) or 1 if isinstance(kinds, list) else 1
-    )
+    """How many alternatives a schema without a union is: values of an enum."""
+    values = node.get("enum")
+    return len(values) or 1 if isinstance(values, list) else 1
 
 
 def _beginning(node: dict[str, Any]) -> _Beginning:

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 from urllib.parse import unquote
 
-from msgspec import Struct
-
 from app.stream.json_value import kind_of
 
 MAX_TYPE_NODES = 256
@@ -32,7 +30,6 @@ class Tools:
     def __init__(self, declared: Sequence[Mapping[str, Any]] = ()) -> None:
         self._parameters: dict[str, Mapping[str, Any]] = {}
         self._types: dict[tuple[str, str], frozenset[str]] = {}  # what was asked for before
-        self._nodes: dict[int, _Node] = {}  # by id, of schemas that live as long as `_parameters`
         for tool in declared:
             function = tool.get("function")
             if isinstance(function, Mapping) and isinstance(function.get("name"), str):
@@ -59,7 +56,7 @@ class Tools:
     def _union(self, schema: Any, root: Mapping[str, Any]) -> frozenset[str]:
         """The types over anyOf, oneOf, allOf and $ref.
 
-        Each node is looked at once, whatever refers to it and for however many arguments; what is malformed says nothing.
+        Each node is looked at once, whatever refers to it; what is malformed says nothing.
         """
         found: set[str] = set()
         values: set[str] = set()  # types of enum and const: they count where no type is given
@@ -71,12 +68,14 @@ class Tools:
             seen.add(id(schema))
             if len(seen) > MAX_TYPE_NODES or len(waiting) > MAX_WAITING:
                 return frozenset()
-            node = self._nodes.get(id(schema))
-            if node is None:
-                node = self._nodes[id(schema)] = _look_at(schema, root)
-            found |= node.types
-            values |= node.values
-            waiting += node.parts
+            if isinstance(schema.get("$ref"), str):
+                waiting.append(resolve(schema["$ref"], root))
+                continue
+            parts = [part for key in _UNIONS for part in _list(schema.get(key))[:MAX_TYPE_NODES]]
+            found.update(_declared(schema))
+            if not parts and "type" not in schema:
+                values.update(kind for value in _enumerated(schema) for kind in _value_kinds(value))
+            waiting += parts
         return frozenset(found or values)
 
     def encode(self, function: str, argument: str, text: str) -> str:
@@ -124,25 +123,6 @@ def _value_kinds(value: Any) -> frozenset[str]:
     return frozenset({names.get(type(value), "")})
 
 
-class _Node(Struct, frozen=True):
-    """What one schema says itself, and the schemas that it refers to or is made of."""
-
-    types: frozenset[str] = frozenset()
-    values: frozenset[str] = frozenset()
-    parts: Sequence[Any] = ()
-
-
-def _look_at(schema: Mapping[str, Any], root: Mapping[str, Any]) -> _Node:
-    """`type` (a name or a list), enum, const, $ref and the unions."""
-    if isinstance(schema.get("$ref"), str):
-        return _Node(parts=[_resolve(schema["$ref"], root)])
-    parts = [part for key in _UNIONS for part in _list(schema.get(key))[:MAX_TYPE_NODES]]
-    is_open = not parts and "type" not in schema
-    parts = [part for part in parts if isinstance(part, Mapping)]
-    values = {kind for value in _enumerated(schema) for kind in _value_kinds(value)} if is_open else ()
-    return _Node(frozenset(_declared(schema)), frozenset(values), parts)
-
-
 def _declared(node: Mapping[str, Any]) -> Iterator[str]:
     declared = node.get("type")
     for name in [declared] if isinstance(declared, str) else _list(declared):
@@ -151,14 +131,14 @@ def _declared(node: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _enumerated(node: Mapping[str, Any]) -> Sequence[Any]:
-    return _list(node.get("enum")) or ([node["const"]] if "const" in node else [])
+    return _list(node.get("enum"))[:MAX_TYPE_NODES] or ([node["const"]] if "const" in node else [])
 
 
 def _list(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list) else ()
 
 
-def _resolve(ref: str, root: Mapping[str, Any]) -> Any:
+def resolve(ref: str, root: Mapping[str, Any]) -> Any:
     """What a JSON pointer in a URI fragment stands for (RFC 6901, section 6); None if for nothing."""
     if not ref.startswith("#"):
         return None

@@ -160,6 +160,7 @@ TOO_LARGE: dict[str, Any] = {
 
 
 MANY_WAYS: dict[str, Any] = {
+    "a chain that is too long": chain(70, [NEXT, {"type": "null"}]),
     "many references to the next": chain(12, [NEXT] * 2),
     "in a property": {**chain(8, [NEXT] * 9), "$ref": "#/$defs/d8", "properties": {"a": {"$ref": "#/$defs/d0"}}},
     "unions in unions": chain(5, [{"oneOf": [NEXT] * 4}, {"anyOf": [NEXT] * 5}]),
@@ -185,7 +186,7 @@ FEW_WAYS: dict[str, Any] = {
     "either is required": {"properties": {"a": {"$ref": "#"}, "b": {}}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
     "a base": {"$defs": {"b": {"properties": {"a": {"$ref": "#"}}}}, "allOf": [{"$ref": "#/$defs/b"}], "properties": {"c": {"$ref": "#"}}},
     "nothing is there": {"anyOf": [{"$ref": "#/$defs/none"}, {"$ref": "#/anyOf/7"}, {"$ref": "http://a/b"}]},
-    "a long chain": chain(900, [NEXT, {"type": "null"}]),
+    "a long chain": chain(60, [NEXT, {"type": "null"}]),
 }  # fmt: skip
 
 
