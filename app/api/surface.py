@@ -81,10 +81,6 @@ class Surface:
     keepalive: bytes = COMMENT
     request: type[BaseModel]
 
-    def schema(self) -> dict[str, Any]:
-        """The JSON Schema of a request: the fields that the gateway reads."""
-        return self.request.model_json_schema(ref_template="#/components/schemas/{model}")
-
     def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
         """The checked request. Raises RequestError."""
         raise NotImplementedError

@@ -18,7 +18,6 @@ ERRORS: Final[dict[int | str, dict[str, Any]]] = {
 }
 """Error responses that every operation has."""
 _REPLY = {"description": "The reply"}
-REF = "#/components/schemas/"
 
 
 def document(app: FastAPI, surfaces: Sequence[Surface], models: Sequence[str]) -> None:
@@ -66,12 +65,10 @@ def sends(*media_types: str) -> dict[int | str, dict[str, Any]]:
 
 def _operation(surface: Surface, schemas: dict[str, Any], models: Sequence[str]) -> dict[str, Any]:
     """One route, with its API's name before the names of its models: two APIs have a `Tool`."""
-    schema = surface.schema()
     name = type(surface).__name__
-    parts = {part: f"{name}.{part}" for part in schema.get("$defs", {})}
-    for part, made in schema.pop("$defs", {}).items():
-        schemas[parts[part]] = _renamed(made, parts)
-    schemas[name] = _renamed(schema, parts)
+    schema = surface.request.model_json_schema(ref_template=f"#/components/schemas/{name}.{{model}}")
+    schemas |= {f"{name}.{part}": made for part, made in schema.pop("$defs", {}).items()}
+    schemas[name] = schema
     schemas[name]["properties"]["model"]["examples"] = list(models)
     content = dict(_JSON)
     if not isinstance(surface, PassThroughSurface):
@@ -86,14 +83,3 @@ def _operation(surface: Surface, schemas: dict[str, Any], models: Sequence[str])
             "default": {"description": "An error in this API's envelope", "content": dict(_JSON)},
         },
     }
-
-
-def _renamed(value: Any, parts: dict[str, str]) -> Any:
-    """The same schema, with its references to the new names."""
-    if isinstance(value, list):
-        return [_renamed(one, parts) for one in value]
-    if isinstance(value, dict):
-        return {key: _renamed(one, parts) for key, one in value.items()}
-    if isinstance(value, str) and value.startswith(REF):
-        return REF + parts.get(value.removeprefix(REF), value.removeprefix(REF))
-    return value

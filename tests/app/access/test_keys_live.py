@@ -123,28 +123,19 @@ async def test_a_place_is_free_when_the_last_byte_is_out(home: House) -> None:
         await home.booked()
 
 
-@pytest.mark.parametrize("concurrency, at_once", [(1, 1), (2, 2)])
-async def test_choices_run_in_turn_in_the_places_that_their_key_has(
-    home: House, concurrency: int, at_once: int
-) -> None:
-    """A request for more choices than the key may have open is no excess: those that wait take no place."""
-    name = f"den{concurrency}"
-    key = await add(home, name, concurrency=concurrency)
+async def test_a_request_for_several_choices_is_one_open_request_of_its_key(home: House) -> None:
+    key = await add(home, "den", concurrency=1)
     go_on = asyncio.Event()
-    first = (Head(), Until(go_on), Say(text("Yes.")), Say(finish()), Say(DONE))
-    home.engine.always(*first)
+    home.engine.always(Head(), Until(go_on), Say(text("Yes.")), Say(finish()), Say(DONE))
     asked = asyncio.create_task(home.ask(headers=key, n=4))
-    await home.engine.request(at_once)
-    await home.metrics()  # a further one would have been asked by now
-    assert len(home.engine.requests) == at_once
-    assert home.gateway.access.accounts.of(name).in_flight == at_once
+    await home.engine.request()
     refused = await home.ask(headers=key)
     assert (refused.status, refused.error["code"]) == (429, "key_concurrency_exceeded")
     go_on.set()
     assert len((await asked).json["choices"]) == 4
     await home.booked()
     await home.booked()
-    assert home.gateway.access.accounts.of(name).in_flight == 0
+    assert home.gateway.access.accounts.of("den").in_flight == 0
 
 
 async def test_a_bad_request_gives_its_place_back(home: House) -> None:

@@ -41,7 +41,7 @@ def test_each_is_refused_by_its_name_and_with_what_to_do(name: str) -> None:
 def test_a_surfaces_own_fields_are_none_of_them(name: str) -> None:
     surface, base, fields = SURFACES[name]
     assert not base.keys() & fields.keys()
-    known = surface.schema()["properties"].keys() - {"echo", "best_of"}
+    known = surface.request.model_json_schema()["properties"].keys() - {"echo", "best_of"}
     assert not known & fields.keys(), known & fields.keys()
 
 
