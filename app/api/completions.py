@@ -25,7 +25,7 @@ from app.api.chat_request import (
 )
 from app.api.engine_request import AskedEngine
 from app.api.reading import Read, read
-from app.api.surface import Collector, Encoder, ParsedRequest, Surface
+from app.api.surface import ParsedRequest, Surface
 from app.api.unserved import COMPLETIONS
 from app.errors.tree import BadField
 from app.stream.encode import DONE, EventCollector, EventEncoder, ReplyHead, error_frame
@@ -72,63 +72,6 @@ class CompletionRequest(Read):
     max_tokens: TokenLimit | None = None
     temperature: Temperature | None = None
     top_p: Probability | None = None
-
-
-class Completions(Surface):
-    """The surface of continued prompts."""
-
-    path = engine_path = "/v1/completions"
-    id_prefix = "cmpl-"
-    request = CompletionRequest
-
-    def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
-        """The request. Raises BadField for fields that need the model's raw text."""
-        asked = read(CompletionRequest, raw)
-        refuse_unserved(asked.extra, COMPLETIONS)
-        for name, value in (("echo", asked.echo), ("suffix", asked.suffix)):
-            if value:
-                raise unsupported(name, f"{name} is not served: the text is filtered; leave it out")
-        if asked.stream_options is not None and not asked.stream:
-            raise unsupported("stream_options", "stream_options needs stream: true")
-        body = asked.model_dump(exclude_none=True)
-        prompts = _prompts(asked.prompt)
-        count = len(prompts) * (asked.n or 1)
-        if count > MAX_CHOICES:
-            message = f"at most {MAX_CHOICES} choices a request: {len(prompts)} prompts make {count}"
-            raise BadField(message, "too_many_choices", param="n")
-        chat = stand_in(asked.model, asked.stream, asked.stream_options, asked.max_tokens)
-        body["prompt"] = prompts[0]
-        several = prompts if len(prompts) > 1 else ()
-        return ParsedRequest(chat, body, logprobs=asked.logprobs is not None, count=count, prompts=several)
-
-    def ignored(self, asked: ParsedRequest, dialect: Dialect) -> list[str]:
-        return sorted(asked.body.keys() - _OURS - _FIELDS - DIALECTS[dialect].fields)
-
-    def policy(self, asked: ParsedRequest, engine: AskedEngine, id_prefix: str) -> StreamPolicy:
-        """The continuation of a prompt may be anything, so a stream is held no longer than the guard."""
-        guard = engine.guard if asked.chat.stream else UNBOUNDED
-        return StreamPolicy(ThinkPolicy(engine.thinking != 0, guard, after=guard), None, id_prefix)
-
-    def engine_body(self, asked: ParsedRequest, engine: AskedEngine) -> bytes:
-        """Allowed fields only, always streamed, usage always asked for."""
-        allowed = _FIELDS | DIALECTS[engine.dialect].fields
-        sent = {name: value for name, value in asked.body.items() if name in allowed}
-        options = {"include_usage": True}
-        return _json({**sent, "model": engine.served_name, "stream": True, "stream_options": options})
-
-    def hinted(self, asked: ParsedRequest, hint: str) -> ParsedRequest | None:
-        """The line goes before the prompt, if that is a text."""
-        prompt = asked.body["prompt"]
-        if not isinstance(prompt, str):
-            return None
-        return replace(asked, body={**asked.body, "prompt": f"{hint}\n\n{prompt}"})
-
-    def encoder(self, head: ReplyHead, asked: ParsedRequest) -> Encoder:
-        """text_completion frames."""
-        return CompletionEncoder(head)
-
-    def collector(self, head: ReplyHead, asked: ParsedRequest) -> Collector:
-        return CompletionCollector(head)
 
 
 def _prompts(given: str | list[str] | list[int] | list[list[int]]) -> tuple[str | list[int], ...]:
@@ -235,3 +178,54 @@ class CompletionCollector(EventCollector):
         text = "".join(self._text)
         said = _completion(self._head, text, self._finish, logprobs=_logprobs(self._tokens, text, 0))
         return _json({**said, "usage": usage})
+
+
+class Completions(Surface):
+    """The surface of continued prompts."""
+
+    path = engine_path = "/v1/completions"
+    id_prefix = "cmpl-"
+    request = CompletionRequest
+    encoder, collector = CompletionEncoder, CompletionCollector
+
+    def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
+        """The request. Raises BadField for fields that need the model's raw text."""
+        asked = read(CompletionRequest, raw)
+        refuse_unserved(asked.extra, COMPLETIONS)
+        for name, value in (("echo", asked.echo), ("suffix", asked.suffix)):
+            if value:
+                raise unsupported(name, f"{name} is not served: the text is filtered; leave it out")
+        if asked.stream_options is not None and not asked.stream:
+            raise unsupported("stream_options", "stream_options needs stream: true")
+        body = asked.model_dump(exclude_none=True)
+        prompts = _prompts(asked.prompt)
+        count = len(prompts) * (asked.n or 1)
+        if count > MAX_CHOICES:
+            message = f"at most {MAX_CHOICES} choices a request: {len(prompts)} prompts make {count}"
+            raise BadField(message, "too_many_choices", param="n")
+        chat = stand_in(asked.model, asked.stream, asked.stream_options, asked.max_tokens)
+        body["prompt"] = prompts[0]
+        several = prompts if len(prompts) > 1 else ()
+        return ParsedRequest(chat, body, logprobs=asked.logprobs is not None, count=count, prompts=several)
+
+    def ignored(self, asked: ParsedRequest, dialect: Dialect) -> list[str]:
+        return sorted(asked.body.keys() - _OURS - _FIELDS - DIALECTS[dialect].fields)
+
+    def policy(self, asked: ParsedRequest, engine: AskedEngine, id_prefix: str) -> StreamPolicy:
+        """The continuation of a prompt may be anything, so a stream is held no longer than the guard."""
+        guard = engine.guard if asked.chat.stream else UNBOUNDED
+        return StreamPolicy(ThinkPolicy(engine.thinking != 0, guard, after=guard), None, id_prefix)
+
+    def engine_body(self, asked: ParsedRequest, engine: AskedEngine) -> bytes:
+        """Allowed fields only, always streamed, usage always asked for."""
+        allowed = _FIELDS | DIALECTS[engine.dialect].fields
+        sent = {name: value for name, value in asked.body.items() if name in allowed}
+        options = {"include_usage": True}
+        return _json({**sent, "model": engine.served_name, "stream": True, "stream_options": options})
+
+    def hinted(self, asked: ParsedRequest, hint: str) -> ParsedRequest | None:
+        """The line goes before the prompt, if that is a text."""
+        prompt = asked.body["prompt"]
+        if not isinstance(prompt, str):
+            return None
+        return replace(asked, body={**asked.body, "prompt": f"{hint}\n\n{prompt}"})

@@ -12,7 +12,7 @@ import msgspec
 from app.api.chat_request import check_chat, refuse_unserved
 from app.api.messages_request import MessagesRequest
 from app.api.reading import read
-from app.api.surface import Collector, Counts, Encoder, OverChat, ParsedRequest
+from app.api.surface import Counts, OverChat, ParsedRequest
 from app.api.unserved import MESSAGES
 from app.errors.envelopes import ANTHROPIC_PATH, anthropic_error
 from app.stream.encode import EventCollector, EventEncoder, ReplyHead
@@ -28,31 +28,6 @@ _STOP_REASONS = {
     "content_filter": "refusal",
 }
 _json = msgspec.json.Encoder().encode
-
-
-class Messages(OverChat):
-    """Anthropic's surface."""
-
-    path = ANTHROPIC_PATH
-    id_prefix = "msg_"
-    request = MessagesRequest
-    keepalive = b'event: ping\ndata: {"type":"ping"}\n\n'
-
-    def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
-        """The chat completion that is asked for in Anthropic's words."""
-        asked = read(MessagesRequest, raw, "messages", max_messages)
-        refuse_unserved(asked.extra, MESSAGES)
-        body = asked.chat_body()
-        stops = tuple(dict.fromkeys(asked.stop_sequences or ()))
-        told = stops if can_be_found(stops) else ()
-        return ParsedRequest(check_chat(body, max_messages), body, asked.dropped, stops=told)
-
-    def encoder(self, head: ReplyHead, asked: ParsedRequest) -> Encoder:
-        """Named events, message_start to message_stop."""
-        return MessagesEncoder(head)
-
-    def collector(self, head: ReplyHead, asked: ParsedRequest) -> Collector:
-        return MessagesCollector(head)
 
 
 def _message(
@@ -199,3 +174,22 @@ def _block(block: dict[str, Any], text: str) -> dict[str, Any]:
     if block["type"] == "thinking":
         return {**block, "thinking": text, "signature": ""}
     return {**block, "text": text}
+
+
+class Messages(OverChat):
+    """Anthropic's surface."""
+
+    path = ANTHROPIC_PATH
+    id_prefix = "msg_"
+    request = MessagesRequest
+    encoder, collector = MessagesEncoder, MessagesCollector
+    keepalive = b'event: ping\ndata: {"type":"ping"}\n\n'
+
+    def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
+        """The chat completion that is asked for in Anthropic's words."""
+        asked = read(MessagesRequest, raw, "messages", max_messages)
+        refuse_unserved(asked.extra, MESSAGES)
+        body = asked.chat_body()
+        stops = tuple(dict.fromkeys(asked.stop_sequences or ()))
+        told = stops if can_be_found(stops) else ()
+        return ParsedRequest(check_chat(body, max_messages), body, asked.dropped, stops=told)

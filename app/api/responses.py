@@ -12,7 +12,7 @@ import msgspec
 from app.api.chat_request import check_chat
 from app.api.reading import read
 from app.api.responses_request import ResponsesRequest
-from app.api.surface import Collector, Counts, Encoder, OverChat, ParsedRequest
+from app.api.surface import Counts, OverChat, ParsedRequest
 from app.stream.encode import Inliner, ReplyHead
 from gates.reply.events import Broken, CallArguments, CallStart, Done, Event, Finish, Text, Thought, Usage
 
@@ -33,34 +33,11 @@ _BEGUN: dict[str, dict[str, Any]] = {
 _json = msgspec.json.Encoder().encode
 
 
-class Responses(OverChat):
-    """OpenAI's newer surface."""
-
-    path = "/v1/responses"
-    id_prefix = "resp_"
-    request = ResponsesRequest
-
-    def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
-        """The chat completion that is asked for."""
-        asked = read(ResponsesRequest, raw, "input", max_messages)
-        asked.refuse_unserved()
-        body = asked.chat_body()
-        return ParsedRequest(check_chat(body, max_messages), body, asked.dropped, asked.echo())
-
-    def encoder(self, head: ReplyHead, asked: ParsedRequest) -> Encoder:
-        """Numbered events, response.created to response.completed."""
-        return ResponsesEncoder(head, asked.echo)
-
-    def collector(self, head: ReplyHead, asked: ParsedRequest) -> Collector:
-        return ResponsesCollector(head, asked.echo)
-
-
 class _ResponseBuilder:
     """The response as it grows. Every method returns the events of a streamed one."""
 
-    def __init__(self, head: ReplyHead, echo: dict[str, Any]) -> None:
+    def __init__(self, head: ReplyHead) -> None:
         self._head = head
-        self._echo = echo
         self._items: list[dict[str, Any]] = []  # those that are over
         self._item: dict[str, Any] = {}  # the open one; {}: none
         self._parts: list[str] = []  # of its text
@@ -102,7 +79,7 @@ class _ResponseBuilder:
             "background": False,
             "error": None,
             "incomplete_details": {"reason": reason} if reason else None,
-            **self._echo,
+            **self._head.echo,
             "model": self._head.model,
             "output": self._items,
             "usage": _usage(self._usage) if status in ("completed", "incomplete") else None,
@@ -210,8 +187,8 @@ def _usage(usage: Usage | None) -> dict[str, Any] | None:
 class ResponsesEncoder:
     """`feed` events, get SSE bytes."""
 
-    def __init__(self, head: ReplyHead, echo: dict[str, Any]) -> None:
-        self._response = _ResponseBuilder(head, echo)
+    def __init__(self, head: ReplyHead) -> None:
+        self._response = _ResponseBuilder(head)
         self._number = 0  # of the next event
         self._begin = [("response.created", {"response": self._response.response("in_progress")}),
                        ("response.in_progress", {"response": self._response.response("in_progress")})]  # fmt: skip
@@ -243,8 +220,8 @@ class ResponsesEncoder:
 class ResponsesCollector:
     """`feed` events, then take the Response."""
 
-    def __init__(self, head: ReplyHead, echo: dict[str, Any]) -> None:
-        self._response = _ResponseBuilder(head, echo)
+    def __init__(self, head: ReplyHead) -> None:
+        self._response = _ResponseBuilder(head)
 
     def texts(self, texts: Sequence[str]) -> None:
         self.feed([Text(0, text) for text in texts])
@@ -255,3 +232,19 @@ class ResponsesCollector:
 
     def message(self) -> bytes:
         return _json(self._response.response(self._response.status))
+
+
+class Responses(OverChat):
+    """OpenAI's newer surface."""
+
+    path = "/v1/responses"
+    id_prefix = "resp_"
+    request = ResponsesRequest
+    encoder, collector = ResponsesEncoder, ResponsesCollector
+
+    def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
+        """The chat completion that is asked for."""
+        asked = read(ResponsesRequest, raw, "input", max_messages)
+        asked.refuse_unserved()
+        body = asked.chat_body()
+        return ParsedRequest(check_chat(body, max_messages), body, asked.dropped, asked.echo())

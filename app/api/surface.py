@@ -4,7 +4,7 @@ A surface translates a request into a chat completion, and the core's events int
 rest alike for all APIs: limits, clocks, admission, failover, keys, errors.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -73,13 +73,18 @@ class Collector(Protocol):
 
 
 class Surface:
-    """One API. `engine_path` is where its requests go on an engine, `keepalive` a stream's sign of life."""
+    """One API. `engine_path` is where its requests go on an engine, `keepalive` a stream's sign of life.
+
+    encoder: of a reply for a caller who streams. collector: for one who wants it whole.
+    """
 
     path: str
     engine_path: str
     id_prefix: str
     keepalive: bytes = COMMENT
     request: type[BaseModel]
+    encoder: Callable[[ReplyHead], Encoder]
+    collector: Callable[[ReplyHead], Collector]
 
     def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
         """The checked request. Raises RequestError."""
@@ -100,14 +105,6 @@ class Surface:
     def hinted(self, asked: ParsedRequest, hint: str) -> ParsedRequest | None:
         """The request with a line more for the model; None: there is no place for one."""
         return None
-
-    def encoder(self, head: ReplyHead, asked: ParsedRequest) -> Encoder:
-        """For a caller who streams."""
-        raise NotImplementedError
-
-    def collector(self, head: ReplyHead, asked: ParsedRequest) -> Collector:
-        """For a caller who wants the whole reply."""
-        raise NotImplementedError
 
 
 class OverChat(Surface):

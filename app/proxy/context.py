@@ -273,7 +273,12 @@ class RequestContext:
             plan = ThoughtPlan(thinking)
         reply_id = f"{random.getrandbits(128):032x}"  # an id, no secret: no system call
         self.head = ReplyHead(
-            surface.id_prefix + reply_id, int(time.time()), chat.model, model.reasoning, chat.include_usage
+            surface.id_prefix + reply_id,
+            int(time.time()),
+            chat.model,
+            model.reasoning,
+            chat.include_usage,
+            parsed.echo,
         )
         guard = held_characters(model.thought_guard, route.conduct)
         stops = parsed.stops

@@ -296,7 +296,7 @@ class ProxyHandler:
             return
         context.broken = error
         if context.encoder is None and context.stream:
-            context.encoder = context.surface.encoder(context.head, context.parsed)
+            context.encoder = context.surface.encoder(context.head)
         frame = error_frame if context.encoder is None else context.encoder.fault
         body = frame(error.message, error.code, error.type)
         with contextlib.suppress(TimeoutError):  # do not wait for a caller who does not read

@@ -68,7 +68,7 @@ class StreamWriter:
         self._deadlines = deadlines
         self._reply = reply
         self._keepalive = keepalive
-        self._encoder = context.encoder = context.surface.encoder(context.head, context.parsed)
+        self._encoder = context.encoder = context.surface.encoder(context.head)
         if keepalive is None:
             self._out = ResponseWriter(send, reply.batch, self._pause, self._resume, deadlines.fail)
         else:
@@ -78,7 +78,7 @@ class StreamWriter:
         self._reply = reply
         if anew:
             context = self._context
-            self._encoder = context.encoder = context.surface.encoder(context.head, context.parsed)
+            self._encoder = context.encoder = context.surface.encoder(context.head)
 
     def texts(self, texts: Sequence[str]) -> None:
         self._out.write(self._encoder.texts(texts))
@@ -128,13 +128,13 @@ class WholeWriter:
         self._context = context
         self._deadlines = deadlines
         self._send = send
-        self._collector = context.surface.collector(context.head, context.parsed)
+        self._collector = context.surface.collector(context.head)
 
     def answered_by(self, reply: EngineReply, anew: bool) -> None:
         """See `ReplyWriter`. It is never paused."""
         if anew:
             context = self._context
-            self._collector = context.surface.collector(context.head, context.parsed)
+            self._collector = context.surface.collector(context.head)
 
     def texts(self, texts: Sequence[str]) -> None:
         self._collector.texts(texts)

@@ -42,6 +42,7 @@ class ReplyHead(Struct, frozen=True):
     model: str
     reasoning: Reasoning = "strip"
     include_usage: bool = False
+    echo: dict[str, Any] = {}  # what the reply repeats of the request
 
 
 class Inliner:

@@ -135,7 +135,7 @@ HEAD = ReplyHead("chatcmpl_test", 1_790_000_000, "annie", "strip", True)
 def streamed(surface: Surface, reads: Iterable[bytes], policy: StreamPolicy) -> Heard:
     """What a streaming caller of this surface reads off the wire; the gateway's short way is taken."""
     pipeline = Pipeline(policy)
-    encoder = surface.encoder(HEAD, asked(surface, True, policy.tools is not None))
+    encoder = surface.encoder(HEAD)
     wire = b""
     for read in reads:
         texts = pipeline.passes(read)
@@ -144,12 +144,12 @@ def streamed(surface: Surface, reads: Iterable[bytes], policy: StreamPolicy) -> 
     return READERS[surface.path](SSEDecoder().feed(wire))
 
 
-def collected(surface: Surface, events: Sequence[Event], tools: bool) -> Heard:
+def collected(surface: Surface, events: Sequence[Event]) -> Heard:
     """What a caller of this surface gets who does not stream: the reply, or an error and no reply."""
     for event in events:
         if isinstance(event, Broken):
             return Heard(error=event.code)
-    collector = surface.collector(HEAD, asked(surface, False, tools))
+    collector = surface.collector(HEAD)
     collector.feed(events)
     return WHOLE[surface.path](json.loads(collector.message()))
 

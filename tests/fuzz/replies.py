@@ -133,9 +133,7 @@ def faults(reply: Reply, draw: Draw) -> Iterator[str]:
     late = events_of([reply.wire(0)], held)
     yield from spoken(reply, late)
     yield from (
-        f"whole as {surface.path}: {word}"
-        for word in reply.secrets
-        if word in collected(surface, late, has_tools).text
+        f"whole as {surface.path}: {word}" for word in reply.secrets if word in collected(surface, late).text
     )
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from msgspec.structs import replace
 
 from app.api.count_tokens import CountTokens
 from app.api.embeddings import Embeddings
@@ -46,7 +47,7 @@ from gates.report import document, dsse
 from gates.report.codec import CodecError
 from tests.app.stream.wire import TOOLS
 from tests.fuzz.draw import ByteSource, Draw
-from tests.fuzz.hearing import CHATS, COMPLETIONS, HEAD, asked, policy_of
+from tests.fuzz.hearing import CHATS, COMPLETIONS, HEAD, policy_of
 from tests.fuzz.replies import draw_reply, faults
 from tests.fuzz.steps import Steps
 
@@ -272,12 +273,11 @@ def pipeline(data: bytes) -> None:
             outcomes.append(_run(reads, policy))
     same(map(_digest, outcomes))
     for surface in (*CHATS.values(), COMPLETIONS):
-        request = asked(surface, True, policy.tools is not None)
-        said = surface.encoder(HEAD, request).feed(outcomes[0])
+        said = surface.encoder(HEAD).feed(outcomes[0])
         for payload in SSEDecoder().feed(said):
             assert payload == b"[DONE]" or isinstance(_json(payload), dict)
         if isinstance(outcomes[0][-1], Done):
-            collector = surface.collector(HEAD, request)
+            collector = surface.collector(HEAD)
             collector.feed(outcomes[0])
             _json(collector.message())
 
@@ -390,7 +390,8 @@ def request(data: bytes) -> None:
                 surface.policy(checked, engine, "t")
         surface.ignored(checked, dialect)
     if not isinstance(surface, PassThroughSurface):
-        encoder, collector = surface.encoder(HEAD, checked), surface.collector(HEAD, checked)
+        head_of = replace(HEAD, echo=checked.echo)
+        encoder, collector = surface.encoder(head_of), surface.collector(head_of)
         events: list[Event] = [Text(0, "Hi."), Finish(0, "stop"), Done()]
         collector.feed(events)
         _json(collector.message())

@@ -185,7 +185,7 @@ EMPTY = [
 ]
 ENCODERS: list[Any] = [
     lambda: StreamEncoder(HEAD), lambda: MessageCollector(HEAD), lambda: MessagesEncoder(HEAD), lambda: MessagesCollector(HEAD),
-    lambda: ResponsesEncoder(HEAD, {}), lambda: ResponsesCollector(HEAD, {}),
+    lambda: ResponsesEncoder(HEAD), lambda: ResponsesCollector(HEAD),
 ]  # fmt: skip
 
 
