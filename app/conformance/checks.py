@@ -125,6 +125,19 @@ def check_spoken(reply: ObservedReply, *words: str) -> None:
         require(word in reply.content, f"no {word!r} in {reply.content!r}")
 
 
+def check_said(reply: ObservedReply, finish: str, has: str = "", lacks: str = "") -> None:
+    """A clean reply that holds one text and not the other."""
+    check_clean(reply, finish)
+    require(has in reply.content, f"no {has!r} in {reply.content!r}")
+    require(not lacks or lacks not in reply.content, f"{lacks!r} in {reply.content!r}")
+
+
+def check_cut(reply: ObservedReply) -> None:
+    """Cut off within a thought or a call: finish_reason says so, and nothing of it is shown."""
+    check_clean(reply, "length")
+    require(not reply.content, f"the content holds a part of it: {reply.content!r}")
+
+
 def check_same(replies: Sequence[ObservedReply]) -> None:
     """All replies are equal, streamed or whole: the model is greedy."""
     first, *others = [
@@ -248,18 +261,6 @@ def budget(tokens: int) -> Check:
     return Check(f"thinking budget {tokens}", asks, each(judge))
 
 
-def judge_cut_thought(reply: ObservedReply) -> None:
-    """Cut off within a thought: no content, and finish_reason says so."""
-    check_clean(reply, "length")
-    require(not reply.content, f"the content holds part of the thought: {reply.content!r}")
-
-
-def judge_cut_call(reply: ObservedReply) -> None:
-    """Cut off within a call: finish_reason says so, and no text shows it."""
-    check_clean(reply, "length")
-    require(not reply.content, f"text beside the call: {reply.content!r}")
-
-
 def judge_refusal(reply: ObservedReply) -> None:
     """The engine's 400 reaches the caller as 400, in OpenAI's error envelope."""
     error = reply.envelope or {}
@@ -278,20 +279,6 @@ def judge_long(reply: ObservedReply) -> None:
         require(reply.finish_reason in ("stop", "length"), f"finish_reason is {reply.finish_reason}")
 
 
-def judge_stop(reply: ObservedReply) -> None:
-    """The stop word and what follows are not in the reply."""
-    check_clean(reply, "stop")
-    require("France" in reply.content, f"nothing before the stop word: {reply.content!r}")
-    require("Paris" not in reply.content, f"the content holds the stop word: {reply.content!r}")
-
-
-def judge_prefill(reply: ObservedReply) -> None:
-    """The answer continues the last message."""
-    check_clean(reply, "stop")
-    require("Paris" in reply.content, f"no answer: {reply.content!r}")
-    require("capital of" not in reply.content, f"the answer does not continue the message: {reply.content!r}")
-
-
 def judge_length(reply: ObservedReply) -> None:
     """Cut off at max_tokens."""
     check_clean(reply, "length")
@@ -302,9 +289,8 @@ def judge_length(reply: ObservedReply) -> None:
 
 def judge_none(reply: ObservedReply) -> None:
     """With tool_choice none there is no call, and no text of a call."""
-    check_clean(reply, "stop")
+    check_said(reply, "stop", lacks="search_memory")
     require(not reply.calls, f"calls: {reply.calls}")
-    require("search_memory" not in reply.content, f"the content holds the text of a call: {reply.content!r}")
 
 
 def judge_after_thought(reply: ObservedReply) -> None:
@@ -352,12 +338,13 @@ CHECKS: tuple[Check, ...] = (
     *(budget(n) for n in (0, 1, 8, 64)),
     Check("thinking time budget", (*both(SUM, with_reasoning=True, count=True, **HURRY) * 2, ask(SUM, with_reasoning=True, **ON)), judge_time),
     Check("a thought, then a call", both(PRIYA, tools=TOOLS, with_reasoning=True, **ON), each(judge_after_thought)),
-    Check("a thought cut by max_tokens", both(SUM, **ON, max_tokens=5), each(judge_cut_thought)),
-    Check("a call cut by max_tokens", both(PRIYA, tools=TOOLS, max_tokens=12), each(judge_cut_call)),
+    Check("a thought cut by max_tokens", both(SUM, **ON, max_tokens=5), each(check_cut)),
+    Check("a call cut by max_tokens", both(PRIYA, tools=TOOLS, max_tokens=12), each(check_cut)),
     Check("usage for those who ask", (*both(HELLO)[:1], ask(HELLO), ask(HELLO, stream=False)), judge_usage),
-    Check("stop sequences", both(FRANCE, stop=["Paris"]), each(judge_stop)),
+    Check("stop sequences", both(FRANCE, stop=["Paris"]), each(lambda r: check_said(r, "stop", has="France", lacks="Paris"))),
     Check("length", both(user("Tell me about yourself"), max_tokens=3), each(judge_length)),
-    Check("prefill", both(FRANCE, {"role": "assistant", "content": "The capital of"}), each(judge_prefill)),
+    Check("prefill", both(FRANCE, {"role": "assistant", "content": "The capital of"}),
+        each(lambda r: check_said(r, "stop", has="Paris", lacks="capital of"))),
     Check("four at once", tuple(ask(FRANCE, stream=s) for s in (True, True, False, False)),
         each(lambda r: check_spoken(r, "Paris")), together=True),
     Check("error: a field the engine refuses", both(HELLO, response_format=NO_SUCH), each(judge_refusal, same=False)),
