@@ -1,7 +1,7 @@
-"""The geometry of the report's charts, in SVG units; the page's template draws them. Pure."""
+"""The geometry of the report's bars, in SVG units; the page's template draws them. Pure."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from gates.contracts.verdict import GateResult
@@ -34,29 +34,10 @@ class IntervalBar(NamedTuple):
     allowed: tuple[float, float] | None
 
 
-class CurvePlot(NamedTuple):
-    """Curves as SVG paths; `ticks` are the labels of the x axis."""
-
-    paths: tuple[tuple[str, str], ...]  # (class, path)
-    ticks: tuple[Label, ...]
-    limit: float | None = None
-    allowed: tuple[float, float] | None = None
-
-
 def linear_scale(low: float, high: float, start: float, end: float) -> Scale:
     """A linear map of [low, high] to [start, end]; values outside are clamped."""
     span = (high - low) or 1.0
     return lambda value: start + (end - start) * min(1.0, max(0.0, (value - low) / span))
-
-
-def axis_ticks(most: float) -> list[float]:
-    """Round numbers from 0 to about `most`, in about four steps of 1, 2 or 5 times a power of ten."""
-    if most <= 0 or not math.isfinite(most):
-        return [0.0, 1.0]
-    rough = most / 4
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(m * power for m in (1, 2, 5, 10) if m * power >= rough)
-    return [i * step for i in range(math.ceil(most / step) + 1)]
 
 
 def interval_bar(gate: GateResult) -> IntervalBar | None:
@@ -99,35 +80,6 @@ def _domain(gate: GateResult) -> tuple[float, float]:
     if gate.rule in ("compare", "ratio"):
         return -reach, reach
     return 0.0, max(reach, 0.05) if gate.rule == "zero" else reach
-
-
-def limit_curves(timings: Sequence[Distribution], limit: float | None) -> CurvePlot:
-    """Per arm, the share of replies within each possible limit: rising for times, falling for rates; higher is better."""
-    least = is_rate(timings[0].gate)
-    most = axis_ticks(max(*(_quantile(timing, 0.97) for timing in timings), 1.1 * (limit or 0.0)))
-    x, y = linear_scale(0.0, most[-1], 40.0, 350.0), linear_scale(0.0, 1.0, 150.0, 10.0)
-    ticks = [Label(x(tick), "middle", plain(tick)) for tick in most[:-1]]
-    ticks.append(Label(x(most[-1]), "end", f"{plain(most[-1])} {timings[0].unit}"))
-    paths = tuple((f"ecdf {t.arm}", _steps(t, x, y, most[-1], least)) for t in timings)
-    if limit is None:
-        return CurvePlot(paths, tuple(ticks))
-    allowed = (x(limit), 350.0 - x(limit)) if least else (40.0, x(limit) - 40.0)
-    return CurvePlot(paths, tuple(ticks), x(limit), allowed)
-
-
-def _steps(timing: Distribution, x: Scale, y: Scale, most: float, at_least: bool) -> str:
-    """The step function of the points up to `most`; failed requests keep it below 100 %."""
-    path = f"M{x(0):.1f} {y(1.0 if at_least else 0.0):.1f}"
-    for rank, value in enumerate((p for p in timing.points if p <= most), start=1):
-        share = rank / len(timing.points)
-        path += f"H{x(value):.1f}V{y(1 - share if at_least else share):.1f}"
-    return path + f"H{x(most):.1f}"
-
-
-def _quantile(timing: Distribution, q: float) -> float:
-    """A quantile for the chart: the nearest of the finite points."""
-    finite = [p for p in timing.points if math.isfinite(p)] or [0.0]
-    return finite[round(q * (len(finite) - 1))]
 
 
 def summary(timing: Distribution) -> str:

@@ -53,7 +53,7 @@ def environment(finalize: Callable[[Any], Any], autoescape: bool) -> Environment
 @cache
 def _template() -> Template:
     made = environment(finalize=_shown, autoescape=True)
-    helpers = (title, shorten, flags, pairs, versioned, latency_limit)
+    helpers = (title, shorten, flags, pairs, versioned)
     made.globals |= {helper.__name__: helper for helper in helpers}
     made.globals |= {
         "charts": charts, "labels": labels, "replies": replies, "POLICY": POLICY, "MARKS": MARKS,
@@ -68,18 +68,6 @@ def _shown(value: Any) -> Any:
     if isinstance(value, float):
         return f"{value:.1f}".removesuffix(".0")
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
-def latency_limit(statement: Statement, metric: str) -> float | None:
-    """The policy's limit for a metric, if the report has a result of it."""
-    return next(
-        (
-            gate.limit
-            for gate in statement.decision.gates
-            if gate.gate.partition("[")[0] == metric and gate.rule == "latency" and gate.limit is not None
-        ),
-        None,
-    )
 
 
 def versioned(what: Pinned) -> str:

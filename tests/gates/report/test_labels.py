@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from gates.contracts.verdict import GateResult, Rule, Verdict
-from gates.report.charts import axis_ticks
 from gates.report.labels import amount, measured, reasons, required
 from tests.gates.report import examples
 
@@ -61,20 +60,3 @@ def test_reasons_name_their_gate_by_its_title() -> None:
         "Control asked for markdown must fail on no_markdown, and gave pass.",
     )
     assert reasons(examples.passing()) == []
-
-
-# ---------------------------------------------------------------------------------------- drawings
-
-
-@pytest.mark.parametrize(
-    "most, ticks",
-    [
-        (120.0, [0, 50, 100, 150]),
-        (0.9, [0, 0.5, 1.0]),
-        (1800.0, [0, 500, 1000, 1500, 2000]),
-        (0.0, [0, 1]),
-        (math.inf, [0, 1]),
-    ],
-)
-def test_ticks_are_round_numbers(most: float, ticks: list[float]) -> None:
-    assert axis_ticks(most) == pytest.approx(ticks)
