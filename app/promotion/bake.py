@@ -8,11 +8,11 @@ inequality, and the union bound over the kinds; the other half of `alpha` is for
 on the incumbent). Exact figures for the shipped limits (`tests/app/promotion/test_bake.py`):
 
     a model that leaks in   50 %   20 %   10 %   5 %    of its replies
-    is caught within        11     41     110    306    replies, with probability 0.95
+    is caught within        11     42     111    315    replies, with probability 0.95
 
 A model that leaks in 0.1 % of its replies is rolled back for it in 3 of a million bakes of 3,000 replies.
 
-Leaks and raw tool calls have an absolute bound, whatever the incumbent did. For the other kinds the bound is
+Leaks, raw tool calls and broken templates have an absolute bound, whatever the incumbent did. For the other kinds the bound is
 raised to what is usual on this traffic: the upper confidence bound of the incumbent's recent rate. A reply is
 slow if its first content came later than `slow_factor` times the incumbent's 90th percentile (an order
 statistic with its confidence, so that no distribution is assumed); at most one in ten may be. Replies count as
@@ -32,11 +32,18 @@ from gates.stats.binomial import clopper_pearson_upper
 from gates.stats.quantile import upper_rank
 from gates.stats.sequential import confidence_sequence, log_wealth
 
-FaultKind = Literal["leak", "raw_tool_call", "empty", "markdown", "loop", "errors", "slow"]
-TESTS: Final = 7
+FaultKind = Literal["leak", "raw_tool_call", "broken_template", "empty", "markdown", "loop", "errors", "slow"]
+TESTS: Final = 8
 
-_ABSOLUTE: Final = frozenset({"leak", "raw_tool_call"})
-_DETECTORS: Final[tuple[FaultKind, ...]] = ("leak", "raw_tool_call", "empty", "markdown", "loop")
+_ABSOLUTE: Final = frozenset({"leak", "raw_tool_call", "broken_template"})
+_DETECTORS: Final[tuple[FaultKind, ...]] = (
+    "leak",
+    "raw_tool_call",
+    "broken_template",
+    "empty",
+    "markdown",
+    "loop",
+)
 _QUANTILE: Final = 0.9
 _WAITS: Final = 300
 """How many of the incumbent's latest times count: older ones were under another load."""
@@ -61,6 +68,7 @@ class BakeLimits:
 
     leak: float = 0.005
     raw_tool_call: float = 0.005
+    broken_template: float = 0.005
     empty: float = 0.01
     markdown: float = 0.02
     loop: float = 0.01

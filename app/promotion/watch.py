@@ -50,8 +50,8 @@ async def watch_replies(
     circuit breaker's probe has decided already.
 
     Raises:
-        BreachError: bake_leak, bake_raw_tool_call, bake_empty, bake_markdown, bake_loop, bake_errors,
-            bake_slow, bake_gone, bake_probe or bake_unserved.
+        BreachError: bake_leak, bake_raw_tool_call, bake_broken_template, bake_empty, bake_markdown, bake_loop,
+            bake_errors, bake_slow, bake_gone, bake_probe or bake_unserved.
     """
     replies = _LiveReplies(window, model, engine, incumbent, limits)
     synthetic = _SyntheticRequests(probe, limits.probe_every_s)

@@ -7,7 +7,7 @@ from gates.reply.events import CallArguments, CallStart, Event, Finish, Text, Th
 
 CHAT_PATH = "/v1/chat/completions"
 
-_LABELS = {"raw_call": "raw_tool_call"}
+_LABELS = {"raw_call": "raw_tool_call", "template": "broken_template"}
 """Detectors whose label in manners_breach_total is another word."""
 
 
@@ -47,7 +47,7 @@ class ReplyAudit:
         return bool(self._text or self.calls or self.stripped or self.reason)
 
     def breaches(self) -> set[str]:
-        """Names of the detectors that fired: leak, raw_tool_call, empty, markdown, loop.
+        """Names of the detectors that fired: leak, raw_tool_call, broken_template, empty, markdown, loop.
 
         The detectors are the gates' own, and run once the reply is over: about 0.15 ms for 300
         characters. Of a very long one they read the beginning, or the end (`gates.detect.live`).

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 from deploy.core.engine_http import plain_word
-from gates.detect.tags import tags
+from gates.detect.tags import markers
 
 BUDGET = 4
 """The thinking budget of the question in tokens; an answer is expected after it."""
@@ -77,7 +77,7 @@ async def thinking_off(asker: Asker) -> Found:
 def _thinks(message: Mapping[str, Any]) -> bool:
     if message.get("reasoning") or message.get("reasoning_content"):
         return True
-    return any(tags(message.get("content") or ""))
+    return any(markers(message.get("content") or ""))
 
 
 def continues(**fields: Any) -> Question:

@@ -17,6 +17,7 @@ from gates.detect.rawcall import find_raw_calls
 from gates.detect.refusal import find_refusal
 from gates.detect.script import find_wrong_script
 from gates.detect.speakable import find_unspeakable
+from gates.detect.template import find_broken_template
 from gates.detect.toolcall import find_wrong_calls
 from gates.reply.reply import Reply
 
@@ -67,6 +68,12 @@ def _leak(case: Case, reply: Reply, tokens: Collection[str]) -> Mapping[str, Any
     }
 
 
+def _find_leaked(text: str, *, tokens: Collection[str] = (), **engine: Any) -> list[Detection]:
+    """Thoughts, and whatever else of a chat template is heard: its tokens and the tags of calls."""
+    calls = [found for found in find_raw_calls(text) if found.kind.endswith("_tag")]
+    return [*find_leaks(text, **engine), *find_broken_template(text, tokens), *calls]
+
+
 def _calls(case: Case, reply: Reply, _: Collection[str]) -> Mapping[str, Any]:
     return {
         "calls": reply.calls,
@@ -98,7 +105,7 @@ GATES: Final[Mapping[str, Gate]] = {
     gate.name: gate
     for gate in (
         Gate("leak", "No leaked thoughts", Wording("leaked", "leaks", "did not leak", "does not leak"),
-             "leak", find_leaks, _leak, canary="always", training="text"),
+             "leak", _find_leaked, _leak, canary="always", training="text"),
         Gate("raw_call", "No spoken tool calls",
              Wording("spoke a raw tool call", "speaks raw tool calls", "spoke no raw tool call", "speaks no tool calls"),
              "raw_call", find_raw_calls, lambda case, reply, _: {"text": reply.content, "names": _names(case)},
@@ -134,6 +141,8 @@ GATES: Final[Mapping[str, Gate]] = {
 
 DETECTORS: Final[Mapping[str, Detect]] = {
     **{gate.detector: gate.detect for gate in GATES.values()},
+    "leak": find_leaks,  # its gate asks two more
+    "template": find_broken_template,
     "refusal": find_refusal,  # judges training data and everyday requests; no gate of its own
 }
 """Every detector by the name of its corpus."""

@@ -1,11 +1,13 @@
-"""The labelled corpora on which the detectors are measured: `gates/corpus/DETECTOR.jsonl` and `DETECTOR-SOURCE.jsonl`.
+"""The labelled corpora on which the detectors are measured: `gates/corpus/DETECTOR.jsonl` and `DETECTOR-SOURCE.jsonl`, and
+`real.jsonl.gz`, on which all detectors of plain text are (`load_real`).
 
 A line has "label" (hit or clean), "why", and the detector's keywords; "group" groups lines in the table. "counts": false is
 measured and does not count: its label is true, but cannot be derived from the text.
 """
 
+import gzip
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,6 +20,9 @@ from gates.detect.detection import Detection
 from gates.reply.calls import ReplyCall
 
 FOLDER: Final = Path(__file__).parent.parent / "corpus"
+REAL: Final = FOLDER / "real.jsonl.gz"
+OF_PLAIN_TEXT: Final = ("leak", "raw_call", "template", "empty", "loop", "refusal")
+"""The detectors that need no more than a reply and the names of the tools."""
 
 _LABEL_KEYS: Final = ("label", "why", "group", "counts")
 
@@ -78,6 +83,25 @@ def load(path: Path) -> list[LabelledCase]:
 
 def load_all(folder: Path = FOLDER) -> list[LabelledCase]:
     return [line for path in sorted(folder.glob("*.jsonl")) for line in load(path)]
+
+
+def load_real(detector: str) -> Iterator[LabelledCase]:
+    """Every text of `real.jsonl.gz` as a case of this detector. A line has "part" (the model or package that wrote it), "text", "names" (the
+    tools that were sent), and "has" (the detectors for which it is a hit).
+    """
+    for number, row in enumerate(_real(), start=1):
+        fields = {"text": row["text"]} | ({"names": row.get("names", ())} if detector == "raw_call" else {})
+        label: Literal["hit", "clean"] = "hit" if detector in row.get("has", ()) else "clean"
+        part = row["part"].partition(":")[0]
+        yield LabelledCase(
+            f"{detector}-real", f"{REAL.name}:{number}", label, row["part"], part, True, fields
+        )
+
+
+@cache
+def _real() -> tuple[Mapping[str, Any], ...]:
+    with gzip.open(REAL, "rt", encoding="utf-8", newline="\n") as file:
+        return tuple(json.loads(line) for line in file)
 
 
 @cache

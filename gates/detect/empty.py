@@ -5,7 +5,7 @@ import unicodedata
 from typing import Final
 
 from gates.detect.detection import Detection, detection
-from gates.detect.tags import marked
+from gates.detect.tags import markers
 
 _HEARD: Final = re.compile(r"[^\W_]")
 
@@ -33,7 +33,7 @@ def _visible(character: str) -> bool:
 def _outside(text: str) -> str:
     """The text without whole thoughts, and without single tags."""
     said, at, is_thought = [], 0, False
-    for marker, start, end in marked(text):
+    for marker, start, end in markers(text):
         said.append("" if is_thought else text[at:start])
         is_thought = not marker.closes if marker.kind == "think" else is_thought
         at = end

@@ -15,6 +15,7 @@ from gates.detect.leak import find_leaks
 from gates.detect.markdown import find_markdown
 from gates.detect.rawcall import find_raw_calls
 from gates.detect.refusal import find_refusal
+from gates.detect.template import find_broken_template
 
 # A request that cannot be met is also declined by saying what is not known, or what is missing.
 _NOT_KNOWN: Final = (
@@ -43,7 +44,8 @@ def find_everyday_fault(
         return [Detection("everyday", "call", 0, 0, f"{calls} made where no tool serves")]
     found = (
         *find_leaks(text, reasoning=reasoning),
-        *find_raw_calls(text, list(tools)),
+        *find_broken_template(text),
+        *find_raw_calls(text, tools),
         *find_empty(text),
         *find_markdown(text),
     )

@@ -1,40 +1,32 @@
 """Detects thoughts that leaked into a reply, with or without their tags: `find_leaks`. Pure.
 
-A decisive pattern is enough. The weights of lighter ones are summed, each kind at most twice, and decide at three and one
-point per 250 characters: thoughts are dense with such wording, long answers are not.
+Without tags a thought is known by its opening, in which several independent kinds of signs meet (`leak_signs.py`). One kind alone is
+never enough: answers have steps, plans, hesitation and users, too.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from gates.detect.detection import Detection, detection
-from gates.detect.leak_patterns import DECISIVE_WEIGHT, LeakPattern, candidates, fold, matches
-from gates.detect.spans import merged
-from gates.detect.tags import tags
+from gates.detect.leak_signs import FURTHER, MAIN, OPENING, Sign, fold
+from gates.detect.tags import markers, own_words
 
-_CHARACTERS_PER_POINT: Final = 250
-_MOST_PER_KIND: Final = 2  # how many times one kind of light evidence counts
-
-_Match = tuple[LeakPattern, int, int]
+_ENOUGH: Final = 3  # points
+_MOST_PER_KIND: Final = 2  # points
 
 
 def find_leaks(
-    text: str,
-    *,
-    reasoning: str = "",
-    tokens: Collection[str] = (),
-    completion_tokens: int | None = None,
-    called: str = "",
+    text: str, *, reasoning: str = "", completion_tokens: int | None = None, called: str = ""
 ) -> list[Detection]:
-    """Every sign that a thought reached the caller although thinking is off. `tokens`: the model's special tokens.
-    `completion_tokens` (the engine's count) and `called` (all calls' names and arguments) serve to find hidden tokens.
+    """Every sign that a thought reached the caller although thinking is off. `completion_tokens` (the engine's count) and `called`
+    (all calls' names and arguments) serve to find hidden tokens.
     """
     findings = []
     if reasoning.strip():
         findings.append(detection("leak", "reasoning", reasoning, 0, len(reasoning), part="reasoning"))
-    if spans := list(tags(text, tokens)):
-        findings += [detection("leak", "tag", text, *span) for span in merged(spans)]
-    findings += _wording(text)
+    tags = sorted((start, end) for marker, start, end in markers(text) if marker.kind == "think")
+    findings += [detection("leak", "tag", text, *span) for span in tags]
+    findings += _monologue(text)
     if completion_tokens is not None and (
         unseen := hidden_tokens(text, called, reasoning, completion_tokens)
     ):
@@ -54,33 +46,26 @@ def hidden_tokens(content: str, called: str, reasoning: str, completion_tokens: 
     return max(0, completion_tokens - most)
 
 
-def _wording(content: str) -> list[Detection]:
-    """Decisive patterns one by one; light ones as one detection, if they are dense enough."""
-    hits = list(_matches(content))
-    sure = {(start, end): pattern for pattern, start, end in hits if pattern.weight >= DECISIVE_WEIGHT}
-    if sure or not hits:
-        return [detection("leak", pattern.kind, content, *span) for span, pattern in sorted(sure.items())]
-    light = sorted(hits, key=lambda hit: hit[1:])
-    sum_ = _evidence_weight(light)
-    if sum_ < DECISIVE_WEIGHT or sum_ * _CHARACTERS_PER_POINT < len(content):
+def _monologue(text: str) -> list[Detection]:
+    """At most one detection: the opening from the first sign to the last."""
+    low = fold(own_words(text[:OPENING]))
+    spans = list(_signs(MAIN, low))
+    if spans:
+        spans += _signs(FURTHER, low)
+    points: dict[str, int] = {}
+    for kind, weight, _, _ in spans:
+        points[kind] = min(_MOST_PER_KIND, points.get(kind, 0) + weight)
+    if sum(points.values()) < _ENOUGH:
         return []
-    return [detection("leak", "monologue", content, light[0][1], light[-1][2])]
+    return [detection("leak", "monologue", text, min(s[2] for s in spans), max(s[3] for s in spans))]
 
 
-def _matches(content: str) -> Iterator[_Match]:
-    low = fold(content)
-    for pattern in candidates(low):
-        for span in matches(pattern, low):
-            yield pattern, *span
-
-
-def _evidence_weight(light: Iterable[_Match]) -> int:
-    """The weight of light evidence; overlapping matches count once and each kind at most twice."""
-    seen: dict[str, int] = {}
-    points, behind = 0, -1
-    for pattern, start, end in light:
-        if start < behind or seen.get(pattern.kind, 0) >= _MOST_PER_KIND:
-            continue
-        seen[pattern.kind] = seen.get(pattern.kind, 0) + 1
-        points, behind = points + pattern.weight, end
-    return points
+def _signs(kinds: Mapping[str, tuple[Sign, ...]], low: str) -> Iterator[tuple[str, int, int, int]]:
+    """(kind, weight, start, end) of every sign; of one kind those that overlap count once."""
+    for kind, signs in kinds.items():
+        behind = -1
+        found = [(start, -sign.weight, end) for sign in signs for start, end in sign.spans(low)]
+        for start, weight, end in sorted(found):
+            if start >= behind:
+                yield kind, -weight, start, end
+                behind = end

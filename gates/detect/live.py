@@ -9,9 +9,10 @@ from gates.detect.leak import find_leaks
 from gates.detect.loop import find_loops
 from gates.detect.markdown import find_markdown
 from gates.detect.rawcall import find_raw_calls
+from gates.detect.template import find_broken_template
 
 MAX_CHARS: Final = 16_384
-"""How many characters from the beginning are searched for leaks and raw calls."""
+"""How many characters from the beginning are searched for leaks, raw calls and markers."""
 MAX_MARKDOWN_CHARS: Final = 1_000
 """The same for Markdown: about a minute of speech. The parser takes 0.7 s for 16,384 times "["."""
 MAX_LOOP_CHARS: Final = 4_000
@@ -21,10 +22,11 @@ MAX_LOOP_CHARS: Final = 4_000
 def find_violations(
     text: str, *, calls: int = 0, names: Sequence[str] = (), tokens: Collection[str] = ()
 ) -> list[Detection]:
-    """Detections of leak, raw_call, empty, markdown and loop. `names`: the tools that were sent."""
+    """Detections of leak, template, raw_call, empty, markdown and loop. `names`: the tools that were sent."""
     begins = text[:MAX_CHARS]
     return [
-        *find_leaks(begins, tokens=tokens),
+        *find_leaks(begins),
+        *find_broken_template(begins, tokens),
         *find_raw_calls(begins, names),
         *find_empty(begins, calls=calls),
         *find_markdown(text[:MAX_MARKDOWN_CHARS]),

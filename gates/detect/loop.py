@@ -16,6 +16,8 @@ _LEAST_RUN: Final = 10  # of points or dashes; people write "......"
 _LEAST_RUN_OF_LETTERS: Final = 8  # "soooo good"
 _LEAST_RUN_OF_SIGNS: Final = 6
 _SIGNS: Final = frozenset("!?#$%&@/\\<>|~^*+=")
+_RULE_SIGNS: Final = frozenset("-=_~*#.+—")
+_LONGEST_RULE: Final = 120
 _LONGEST_NUMBER: Final = 15  # zeros: a million billions has 15
 _GARBLED: Final = re.compile("[\ufffd\x00-\x08\x0b\x0c\x0e-\x1f\x7f]+|<0x[0-9A-F]{2}>|<unk>")
 _MAY_BE_GARBLED: Final = re.compile("[\ufffd\x00-\x08\x0b\x0c\x0e-\x1f\x7f<]")
@@ -36,7 +38,7 @@ _LONG_TEXT: Final = 40
 def find_loops(text: str) -> list[Detection]:
     """Every repetition that a person would not make. Kinds: garbled, char_run, unit, phrase, sentence, ngrams."""
     spans = [("garbled", *m.span()) for m in _GARBLED.finditer(text)] if _MAY_BE_GARBLED.search(text) else []
-    spans += [("char_run", *m.span()) for m in _RUN.finditer(text) if _is_run(m[1], m.end() - m.start())]
+    spans += [("char_run", *m.span()) for m in _RUN.finditer(text) if _is_run(text, m)]
     words = text.casefold().split()
     # Unless some trigrams recur, there is nothing to find.
     grams = len(words) - _GRAM + 1
@@ -49,7 +51,12 @@ def find_loops(text: str) -> list[Detection]:
     ]
 
 
-def _is_run(character: str, length: int) -> bool:
+def _is_run(text: str, match: re.Match[str]) -> bool:
+    character, length = match[1], match.end() - match.start()
+    if character in _RULE_SIGNS and length <= min(_LONGEST_RULE, len(text.strip()) - 1):
+        beside = text[match.start() - 1 : match.start()] + text[match.end() : match.end() + 1]
+        if not beside.strip(" \t\n|+:"):
+            return False  # an underline, a rule, a line of a table
     if character == "0":
         return length > _LONGEST_NUMBER
     if character in _SIGNS:

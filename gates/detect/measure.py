@@ -5,21 +5,26 @@ from dataclasses import dataclass
 from typing import Final
 
 from gates.detect.corpus import LabelledCase
-from gates.stats.binomial import clopper_pearson
+from gates.stats.binomial import clopper_pearson, clopper_pearson_upper
 
-CONFIDENCE: Final = 0.95  # of the intervals, two-sided
+CONFIDENCE: Final = 0.95  # of the intervals and bounds
 
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """What a corpus must reach: a minimum recall and a maximum rate of false positives."""
+    """What a corpus must reach: a minimum recall and a maximum rate of false positives, which `bound` asks of the rate's upper bound."""
 
     recall: float
     false_positives: float
+    bound: bool = False
 
 
-# Hand-written cases should all be right; the table names those that are not.
-THRESHOLDS: Final[Mapping[str, Threshold]] = {"leak-nano": Threshold(0.99, 0.005)}
+_CRITICAL: Final = Threshold(0.9, 0.005, bound=True)
+THRESHOLDS: Final[Mapping[str, Threshold]] = {
+    "leak": Threshold(0.85, 0.03),  # a thought of one sentence may show one sign only
+    "leak-nano": Threshold(0.99, 0.005),
+    "leak-real": _CRITICAL, "raw_call-real": _CRITICAL, "template-real": _CRITICAL, "empty-real": _CRITICAL,
+}  # fmt: skip
 DEFAULT_THRESHOLD: Final = Threshold(0.97, 0.03)
 
 
@@ -57,15 +62,21 @@ class CorpusScore:
         return clopper_pearson(self.wrong, self.clean, CONFIDENCE) if self.clean else None
 
     @property
+    def false_positive_bound(self) -> float | None:
+        """Clopper-Pearson's one-sided upper bound."""
+        return clopper_pearson_upper(self.wrong, self.clean, CONFIDENCE) if self.clean else None
+
+    @property
     def bar(self) -> Threshold:
         return THRESHOLDS.get(self.corpus, DEFAULT_THRESHOLD)
 
     @property
     def reaches(self) -> bool:
         """Whether the threshold is reached; never for a corpus without hits or without clean cases."""
-        if self.recall is None or self.false_positives is None:
+        rate = self.false_positive_bound if self.bar.bound else self.false_positives
+        if self.recall is None or rate is None:
             return False
-        return self.recall >= self.bar.recall and self.false_positives <= self.bar.false_positives
+        return self.recall >= self.bar.recall and rate <= self.bar.false_positives
 
 
 def score(corpus: str, group: str, lines: Sequence[LabelledCase]) -> CorpusScore:

@@ -124,7 +124,7 @@ def test_timed_samples_and_strangers_are_left_alone() -> None:
 
 
 def test_special_tokens_of_one_arm_are_not_looked_for_in_another() -> None:
-    samples = [*every(said="I say [EOT] now."), *every(said="I say [EOT] now.", arm="baseline")]
+    samples = [*every(said="I say so.[EOT]"), *every(said="I say so.[EOT]", arm="baseline")]
     scored = score(POLICY, SUITE, samples, {"candidate": {"[EOT]"}})
     by_arm = {
         arm: next(r.outcome for r in found if r.gate == "leak") for arm, found in scored.results.items()

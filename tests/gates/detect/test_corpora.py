@@ -9,12 +9,10 @@ import pytest
 from gates.contracts.errors import SuiteError
 from gates.detect import corpus as corpora
 from gates.detect.__main__ import main
-from gates.detect.corpus import load, load_all
+from gates.detect.corpus import OF_PLAIN_TEXT, load, load_all, load_real
 from gates.detect.measure import scores
 
 LINES = load_all()
-KNOWN = "We are asked for the sum of seventeen and six."
-"""A thought that reads like an answer."""
 SCORES = {s.corpus: s for s in scores(LINES) if not s.group}
 
 
@@ -27,8 +25,17 @@ def test_a_corpus_has_enough_of_both_kinds(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(SCORES))
 def test_a_detector_is_right_about_every_case_that_counts(name: str) -> None:
-    wrong = [line for line in (*SCORES[name].missed, *SCORES[name].mistaken) if KNOWN not in line]
-    assert not wrong and SCORES[name].reaches
+    if name != "leak":  # a thought of one sentence may show one sign only
+        assert not SCORES[name].missed
+    assert not SCORES[name].mistaken
+    assert SCORES[name].reaches
+
+
+@pytest.mark.parametrize("name", OF_PLAIN_TEXT)
+def test_a_detector_holds_on_real_texts(name: str) -> None:
+    whole = scores(load_real(name))[0]
+    assert whole.hits + whole.clean >= 3000
+    assert whole.reaches, [*whole.missed, *whole.mistaken]
 
 
 def test_no_case_is_there_twice() -> None:

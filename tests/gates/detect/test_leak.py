@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from gates.detect.corpus import load_all
 from gates.detect.leak import find_leaks, hidden_tokens
-from gates.detect.leak_patterns import PATTERNS, candidates, fold, matches
+from gates.detect.leak_signs import FURTHER, MAIN, fold
 from gates.detect.tags import added_tokens
+from gates.detect.template import find_broken_template
 
 PLAIN = "The capital of Karnataka is Bengaluru."
 
@@ -23,11 +24,10 @@ def test_a_reasoning_field_is_a_leak_where_thinking_is_off() -> None:
     [
         ("<think>Paris</think>", "<think>"),
         ("Paris</thinking>", "</thinking>"),
-        ("Yes.<tool_call", "<tool_call"),
-        ("Paris.<|im_end|>", "<|im_end|>"),
+        ("Yes.<thin", "<thin"),
         ("[THINK]x", "[THINK]"),
         ("&lt;think&gt;", "&lt;think&gt;"),
-        ("<parameter=city>", "<parameter=city>"),
+        ("Thinking Process:\n\n1. Sum.", "Thinking Process:"),
         ("assistantfinalHello", "assistantfinal"),
         ("analysisWe need", "analysis"),
         ("◁think▷", "◁think▷"),
@@ -38,15 +38,18 @@ def test_a_tag_is_found_at_its_place(text: str, tag: str) -> None:
     assert text[first.start : first.end] == tag
 
 
-def test_a_models_own_special_token_is_a_leak_once() -> None:
-    found = find_leaks("Yes.<ponder>", tokens=["<ponder>", "<|im_end|>"])
+def test_a_models_own_special_token_breaks_the_template_once() -> None:
+    found = find_broken_template("Yes.<ponder>", tokens=["<ponder>", "<|im_end|>"])
     assert [f.excerpt for f in found] == ["<ponder>"]
-    assert len(find_leaks("Yes.<|im_end|>", tokens=["<|im_end|>"])) == 1
+    assert len(find_broken_template("Yes.<|im_end|>", tokens=["<|im_end|>"])) == 1
 
 
-def test_added_tokens_are_read_from_a_tokenizer_and_plain_words_are_not() -> None:
+def test_added_tokens_are_read_from_a_tokenizer_without_plain_words_and_html() -> None:
     document = {
-        "added_tokens": [{"content": t} for t in ("<|im_end|>", "<think>", "    ", "hello", "\n\n", "ab")]
+        "added_tokens": [
+            *({"content": t} for t in ("<|im_end|>", "    ", "hello", "\n\n", "ab")),
+            *({"content": t, "special": False} for t in ("<think>", "<table>", "</h1>")),
+        ]
     }
     assert added_tokens(document) == {"<|im_end|>", "<think>"}
     assert added_tokens({}) == frozenset()
@@ -59,15 +62,15 @@ _PROSE = "The river flows east and south through many towns and fields before it
     "text, leaks",
     [
         ("Hmm, it is Canberra.", False),
-        ("Hmm. Let me recall. It is Canberra. Actually, I should check that.", True),
-        (f"Hmm. {_PROSE} Let me recall. {_PROSE} Maybe ask again.", False),
-        ("Good. Self-correction: it is twelve.", True),
-        ("He praised her self-correction: it was quick.", False),
-        ("Okay, we need to answer in a sentence.", True),
-        ("You said this morning that we need to answer today.", False),
+        ("I need to find it. I should ask. Let me think. Maybe ask Anil.", False),
+        ("I should keep it short. It is Canberra.", True),
+        ("The user is asking for the capital. The user wants one word.", False),
+        ("The user is asking for the capital. I should answer in one word.", True),
+        (f"{_PROSE} The user is asking for the capital. I should answer in one word.", False),
+        ("`The user is asking for the capital. I should answer in one word.`", False),
     ],
 )
-def test_light_wording_leaks_where_it_is_dense_and_begins_a_sentence(text: str, leaks: bool) -> None:
+def test_a_thought_shows_two_kinds_of_signs_in_its_opening(text: str, leaks: bool) -> None:
     assert bool(find_leaks(text)) == leaks
 
 
@@ -98,16 +101,8 @@ def test_a_folded_text_keeps_its_places(text: str) -> None:
     assert len(fold(text)) == len(text)
 
 
-def test_the_cheap_look_hides_no_pattern_in_any_corpus() -> None:
-    texts = {fold(line.fields["text"]) for line in load_all() if isinstance(line.fields.get("text"), str)}
-    for low in texts:
-        chosen = {id(pattern) for pattern in candidates(low)}
-        for pattern in PATTERNS:
-            if id(pattern) not in chosen:
-                assert not list(matches(pattern, low)), (low, pattern.regex.pattern)
-
-
-def test_no_pattern_is_dead() -> None:
+def test_no_sign_is_dead() -> None:
     texts = [fold(line.fields["text"]) for line in load_all() if line.detector == "leak"]
-    dead = [p.regex.pattern for p in PATTERNS if not any(next(matches(p, low), None) for low in texts)]
+    signs = [sign for kinds in (MAIN, FURTHER) for kind in kinds.values() for sign in kind]
+    dead = [sign.regex.pattern for sign in signs if not any(next(sign.spans(low), None) for low in texts)]
     assert not dead

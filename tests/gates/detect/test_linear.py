@@ -1,4 +1,4 @@
-"""The patterns of thoughts are run on what a model says, on the event loop: none may take more than linear work.
+"""The signs of thoughts are looked for in what a model says, on the event loop: none may take more than linear work.
 
 Python's `re` backtracks. A repetition without a bound is safe only over one narrow class that what follows
 it is not part of; a group or a wide class (`\\S`, `.`, `[^...]`) that is repeated without a bound is scanned
@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from gates.detect.leak_patterns import PATTERNS
+from gates.detect.leak_signs import FURTHER, MAIN
 
+SIGNS = [sign for kinds in (MAIN, FURTHER) for kind in kinds.values() for sign in kind]
 REPEATS = (code.MAX_REPEAT, code.MIN_REPEAT)
 WIDE = (code.SUBPATTERN, code.BRANCH, code.ANY, code.NOT_LITERAL, *REPEATS)
 
@@ -43,9 +44,9 @@ def unsafe(tree: Any) -> Iterator[str]:
             yield from unsafe(part)
 
 
-@pytest.mark.parametrize("number", range(len(PATTERNS)))
+@pytest.mark.parametrize("number", range(len(SIGNS)))
 def test_no_group_and_no_wide_class_repeats_without_a_bound(number: int) -> None:
-    regex = PATTERNS[number].regex
+    regex = SIGNS[number].regex
     assert list(unsafe(parser.parse(regex.pattern, regex.flags & ~code.SRE_FLAG_UNICODE))) == []
 
 

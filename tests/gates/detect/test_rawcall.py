@@ -6,8 +6,9 @@ TOOLS = ("search_memory", "set_timer", "play")
 
 
 def test_a_tool_is_known_by_name_only_when_its_names_are_given() -> None:
-    assert [f.excerpt for f in find_raw_calls("Let search_memory do it.", TOOLS)] == ["search_memory"]
-    assert find_raw_calls("Let search_memory do it.") == []
+    announced = "I will call search_memory for it."
+    assert [f.excerpt for f in find_raw_calls(announced, TOOLS)] == ["I will call search_memory"]
+    assert find_raw_calls(announced) == []
     assert [f.kind for f in find_raw_calls("I need the search_memory tool.")] == ["named"]
 
 

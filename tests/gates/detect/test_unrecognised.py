@@ -9,10 +9,11 @@ import pytest
 
 from gates.detect.leak import find_leaks
 from gates.detect.rawcall import find_raw_calls
+from gates.detect.template import find_broken_template
 from tests.fuzz.replies import CALLS, THOUGHTS
 
 PAGE: Final = Path(__file__).parents[3] / "docs" / "tool-calls.md"
-TOOLS: Final = ("weather", "set_light")
+TOOLS: Final = ("weather", "set_light", "lookup")
 FORMS: Final[Mapping[str, tuple[str, ...]]] = {
     "untagged JSON with loose quotes": (
         "{name: 'weather', arguments: {city: 'Pune'}}",
@@ -41,7 +42,7 @@ FORMS: Final[Mapping[str, tuple[str, ...]]] = {
         "analysisWe look.assistantfinalHi.", 'commentary to=functions.lookup json{"city":"Pune"}', "analysis<|message|>We look.",
     ),
     "a call in a thought that is closed": ('<think>{"name": "lookup", "arguments": {}}</think>Hi.',),
-    "think pairs in a code fence or span": ("```\n<think>We look.</think>\n```", "`<think>We look.</think>` Hi."),
+    "think pairs in a code fence or span": ("```\n<think>We look.</think>\n```",),
     "nested thoughts": ("<think>a<think>b</think>c</think>d",),
     "a closing tag last, with nothing behind it": ("We look it up.</think>",),
     "an opening tag that nothing closes": ("<think>We look it up.",),
@@ -62,7 +63,7 @@ def test_every_row_of_the_page_has_examples_here() -> None:
     "text", [text for texts in FORMS.values() for text in texts], ids=[f"{form}-{i}" for form, texts in FORMS.items() for i, _ in enumerate(texts)]
 )  # fmt: skip
 def test_a_form_that_the_parser_leaves_is_found(text: str) -> None:
-    assert [*find_leaks(text), *find_raw_calls(text, TOOLS)]
+    assert [*find_leaks(text), *find_broken_template(text), *find_raw_calls(text, TOOLS)]
 
 
 def test_every_form_that_the_fuzz_draws_is_found() -> None:
@@ -73,5 +74,5 @@ def test_every_form_that_the_fuzz_draws_is_found() -> None:
         for pair in THOUGHTS
         for text in ("Hm.{}Hi.", "{}Hm.")
         for mark in pair
-        if not find_leaks(text.format(mark))
+        if not [*find_leaks(text.format(mark)), *find_broken_template(text.format(mark))]
     ] == []
