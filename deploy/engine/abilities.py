@@ -36,7 +36,6 @@ class Abilities:
     calls: the form of tool calls that the chat template asks for.
     format: how its model writes thoughts and calls (`deploy.engine.formats`); "" if nothing told.
     taught: the format that its chat template teaches, in the same way.
-    opens_thought: the prompt opens the thought, so that the model writes no opening tag.
     off_works: it does not think when thinking is off. None: not shown.
     continues: it continues an assistant message at the end of the prompt.
     build: its name and version.
@@ -53,7 +52,6 @@ class Abilities:
     calls: Literal["hermes", "xml"] | None = None
     format: str = ""
     taught: str = ""
-    opens_thought: bool | None = None
     off_works: bool | None = None
     continues: bool | None = None
     build: str | None = None

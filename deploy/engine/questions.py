@@ -118,7 +118,7 @@ def render_body(model: str) -> dict[str, Any]:
 def read_template(prompt: str) -> Found:
     """What the rendered `render_body` shows of the chat template."""
     calls = "xml" if "<function=" in prompt else "hermes" if "<tool_call>" in prompt else None
-    return {"calls": calls, "opens_thought": prompt.rstrip().endswith("<think>")}
+    return {"calls": calls}
 
 
 def tokenized_template(field: str) -> Question:
