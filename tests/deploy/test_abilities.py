@@ -242,7 +242,7 @@ async def test_an_engine_that_does_not_answer_leaves_the_usual(script: list[byte
 class Compiling(Engine):
     """One that keeps its first `late` askers for its version waiting for ever."""
 
-    late = 99
+    late = 1
 
     async def answer(self, request: web.Request) -> web.Response:
         if request.path == "/version" and self.late:
@@ -251,18 +251,15 @@ class Compiling(Engine):
         return await super().answer(request)
 
 
-async def test_one_late_answer_does_not_cost_the_others() -> None:
-    async with listening(Compiling(RAW_VLLM)) as url:
-        result = await ask(url, deadline_s=0.5)
-    assert result.build is None and result.budgets is False
-
-
-async def test_what_was_not_answered_in_time_is_asked_once_more() -> None:
+@pytest.mark.parametrize("late, build", [(1, "vllm 0.32.0"), (99, None)])
+async def test_what_was_not_answered_in_time_is_asked_once_more_and_costs_no_other_answer(
+    late: int, build: str | None
+) -> None:
     it = Compiling(RAW_VLLM)
-    it.late = 1
+    it.late = late
     async with listening(it) as url:
         result = await ask(url, deadline_s=0.5)
-    assert result.build == "vllm 0.32.0"
+    assert (result.build, result.budgets) == (build, False)
 
 
 async def test_a_stranger_is_asked_nothing() -> None:
