@@ -177,6 +177,8 @@ DETECTORS_AND_RUNNER = {
     "msgspec",
     "jinja2",
     "markupsafe",
+    "re2",
+    "yaml",
 }
 
 

@@ -5,6 +5,7 @@ So that `manners --help` and a wrong flag are quick, this module imports little.
 
 import argparse
 import importlib
+import re
 from pathlib import Path
 from typing import Any, get_args
 
@@ -33,6 +34,12 @@ def _port(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) < 65_535:
         raise argparse.ArgumentTypeError(f"{text!r} must be a port from 1 to 65534")
     return int(text)
+
+
+def _file_name(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a name of letters, digits, `.`, `_` and `-`")
+    return text
 
 
 def add_all(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -116,6 +123,8 @@ def _gate(commands: "argparse._SubParsersAction[Any]") -> None:
     verbs = gate.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=type(gate))
     _gate_run(verbs.add_parser("run", help="ask both engines, judge, and write a signed report"))
     _gate_verify(verbs.add_parser("verify", help="check a report offline: signature, samples, artefact"))
+    new = verbs.add_parser("new-suite", help="write NAME.yaml: five prompts of your own, to be changed")
+    new.add_argument("name", metavar="NAME", type=_file_name)
     _gate_seal(verbs.add_parser("seal", help="write the artefact.json of a model folder of your own"))
     _runs(gate, "gate")
 
@@ -126,8 +135,16 @@ def _gate_run(parser: argparse.ArgumentParser) -> None:
     option("--baseline", required=True, metavar="ENGINE", help="the same model before quantization")
     option("--control", action="append", default=[], metavar="NAME=ENGINE",
            help="the engine of a negative control (default: [gates.controls])")  # fmt: skip
-    option("--suite", metavar="S", help="a shipped suite or a .toml (default: [gates] suite)")
-    option("--policy", metavar="P", help="a shipped policy or a .toml (default: [gates] policy)")
+    option(
+        "--suite",
+        metavar="S",
+        help="a shipped suite, or a file: .yaml, .jsonl or .toml (default: [gates] suite)",
+    )
+    option(
+        "--policy",
+        metavar="P",
+        help="a shipped policy, a .toml, or `derived` from the suite (default: [gates] policy; of a .yaml or .jsonl: derived)",
+    )
     option("--config", type=Path, metavar="FILE", help=DEFAULT_CONFIG)
     option("--out", type=Path, default=Path("gate"), metavar="DIR",
            help="report.json, report.html, report.md, samples.jsonl (default: %(default)s)")  # fmt: skip

@@ -17,7 +17,8 @@ from app.config.config import Config, ConfigError, load
 from deploy.core.errors import DeployError
 from gates.artefact import artefact as artefacts
 from gates.artefact.manifest import Provenance
-from gates.contracts.errors import GatesError, ReportError, RunError
+from gates.contracts.errors import GatesError, ReportError, RunError, SuiteError
+from gates.policy.derived import DERIVED
 from gates.report.keys import load_or_make, trusted
 from gates.report.verify import verify_report
 from gates.report.write import attach, write_report
@@ -26,7 +27,10 @@ from gates.run.job import run_job
 from gates.run.progress import make_progress
 from gates.run.report_builder import build_statement, reply_texts, summary
 from gates.run.sample_store import SampleStore
+from gates.suite.load import FILES
+from gates.suite.own import is_own
 
+TEMPLATE = FILES.folder / "new.yaml"
 EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 2}
 
 
@@ -43,9 +47,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _verb(args: argparse.Namespace) -> int:
-    config = load(args.config)
     if args.verb == "seal":
         return _seal(args)
+    if args.verb == "new-suite":
+        return _new_suite(args.name)
+    config = load(args.config)
     if args.verb == "verify":
         return _verify(args, config)
     return asyncio.run(_run(args, config))
@@ -62,7 +68,7 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
             candidate=args.candidate,
             baseline=args.baseline,
             suite=args.suite or config.gates.suite,
-            policy=args.policy or config.gates.policy,
+            policy=args.policy or (DERIVED if args.suite and is_own(args.suite) else config.gates.policy),
             controls=chosen,
             timed=not args.no_latency,
             full=args.full,
@@ -95,6 +101,20 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
     else:
         gate_engines.show(statement, written, short)
     return EXIT_CODES[statement.verdict]
+
+
+def _new_suite(name: str) -> int:
+    """Write a suite of five prompts, commented, into the current folder. Raises SuiteError: there is one."""
+    path = Path(f"{name.removesuffix('.yaml')}.yaml")
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(TEMPLATE.read_text("utf-8").replace("NAME", path.stem))
+    except OSError as error:
+        raise SuiteError(f"{path}: {error.strerror}") from None
+    print(
+        f"{path}: five prompts to change; then `manners gate run --suite {path} --candidate ENGINE --baseline ENGINE`"
+    )
+    return 0
 
 
 def _seal(args: argparse.Namespace) -> int:

@@ -33,7 +33,7 @@ from gates.contracts.errors import ManifestError, RunError, SuiteError
 from gates.contracts.verdict import Verdict
 from gates.detect.tags import added_tokens
 from gates.policy.check import check_policy
-from gates.policy.load import load_policy
+from gates.policy.load import policy_for
 from gates.report.statement import Harness, Pinned, Statement
 from gates.report.write import WrittenReport
 from gates.run.gate_job import GateJob, ServedModel
@@ -77,8 +77,9 @@ async def make_job(
         ManifestError: a folder differs from its manifest, or no promotion could accept the baseline.
         SuiteError, PolicyError.
     """
-    rules = load_policy(policy)
-    cases = drawn(load_suite(suite), rules.draw)
+    whole = load_suite(suite)
+    rules = policy_for(policy, whole)
+    cases = drawn(whole, rules.draw)
     check_policy(rules, cases)
     names = {c.name: controls.get(c.name) for c in rules.controls}
     wanted = [candidate, baseline, *(name for name in names.values() if name)]

@@ -20,7 +20,7 @@ from gates.artefact import artefact as artefacts
 from gates.artefact.manifest import Artefact
 from gates.contracts.case import Suite
 from gates.contracts.errors import GatesError, KeyFileError, ManifestError, ReportError
-from gates.policy.load import load_policy
+from gates.policy.load import policy_for
 from gates.report.checks import MAX_SHOWN
 from gates.report.keys import trusted
 from gates.report.statement import Statement
@@ -71,7 +71,8 @@ def collect(
     Raises EffectError: the suite, the policy, or the manifest of the configured `baseline` cannot be read.
     """
     try:
-        suite, policy = suite_in_force(gates.suite).digest, load_policy(gates.policy)
+        suite = suite_in_force(gates.suite)
+        policy = policy_for(gates.policy, suite)
         wanted = _manifest(baseline).root if baseline is not None else None
     except (GatesError, OSError) as error:
         raise EffectError(FailureReason("gates_unreadable", str(error))) from None
@@ -87,7 +88,7 @@ def collect(
         planned=planned(spec, artefact) if artefact else None,
         numerics=from_arguments(spec),
         spec=spec_digest(spec),
-        suite=suite,
+        suite=suite.digest,
         policy=policy.digest,
         rules=policy,
         baseline=wanted,

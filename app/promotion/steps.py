@@ -41,7 +41,7 @@ from deploy.engine.engine import Engine, EngineState
 from deploy.engine.spec import EngineSpec
 from gates.contracts.dialect import Dialect
 from gates.contracts.errors import PolicyError, ReportError, SuiteError
-from gates.policy.load import load_policy
+from gates.policy.load import policy_for
 from gates.report import checks
 from gates.report.statement import Statement
 
@@ -287,7 +287,10 @@ async def identify(deps: Dependencies, plan: OperationPlan, effect: Effect) -> E
 async def _numerics(deps: Dependencies, stated: Statement, engine: Engine) -> EffectEvidence:
     """Check that the running engine computes with what the report states. Raises RefusalError, EffectError."""
     try:
-        rule = (await asyncio.to_thread(load_policy, deps.config.gates.policy)).numerics
+        gates = deps.config.gates
+        rule = (
+            await asyncio.to_thread(lambda: policy_for(gates.policy, suite_in_force(gates.suite)))
+        ).numerics
         found = (await engine.describe())["numerics"]
         permitted = checks.numerics(stated, found, engine.name, rule, runs=True)
     except ReportError as error:

@@ -168,7 +168,9 @@ def load(folder: Path) -> Artefact:
     if path.is_symlink():
         raise ManifestError(f"{path}: is a link; a manifest must be a plain file")
     if not path.is_file():
-        raise ManifestError(f"{folder}: no {MANIFEST}; the folder is not sealed, or not complete")
+        raise ManifestError(
+            f"{folder}: no {MANIFEST}; the folder is not complete, or nobody has sealed it (`manners gate seal`)"
+        )
     if path.stat().st_size > MAX_MANIFEST_BYTES:
         raise ManifestError(f"{path}: larger than {MAX_MANIFEST_BYTES} bytes")
     try:

@@ -6,6 +6,7 @@ from typing import Any, Final, Literal
 
 from gates.contracts.case import Case
 from gates.detect.answers import find_wrong_answer
+from gates.detect.checks import find_failed_checks
 from gates.detect.detection import Detection
 from gates.detect.duration import find_too_long
 from gates.detect.empty import find_empty
@@ -38,7 +39,7 @@ class Wording:
 @dataclass(frozen=True, slots=True)
 class Gate:
     """One gate. `detect` takes the keywords that `fields` makes of a case, its reply and the model's special tokens, which are
-    also those of a line of the corpus `gates/corpus/DETECTOR*.jsonl`. `expects`: the field of a case's `expect`. `canary`: asked
+    also those of a line of the corpus `gates/corpus/DETECTOR*.jsonl`; without a `detector` it guesses nothing, and needs none. `expects`: the field of a case's `expect`. `canary`: asked
     before a promotion of every reply, or where the case has the expectation. `training`: judges every text of training data,
     or answers only.
     """
@@ -136,11 +137,14 @@ GATES: Final[Mapping[str, Gate]] = {
         Gate("everyday", "Everyday requests",
              Wording("were wrong", "fails everyday requests", "were right", "meets everyday requests"),
              "everyday", find_everyday_fault, _everyday, expects="everyday"),
+        Gate("checks", "Checks of the suite's author",
+             Wording("failed a check", "fails its checks", "passed their checks", "passes its checks"),
+             "", find_failed_checks, _expecting("checks", "checks"), expects="checks", canary="expected"),
     )
 }  # fmt: skip
 
 DETECTORS: Final[Mapping[str, Detect]] = {
-    **{gate.detector: gate.detect for gate in GATES.values()},
+    **{gate.detector: gate.detect for gate in GATES.values() if gate.detector},
     "leak": find_leaks,  # its gate asks two more
     "template": find_broken_template,
     "refusal": find_refusal,  # judges training data and everyday requests; no gate of its own

@@ -4,7 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from jsonschema import Draft202012Validator
+import re2
+from jsonschema import Draft202012Validator, SchemaError
 from msgspec import Meta
 
 from gates.decode.decoder import DecodeError, Text, read
@@ -44,6 +45,23 @@ class _ExpectedEveryday:
 
 
 @dataclass(frozen=True, slots=True)
+class _ExpectedChecks:
+    contains: tuple[Text, ...] | None = None
+    regex: Text | None = None
+    json_schema: Mapping[str, Any] | None = None
+    max_sentences: Annotated[int, Meta(ge=1)] | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            re2.compile(self.regex or "")
+            Draft202012Validator.check_schema(self.json_schema or {})
+        except re2.error as error:
+            raise DecodeError("regex", f"{self.regex!r:.80} is no pattern of RE2: {error}") from None
+        except SchemaError as error:
+            raise DecodeError("json_schema", f"{error.message:.120}") from None
+
+
+@dataclass(frozen=True, slots=True)
 class _Expectation:
     """The fields of a case's `expect`."""
 
@@ -52,6 +70,7 @@ class _Expectation:
     max_seconds: Annotated[float, Meta(gt=0)] | None = None
     script: Literal["Latn", "Knda"] | None = None
     everyday: _ExpectedEveryday | None = None
+    checks: _ExpectedChecks | None = None
 
 
 def check_expectation(

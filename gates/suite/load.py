@@ -25,6 +25,7 @@ from gates.decode.toml_file import TomlFiles
 from gates.detect.catalogue import GATES
 from gates.detect.normalize import normalize
 from gates.suite.expect import check_expectation
+from gates.suite.own import is_own, read_own
 
 FILES: Final = TomlFiles("suite", Path(__file__).parents[1] / "suites", SuiteError)
 shipped: Final = FILES.shipped
@@ -60,7 +61,9 @@ class SuiteDefinitions:
 
 
 def load_suite(name_or_path: str | Path) -> Suite:
-    """A shipped suite by name (read once in a process), or any suite by the path of its .toml file. Raises SuiteError."""
+    """A shipped suite by name (read once in a process), or any suite by the path of its .toml, .yaml or .jsonl file. Raises SuiteError."""
+    if is_own(name_or_path):
+        return _own(Path(name_or_path))
     path = FILES.path(name_or_path)
     return _read_once(path) if path.parent == FILES.folder else _read(path)
 
@@ -68,16 +71,36 @@ def load_suite(name_or_path: str | Path) -> Suite:
 def _read(path: Path) -> Suite:
     try:
         head = read(_Head, FILES.table(FILES.text(path), str(path)))
-        # Every parameter is required: a missing one would be left to the engine's default.
-        sampling: Sampling = decode(Sampling, head.sampling, "sampling")
-        for key, (low, high) in _RANGES.items():
-            require_between(f"sampling.{key}", getattr(sampling, key), low, high)
     except DecodeError as refused:
         raise SuiteError(f"{path}: {refused}") from None
+    sampling = _sampling(head.sampling, path)
     cases = _cases(path, head.cases, _definitions(path, head))
     _check_distinct(cases, str(path))
     digest = digest_of(sampling, cases)
     return Suite(head.name, head.version, head.description.strip(), sampling, cases, digest)
+
+
+def _sampling(table: Mapping[str, Any], path: Path) -> Sampling:
+    """Every parameter is required: a missing one would be left to the engine's default."""
+    try:
+        sampling: Sampling = decode(Sampling, table, "sampling")
+        for key, (low, high) in _RANGES.items():
+            require_between(f"sampling.{key}", getattr(sampling, key), low, high)
+    except DecodeError as refused:
+        raise SuiteError(f"{path}: {refused}") from None
+    return sampling
+
+
+def _own(path: Path) -> Suite:
+    """A suite in one file."""
+    head, documents = read_own(path)
+    sampling = _sampling({**asdict(Sampling()), **head.sampling}, path)
+    cases = tuple(_placed(documents, SuiteDefinitions()))
+    if not cases:
+        raise SuiteError(f"{path}: has no prompt")
+    _check_distinct(cases, str(path))
+    name = head.name or path.stem
+    return Suite(name, 1, head.description.strip(), sampling, cases, digest_of(sampling, cases))
 
 
 _read_once: Final = lru_cache(maxsize=4)(_read)
@@ -137,7 +160,14 @@ def _cases(path: Path, files: Iterable[str], definitions: SuiteDefinitions) -> t
 
 
 def _file(path: Path, definitions: SuiteDefinitions) -> Iterator[Case]:
-    for where, document in read_objects(path, unique_keys=True):
+    yield from _placed(read_objects(path, unique_keys=True), definitions)
+
+
+def _placed(
+    documents: Iterable[tuple[str, Mapping[str, Any]]], definitions: SuiteDefinitions
+) -> Iterator[Case]:
+    """The cases of documents; an error names its place."""
+    for where, document in documents:
         try:
             yield _case(document, definitions)
         except (DecodeError, SuiteError) as error:

@@ -123,7 +123,7 @@ def test_a_refused_sealing_leaves_no_manifest(folder: Path) -> None:
 def test_a_folder_without_a_manifest_is_not_complete(folder: Path) -> None:
     (folder / MANIFEST).unlink()
 
-    with pytest.raises(ManifestError, match="not sealed, or not complete"):
+    with pytest.raises(ManifestError, match="not complete, or nobody has sealed it"):
         load(folder)
 
 

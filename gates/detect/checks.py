@@ -1,0 +1,58 @@
+"""Checks a reply against what the author of a suite wants of it: words, a pattern, a JSON schema, a number of sentences. Pure."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import re2
+from jsonschema import Draft202012Validator
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+
+from gates.contracts.errors import SuiteError
+from gates.detect.detection import Detection, detection, excerpt
+from gates.reply.sentence import SENTENCE_END
+
+
+def find_failed_checks(text: str, checks: Mapping[str, Any]) -> list[Detection]:
+    """Kinds: contains (in any case), regex (RE2, anywhere), json_schema (of the whole reply), max_sentences."""
+    return [finding for name, wanted in checks.items() for finding in _CHECKS[name](text, wanted)]
+
+
+def _contains(text: str, wanted: Sequence[str]) -> Iterator[Detection]:
+    folded = text.casefold()
+    for words in wanted:
+        if words.casefold() not in folded:
+            yield Detection("checks", "contains", 0, len(text), excerpt(f"{words} is not in: {text}"))
+
+
+def _regex(text: str, pattern: str) -> Iterator[Detection]:
+    if re2.search(pattern, text) is None:
+        yield Detection("checks", "regex", 0, len(text), excerpt(text))
+
+
+def _json_schema(text: str, schema: Mapping[str, Any]) -> Iterator[Detection]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as why:
+        yield Detection("checks", "json_schema", 0, len(text), excerpt(f"not JSON ({why}): {text}"))
+        return
+    try:
+        for error in Draft202012Validator(schema, registry=Registry()).iter_errors(value):
+            yield Detection("checks", "json_schema", 0, len(text), excerpt(error.message))
+    except Unresolvable as missing:
+        raise SuiteError(f"json_schema refers to {missing.ref}, which is not there") from None
+
+
+def _max_sentences(text: str, most: int) -> Iterator[Detection]:
+    ends = [found.end() for found in SENTENCE_END.finditer(f"{text.strip()} ")]
+    if len(ends) > most:
+        yield detection("checks", "max_sentences", text.strip(), ends[most - 1], len(text.strip()))
+
+
+_CHECKS: Final[Mapping[str, Callable[[str, Any], Iterator[Detection]]]] = {
+    "contains": _contains,
+    "regex": _regex,
+    "json_schema": _json_schema,
+    "max_sentences": _max_sentences,
+}

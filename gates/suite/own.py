@@ -1,0 +1,140 @@
+"""A suite in one file, as an author writes it: YAML or JSONL. `gates.suite.load` makes its cases of it.
+
+A prompt is `prompt`, or `turns` (each `user: …` or `assistant: …`), and what its reply must be: `contains`, `regex`, `json_schema`,
+`max_sentences`, `calls` or `no_call`. Every reply is also judged for leaked thoughts, raw calls and emptiness. A YAML file is a list
+of prompts, or a table with `prompts` and what they share; a JSONL file has a prompt in each line.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from msgspec import Meta
+
+from gates.contracts.errors import SuiteError
+from gates.decode.decoder import DecodeError, Text, read
+from gates.decode.jsonl import read_objects
+
+_SUFFIXES: Final = (".yaml", ".yml", ".jsonl")
+ALWAYS: Final = ("leak", "raw_call", "empty")
+"""The gates of every prompt."""
+MOST_BYTES: Final = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class OwnSuite:
+    """The file's table. `tools` and `system` are for prompts that have none of their own."""
+
+    prompts: tuple[Mapping[str, Any], ...]
+    name: str = ""
+    description: str = ""
+    system: Text | None = None
+    tools: tuple[Mapping[str, Any], ...] = ()
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Prompt:
+    prompt: Text | None = None
+    turns: tuple[Mapping[Literal["user", "assistant"], Text], ...] = ()
+    id: str = ""
+    system: Text | None = None
+    tools: tuple[Mapping[str, Any], ...] | None = None
+    calls: Mapping[str, Any] | tuple[Mapping[str, Any], ...] | None = None
+    no_call: Literal[True] | None = None
+    contains: Text | tuple[Text, ...] | None = None
+    regex: Text | None = None
+    json_schema: Mapping[str, Any] | None = None
+    max_sentences: Annotated[int, Meta(ge=1)] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.prompt is None) == (not self.turns):
+            raise DecodeError("", "must have a prompt, or turns, and not both")
+        if any(len(turn) != 1 for turn in self.turns):
+            raise DecodeError("turns", "must each be `user: …` or `assistant: …`")
+        if self.calls is not None and self.no_call:
+            raise DecodeError("no_call", "contradicts calls")
+
+
+def is_own(name_or_path: str | Path) -> bool:
+    """Whether this is the path of a suite in one file."""
+    return Path(name_or_path).suffix in _SUFFIXES
+
+
+def read_own(path: Path) -> tuple[OwnSuite, list[tuple[str, dict[str, Any]]]]:
+    """The file, and each prompt's place and case, as a line of `gates.suite.load`. Raises SuiteError."""
+    if path.suffix == ".jsonl":
+        found = list(read_objects(path, unique_keys=True))
+        suite = OwnSuite(tuple(prompt for _, prompt in found))
+        places = [where for where, _ in found]
+    else:
+        suite = _yaml(path)
+        places = [f"{path}: prompts[{i}]" for i in range(len(suite.prompts))]
+    cases = []
+    for number, (where, prompt) in enumerate(zip(places, suite.prompts, strict=True), 1):
+        try:
+            cases.append((where, _case(suite, read(_Prompt, prompt), f"{number:03d}")))
+        except DecodeError as refused:
+            raise SuiteError(f"{where}: {refused}") from None
+    return suite, cases
+
+
+def _case(suite: OwnSuite, prompt: _Prompt, number: str) -> dict[str, Any]:
+    expect: dict[str, Any] = {}
+    if prompt.no_call:
+        expect["calls"] = []
+    elif prompt.calls is not None:
+        calls = [prompt.calls] if isinstance(prompt.calls, Mapping) else prompt.calls
+        expect["calls"] = [_call(call) for call in calls]
+    contains = (prompt.contains,) if isinstance(prompt.contains, str) else prompt.contains
+    wanted: dict[str, Any] = {"contains": contains and list(contains), "regex": prompt.regex}
+    wanted |= {"json_schema": prompt.json_schema, "max_sentences": prompt.max_sentences}
+    if checks := {name: value for name, value in wanted.items() if value is not None}:
+        expect["checks"] = checks
+    system = prompt.system or suite.system
+    return {
+        "id": prompt.id or f"prompt-{number}",
+        "gates": [*ALWAYS, *(["tools"] if "calls" in expect else []), *(["checks"] if checks else [])],
+        "messages": [*([{"role": "system", "content": system}] if system else []), *_turns(prompt)],
+        "tools": [_tool(tool) for tool in (suite.tools if prompt.tools is None else prompt.tools)],
+        "expect": expect,
+    }
+
+
+def _turns(prompt: _Prompt) -> Iterator[dict[str, str]]:
+    if prompt.prompt is not None:
+        yield {"role": "user", "content": prompt.prompt}
+    for turn in prompt.turns:
+        yield from ({"role": role, "content": content} for role, content in turn.items())
+
+
+def _tool(tool: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A tool as OpenAI has it; its function alone is enough, and without parameters it takes none."""
+    if "function" in tool:
+        return tool
+    return {"type": "function", "function": {"parameters": {"type": "object", "properties": {}}, **tool}}
+
+
+def _call(call: Mapping[str, Any]) -> dict[str, Any]:
+    arguments = call.get("arguments") or {}
+    if not isinstance(arguments, Mapping):
+        raise DecodeError("calls", "must have arguments by name")
+    return {**call, "arguments": {name: [value] for name, value in arguments.items()}}
+
+
+def _yaml(path: Path) -> OwnSuite:
+    from gates.decode import yaml_file  # not at the gateway's start, which reads no such file
+
+    try:
+        with path.open("rb") as file:
+            value = yaml_file.loads(file.read(MOST_BYTES).decode())
+        return read(OwnSuite, {"prompts": value} if isinstance(value, list) else value)
+    except OSError as error:
+        raise SuiteError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise SuiteError(f"{path}: is not UTF-8 text") from None
+    except yaml_file.YamlError as error:
+        raise SuiteError(f"{path}:{error}") from None
+    except DecodeError as refused:
+        raise SuiteError(f"{path}: {refused}") from None

@@ -1,0 +1,153 @@
+"""Suites in one file, and the policy that is derived from one."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.__main__ import main
+from gates.contracts.case import Case
+from gates.contracts.errors import SuiteError
+from gates.policy.check import policy_problems
+from gates.policy.derived import LEAST, derive
+from gates.policy.load import policy_for
+from gates.suite.load import FILES, load_suite
+
+TIMER = "{name: set_timer, parameters: {type: object, properties: {minutes: {type: integer}}}}"
+
+
+def cases(tmp_path: Path, text: str, name: str = "own.yaml") -> tuple[Case, ...]:
+    path = tmp_path / name
+    path.write_text(text, "utf-8")
+    return load_suite(path).cases
+
+
+def test_a_prompt_and_its_checks_become_a_case(tmp_path: Path) -> None:
+    (case,) = cases(tmp_path, "- {prompt: Hi, contains: hello, regex: 'l+', max_sentences: 2}")
+    assert case.messages == ({"role": "user", "content": "Hi"},)
+    assert case.gates == ("leak", "raw_call", "empty", "checks")
+    assert case.expect == {"checks": {"contains": ["hello"], "regex": "l+", "max_sentences": 2}}
+
+
+def test_what_prompts_share_is_theirs_unless_they_have_their_own(tmp_path: Path) -> None:
+    text = f"{{system: Be kind., tools: [{TIMER}], prompts: [{{prompt: A}}, {{prompt: B, system: Be short., tools: []}}]}}"
+    one, two = cases(tmp_path, text)
+    assert one.messages[0] == {"role": "system", "content": "Be kind."}
+    assert one.tools[0]["function"]["name"] == "set_timer" and one.gates == ("leak", "raw_call", "empty")
+    assert two.messages[0] == {"role": "system", "content": "Be short."} and two.tools == ()
+
+
+def test_calls_are_compared_by_the_gate_of_tools(tmp_path: Path) -> None:
+    text = f"{{tools: [{TIMER}], prompts: [{{prompt: A, calls: {{name: set_timer, arguments: {{minutes: 10}}}}}}, {{prompt: B, no_call: true}}]}}"
+    one, two = cases(tmp_path, text)
+    assert one.expect == {"calls": [{"name": "set_timer", "arguments": {"minutes": [10]}}]}
+    assert two.expect == {"calls": []} and "tools" in one.gates and "tools" in two.gates
+
+
+def test_jsonl_has_a_prompt_in_each_line(tmp_path: Path) -> None:
+    one, two = cases(
+        tmp_path,
+        '{"prompt": "A"}\n\n{"turns": [{"user": "B"}, {"assistant": "C"}, {"user": "D"}]}\n',
+        "own.jsonl",
+    )
+    assert [case.id for case in (one, two)] == ["prompt-001", "prompt-002"]
+    assert [message["role"] for message in two.messages] == ["user", "assistant", "user"]
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [("no", "no"), ("12:30", "12:30"), ("2026-01-01", "2026-01-01"), ("y", "y"), ("0x1f", "0x1f")],
+)
+def test_plain_words_of_yaml_are_texts(tmp_path: Path, word: str, value: str) -> None:
+    (case,) = cases(tmp_path, f"- {{prompt: Hi, contains: {word}}}")
+    assert case.expect["checks"]["contains"] == [value]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "must be a table"),
+        ("[]", "has no prompt"),
+        ("- {}", "prompts[0]: must have a prompt, or turns"),
+        ("- {prompt: A, turns: [{user: B}]}", "prompts[0]: must have a prompt, or turns"),
+        ("- {prompt: A, contain: B}", "prompts[0]: contain: unknown key; did you mean 'contains'?"),
+        ("- {prompt: A, max_sentences: 0}", "prompts[0]: max_sentences: must be a whole number of at least 1"),
+        ("- {prompt: A, regex: '['}", "is no pattern of RE2"),
+        ("- {prompt: A, json_schema: {type: lost}}", "json_schema"),
+        ("- {prompt: A, calls: {name: f}}", "tools: are missing"),
+        ("- {prompt: A, calls: {name: f}, no_call: true}", "no_call: contradicts calls"),
+        ("- {prompt: A, no_call: false}", "no_call"),
+        ("- {turns: [{user: A, assistant: B}]}", "turns: must each be"),
+        ("- {turns: [{user: A}, {assistant: B}]}", "the last word must be the user's"),
+        ("- {turns: [{robot: A}]}", "turns"),
+        ("- {prompt: A}\n- {prompt: a.}", "say the same"),
+        ("- {prompt: A, id: x}\n- {prompt: B, id: x}", "two cases have the id"),
+        ("- {prompt: A, prompt: B}", ":1: not YAML (the key 'prompt' is repeated"),
+        ("- {1: A}", "not YAML"),
+        ("- prompt: [", ":1: not YAML"),
+        ("- !!python/object/apply:os.system [ls]", "not YAML"),
+        ("{prompts: [{prompt: A}], sampling: {temperature: 3}}", "sampling.temperature: must be from 0 to 2"),
+        ("{prompts: [{prompt: A}], sampling: {temp: 0}}", "sampling.temp"),
+    ],
+)  # fmt: skip
+def test_a_fault_is_one_line_that_names_its_place(tmp_path: Path, text: str, why: str) -> None:
+    with pytest.raises(SuiteError) as refused:
+        cases(tmp_path, text)
+    said = str(refused.value)
+    assert said.startswith(str(tmp_path / "own.yaml")) and why in said and "\n" not in said
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    for name in ("none.yaml", "none.jsonl"):
+        with pytest.raises(SuiteError, match="cannot be read"):
+            load_suite(tmp_path / name)
+    (tmp_path / "odd.yaml").write_bytes(b"- {prompt: \xff}")
+    with pytest.raises(SuiteError, match="is not UTF-8"):
+        load_suite(tmp_path / "odd.yaml")
+
+
+def test_the_digest_covers_what_is_asked_and_what_is_wanted(tmp_path: Path) -> None:
+    texts = [
+        "- {prompt: A}",
+        "- {prompt: B}",
+        "- {prompt: A, contains: x}",
+        "- {prompt: A, regex: x}",
+        "{prompts: [{prompt: A}], sampling: {seed: 1}}",
+    ]
+    digests = set()
+    for text in texts:
+        (tmp_path / "own.yaml").write_text(text)
+        digests.add(load_suite(tmp_path / "own.yaml").digest)
+    assert len(digests) == len(texts)
+
+
+@pytest.mark.parametrize("count", [1, LEAST - 1, LEAST, 5, 10, 30, 100, 1000])
+def test_a_derived_policy_can_always_decide(tmp_path: Path, count: int) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text("\n".join(f"- {{prompt: Question {i}, contains: x}}" for i in range(count)))
+    suite = load_suite(path)
+    policy = policy_for("derived", suite)
+    assert list(policy_problems(policy, suite)) == []
+    assert policy.gates["leak"].zero is not None
+    checks = policy.gates["checks"]
+    assert (checks.compare is None) == (count < LEAST)
+    if checks.compare:
+        assert checks.compare.margin == {3: 0.5, 5: 0.4, 10: 0.25, 30: 0.15, 100: 0.1, 1000: 0.05}[count]
+
+
+def test_new_suite_writes_five_prompts_and_no_file_over_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["gate", "new-suite", "mine"]) == 0
+    suite = load_suite(Path("mine.yaml"))
+    assert (suite.name, len(suite.cases)) == ("mine", 5)
+    assert list(policy_problems(derive(suite), suite)) == []
+    assert main(["gate", "new-suite", "mine.yaml"]) == 65
+    assert capsys.readouterr().err == "manners gate: mine.yaml: File exists\n"
+    with pytest.raises(SystemExit):
+        main(["gate", "new-suite", "../mine"])
+
+
+def test_the_template_is_no_shipped_suite() -> None:
+    assert "new" not in FILES.shipped()
