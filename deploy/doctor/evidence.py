@@ -86,11 +86,9 @@ class ImageContents:
     vllm: str | None = None
     transformers: str | None = None
     flashinfer: str | None = None
-    flashinfer_jit_cache: str | None = None
     flashinfer_archs: tuple[str, ...] | None = None
     nvcc: str | None = None
     ptxas: str | None = None
-    llama: str | None = None
     ggml_archs: tuple[str, ...] | None = None
 
 

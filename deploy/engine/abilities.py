@@ -1,19 +1,19 @@
 """What an engine supports with its build and flags, found by trying it once after its start. A late answer leaves the default."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import httpx2
 
 from deploy.core.engine_access import EngineAccess
-from deploy.core.engine_http import engine_client, read_json
+from deploy.core.engine_http import engine_client
 from deploy.engine import vllm
 from deploy.engine.dialects import DIALECTS
 from deploy.engine.formats import misfit
 from deploy.engine.llama_server import props
-from deploy.engine.questions import Found, Question
+from deploy.engine.questions import Asker, Found, Question
 from deploy.engine.spec import EngineSpec, Medium
 
 ABILITIES_SECONDS = 10.0
@@ -36,7 +36,6 @@ class Abilities:
     calls: the form of tool calls that the chat template asks for.
     format: how its model writes thoughts and calls (`deploy.engine.formats`); "" if nothing told.
     taught: the format that its chat template teaches, in the same way.
-    opens_thought: the prompt opens the thought, so that the model writes no opening tag.
     off_works: it does not think when thinking is off. None: not shown.
     continues: it continues an assistant message at the end of the prompt.
     build: its name and version.
@@ -53,7 +52,6 @@ class Abilities:
     calls: Literal["hermes", "xml"] | None = None
     format: str = ""
     taught: str = ""
-    opens_thought: bool | None = None
     off_works: bool | None = None
     continues: bool | None = None
     build: str | None = None
@@ -63,32 +61,6 @@ class Abilities:
     def misfit(self) -> str:
         """Why `format` is not what the template teaches, and what to do; "" if nothing is known to be wrong."""
         return misfit(self.format, self.taught)
-
-
-class _EngineAsker:
-    """Sends questions to one engine. A 5xx raises HTTPStatusError: an engine that has just started says nothing by it."""
-
-    def __init__(self, client: httpx2.AsyncClient, url: str, model: str) -> None:
-        self._client = client
-        self._url = url
-        self.model = model
-
-    async def get(self, path: str) -> Any:
-        return (await self._ask("GET", path))[1]
-
-    async def post(self, path: str, body: Mapping[str, Any]) -> tuple[int, Any]:
-        return await self._ask("POST", path, body)
-
-    async def chat(self, text: str, **fields: Any) -> tuple[int, Any]:
-        message = {"role": "user", "content": text}
-        body = {"model": self.model, "messages": [message], "temperature": 0, **fields}
-        return await self.post("/v1/chat/completions", body)
-
-    async def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, Any]:
-        async with self._client.stream(method, self._url + path, json=body) as reply:
-            if reply.is_server_error:
-                reply.raise_for_status()
-            return reply.status_code, await read_json(reply)
 
 
 async def abilities(
@@ -106,7 +78,7 @@ async def abilities(
     if spec.media is not None:
         open_questions = [ask for ask in open_questions if ask is not vllm.media]
     async with engine_client(spec.access) as client:
-        asker = _EngineAsker(client, url, model)
+        asker = Asker(client, url, model)
         for _ in range(ROUNDS):
             answers = await asyncio.gather(*(_settle(ask, asker, deadline_s) for ask in open_questions))
             for answer in answers:
@@ -123,11 +95,11 @@ async def abilities(
 async def shown_format(url: str, access: EngineAccess) -> str:
     """The format that a running llama-server's template teaches; "" if it shows none within two seconds."""
     async with engine_client(access) as client:
-        found = await _settle(props, _EngineAsker(client, url, ""), SHOWN_SECONDS)
+        found = await _settle(props, Asker(client, url, ""), SHOWN_SECONDS)
     return str((found or {}).get("taught", ""))
 
 
-async def _settle(question: Question, asker: _EngineAsker, deadline_s: float) -> Found | None:
+async def _settle(question: Question, asker: Asker, deadline_s: float) -> Found | None:
     """What a question found: {} if the answer was unusable, None if there was no answer."""
     try:
         async with asyncio.timeout(deadline_s):

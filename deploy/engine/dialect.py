@@ -64,7 +64,6 @@ class DialectSpec:
         questions: what it is asked after its start, to find its abilities.
 
     Paths
-        health: answers while the process runs, whether or not it computes.
         counts_tokens: counts the tokens of a chat.
         tokenize: the body for `/tokenize` of a model and a text.
         version: states its build, under this key.
@@ -94,7 +93,6 @@ class DialectSpec:
     logprobs_beside_tools: bool = True
     forces_calls: bool = True
     questions: tuple[Question, ...] = ()
-    health: str = "/health"
     counts_tokens: str | None = None
     tokenize: Callable[[str, str], dict[str, Any]] | None = None
     version: tuple[str, str] | None = None

@@ -47,7 +47,6 @@ def _numerics(spec: EngineSpec, log: str, host_gpu: str) -> Numerics:
 OPENAI_API: Final = DialectSpec(
     thinking=_no_thinking,
     has_thinking_switch=False,
-    health="/v1/models",  # the one path that every server of this API has
     gaps=dict.fromkeys(
         (
             "thinking off: no token of it is paid for",

@@ -55,15 +55,12 @@ class ProbeOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeResult:
-    """One probe's outcome and times, in seconds since the request was sent.
+    """One probe's outcome.
 
     `detail` never quotes the engine and may be logged. `said` is the engine's own error message: for operators, never for a log.
     """
 
     verdict: ProbeOutcome
-    headers_s: float | None = None
-    first_token_s: float | None = None
-    total_s: float = 0.0
     detail: str = ""
     said: str = ""
 
@@ -77,30 +74,16 @@ class ProbeResult:
         return ": ".join(part for part in (self.verdict, self.detail, self.said) if part)
 
 
-_Error = tuple[str, str]
-"""An error in a stream: the probe's description, and the engine's message."""
+@dataclass(slots=True)
+class _Heard:
+    """Whether a token has come, also for a probe that its deadline ends."""
+
+    token: bool = False
 
 
-class _ProbeClock:
-    """Measures the times of one probe."""
-
-    def __init__(self) -> None:
-        self._start = time.monotonic()
-        self.headers_s: float | None = None
-        self.first_token_s: float | None = None
-
-    def now(self) -> float:
-        return time.monotonic() - self._start
-
-    def result(self, verdict: ProbeOutcome, detail: str = "", said: str = "") -> ProbeResult:
-        return ProbeResult(
-            verdict=verdict,
-            headers_s=self.headers_s,
-            first_token_s=self.first_token_s,
-            total_s=self.now(),
-            detail=detail,
-            said="".join(c if c.isprintable() else " " for c in said[:SAID_CHARACTERS]),
-        )
+def _error(detail: str, said: str = "") -> ProbeResult:
+    shown = "".join(c if c.isprintable() else " " for c in said[:SAID_CHARACTERS])
+    return ProbeResult(verdict=ProbeOutcome.ERROR, detail=detail, said=shown)
 
 
 def probe_body(model: str, dialect: Dialect) -> dict[str, Any]:
@@ -135,25 +118,28 @@ async def probe(
 
     The stream is read to its end within the deadline and STREAM_BYTES, so that no half-read reply keeps a slot busy.
     """
-    clock = _ProbeClock()
+    heard = _Heard()
     try:
         async with asyncio.timeout(deadline_s), engine_client(access) as client:
             if kind == "embeddings":
-                return await _embed(client, f"{url}/v1/embeddings", embedding_body(model), clock)
-            return await _stream(client, f"{url}/v1/chat/completions", probe_body(model, dialect), clock)
+                return await _embed(client, f"{url}/v1/embeddings", embedding_body(model))
+            return await _stream(client, f"{url}/v1/chat/completions", probe_body(model, dialect), heard)
     except TimeoutError:
-        if clock.first_token_s is not None:
-            return clock.result(ProbeOutcome.STREAMED, "the deadline came before the stream's end")
+        if heard.token:
+            return ProbeResult(
+                verdict=ProbeOutcome.STREAMED, detail="the deadline came before the stream's end"
+            )
         what = "token" if kind == "chat" else "vector"
-        return clock.result(ProbeOutcome.STALLED, f"no {what} within {deadline_s:g} s")
+        return ProbeResult(verdict=ProbeOutcome.STALLED, detail=f"no {what} within {deadline_s:g} s")
     except httpx2.ConnectError as error:
         if is_hosts_fault(error):
-            return clock.result(ProbeOutcome.HOST_EXHAUSTED, "no descriptor or no memory for a connection")
-        return clock.result(ProbeOutcome.NOT_LISTENING, f"cannot connect to {url}: {error}")
+            why = "no descriptor or no memory for a connection"
+            return ProbeResult(verdict=ProbeOutcome.HOST_EXHAUSTED, detail=why)
+        return ProbeResult(verdict=ProbeOutcome.NOT_LISTENING, detail=f"cannot connect to {url}: {error}")
     except httpx2.HTTPError as error:  # its message may quote the reply
-        return clock.result(ProbeOutcome.ERROR, type(error).__name__)
+        return _error(type(error).__name__)
     except Exception as error:  # any other effect of a reply is a failed probe, not a failed task
-        return clock.result(ProbeOutcome.ERROR, f"the reply could not be read: {type(error).__name__}")
+        return _error(f"the reply could not be read: {type(error).__name__}")
 
 
 async def served_model(url: str, *, deadline_s: float, access: EngineAccess = OPEN) -> str | None:
@@ -191,78 +177,71 @@ async def metric(client: httpx2.AsyncClient, url: str, *names: str) -> int | Non
     return int(sum(found)) if found else None
 
 
-async def _stream(
-    client: httpx2.AsyncClient, url: str, body: dict[str, Any], clock: _ProbeClock
-) -> ProbeResult:
+async def _stream(client: httpx2.AsyncClient, url: str, body: dict[str, Any], heard: _Heard) -> ProbeResult:
     async with client.stream("POST", url, json=body) as response:
-        refusal = await _rejection(response, clock)
-        if refusal is not None:
+        if (refusal := await _rejection(response)) is not None:
             return refusal
-        error = await _read_stream(response, clock)
-    if error is not None:
-        return clock.result(ProbeOutcome.ERROR, *error)
-    if clock.first_token_s is None:
-        return clock.result(ProbeOutcome.ERROR, "the stream ended without a token")
-    return clock.result(ProbeOutcome.STREAMED)
+        if (error := await _read_stream(response, heard)) is not None:
+            return error
+    return (
+        ProbeResult(verdict=ProbeOutcome.STREAMED)
+        if heard.token
+        else _error("the stream ended without a token")
+    )
 
 
-async def _embed(
-    client: httpx2.AsyncClient, url: str, body: dict[str, Any], clock: _ProbeClock
-) -> ProbeResult:
+async def _embed(client: httpx2.AsyncClient, url: str, body: dict[str, Any]) -> ProbeResult:
     async with client.stream("POST", url, json=body) as response:
-        refusal = await _rejection(response, clock)
-        if refusal is not None:
+        if (refusal := await _rejection(response)) is not None:
             return refusal
         raw = await read_body(response)
     try:
         embedded = has_vector(parse_json(raw))
     except ValueError:
-        return clock.result(ProbeOutcome.ERROR, "the reply is not JSON")
+        return _error("the reply is not JSON")
     if not embedded:
-        return clock.result(ProbeOutcome.ERROR, "the reply holds no vector of finite numbers")
-    return clock.result(ProbeOutcome.EMBEDDED)
+        return _error("the reply holds no vector of finite numbers")
+    return ProbeResult(verdict=ProbeOutcome.EMBEDDED)
 
 
-async def _rejection(response: httpx2.Response, clock: _ProbeClock) -> ProbeResult | None:
+async def _rejection(response: httpx2.Response) -> ProbeResult | None:
     """The result if the response's status is not 200; else None."""
-    clock.headers_s = clock.now()
     status = response.status_code
     if status in (429, 502, 503, 504):  # 502 and 504: a proxy before an engine that loads
-        return clock.result(ProbeOutcome.LOADING, f"HTTP {status}")
+        return ProbeResult(verdict=ProbeOutcome.LOADING, detail=f"HTTP {status}")
     if status in (401, 403):  # its words may quote the key
-        return clock.result(ProbeOutcome.ERROR, f"HTTP {status}: it wants another key (key_file)")
+        return _error(f"HTTP {status}: it wants another key (key_file)")
     if status != 200:
         first = await anext(response.aiter_raw(), b"")
-        return clock.result(ProbeOutcome.ERROR, f"HTTP {status}", first.decode("utf-8", "replace"))
+        return _error(f"HTTP {status}", first.decode("utf-8", "replace"))
     return None
 
 
-async def _read_stream(response: httpx2.Response, clock: _ProbeClock) -> _Error | None:
-    """Read the stream to its end and note the time of the first token; returns the stream's error, if any."""
+async def _read_stream(response: httpx2.Response, heard: _Heard) -> ProbeResult | None:
+    """Read the stream to its end; the result if it holds an error."""
     decoder = SSEDecoder(LINE_BYTES)
     size = 0
     try:
         async for data in response.aiter_raw():
             size += len(data)
             if size > STREAM_BYTES:
-                return f"the stream is longer than {STREAM_BYTES} bytes", ""
-            if broken := _note(decoder.feed(data), clock):
-                return "error in the stream", broken.message
-        _note(decoder.close(), clock)
+                return _error(f"the stream is longer than {STREAM_BYTES} bytes")
+            if broken := _listen(decoder.feed(data), heard):
+                return _error("error in the stream", broken.message)
+        _listen(decoder.close(), heard)
     except EventTooLong as error:
-        return f"the stream holds {error}", ""
+        return _error(f"the stream holds {error}")
     except MalformedChunk:  # its message may quote the reply
-        return "the stream holds an event that is not a chat completion chunk", ""
+        return _error("the stream holds an event that is not a chat completion chunk")
     return None
 
 
-def _note(payloads: Sequence[bytes], clock: _ProbeClock) -> Broken | None:
-    """Note the time of the first generated text: a role, an empty delta, progress or usage is none. Returns the error, if any."""
+def _listen(payloads: Sequence[bytes], heard: _Heard) -> Broken | None:
+    """Note generated text: a role, an empty delta, progress or usage is none. Returns the error, if any."""
     for event in (event for payload in payloads for event in parse_payload(payload)):
         if isinstance(event, Broken):
             return event
-        if clock.first_token_s is None and isinstance(event, Text | Thought | CallStart | CallArguments):
-            clock.first_token_s = clock.now()
+        heard.token = heard.token or isinstance(event, Text | Thought | CallStart | CallArguments)
     return None
 
 

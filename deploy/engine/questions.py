@@ -1,9 +1,11 @@
 """Questions that find an engine's abilities, common to several dialects. Each returns fields of `Abilities`."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
-from deploy.core.engine_http import plain_word
+import httpx2
+
+from deploy.core.engine_http import plain_word, read_json
 from gates.detect.tags import markers
 
 BUDGET = 4
@@ -26,21 +28,35 @@ Found = dict[str, Any]
 """The fields of `Abilities` that one question has answered."""
 
 
-class Asker(Protocol):
-    """Sends questions to one engine. Raises httpx2.HTTPError, and ValueError for a reply that is no JSON."""
+class Asker:
+    """Sends questions to one engine. Raises httpx2.HTTPError, also for a 5xx: an engine that has just started says nothing by
+    it; ValueError for a reply that is no JSON.
+    """
 
-    model: str
+    def __init__(self, client: httpx2.AsyncClient, url: str, model: str) -> None:
+        self._client = client
+        self._url = url
+        self.model = model
 
     async def get(self, path: str) -> Any:
         """GET a path; its JSON."""
+        return (await self._ask("GET", path))[1]
 
     async def post(self, path: str, body: Mapping[str, Any]) -> tuple[int, Any]:
         """POST a body; the status and the JSON of the reply."""
-        ...
+        return await self._ask("POST", path, body)
 
     async def chat(self, text: str, **fields: Any) -> tuple[int, Any]:
         """A non-streaming chat completion for one user message."""
-        ...
+        message = {"role": "user", "content": text}
+        body = {"model": self.model, "messages": [message], "temperature": 0, **fields}
+        return await self.post("/v1/chat/completions", body)
+
+    async def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, Any]:
+        async with self._client.stream(method, self._url + path, json=body) as reply:
+            if reply.is_server_error:
+                reply.raise_for_status()
+            return reply.status_code, await read_json(reply)
 
 
 Question = Callable[[Asker], Awaitable[Found]]
@@ -102,7 +118,7 @@ def render_body(model: str) -> dict[str, Any]:
 def read_template(prompt: str) -> Found:
     """What the rendered `render_body` shows of the chat template."""
     calls = "xml" if "<function=" in prompt else "hermes" if "<tool_call>" in prompt else None
-    return {"calls": calls, "opens_thought": prompt.rstrip().endswith("<think>")}
+    return {"calls": calls}
 
 
 def tokenized_template(field: str) -> Question:

@@ -147,7 +147,7 @@ SGLANG = {
 
 async def test_an_sglang_is_known_for_what_it_is_and_keeps_no_budget() -> None:
     with_parser = Abilities(
-        budgets=False, context=4096, reasoning_field="reasoning_content", calls="hermes", opens_thought=True, off_works=True,
+        budgets=False, context=4096, reasoning_field="reasoning_content", calls="hermes", off_works=True,
         build="sglang 0.5.16",
     )  # fmt: skip
     assert await found(SGLANG, "sglang") == with_parser
@@ -158,14 +158,14 @@ async def test_an_sglang_is_known_for_what_it_is_and_keeps_no_budget() -> None:
 async def test_a_vllm_without_parsers_is_known_for_what_it_is() -> None:
     assert await found(RAW_VLLM) == Abilities(
         parses_tools=False, budgets=False, closing=(198, 2043, 281), context=4096, calls="hermes",
-        opens_thought=True, off_works=True, build="vllm 0.32.0",
+        off_works=True, build="vllm 0.32.0",
     )  # fmt: skip
 
 
 async def test_a_llama_server_is_known_for_what_it_is() -> None:
     assert await found(LLAMA, "llama-server") == Abilities(
         budgets=True, ends_thoughts=True, context=4096, reasoning_field="reasoning_content", calls="xml",
-        opens_thought=True, off_works=True, build="llama.cpp b11549-abc", format="mistral", taught="mistral",
+        off_works=True, build="llama.cpp b11549-abc", format="mistral", taught="mistral",
     )  # fmt: skip
 
 
@@ -189,7 +189,6 @@ async def test_a_llama_server_is_known_for_what_it_is() -> None:
             False,
         ),
         ("prefill", (500, {}), "continues", None),
-        ("/detokenize", (200, {"prompt": "no tools, no thoughts"}), "opens_thought", False),
         ("/detokenize", (200, {"prompt": "no tools, no thoughts"}), "calls", None),
     ],
 )
@@ -243,7 +242,7 @@ async def test_an_engine_that_does_not_answer_leaves_the_usual(script: list[byte
 class Compiling(Engine):
     """One that keeps its first `late` askers for its version waiting for ever."""
 
-    late = 99
+    late = 1
 
     async def answer(self, request: web.Request) -> web.Response:
         if request.path == "/version" and self.late:
@@ -252,18 +251,15 @@ class Compiling(Engine):
         return await super().answer(request)
 
 
-async def test_one_late_answer_does_not_cost_the_others() -> None:
-    async with listening(Compiling(RAW_VLLM)) as url:
-        result = await ask(url, deadline_s=0.5)
-    assert result.build is None and result.budgets is False
-
-
-async def test_what_was_not_answered_in_time_is_asked_once_more() -> None:
+@pytest.mark.parametrize("late, build", [(1, "vllm 0.32.0"), (99, None)])
+async def test_what_was_not_answered_in_time_is_asked_once_more_and_costs_no_other_answer(
+    late: int, build: str | None
+) -> None:
     it = Compiling(RAW_VLLM)
-    it.late = 1
+    it.late = late
     async with listening(it) as url:
         result = await ask(url, deadline_s=0.5)
-    assert result.build == "vllm 0.32.0"
+    assert (result.build, result.budgets) == (build, False)
 
 
 async def test_a_stranger_is_asked_nothing() -> None:

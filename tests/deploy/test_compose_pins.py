@@ -26,12 +26,11 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def test_an_image_is_what_is_named_so_and_our_own_tag_is_none(path: Path) -> None:
-    assert tags(path) == {"LLAMA_IMAGE": "ghcr.io/x/llama.cpp:server", "MANNERS_BASE": "python:3.11"}
-
-
 def test_a_lock_is_all_of_the_env_file_and_the_pins(path: Path) -> None:
+    assert tags(path) == {"LLAMA_IMAGE": "ghcr.io/x/llama.cpp:server", "MANNERS_BASE": "python:3.11"}
     lock = write_compose_lock(path, PINS)
+    with pytest.raises(PinError, match="is a lock; give the file that it was made of"):
+        tags(lock)
     assert read_env(lock) == {**read_env(path), **PINS}
     assert sorted(one.name for one in path.parent.iterdir()) == ["cpu.env", "cpu.lock.env"]
     assert check_compose_lock(path) == lock
@@ -76,8 +75,3 @@ def test_an_env_file_that_names_images_otherwise_is_refused(path: Path, text: st
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(PinError, match=why):
         tags(path)
-
-
-def test_a_lock_is_not_pinned_again(path: Path) -> None:
-    with pytest.raises(PinError, match="is a lock; give the file that it was made of"):
-        tags(write_compose_lock(path, PINS))

@@ -38,6 +38,7 @@ def test_a_tag_is_read_through_the_lock(tmp_path: Path) -> None:
 
 
 def test_a_lock_reads_as_it_was_written_and_is_sorted(tmp_path: Path) -> None:
+    assert read_lock(lock_path(tmp_path)) == {}
     pins = {"b:1": ONE, "a:1": f"a@{TWO}"}
     write_lock(lock_path(tmp_path), pins)
     assert read_lock(lock_path(tmp_path)) == pins
@@ -50,7 +51,3 @@ def test_a_lock_that_pins_nothing_is_refused(tmp_path: Path, text: str) -> None:
     lock_path(tmp_path).write_text(text)
     with pytest.raises(PinError):
         read_lock(lock_path(tmp_path))
-
-
-def test_no_lock_is_no_pins(tmp_path: Path) -> None:
-    assert read_lock(lock_path(tmp_path)) == {}

@@ -109,12 +109,10 @@ def parse_inside(told: str) -> ImageContents | None:
 
 
 def parse_llama(told: str) -> ImageContents:
-    """The facts in llama-server's output: its version, and its system line with "ARCHS = 750,...,1210"."""
-    version = re.search(r"version: (\S+(?: \([0-9a-f]+\))?)", told)
+    """The facts in llama-server's output, of which its system line has "ARCHS = 750,...,1210"."""
     archs = re.search(r"ARCHS = ([\d,]+)", told)
     return ImageContents(
         cuda=release(told),
-        llama=version[1] if version else "",
         ggml_archs=tuple(archs[1].split(",")) if archs else None,
     )
 

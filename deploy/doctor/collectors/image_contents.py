@@ -58,7 +58,6 @@ def main() -> None:
         "vllm": _version("vllm"),
         "transformers": _version("transformers"),
         "flashinfer": _version("flashinfer-python", "flashinfer"),
-        "flashinfer_jit_cache": _version("flashinfer-jit-cache"),
         "flashinfer_archs": _flashinfer_archs(),
         "nvcc": nvcc,
         "ptxas": ptxas,

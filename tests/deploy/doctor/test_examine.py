@@ -97,6 +97,12 @@ def test_what_was_not_collected_of_engines_is_never_ok(healthy: Evidence) -> Non
     assert {state for id, state in said.items() if id not in read_from_names} == {CheckState.UNKNOWN}
 
 
+def test_a_model_that_is_not_there_is_a_fault(healthy: Evidence) -> None:
+    gone = {name: replace(model, files={}) for name, model in healthy.models.items()}
+    (found, *_) = [f for f in examine(replace(healthy, models=gone)) if f.id == "model.files"]
+    assert (found.state, bool(found.fix)) == (CheckState.FAIL, True)
+
+
 def test_where_no_engine_needs_a_gpu_and_there_is_none_the_machine_is_not_judged_as_a_spark() -> None:
     said = {f.id for f in examine(Evidence())}
     assert not said & {"host.gpu", "host.toolkit", "host.docker", "host.swap"}
