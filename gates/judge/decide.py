@@ -24,9 +24,8 @@ _JUDGES: Final[Mapping[str, Callable[..., GateResult]]] = {
 
 
 def decide(policy: Policy, measurements: Measurements, controls: Sequence[ControlResult] = ()) -> Decision:
-    """Judge a run; if `extensions` then names gates, ask their extension and judge again. Raises SamplesError.
-
-    `controls` are the results of the negative controls; the A/A control is made here.
+    """Judge a run; if `extensions` then names gates, ask their extension and judge again. `controls`: the results of
+    the negative controls; the A/A control is made here.
     """
     context = judging_context(policy, measurements)
     results = tuple(_judged(context))

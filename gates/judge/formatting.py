@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from math import ceil, floor, isinf
 from typing import Final, Literal
 
+from gates.contracts.metric import METRICS
 from gates.contracts.verdict import Tier
 from gates.detect.catalogue import GATES, Wording
 
@@ -11,18 +12,11 @@ Rounding = Literal["near", "up", "down"]
 _NOISE: Final = 1e-9  # floating-point error: 5.000000000000001 must not be rounded up to 5.1
 
 
-_METRIC_TITLES: Final = {
-    "ttft": "Time to first token",
-    "first_sentence": "Time to first sentence",
-    "decode": "Decode speed",
-}
-
-
 def title(gate: str) -> str:
     """A gate's title, or its name if it has none. `ttft[2k]` is of one prompt length."""
     name, _, bucket = gate.partition("[")
-    known = GATES[name].title if name in GATES else _METRIC_TITLES.get(name, name)
-    return known + (f", prompts of {bucket.rstrip(']')}" if bucket else "")
+    known = GATES.get(name) or METRICS.get(name)
+    return (known.title if known else name) + (f", prompts of {bucket.rstrip(']')}" if bucket else "")
 
 
 def outcome_wording(gate: str) -> Wording:

@@ -5,19 +5,18 @@ from dataclasses import replace
 from functools import lru_cache
 from math import exp, inf, isinf, log, log1p
 
+from gates.contracts.metric import METRICS, Metric
 from gates.contracts.verdict import GateResult, Interval, Verdict
 from gates.judge.context import JudgingContext
 from gates.judge.curves import latency_curve
 from gates.judge.formatting import format_number, interval_method, percent, plural
 from gates.judge.measurements import Timing
 from gates.judge.tally import OutcomeCounts, SettledVerdict, settle
-from gates.policy.policy import UNITS, LatencyRule, RatioRule
+from gates.policy.policy import LatencyRule, RatioRule
 from gates.stats.bootstrap import Median, Pair, median_log_ratio
 from gates.stats.quantile import QuantilePlan, lower_rank, upper_rank
 
 _median = lru_cache(maxsize=8)(median_log_ratio)  # a job judges the same timings several times
-
-_NAMES = {"ttft": "TTFT", "decode": "decode rate", "first_sentence": "time to the first sentence"}
 
 
 def judge_latency(context: JudgingContext, metric: str, rule: LatencyRule) -> Iterator[GateResult]:
@@ -35,7 +34,8 @@ def _absolute(
     context: JudgingContext, metric: str, label: str, rule: LatencyRule, timings: Sequence[Timing]
 ) -> GateResult:
     # Slowness: times as they are, rates negated, so that larger is slower and a failure is the largest.
-    sign = -1.0 if metric == "decode" else 1.0
+    measure = METRICS[metric]
+    sign = measure.slower
     first, second = (
         sorted(inf if t.value is None else sign * t.value for t in timings if t.stage == stage)
         for stage in (1, 2)
@@ -59,12 +59,12 @@ def _absolute(
     decided = len(first) == n and plan.judge(within) is not Verdict.INCONCLUSIVE
     seen = first if decided else sorted(first + second)
     value = _quantile(seen, rule.quantile)
-    keeps = f"{'at least' if metric == 'decode' else 'at most'} {rule.limit:g} {UNITS[metric]}"
     bad = len(seen) - sum(slow <= sign * rule.limit for slow in seen)
     return GateResult(
         label, "latency", rule.tier, settled.verdict, len(seen), bad, None if value is None or isinf(value) else sign * value,
-        _interval(context, rule, seen, sign), rule.limit, UNITS[metric],
-        _sentence(context, metric, rule, seen, settled, more), settled.extend, *latency_curve(keeps, plan),
+        _interval(context, rule, seen, sign), rule.limit, measure.unit,
+        _sentence(context, measure, rule, seen, settled, more), settled.extend,
+        *latency_curve(measure.within(rule.limit), plan),
     )  # fmt: skip
 
 
@@ -85,47 +85,52 @@ def _quantile(slowness: Sequence[float], q: float) -> float | None:
     return slowness[low] * (1.0 - part) + slowness[low + 1] * part
 
 
+def _bounds(
+    context: JudgingContext, rule: LatencyRule, slowness: Sequence[float]
+) -> tuple[float | None, float | None]:
+    """How slow the quantile is at least, and at most; None if too few or failed requests bound it."""
+    level = context.policy.level(rule.n, rule.n_max)
+    ranks = [rank(len(slowness), rule.quantile, level) for rank in (lower_rank, upper_rank)]
+    least, most = (None if r is None or isinf(slowness[r - 1]) else slowness[r - 1] for r in ranks)
+    return least, most
+
+
 def _interval(
     context: JudgingContext, rule: LatencyRule, slowness: Sequence[float], sign: float
 ) -> Interval | None:
-    confidence, level = context.policy.confidence, context.policy.level(rule.n, rule.n_max)
-    ranks = [rank(len(slowness), rule.quantile, level) for rank in (lower_rank, upper_rank)]
-    fast, slow = (None if r is None or isinf(slowness[r - 1]) else sign * slowness[r - 1] for r in ranks)
-    if fast is None and slow is None:
+    ends = [None if end is None else sign * end for end in _bounds(context, rule, slowness)]
+    if ends == [None, None]:
         return None
-    low, high = (fast, slow) if sign > 0 else (slow, fast)
+    confidence, level = context.policy.confidence, context.policy.level(rule.n, rule.n_max)
+    low, high = ends if sign > 0 else reversed(ends)
     return Interval(low, high, confidence, interval_method("order statistic", level, confidence))
 
 
 def _sentence(
     context: JudgingContext,
-    metric: str,
+    measure: Metric,
     rule: LatencyRule,
     seen: Sequence[float],
     settled: SettledVerdict,
     more: int,
 ) -> str:
-    sign, unit = (-1.0 if metric == "decode" else 1.0), UNITS[metric]
+    sign, unit, value = measure.slower, measure.unit, _quantile(seen, rule.quantile)
     which = "median" if rule.quantile == 0.5 else f"{percent(rule.quantile)} quantile"
-    value, bound = _quantile(seen, rule.quantile), _interval(context, rule, seen, sign)
     text = "a failure" if value is None or isinf(value) else f"{sign * value:.4g} {unit}"
     text = f"{text} over {plural(len(seen), 'request')}" if seen else "nothing was measured"
-    said = f"{which} {_NAMES[metric]}: {text}"
-    least = sign < 0
-    slow, fast = (
-        (None, None) if bound is None else (bound.low, bound.high) if least else (bound.high, bound.low)
-    )
-    over = fast is not None and sign * fast > sign * rule.limit
-    shown, from_below = (fast, not least) if over else (slow, least)
+    least, most = _bounds(context, rule, seen)
+    over = least is not None and least > sign * rule.limit
+    shown = least if over else most
     if shown is None:
         sure = f"no bound: too {'many failed' if any(map(isinf, seen)) else 'few requests'}"
     else:
-        sure = f"{_bound_text(shown, from_below)} {unit}"
-    sure = f"{percent(context.policy.confidence)} confidence: {sure}"
-    limit = f"limit: {'at least' if least else 'at most'} {rule.limit:g} {unit}"
-    return settled.sentence(
-        said, "", sure, limit, rule.tier, until=f"{plural(more, 'more request')} are made"
+        sure = f"{_bound_text(sign * shown, over is not measure.is_rate)} {unit}"
+    sure, limit = (
+        f"{percent(context.policy.confidence)} confidence: {sure}",
+        f"limit: {measure.within(rule.limit)}",
     )
+    until = f"{plural(more, 'more request')} are made"
+    return settled.sentence(f"{which} {measure.name}: {text}", "", sure, limit, rule.tier, until=until)
 
 
 def _bound_text(value: float, from_below: bool) -> str:
@@ -200,7 +205,7 @@ def _pairs(context: JudgingContext, metric: str) -> tuple[list[Pair], int]:
 def _log_ratio(metric: str, ours: float | None, theirs: float | None) -> float:
     if ours is None or theirs is None:
         return inf
-    return log(theirs / ours) if metric == "decode" else log(ours / theirs)
+    return METRICS[metric].slower * log(ours / theirs)
 
 
 def _ratio_sentence(
@@ -223,7 +228,9 @@ def _ratio_sentence(
             sure = f"at most {percent(high, 'up')} slower" if high > 0.0 else "not slower"
         sure = f"{percent(context.policy.confidence)} confidence: {sure}"
     colon = "" if median is None else ":"
-    return settled.sentence(f"{_NAMES[metric]}{colon} {said} the baseline", over, sure, limit, rule.tier)
+    return settled.sentence(
+        f"{METRICS[metric].name}{colon} {said} the baseline", over, sure, limit, rule.tier
+    )
 
 
 def _change_text(value: float) -> str:

@@ -4,29 +4,14 @@ Each rule is applied as if every lost answer had been good, and as if every one 
 inconclusive. Missing answers can confirm a failure and never a pass.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from gates.contracts.case import Suite
-from gates.contracts.verdict import CaseResult, Outcome, Tier, Verdict
+from gates.contracts.verdict import Outcome, Tier, Verdict
 from gates.judge.formatting import percent, undecided_clause
 
 CaseState = Outcome | Literal["missing"]
-ResultIndex = Mapping[tuple[str, str], CaseResult]
-
-
-def index_results(results: Iterable[CaseResult]) -> ResultIndex:
-    """Results by (gate, case)."""
-    return {(result.gate, result.case): result for result in results}
-
-
-def case_states(results: ResultIndex, suite: Suite, gate: str, stage: int) -> dict[str, CaseState]:
-    """The state of every case of a gate in a stage, in the suite's order."""
-    return {
-        case.id: results[gate, case.id].outcome if (gate, case.id) in results else "missing"
-        for case in suite.of(gate, stage)
-    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 
 from msgspec import Meta
 
+from gates.contracts.metric import METRICS
 from gates.contracts.numerics import Part
 from gates.contracts.verdict import Rule, Tier, Verdict
 from gates.decode.decoder import DecodeError, nearest, require_between
@@ -15,9 +16,6 @@ from gates.detect.catalogue import GATES
 
 SELF_COMPARISON: Final = "A/A"
 BEHAVIOUR: Final[tuple[Rule, ...]] = ("floor", "zero", "rate", "compare")
-UNITS: Final = {"ttft": "ms", "decode": "tokens/s", "first_sentence": "ms"}
-"""The unit of each latency metric."""
-METRICS: Final = tuple(UNITS)
 BUCKETS: Final = (500, 2000, 4000, 8000)
 """Prompt lengths in tokens. TTFT is first flat and then linear in the length (vLLM #7635)."""
 

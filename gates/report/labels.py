@@ -3,6 +3,7 @@
 import math
 from typing import Final
 
+from gates.contracts.metric import METRICS
 from gates.contracts.sample import BASELINE, CANDIDATE
 from gates.contracts.verdict import GateResult, Verdict
 from gates.judge.formatting import Rounding, format_number, percent, plural, points, title
@@ -31,7 +32,8 @@ def higher_is_better(gate: GateResult) -> bool:
 
 def is_rate(gate: str) -> bool:
     """Whether a latency gate measures a rate instead of a time."""
-    return gate.partition("[")[0] == "decode"
+    metric = METRICS.get(gate.partition("[")[0])
+    return metric is not None and metric.is_rate
 
 
 def headline(statement: Statement) -> str:

@@ -1,6 +1,6 @@
 """The report as one HTML page: `report.html.jinja`, with every value escaped. A view only; `report.json` counts."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Final
 
@@ -53,7 +53,7 @@ def environment(finalize: Callable[[Any], Any], autoescape: bool) -> Environment
 @cache
 def _template() -> Template:
     made = environment(finalize=_shown, autoescape=True)
-    helpers = (title, shorten, flags, pairs, versioned)
+    helpers = (title, shorten, pairs, versioned)
     made.globals |= {helper.__name__: helper for helper in helpers}
     made.globals |= {
         "charts": charts, "labels": labels, "replies": replies, "POLICY": POLICY, "MARKS": MARKS,
@@ -77,15 +77,3 @@ def versioned(what: Pinned) -> str:
 def pairs(table: Mapping[str, str]) -> str:
     """Names and values on one line."""
     return ", ".join(f"{name} {value}" for name, value in sorted(table.items()))
-
-
-def flags(argv: tuple[str, ...]) -> Iterator[str]:
-    """The arguments with each flag and its value on one line."""
-    line = ""
-    for word in argv:
-        if line and (word.startswith("-") or " " in line):
-            yield line
-            line = ""
-        line = f"{line} {word}".strip()
-    if line:
-        yield line

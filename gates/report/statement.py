@@ -149,8 +149,8 @@ class Attachment:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
     """A whole report. Times are RFC 3339 in UTC. `ancestors`: artefacts that show that both arms are one model. `data`: files in
-    which no prompt of the suite was found. `speed` and `beside`: what earlier programs stated
-    beside the gates; both are kept, so that their reports still verify.
+    which no prompt of the suite was found. `speed` and `beside`: what earlier programs stated beside
+    the gates; both are kept, so that their reports still verify.
     """
 
     candidate: ComparedArm

@@ -56,17 +56,9 @@ class Attempt:
         self, key: SampleKey, request: Mapping[str, Any], retries: Sequence[TransportFault] = ()
     ) -> Sample:
         """The sample of a request whose last attempt this was."""
-        return Sample(
-            key=key,
-            request=request,
-            started=self.started,
-            status=self.status,
-            headers_ns=self.headers_ns,
-            reads=tuple(self.reads),
-            ended_ns=self.ended_ns,
-            fault=self.fault,
-            retries=tuple(retries),
-        )
+        reads, faults = tuple(self.reads), tuple(retries)
+        came = (self.started, self.status, self.headers_ns, reads, self.ended_ns, self.fault)
+        return Sample(key, request, *came, faults)
 
 
 @dataclass(slots=True)

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gates.artefact.lineage import same_lineage
+from gates.contracts.metric import METRICS
 from gates.contracts.sample import AGAIN, BASELINE, CANDIDATE, CONTROL_PREFIX, Sample
 from gates.contracts.verdict import ControlResult, Decision, Verdict
 from gates.judge.decide import decide, extensions, judge_control
 from gates.judge.measurements import Measurements
 from gates.judge.score import ScoredSamples, score
-from gates.policy.policy import METRICS
 from gates.run.calibrate import calibrate
 from gates.run.gate_job import GateJob
 from gates.run.latency_readings import LatencyReading, latency_readings, timings, void_summary

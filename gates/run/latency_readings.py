@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from gates.contracts.metric import METRICS
 from gates.contracts.sample import BASELINE, CANDIDATE, LATENCY_PREFIX, Sample
 from gates.judge.measurements import ArmName, Timing
 from gates.reply.reply import Reply, read_reply
@@ -127,7 +128,7 @@ def timings(readings: Iterable[LatencyReading], *, regime: str, first_stage_bloc
         if arm is None or slot.regime != regime or reading.void:
             continue
         stage = 2 if slot.block >= first_stage_blocks else 1
-        for metric in ("ttft", "first_sentence", "decode"):
+        for metric in METRICS:
             value = getattr(reading, metric)
             if value is not None or reading.failed:
                 bucket = bucket_label(slot.bucket)

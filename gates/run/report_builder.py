@@ -4,11 +4,10 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from math import inf
-from typing import Final
 
 from gates.artefact.manifest import Artefact
+from gates.contracts.metric import METRICS, Metric
 from gates.contracts.sample import BASELINE, CANDIDATE, Sample
-from gates.policy.policy import UNITS
 from gates.reply.reply import Reply, read_reply
 from gates.report import statement as stated
 from gates.report.codec import encode
@@ -18,9 +17,6 @@ from gates.run.gate_job import GateJob, ServedModel
 from gates.run.job import JobResult
 from gates.run.latency_readings import LatencyReading
 from gates.run.sample_store import SampleStore
-
-_FAILED_VALUE: Final = {"ttft": inf, "first_sentence": inf, "decode": 0.0}
-"""The value of a failed request, by metric."""
 
 
 def build_statement(
@@ -87,18 +83,19 @@ def _parents(artefact: Artefact) -> list[str]:
 
 def _distributions(readings: Iterable[LatencyReading]) -> Iterator[stated.Distribution]:
     good = [reading for reading in readings if not reading.void]
-    for metric, unit in UNITS.items():
+    for name, metric in METRICS.items():
         for arm in (CANDIDATE, BASELINE):
-            values = [_value(r, metric) for r in good if r.arm == arm]
-            known = [value for value in values if value is not None]
+            ours = [reading for reading in good if reading.arm == arm]
+            known = [value for one in ours if (value := _value(one, name, metric)) is not None]
             if known:
-                yield distribution(metric, arm, unit, known)
+                yield distribution(name, arm, metric.unit, known)
 
 
-def _value(reading: LatencyReading, metric: str) -> float | None:
+def _value(reading: LatencyReading, name: str, metric: Metric) -> float | None:
+    """A failed request takes for ever, or has a rate of 0."""
     if reading.failed:
-        return _FAILED_VALUE[metric]
-    value: float | None = getattr(reading, metric)
+        return 0.0 if metric.is_rate else inf
+    value: float | None = getattr(reading, name)
     return value
 
 

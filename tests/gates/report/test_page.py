@@ -156,7 +156,7 @@ SAID = [
     (lambda: Reader(page(examples.failing())), "not beside this report"),
     (lambda: read(examples.failing(), lambda case, arm: PromptAndReply("Hello?", "")), "(empty)"),
     (lambda: read(replace(examples.inconclusive(), failures=(SILENT,))), "leak-031"),
-    (lambda: read(replace(examples.passing(), candidate=replace(examples.CANDIDATE, engine=ENGINE))), "--a 1\n-b\n--c 2\n3"),
+    (lambda: read(replace(examples.passing(), candidate=replace(examples.CANDIDATE, engine=ENGINE))), "--a 1 -b --c 2 3"),
     (lambda: read(replace(examples.passing(), attachments=(Attachment("ifeval.json", "sha256:1"),))), "ifeval.json"),
 ]  # fmt: skip
 
