@@ -81,6 +81,8 @@ def _calls(case: Case, reply: Reply, _: Collection[str]) -> Mapping[str, Any]:
         "tools": case.tools,
         "finish_reason": reply.finish_reason,
         "expected": case.expect["calls"],
+        "text": reply.content,
+        "asked": next((str(m["content"]) for m in reversed(case.messages) if m["role"] == "user"), ""),
     }
 
 

@@ -58,6 +58,17 @@ SCALES: Final[dict[str, float]] = {
 }  # fmt: skip
 """Words that multiply what was said before them."""
 
+FRACTIONS: Final[dict[str, float]] = {
+    "half": 1 / 2, "halves": 1 / 2, "third": 1 / 3, "thirds": 1 / 3, "quarter": 1 / 4, "quarters": 1 / 4, "fourths": 1 / 4,
+    "fifths": 1 / 5, "sixths": 1 / 6, "eighths": 1 / 8, "tenths": 1 / 10,
+}  # fmt: skip
+"""Words that divide what was said before them."""
+
+ORDINALS: Final = dict(
+    zip(_words("first second third fourth fifth sixth seventh eighth ninth"), range(1, 10), strict=True)
+)
+"""The last words of twenty-first to ninety-ninth; alone they say nothing about a number ("wait a second")."""
+
 MINUS: Final = frozenset(("minus", "negative", "ಮೈನಸ್"))
 
 

@@ -1,21 +1,22 @@
 """Finds numbers as they are written and spoken in English and Kannada: `numbers`. Pure.
 
-Indian and Western grouping, decimals, signs, ordinals, Kannada digits; words up to crores and trillions; "2.5 lakh". Numbers in
-names (COVID-19, B12) are ignored.
+Indian and Western grouping, decimals, signs, ordinals, fractions, digits of every script, Chinese numerals of two characters and more; words up to
+crores and trillions; "2.5 lakh". Numbers in names (COVID-19, B12) are ignored.
 """
 
 import re
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from gates.detect.number_words import HUNDREDS, MINUS, SCALES, SMALL
+from gates.detect.number_words import FRACTIONS, HUNDREDS, MINUS, ORDINALS, SCALES, SMALL
 
-_KANNADA_DIGITS: Final = str.maketrans("೦೧೨೩೪೫೬೭೮೯", "0123456789")
+_DIGIT: Final = re.compile(r"[^\W0-9A-Za-z_]")
 _GROUPED: Final = r"\d{1,3}(?:,\d{3})+|\d{1,2}(?:,\d{2})*,\d{3}"
 _TOKEN: Final = re.compile(
     rf"(?<![\w.])(?<![^\W\d_]-)(?P<digits>(?:{_GROUPED}|\d+)(?:\.\d+)?)(?P<behind>(?:st|nd|rd|th)\b|k\b|(?=[^\W\d_]|\b))"
-    r"|(?P<word>[A-Za-z]+|[\u0c80-\u0cff\u200c\u200d]+)"
+    r"|(?P<han>[〇零一二三四五六七八九十百千万萬億亿]{2,})|(?P<word>[A-Za-z]+|[\u0c80-\u0cff\u200c\u200d]+)"
 )
 _JOINS: Final = frozenset((" ", "-", "\u00a0", " - ", "‑"))  # what may stand between the words of a number
 _SIGN_BEFORE: Final = re.compile(r"(?:^|[\s(:=])[-−][₹$€£]?\Z|[₹$€£][-−]\Z")
@@ -39,7 +40,7 @@ class _Token:
 
 
 def numbers(text: str) -> list[NumberMention]:
-    tokens = list(_tokens(text.translate(_KANNADA_DIGITS)))
+    tokens = list(_tokens(_DIGIT.sub(lambda m: str(unicodedata.decimal(m[0], m[0])), text)))
     found, i = list[NumberMention](), 0
     while i < len(tokens):
         reader = _NumberParser(text)
@@ -60,8 +61,22 @@ def _tokens(text: str) -> Iterator[_Token]:
             value = float(match["digits"].replace(",", ""))
             thousands = 1000.0 if match["behind"] == "k" else 1.0
             yield _Token(match["digits"], *match.span(), value * thousands)
+        elif match["han"]:
+            yield _Token(match["han"], *match.span(), _han(match["han"]))
         else:
             yield _Token(match["word"].lower(), *match.span())
+
+
+def _han(numeral: str) -> float:
+    total = section = digit = 0.0
+    for value in map(unicodedata.numeric, numeral):
+        if value < 10:
+            digit = value
+        elif value < 10_000:
+            section, digit = section + (digit or 1) * value, 0.0
+        else:
+            total, section, digit = total + (section + digit or 1) * value, 0.0, 0.0
+    return total + section + digit
 
 
 def _is_negative(text: str, tokens: list[_Token], i: int, before: list[NumberMention]) -> bool:
@@ -110,6 +125,8 @@ class _NumberParser:
         token = tokens[j]
         if token.value is not None:
             return self._digits(token.value)
+        if token.text in ORDINALS and self._last == "tens":
+            return self._small(ORDINALS[token.text])
         if token.text in SMALL:
             return self._small(SMALL[token.text])
         if token.text in HUNDREDS:
@@ -167,12 +184,18 @@ class _NumberParser:
         word, after = tokens[j].text, [t.text for t in tokens[j + 1 : j + 3]]
         if word == "half" and not self._last:
             self._current, self._last = 0.5, "small"
+            return 2 if after[:1] == ["a"] and after[1:] and after[1] in SCALES else 1  # half a million
+        if word in FRACTIONS and self._last in ("small", "digits"):
+            self._current, self._last = (self._current or 0.0) * FRACTIONS[word], "fraction"
             return 1
         if word in ("a", "an") and not self._last:
+            if after[:1] == ["quarter"]:
+                self._current, self._last = FRACTIONS["quarter"], "fraction"
+                return 2
             return 1 if after[:1] and (after[0] in HUNDREDS or after[0] in SCALES) else 0
         if word == "and" and self._last:
-            if after == ["a", "half"]:
-                self._current = (self._current or 0.0) + 0.5
+            if after[:1] == ["a"] and after[1:] and after[1] in FRACTIONS:
+                self._current = (self._current or 0.0) + FRACTIONS[after[1]]
                 self._last = "small"
                 return 3
             return 1 if self._last in ("hundred", "scale") and after[:1] and after[0] in SMALL else 0

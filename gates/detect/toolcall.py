@@ -16,8 +16,9 @@ from referencing.exceptions import Unresolvable
 
 from gates.contracts.errors import SuiteError
 from gates.detect.arguments import InvalidArguments, read_arguments
-from gates.detect.detection import Detection, excerpt
+from gates.detect.detection import Detection, detection, excerpt
 from gates.detect.expect import mismatch
+from gates.detect.normalize import normalize
 
 
 class CallFault(StrEnum):
@@ -34,6 +35,7 @@ class CallFault(StrEnum):
     NO_MATCH = "cannot_find_match"
     NEEDLESS = "irrelevance"  # a call although none may be made
     NOT_CALLED = "relevance"  # no call although one had to be made
+    ECHO = "echo"  # no call was wanted, but the reply only says the question again
     # Malformed responses.
     UNKNOWN_TOOL = "unknown_tool"
     INVALID_JSON = "invalid_json"
@@ -70,10 +72,29 @@ def find_wrong_calls(
     tools: Sequence[Mapping[str, Any]],
     finish_reason: str | None = None,
     expected: Sequence[Mapping[str, Any]] | None = None,
+    text: str = "",
+    asked: str = "",
 ) -> list[Detection]:
-    """Both of the checks below; the second only if calls are expected."""
+    """Both of the checks below; the second only if calls are expected, or expected not to be made (then `text`, the reply, must not
+    only repeat what was `asked`: a model that does nothing calls nothing).
+    """
     found = find_call_faults(calls, tools, finish_reason)
-    return found if expected is None else found + find_mismatch(calls, expected)
+    if expected is not None:
+        found += find_mismatch(calls, expected)
+        if not expected and not calls and _is_echo(normalize(text), normalize(asked)):
+            found.append(detection("toolcall", CallFault.ECHO.value, text, 0, len(text)))
+    return found
+
+
+def _is_echo(said: str, asked: str) -> bool:
+    """Whether a text is the question again, or most of it, with little else."""
+    if not said or not asked:
+        return False
+    return (
+        said == asked
+        or (asked in said and 4 * len(asked) >= 3 * len(said))
+        or (said in asked and 4 * len(said) >= 3 * len(asked))
+    )
 
 
 def find_call_faults(

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import re2
 from jsonschema import Draft202012Validator, SchemaError
@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from gates.decode.decoder import DecodeError, Text, read
 from gates.detect.expect import ABSENT
+from gates.detect.script import SCRIPTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +69,13 @@ class _Expectation:
     calls: tuple[_ExpectedCall, ...] | None = None
     answer: _ExpectedAnswer | None = None
     max_seconds: Annotated[float, Meta(gt=0)] | None = None
-    script: Literal["Latn", "Knda"] | None = None
+    script: str | None = None
     everyday: _ExpectedEveryday | None = None
     checks: _ExpectedChecks | None = None
+
+    def __post_init__(self) -> None:
+        if self.script is not None and self.script not in SCRIPTS:
+            raise DecodeError("script", f"must be one of {', '.join(SCRIPTS)}")
 
 
 def check_expectation(

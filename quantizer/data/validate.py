@@ -226,10 +226,11 @@ def language_of(made: rows.Conversation) -> str:
     """The language of user and assistant by their letters: en, kn, mixed, other, or none."""
     said = " ".join(str(m["content"]) for m in made.messages if m["role"] in ("user", "assistant"))
     count = letter_counts(said)
-    if not sum(count):
+    if not count:
         return "none"
-    spoken_in = {"en": count.latin, "kn": count.kannada, "other": count.other}
-    found = [name for name, letters in spoken_in.items() if letters / sum(count) >= MIXED]
+    latin, kannada = count["LATIN"], count["KANNADA"]
+    spoken_in = {"en": latin, "kn": kannada, "other": count.total() - latin - kannada}
+    found = [name for name, letters in spoken_in.items() if letters / count.total() >= MIXED]
     return found[0] if len(found) == 1 else "mixed"
 
 

@@ -70,7 +70,7 @@ def test_a_teacher_that_behaves_gives_what_was_asked_for(
 BAD = [
     (whole("**Tokyo** is the capital."), "markdown: strong"),
     (whole("Okay, the user asks for a capital. Let me think. It is Tokyo."), "leak: "),
-    (whole("<tool_call>\n{\"name\": \"web_search\", \"arguments\": {}}\n</tool_call>"), "leak: tag"),
+    (whole("<tool_call>\n{\"name\": \"web_search\", \"arguments\": {}}\n</tool_call>"), "raw_call: call_tag"),
     (whole(""), "empty: nothing"),
     (whole("I have no idea at all."), "answer: missing"),
     (whole("ಟೋಕಿಯೋ ರಾಜಧಾನಿ."), "script: wrong_script"),
