@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 Said = dict[str, Any]
 Ask = Callable[[Any, argparse.Namespace], Said]
-Flag = tuple[str, Mapping[str, Any]]
-"""A name, and what `add_argument` takes."""
+Flag = tuple[tuple[str, ...], Mapping[str, Any]]
+"""Its names, and what `add_argument` takes."""
 
 
 @dataclass(frozen=True)
@@ -216,29 +216,30 @@ LIMITS: Final = {
 UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
-def _flag(name: str, **options: Any) -> Flag:
-    return name, options
+def flag(*names: str, **options: Any) -> Flag:
+    """As `add_argument` takes it."""
+    return names, options
 
 
 def _limit_flags(about: str) -> Iterator[Flag]:
     for limit, said in LIMITS.items():
-        yield _flag(
+        yield flag(
             f"--{limit.replace('_', '-')}", dest=limit, type=_limit, metavar="N", help=f"{about} {said}"
         )
 
 
-_MODEL = _flag("model", metavar="MODEL", help="the public model")
-_REPLICA = (_flag("engine", metavar="ENGINE", help="the replica"),)
-_REASON = _flag("--reason", required=True, help="why, for the audit")
+_MODEL = flag("model", metavar="MODEL", help="the public model")
+_REPLICA = (flag("engine", metavar="ENGINE", help="the replica"),)
+_REASON = flag("--reason", required=True, help="why, for the audit")
 _STARTED = (
-    _flag("--dry-run", action="store_true", help="only show the plan"),
-    _flag("--no-follow", action="store_true", help="start it without waiting for its end"),
+    flag("--dry-run", action="store_true", help="only show the plan"),
+    flag("--no-follow", action="store_true", help="start it without waiting for its end"),
 )
-_NAME = _flag("name", metavar="NAME", help="letters, digits and _.-")
-_CLIENT = (
-    _flag("--config", type=Path, metavar="FILE", help="the gateway's TOML (default: the embedded default)"),
-    _flag("--admin", metavar="URL", help="the admin listener (default: the configuration's)"),
-    _flag("--json", action="store_true", help="print JSON on stdout"),
+_NAME = flag("name", metavar="NAME", help="letters, digits and _.-")
+CLIENT = (
+    flag("--config", type=Path, metavar="FILE", help="the gateway's TOML (default: the embedded default)"),
+    flag("--admin", metavar="URL", help="the admin listener (default: the configuration's)"),
+    flag("--json", action="store_true", help="print JSON on stdout"),
 )
 GROUPS: Final = {
     "override": "let an engine serve in spite of named refusals, for hours",
@@ -251,8 +252,8 @@ VERBS: Final[Mapping[str, Verb]] = {
         "let a gated engine serve a model", _promote, None,
         (
             _MODEL,
-            _flag("engine", metavar="ENGINE", nargs="+", help="the engine that will serve it; several are replicas"),
-            _flag("--report", type=Path, metavar="FILE", help="report.json of its gate run (without it: by an override)"),
+            flag("engine", metavar="ENGINE", nargs="+", help="the engine that will serve it; several are replicas"),
+            flag("--report", type=Path, metavar="FILE", help="report.json of its gate run (without it: by an override)"),
             *_STARTED,
         ),
     ),
@@ -266,7 +267,7 @@ VERBS: Final[Mapping[str, Verb]] = {
     "audit": Verb(
         "who changed what, and whether the event chain is intact",
         lambda client, args: client.call("GET", "audit", params={"limit": args.last, "newest": 1}), _view("show_audit"),
-        (_flag("--last", type=int, default=20, metavar="N", help="the newest events (default: %(default)s)"),),
+        (flag("--last", type=int, default=20, metavar="N", help="the newest events (default: %(default)s)"),),
     ),
     "reload": Verb(
         "read configuration, keys and operators again, without a restart",
@@ -274,17 +275,17 @@ VERBS: Final[Mapping[str, Verb]] = {
     ),
     "revoke": Verb(
         "end an engine or a report as a ground for promotions, for good", _revoke, _show_revoked,
-        (_flag("what", metavar="ENGINE|REPORT", help="an engine's name, or a report: its file or its digest"), _REASON),
+        (flag("what", metavar="ENGINE|REPORT", help="an engine's name, or a report: its file or its digest"), _REASON),
     ),
     "override add": Verb(
         "waive refusals of an engine for a model", _override, _show_override,
         (
             _MODEL,
-            _flag("engine", metavar="ENGINE", help="the engine that may serve it"),
-            _flag("--waive", action="append", required=True, metavar="CODE",
+            flag("engine", metavar="ENGINE", help="the engine that may serve it"),
+            flag("--waive", action="append", required=True, metavar="CODE",
                   help="a refusal, as `manners promote --dry-run` names it; may be repeated"),
             _REASON,
-            _flag("--hours", type=float, default=24.0, metavar="H", help="at most 24 (default: %(default)s)"),
+            flag("--hours", type=float, default=24.0, metavar="H", help="at most 24 (default: %(default)s)"),
         ),
     ),
     "override list": Verb(
@@ -294,7 +295,7 @@ VERBS: Final[Mapping[str, Verb]] = {
     "override withdraw": Verb(
         "end an override",
         lambda client, args: client.call("DELETE", f"overrides/{args.id}"), _show_withdrawn,
-        (_flag("id", type=int, metavar="ID", help="as `manners override list` shows it"),),
+        (flag("id", type=int, metavar="ID", help="as `manners override list` shows it"),),
     ),
     "key add": Verb(
         "make a key; its secret is printed once",
@@ -311,7 +312,7 @@ VERBS: Final[Mapping[str, Verb]] = {
         lambda store, args: store.rotate(args.name, args.overlap), _show_secret,
         (
             _NAME,
-            _flag("--overlap", type=duration, default=86_400, metavar="TIME",
+            flag("--overlap", type=duration, default=86_400, metavar="TIME",
                   help="how long the old secret still works: 30m, 24h, 7d; 0: not at all (default: 24h)"),
         ),
         offline=True,
@@ -329,7 +330,7 @@ VERBS: Final[Mapping[str, Verb]] = {
         lambda store, args: store.add("operators", {"name": args.name, "role": args.role}), _show_secret,
         (
             _NAME,
-            _flag("--role", choices=ROLE_NAMES, default=str(Role.WATCH),
+            flag("--role", choices=ROLE_NAMES, default=str(Role.WATCH),
                   help="watch: read; promote: also change who serves; administer: everything (default: %(default)s)"),
         ),
         offline=True,
@@ -343,17 +344,3 @@ VERBS: Final[Mapping[str, Verb]] = {
         lambda store, args: {"operators": store.listed("operators")}, _view("show_operators"), offline=True,
     ),
 }  # fmt: skip
-
-
-def parsers(commands: "argparse._SubParsersAction[Any]") -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """Add the commands; yields the verb and the parser of each."""
-    groups = {"": commands}
-    for name, verb in VERBS.items():
-        group, _, word = name.rpartition(" ")
-        if group not in groups:
-            whole = commands.add_parser(group, help=GROUPS[group])
-            groups[group] = whole.add_subparsers(metavar="VERB", required=True, parser_class=type(whole))
-        parser = groups[group].add_parser(word, help=verb.about)
-        for flag, options in (*verb.flags, *_CLIENT):
-            parser.add_argument(flag, **options)
-        yield name, parser
