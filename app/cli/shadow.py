@@ -14,7 +14,7 @@ from rich.markup import escape
 from app.cli import terminal
 from app.cli.exit_codes import exit_code
 from app.config.config import ConfigError, load
-from app.shadow.compare import Comparison, Medians, Share, as_json
+from app.shadow.compare import Comparison, Share, as_json
 from app.shadow.runner import NothingRecorded, ReplayRequest, replay
 from deploy.core.errors import DeployError
 from gates.contracts.errors import GatesError
@@ -75,34 +75,19 @@ def rows(found: Comparison) -> list[tuple[str, str, str, str]]:
     table = [
         ("calls agree", "", "", _told(found.calls)),
         ("… where one was made", "", "", _told(found.with_calls)),
-        ("… with the record", _of(found.recorded_candidate), _of(found.recorded_baseline), ""),
         ("breaches", f"{seen.candidate} of {seen.n}", f"{seen.baseline} of {seen.n}", _paired(found)),
     ]
-    table += [(f"… {name}", str(a), str(b), "") for name, (a, b) in found.detectors.items()]
-    table.append(("characters, median", *_pair(found.characters, 1.0), ""))
-    table.append(("first content, ms, median", *_pair(found.wait, 1000.0), ""))
-    return table
-
-
-def _of(share: Share) -> str:
-    return f"{share.k} of {share.n}"
+    return table + [(f"… {name}", str(a), str(b), "") for name, (a, b) in found.detectors.items()]
 
 
 def _told(share: Share) -> str:
-    if share.low is None or share.high is None:
-        return _of(share)
-    return f"{_of(share)} ({share.low:.0%} to {share.high:.0%})"
+    of = f"{share.k} of {share.n}"
+    return of if share.low is None or share.high is None else f"{of} ({share.low:.0%} to {share.high:.0%})"
 
 
 def _paired(found: Comparison) -> str:
     seen = found.breaches
-    if seen.low is None or seen.high is None or seen.p is None:
+    if seen.low is None or seen.high is None:
         return ""
     points = f"{100 * seen.low:+.0f} to {100 * seen.high:+.0f} points"
-    return (
-        f"only here {seen.only_candidate}, only there {seen.only_baseline} ({points}, McNemar p {seen.p:.2g})"
-    )
-
-
-def _pair(values: Medians, scale: float) -> tuple[str, str]:
-    return tuple("–" if v is None else f"{v * scale:.0f}" for v in (values.candidate, values.baseline))  # type: ignore[return-value]
+    return f"only here {seen.only_candidate}, only there {seen.only_baseline} ({points})"

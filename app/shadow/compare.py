@@ -8,13 +8,12 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from statistics import median
 from typing import Any, Final, Literal
 
 from app.shadow.record import RecordedCall, ShadowRecord
 from app.shadow.replay import ReplayedReply
 from gates.stats.binomial import wilson
-from gates.stats.paired import mid_p, tango, tango_lower, tango_upper
+from gates.stats.paired import tango, tango_lower, tango_upper
 
 AGREES: Final = 0.9
 """The share of equal calls from which on engines agree."""
@@ -40,7 +39,7 @@ class Share:
 class Paired:
     """Records with a breach in the replies of each engine. `more` is the candidate's share minus the baseline's.
 
-    `low` and `high` are its two-sided 95 % interval by Tango; `p` is McNemar's one-sided mid-p value.
+    `low` and `high` are its two-sided 95 % interval by Tango.
     """
 
     n: int
@@ -51,15 +50,6 @@ class Paired:
     more: float | None
     low: float | None
     high: float | None
-    p: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Medians:
-    """The median of each engine; None where there was nothing to measure."""
-
-    candidate: float | None
-    baseline: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +63,7 @@ class DifferingRecord:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The whole comparison. `calls` counts every record, `with_calls` those where an engine called a tool.
-
-    `recorded_*` compare with the reply that the caller received, to the unredacted prompt.
-    """
+    """The whole comparison. `calls` counts every record, `with_calls` those where an engine called a tool."""
 
     candidate: str
     baseline: str
@@ -85,12 +72,8 @@ class Comparison:
     lost: int
     calls: Share
     with_calls: Share
-    recorded_candidate: Share
-    recorded_baseline: Share
     breaches: Paired
     detectors: dict[str, tuple[int, int]]
-    characters: Medians
-    wait: Medians
     others: tuple[DifferingRecord, ...]
     word: ComparisonWord
     verdict: str
@@ -119,12 +102,8 @@ def compare(trios: Sequence[ReplayTrio], *, candidate: str, baseline: str, unusa
         lost=len(trios) - len(known),
         calls=calls,
         with_calls=with_calls,
-        recorded_candidate=_share(agree(record.calls, ours.calls) for record, ours, _ in known),
-        recorded_baseline=_share(agree(record.calls, theirs.calls) for record, _, theirs in known),
         breaches=breaches,
         detectors=_detectors(known),
-        characters=_medians(known, lambda it: it.characters or None),
-        wait=_medians(known, lambda it: it.wait),
         others=tuple(_others(known))[:SHOWN],
         word=word,
         verdict=verdict,
@@ -159,7 +138,7 @@ def judge(calls: Share, breaches: Paired) -> tuple[ComparisonWord, str]:
 
 
 def as_json(found: Comparison) -> dict[str, Any]:
-    """For scripts: seconds, shares, counts."""
+    """For scripts: shares and counts."""
     counts = {
         name: {"candidate": ours, "baseline": theirs} for name, (ours, theirs) in found.detectors.items()
     }
@@ -193,23 +172,15 @@ def _paired(known: Sequence[ReplayTrio]) -> Paired:
     c = sum(other and not mine for mine, other in zip(ours, theirs, strict=True))
     n = len(known)
     if not n:
-        return Paired(0, 0, 0, 0, 0, None, None, None, None)
+        return Paired(0, 0, 0, 0, 0, None, None, None)
     low, high = tango(b, c, n)
-    return Paired(n, sum(ours), sum(theirs), b, c, (b - c) / n, low, high, mid_p(b, c))
+    return Paired(n, sum(ours), sum(theirs), b, c, (b - c) / n, low, high)
 
 
 def _detectors(known: Sequence[ReplayTrio]) -> dict[str, tuple[int, int]]:
     ours = Counter(name for _, reply, _ in known for name in reply.breaches)
     theirs = Counter(name for _, _, reply in known for name in reply.breaches)
     return {name: (ours[name], theirs[name]) for name in sorted(ours | theirs)}
-
-
-def _medians(known: Sequence[ReplayTrio], of: Any) -> Medians:
-    """Medians over the records where both engines have a value."""
-    both = [(of(a), of(b)) for _, a, b in known if of(a) is not None and of(b) is not None]
-    if not both:
-        return Medians(None, None)
-    return Medians(median(a for a, _ in both), median(b for _, b in both))
 
 
 def _others(known: Sequence[ReplayTrio]) -> Iterable[DifferingRecord]:

@@ -16,11 +16,10 @@ from app.api.tool_choice import enforcer_for
 from app.errors.tree import RequestError
 from app.shadow.record import SCHEMA, RecordedCall, ShadowRecord
 from app.stream.audit import ReplyAudit
-from app.stream.clocks import Clocks
 from app.stream.pipeline import Pipeline
 from deploy.engine.abilities import Abilities
 from gates.contracts.sample import Sample, SampleKey
-from gates.reply.events import Broken, Event, Text
+from gates.reply.events import Broken, Event
 from gates.run.planned_request import PlannedRequest
 from gates.run.request import body_digest
 from gates.run.target import Target
@@ -47,13 +46,11 @@ class ReplayedReply:
     """A reply as a caller would have received it.
 
     `breaches` are the names of `ReplyAudit.breaches`, and `error` if the engine failed the request.
-    `lost`: the connection failed, which says nothing about the engine. `wait` is seconds to the first content.
+    `lost`: the connection failed, which says nothing about the engine.
     """
 
     calls: tuple[RecordedCall, ...] = ()
     breaches: frozenset[str] = frozenset()
-    characters: int = 0
-    wait: float | None = None
     lost: bool = False
 
 
@@ -95,23 +92,14 @@ def read_reply(record: ShadowRecord, sample: Sample, engine: ReplayEngine) -> Re
     asked = _asked(record, chat, engine)
     pipeline = Pipeline(stream_policy(chat, asked, record.id[:12]))
     keeper = enforcer_for(chat.choice, asked.dialect, asked.abilities)
-    clocks, audit = Clocks(0.0), ReplyAudit(asked.thinking != 0)
-    events: list[Event] = []
-    for found, seconds in _batches(sample, pipeline):
+    audit, is_broken = ReplyAudit(asked.thinking != 0), False
+    for found in _batches(sample, pipeline):
         batch = found if keeper is None else keeper.feed(found)
-        clocks.feed(batch, seconds)
         audit.feed(batch)
-        events += batch
-    breaches = frozenset(audit.breaches())
-    if any(isinstance(event, Broken) for event in events):
-        breaches |= {"error"}
+        is_broken = is_broken or any(isinstance(event, Broken) for event in batch)
+    breaches = frozenset(audit.breaches()) | ({"error"} if is_broken else set())
     made = tuple(RecordedCall(name, _value("".join(parts))) for name, parts in audit.calls)
-    return ReplayedReply(
-        calls=made,
-        breaches=breaches,
-        characters=sum(len(event.text) for event in events if isinstance(event, Text)),
-        wait=clocks.first_content,
-    )
+    return ReplayedReply(made, breaches)
 
 
 def _asked(record: ShadowRecord, chat: ChatRequest, engine: ReplayEngine) -> AskedEngine:
@@ -120,16 +108,14 @@ def _asked(record: ShadowRecord, chat: ChatRequest, engine: ReplayEngine) -> Ask
     return AskedEngine(target.dialect, target.served_model, abilities, thinking, guard=engine.guard)
 
 
-def _batches(sample: Sample, pipeline: Pipeline) -> Iterable[tuple[list[Event], float]]:
-    """Batches of events with their time in seconds since the request's first byte."""
-    end = sample.ended_ns / 1e9
+def _batches(sample: Sample, pipeline: Pipeline) -> Iterable[list[Event]]:
     if sample.reads and sample.reads[0].data.lstrip().startswith(b"{"):  # it did not stream
-        yield pipeline.feed_message(b"".join(read.data for read in sample.reads)), end
+        yield pipeline.feed_message(b"".join(read.data for read in sample.reads))
         return
     for read in sample.reads:
-        yield pipeline.feed(read.data), read.at_ns / 1e9
+        yield pipeline.feed(read.data)
     if not pipeline.over:
-        yield pipeline.close(), end
+        yield pipeline.close()
 
 
 def _body(record: ShadowRecord) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def test_more_breaches_are_worse() -> None:
     assert found.word == "worse" and found.detectors == {"leak": (12, 0), "loop": (12, 0)}
     seen = found.breaches
     assert (seen.only_candidate, seen.only_baseline) == (12, 0)
-    assert seen.p is not None and seen.p < 0.001 and seen.low is not None and seen.low > 0
+    assert seen.low is not None and seen.low > 0
 
 
 def test_what_was_lost_on_the_way_is_not_compared() -> None:
@@ -72,14 +72,7 @@ def test_what_was_lost_on_the_way_is_not_compared() -> None:
     assert (found.records, found.lost, found.word) == (0, 3, "open")
 
 
-def test_calls_are_compared_with_what_was_recorded_too() -> None:
-    known = [(record(1, TIMER), ReplayedReply((TIMER,)), ReplayedReply())]
-    found = compare(known, candidate="new", baseline="live")
-    assert (found.recorded_candidate.k, found.recorded_baseline.k) == (1, 0)
-
-
 def test_it_is_json_by_name() -> None:
-    bad = ReplayedReply(breaches=frozenset({"leak"}), characters=10, wait=0.25)
+    bad = ReplayedReply(breaches=frozenset({"leak"}))
     told = as_json(compare(trios(2, bad, bad), candidate="new", baseline="live"))
     assert told["detectors"] == {"leak": {"candidate": 2, "baseline": 2}}
-    assert told["wait"] == {"candidate": 0.25, "baseline": 0.25}
