@@ -69,7 +69,7 @@ async def test_a_candidate_is_identified_warmed_and_questioned_before_callers_ar
         evidence = {data["effect"].split("/")[2]: data["evidence"] for data in events if data["effect"]}
         assert events[-1]["phase"] == "succeeded", events[-1]
     assert evidence["identify"]["model"].endswith("annie-nano-f16.gguf")
-    assert evidence["warm"]["requests"] > 9
+    assert evidence["warm"]["requests"] >= 3
     assert all(good == n for good, n in evidence["probe"]["good"].values())
     assert evidence["watch"]["seconds"] >= 0.1  # until its last probe is answered
     assert [wrong for caller in crowd for wrong in caller.wrong] == []
