@@ -285,8 +285,6 @@ Actions = tuple[tuple[Action, str], ...]
 @lru_cache(maxsize=256)  # every step asks for its phase's twice
 def effects(plan: OperationPlan, phase: OperationPhase, outcome: OperationPhase | None) -> tuple[Effect, ...]:
     """The effects of a phase, in order; `outcome` is how an operation that is rolling back will end."""
-    if phase is _P.SHIFTING and not plan.shifts:
-        return ()
     key = f"{plan.operation}/{phase}"
     shares = plan.shift_weights if phase is _P.SHIFTING else ()
     return (
