@@ -171,7 +171,7 @@ class CompletionCollector(EventCollector):
         if type(event) is Text:
             self._text.append(event.text)
         elif type(event) is Logprobs:
-            self._tokens += event.tokens
+            self._tokens = [*self._tokens, *event.tokens] if event.tokens else []
 
     def message(self) -> bytes:
         usage = self._usage.counts if self._usage else None

@@ -41,9 +41,9 @@ from app.proxy.reply_writer import ReplyWriter, StreamWriter, WholeWriter
 from app.proxy.response_writer import Send
 from app.proxy.threads import REPLIES, in_thread
 from app.stream.holdback import FILTERED
+from app.stream.logprobs import LogprobAligner
 from app.stream.meter import ThoughtMeter
 from app.stream.pipeline import DELTA_SIZE, Pipeline, PriorUsage
-from app.stream.spoken_tokens import SpokenTokens
 from app.upstream.connection import BodyReader, EngineReply
 from gates.reply.events import Broken, Done, Event, Finish, Text, Usage
 
@@ -71,7 +71,7 @@ class Exchange:
 
     # Made by `sent` for the first reply.
     _keeper: ToolChoiceEnforcer | GuidedCall | None
-    _spoken: SpokenTokens | None
+    _aligner: LogprobAligner | None
     _takes_short_way: bool
     _pipeline: Pipeline
     _writer: ReplyWriter
@@ -164,8 +164,8 @@ class Exchange:
             context = self._context
             context.expect_reply()
             self._keeper = context.keeper
-            self._spoken = SpokenTokens() if context.parsed.logprobs else None
-            self._takes_short_way = self._keeper is None and self._spoken is None
+            self._aligner = LogprobAligner() if context.parsed.logprobs else None
+            self._takes_short_way = self._keeper is None and self._aligner is None
             self._writer = (self._make_writer or self._own_writer)(reply)
             self._pipeline = self._new_pipeline()
             self._is_sent = True
@@ -190,7 +190,7 @@ class Exchange:
             self._set_timer()
             return
         before, again = self._pipeline, self._again
-        self._spoken = self._spoken and SpokenTokens()
+        self._aligner = self._aligner and LogprobAligner()
         self._again, self._tokens = None, 0
         if again == "answer":
             meter = self._meter
@@ -305,8 +305,8 @@ class Exchange:
         """Through the stream core, in parts; payload by payload while there is a limit to the thought."""
         for at in range(0, len(data), PART_BYTES):
             part = data[at : at + PART_BYTES]
-            if self._spoken is not None:
-                self._spoken.data(part)
+            if self._aligner is not None:
+                self._aligner.data(part)
             if watch is None:
                 yield self._pipeline.feed(part)
             else:
@@ -361,8 +361,8 @@ class Exchange:
         self._take(events or (), time.perf_counter())
 
     def _events_of(self, message: bytes) -> list[Event]:
-        if self._spoken is not None:
-            self._spoken.payload(message)
+        if self._aligner is not None:
+            self._aligner.payload(message)
         events = self._pipeline.feed_message(message)
         if self._pipeline.size > self._budget.reply_bytes:
             raise self._budget.exceeded()
@@ -408,15 +408,17 @@ class Exchange:
                 return
             if is_filtered and (sentence := context.when_nothing_is_left()):
                 context.filtered = self._known(in_stream(last))
-                self._spoken = None  # no engine made the tokens of this sentence
+                self._aligner = None  # no engine made the tokens of this sentence
                 events = [*events[:-1], Text(0, sentence), Finish(0, "stop"), Done()]
             elif not context.begun:
                 return self._fail(self._known(from_stream(last)))
             else:
                 broken = context.broken = self._known(in_stream(last))
                 events = [*events[:-1], Broken(broken.message, broken.code)]
-        if self._spoken is not None:
-            events = self._spoken.align(events)
+        if self._aligner is not None:
+            events = self._aligner.align(events)
+            if self._aligner.is_over and "logprobs" not in context.ignored:
+                context.ignored = [*context.ignored, "logprobs"]
         if is_last:
             self._deadlines.over()
         self._writer.events(events, is_last)

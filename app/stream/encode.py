@@ -248,7 +248,7 @@ class MessageCollector(EventCollector):
         elif type(event) is CallArguments:
             self._calls[event.index][1].append(event.fragment)
         elif type(event) is Logprobs:
-            self._tokens += event.tokens
+            self._tokens = [*self._tokens, *event.tokens] if event.tokens else []
         elif type(event) is Broken:
             self.broken = event
 

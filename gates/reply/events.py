@@ -35,7 +35,7 @@ class TokenLogprob(Struct, frozen=True):
 
 
 class Logprobs(Struct, frozen=True):
-    """The tokens of the text that comes next; made by `app.stream.spoken_tokens`, where they are asked for."""
+    """The tokens of the text that comes next, where they are asked for. None: something was removed, and those before count no more."""
 
     choice: int
     tokens: list[TokenLogprob]

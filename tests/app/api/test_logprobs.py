@@ -33,20 +33,19 @@ async def ask(home: House, stream: bool, **more: Any) -> list[str]:
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_thoughts_and_calls_have_none(home: House, stream: bool) -> None:
-    """From the first piece on that was taken out of the text, the rest has none."""
-    said = [
-        "<think>",
-        "SECRET",
-        "</think>",
-        "Yes",
-        ".",
-        "<tool_call>",
-        '{"name": "f", "arguments": {}}',
-        "</tool_call>",
-    ]
+    said = ["<think>", "SECRET", "</think>", "Yes", "."]
     steps = [token("SECRET", "reasoning_content"), *(token(one) for one in said)]
     home.engine.play(Head(), *steps, Say(finish()), Say(usage(9)), Say(DONE))
     assert await ask(home, stream) == []
+
+
+async def test_a_reply_of_which_something_was_removed_has_none_and_the_header_says_so(home: House) -> None:
+    """Also of the words before it."""
+    said = ["Yes", ".", "<tool_call>", '{"name": "f", "arguments": {}}', "</tool_call>"]
+    home.engine.play(Head(), *map(token, said), Say(finish()), Say(usage(9)), Say(DONE))
+    answer = await home.ask(logprobs=True)
+    assert answer.json["choices"][0]["logprobs"] is None
+    assert answer.headers["x-manners-ignored"] == "logprobs"
 
 
 @pytest.mark.parametrize("stream", [True, False])
