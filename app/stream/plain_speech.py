@@ -8,38 +8,28 @@ to the end of its line. All other text passes at once, and nothing that has gone
 import re
 import unicodedata
 from contextlib import suppress
-from itertools import zip_longest
 
 LEFT_OUT = {
-    "LATIN": ("(A code example is left out.)", "(A code example in {} is left out.)"),
-    "CJK": ("（此处省略一段代码。）", "（此处省略一段{}代码。）"),
-    "HIRAGANA": ("（コード例は省略します。）", "（{}のコード例は省略します。）"),
-    "KATAKANA": ("（コード例は省略します。）", "（{}のコード例は省略します。）"),
-    "HANGUL": ("(코드 예제는 생략합니다.)", "({} 코드 예제는 생략합니다.)"),
-    "CYRILLIC": ("(Пример кода пропущен.)", "(Пример кода на {} пропущен.)"),
-    "ARABIC": ("(حُذف مثال برمجي.)", "(حُذف مثال برمجي بلغة {}.)"),
-    "DEVANAGARI": ("(कोड का उदाहरण छोड़ा गया है।)", "({} कोड का उदाहरण छोड़ा गया है।)"),
-    "KANNADA": ("(ಕೋಡ್ ಉದಾಹರಣೆಯನ್ನು ಬಿಡಲಾಗಿದೆ.)", "({} ಕೋಡ್ ಉದಾಹರಣೆಯನ್ನು ಬಿಡಲಾಗಿದೆ.)"),
+    "LATIN": "(A code example is left out.)",
+    "CJK": "（此处省略一段代码。）",
+    "HIRAGANA": "（コード例は省略します。）",
+    "KATAKANA": "（コード例は省略します。）",
+    "HANGUL": "(코드 예제는 생략합니다.)",
+    "CYRILLIC": "(Пример кода пропущен.)",
+    "ARABIC": "(حُذف مثال برمجي.)",
+    "DEVANAGARI": "(कोड का उदाहरण छोड़ा गया है।)",
+    "KANNADA": "(ಕೋಡ್ ಉದಾಹರಣೆಯನ್ನು ಬಿಡಲಾಗಿದೆ.)",
 }
-"""What is said in place of a code block, by the script of the text before it: of an unknown language, and of a known one."""
+"""What is said in place of a code block, by the script of the text before it."""
 
 FULL_STOPS = {"CJK": "。", "HIRAGANA": "。", "KATAKANA": "。", "DEVANAGARI": "।", "BENGALI": "।"}
 """What ends a sentence, by the script of its last letter; `.` otherwise."""
 
-_NAMES = """Bash: bash sh shell; C: c; C#: c# cs csharp; C++: c++ cpp; CSS: css; Dart: dart; Go: go golang; Haskell: haskell hs;
-HTML: html; Java: java; JavaScript: javascript js jsx; JSON: json jsonc; Kotlin: kotlin kt; LaTeX: latex tex; Lua: lua; Perl: perl;
-PHP: php; PowerShell: powershell ps1; Python: python python3 py; R: r; Ruby: ruby rb; Rust: rust rs; Scala: scala; SQL: sql;
-Swift: swift; TOML: toml; TypeScript: typescript ts tsx; XML: xml; YAML: yaml yml"""
-LANGUAGES = {
-    tag: name for name, tags in (row.split(": ") for row in re.split(r";\s", _NAMES)) for tag in tags.split()
-}
 PROSE = ("markdown", "md")  # a fence of these is read
 
 LINE_START = 100  # characters by which the kind of a line is known: a longer beginning is text
-LINE = 4096  # characters of a line that is held whole: a row of a table, the definition of a link
+LINE = 4096  # characters of a line that is held whole: a row of a table
 LINK = 2048  # characters of a link or an address
-MAX_NAMES = 120
-"""Characters of a table's column names that are said again in each row."""
 
 BULLETS = "-*+•◦‣▪●○"
 SENTENCE_ENDS = ".!?…:;,。！？：；，、।॥؟؛۔"
@@ -60,21 +50,17 @@ _BLOCK = re.compile(
 )
 _BLOCK_BEGUN = re.compile(
     rf"`{{1,2}}|`{{3,}}[^`]*|~{{1,2}}|~{{3,}}[^`]*|#{{1,6}}|>+|([{BULLETS}_=])(?:\1*|\1\1+\s*)|[0-9]{{1,9}}[.)]?"
-    r"|\[[^\]]*(?:\](?P<definition>:.*)?)?"
+    r"|\[[ xX]?\]?"
 )
 _BOX = re.compile(r"\[[ xX]\] ")
 _FENCE = re.compile(r"(`{3,}|~{3,})\s*([\w+#.-]*)(?:\s+\w+=[^`]*|\s*\{[^`]*)?\s*")
 _RULE = re.compile(rf"#*|>|[{BULLETS}]|([-*_=])(?:[ ]*\1){{2,}}[ ]*")
-_DEFINITION = re.compile(
-    r"\[\^[^\]]+\]:.*|\[[^\]]+\]:\s*<?(?:\w+://|mailto:|www\.|[/#.])\S*(?:\s+[\"'(].*)?\s*"
-)
-_DELIMITERS = re.compile(r"\|(?:\s*:?-+:?\s*\|)+")
+_ROW, _DELIMITERS = re.compile(r"\|[\s:-].*\|"), re.compile(r"\|(?:\s*:?-+:?\s*\|)+")
 _CELLS = re.compile(r"(?<!\\)\|")
 _RUN = re.compile(rf"([`*_~])\1{{0,{LINE_START}}}")
-_FOOTNOTE = re.compile(r"\[\^[^\[\]\n]*\]")
 _IN_BRACKETS = r"(?:[^()\[\n]|\([^()\[\n]*\))*"
-_LINK = re.compile(rf"!?\[([^\[\]\n]*)\](?:\({_IN_BRACKETS}\)|(\[[^\[\]\n]*\]))")
-_LINK_BEGUN = re.compile(rf"!?(?:\[[^\[\]\n]*(?:\](?:\({_IN_BRACKETS}(?:\([^()\[\n]*)?|\[[^\[\]\n]*)?)?)?")
+_LINK = re.compile(rf"!?\[([^\[\]\n]*)\]\({_IN_BRACKETS}\)")
+_LINK_BEGUN = re.compile(rf"!?(?:\[[^\[\]\n]*(?:\](?:\({_IN_BRACKETS}(?:\([^()\[\n]*)?)?)?)?")
 _IN_ADDRESS = r"[^\s<>\"`|\]\x7f-\U0010ffff"
 _ADDRESS = re.compile(rf"<?(?:https?://|www\.){_IN_ADDRESS}()]*(?:\({_IN_ADDRESS}]*)?")
 _HOST = re.compile(r"<?(?:https?://)?(?:[^/@\s]*@)?(?:www\.)?([^/?#:\s]+)")
@@ -139,8 +125,6 @@ class PlainSpeech:
         self._is_owed = False  # an item's line has ended: a full stop, if it does not go on
         self._fence = ""  # what opened the fence that is open
         self._is_code = False  # nothing in it is read
-        self._header = ""  # a line that heads a table, if one of dashes follows
-        self._columns: list[str] = []
         self._reset()
 
     def feed(self, text: str) -> str:
@@ -180,13 +164,12 @@ class PlainSpeech:
             return at + box.end()
         if block := _BLOCK.match(line):
             return at + self._open_block(block)
-        begun = _BLOCK_BEGUN.fullmatch(line)
-        if not line or (begun and len(line) <= (LINE_START if begun["definition"] is None else LINE - 1)):
+        if not line or (len(line) <= LINE_START and _BLOCK_BEGUN.fullmatch(line)):
             if newline < 0:
                 raise _Undecided
             if self._is_structure(line):
                 return newline + 1
-        if self._header or self._columns or (self._is_owed and not line[0].islower()):
+        if self._is_owed and not line[0].islower():
             self._begin_block("")
         self._is_owed, self._in_line = False, True
         return at
@@ -203,12 +186,12 @@ class PlainSpeech:
         return found.end()
 
     def _is_structure(self, line: str) -> bool:
-        """Whether the line says nothing itself: a fence, a rule, a link's definition, or blank."""
+        """Whether the line says nothing itself: a fence, a rule, or blank."""
         if fence := _FENCE.fullmatch(line):
             self._open_fence(*fence.groups())
-        elif (rule := _RULE.fullmatch(line)) or _DEFINITION.fullmatch(line):
+        elif rule := _RULE.fullmatch(line):
             self._begin_block("")
-            self._voice.breaks += rule is None or rule[1] is None
+            self._voice.breaks += rule[1] is None
         else:
             return False
         return True
@@ -216,11 +199,8 @@ class PlainSpeech:
     def _begin_block(self, kind: str) -> None:
         if self._is_owed:
             self._voice.end_sentence()
-        header, self._header = self._header, ""
-        self._is_owed, self._block, self._columns = False, kind, []
+        self._is_owed, self._block = False, kind
         self._reset()
-        if header:
-            self._say_line(header)
 
     def _open_fence(self, fence: str, language: str) -> None:
         self._begin_block("")
@@ -230,9 +210,7 @@ class PlainSpeech:
             return
         self._fence, self._is_code = fence, language.lower() not in PROSE
         if self._is_code:
-            unnamed, named = LEFT_OUT.get(self._voice.script, LEFT_OUT["LATIN"])
-            name = LANGUAGES.get(language.lower())
-            self._voice.say(named.format(name) if name else unnamed)
+            self._voice.say(LEFT_OUT.get(self._voice.script, LEFT_OUT["LATIN"]))
             self._voice.breaks = 1
 
     def _code_line(self, line: str, at: int, newline: int) -> int:
@@ -248,29 +226,17 @@ class PlainSpeech:
         """A row of a table, or a line that begins like one."""
         if newline < 0 and len(line) < LINE:
             raise _Undecided
+        self._begin_block("")
         row = line.rstrip()
-        if newline < 0 or len(row) < 2 or row[-1] != "|":
-            self._begin_block("")
+        if newline < 0 or not _ROW.fullmatch(row):
             self._in_line = True
             return at
-        if self._columns:
-            cells = _CELLS.split(row[1:-1])[: len(self._columns)]
-            pairs = zip_longest(self._columns, map(str.strip, cells), fillvalue="")
+        if not _DELIMITERS.fullmatch(row):
+            self._say_marks(", ".join(filter(None, map(str.strip, _CELLS.split(row)))))
             self._reset()
-            self._say_line(", ".join(f"{name}: {cell}" if name else cell for name, cell in pairs if cell))
             self._voice.end_sentence()
-        elif self._header and _DELIMITERS.fullmatch(row):
-            names, self._header = [cell.strip() for cell in _CELLS.split(self._header[1:-1])], ""
-            # Names that are longer than a row's own words would multiply the text.
-            self._columns = names if sum(map(len, names)) <= MAX_NAMES else [""] * len(names)
-        else:
-            self._begin_block("")
-            self._header = row
+            self._voice.breaks += 1
         return newline + 1
-
-    def _say_line(self, line: str) -> None:
-        self._say_marks(line)
-        self._voice.breaks += 1
 
     # Marks inside lines.
 
@@ -285,7 +251,6 @@ class PlainSpeech:
         at, buf = 0, text + "\n"
         while at < len(text):
             at = self._mark(buf, at)
-        self._before = "\n"
 
     def _mark(self, buf: str, at: int) -> int:
         """The mark or the text that stands here; where it ends."""
@@ -377,15 +342,11 @@ class PlainSpeech:
         return at + len(address) + (buf[at] == "<" and buf.startswith(">", at + len(address)))
 
     def _link(self, buf: str, at: int) -> int:
-        """Of a link its text is said, of a footnote nothing. Where it ends; `at` if there is none."""
-        if note := _FOOTNOTE.match(buf, at):
-            return note.end()
+        """Of a link its text is said. Where it ends; `at` if there is none."""
         found = _LINK.match(buf, at)
         if found is None and len(buf) - at < LINK and _LINK_BEGUN.fullmatch(buf, at):
             raise _Undecided
         if found is None or found.end() - at > LINK or _is_word(self._before):
-            return at
-        if found[2] and sum(map(str.isalpha, found[1])) < 2:  # [1][2]
             return at
         self._say_marks(found[1])
         self._before = ")"

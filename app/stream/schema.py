@@ -1,25 +1,21 @@
 """What a caller's tool declarations say about arguments: names and types, nothing more."""
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 from urllib.parse import unquote
 
 from app.stream.json_value import kind_of
 
-MAX_TYPE_NODES = 256
+MAX_TYPE_NODES = 64
 """Schemas that are looked at for the type of one argument; beyond them it counts as text."""
-MAX_WAITING = 4 * MAX_TYPE_NODES
-"""And that wait to be looked at, the same ones among them."""
 
 UnaskedCalls = Literal["strip", "text"]
 """What becomes of a call of a tool that the request did not declare: it is dropped, or left as it is."""
 
-_CASTS = ("string", "null", "boolean", "integer", "number", "array", "object")
+_TYPES = ("string", "null", "boolean", "integer", "number", "array", "object")
 _UNIONS = ("anyOf", "oneOf", "allOf")
 _TEXT = frozenset({"string"})
-_INTEGER = re.compile(r"-?[0-9]+")
 _MAX_FLOAT_CHARS = 400
 """Longest number that is converted to see whether it is whole; a float has 309 digits at most."""
 
@@ -28,13 +24,12 @@ class Tools:
     """The functions a request declared, for typing the arguments of calls that arrive as text."""
 
     def __init__(self, declared: Sequence[Mapping[str, Any]] = ()) -> None:
-        self._parameters: dict[str, Mapping[str, Any]] = {}
+        self._parameters: dict[str, Any] = {}
         self._types: dict[tuple[str, str], frozenset[str]] = {}  # what was asked for before
         for tool in declared:
             function = tool.get("function")
             if isinstance(function, Mapping) and isinstance(function.get("name"), str):
-                parameters = function.get("parameters")
-                self._parameters[function["name"]] = parameters if isinstance(parameters, Mapping) else {}
+                self._parameters[function["name"]] = function.get("parameters")
 
     def __contains__(self, name: object) -> bool:
         return name in self._parameters
@@ -44,39 +39,13 @@ class Tools:
 
     def types(self, function: str, argument: str) -> frozenset[str]:
         """JSON types that the schema allows here; without a schema, text is text."""
-        root = self._parameters.get(function, {})
-        properties = root.get("properties")
+        root = self._parameters.get(function)
+        properties = _member(root, "properties")
         if not isinstance(properties, Mapping) or argument not in properties:
             return _TEXT
-        known = self._types.get((function, argument))
-        if known is None:
-            known = self._types[function, argument] = self._union(properties[argument], root) or _TEXT
-        return known
-
-    def _union(self, schema: Any, root: Mapping[str, Any]) -> frozenset[str]:
-        """The types over anyOf, oneOf, allOf and $ref.
-
-        Each node is looked at once, whatever refers to it; what is malformed says nothing.
-        """
-        found: set[str] = set()
-        values: set[str] = set()  # types of enum and const: they count where no type is given
-        waiting, seen = [schema], set[int]()
-        while waiting:
-            schema = waiting.pop()
-            if not isinstance(schema, Mapping) or id(schema) in seen:
-                continue
-            seen.add(id(schema))
-            if len(seen) > MAX_TYPE_NODES or len(waiting) > MAX_WAITING:
-                return frozenset()
-            if isinstance(schema.get("$ref"), str):
-                waiting.append(resolve(schema["$ref"], root))
-                continue
-            parts = [part for key in _UNIONS for part in _list(schema.get(key))[:MAX_TYPE_NODES]]
-            found.update(_declared(schema))
-            if not parts and "type" not in schema:
-                values.update(kind for value in _enumerated(schema) for kind in _value_kinds(value))
-            waiting += parts
-        return frozenset(found or values)
+        if (function, argument) not in self._types:
+            self._types[function, argument] = _types_of(properties[argument], root) or _TEXT
+        return self._types[function, argument]
 
     def encode(self, function: str, argument: str, text: str) -> str:
         """The JSON that `text` (an XML parameter) stands for under the schema.
@@ -98,44 +67,43 @@ class Tools:
         return json.dumps(text, ensure_ascii=False)
 
 
-def _kinds(text: str) -> frozenset[str]:
+def _kinds(text: str) -> set[str]:
     """The types that a JSON text is of: a whole number is an integer too."""
     kind = kind_of(text)
-    if kind == "number" and _is_whole(text):
-        return frozenset({"integer", "number"})
-    return frozenset({kind})
+    is_whole = kind == "number" and len(text) <= _MAX_FLOAT_CHARS and float(text).is_integer()
+    return {kind, "integer"} if is_whole else {kind}
 
 
-def _is_whole(number: str) -> bool:
-    if _INTEGER.fullmatch(number):
-        return True
-    return len(number) <= _MAX_FLOAT_CHARS and float(number).is_integer()
+def _types_of(schema: Any, root: Any) -> frozenset[str]:
+    """The types over anyOf, oneOf, allOf and $ref, each schema looked at once; what is malformed says nothing."""
+    found, seen = set[str](), set[int]()
+    waiting = [schema]
+    while waiting and len(seen) <= MAX_TYPE_NODES:
+        node = waiting.pop()
+        if isinstance(node, Mapping) and id(node) not in seen:
+            seen.add(id(node))
+            found |= _named(node)
+            waiting += _parts(node, root)
+    return frozenset() if waiting else frozenset(found)
 
 
-def _value_kinds(value: Any) -> frozenset[str]:
-    if isinstance(value, bool):
-        return frozenset({"boolean"})
-    if isinstance(value, int):
-        return frozenset({"integer", "number"})
-    if isinstance(value, float):
-        return frozenset({"number", "integer"}) if value.is_integer() else frozenset({"number"})
-    names = {str: "string", list: "array", dict: "object", type(None): "null"}
-    return frozenset({names.get(type(value), "")})
+def _named(node: Mapping[str, Any]) -> set[str]:
+    """`type`: a name, or a list of such."""
+    said = node.get("type")
+    return {name for name in _TYPES if name == said or (isinstance(said, list) and name in said)}
 
 
-def _declared(node: Mapping[str, Any]) -> Iterator[str]:
-    declared = node.get("type")
-    for name in [declared] if isinstance(declared, str) else _list(declared):
-        if name in _CASTS:
-            yield name
+def _parts(node: Mapping[str, Any], root: Any) -> Iterator[Any]:
+    """What a schema refers to or is made of."""
+    if isinstance(ref := node.get("$ref"), str):
+        yield resolve(ref, root)
+    for key in _UNIONS:
+        if isinstance(union := node.get(key), list):
+            yield from union[: MAX_TYPE_NODES + 1]
 
 
-def _enumerated(node: Mapping[str, Any]) -> Sequence[Any]:
-    return _list(node.get("enum"))[:MAX_TYPE_NODES] or ([node["const"]] if "const" in node else [])
-
-
-def _list(value: Any) -> Sequence[Any]:
-    return value if isinstance(value, list) else ()
+def _member(node: Any, name: str) -> Any:
+    return node.get(name) if isinstance(node, Mapping) else None
 
 
 def resolve(ref: str, root: Mapping[str, Any]) -> Any:
