@@ -24,7 +24,6 @@ class CallNormalizer:
         self._open: CallStart | None = None  # as the engine sent it
         self._arguments: _Arguments  # of the open call
         self._waiting: list[Event] = []  # what was said before the open call was complete
-        self._nameless: int | None = None  # the index of a call that has no name
         self.sources: list[str] = []
 
     @property
@@ -77,9 +76,8 @@ class CallNormalizer:
     def _more(self, event: CallArguments) -> list[Event]:
         """Fragments belong to the call that is open: engines do not interleave calls."""
         if self._open is None:
-            if event.fragment.strip() and event.index != self._nameless:  # dropped: one invalid call
-                self._nameless = event.index
-                self.sources.append("invalid")
+            if event.fragment.strip() and not self.sources:
+                self.sources.append("invalid")  # it has no name
             return []
         fragment = self._arguments.feed(event.fragment)
         if self._arguments.size > MAX_CALL_CHARS:
@@ -102,34 +100,33 @@ class _Arguments:
     def __init__(self) -> None:
         self.size = 0
         self.said: list[str] = []  # what has gone out
-        self._lead: list[str] | None = []  # fragments that may still turn out to be `null`, or nothing
-        self._seen = ""  # their text, with whitespace made short
+        self._lead = ""  # what may still turn out to be `null`, or nothing
         self._read = 0  # how many of `said` the scanner has been fed
         self._scanner = ValueScanner()
-        self._is_object = False  # so far: else it is broken, or another value
+        self._is_object = True  # so far: else it is broken, or another value
 
     def feed(self, fragment: str) -> str:
         """Take a fragment; returns what may go out now."""
         self.size += len(fragment)
-        if self._lead is None:
-            self.said.append(fragment)
-            return fragment
-        self._lead.append(fragment)
-        self._seen = (self._seen + fragment).lstrip(WHITESPACE)
-        if self._seen.rstrip(WHITESPACE) == "null":
-            self._seen = "null" if self._seen == "null" else "null "
-            return ""
-        return "" if "null".startswith(self._seen) else self._decide("".join(self._lead))
+        if not self.said:
+            fragment = (self._lead + fragment).lstrip(WHITESPACE)
+            self._lead = fragment.rstrip(WHITESPACE)
+            if "null".startswith(self._lead):
+                return ""
+        self.said.append(fragment)
+        return fragment
 
     def close(self, *, is_cut: bool) -> str:
         """The call is over; returns what is still to go out."""
-        if self._lead is None or (is_cut and self._seen.rstrip(WHITESPACE) != "null"):
+        if self.said or (is_cut and self._lead != "null"):
             return ""
-        return self._decide("{}" if self._seen in ("", "null", "null ") else "".join(self._lead))
+        self.said.append("{}" if self._lead in ("", "null") else self._lead)
+        return self.said[0]
 
     def is_whole(self) -> bool:
         """Whether all that went out is one whole JSON object; each fragment is read once, however often one asks."""
         text = "".join(self.said[self._read :])
+        self._is_object = self._is_object and (self._read > 0 or text.startswith("{"))
         self._read = len(self.said)
         try:
             end = self._scanner.feed(text) if self._is_object else 0
@@ -137,8 +134,3 @@ class _Arguments:
         except NotJSON:
             self._is_object = False
         return self._scanner.done and self._is_object
-
-    def _decide(self, text: str) -> str:
-        self._lead, self._is_object = None, text.lstrip(WHITESPACE).startswith("{")
-        self.said.append(text)
-        return text

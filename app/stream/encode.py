@@ -27,10 +27,10 @@ from gates.reply.events import (
 Reasoning = Literal["strip", "separate", "inline"]
 """Where a caller finds thoughts: nowhere, in `reasoning_content`, or in the text in think tags."""
 
-_ROLE = b',"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]}\n\n'
-_CONTENT_END = b'},"logprobs":null,"finish_reason":null}]}\n\n'
+CHOICE_FIELDS: dict[str, Any] = {"logprobs": None, "finish_reason": None}
+"""What each choice says of itself beside its delta or its message, in a chunk and in a whole reply."""
+
 DONE = b"data: [DONE]\n\n"
-_BESIDE_DELTAS = (Usage, Broken, Done, Finish, Logprobs)
 _json = msgspec.json.Encoder().encode
 
 
@@ -72,8 +72,29 @@ class Inliner:
 
 
 def _prefix(head: ReplyHead, object_name: str) -> bytes:
+    """What a reply says of itself, in each chunk and in a whole one."""
     shared = {"id": head.id, "object": object_name, "created": head.created, "model": head.model}
     return _json(shared)[:-1]
+
+
+def _choice(index: int, part: str, said: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"index": index, part: said, **CHOICE_FIELDS, **more}
+
+
+def _delta(event: Event, reasoning: Reasoning) -> dict[str, Any]:
+    """What an event adds to the message of its choice; {} if the caller is to see nothing."""
+    if type(event) is Text:
+        return {"content": event.text}
+    if type(event) is Thought and reasoning == "separate" and event.text:
+        return {"reasoning_content": event.text}
+    if type(event) is CallStart:
+        function = {"name": event.name, "arguments": ""}
+        return {
+            "tool_calls": [{"index": event.index, "id": event.id, "type": "function", "function": function}]
+        }
+    if type(event) is CallArguments:
+        return {"tool_calls": [{"index": event.index, "function": {"arguments": event.fragment}}]}
+    return {}
 
 
 class EventEncoder:
@@ -136,8 +157,8 @@ class StreamEncoder(EventEncoder):
     def __init__(self, head: ReplyHead) -> None:
         super().__init__(head)
         self._open = b"data: " + _prefix(head, "chat.completion.chunk") + b',"choices":['
-        self._chunk = self._open + b'{"index":'
-        self._content = self._chunk + b'0,"delta":{"content":'
+        before, after = _json(_choice(0, "delta", {"content": ""})).split(b'""', 1)
+        self._content, self._content_end = self._open + before, after + b"]}\n\n"
         self._tokens: list[TokenLogprob] | None = None  # of the text that comes next
         self._begun: set[int] = set()
 
@@ -146,66 +167,38 @@ class StreamEncoder(EventEncoder):
         if not self._begun or self._inliner.is_on:
             return super().texts(texts)
         if len(texts) == 1:
-            return self._content + _json(texts[0]) + _CONTENT_END
-        return b"".join([self._content + _json(text) + _CONTENT_END for text in texts])
+            return self._content + _json(texts[0]) + self._content_end
+        return b"".join([self._content + _json(text) + self._content_end for text in texts])
 
     def _encode(self, event: Event, out: list[bytes]) -> None:
-        if type(event) is Text and event.choice == 0 and self._tokens is None:
-            if 0 not in self._begun:
-                self._begin(0, out)
-            out.append(self._content + _json(event.text) + _CONTENT_END)
+        if type(event) is Text and event.choice == 0 and self._tokens is None and 0 in self._begun:
+            out.append(self._content + _json(event.text) + self._content_end)
         elif type(event) is Usage:
             self._usage = event
         elif type(event) is Broken:
             out.append(error_frame(event.message, event.code))
         elif type(event) is Done:
-            self._end(out)
-        elif type(event) is Finish:
-            self._emit(event.choice, {}, out, event.reason)
+            if self._head.include_usage and self._usage is not None:
+                out.append(b'%b],"usage":%b}\n\n' % (self._open, _json(self._usage.counts)))
+            out.append(DONE)
         elif type(event) is Logprobs:
             self._tokens = event.tokens
-        else:
-            assert not isinstance(event, _BESIDE_DELTAS)
-            delta = self._delta(event)
-            if delta:
-                self._emit(event.choice, delta, out)
+        elif type(event) is Finish:
+            self._emit(event.choice, {}, out, finish_reason=event.reason)
+        elif delta := _delta(event, self._head.reasoning):
+            assert isinstance(event, Text | Thought | CallStart | CallArguments)
+            self._emit(event.choice, delta, out, logprobs=_logprobs(self._tokens))
 
-    def _delta(self, event: Text | Thought | CallStart | CallArguments) -> dict[str, Any]:
-        if type(event) is Text:
-            return {"content": event.text}
-        if type(event) is Thought:
-            shown = self._head.reasoning == "separate" and event.text
-            return {"reasoning_content": event.text} if shown else {}
-        if type(event) is CallStart:
-            function = {"name": event.name, "arguments": ""}
-            call = {"index": event.index, "id": event.id, "type": "function", "function": function}
-            return {"tool_calls": [call]}
-        assert isinstance(event, CallArguments)
-        return {"tool_calls": [{"index": event.index, "function": {"arguments": event.fragment}}]}
-
-    def _begin(self, choice: int, out: list[bytes]) -> None:
-        """The role comes first."""
-        self._begun.add(choice)
-        out.append(b"%b%d%b" % (self._chunk, choice, _ROLE))
-
-    def _emit(self, choice: int, delta: dict[str, Any], out: list[bytes], reason: str | None = None) -> None:
-        if choice not in self._begun:
-            self._begin(choice, out)
-        logprobs = b"null" if self._tokens is None else _json(_logprobs(self._tokens))
+    def _emit(self, choice: int, delta: dict[str, Any], out: list[bytes], **more: Any) -> None:
+        if choice not in self._begun:  # the role comes first
+            self._begun.add(choice)
+            self._emit(choice, {"role": "assistant", "content": ""}, out)
         self._tokens = None
-        out.append(
-            b'%b%d,"delta":%b,"logprobs":%b,"finish_reason":%b}]}\n\n'
-            % (self._chunk, choice, _json(delta), logprobs, _json(reason))
-        )
-
-    def _end(self, out: list[bytes]) -> None:
-        if self._head.include_usage and self._usage is not None:
-            out.append(b'%b],"usage":%b}\n\n' % (self._open, _json(self._usage.counts)))
-        out.append(DONE)
+        out.append(self._open + _json(_choice(choice, "delta", delta, **more)) + b"]}\n\n")
 
 
 def _logprobs(tokens: list[TokenLogprob] | None) -> dict[str, Any] | None:
-    """As OpenAI's API has them; None: the engine sent none."""
+    """As OpenAI's API has them; None: there are none."""
     return {"content": tokens, "refusal": None} if tokens else None
 
 
@@ -215,19 +208,13 @@ def error_frame(message: str, code: str, kind: str = "upstream_error") -> bytes:
     return b"data: " + _json({"error": error}) + b"\n\n"
 
 
-def _call(start: CallStart, arguments: str) -> dict[str, Any]:
-    function = {"name": start.name, "arguments": arguments}
-    return {"id": start.id, "type": "function", "function": function}
-
-
 class MessageCollector(EventCollector):
     """One chat completion. For callers that do not stream."""
 
     def __init__(self, head: ReplyHead) -> None:
         super().__init__(head)
-        self._text: list[str] = []
-        self._thought: list[str] = []
-        self._calls: list[tuple[CallStart, list[str]]] = []  # and the fragments of their arguments
+        self._parts: dict[str, list[str]] = {"content": []}
+        self._calls: list[tuple[dict[str, Any], list[str]]] = []  # and the fragments of their arguments
         self._tokens: list[TokenLogprob] = []
         self.broken: Broken | None = None
 
@@ -236,38 +223,32 @@ class MessageCollector(EventCollector):
         if self._inliner.is_on:
             super().texts(texts)
         else:
-            self._text.extend(texts)
+            self._parts["content"].extend(texts)
 
     def _take(self, event: Event) -> None:
-        if type(event) is Text:
-            self._text.append(event.text)
-        elif type(event) is Thought:
-            self._thought.append(event.text)
-        elif type(event) is CallStart:
-            self._calls.append((event, []))
-        elif type(event) is CallArguments:
-            self._calls[event.index][1].append(event.fragment)
-        elif type(event) is Logprobs:
+        if type(event) is Logprobs:
             self._tokens = [*self._tokens, *event.tokens] if event.tokens else []
         elif type(event) is Broken:
             self.broken = event
+        for name, said in _delta(event, self._head.reasoning).items():
+            if name == "tool_calls":
+                (call,) = said
+                if "id" in call:
+                    self._calls.append((call, []))
+                self._calls[call.pop("index")][1].append(call["function"]["arguments"])
+            else:
+                self._parts.setdefault(name, []).append(said)
 
     def message(self) -> bytes:
         """The chat completion as JSON."""
-        text = "".join(self._text)
-        message: dict[str, Any] = {"role": "assistant", "content": text or None, "refusal": None}
-        if not self._calls:
-            message["content"] = text
-        thought = "".join(self._thought)
-        if self._head.reasoning == "separate" and thought:
-            message["reasoning_content"] = thought
+        message: dict[str, Any] = {"role": "assistant", "content": "", "refusal": None}
+        message |= {name: "".join(parts) for name, parts in self._parts.items()}
+        for call, fragments in self._calls:
+            call["function"]["arguments"] = "".join(fragments)
         if self._calls:
-            message["tool_calls"] = [_call(start, "".join(parts)) for start, parts in self._calls]
-        choice = {
-            "index": 0,
-            "message": message,
-            "logprobs": _logprobs(self._tokens),
-            "finish_reason": self._finish.reason if self._finish else None,
-        }
+            message["content"] = message["content"] or None
+            message["tool_calls"] = [call for call, _ in self._calls]
+        reason = None if self._finish is None else self._finish.reason
+        choice = _choice(0, "message", message, logprobs=_logprobs(self._tokens), finish_reason=reason)
         reply = {"choices": [choice], "usage": self._usage.counts if self._usage else None}
         return _prefix(self._head, "chat.completion") + b"," + _json(reply)[1:]

@@ -196,10 +196,6 @@ class HoldBack:
         self.dropped.append(source)
         self.dropped_raw += is_raw
 
-    def broken(self, fault: Broken) -> None:
-        self._take_held()
-        self._out.append(fault)
-
     def answer(self, reason: str) -> str:
         """Reasoning that turns out to be the answer at the end: it is to be read as text."""
         if reason != "stop" or not self._withheld:

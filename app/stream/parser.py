@@ -21,7 +21,7 @@ from app.stream.joiner import RUN
 from app.stream.json_value import NotJSON, ValueScanner
 from app.stream.schema import Tools
 from gates.contracts.markers import MAX_TAG, SEAMS, START, Marker, find, is_half, match, may_become
-from gates.reply.events import Broken, CallArguments, CallStart, Event, Finish, Text, Thought
+from gates.reply.events import CallArguments, CallStart, Event, Finish, Text, Thought
 
 REASONING, CONTENT = SEAMS[0], SEAMS[1]
 """The fields of an engine's reply; each is named by the seam that begins it."""
@@ -184,12 +184,10 @@ class Parser:
         elif type(event) is CallStart or type(event) is CallArguments:
             self._waiting.append(event)
             self._run(False)
-        elif type(event) is Finish:
+        else:
+            assert type(event) is Finish
             self._end(event.reason)
             self.hold.finish(event)
-        else:
-            assert type(event) is Broken
-            self.hold.broken(event)
         return self.hold.take()
 
     def close(self, reason: str = "") -> list[Event]:

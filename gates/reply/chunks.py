@@ -102,38 +102,33 @@ def parse_payload(payload: bytes) -> list[Event]:
     return events
 
 
-class _PlainDelta(Struct, gc=False, forbid_unknown_fields=True):
-    content: Annotated[str, Meta(min_length=1)]
-    role: Any = None
-    reasoning: None = None
-    reasoning_content: None = None
-    tool_calls: None = None
-    refusal: None = None
+def _plain(struct: type[Struct], known: list[Any], is_strict: bool = False) -> Any:
+    """The struct's known fields; each other one must be null or absent, so that the short way drops none.
+
+    is_strict: so must those that the struct does not have.
+    """
+    names = {field[0] for field in known}
+    others = [(name, None, None) for name in struct.__struct_fields__ if name not in names]
+    return msgspec.defstruct("_Plain", [*known, *others], gc=False, forbid_unknown_fields=is_strict)
 
 
-class _PlainChoice(Struct, gc=False):
-    delta: _PlainDelta
-    index: Literal[0] = 0
-    finish_reason: None = None
-
-
-class _PlainChunk(Struct, gc=False):
-    """A chunk that is text and nothing else, as a type: msgspec does the looking, in C."""
-
-    choices: tuple[_PlainChoice]
-    usage: None = None
-    error: None = None
-
-
+_text = Annotated[str, Meta(min_length=1)]
+_PlainDelta = _plain(
+    _Delta, [("content", _text), ("role", Any, None), ("refusal", None, None)], is_strict=True
+)
+_PlainChoice = _plain(_Choice, [("delta", _PlainDelta), ("index", Literal[0], 0)])
+# A chunk that is text and nothing else, as a type: msgspec does the looking, in C.
+_PlainChunk = _plain(_Chunk, [("choices", tuple[_PlainChoice]), ("object", Any, None)])  # type: ignore[valid-type]
 _decode_plain = msgspec.json.Decoder(_PlainChunk, float_hook=float).decode
 
 
 def plain_text(payload: bytes) -> str | None:
     """The text, if the payload is one delta of visible text of choice 0 and says nothing else."""
     try:
-        return _decode_plain(payload).choices[0].delta.content
+        text: str = _decode_plain(payload).choices[0].delta.content
     except UNREADABLE:
         return None
+    return text
 
 
 def _read_choice(choice: _Choice, events: list[Event]) -> None:

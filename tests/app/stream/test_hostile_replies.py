@@ -396,8 +396,6 @@ REFERENCES = {
     "#/$defs/n": {"$defs": {"n": {"type": "integer"}}},
     "#/$defs/a~1b": {"$defs": {"a/b": {"type": "integer"}}},
     "#/$defs/a~0b": {"$defs": {"a~b": {"type": "integer"}}},
-    "#/$defs/a%20b": {"$defs": {"a b": {"type": "integer"}}},
-    "#/$defs/list/0": {"$defs": {"list": [{"type": "integer"}]}},
     "#": {"type": "integer"},
 }
 

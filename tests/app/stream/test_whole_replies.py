@@ -5,9 +5,12 @@ from typing import Any
 
 import pytest
 
-from app.stream.encode import MessageCollector
+from app.stream.encode import CHOICE_FIELDS, MessageCollector, StreamEncoder
 from app.stream.holdback import UNBOUNDED
 from app.stream.pipeline import Pipeline, StreamPolicy
+from gates.reply import chunks
+from gates.reply.events import CallStart, Event, Finish, Text, Thought
+from gates.reply.sse import SSEDecoder
 from tests.app.stream.wire import HEAD, policy
 
 
@@ -84,3 +87,22 @@ def test_usage_comes_through_unchanged() -> None:
 )
 def test_what_is_no_completion_is_an_error(payload: bytes, code: str) -> None:
     assert hear(payload, policy()) == {"error": code}
+
+
+def test_a_field_of_a_choice_is_stated_in_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CHOICE_FIELDS, "new", 1)
+    encoder, collector = StreamEncoder(HEAD), MessageCollector(HEAD)
+    said: list[Event] = [Text(0, "a"), Text(0, "b"), Thought(0, "c"), CallStart(0, 0, "f"), Finish(0, "stop")]
+    collector.feed(said)
+    frames = SSEDecoder().feed(encoder.feed(said[:1]) + encoder.texts(["b"]) + encoder.feed(said[2:]))
+    choices = [json.loads(reply)["choices"][0] for reply in (*frames, collector.message())]
+    assert len(choices) == 7 and all(choice["new"] == 1 for choice in choices)
+
+
+@pytest.mark.parametrize("struct, at", [(chunks._Chunk, 0), (chunks._Choice, 1), (chunks._Delta, 2)])
+def test_no_field_that_is_read_is_dropped_on_the_short_way(struct: Any, at: int) -> None:
+    for name in set(struct.__struct_fields__) - {"choices", "delta", "index", "content", "object"}:
+        levels: list[dict[str, Any]] = [{}, {"index": 0}, {"content": "a"}]
+        levels[at][name] = "x"
+        said = {"choices": [{**levels[1], "delta": levels[2]}], **levels[0]}
+        assert chunks.plain_text(json.dumps(said).encode()) is None, name
