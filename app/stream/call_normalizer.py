@@ -125,6 +125,8 @@ class _Arguments:
 
     def is_whole(self) -> bool:
         """Whether all that went out is one whole JSON object; each fragment is read once, however often one asks."""
+        if not self.said:
+            return False
         text = "".join(self.said[self._read :])
         self._is_object = self._is_object and (self._read > 0 or text.startswith("{"))
         self._read = len(self.said)

@@ -41,8 +41,7 @@ def read_calls(body: str, word: str, tools: Tools) -> list[Call]:
     text = body.strip()
     for grammar in (
         _json_calls,
-        _xml_calls,
-        _invoke_calls,
+        _element_calls,
         _arg_key_calls,
         _named_json,
         _gemma_calls,
@@ -166,23 +165,15 @@ def _call(fields: dict[str, msgspec.Raw], tools: Tools | None) -> Call | None:
     return Call(names[0], arguments)
 
 
-def _calls_within(raw: bytes, tools: Tools, depth: int) -> Iterator[Call]:
-    """Calls of declared tools in an object and in what it holds."""
+def _calls_within(raw: bytes, tools: Tools | None, depth: int) -> Iterator[Call]:
+    """The call that an object is, or those that it holds; with `tools` only of these, and only beside arguments."""
     fields = _object(raw)
     if fields is None:
         return
-    call = _call(fields, tools) if any(key in fields for key in ARGUMENT_KEYS) else None
-    if call is not None and not _is_declaration(fields):
+    is_call = tools is None or (any(key in fields for key in ARGUMENT_KEYS) and not _is_declaration(fields))
+    if is_call and (call := _call(fields, tools)) is not None:
         yield call
-        return
-    if (
-        len(fields) == 1
-        and (name := next(iter(fields))) in tools
-        and bytes(fields[name]).lstrip().startswith(b"{")
-    ):
-        yield Call(name, bytes(fields[name]).decode(errors="replace").strip())
-        return
-    if depth < _WRAPPED_DEPTH:
+    elif depth < _WRAPPED_DEPTH:
         for key in _NESTED:
             for value in _values(bytes(fields[key]).decode(errors="replace")) if key in fields else ():
                 yield from _calls_within(value, tools, depth + 1)
@@ -206,45 +197,37 @@ def _plain_call(raw: bytes, keys: tuple[str, ...]) -> Call | None:
 
 def _json_calls(text: str, word: str, tools: Tools) -> list[Call]:
     """Behind a marker: every value must be a call, whatever tool it names."""
-    if not text.startswith(("{", "[")) or word:
+    if word or not text.startswith(("{", "[")):
         return []
-    calls = []
-    for raw in _values(text):
-        fields = _object(raw)
-        if fields is None:
-            return []
-        nested = next((fields[key] for key in _NESTED if key in fields and "name" not in fields), None)
-        if nested is not None and bytes(nested).lstrip().startswith((b"{", b"[")):
-            inner = _json_calls(bytes(nested).decode(errors="replace").strip(), "", tools)
-            if not inner:
-                return []
-            calls += inner
-            continue
-        call = _call(fields, None)
-        if call is None:
-            return []
-        calls.append(call)
-    return calls
+    found = [list(_calls_within(raw, None, 0)) for raw in _values(text)]
+    return [call for calls in found for call in calls] if all(found) else []
 
 
-# <function=NAME><parameter=KEY>VALUE</parameter></function>, with or without <tool_call>.
+# Elements: Qwen's <function=NAME><parameter=KEY>VALUE</parameter></function>, with or without <tool_call>; Anthropic's,
+# MiniMax's and DeepSeek V3.2's <invoke name="NAME"><parameter name="KEY">; Llama's <function=NAME>{…}</function>.
 
-_FUNCTION, _FUNCTION_ENDS = (
-    re.compile(r"<function=\s*([^\s<>]{1,128})\s*>?"),
-    re.compile("</function>|(?=<function=)"),
+_PREFIXED = r"(?:\w{1,32}:|[|\uff5c]DSML[|\uff5c])?"
+_FUNCTION = re.compile(
+    r"<function=\s*([^\s<>]{1,128})\s*>?"
+    rf"|<{_PREFIXED}invoke\s{{1,4}}name\s?=\s?[\"']?([^\"'<>\s]{{1,128}})[\"']?[^<>]{{0,64}}>"
 )
-_PARAMETER, _PARAMETER_ENDS = (
-    re.compile(r"<parameter=\s*([^\n<>]{1,256}?)\s*>"),
-    re.compile("</parameter>|(?=<parameter=)"),
+_FUNCTION_ENDS = re.compile(rf"</function>|(?=<function=)|</{_PREFIXED}invoke>")
+_PARAMETER = re.compile(
+    r"<parameter=\s*([^\n<>]{1,256}?)\s*>"
+    rf"|<{_PREFIXED}parameter\s{{1,4}}name\s?=\s?[\"']?([^\"'<>]{{1,256}}?)[\"']?(?:\s[^<>]{{0,64}})?>"
 )
+_PARAMETER_ENDS = re.compile(rf"</{_PREFIXED}parameter>|(?=<parameter=)")
 
 
 def _elements(text: str, begins: re.Pattern[str], ends: re.Pattern[str]) -> Iterator[tuple[str, str]]:
-    """What stands in the first group of each opening tag, and the text up to its end or the text's; linear."""
+    """What stands in the group of each opening tag, and the text up to its end or the text's; linear."""
     at = 0
     while (opening := begins.search(text, at)) is not None:
         closing = ends.search(text, opening.end())
-        yield opening[1], text[opening.end() : None if closing is None else closing.start()]
+        yield (
+            opening[opening.lastindex or 0],
+            text[opening.end() : None if closing is None else closing.start()],
+        )
         if closing is None:
             return
         at = closing.end()
@@ -269,51 +252,16 @@ def _all(calls: list[Call | None]) -> list[Call]:
     return [call for call in calls if call is not None] if None not in calls else []
 
 
-def _xml_calls(text: str, word: str, tools: Tools) -> list[Call]:
-    found = (
-        [(word, text)]
-        if word and "<invoke" not in text and not text.startswith("{")
-        else _elements(text, _FUNCTION, _FUNCTION_ENDS)
-    )
+def _element_calls(text: str, word: str, tools: Tools) -> list[Call]:
     calls: list[Call | None] = []
-    for name, inner in found:
-        body = inner.strip()
-        if body.startswith("{"):  # Llama's <function=f>{…}</function>
-            calls.append(Call(name, body))
-        elif (
-            (pairs := [(key, _value(said)) for key, said in _elements(inner, _PARAMETER, _PARAMETER_ENDS)])
-            or not body
-            or body.startswith("</")
-        ):
+    for name, inner in [(word, text)] if word else _elements(text, _FUNCTION, _FUNCTION_ENDS):
+        pairs = [(key, _value(said)) for key, said in _elements(inner, _PARAMETER, _PARAMETER_ENDS)]
+        if inner.lstrip().startswith("{"):
+            calls.append(Call(name, inner.strip()))
+        elif pairs or not re.sub(r"</?\w+>", "", inner).strip():
             calls.append(_typed(name, pairs, tools))
         else:
             calls.append(None)
-    return _all(calls)
-
-
-# Anthropic's, MiniMax's and DeepSeek V3.2's <invoke name="…"><parameter name="…">.
-
-_PREFIXED = r"(?:\w{1,32}:|[|\uff5c]DSML[|\uff5c])?"
-_INVOKE = re.compile(
-    rf"<{_PREFIXED}invoke\s{{1,4}}name\s?=\s?[\"']?([^\"'<>\s]{{1,128}})[\"']?[^<>]{{0,64}}>"
-)
-_INVOKE_ENDS = re.compile(rf"</{_PREFIXED}invoke>")
-_NAMED_PARAMETER = re.compile(
-    rf"<{_PREFIXED}parameter\s{{1,4}}name\s?=\s?[\"']?([^\"'<>]{{1,256}}?)[\"']?(?:\s[^<>]{{0,64}})?>"
-)
-_NAMED_PARAMETER_ENDS = re.compile(rf"</{_PREFIXED}parameter>")
-
-
-def _invoke_calls(text: str, word: str, tools: Tools) -> list[Call]:
-    found = list(_elements(text, _INVOKE, _INVOKE_ENDS)) or ([(word, text)] if word else [])
-    calls = []
-    for name, inner in found:
-        pairs = [
-            (key, _value(said)) for key, said in _elements(inner, _NAMED_PARAMETER, _NAMED_PARAMETER_ENDS)
-        ]
-        calls.append(
-            _typed(name, pairs, tools) if pairs or not re.sub(r"</?\w+>", "", inner).strip() else None
-        )
     return _all(calls)
 
 
