@@ -102,11 +102,6 @@ class HoldBack:
         return bool(self._withheld)
 
     @property
-    def is_guarding(self) -> bool:
-        """Whether text is held that a closing tag would make a thought."""
-        return self._limit > 0
-
-    @property
     def may_be_thinking(self) -> bool:
         """Whether text so far is a thought as long as no tag says otherwise."""
         return self._opened and self._limit > 0

@@ -156,12 +156,10 @@ class Parser:
         self._before = ""  # the last characters
         self._span = 0  # backticks of the code span that is open
         self._fence = ""  # the run that opened the code fence
-        self._fence_opened = False  # a thought's opening tag stands in it
         self._kind = ""  # of the thought: tag, or message for one that a header began
         self._is_thought_blank = True
         self._rest: list[str] | None = None  # behind a closing tag in code, inside a thought
         self._late: list[Call] = []  # calls in a thought that may never end
-        self._aside: list[str] = []  # their text, if nothing follows it
         self._not_before = 0  # up to this position no JSON is a candidate
         self._json_was_read = False
         self._is_wrapped = False
@@ -323,15 +321,10 @@ class Parser:
                 self._late = []
             self.hold.text(text)
 
-    def _think(self, text: str = "") -> None:
-        """A piece of a thought. If one follows a call, that call was a part of the thought."""
-        if self._aside and text.isspace():
-            return self._aside.append(text)
-        text, self._aside = "".join([*self._aside, text]), []
+    def _think(self, text: str) -> None:
         if self._rest is not None:
             self._rest.append(text)
-        if text:
-            self.hold.thought(text, "field" if self._in_reasoning else "tag")
+        self.hold.thought(text, "field" if self._in_reasoning else "tag")
 
     def _lex(self) -> None:
         """Text and thoughts: literal up to the next thing of interest, and that by its kind."""
@@ -390,7 +383,6 @@ class Parser:
     def _seam(self, field: str, at: int) -> int:
         if field == REASONING and self._state == "thought" and self._is_thought_blank:
             self._end_thought()  # a template's `<think>`, before the engine's own field
-        self._think()
         if field == CONTENT and self._state == "text":
             self.hold.reasoning_ends()
         self._field = field
@@ -421,7 +413,7 @@ class Parser:
                     self._candidate = _Candidate(buf[at : newline + 1], run[1])
                     self._state = "candidate"
                     return newline + 1
-                self._fence, self._fence_opened = run[1], False
+                self._fence = run[1]
                 return self._literal(at, newline + 1)
         if char == "`":
             self._span = number if not self._span else 0 if self._span == number else self._span
@@ -467,7 +459,7 @@ class Parser:
         if self._before[-1:].isalnum() and self._buf[at + 1].isupper() and self._buf[at + 2].islower():
             return self._literal(at, end)  # a generic type: Box<Thought>
         if self._fence:
-            return self._in_fence(marker, at, end)
+            return self._as_text(marker, at, end)
         if self._span:
             if self._find_on_line(rf"(?<!`)`{{{self._span}}}(?!`)", end):
                 return self._as_text(marker, at, end)
@@ -502,20 +494,6 @@ class Parser:
         if self._state == "thought" and marker.kind == "think" and marker.closes:
             self._rest = []
         return literal
-
-    def _in_fence(self, marker: Marker, at: int, end: int) -> int:
-        """Code is text. But a closing tag on a line of its own ends a thought whose fence was left open."""
-        if marker.kind == "think" and marker.closes and self._line and not self._fence_opened:
-            if self._state == "thought":
-                self._end_thought()
-                return end
-            if self.hold.is_guarding and not self._in_reasoning:
-                self._fence = ""
-                self.hold.orphan()
-                return self._gone(end)
-        if marker.kind == "think" and not marker.closes:
-            self._fence_opened = True
-        return self._as_text(marker, at, end)
 
     def _in_thought(self, marker: Marker, at: int, end: int) -> int:
         kind, is_message = marker.kind, self._kind == "message"
@@ -590,7 +568,6 @@ class Parser:
         return end
 
     def _end_thought(self) -> None:
-        self._think()
         self._state, self._rest, self._late = "text", None, []
         self._span, self._fence, self._line, self._before = 0, "", True, ""
         self.hold.thought_ends()
@@ -729,7 +706,7 @@ class Parser:
             elif part:
                 region.body.append(part)
                 if self._is_thought(region):
-                    self._aside.append(part)
+                    self._think(part)
 
     def _call_step(self) -> None:
         region = self._region
