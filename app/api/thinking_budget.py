@@ -101,7 +101,7 @@ class ThoughtWatch:
             self.over = True
         if self.over:
             return False
-        self.meter.pieces(pipeline.tokens)
+        self.meter.pieces = pipeline.tokens
         if self.limit.tokens is not None and self.meter.count >= self.limit.tokens:
             self.due = self.due or ("overrun" if self.limit.kept else "tokens")
             if self.due == "tokens":  # a step may make more than were left

@@ -383,7 +383,7 @@ class Exchange:
     def _note_progress(self, tokens: int, now: float) -> None:
         self._deadlines.progress = now
         if not self._tokens:
-            self._clocks.hold(now)
+            self._clocks.token(now)
             self._context.route.record_success(now - self._deadlines.begun)
         self._tokens = tokens
 

@@ -20,7 +20,7 @@ from app.proxy.exchange import Exchange
 from app.proxy.keepalive import KeepAlive
 from app.proxy.reply_writer import ReplyWriter, StreamWriter, WholeWriter, send_whole
 from app.proxy.response_writer import Send
-from app.stream.audit import JoinedAudit
+from app.stream.audit import ReplyAudit
 from app.upstream.connection import EngineReply
 from gates.reply.events import Broken, Done, Event, Text, Usage
 
@@ -78,7 +78,7 @@ class MultiCompletion:
         first = tried[0]
         context.clocks, context.queued, context.overhead = first.clocks, first.queued, first.overhead
         context.clocked_tokens = 0 if first.usage is None else first.usage.tokens("completion_tokens")
-        context.audit = JoinedAudit([one.audit for one in tried])
+        context.audit = ReplyAudit(False, [one.audit for one in tried])
         context.calls = [source for one in tried for source in one.calls]
         context.made += sum(one.made if one.usage is None else Counts.of(one.usage).made for one in tried)
         context.hinted = next((one.hinted for one in tried if one.hinted), context.hinted)

@@ -12,16 +12,25 @@ _LABELS = {"raw_call": "raw_tool_call", "template": "broken_template"}
 
 
 class ReplyAudit:
-    """Feed it what the stream core gave; read the counts when the reply is over."""
+    """Feed it what the stream core gave; read the counts when the reply is over.
 
-    def __init__(self, thinking: bool) -> None:
+    parts: the audits of several choices, which this one joins. Each is judged by itself: alike is no loop.
+    """
+
+    def __init__(self, thinking: bool, parts: Sequence["ReplyAudit"] = ()) -> None:
         self._thinking = thinking
+        self._parts = parts
         self._text: list[str] = []
         self.text = self._text.append  # one piece of visible text; no method, for it is called for each chunk
         self.calls: list[tuple[str, list[str]]] = []  # names, and the fragments of their arguments
         self.reason: str | None = None  # of the last choice that ended
         self.stripped: set[str] = set()
         self.dropped = 0  # tool calls in the text that were taken out of it
+        for part in parts:
+            self.calls += part.calls
+            self.reason = part.reason or self.reason
+            self.stripped |= part.stripped
+            self.dropped += part.dropped
 
     def feed(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -44,7 +53,8 @@ class ReplyAudit:
     @property
     def is_judgeable(self) -> bool:
         """Whether there is something to judge: words, a call, a thought, or an end without any."""
-        return bool(self._text or self.calls or self.stripped or self.reason)
+        is_judgeable = bool(self._text or self.calls or self.stripped or self.reason)
+        return is_judgeable or any(part.is_judgeable for part in self._parts)
 
     def breaches(self) -> set[str]:
         """Names of the detectors that fired: leak, raw_tool_call, broken_template, empty, markdown, loop.
@@ -52,6 +62,8 @@ class ReplyAudit:
         The detectors are the gates' own, and run once the reply is over: about 0.15 ms for 300
         characters. Of a very long one they read the beginning, or the end (`gates.detect.live`).
         """
+        if self._parts:
+            return {name for part in self._parts for name in part.breaches()}
         text = self.said
         names = {finding.detector for finding in find_violations(text, calls=len(self.calls))}
         if self.reason != "stop":
@@ -61,27 +73,6 @@ class ReplyAudit:
         if self.dropped:
             names.add("raw_call")
         return {_LABELS.get(name, name) for name in names}
-
-
-class JoinedAudit(ReplyAudit):
-    """The audits of several choices of one request as one. Each is judged by itself: alike is no loop."""
-
-    def __init__(self, parts: Sequence[ReplyAudit]) -> None:
-        super().__init__(False)
-        self._parts = parts
-        self.calls = [call for part in parts for call in part.calls]
-        self.stripped = {kind for part in parts for kind in part.stripped}
-        self.dropped = sum(part.dropped for part in parts)
-        self.reason = next((part.reason for part in reversed(parts) if part.reason), None)
-
-    @property
-    def is_judgeable(self) -> bool:
-        """Whether there is something to judge in one of them."""
-        return any(part.is_judgeable for part in self._parts)
-
-    def breaches(self) -> set[str]:
-        """Names of the detectors that fired on one of them."""
-        return {name for part in self._parts for name in part.breaches()}
 
 
 def unasked_thought(stripped: Collection[str], told: bool) -> str | None:

@@ -26,14 +26,9 @@ class Clocks:
         self.first_sentence: float | None = None
         self.last_token: float | None = None
         self.max_gap = 0.0
-        self._shown = start  # when something visible last went out
+        self.shown = start  # when visible text or a call last went out
         self._tail = ""
         self._spoke = False
-
-    @property
-    def shown(self) -> float:
-        """When visible text or a call last went out; the request's start, if none has."""
-        return self._shown
 
     def feed(self, events: Sequence[Event], now: float) -> None:
         """Note what arrived at `now`."""
@@ -43,28 +38,25 @@ class Clocks:
             elif type(event) is CallStart:
                 self.text("", now)
             elif type(event) is Thought or type(event) is CallArguments:
-                self._token(now)
+                self.token(now)
             elif type(event) is Finish and self._spoke and self.first_sentence is None:
                 self.first_sentence = now
 
     def text(self, text: str, now: float) -> None:
         """Note one piece of visible text; "" for a call."""
         if self.first_content is None:
-            self._token(now)
+            self.token(now)
             self.first_content = now
-        elif now - self._shown > self.max_gap:
-            self.max_gap = now - self._shown
-        self._shown = self.last_token = now
+        elif now - self.shown > self.max_gap:
+            self.max_gap = now - self.shown
+        self.shown = self.last_token = now
         if text and self.first_sentence is None:
             self._spoke = True
             if self._tail or _SENTENCE_MARK.search(text):
                 self._sentence(text, now)
 
-    def hold(self, now: float) -> None:
-        """A token arrived whose events are still held back: it stops the first clock only."""
-        self._token(now)
-
-    def _token(self, now: float) -> None:
+    def token(self, now: float) -> None:
+        """A token arrived that is no visible text, or whose events are still held back: it stops the first clock only."""
         if self.first_token is None:
             self.first_token = now
         self.last_token = now

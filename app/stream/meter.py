@@ -53,7 +53,7 @@ class ThoughtMeter:
         self.prompt: list[int] = []
         self.tokens: list[int] = []
         self._timings = _Timings()
-        self._pieces = 0
+        self.pieces = 0  # deltas with generated text in them that have been seen
 
     def feed(self, payload: bytes) -> None:
         """Note one payload; one that is not understood is another stage's to complain about."""
@@ -68,14 +68,10 @@ class ThoughtMeter:
         if chunk.timings is not None:
             self._timings = chunk.timings
 
-    def pieces(self, count: int) -> None:
-        """That many deltas with generated text in them have been seen."""
-        self._pieces = count
-
     @property
     def count(self) -> int:
         """Tokens generated so far."""
-        return len(self.tokens) or self._timings.predicted_n or self._pieces
+        return len(self.tokens) or self._timings.predicted_n or self.pieces
 
     @property
     def usage(self) -> Usage | None:

@@ -77,7 +77,7 @@ def test_the_meter_reads_the_count_that_llama_server_sends() -> None:
 
 def test_the_meter_counts_pieces_where_the_engine_counts_nothing() -> None:
     meter = ThoughtMeter()
-    meter.pieces(4)
+    meter.pieces = 4
     assert meter.count == 4
 
 

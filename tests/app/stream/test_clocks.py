@@ -25,7 +25,7 @@ def watch(*reads: bytes, thinking: bool = True) -> Clocks:
     for now, data in enumerate(reads, start=1):
         events: list[Event] = pipeline.feed(data)
         if pipeline.tokens and not tokens:
-            clocks.hold(now)
+            clocks.token(now)
         tokens = pipeline.tokens
         clocks.feed(events, now)
     return clocks
