@@ -59,8 +59,6 @@ _PREFIX_BEGUN = re.compile(
     rf"{_NAME}(?:\[[A-Z_{SEAMS}]{{0,9}}\]?[\w{SEAMS}-]{{0,64}}){{0,2}}[\s{SEAMS}]{{0,16}}"
 )
 _RUN = re.compile(rf"(`{{1,{MAX_RUN}}}|~{{1,{MAX_RUN}}})[ \t]{{0,{HOLD}}}")
-_FENCE = re.compile(r"(`{3,}|~{3,})[^`\n]*\n")
-_FENCE_BEGUN = re.compile(r"`{1,2}|(`{3,}|~{1,})[^`\n]*")
 _PYTHON = re.compile(r"\[\s*[A-Za-z_][\w.]*\(")
 _PYTHON_BEGUN = re.compile(r"\[\s*(?:[A-Za-z_][\w.]{0,128})?")
 _FIRST_KEY = re.compile(r'\{\s*"(?:name|arguments|type|id|function)"')
@@ -867,10 +865,7 @@ class Parser:
         if char in "{[" and one.mode != "closed" and not one.is_python:
             one.mode, one.scanner, one.value = "value", ValueScanner(), []
         elif one.mode == "lead":
-            self._behind_fenced(one, char, at)
-        elif one.mode == "closed" and (fence := self._fence_here(at)):
-            self._hold_back(one, fence.end())
-            one.fence, one.mode = fence[1], "lead"
+            self._end_fence(one, char, at)
         elif (one.mode == "behind" and char in f"\n{SEAMS}") or self._may_follow_call(at):
             self._end_candidate(one)
         else:
@@ -880,25 +875,14 @@ class Parser:
         one.text.append(self._buf[self._at : end])
         self._at = end
 
-    def _behind_fenced(self, one: _Candidate, char: str, at: int) -> None:
-        """In a fence: a comma, or its end."""
+    def _end_fence(self, one: _Candidate, char: str, at: int) -> None:
         buf = self._buf
-        if one.calls and char == ",":
-            return self._hold_back(one, at + 1)
-        run = _RUN.match(buf, at)
-        if run is None or not one.calls or char != one.fence[0]:
-            return self._release(one, at)
-        self._wait_if(run.end() == len(buf) and len(buf) - at < MAX_TAG)
-        if len(run[1]) < len(one.fence) or buf[run.end() : run.end() + 1] not in ("", "\n"):
+        run = _RUN.match(buf, at) if one.calls and char == one.fence[0] else None
+        self._wait_if(run is not None and run.end() == len(buf) and len(buf) - at < MAX_TAG)
+        if run is None or len(run[1]) < len(one.fence) or buf[run.end() : run.end() + 1] not in ("", "\n"):
             return self._release(one, at)
         self._hold_back(one, run.end())
         one.mode = "closed"
-
-    def _fence_here(self, at: int) -> re.Match[str] | None:
-        fence = _FENCE.match(self._buf, at)
-        is_begun = fence is None and len(self._buf) - at < MAX_TAG and _FENCE_BEGUN.fullmatch(self._buf, at)
-        self._wait_if(is_begun)
-        return fence
 
     def _candidate_value(self, one: _Candidate) -> None:
         try:
