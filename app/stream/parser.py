@@ -729,8 +729,6 @@ class Parser:
             self._keep(region.scanner.feed(self._buf, self._at))
         except NotJSON as error:
             self._keep(error.at)
-            if region.inside:
-                return self._close_region(region)
             region.mode, region.is_json = "until", False
         if region.scanner.done:
             self._read_body(region)

@@ -6,7 +6,6 @@ that cuts fall everywhere.
 """
 
 import json
-import re
 from typing import Any
 
 from hypothesis import example, given
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 
 from app.stream.holdback import UNBOUNDED
 from app.stream.pipeline import Pipeline
-from gates.reply.events import CallArguments, CallStart, Done, Event, Text, Thought, Usage
+from gates.reply.events import CallArguments, CallStart, Event, Text, Thought
 from tests.app.stream.wire import chunk, pieces, policy, run, stream
 
 PLAIN = st.text("ab <>/é🙂ನ.\n", min_size=1, max_size=12)
@@ -56,9 +55,6 @@ def write(said: list[Any]) -> list[tuple[str, str]]:
         else:
             out.append(("content", rest[0] if kind == "text" else write_call(kind, *rest)))
     return out
-
-
-MAY_END_IN_A_TAG = re.compile(r"(?:<|\[|&|\uff1c|\u25c1)[^>\]]*\Z")
 
 
 def add(out: list[Any], kind: str, text: str) -> None:
@@ -142,39 +138,6 @@ def test_the_short_way_gives_what_the_long_way_gives(
             want += long.feed(piece)
         assert digest([*got, *short.close()]) == digest([*want, *long.close()])
         assert short.tokens == long.tokens
-
-
-@given(st.lists(st.sampled_from(["<tool_call>", "</tool_call>", "<function=", "now>", "web_search>", "<parameter=query>", "</parameter>", "</function>", '{"name": "now"', ', "arguments": {', "}", "a", "\n", "`", "```\n", "{", '"']), max_size=25), SIZES)  # fmt: skip
-def test_soup_of_call_tags_never_crashes_and_every_call_is_whole(parts: list[str], sizes: list[int]) -> None:
-    soup = "".join(parts)
-    events = run(wire([("content", soup)], sizes), policy())
-    if isinstance(events[-1], Done):
-        for _, _, arguments in [m for m in merged(events) if m[0] == "call"]:
-            assert isinstance(arguments, dict)
-    whole = digest([e for e in run(stream(soup), policy()) if not isinstance(e, Usage)])
-    assert digest(events) == whole
-
-
-brackets = st.lists(
-    st.sampled_from(["{", "[", "]", "}", "}}", "(", ")", '"', "'", "`", "\\", "\u201c", "a", "1", "\n", " ", ",", ":", "=", ";", "\xa0"])
-    | st.sampled_from(['{"name": "now"', '{name: "now"', ', "arguments": {', ", arguments: {", '{"a": ', '"a"', "args", "now", "now(", "x=1", "[now(x=1)]", "<think>", "</think>", "[TOOL_CALLS]", "```\n", "```", "tool_code", "\n```tool_", "~~~", "\nAction", ": now\n", "Action Input: "]),
-    max_size=14,
-).map("".join)  # fmt: skip
-
-
-@example('{{"name": "now", "arguments": {', [1], True, "length")
-@example('{{"name": "now", "arguments": {}}\n', [1], True, "stop")
-@example("[[now(x=1)]", [1], True, "stop")
-@example('["a", {"name": "now", "arguments": {}}', [1], True, "stop")
-@example('so: {"name": "now", "arguments": {}}[TOOL_CALLS]', [1], True, "stop")
-@given(brackets, SIZES, st.booleans(), st.sampled_from(["stop", "length", None]))
-def test_what_brackets_are_is_decided_by_the_text_alone(
-    said: str, sizes: list[int], tools: bool, finish: str | None
-) -> None:
-    rules, end = policy(tools=tools), {"finish": finish, "done": finish is not None}
-    whole = digest(run(wire([("content", said)], [1 << 20], **end), rules))
-    assert digest(run(wire([("content", said)], sizes, **end), rules)) == whole
-    assert digest(run(wire([("content", said)], [1], **end), rules)) == whole
 
 
 @given(st.binary(max_size=200), SIZES)
@@ -264,57 +227,45 @@ def test_a_whole_reply_is_heard_as_a_stream_that_had_nothing_to_take_back(
         assert heard_of(whole) == heard_of(streamed)
 
 
-tag_soup = st.lists(
-    st.sampled_from(
-        [
-            "<think>",
-            "</think>",
-            "<think",
-            "[THINK]",
-            "[/THI",
-            "NK]",
-            "<|channel|>analysis<|message|>",
-            "<|chan",
-        ]
-        + [
-            "<|start|>",
-            "<|end|>",
-            "<|channel|>final<|message|>",
-            "◁think▷",
-            "<",
-            "/",
-            ">",
-            "`",
-            " ",
-            "\n",
-            "a",
-        ]
-        + [
-            "<tool_call>",
-            "</tool_call>",
-            "<function=now>",
-            "{",
-            '"',
-            "'",
-            "[",
-            "\\",
-            "```\n",
-            "nel|>x<|message|>",
-        ]
+SOUP = (
+    ["<think>", "</think>", "<think", "[THINK]", "[/THI", "NK]", "<|channel|>analysis<|message|>", "<|chan", "<|start|>", "<|end|>"]
+    + ["<|channel|>final<|message|>", "nel|>x<|message|>", "◁think▷", "<tool_call>", "</tool_call>", "<function=now>", "<function="]
+    + ["now>", "<parameter=query>", "</parameter>", "</function>", '{"name": "now"', ', "arguments": {', "[TOOL_CALLS]", "[now(x=1)]"]
+    + ["<", "/", ">", "{", "}", "[", "]", "(", ")", '"', "'", "`", "```\n", "~~~", "\\", "\u201c", "\xa0", " ", "\n", ",", ":", "=", "a"]
+)  # fmt: skip
+soups = st.lists(
+    st.tuples(
+        st.sampled_from(["content", "reasoning"]), st.lists(st.sampled_from(SOUP), max_size=25).map("".join)
     ),
-    max_size=25,
+    max_size=4,
 )
 
 
+@example([("content", '{{"name": "now", "arguments": {')], [1], True, False, 0, "length")
+@example([("content", '{{"name": "now", "arguments": {}}\n')], [1], True, False, 0, "stop")
+@example([("content", '["a", {"name": "now", "arguments": {}}')], [1], True, False, 0, "stop")
+@example([("content", 'so: {"name": "now", "arguments": {}}[TOOL_CALLS]')], [1], True, False, 0, "stop")
 @given(
-    st.lists(st.tuples(st.sampled_from(["content", "reasoning"]), tag_soup.map("".join)), max_size=4),
+    soups,
     SIZES,
     st.booleans(),
     st.booleans(),
     st.sampled_from([0, 7, UNBOUNDED]),
+    st.sampled_from(["stop", "length", None]),
 )
-def test_soup_of_every_tag_in_both_fields_is_heard_the_same_on_any_cut(
-    written: list[tuple[str, str]], deltas: list[int], tools: bool, thinking: bool, guard: int
+def test_soup_of_tags_and_brackets_in_both_fields_is_heard_the_same_on_any_cut(
+    written: list[tuple[str, str]],
+    sizes: list[int],
+    tools: bool,
+    thinking: bool,
+    guard: int,
+    finish: str | None,
 ) -> None:
-    rules = policy(tools=tools, thinking=thinking, guard=guard)
-    assert digest(run(wire(written, deltas), rules)) == digest(run(wire(written, [1 << 20]), rules))
+    rules, end = (
+        policy(tools=tools, thinking=thinking, guard=guard),
+        {"finish": finish, "done": finish is not None},
+    )
+    events = run(wire(written, sizes, **end), rules)
+    assert digest(events) == digest(run(wire(written, [1 << 20], **end), rules))
+    for call in [one for one in merged(events) if one[0] == "call"] if finish == "stop" else ():
+        assert isinstance(call[2], dict)
