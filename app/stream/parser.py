@@ -64,20 +64,20 @@ _PYTHON_BEGUN = re.compile(r"\[\s*(?:[A-Za-z_][\w.]{0,128})?")
 _FIRST_KEY = re.compile(r'\{\s*"(?:name|arguments|type|id|function)"')
 _FIRST_KEY_BEGUN = re.compile(r'\{\s*(?:"[a-z]{0,9})?')
 """What a call without a marker begins with, where the request declared no tools."""
-_ROLE = re.compile(r"\s{0,2}([\w-]{1,32})[ \t]*(?=[^\w-])\n?")
-_MESSAGE, _ELEMENT, _END_HEADER = (
-    re.compile(
-        rf"([\s\S]{{0,{MAX_HEADER}}}?)<[{SEAMS}]?[|\uff5c]"
-        + f"[{SEAMS}]?".join(("", *name, "[|\uff5c]", ">"))
-    )
-    for name in ("message", "sep", "end_header_id")
-)
-_HEADERS = {"im_start": _ROLE, "start_of_turn": _ROLE, "open": _ELEMENT, "close": _ELEMENT, "start_header_id": _END_HEADER}  # fmt: skip
-"""What stands behind a header's token, up to the message; `_MESSAGE` behind any other."""
-_RECIPIENT = re.compile(r"to=(?:functions\.)?([\w.-]{1,128})")
-_RESUMES = "<|start|>"
 _THINKERS = ("think", "thought", "reason", "reasoning", "analysis", "thinking", "commentary")
 _OTHERS = ("user", "system", "tool", "developer", "observation", "human")
+_ROLE = re.compile(
+    rf"\s{{0,2}}((?:assistant|{'|'.join(_OTHERS)})(?=[{SEAMS}])|[\w-]{{1,32}}(?:[{SEAMS}][\w-]{{1,32}})?(?![{SEAMS}]))"
+    r"[ \t]*(?=[^\w-])\n?"
+)
+_HEADER = re.compile(
+    rf"([\s\S]{{0,{MAX_HEADER}}}?)<[{SEAMS}]?[|\uff5c](?:"
+    + "|".join(f"[{SEAMS}]?".join(("", *name, "")) for name in ("message", "sep", "end_header_id"))
+    + f")[|\uff5c][{SEAMS}]?>"
+)
+"""What stands behind a header's token, up to the message."""
+_RECIPIENT = re.compile(r"to=(?:functions\.)?([\w.-]{1,128})")
+_RESUMES = "<|start|>"
 OWN_JSON, OWN_PYTHON = frozenset({"llama"}), frozenset({"pythonic", "llama"})
 """Formats whose calls are JSON or Python's lists without a marker."""
 
@@ -346,8 +346,7 @@ class Parser:
         found = self._marker(at)
         if found is None:
             return self._no_marker(char, at)
-        if seams := _SEAM.findall(self._buf, at, found[1]):  # one field begins the marker, the other ends it
-            self._seam(seams[-1], at)
+        self._cross_seams(at, found[1])
         return self._decide(*found, at)
 
     def _marker(self, at: int) -> tuple[Marker, int] | None:
@@ -387,6 +386,11 @@ class Parser:
         if self._state == "text":
             self._line, self._before, self._span, self._fence = True, "", 0, ""
         return at + 1
+
+    def _cross_seams(self, at: int, end: int) -> None:
+        """One field begins what stands here, another ends it."""
+        if seams := _SEAM.findall(self._buf, at, end):
+            self._seam(seams[-1], at)
 
     def _ticks(self, char: str, at: int) -> int:
         """A run of backticks or tildes: a code span or a fence begins or ends, or it is text."""
@@ -609,15 +613,15 @@ class Parser:
         self._state = "text"
         if name in ("message", "end_header_id"):
             return self._message("assistant", at)
-        pattern = _HEADERS.get(name, _MESSAGE)
+        pattern = _ROLE if name in ("im_start", "start_of_turn") else _HEADER
         head = pattern.match(buf, at)
         if head is None:
             self._state = "header"
             self._wait_if(len(buf) - at < (36 if pattern is _ROLE else MAX_HEADER))
             self._state = "text"
-            return self._message("", len(buf) if self._final and pattern is not _ROLE else at)
-        said, self._at = head[1].translate(_NO_SEAMS).strip(), head.end()
-        if pattern is _ELEMENT:  # Kimi K3's `<|open|>NAME …<|sep|>` and `<|close|>NAME<|sep|>`
+            return self._message("", len(buf) if self._final and pattern is _HEADER else at)
+        said = head[1].translate(_NO_SEAMS).strip()
+        if name in ("open", "close"):  # Kimi K3's `<|open|>NAME …<|sep|>` and `<|close|>NAME<|sep|>`
             element = said.partition(" ")[0] if name == "open" else ""
             if element in ("response", "message", "", "think"):
                 return self._message(element, head.end())
@@ -632,6 +636,7 @@ class Parser:
             self._message(next((word for word in words if word in known), "assistant"), head.end())
 
     def _message(self, role: str, end: int) -> None:
+        self._cross_seams(self._at, end)
         self._at = end
         if role in _THINKERS:
             self._begin_thought("message", end)
@@ -647,8 +652,7 @@ class Parser:
             end = self._scanner.feed(self._buf, at)
         except NotJSON:
             self._scanner.done = True
-        if seams := _SEAM.findall(self._buf, at, end):
-            self._field = seams[-1]
+        self._cross_seams(at, end)
         self._state = "text"
         self._say(self._buf[at:end].translate(_NO_SEAMS))
         self._at = end

@@ -23,3 +23,19 @@ def test_words_beside_a_marker_decide_what_it_is(name: str) -> None:
     text, speech, calls = ROWS[name]
     for size in (None, 1, 5):
         assert parse("qwen", ["get_weather"], False, "", text, size) == (speech, calls), size
+
+
+ACROSS = {
+    "the end of a message's header": ("Hm.<|end|><|start|>assistant<|channel|>final<|mess", "age|>Hello."),
+    "the channel in a message's header": ("Hm.<|end|><|start|>assistant<|channel|>fi", "nal<|message|>Hello."),
+    "the header of a thought": ("Hm.<|channel|>analysis<|mess", "age|>Four.<|end|>Hello."),
+    "a role": ("<|im_start|>assis", "tant\nHello."),
+    "a role that is whole": ("<|im_start|>assistant", "Hello."),
+}
+
+
+@looped("name", ACROSS)
+def test_a_header_is_read_across_the_seam_of_the_fields(name: str) -> None:
+    reasoning, content = ACROSS[name]
+    for size in (None, 1, 5):
+        assert parse("none", [], False, reasoning, content, size) == ("Hello.", []), size
