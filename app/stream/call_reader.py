@@ -173,6 +173,8 @@ def _calls_within(raw: bytes, tools: Tools | None, depth: int) -> Iterator[Call]
     is_call = tools is None or (any(key in fields for key in ARGUMENT_KEYS) and not _is_declaration(fields))
     if is_call and (call := _call(fields, tools)) is not None:
         yield call
+    elif tools and len(fields) == 1 and (name := next(iter(fields))) in tools:  # {"f": {"x": 1}}
+        yield Call(name, bytes(fields[name]).decode(errors="replace").strip())
     elif depth < _WRAPPED_DEPTH:
         for key in _NESTED:
             for value in _values(bytes(fields[key]).decode(errors="replace")) if key in fields else ():

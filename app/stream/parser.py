@@ -761,7 +761,8 @@ class Parser:
             if region.is_result
             else (marker.kind in ("call", "weak_call") or marker.name in ("function", "invoke"))
         )
-        if closes or marker.kind in ("turn", "role", "header"):
+        begins_another = marker.name == region.marker.name and not marker.closes
+        if closes or begins_another or marker.kind in ("turn", "role", "header"):
             self._read_body(region)
         elif region.inside and marker.kind == "think":
             self._close_region(region)

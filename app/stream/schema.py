@@ -40,7 +40,7 @@ class Tools:
     def types(self, function: str, argument: str) -> frozenset[str]:
         """JSON types that the schema allows here; without a schema, text is text."""
         root = self._parameters.get(function)
-        properties = _member(root, "properties")
+        properties = root.get("properties") if isinstance(root, Mapping) else None
         if not isinstance(properties, Mapping) or argument not in properties:
             return _TEXT
         if (function, argument) not in self._types:
@@ -100,10 +100,6 @@ def _parts(node: Mapping[str, Any], root: Any) -> Iterator[Any]:
     for key in _UNIONS:
         if isinstance(union := node.get(key), list):
             yield from union[: MAX_TYPE_NODES + 1]
-
-
-def _member(node: Any, name: str) -> Any:
-    return node.get(name) if isinstance(node, Mapping) else None
 
 
 def resolve(ref: str, root: Mapping[str, Any]) -> Any:

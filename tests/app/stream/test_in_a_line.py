@@ -27,7 +27,10 @@ def test_words_beside_a_marker_decide_what_it_is(name: str) -> None:
 
 ACROSS = {
     "the end of a message's header": ("Hm.<|end|><|start|>assistant<|channel|>final<|mess", "age|>Hello."),
-    "the channel in a message's header": ("Hm.<|end|><|start|>assistant<|channel|>fi", "nal<|message|>Hello."),
+    "the channel in a message's header": (
+        "Hm.<|end|><|start|>assistant<|channel|>fi",
+        "nal<|message|>Hello.",
+    ),
     "the header of a thought": ("Hm.<|channel|>analysis<|mess", "age|>Four.<|end|>Hello."),
     "a role": ("<|im_start|>assis", "tant\nHello."),
     "a role that is whole": ("<|im_start|>assistant", "Hello."),

@@ -36,7 +36,6 @@ FORMS: Final[Mapping[str, tuple[str, ...]]] = {
         'I will call {"name": "lookup", "arguments": {"city": "Pune"}} now.', '- {"tool": "lookup", "args": {}}',
     ),
     "fenced JSON, then prose or another fence": ('```json\n{"name": "lookup", "arguments": {}}\n```\nThat is all.',),
-    "an object whose only key names a tool": ('{"weather": {"city": "Pune"}}',),
     "untagged JSON begun in reasoning and ended in text": ('"Pune"}}', 'uments": {"city": "Pune", "at": {"day": 1}}}', '"days": 2}}\n'),
     'granite 3.2\'s "Here is my thought process:"': ("Here is my thought process:\nThe capital is asked for.",),
     "gpt-oss headers without their first token": (
