@@ -24,6 +24,7 @@ from gates.report.dsse import key_id
 PRIVATE: Final = "report.key"
 PUBLIC: Final = "report.pub"
 
+_PEM, _OPEN = serialization.Encoding.PEM, serialization.NoEncryption()
 _MAX_BYTES: Final = 16 * 1024  # a PEM of an Ed25519 key has about 120
 
 
@@ -38,10 +39,12 @@ def load_or_make(folder: Path) -> Ed25519PrivateKey:
     try:
         if not os.path.lexists(path):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _publish(path, _private_pem(Ed25519PrivateKey.generate()), 0o600)
+            made = Ed25519PrivateKey.generate()
+            _publish(path, made.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, _OPEN), 0o600)
         key = load(path)
         if not (folder / PUBLIC).exists():
-            _publish(folder / PUBLIC, _public_pem(key.public_key()), 0o644)
+            half = key.public_key().public_bytes(_PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+            _publish(folder / PUBLIC, half, 0o644)
     except OSError as error:
         raise KeyFileError(
             f"{path}: {error.strerror or error}; the signing key must be readable here"
@@ -95,16 +98,6 @@ def _publish(path: Path, data: bytes, mode: int) -> None:
         return
     finally:
         written.unlink()
-
-
-def _private_pem(key: Ed25519PrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-
-
-def _public_pem(key: Ed25519PublicKey) -> bytes:
-    return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
 # --------------------------------------------------------------------------------------- trusting

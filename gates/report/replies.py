@@ -1,6 +1,5 @@
 """Selects the replies to show: what failed and what flipped, side by side; the worst with their texts. Pure."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -21,6 +20,8 @@ KIND_LABELS: Final[dict[Kind, str]] = {
     "won": "won from the baseline",
 }
 
+_ORDER: Final[tuple[Kind, ...]] = ("failed", "lost", "both", "won")
+
 
 @dataclass(frozen=True, slots=True)
 class ReplyEntry:
@@ -37,29 +38,21 @@ class ReplyEntry:
 
 def entries(statement: Statement) -> dict[str, list[ReplyEntry]]:
     """The entries of each gate, in the decision's order; losses first, named cases before others."""
-    gates = dict.fromkeys(gate.gate for gate in statement.decision.gates)
-    failed = {arm: _by_case(statement.failures, arm) for arm in (CANDIDATE, BASELINE)}
-    found = {gate: _entries_of(statement, gate, failed[CANDIDATE], failed[BASELINE]) for gate in gates}
-    return {gate: entries for gate, entries in found.items() if entries}
-
-
-def _by_case(failures: Iterable[CaseFailure], arm: str) -> dict[tuple[str, str], CaseFailure]:
-    return {(f.gate, f.case): f for f in failures if f.arm == arm}
-
-
-def _entries_of(
-    statement: Statement,
-    gate: str,
-    ours: dict[tuple[str, str], CaseFailure],
-    theirs: dict[tuple[str, str], CaseFailure],
-) -> list[ReplyEntry]:
-    rules = [g for g in statement.decision.gates if g.gate == gate]
-    flips = {flip.case: flip for rule in rules for flip in rule.flips}
-    paired = any(rule.rule == "compare" for rule in rules)
-    cases = dict.fromkeys([*(c for g, c in ours if g == gate), *flips])
-    order: list[Kind] = ["failed", "lost", "both", "won"]
-    made = [_entry(gate, case, ours.get((gate, case)), theirs.get((gate, case)), paired) for case in cases]
-    return sorted(made, key=lambda e: (order.index(e.kind), not e.named, e.case))
+    failed = {(f.arm, f.gate, f.case): f for f in statement.failures}
+    found: dict[str, list[ReplyEntry]] = {}
+    for gate in dict.fromkeys(result.gate for result in statement.decision.gates):
+        rules = [rule for rule in statement.decision.gates if rule.gate == gate]
+        paired = any(rule.rule == "compare" for rule in rules)
+        ours = [case for arm, its, case in failed if (arm, its) == (CANDIDATE, gate)]
+        made = [
+            _entry(
+                gate, case, failed.get((CANDIDATE, gate, case)), failed.get((BASELINE, gate, case)), paired
+            )
+            for case in dict.fromkeys([*ours, *(flip.case for rule in rules for flip in rule.flips)])
+        ]
+        if made:
+            found[gate] = sorted(made, key=lambda e: (_ORDER.index(e.kind), not e.named, e.case))
+    return found
 
 
 def _entry(

@@ -71,7 +71,7 @@ class SampleStore:
                 raise SamplesError(
                     f"{self.path}: {_name(sample.key)} is there already; nothing is asked twice"
                 )
-            self._check(sample, new, str(self.path))
+            _check(sample, self._suite, self._arms, new, str(self.path))
             lines.append(render(sample).encode("ascii"))
         data = b"".join(lines)
         try:
@@ -92,23 +92,12 @@ class SampleStore:
         sound = 0
         with open(self._file, "rb", closefd=False) as file:
             for sample, size in _parsed(file, self.path, torn_ok=True):
-                self._check(sample, self._keys, f"{self.path}:{len(self) + 1}")
+                _check(sample, self._suite, self._arms, self._keys, f"{self.path}:{len(self) + 1}")
                 sound += size
         if os.fstat(self._file).st_size > sound:
             os.ftruncate(self._file, sound)
             os.fsync(self._file)
         return sound
-
-    def _check(self, sample: Sample, new: set[str], where: str) -> None:
-        """Raise SamplesError unless the sample belongs to this run; then add its key to `new`."""
-        _check(sample, self._suite, new, where)
-        key = sample.key
-        known = self._arms.get(key.arm, (key.artefact, key.engine))
-        if known != (key.artefact, key.engine):
-            what = "artefact" if known[0] != key.artefact else "engine"
-            raise SamplesError(
-                f"{where}: {key.arm} was another {what} when this was asked; give the run a folder of its own (--out DIR)"
-            )
 
 
 def read_samples(path: Path, *, suite: str | None = None) -> Iterator[Sample]:
@@ -117,7 +106,7 @@ def read_samples(path: Path, *, suite: str | None = None) -> Iterator[Sample]:
     try:
         with path.open("rb") as file:
             for number, (sample, _) in enumerate(_parsed(file, path, torn_ok=False), start=1):
-                _check(sample, suite, keys, f"{path}:{number}")
+                _check(sample, suite, {}, keys, f"{path}:{number}")
                 yield sample
     except OSError as error:
         raise SamplesError(f"{path}: cannot be read ({error.strerror})") from None
@@ -138,7 +127,9 @@ def _parsed(lines: Iterable[bytes], path: Path, torn_ok: bool) -> Iterator[tuple
         yield parse(text, where), len(line)
 
 
-def _check(sample: Sample, suite: str | None, keys: set[str], where: str) -> None:
+def _check(
+    sample: Sample, suite: str | None, arms: Mapping[str, Identity], keys: set[str], where: str
+) -> None:
     """Raise SamplesError for a sample that may not be in this file; else add its key to `keys`."""
     key = sample.key
     if suite is not None and key.suite != suite:
@@ -150,6 +141,12 @@ def _check(sample: Sample, suite: str | None, keys: set[str], where: str) -> Non
         raise SamplesError(f"{where}: the request is not the one in the key; the line was edited")
     if key.digest in keys:
         raise SamplesError(f"{where}: {_name(key)} is there a second time; the file was edited")
+    known = arms.get(key.arm, (key.artefact, key.engine))
+    if known != (key.artefact, key.engine):
+        what = "artefact" if known[0] != key.artefact else "engine"
+        raise SamplesError(
+            f"{where}: {key.arm} was another {what} when this was asked; give the run a folder of its own (--out DIR)"
+        )
     keys.add(key.digest)
 
 
