@@ -7,8 +7,6 @@ profile names an image by its tag; it is pinned by digest after it has been pull
     title, about        for people
     dialect, driver     as in [engines.NAME]; with driver "url", the server is started by hand with `command`
     image               NAME:TAG, to be pinned
-    format              what it serves: "hf-nvfp4", "gguf-q4_k_m", ...
-    accelerators        "gb10", "hopper", "cpu", ...
     run                 what others say of a run of it; what ran here is in docs/engines.md
     command             for "url": the words before the flags; {artefact} stands for the model
     [needs]             "vllm", "cuda", "driver", ... = the oldest version that works
@@ -80,8 +78,6 @@ class Profile:
     about: str
     dialect: Dialect
     driver: Literal["docker", "embedded", "url"]  # what a process engine executes is a host's matter
-    format: str
-    accelerators: tuple[str, ...]
     flags: tuple[ProfileFlag, ...]
     run: str = ""
     image: str | None = None

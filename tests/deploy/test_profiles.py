@@ -18,8 +18,6 @@ title = "A profile"
 about = "For a test"
 dialect = "llama-server"
 driver = "embedded"
-format = "gguf-q4_k_m"
-accelerators = ["cpu"]
 run = "here"
 
 [[flags]]

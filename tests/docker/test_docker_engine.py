@@ -41,18 +41,28 @@ def inspected(daemon: Daemon) -> dict[str, Any]:
         return dict(api.inspect_container(one["Id"]))
 
 
-async def test_it_starts_streams_and_goes_away(engine: Make, spec: EngineSpec, daemon: Daemon) -> None:
+async def test_it_starts_streams_says_what_runs_and_goes_away(
+    engine: Make, spec: EngineSpec, image_id: str, daemon: Daemon
+) -> None:
     it = engine(spec)
     state = await it.start()
     assert state.url is not None and state.model == "nano" and state.abilities.build
     assert (await probe(state.url, model="nano", deadline_s=PATIENCE)).ok
+    told = await it.describe()
+    assert told["image"] == told["image_id"] == image_id and told["running"]
+    assert told["argv"][-2:] == ("--ctx-size", "1024") and "--model" in told["argv"]
+    assert told["model_file"] == str((spec.artefact or Path()) / "annie-nano-q4_k_m.gguf")
+    assert told["spec"] == spec_digest(spec)
+    assert told["numerics"] == Numerics(kv_cache="K f16, V f16")
     await it.stop()
     assert it.state.state is Phase.STOPPED and containers(daemon) == []
     assert "listening at" in it.log_path.read_text()
 
 
-async def test_it_is_locked_in(engine: Make, spec: EngineSpec, daemon: Daemon) -> None:
-    await engine(spec).start()
+async def test_it_is_locked_in_and_its_process_cannot_write(
+    engine: Make, spec: EngineSpec, daemon: Daemon
+) -> None:
+    state = await engine(spec).start()
     seen = inspected(daemon)
     host = seen["HostConfig"]
     assert not seen["NetworkSettings"]["Ports"] or not any(seen["NetworkSettings"]["Ports"].values())
@@ -64,12 +74,9 @@ async def test_it_is_locked_in(engine: Make, spec: EngineSpec, daemon: Daemon) -
     labels = seen["Config"]["Labels"]
     assert labels["manners.spec"] == spec_digest(spec) and labels["manners.engine"] == "nano"
     assert labels["manners.artefact"].startswith("sha256:")
-
-
-async def test_its_process_cannot_write_and_is_not_root(
-    engine: Make, spec: EngineSpec, daemon: Daemon
-) -> None:
-    state = await engine(spec).start()
+    assert list(seen["NetworkSettings"]["Networks"]) == [NETWORK]
+    with daemon.api() as api:
+        assert api.inspect_network(NETWORK)["Internal"]
     assert state.pid is not None
     status = dict(
         line.split(":\t", 1)
@@ -81,13 +88,6 @@ async def test_its_process_cannot_write_and_is_not_root(
     options = {where: flags.split(",") for _, where, _, flags, *_ in mounts}
     assert "ro" in options["/"] and "ro" in options["/model/annie-nano-q4_k_m.gguf"]
     assert "rw" in options["/cache"]
-
-
-async def test_its_network_is_internal(engine: Make, spec: EngineSpec, daemon: Daemon) -> None:
-    await engine(spec).start()
-    assert list(inspected(daemon)["NetworkSettings"]["Networks"]) == [NETWORK]
-    with daemon.api() as api:
-        assert api.inspect_network(NETWORK)["Internal"]
 
 
 async def test_an_image_that_is_not_here_says_how_to_get_it(engine: Make, spec: EngineSpec) -> None:
@@ -163,17 +163,6 @@ async def test_one_that_is_killed_for_good_stays_down(engine: Make, spec: Engine
     with pytest.raises(StartFailed, match="memory_floor"):
         await starting
     assert it.state.state is Phase.FAILED and containers(daemon) == [] and it.log_path.exists()
-
-
-async def test_it_says_what_runs(engine: Make, spec: EngineSpec, image_id: str) -> None:
-    it = engine(spec)
-    await it.start()
-    told = await it.describe()
-    assert told["image"] == told["image_id"] == image_id and told["running"]
-    assert told["argv"][-2:] == ("--ctx-size", "1024") and "--model" in told["argv"]
-    assert told["model_file"] == str((spec.artefact or Path()) / "annie-nano-q4_k_m.gguf")
-    assert told["spec"] == spec_digest(spec)
-    assert told["numerics"] == Numerics(kv_cache="K f16, V f16")
 
 
 async def test_two_engines_swap_and_the_old_one_drains(
