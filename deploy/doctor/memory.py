@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Final
 
-from deploy.core.gguf import Value
 from deploy.doctor.evidence import Evidence, GgufFacts, ModelFacts
 from deploy.doctor.host import gpu_of, is_spark
 from deploy.doctor.result import CheckResult, HostCheck, check, fail, ok, unknown, warn
@@ -30,6 +29,7 @@ def need_of(evidence: Evidence, engine: str) -> int | None:
         return 0
     if weights is None or total is None:
         return None
+    gguf = (model and model.gguf) or GgufFacts()
     load = EngineLoad(
         dialect=spec.dialect,
         driver=spec.driver,
@@ -37,25 +37,12 @@ def need_of(evidence: Evidence, engine: str) -> int | None:
         total=total,
         args=spec.args,
         env=spec.env,
-        metadata=_metadata(model.gguf if model else None),
+        kv_values=gguf.kv_values or 0,
+        context=gguf.context or 0,
         cpu=spec.gpu == "none",
         own_memory=gpu_of(evidence) is not None and not is_spark(evidence),
     )
     return engine_need(load)
-
-
-def _metadata(gguf: GgufFacts | None) -> Mapping[str, Value]:
-    """The header fields that `llama_need` reads; the cache of all layers is given as that of one."""
-    if gguf is None or gguf.architecture is None:
-        return {}
-    name = gguf.architecture
-    return {
-        "general.architecture": name,
-        f"{name}.context_length": gguf.context or 0,
-        f"{name}.block_count": 1,
-        f"{name}.attention.head_count_kv": 1,
-        f"{name}.attention.key_length": gguf.kv_values or 0,
-    }
 
 
 def _needs(evidence: Evidence) -> dict[str, int | None]:

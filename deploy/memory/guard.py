@@ -24,8 +24,10 @@ from deploy.memory.sizing import (
     Watch,
     admit,
     came_back,
+    context_length,
     engine_need,
     has_own_memory,
+    kv_values,
     read_memory,
 )
 
@@ -64,6 +66,7 @@ class Guard:
         if spec.driver == "url":
             return 0
         memory, gguf = self.memory(), DIALECTS[spec.dialect].gguf and spec.artefact is not None
+        metadata = read_metadata(find_model(spec)) if gguf else {}
         return engine_need(
             EngineLoad(
                 dialect=spec.dialect,
@@ -72,7 +75,8 @@ class Guard:
                 total=memory.total if memory else 0,
                 args=spec.args,
                 env=dict(spec.env or ()),
-                metadata=read_metadata(find_model(spec)) if gguf else {},
+                kv_values=kv_values(metadata),
+                context=context_length(metadata),
                 cpu=spec.gpu == "none",
                 own_memory=self._own_memory,
             )

@@ -112,7 +112,7 @@ class Watch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineLoad:
-    """What decides an engine's need. `metadata`: of its GGUF; `cpu`: it computes there; `own_memory`: the GPU has its own."""
+    """What decides an engine's need. `kv_values` and `context`: of its GGUF; `cpu`: it computes there; `own_memory`: the GPU has its own."""
 
     dialect: str
     driver: str
@@ -120,7 +120,8 @@ class EngineLoad:
     total: int
     args: Sequence[str] = ()
     env: Mapping[str, str] = field(default_factory=dict)
-    metadata: Mapping[str, Value] = field(default_factory=dict)
+    kv_values: int = 0
+    context: int = 0
     cpu: bool = False
     own_memory: bool = False
 
@@ -129,50 +130,40 @@ def engine_need(load: EngineLoad) -> int:
     """Bytes of host memory that an engine of ours needs."""
     dialect = DIALECTS.get(cast("Dialect", load.dialect), OPENAI_API)
     if dialect.takes_share:
-        if load.own_memory and not load.cpu:
-            return VLLM_OVERHEAD
-        return vllm_need(load.args, load.weights, load.total, cpu=load.cpu, env=load.env)
-    if not dialect.gguf:  # an estimate
-        return int(load.weights * LOAD) + VLLM_OVERHEAD
-    if load.driver == "embedded":
-        context, cache = int(str(DEFAULTS["n_ctx"])), int(str(DEFAULTS["cache_ram_mib"]))
-        return llama_need(load.args, load.weights, load.metadata, context=context, cache_mib=cache)
-    return llama_need(load.args, load.weights, load.metadata)
+        return VLLM_OVERHEAD if load.own_memory and not load.cpu else _share_need(load)
+    if dialect.gguf:
+        return _llama_need(load)
+    return int(load.weights * LOAD) + VLLM_OVERHEAD  # an estimate
 
 
-def vllm_need(
-    args: Sequence[str], weights: int, total: int, *, cpu: bool = False, env: Mapping[str, str] | None = None
-) -> int:
-    """Bytes that vLLM needs of memory that it shares with the host.
-
-    Without a size for its KV cache it takes a share of the total memory.
-    """
-    kv = _number(args, "--kv-cache-memory-bytes", "--kv-cache-memory")
-    if cpu and (gib := (env or {}).get("VLLM_CPU_KVCACHE_SPACE", "")).isdecimal():
+def _share_need(load: EngineLoad) -> int:
+    """Of memory that it shares with the host. Without a size for its KV cache it takes a share of the total memory."""
+    kv = _number(load.args, "--kv-cache-memory-bytes", "--kv-cache-memory")
+    if load.cpu and (gib := load.env.get("VLLM_CPU_KVCACHE_SPACE", "")).isdecimal():
         kv = int(gib) * GIB  # it goes before the flag
-    least = int(weights * LOAD) + (VLLM_CPU_OVERHEAD if cpu else VLLM_OVERHEAD)
+    least = int(load.weights * LOAD) + (VLLM_CPU_OVERHEAD if load.cpu else VLLM_OVERHEAD)
     if kv is not None:
         return least + int(kv)
-    share = _number(args, "--gpu-memory-utilization")
-    return max(int((VLLM_SHARE if share is None else share) * total), least)
+    share = _number(load.args, "--gpu-memory-utilization")
+    return max(int((VLLM_SHARE if share is None else share) * load.total), least)
 
 
-def llama_need(
-    args: Sequence[str],
-    weights: int,
-    metadata: Mapping[str, Value],
-    *,
-    context: int = 0,
-    cache_mib: int = LLAMA_CACHE,
-) -> int:
-    """Bytes that a llama.cpp server needs: weights, the KV cache of its context, cached prompts; a context of 0 is the model's own."""
-    given = _number(args, "--ctx-size", "-c")
-    tokens = int(given if given is not None else context) or _whole(metadata, "context_length")
-    prompts = _number(args, "--cache-ram", "-cram")
-    kept = int(max(cache_mib if prompts is None else prompts, 0)) << 20
+def _llama_need(load: EngineLoad) -> int:
+    """Weights, the KV cache of its context, cached prompts; a context of 0 is the model's own."""
+    usual: Mapping[str, object] = (
+        DEFAULTS if load.driver == "embedded" else {"n_ctx": 0, "cache_ram_mib": LLAMA_CACHE}
+    )
+    given, prompts = _number(load.args, "--ctx-size", "-c"), _number(load.args, "--cache-ram", "-cram")
+    tokens = int(str(usual["n_ctx"]) if given is None else given) or load.context
+    kept = int(max(int(str(usual["cache_ram_mib"])) if prompts is None else prompts, 0)) << 20
     kinds = (("--cache-type-k", "-ctk"), ("--cache-type-v", "-ctv"))
-    k, v = (_BYTES.get(flag_value(args, *names) or "f16", 2) for names in kinds)
-    return int(weights * LOAD) + int(tokens * kv_values(metadata) * (k + v)) + kept + LLAMA_OVERHEAD
+    k, v = (_BYTES.get(flag_value(load.args, *names) or "f16", 2) for names in kinds)
+    return int(load.weights * LOAD) + int(tokens * load.kv_values * (k + v)) + kept + LLAMA_OVERHEAD
+
+
+def context_length(metadata: Mapping[str, Value]) -> int:
+    """The longest context that the model was made for."""
+    return _whole(metadata, "context_length")
 
 
 def kv_values(metadata: Mapping[str, Value]) -> int:

@@ -18,14 +18,15 @@ from deploy.memory.sizing import (
     GIB,
     VLLM_CPU_OVERHEAD,
     VLLM_OVERHEAD,
+    EngineLoad,
     Memory,
     Watch,
     admit,
+    context_length,
+    engine_need,
     kv_values,
-    llama_need,
     parse_meminfo,
     strategy,
-    vllm_need,
 )
 from tests.deploy.conftest import NANO
 from tests.scale import PATIENCE
@@ -68,9 +69,21 @@ def test_both_engines_stand_side_by_side_where_they_fit(need: float, chosen: str
     assert strategy(50 * GIB, int(need * GIB), 12 * GIB) == chosen
 
 
+def need(dialect: str, *args: str, weights: int = 0, **more: Any) -> int:
+    """What an engine with these flags needs on a Spark."""
+    return engine_need(
+        EngineLoad(dialect=dialect, driver="process", weights=weights, total=SPARK, args=args, **more)
+    )
+
+
+def llama(*args: str) -> int:
+    """The same of a llama-server over QWEN."""
+    return need("llama-server", *args, kv_values=kv_values(QWEN), context=context_length(QWEN))
+
+
 def test_a_vllm_with_a_sized_cache_needs_weights_cache_and_overhead() -> None:
     args = ("--max-model-len", "32768", "--kv-cache-memory-bytes=8589934592")
-    assert vllm_need(args, 10 * GIB, SPARK) == pytest.approx(11.5 * GIB + 8 * GIB + VLLM_OVERHEAD, abs=2)
+    assert need("vllm", *args, weights=10 * GIB) == pytest.approx(11.5 * GIB + 8 * GIB + VLLM_OVERHEAD, abs=2)
 
 
 QWEN: dict[str, Value] = {
@@ -81,22 +94,21 @@ QWEN: dict[str, Value] = {
 
 def test_a_vllm_on_the_cpu_is_told_its_cache_by_its_environment() -> None:
     env, args = {"VLLM_CPU_KVCACHE_SPACE": "3"}, ("--kv-cache-memory-bytes", str(8 * GIB))
-    assert vllm_need(args, 0, SPARK, cpu=True, env=env) == 3 * GIB + VLLM_CPU_OVERHEAD
-    assert vllm_need(args, 0, SPARK, env=env) == 8 * GIB + VLLM_OVERHEAD
+    assert need("vllm", *args, cpu=True, env=env) == 3 * GIB + VLLM_CPU_OVERHEAD
+    assert need("vllm", *args, env=env) == 8 * GIB + VLLM_OVERHEAD
 
 
 def test_a_server_without_a_formula_is_estimated() -> None:
-    load = sizing.EngineLoad(dialect="sglang", driver="process", weights=10 * GIB, total=SPARK)
-    assert sizing.engine_need(load) == int(10 * GIB * sizing.LOAD) + VLLM_OVERHEAD
+    assert need("sglang", weights=10 * GIB) == int(10 * GIB * sizing.LOAD) + VLLM_OVERHEAD
 
 
 def test_a_llama_server_needs_its_context_and_the_prompts_that_it_keeps() -> None:
     args = ("--cache-ram", "0")
-    by_token = llama_need((*args, "-c", "2"), 0, QWEN) - llama_need((*args, "-c", "1"), 0, QWEN)
+    by_token = llama(*args, "-c", "2") - llama(*args, "-c", "1")
     assert by_token == 36 * 8 * 128 * 2 * 2
-    plain = llama_need((), 0, QWEN)
-    assert llama_need(("-ctk", "q8_0", "--cache-type-v", "q8_0"), 0, QWEN) < plain
-    assert plain - llama_need(args, 0, QWEN) == 8 * GIB
+    plain = llama()
+    assert llama("-ctk", "q8_0", "--cache-type-v", "q8_0") < plain
+    assert plain - llama(*args) == 8 * GIB
     without_attention: dict[str, Value] = {**QWEN, "qwen3.attention.head_count_kv": (0, 0, 0, 8)}
     assert kv_values(without_attention) == 8 * 128
 
