@@ -36,9 +36,7 @@ from app.errors.translate import (
 from app.errors.tree import MannersError
 from app.proxy.context import RequestContext
 from app.proxy.deadlines import Deadlines
-from app.proxy.keepalive import KeepAlive
-from app.proxy.reply_writer import ReplyWriter, StreamWriter, WholeWriter
-from app.proxy.response_writer import Send
+from app.proxy.reply_writer import ReplyWriter
 from app.proxy.threads import REPLIES, in_thread
 from app.stream.holdback import FILTERED
 from app.stream.logprobs import LogprobAligner
@@ -93,18 +91,11 @@ class Exchange:
     _is_in_thread = False  # the pipeline: nothing else may touch it meanwhile
 
     def __init__(
-        self,
-        context: RequestContext,
-        deadlines: Deadlines,
-        send: Send,
-        keepalive: KeepAlive | None,
-        make_writer: Callable[[EngineReply], ReplyWriter] | None = None,
+        self, context: RequestContext, deadlines: Deadlines, make_writer: Callable[[EngineReply], ReplyWriter]
     ) -> None:
-        self._make_writer = make_writer
         self._context = context
         self._deadlines = deadlines
-        self._send = send
-        self._keepalive = keepalive
+        self._make_writer = make_writer
         self._clocks, self._audit, self._budget = context.clocks, context.audit, context.budget
         self._watch = None if context.limit is None else ThoughtWatch(context.limit)
         self._tokens = 0
@@ -166,7 +157,7 @@ class Exchange:
             self._keeper = context.keeper
             self._aligner = LogprobAligner() if context.parsed.logprobs else None
             self._takes_short_way = self._keeper is None and self._aligner is None
-            self._writer = (self._make_writer or self._own_writer)(reply)
+            self._writer = self._make_writer(reply)
             self._pipeline = self._new_pipeline()
             self._is_sent = True
 
@@ -202,12 +193,6 @@ class Exchange:
             self._set_timer()
         self._pipeline.size = before.size  # one budget for all that is said
         self._writer.answered_by(reply, anew=again == "hint")
-
-    def _own_writer(self, reply: EngineReply) -> ReplyWriter:
-        """The writer to the caller of a request for one choice."""
-        if self._context.stream:
-            return StreamWriter(self._context, self._deadlines, reply, self._send, self._keepalive)
-        return WholeWriter(self._context, self._deadlines, self._send)
 
     def _new_pipeline(self) -> Pipeline:
         """A stream core for a reply from its beginning."""

@@ -43,7 +43,7 @@ from app.proxy.keepalive import KeepAlive
 from app.proxy.multi_completion import MultiCompletion
 from app.proxy.passthrough import pass_through
 from app.proxy.reading import RequestReader
-from app.proxy.reply_writer import STREAM_HEADERS
+from app.proxy.reply_writer import STREAM_HEADERS, writer_for
 from app.proxy.tracing import Tracing
 from app.proxy.uploads import Uploads
 from app.stream.encode import error_frame
@@ -223,9 +223,11 @@ class ProxyHandler:
             try:
                 if isinstance(context.surface, PassThroughSurface):
                     await pass_through(context, deadlines, send)
+                elif context.parsed.count == 1:
+                    writer = partial(writer_for, context, deadlines, send, keepalive)
+                    await Exchange(context, deadlines, writer).run()
                 else:
-                    asked = Exchange if context.parsed.count == 1 else MultiCompletion
-                    await asked(context, deadlines, send, keepalive).run()
+                    await MultiCompletion(context, deadlines, send, keepalive).run()
                 if isinstance(context.broken, UpstreamError):
                     context.attribution = route.record_failure(context.broken)
                 if context.broken is None:

@@ -48,7 +48,7 @@ class MultiCompletion:
                 for index in range(context.parsed.count):
                     one = context.branch(index)
                     self._tried.append(one)
-                    await Exchange(one, self._deadlines, self._send, None, self._writer).run()
+                    await Exchange(one, self._deadlines, self._writer).run()
                     if one.broken is not None:
                         return
             finally:

@@ -149,6 +149,15 @@ class WholeWriter:
         """Nothing goes out before the end."""
 
 
+def writer_for(
+    context: RequestContext, deadlines: Deadlines, send: Send, keepalive: KeepAlive | None, reply: EngineReply
+) -> ReplyWriter:
+    """The writer to the caller of a request for one choice."""
+    if context.stream:
+        return StreamWriter(context, deadlines, reply, send, keepalive)
+    return WholeWriter(context, deadlines, send)
+
+
 async def send_whole(body: bytes, context: RequestContext, deadlines: Deadlines, send: Send) -> None:
     """A reply in one piece of JSON."""
     headers = [*JSON_HEADERS, (b"content-length", b"%d" % len(body)), *context.headers()]
