@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from gates.detect.detection import Detection, detection
-from gates.detect.leak_signs import FURTHER, MAIN, OPENING, Sign, fold
+from gates.detect.leak_signs import FURTHER, MAIN, MAIN_WORDS, OPENING, Sign, fold
 from gates.detect.tags import markers, own_words
 
 _ENOUGH: Final = 3  # points
@@ -49,6 +49,8 @@ def hidden_tokens(content: str, called: str, reasoning: str, completion_tokens: 
 def _monologue(text: str) -> list[Detection]:
     """At most one detection: the opening from the first sign to the last."""
     low = fold(own_words(text[:OPENING]))
+    if MAIN_WORDS.search(low) is None:
+        return []
     spans = list(_signs(MAIN, low))
     if spans:
         spans += _signs(FURTHER, low)

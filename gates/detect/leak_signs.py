@@ -101,6 +101,11 @@ MAIN: Final[Mapping[str, tuple[Sign, ...]]] = {
 }  # fmt: skip
 """Signs of which at least one is there."""
 
+MAIN_WORDS: Final = re.compile(
+    "|".join(re.escape(word) for signs in MAIN.values() for sign in signs for word in sign.needs)
+)
+"""A text without one of them has no sign of MAIN."""
+
 FURTHER: Final[Mapping[str, tuple[Sign, ...]]] = {
     "style": (
         _sign(1, "sentence", r"\b(?:(?:one|a|1)\ (?:short\ |spoken\ |brief\ ){0,2}sentence\b|(?:one\ (?:to|or)|1\ ?(?:-|–|to|or)|two\ (?:to|or)|2\ ?(?:-|–|to|or))\ ?"
