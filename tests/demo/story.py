@@ -219,7 +219,8 @@ class Story:
     def _gateway(self) -> Iterator[None]:
         command = [sys.executable, "-m", "app", "serve", "--config", str(self.place.config)]
         log = self.place.base / "gateway.log"
-        self._process = Process(command, log, {"PYTHONPATH": str(ROOT)})
+        env = {"PYTHONPATH": str(ROOT), "PYTHONFAULTHANDLER": "1"}  # a crash tells its stacks
+        self._process = Process(command, log, env)
         try:
             yield
         except Failed:
