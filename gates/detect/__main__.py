@@ -17,10 +17,9 @@ from gates.detect.corpus import FOLDER, OF_PLAIN_TEXT, load_all, load_real
 from gates.detect.measure import CorpusScore, scores
 
 _WIDTH = 140  # characters of the table, also without a terminal
-_COLUMNS = ("corpus", "found", "recall %", "mistaken", "rate %", "bar")
+_COLUMNS = ("corpus", "found", "false positives", "bar, %")
 _NOTE = (
-    "In brackets: Clopper-Pearson's two-sided 95 % interval. A row that is indented belongs to the one above,"
-    " or does not count."
+    "In brackets: Clopper-Pearson's two-sided 95 % interval. A row that is indented belongs to the one above."
 )
 
 
@@ -63,21 +62,11 @@ def _measure(options: argparse.Namespace) -> int:
 
 
 def _row(score: CorpusScore) -> tuple[str, ...]:
+    if score.group:
+        return f"  {score.group}", str(score.recall), str(score.false_positives), ""
     bar = f"{100 * score.bar.recall:g}, {100 * score.bar.false_positives:g}"
-    return (
-        f"  {score.group}" if score.group else score.corpus,
-        f"{score.found}/{score.hits}" if score.hits else "",
-        _share(score.recall, score.recall_interval),
-        f"{score.wrong}/{score.clean}" if score.clean else "",
-        _share(score.false_positives, score.false_positive_interval),
-        "" if score.group else f"{bar} {'reached' if score.reaches else '[red]missed[/]'}",
-    )
-
-
-def _share(share: float | None, interval: tuple[float, float] | None) -> str:
-    if share is None or interval is None:
-        return ""
-    return f"{100 * share:.1f} ({100 * interval[0]:.1f} to {100 * interval[1]:.1f})"
+    reached = "reached" if score.reaches else "[red]missed[/]"
+    return score.corpus, str(score.recall), str(score.false_positives), f"{bar} {reached}"
 
 
 if __name__ == "__main__":

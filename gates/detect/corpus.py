@@ -1,8 +1,7 @@
 """The labelled corpora on which the detectors are measured: `gates/corpus/DETECTOR.jsonl` and `DETECTOR-SOURCE.jsonl`, and
 `real.jsonl.gz`, on which all detectors of plain text are (`load_real`).
 
-A line has "label" (hit or clean), "why", and the detector's keywords; "group" groups lines in the table. "counts": false is
-measured and does not count: its label is true, but cannot be derived from the text.
+A line has "label" (hit or clean), "why", and the detector's keywords; "group" groups lines in the table.
 """
 
 import gzip
@@ -16,7 +15,6 @@ from typing import Any, Final, Literal
 from gates.contracts.errors import SuiteError
 from gates.decode.jsonl import read_objects
 from gates.detect.catalogue import DETECTORS
-from gates.detect.detection import Detection
 from gates.reply.calls import ReplyCall
 
 FOLDER: Final = Path(__file__).parent.parent / "corpus"
@@ -24,7 +22,7 @@ REAL: Final = FOLDER / "real.jsonl.gz"
 OF_PLAIN_TEXT: Final = ("leak", "raw_call", "template", "empty", "loop", "refusal")
 """The detectors that need no more than a reply and the names of the tools."""
 
-_LABEL_KEYS: Final = ("label", "why", "group", "counts")
+_LABEL_KEYS: Final = ("label", "why", "group")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +34,6 @@ class LabelledCase:
     label: Literal["hit", "clean"]
     why: str
     group: str
-    counts: bool
     fields: Mapping[str, Any]
 
     @property
@@ -44,13 +41,9 @@ class LabelledCase:
         return self.corpus.partition("-")[0]
 
     def caught(self) -> bool:
-        """Whether the detector has a detection."""
-        return bool(self.findings())
-
-    def findings(self) -> list[Detection]:
-        """The detector's detections. Raises SuiteError if the line's fields do not fit the detector."""
+        """Whether the detector has a detection. Raises SuiteError if the line's fields do not fit the detector."""
         try:
-            return DETECTORS[self.detector](**_arguments(self.fields))
+            return bool(DETECTORS[self.detector](**_arguments(self.fields)))
         except (KeyError, TypeError, ValueError) as error:
             raise SuiteError(f"{self.where}: {self.detector} cannot read this line ({error})") from None
 
@@ -70,7 +63,7 @@ def parse(table: Mapping[str, Any], corpus: str, where: str) -> LabelledCase:
     if label not in ("hit", "clean") or not why:
         raise SuiteError(f"{where}: label must be hit or clean, and why must say something")
     fields = {key: value for key, value in table.items() if key not in _LABEL_KEYS}
-    return LabelledCase(corpus, where, label, why, table.get("group", ""), table.get("counts", True), fields)
+    return LabelledCase(corpus, where, label, why, table.get("group", ""), fields)
 
 
 def load(path: Path) -> list[LabelledCase]:
@@ -93,9 +86,7 @@ def load_real(detector: str) -> Iterator[LabelledCase]:
         fields = {"text": row["text"]} | ({"names": row.get("names", ())} if detector == "raw_call" else {})
         label: Literal["hit", "clean"] = "hit" if detector in row.get("has", ()) else "clean"
         part = row["part"].partition(":")[0]
-        yield LabelledCase(
-            f"{detector}-real", f"{REAL.name}:{number}", label, row["part"], part, True, fields
-        )
+        yield LabelledCase(f"{detector}-real", f"{REAL.name}:{number}", label, row["part"], part, fields)
 
 
 @cache

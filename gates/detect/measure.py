@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from gates.detect.corpus import LabelledCase
 from gates.stats.binomial import clopper_pearson, clopper_pearson_upper
@@ -28,43 +28,39 @@ THRESHOLDS: Final[Mapping[str, Threshold]] = {
 DEFAULT_THRESHOLD: Final = Threshold(0.97, 0.03)
 
 
+class Rate(NamedTuple):
+    """So many of so many."""
+
+    found: int
+    of: int
+
+    @property
+    def share(self) -> float:
+        return self.found / self.of
+
+    @property
+    def bound(self) -> float:
+        """Clopper-Pearson's one-sided upper bound."""
+        return clopper_pearson_upper(self.found, self.of, CONFIDENCE)
+
+    def __str__(self) -> str:
+        """With Clopper-Pearson's two-sided interval in percent; "" of none."""
+        if not self.of:
+            return ""
+        low, high = clopper_pearson(self.found, self.of, CONFIDENCE)
+        return f"{self.found} of {self.of} ({100 * low:.1f}–{100 * high:.1f} %)"
+
+
 @dataclass(frozen=True, slots=True)
 class CorpusScore:
     """The result of one group of a corpus; the group "" is the whole corpus."""
 
     corpus: str
     group: str
-    hits: int
-    found: int
-    clean: int
-    wrong: int
+    recall: Rate
+    false_positives: Rate
     missed: tuple[str, ...]  # where, and what it was
     mistaken: tuple[str, ...]
-
-    @property
-    def recall(self) -> float | None:
-        """The share of hits that were found, or None without hits."""
-        return self.found / self.hits if self.hits else None
-
-    @property
-    def false_positives(self) -> float | None:
-        """The share of clean cases that were taken for hits, or None without clean cases."""
-        return self.wrong / self.clean if self.clean else None
-
-    @property
-    def recall_interval(self) -> tuple[float, float] | None:
-        """Clopper-Pearson, two-sided."""
-        return clopper_pearson(self.found, self.hits, CONFIDENCE) if self.hits else None
-
-    @property
-    def false_positive_interval(self) -> tuple[float, float] | None:
-        """Clopper-Pearson, two-sided."""
-        return clopper_pearson(self.wrong, self.clean, CONFIDENCE) if self.clean else None
-
-    @property
-    def false_positive_bound(self) -> float | None:
-        """Clopper-Pearson's one-sided upper bound."""
-        return clopper_pearson_upper(self.wrong, self.clean, CONFIDENCE) if self.clean else None
 
     @property
     def bar(self) -> Threshold:
@@ -73,32 +69,30 @@ class CorpusScore:
     @property
     def reaches(self) -> bool:
         """Whether the threshold is reached; never for a corpus without hits or without clean cases."""
-        rate = self.false_positive_bound if self.bar.bound else self.false_positives
-        if self.recall is None or rate is None:
+        if not (self.recall.of and self.false_positives.of):
             return False
-        return self.recall >= self.bar.recall and rate <= self.bar.false_positives
+        rate = self.false_positives.bound if self.bar.bound else self.false_positives.share
+        return self.recall.share >= self.bar.recall and rate <= self.bar.false_positives
 
 
 def score(corpus: str, group: str, lines: Sequence[LabelledCase]) -> CorpusScore:
     """Run the detector over these lines and count."""
-    caught = {line.where: line.caught() for line in lines}
-    hits = [line for line in lines if line.label == "hit"]
-    clean = [line for line in lines if line.label == "clean"]
-    missed = tuple(_described(line) for line in hits if not caught[line.where])
-    mistaken = tuple(_described(line) for line in clean if caught[line.where])
-    return CorpusScore(
-        corpus, group, len(hits), len(hits) - len(missed), len(clean), len(mistaken), missed, mistaken
-    )
+    wrong = [line for line in lines if line.caught() != (line.label == "hit")]
+    hits = sum(line.label == "hit" for line in lines)
+    missed = tuple(_described(line) for line in wrong if line.label == "hit")
+    mistaken = tuple(_described(line) for line in wrong if line.label == "clean")
+    rates = Rate(hits - len(missed), hits), Rate(len(mistaken), len(lines) - hits)
+    return CorpusScore(corpus, group, *rates, missed, mistaken)
 
 
 def scores(lines: Iterable[LabelledCase]) -> list[CorpusScore]:
-    """One score per corpus over the lines that count, and one for each of its groups."""
+    """One score per corpus, and one for each of its groups."""
     by_corpus: dict[str, list[LabelledCase]] = {}
     for line in lines:
         by_corpus.setdefault(line.corpus, []).append(line)
     out = []
     for corpus, all_ in by_corpus.items():
-        out.append(score(corpus, "", [line for line in all_ if line.counts]))
+        out.append(score(corpus, "", all_))
         groups = dict.fromkeys(line.group for line in all_ if line.group)
         out += [score(corpus, name, [line for line in all_ if line.group == name]) for name in groups]
     return out

@@ -6,7 +6,7 @@ classes for malformed responses, which that checker repairs before it looks.
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
@@ -19,6 +19,7 @@ from gates.detect.arguments import InvalidArguments, read_arguments
 from gates.detect.detection import Detection, detection, excerpt
 from gates.detect.expect import mismatch
 from gates.detect.normalize import normalize
+from gates.reply.calls import ReplyCall
 
 
 class CallFault(StrEnum):
@@ -44,17 +45,6 @@ class CallFault(StrEnum):
     FINISH_REASON = "finish_reason"
 
 
-class CallLike(Protocol):
-    """A tool call; `arguments` is the raw text."""
-
-    @property
-    def id(self) -> str | None: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def arguments(self) -> str: ...
-
-
 # The classes for the mismatches of gates.detect.expect.
 _MISMATCHES: Final[Mapping[str, CallFault]] = {
     "wrong_count": CallFault.WRONG_COUNT, "wrong_name": CallFault.WRONG_NAME, "missing": CallFault.MISSING,
@@ -68,7 +58,7 @@ _KEYWORDS: Final[Mapping[str, CallFault]] = {
 
 
 def find_wrong_calls(
-    calls: Sequence[CallLike],
+    calls: Sequence[ReplyCall],
     tools: Sequence[Mapping[str, Any]],
     finish_reason: str | None = None,
     expected: Sequence[Mapping[str, Any]] | None = None,
@@ -98,7 +88,7 @@ def _is_echo(said: str, asked: str) -> bool:
 
 
 def find_call_faults(
-    calls: Sequence[CallLike], tools: Sequence[Mapping[str, Any]], finish_reason: str | None = None
+    calls: Sequence[ReplyCall], tools: Sequence[Mapping[str, Any]], finish_reason: str | None = None
 ) -> list[Detection]:
     """What is invalid about calls, expected or not: each needs its own id, a tool that was sent, and arguments that its schema
     accepts. `finish_reason` None is not judged. Raises SuiteError for a tool with an unusable schema.
@@ -114,7 +104,7 @@ def find_call_faults(
     return findings
 
 
-def find_mismatch(calls: Sequence[CallLike], expected: Sequence[Mapping[str, Any]]) -> list[Detection]:
+def find_mismatch(calls: Sequence[ReplyCall], expected: Sequence[Mapping[str, Any]]) -> list[Detection]:
     """At most one detection: why the calls are not the expected ones, in any order; [] expects none."""
     if calls and not expected:
         return [_fault(CallFault.NEEDLESS, f"{', '.join(call.name for call in calls)}: no call was wanted")]
@@ -137,7 +127,7 @@ def _fault(fault: CallFault, detail: str, part: str = "calls") -> Detection:
     return Detection("toolcall", fault.value, 0, 0, excerpt(detail), part)
 
 
-def _ids(calls: Sequence[CallLike]) -> Iterator[Detection]:
+def _ids(calls: Sequence[ReplyCall]) -> Iterator[Detection]:
     seen: set[str] = set()
     for i, call in enumerate(calls):
         if not call.id:
@@ -148,7 +138,7 @@ def _ids(calls: Sequence[CallLike]) -> Iterator[Detection]:
             seen.add(call.id)
 
 
-def _call(call: CallLike, part: str, schemas: Mapping[str, Any]) -> Iterator[Detection]:
+def _call(call: ReplyCall, part: str, schemas: Mapping[str, Any]) -> Iterator[Detection]:
     arguments = read_arguments(call.arguments)
     if isinstance(arguments, InvalidArguments):
         yield _fault(CallFault.INVALID_JSON, arguments.detail, part)
@@ -159,7 +149,7 @@ def _call(call: CallLike, part: str, schemas: Mapping[str, Any]) -> Iterator[Det
 
 
 def _check_schema(
-    schema: Mapping[str, Any], arguments: Mapping[str, Any], call: CallLike, part: str
+    schema: Mapping[str, Any], arguments: Mapping[str, Any], call: ReplyCall, part: str
 ) -> Iterator[Detection]:
     """Violations of the schema, and parameters that it does not define, even if it does not forbid them."""
     validator = validator_for(schema, default=Draft202012Validator)

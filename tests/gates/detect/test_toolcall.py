@@ -1,7 +1,6 @@
 """Tool calls: read without mercy, held against their schema, and against what was expected."""
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -11,13 +10,11 @@ from hypothesis import strategies as st
 from gates.contracts.errors import SuiteError
 from gates.detect.arguments import InvalidArguments, read_arguments
 from gates.detect.toolcall import CallFault, find_call_faults, find_mismatch
+from gates.reply.calls import ReplyCall
 
 
-@dataclass
-class Made:
-    name: str
-    arguments: str
-    id: str | None = "call_1"
+def made(name: str, arguments: str) -> ReplyCall:
+    return ReplyCall(0, "call_1", name, arguments)
 
 
 def tool(name: str, properties: dict[str, Any], *required: str, **more: Any) -> dict[str, Any]:
@@ -32,7 +29,7 @@ PLAY = tool("play", {"artists": {"type": "array", "items": {"type": "string"}}},
 TOOLS = [TIMER, PLAY, {"type": "function", "function": {"name": "get_date"}}]
 
 
-def faults(*calls: Made, reason: str | None = "tool_calls") -> list[str]:
+def faults(*calls: ReplyCall, reason: str | None = "tool_calls") -> list[str]:
     return [finding.kind for finding in find_call_faults(calls, TOOLS, reason)]
 
 
@@ -60,7 +57,7 @@ def test_every_json_object_is_read_back(value: dict[str, Any], ascii_only: bool)
 )  # fmt: skip
 def test_what_a_strict_parser_refuses_is_refused_here(raw: str) -> None:
     assert isinstance(read_arguments(raw), InvalidArguments)
-    assert CallFault.INVALID_JSON in faults(Made("get_date", raw))
+    assert CallFault.INVALID_JSON in faults(made("get_date", raw))
 
 
 # ------------------------------------------------------------------------------------------- faults
@@ -82,7 +79,7 @@ def test_what_a_strict_parser_refuses_is_refused_here(raw: str) -> None:
 def test_a_fault_has_the_class_that_the_leaderboard_gives_it(
     name: str, arguments: str, kind: CallFault
 ) -> None:
-    assert faults(Made(name, arguments)) == [kind]
+    assert faults(made(name, arguments)) == [kind]
 
 
 @pytest.mark.parametrize(
@@ -92,14 +89,14 @@ def test_a_fault_has_the_class_that_the_leaderboard_gives_it(
 def test_a_finish_reason_tells_of_calls_when_there_are_some(
     calls: int, reason: str | None, wrong: int
 ) -> None:
-    made = [Made("get_date", "{}")] * calls
-    assert faults(*made, reason=reason) == [CallFault.FINISH_REASON] * wrong
+    calls_made = [made("get_date", "{}")] * calls
+    assert faults(*calls_made, reason=reason) == [CallFault.FINISH_REASON] * wrong
 
 
 def test_a_schema_that_points_elsewhere_is_the_suites_fault_and_never_fetched() -> None:
     away = tool("away", {"x": {"$ref": "https://example.invalid/schema.json"}})
     with pytest.raises(SuiteError, match=r"away: its parameters refer to https://example.invalid"):
-        find_call_faults([Made("away", '{"x": 1}')], [away])
+        find_call_faults([made("away", '{"x": 1}')], [away])
 
 
 # --------------------------------------------------------------------------------------- expectation
@@ -111,14 +108,14 @@ TIMER_OF_TEN = {"name": "set_timer", "arguments": {"minutes": [10]}}
 @pytest.mark.parametrize(
     "expected, calls, kinds",
     [
-        ([TIMER_OF_TEN], [Made("set_timer", '{"minutes": 10}')], []),
-        ([TIMER_OF_TEN], [Made("set_timer", '{"minutes": 11}')], [CallFault.VALUE]),
-        ([TIMER_OF_TEN], [Made("set_timer", "{")], [CallFault.NO_MATCH]),
+        ([TIMER_OF_TEN], [made("set_timer", '{"minutes": 10}')], []),
+        ([TIMER_OF_TEN], [made("set_timer", '{"minutes": 11}')], [CallFault.VALUE]),
+        ([TIMER_OF_TEN], [made("set_timer", "{")], [CallFault.NO_MATCH]),
         ([TIMER_OF_TEN], [], [CallFault.NOT_CALLED]),
-        ([], [Made("get_date", "{}")], [CallFault.NEEDLESS]),
+        ([], [made("get_date", "{}")], [CallFault.NEEDLESS]),
     ],
 )
 def test_a_wrong_call_has_its_class(
-    expected: list[dict[str, Any]], calls: list[Made], kinds: list[CallFault]
+    expected: list[dict[str, Any]], calls: list[ReplyCall], kinds: list[CallFault]
 ) -> None:
     assert [finding.kind for finding in find_mismatch(calls, expected)] == kinds
