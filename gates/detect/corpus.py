@@ -57,8 +57,7 @@ def _arguments(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {"finish_reason": "tool_calls" if calls else "stop", **fields, "calls": made, "tools": sent}
 
 
-def parse(table: Mapping[str, Any], corpus: str, where: str) -> LabelledCase:
-    """One line of a corpus. Raises SuiteError that names the line."""
+def _parse(table: Mapping[str, Any], corpus: str, where: str) -> LabelledCase:
     label, why = table.get("label"), table.get("why")
     if label not in ("hit", "clean") or not why:
         raise SuiteError(f"{where}: label must be hit or clean, and why must say something")
@@ -71,7 +70,7 @@ def load(path: Path) -> list[LabelledCase]:
     corpus = path.name.removesuffix(".jsonl")
     if corpus.partition("-")[0] not in DETECTORS:
         raise SuiteError(f"{path}: is named after no detector ({', '.join(sorted(DETECTORS))})")
-    return [parse(table, corpus, where) for where, table in read_objects(path)]
+    return [_parse(table, corpus, where) for where, table in read_objects(path)]
 
 
 def load_all(folder: Path = FOLDER) -> list[LabelledCase]:

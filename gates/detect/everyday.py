@@ -1,21 +1,18 @@
 """Judges an everyday request without the tools for it: `find_everyday_fault`. Pure.
 
 A case's `expect["everyday"]` is {"declines": true}: the reply says that it cannot; {"answer": {...}}, as `find_wrong_answer`; or
-{"says": true}: anything that can be spoken. A call, a leak, a spoken call, markdown and silence are always bad.
+{"says": true}: anything that can be spoken. A call, and whatever is a fault in production, is always bad.
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from gates.detect.answers import find_wrong_answer
 from gates.detect.detection import Detection
-from gates.detect.empty import find_empty
 from gates.detect.leak import find_leaks
-from gates.detect.markdown import find_markdown
-from gates.detect.rawcall import find_raw_calls
+from gates.detect.live import find_violations
 from gates.detect.refusal import find_refusal
-from gates.detect.template import find_broken_template
 
 # A request that cannot be met is also declined by saying what is not known, or what is missing.
 _NOT_KNOWN: Final = (
@@ -42,19 +39,14 @@ def find_everyday_fault(
     """At most one detection. Kinds of its own: call, claimed (reported as done), not_declined."""
     if calls:
         return [Detection("everyday", "call", 0, 0, f"{calls} made where no tool serves")]
-    found = (
-        *find_leaks(text, reasoning=reasoning),
-        *find_broken_template(text),
-        *find_raw_calls(text, tools),
-        *find_empty(text),
-        *find_markdown(text),
-    )
-    faults: Sequence[Detection] = found
+    faults = find_violations(text, names=tools)
+    if reasoning.strip():
+        faults = find_leaks("", reasoning=reasoning)
     if not faults and "answer" in expect:
         faults = find_wrong_answer(text, expect["answer"])
     if not faults and expect.get("declines"):
         faults = _undeclined(text)
-    return list(faults[:1])
+    return faults[:1]
 
 
 def _undeclined(text: str) -> list[Detection]:

@@ -1,6 +1,6 @@
 """Checks a finished reply in production: `find_violations`. Pure; 0.15 ms for 300 characters of speech, some tens of ms at most."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Final
 
 from gates.detect.detection import Detection
@@ -20,7 +20,7 @@ MAX_LOOP_CHARS: Final = 4_000
 
 
 def find_violations(
-    text: str, *, calls: int = 0, names: Sequence[str] = (), tokens: Collection[str] = ()
+    text: str, *, calls: int = 0, names: Collection[str] = (), tokens: Collection[str] = ()
 ) -> list[Detection]:
     """Detections of leak, template, raw_call, empty, markdown and loop. `names`: the tools that were sent."""
     begins = text[:MAX_CHARS]

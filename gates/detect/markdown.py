@@ -43,12 +43,8 @@ def examine(text: str) -> list[Detection]:
     for kind, start, end in find_symbols(text):
         if not (marks.holds(start, end) or (kind == "heading" and headings.holds(start, end))):
             spans.append((kind, start, end))
-    return [detection("markdown", *_finding(text, span)) for span in sorted(spans, key=lambda span: span[1:])]
-
-
-def _finding(text: str, span: Span) -> tuple[str, str, int, int]:
-    kind, start, end = span
-    return kind, text, start, end
+    ordered = sorted(spans, key=lambda span: span[1:])
+    return [detection("markdown", kind, text, start, end) for kind, start, end in ordered]
 
 
 def _parsed(text: str) -> list[Span]:

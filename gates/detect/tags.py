@@ -5,10 +5,8 @@ of markers: the table (`gates.contracts.markers`), and the tokenizer's added voc
 tags leaks those.
 """
 
-import json
 import re
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
 from typing import Any, Final
 
 from gates.contracts.markers import START, Kind, Marker, find, is_half, read
@@ -44,6 +42,8 @@ _UNMARKED: Final = re.compile(
 """What the reply parser leaves alone, since answers hold it as well."""
 _NEEDED: Final = (*START, "analysis", "assistant", "model\n", "rocess", "ಪ್ರಕ್ರಿಯೆ")
 """A text without any of these has no marker; most have none, and the patterns take ten times as long."""
+_JSON: Final = re.compile(r"\s*(?:\{\s*[\"}]|\[\s*[\"\[{\d])[\s\S]*[}\]]\s*")
+"""An object or list, whose strings are data."""
 _OF_CALLS: Final = re.compile("tool|function|call|invoke|parameter", re.IGNORECASE)
 _ELEMENT: Final = re.compile(r"</?[a-z][a-z0-9]{0,9}>")
 
@@ -73,7 +73,7 @@ def fenced(text: str) -> Iterator[tuple[int, str]]:
 
 def markers(text: str, tokens: Collection[str] = ()) -> Iterator[Own]:
     """Every marker, and every special token of the model, that stands in the reply's own words; and half of one at its end."""
-    if not any(map(text.__contains__, (*_NEEDED, *tokens))) or _is_json(text):
+    if not any(map(text.__contains__, (*_NEEDED, *tokens))) or _JSON.fullmatch(text):
         return
     own = own_words(text)
     behind = -1  # the end of the last marker that was mentioned
@@ -106,16 +106,6 @@ def _is_mentioned(text: str, start: int, end: int) -> bool:
     ):
         return True  # its subject, or a type's parameter: Box<Thought>
     return bool(_WITHIN.search(text, max(0, start - 4), start) and _BEHIND.match(text, end))
-
-
-def _is_json(text: str) -> bool:
-    """Whether a text is a JSON object or list, whose strings are data."""
-    if text.lstrip()[:1] not in ("{", "["):
-        return False
-    with suppress(ValueError, RecursionError):
-        json.loads(text)
-        return True
-    return False
 
 
 def added_tokens(tokenizer: Mapping[str, Any]) -> frozenset[str]:
