@@ -54,6 +54,8 @@ def _lengths(text: str) -> tuple[int, ...]:
 
 _CONFIG = flag("--config", type=Path, metavar="FILE", help=DEFAULT_CONFIG)
 _JSON = flag("--json", action="store_true", help="print JSON on stdout")
+_TRUST = flag("--trust", action="append", default=[], type=Path, metavar="KEY",
+              help="a public key, or a folder of them (default: this host's own)")  # fmt: skip
 _ENGINE = flag("engine", metavar="ENGINE", help="its name in the configuration")
 _STATE = (
     flag("file", type=Path, metavar="FILE"),
@@ -129,12 +131,25 @@ COMMANDS: Final[Mapping[str, CommandSpec]] = {
         flag("report", type=Path, metavar="REPORT", help="report.json; samples.jsonl beside it is checked too"),
         flag("--artefact", type=Path, metavar="DIR|ENGINE",
              help="what the report must be about: a model folder, or the configured engine that serves it"),
-        flag("--trust", action="append", default=[], type=Path, metavar="KEY",
-             help="a public key, or a folder of them (default: this host's own)"),
+        _TRUST,
         flag("--config", type=Path, metavar="FILE", help="the configuration whose state folder holds this host's key"),
     )),
     "gate new-suite": CommandSpec("write NAME.yaml: five prompts of your own, to be changed", "gate", (
         flag("name", metavar="NAME", type=_file_name),
+    )),
+    "gate rejudge": CommandSpec("judge the samples of a run again, by another policy", "gate", (
+        flag("folder", type=Path, metavar="DIR", help="the run's: report.json and samples.jsonl"),
+        flag("--suite", metavar="S", help="the suite that was asked (default: by the report's name)"),
+        flag("--policy", metavar="P", help="(default: [gates] policy; of a .yaml or .jsonl: derived)"),
+        _TRUST,
+        _CONFIG,
+        flag("--json", action="store_true", help="the verdict and every rule as JSON on stdout"),
+    )),
+    "gate compare": CommandSpec("the rules of several runs side by side", "gate", (
+        flag("folders", nargs="+", type=Path, metavar="DIR", help="runs' folders with report.json"),
+        flag("--html", type=Path, metavar="FILE", help="write the table as a page, too"),
+        _TRUST,
+        _CONFIG,
     )),
     "gate seal": CommandSpec("write the artefact.json of a model folder of your own", "gate", (
         flag("folder", type=Path, metavar="DIR", help="every file in it is hashed; a .gguf needs a folder of its own"),

@@ -5,6 +5,7 @@ The gate itself is in `gates`; `app.cli.gate_engines` starts engines and identif
 
 import argparse
 import asyncio
+import json
 import sys
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
@@ -18,16 +19,21 @@ from deploy.core.errors import DeployError
 from gates.artefact import artefact as artefacts
 from gates.artefact.manifest import Provenance
 from gates.contracts.errors import GatesError, ReportError, RunError, SuiteError
+from gates.policy.check import check_policy
 from gates.policy.derived import DERIVED
+from gates.policy.load import policy_for
+from gates.report.checks import stated_lineage
 from gates.report.keys import load_or_make, trusted
-from gates.report.verify import verify_report
+from gates.report.statement import Statement
+from gates.report.verify import open_report, verify_report
 from gates.report.write import attach, write_report
 from gates.run.held_files import check_held, hold
-from gates.run.job import run_job
+from gates.run.job import judge_samples, run_job
 from gates.run.progress import make_progress
-from gates.run.report_builder import build_statement, reply_texts, summary
-from gates.run.sample_store import SampleStore
-from gates.suite.load import FILES
+from gates.run.report_builder import build_statement, decision_summary, reply_texts, summary
+from gates.run.sample_store import SampleStore, read_samples
+from gates.suite.draw import drawn
+from gates.suite.load import FILES, load_suite
 from gates.suite.own import is_own
 
 TEMPLATE = FILES.folder / "new.yaml"
@@ -52,8 +58,8 @@ def _verb(args: argparse.Namespace) -> int:
     if args.verb == "new-suite":
         return _new_suite(args.name)
     config = load(args.config)
-    if args.verb == "verify":
-        return _verify(args, config)
+    if args.verb in ("verify", "rejudge", "compare"):
+        return {"verify": _verify, "rejudge": _rejudge, "compare": _compare}[args.verb](args, config)
     return asyncio.run(_run(args, config))
 
 
@@ -125,6 +131,41 @@ def _seal(args: argparse.Namespace) -> int:
                 provenance=Provenance(base_model=base, parents=parents))  # fmt: skip
     print(f"{args.folder / 'artefact.json'}: {made.root}")
     return 0
+
+
+def _rejudge(args: argparse.Namespace, config: Config) -> int:
+    """Judge the samples of a run again, by a policy of now. Nothing is asked, and nothing signed."""
+    statement = _opened(args.folder, args.trust, config)
+    suite = load_suite(args.suite or statement.suite.name)
+    if suite.digest != statement.suite.digest:
+        raise SuiteError(
+            f"suite {suite.name} is not what {args.folder} was asked: it has changed since; run the gate again"
+        )
+    policy = policy_for(args.policy or (DERIVED if is_own(args.suite or "") else config.gates.policy), suite)
+    cases = drawn(suite, policy.draw)
+    check_policy(policy, cases)
+    samples = read_samples(args.folder / "samples.jsonl", suite=statement.suite.digest)
+    decision = judge_samples(policy, cases, samples, stated_lineage(statement)).decision
+    if args.json:
+        print(json.dumps(decision_summary(decision), indent=2, ensure_ascii=False))
+    else:
+        gate_engines.show_decision(decision)
+        print(
+            f"judged again by {policy.name} {policy.version}; a promotion takes what `manners gate run` signs"
+        )
+    return EXIT_CODES[decision.verdict]
+
+
+def _compare(args: argparse.Namespace, config: Config) -> int:
+    """The rules of several runs side by side."""
+    runs = [(str(folder), _opened(folder, args.trust, config)) for folder in args.folders]
+    gate_engines.show_side_by_side(runs, args.html)
+    return 0
+
+
+def _opened(folder: Path, trust: list[Path], config: Config) -> Statement:
+    """The report in a folder. Raises ReportError: its signature is no trusted one's."""
+    return open_report(folder / "report.json", trusted(trust or [config.state_dir / "keys"])).statement
 
 
 def _verify(args: argparse.Namespace, config: Config) -> int:

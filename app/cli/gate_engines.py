@@ -7,7 +7,7 @@ build is what it reports.
 
 import platform
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -30,8 +30,9 @@ from gates.artefact.lineage import same_lineage
 from gates.artefact.manifest import MANIFEST, Artefact
 from gates.contracts import strict_json
 from gates.contracts.errors import ManifestError, RunError, SuiteError
-from gates.contracts.verdict import Verdict
+from gates.contracts.verdict import Decision, GateResult, Verdict
 from gates.detect.tags import added_tokens
+from gates.judge.formatting import percent
 from gates.policy.check import check_policy
 from gates.policy.load import policy_for
 from gates.report.statement import Harness, Pinned, Statement
@@ -321,21 +322,64 @@ def short_words(job: GateJob) -> str:
 
 def show(statement: Statement, written: WrittenReport, short: str = "") -> None:
     """Print the verdict with its reasons, every rule, every control, and the path of the report; `short` before it."""
+    show_decision(statement.decision, statement.speed)
+    console = Console()
+    if short:
+        console.print(f"[dim]{escape(short)}[/]")
+    console.print(f"[dim]{escape(str(written.path.parent))}/report.html  {written.digest}[/]", soft_wrap=True)
+
+
+def show_decision(decision: Decision, speed: Sequence[str] = ()) -> None:
+    """Print every rule and every control, and the verdict with its reasons."""
     console = Console()
     table = terminal.table()
     for title in ("", "gate", "rule", "what was found"):
         table.add_column(title)
-    for result in statement.decision.gates:
+    for result in decision.gates:
         tier = "" if result.tier == "critical" else f" [dim]({result.tier})[/]"
         table.add_row(_MARKS[result.verdict], result.gate, result.rule, escape(result.sentence) + tier)
-    for control in statement.decision.controls:
+    for control in decision.controls:
         mark = "[green]holds[/]" if control.holds else "[red]BROKEN[/]"
         table.add_row(mark, "control", "", escape(control.sentence))
     console.print(table)
-    for said in statement.speed:
+    for said in speed:
         console.print(f"[dim]{escape(said)}[/]")
-    console.print(_MARKS[statement.verdict].replace("open", "inconclusive"), end=": ")
-    console.print(escape("; ".join(statement.decision.reasons)))
-    if short:
-        console.print(f"[dim]{escape(short)}[/]")
-    console.print(f"[dim]{escape(str(written.path.parent))}/report.html  {written.digest}[/]", soft_wrap=True)
+    console.print(_MARKS[decision.verdict].replace("open", "inconclusive"), end=": ")
+    console.print(escape("; ".join(decision.reasons)))
+
+
+def show_side_by_side(runs: Sequence[tuple[str, Statement]], html: Path | None = None) -> None:
+    """Print a table with a row for each rule and a column for each run; as a page, too, if `html` names one."""
+    console = Console(record=html is not None)
+    table = terminal.table()
+    for title in ("gate", "rule", *(name for name, _ in runs)):
+        table.add_column(escape(title), overflow="fold")
+    found = [{(one.gate, one.rule): one for one in statement.decision.gates} for _, statement in runs]
+    for gate, rule in dict.fromkeys(key for results in found for key in results):
+        cells = [_cell(results.get((gate, rule))) for results in found]
+        table.add_row(escape(gate), rule, *cells)
+    table.add_section()
+    about: Mapping[str, Callable[[Statement], str]] = {
+        "candidate": lambda one: f"{one.candidate.model.name} {one.candidate.model.format}",
+        "baseline": lambda one: f"{one.baseline.model.name} {one.baseline.model.format}",
+        "suite": lambda one: f"{one.suite.name} {one.suite.version}",
+        "policy": lambda one: f"{one.policy.name} {one.policy.version}",
+    }
+    for title, said in about.items():
+        table.add_row(title, "", *(escape(said(statement)) for _, statement in runs))
+    table.add_row(
+        "verdict", "", *(_MARKS[statement.verdict].replace("open", "inconclusive") for _, statement in runs)
+    )
+    console.print(table)
+    if html is not None:
+        html.write_text(console.export_html(inline_styles=True), "utf-8")
+
+
+def _cell(result: GateResult | None) -> str:
+    """A rule's mark and its estimate: a share, or points or a factor against the baseline."""
+    if result is None:
+        return ""
+    if result.estimate is None:
+        return _MARKS[result.verdict]
+    shown = percent(result.estimate) if result.unit == "share" else f"{result.estimate:.4g} {result.unit}"
+    return f"{_MARKS[result.verdict]} {shown} [dim]of {result.n}[/]"

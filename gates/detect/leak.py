@@ -4,6 +4,7 @@ Without tags a thought is known by its opening, in which several independent kin
 never enough: answers have steps, plans, hesitation and users, too.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -27,21 +28,27 @@ def find_leaks(
     tags = sorted((start, end) for marker, start, end in markers(text) if marker.kind == "think")
     findings += [detection("leak", "tag", text, *span) for span in tags]
     findings += _monologue(text)
-    if completion_tokens is not None and (
-        unseen := hidden_tokens(text, called, reasoning, completion_tokens)
+    if (
+        completion_tokens is not None
+        and (unseen := hidden_tokens(text, called, reasoning, completion_tokens)) >= LEAST_HIDDEN
     ):
         findings.append(Detection("leak", "hidden_tokens", 0, 0, f"{unseen} tokens that are not shown"))
     return findings
 
 
+_SPACE: Final = re.compile(" (?![A-Za-z])")
+LEAST_HIDDEN: Final = 12
+"""Tokens of a hidden thought. Fewer may be a tokenizer's way with odd text: of 4,512 replies of two real models none has more."""
+
+
 def hidden_tokens(content: str, called: str, reasoning: str, completion_tokens: int) -> int:
-    """The number of tokens beyond what the visible text can have cost: a token for two ASCII letters, for a digit or sign, three
-    for any other character, four for the end of the turn, twelve for what a template writes around calls.
+    """The number of tokens beyond what the visible text can have cost: a token for two ASCII letters, for a digit or sign and for a
+    space before it, three for any other character, four for the end of the turn, twelve for what a template writes around calls.
     """
     text = content + called + reasoning
     other = sum(not c.isascii() for c in text)
     letters = sum(c.isascii() and c.isalpha() for c in text)
-    signs = sum(c.isascii() and not c.isalpha() and c != " " for c in text)
+    signs = sum(c.isascii() and not c.isalpha() and c != " " for c in text) + len(_SPACE.findall(text))
     most = letters // 2 + signs + 3 * other + 4 + (12 if called else 0)
     return max(0, completion_tokens - most)
 

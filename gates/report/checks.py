@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from gates.artefact.lineage import same_lineage
+from gates.artefact.lineage import Lineage, same_lineage
 from gates.artefact.manifest import Artefact, Provenance
 from gates.contracts import strict_json
 from gates.contracts.errors import ReportError
@@ -193,11 +193,15 @@ def _first_difference(was: object, now: object) -> tuple[str, str]:
     return f"{was!r:.80}", f"{now!r:.80}"
 
 
+def stated_lineage(statement: Statement) -> Lineage:
+    """Whether both arms are forms of one model, by the digests in the report."""
+    ours, theirs = statement.candidate.model, statement.baseline.model
+    return same_lineage(_manifest(ours), _manifest(theirs), map(_manifest, statement.ancestors))
+
+
 def lineage(statement: Statement) -> None:
     """Candidate and baseline are formats of the same model, computed again from the digests in the report."""
-    ours, theirs = statement.candidate.model, statement.baseline.model
-    found = same_lineage(_manifest(ours), _manifest(theirs), map(_manifest, statement.ancestors))
-    if not found:
+    if not (found := stated_lineage(statement)):
         raise refuse("baseline_lineage", f"{found.reason}: the gate would compare models, not formats")
 
 

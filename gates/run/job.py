@@ -4,17 +4,19 @@ All samples are in the store: a job that was killed continues where it stopped a
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gates.artefact.lineage import same_lineage
+from gates.artefact.lineage import Lineage, same_lineage
+from gates.contracts.case import Suite
 from gates.contracts.metric import METRICS
 from gates.contracts.sample import AGAIN, BASELINE, CANDIDATE, CONTROL_PREFIX, Sample
 from gates.contracts.verdict import ControlResult, Decision, Verdict
 from gates.judge.decide import decide, extensions, judge_control
 from gates.judge.measurements import Measurements
 from gates.judge.score import ScoredSamples, score
+from gates.policy.policy import Policy
 from gates.run.calibrate import calibrate
 from gates.run.gate_job import GateJob
 from gates.run.latency_readings import LatencyReading, latency_readings, timings, void_summary
@@ -113,20 +115,32 @@ class _JobRunner:
 
 
 def judge(job: GateJob, store: SampleStore) -> JobResult:
-    """Score and decide from the samples alone, which are read once."""
-    tokens, speed = {arm: side.tokens for arm, side in job.served_models.items()}, job.policy.speed
+    """Score and decide from the samples alone."""
+    tokens = {arm: side.tokens for arm, side in job.served_models.items()}
+    lineage = same_lineage(job.candidate.artefact, job.baseline.artefact, job.known)
+    return judge_samples(job.policy, job.suite, store.samples(), lineage, tokens)
+
+
+def judge_samples(
+    policy: Policy,
+    suite: Suite,
+    stored: Iterable[Sample],
+    lineage: Lineage,
+    tokens: Mapping[str, Collection[str]] | None = None,
+) -> JobResult:
+    """Score and decide from samples, which are read once. `tokens`: special tokens by arm, which leaks are looked for, too."""
+    speed = policy.speed
     found: list[LatencyReading] = []
 
     def samples() -> Iterator[Sample]:
-        for sample in store.samples():
+        for sample in stored:
             found.extend(latency_readings((sample,), cache_unsaid=speed.cache_unsaid))
             yield sample
 
-    scored = score(job.policy, job.suite, samples(), tokens)
+    scored = score(policy, suite, samples(), tokens)
     readings = tuple(found)
-    lineage = same_lineage(job.candidate.artefact, job.baseline.artefact, job.known)
     measurements = Measurements(
-        suite=job.suite,
+        suite=suite,
         candidate=scored.results.get(CANDIDATE, ()),
         baseline=scored.results.get(BASELINE, ()),
         again=scored.results.get(AGAIN, ()),
@@ -134,14 +148,14 @@ def judge(job: GateJob, store: SampleStore) -> JobResult:
         lineage=lineage,
         uncounted=void_summary(readings, CANDIDATE, speed.regime),
     )
-    control_results = tuple(_controls(job, scored))
-    return JobResult(decide(job.policy, measurements, control_results), scored, readings)
+    control_results = tuple(_controls(policy, suite, scored))
+    return JobResult(decide(policy, measurements, control_results), scored, readings)
 
 
-def _controls(job: GateJob, scored: ScoredSamples) -> Iterator[ControlResult]:
+def _controls(policy: Policy, suite: Suite, scored: ScoredSamples) -> Iterator[ControlResult]:
     """The negative controls that were asked, judged by the candidate's policy."""
-    for control in job.policy.controls:
+    for control in policy.controls:
         results = scored.results.get(f"{CONTROL_PREFIX}{control.name}")
         if results:
-            decision = decide(job.policy, Measurements(suite=job.suite, candidate=results))
+            decision = decide(policy, Measurements(suite=suite, candidate=results))
             yield judge_control(control.name, Verdict.FAIL, decision, control.breaks)

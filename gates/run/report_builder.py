@@ -4,10 +4,12 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from math import inf
+from typing import Any
 
 from gates.artefact.manifest import Artefact
 from gates.contracts.metric import METRICS, Metric
 from gates.contracts.sample import BASELINE, CANDIDATE, Sample
+from gates.contracts.verdict import Decision
 from gates.reply.reply import Reply, read_reply
 from gates.report import statement as stated
 from gates.report.codec import encode
@@ -126,14 +128,20 @@ def _spoken(reply: Reply) -> str:
 
 def summary(statement: stated.Statement) -> str:
     """The verdict and every rule as JSON, for scripts."""
-    decision = statement.decision
-    names = ("gate", "rule", "tier", "verdict", "n", "bad", "estimate", "limit", "sentence")
     document = {
-        "verdict": decision.verdict,
-        "reasons": decision.reasons,
+        **decision_summary(statement.decision),
         "candidate": statement.candidate.model.root,
-        "gates": [{name: getattr(result, name) for name in names} for result in decision.gates],
         "attachments": [encode(file) for file in statement.attachments],
-        "controls": [{"name": c.name, "holds": c.holds, "sentence": c.sentence} for c in decision.controls],
     }
     return json.dumps(document, indent=2, ensure_ascii=False)
+
+
+def decision_summary(decision: Decision) -> dict[str, Any]:
+    """A decision as JSON has it: the verdict, every rule, and every control."""
+    names = ("gate", "rule", "tier", "verdict", "n", "bad", "estimate", "limit", "sentence")
+    return {
+        "verdict": decision.verdict,
+        "reasons": decision.reasons,
+        "gates": [{name: getattr(result, name) for name in names} for result in decision.gates],
+        "controls": [{"name": c.name, "holds": c.holds, "sentence": c.sentence} for c in decision.controls],
+    }

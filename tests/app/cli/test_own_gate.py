@@ -1,0 +1,64 @@
+"""A gate of one's own as a stranger runs it, on real llama.cpp: asked, judged again, and compared."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from app.__main__ import main
+from gates.report.keys import load_or_make
+
+pytestmark = pytest.mark.slow
+
+SUITE = """\
+prompts:
+  - {prompt: "Hello, how are you?", max_sentences: 4}
+  - {prompt: "Good morning!", max_sentences: 4}
+  - {prompt: "Good night!", max_sentences: 4}
+  - {prompt: "What is three plus four?", contains: [seven]}
+"""
+ASK = (
+    "gate",
+    "run",
+    "--suite",
+    "mine.yaml",
+    "--json",
+    "--candidate",
+    "annie-nano",
+    "--baseline",
+    "annie-nano-bf16",
+)
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    capsys.readouterr()
+    code = main([*words])
+    return code, capsys.readouterr().out
+
+
+def test_a_suite_of_four_prompts_is_asked_judged_again_and_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text(SUITE)
+    code, out = said(capsys, *ASK, "--out", "one")
+    asked = json.loads(out)
+    assert code == {"pass": 0, "fail": 1}[asked["verdict"]]
+    assert {gate["gate"] for gate in asked["gates"]} == {"leak", "raw_call", "empty", "checks"}
+    assert next(gate for gate in asked["gates"] if gate["gate"] == "checks")["n"] == 4
+
+    code_again, out = said(capsys, "gate", "rejudge", "one", "--suite", "mine.yaml", "--json")
+    again = json.loads(out)
+    assert (code_again, again["gates"]) == (code, asked["gates"])
+
+    Path("mine.yaml").write_text(SUITE.replace("seven", "eight"))
+    assert said(capsys, "gate", "rejudge", "one", "--suite", "mine.yaml")[0] == 65  # not what was asked
+
+    code, out = said(capsys, "gate", "compare", "one", "one", "--html", "both.html")
+    assert code == 0 and "checks" in out and "annie-nano" in out and "derived 1" in out
+    assert "<html" in Path("both.html").read_text().lower()
+
+    load_or_make(tmp_path / "other")
+    assert said(capsys, "gate", "compare", "one", "--trust", "other")[0] == 1  # signed by somebody else
