@@ -33,6 +33,8 @@ MAX_HEADER = 300
 """Characters of a message's header."""
 MAX_FIRST_KEY = 64
 
+_NO_END = RUN + "\xa0"
+"""What the end of a text is held for, or what a marker behind it is read by."""
 _STOP = re.compile(f"[{re.escape(START)}`~\\n{{{SEAMS}]")
 _BODY_STOP = re.compile(f"[{re.escape(START)}\\n]")
 _SEAM = re.compile(f"([{SEAMS}])")
@@ -200,11 +202,11 @@ class Parser:
 
     def passes(self, text: str) -> bool:
         """The short way: whether this text goes out as it is; if so, it is taken."""
-        if text[-1:] in RUN or _STOP.search(text) is not None:
+        last = text[-1:]
+        if last in _NO_END or _STOP.search(text) is not None:
             return False
         self._base += len(text)
-        self._before = (self._before + text)[-8:]
-        self.hold.last = self.hold.joiner.last = text[-1]
+        self._before = self.hold.last = self.hold.joiner.last = last
         return True
 
     def end_thought(self) -> list[Event]:

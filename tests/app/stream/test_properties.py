@@ -140,6 +140,11 @@ def test_the_short_way_gives_what_the_long_way_gives(
         assert short.tokens == long.tokens
 
 
+def test_hard_spaces_before_a_tag_count_as_others_wherever_the_text_is_cut() -> None:
+    words = ("The", " tags", "\xa0", "\xa0", "<think> and </think> mark it.")
+    assert digest(run(stream(*words), policy())) == digest(run(stream("".join(words)), policy()))
+
+
 @given(st.binary(max_size=200), SIZES)
 def test_arbitrary_bytes_break_the_stream_and_nothing_else(noise: bytes, sizes: list[int]) -> None:
     pipeline = Pipeline(policy())
