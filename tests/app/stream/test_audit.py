@@ -46,11 +46,8 @@ def test_a_dropped_call_is_a_breach_though_nobody_heard_it() -> None:
     assert audit.breaches() == {"raw_tool_call"}
 
 
-def test_a_call_without_words_is_not_empty() -> None:
+def test_a_call_without_words_and_a_cut_reply_are_not_empty() -> None:
     assert breaches(CallStart(0, 0, "web_search"), Finish(0, "stop")) == set()
-
-
-def test_a_cut_reply_is_not_empty() -> None:
     assert breaches(Finish(0, "length")) == set()
 
 

@@ -7,7 +7,7 @@ import pytest
 from app.stream.clocks import Clocks
 from app.stream.pipeline import Pipeline
 from gates.reply.events import Event
-from tests.app.stream.wire import TOOLS, chunk, event, policy
+from tests.app.stream.wire import chunk, event, policy
 
 ROLE = chunk({"role": "assistant", "content": ""})
 NULL_ROLE = chunk({"role": "assistant", "content": None})
@@ -63,7 +63,3 @@ def test_time_per_output_token_spans_the_tokens_after_the_first() -> None:
     assert clocks.time_per_output_token(5) == pytest.approx((4 - 2) / 4)
     assert clocks.time_per_output_token(1) is None
     assert watch(ROLE).time_per_output_token(5) is None
-
-
-def test_tools_of_the_tests_are_declared_as_a_caller_would() -> None:
-    assert all(tool["type"] == "function" for tool in TOOLS)

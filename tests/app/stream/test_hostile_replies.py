@@ -364,9 +364,6 @@ def test_arguments_without_a_call_count_as_one_that_is_invalid() -> None:
     assert pipeline.call_sources == ["invalid"] and not any(isinstance(e, CallArguments) for e in events)
 
 
-XML = "now>\n<parameter=a>\n1 < 2 = x\n</parameter>\nprose < and <parameter=b>\n\n</parameter></function>rest"
-
-
 # Schemas.
 
 ODD = [
