@@ -96,7 +96,7 @@ gpu-bundle: $(VENV)/.dev  ## wheels of the quantizer and its bench for a host wi
 	@echo "Copy this checkout and $(BUNDLE) to the host, and run there:"
 	@echo "  python3 -m venv --system-site-packages $(VENV)"
 	@echo "  $(BIN)/pip install --no-index --no-deps --require-hashes --find-links $(BUNDLE) -r requirements/gateway.txt -r requirements/quantizer.txt"
-	@echo "  $(BIN)/python -m quantizer.bench.real_size --out .work/real-size.json"
+	@echo "  $(BIN)/python -m tests.gpu --only folders-9b qad-9b"
 	@echo "  $(BIN)/python -m app quantize qad --help    # a study is its recipes, by the command"
 
 test-gate: $(VENV)/.quantizer  ## the gate itself, over real llama.cpp: one passes, four must fail, all reports verified

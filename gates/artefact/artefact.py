@@ -11,7 +11,7 @@ A folder is complete once it has a manifest. Links are not followed; a link in a
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -36,9 +36,6 @@ MAX_MANIFEST_BYTES: Final = 4 * 2**20
 _CHUNK: Final = 2**20  # bytes hashed at a time
 _HASHERS: Final = 8
 
-Hashed = Mapping[str, tuple[int, str]]
-"""Size in bytes and SHA-256 (hex) of files, by path in the folder."""
-NOTHING: Final[Hashed] = {}
 Kind = Literal["missing", "extra", "changed", "symlink", "special"]
 
 
@@ -109,25 +106,20 @@ def _walk(folder: Path, below: str = "") -> Iterator[tuple[str, Kind | None]]:
 # -------------------------------------------------------------------------------- describe and seal
 
 
-def describe_files(folder: Path, hashed: Hashed = NOTHING) -> tuple[FileEntry, ...]:
-    """Hash every file below a folder. Raises ManifestError for links, unusable names, and a file that changed its size.
-
-    hashed: by path, size and SHA-256 of what the caller wrote; these files are not read again.
-    """
+def describe_files(folder: Path) -> tuple[FileEntry, ...]:
+    """Hash every file below a folder. Raises ManifestError for links and unusable names."""
     paths = []
     for path, fault in _walk(_checked_folder(folder)):
         if fault:
             raise ManifestError(f"{folder}: {path} is a {fault} file; an artefact holds plain files")
         if not sound_path(path):
             raise ManifestError(f"{folder}: the file name {path!a} cannot be part of an artefact")
-        if path in hashed and (folder / path).stat().st_size != hashed[path][0]:
-            raise ManifestError(f"{folder}: {path} has changed since it was written")
         paths.append(path)
     if not paths:
         raise ManifestError(f"{folder}: there is no file to describe")
-    unread = [path for path in paths if path not in hashed]
-    found = {**hashed, **dict(zip(unread, hash_files(folder / path for path in unread), strict=True))}
-    return tuple(FileEntry(path, *found[path]) for path in sorted(paths, key=str.encode))
+    paths.sort(key=str.encode)
+    found = hash_files(folder / path for path in paths)
+    return tuple(FileEntry(path, *one) for path, one in zip(paths, found, strict=True))
 
 
 def seal(
@@ -137,11 +129,10 @@ def seal(
     format: str,
     created: datetime,
     provenance: Provenance | None = None,
-    hashed: Hashed = NOTHING,
 ) -> Artefact:
-    """Flush a folder's files to disk, and write its manifest last, by a rename. hashed: as in `describe_files`."""
+    """Flush a folder's files to disk, and write its manifest last, by a rename."""
     (folder / MANIFEST).unlink(missing_ok=True)
-    files = describe_files(folder, hashed)
+    files = describe_files(folder)
     stamp = created.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     made = Artefact(name, format, root_digest(files), files, stamp, provenance or Provenance())
     artefact = parse(render(made), where=str(folder))  # so that the written manifest can be read

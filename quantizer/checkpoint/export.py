@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 
 from gates.artefact import artefact
-from gates.artefact.artefact import Hashed
 from gates.artefact.manifest import Artefact, Provenance
 from quantizer.checkpoint.shards import (
     SHARD_BYTES,
@@ -38,23 +37,21 @@ CARRIED: Final = ("mtp", "model.mtp", "model.visual", "visual")
 _LAYER: Final = re.compile(r"model\.layers\.(\d+)\.")
 
 
-def write_nvfp4(model: nn.Module, source: Source, folder: Path, shard_bytes: int = SHARD_BYTES) -> Hashed:
-    """Write an NVFP4 folder, except its manifest; size and digest of each shard. Raises ExportError."""
+def write_nvfp4(model: nn.Module, source: Source, folder: Path, shard_bytes: int = SHARD_BYTES) -> None:
+    """Write an NVFP4 folder, except its manifest. Raises ExportError."""
     layers = nvfp4_layers(model)
     if not layers:
         raise ExportError("no layer of the model is quantized")
     require_calibrated(layers)
-    hashed = write_weights(folder, plan_tensors(model, source, layers), shard_bytes)
+    write_weights(folder, plan_tensors(model, source, layers), shard_bytes)
     write_settings(model, source, folder, layers)
-    return hashed
 
 
-def write_bf16(model: nn.Module, source: Source, folder: Path, shard_bytes: int = SHARD_BYTES) -> Hashed:
+def write_bf16(model: nn.Module, source: Source, folder: Path, shard_bytes: int = SHARD_BYTES) -> None:
     """Write a BF16 folder with the master weights instead of the quantized ones, as input for a GGUF file."""
-    hashed = write_weights(folder, plan_tensors(model, source, ()), shard_bytes)
+    write_weights(folder, plan_tensors(model, source, ()), shard_bytes)
     write_object(folder / "config.json", _config(source))
     copy_others(source.path, folder)
-    return hashed
 
 
 def require_calibrated(layers: Mapping[str, NVFP4Linear], prefix: str = "") -> None:
@@ -80,14 +77,13 @@ def seal(
     source: Source,
     created: datetime,
     origin: Provenance,
-    hashed: Hashed = artefact.NOTHING,
 ) -> Artefact:
     """Write the manifest of a folder that was derived from the source, its parent "source" unless `origin` names parents."""
     manifest = source.manifest
     base = origin.base_model or (manifest.provenance.base_model if manifest else None)
     parents = origin.parents or {"source": source.root}
     whole = Provenance(base, parents, origin.recipe, origin.data_digest, origin.tools)
-    return artefact.seal(folder, name=name, format=format, created=created, provenance=whole, hashed=hashed)
+    return artefact.seal(folder, name=name, format=format, created=created, provenance=whole)
 
 
 def quant_config(excluded: list[str]) -> dict[str, Any]:

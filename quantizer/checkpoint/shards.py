@@ -1,7 +1,7 @@
 """Write the files of a Hugging Face folder: weights in shards, settings as JSON, everything else copied.
 
 The weights are planned first (names, types, shapes) and made one after the other, so that no more than a part of one tensor is
-in memory. Each shard is hashed while it is written, and flushed to disk while the next one is made.
+in memory.
 """
 
 from __future__ import annotations
@@ -9,23 +9,22 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import torch
 from torch import Tensor
 
-from gates.artefact.artefact import Hashed
 from gates.artefact.manifest import MANIFEST
-from quantizer.core.hashed_file import HashedFile
 from quantizer.core.json_file import write_object
 from quantizer.core.safetensors_header import header_text
 from quantizer.verify.folder import INDEX, TYPES
 
 SHARD_BYTES: Final = 4 * 2**30
+MODE: Final = 0o644
+"""A server may run as another user."""
 COPIED: Final = ("*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken", "LICENSE*", "NOTICE*")
 WRITTEN: Final = ("config.json", "hf_quant_config.json", INDEX, MANIFEST)
 
@@ -54,45 +53,41 @@ Group = Sequence[ShardTensor]
 """Tensors that lie in one shard."""
 
 
-def write_weights(folder: Path, groups: Sequence[Group], shard_bytes: int = SHARD_BYTES) -> Hashed:
-    """Write tensors in shards, with an index if there is more than one; size and digest of each file. Raises OSError."""
+def write_weights(folder: Path, groups: Sequence[Group], shard_bytes: int = SHARD_BYTES) -> None:
+    """Write tensors in shards, with an index if there is more than one. Raises OSError."""
     with ShardWriter(folder, groups, shard_bytes) as writer:
         for _ in groups:
             writer.write()
-    return writer.hashed
 
 
 class ShardWriter:
-    """Writes groups of tensors in their order, each when it is asked for. A shard is flushed to the disk while the next one
-    is made. hashed: size and digest of each file, once the `with` block has ended."""
+    """Writes groups of tensors in their order, each when it is asked for; the index at the end of the `with` block."""
 
     def __init__(self, folder: Path, groups: Sequence[Group], shard_bytes: int = SHARD_BYTES) -> None:
         self.folder = folder
-        self.hashed: dict[str, tuple[int, str]] = {}
         self._shards = layout(groups, shard_bytes)
         self._turns = [(shard, group) for shard, held in enumerate(self._shards) for group in held]
         self._next = 0
-        self._file: HashedFile | None = None
-        self._written: dict[str, Future[tuple[int, str]]] = {}
+        self._file: BinaryIO | None = None
 
     def __enter__(self) -> ShardWriter:
         return self
 
     def __exit__(self, kind: Any, *rest: Any) -> None:
-        if kind is not None:
-            if self._file:
-                self._file.abandon()
-            return
-        self._end()
-        self.hashed = {name: written.result() for name, written in self._written.items()}
-        self._write_index()
+        if self._file:
+            self._file.close()
+        if kind is None and len(self._shards) > 1:
+            self._write_index()
 
     def write(self) -> None:
         """Make and write the next group. Raises OSError."""
         shard, group = self._turns[self._next]
         if self._next == 0 or self._turns[self._next - 1][0] != shard:
-            self._end()
-            self._file = HashedFile(self.folder / _shard_name(shard, len(self._shards)))
+            if self._file:
+                self._file.close()
+            path = self.folder / _shard_name(shard, len(self._shards))
+            self._file = path.open("wb")
+            path.chmod(MODE)
             tensors = (one for group in self._shards[shard] for one in group)
             self._file.write(header_text((one.name, one.dtype, one.shape, one.bytes) for one in tensors))
         assert self._file is not None
@@ -107,15 +102,7 @@ class ShardWriter:
                 raise ValueError(f"{planned.name}: {left} bytes fewer than were planned")
         self._next += 1
 
-    def _end(self) -> None:
-        if self._file:
-            name = _shard_name(len(self._written), len(self._shards))
-            self._written[name] = self._file.finish()
-            self._file = None
-
     def _write_index(self) -> None:
-        if len(self._shards) == 1:
-            return
         tensors = [(number, tensor) for number, group in self._turns for tensor in group]
         count = len(self._shards)
         index = {tensor.name: _shard_name(number, count) for number, tensor in tensors}

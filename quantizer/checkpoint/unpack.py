@@ -48,7 +48,7 @@ def unpack(path: Path, out: Path, *, now: datetime, shard_bytes: int = SHARD_BYT
         raise SourceError(f"{path}: has no config.json, so nothing could load what came of it")
     manifest = artefact.load(path) if (path / MANIFEST).is_file() else None
     with atomic_folder(out) as work:
-        hashed = write_weights(work, _plan(folder, packed), shard_bytes)
+        write_weights(work, _plan(folder, packed), shard_bytes)
         config = {key: value for key, value in folder.config.items() if key != "quantization_config"}
         write_object(work / "config.json", json.loads(json.dumps(config)))
         copy_others(path, work)
@@ -63,7 +63,6 @@ def unpack(path: Path, out: Path, *, now: datetime, shard_bytes: int = SHARD_BYT
                 recipe={"unpacked": len(packed)},
                 tools=cost.tools(),
             ),
-            hashed=hashed,
         )
 
 

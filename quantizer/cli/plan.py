@@ -139,7 +139,6 @@ def lines(made: ResourcePlan) -> Iterable[str]:
         )
     yield from (f"  note: {note}" for note in made.notes)
     yield {True: "fits", False: f"does not fit: {made.advice}", None: "not known whether it fits"}[made.fits]
-    yield from (f"  --set {change.assignment:<32} {change.words}" for change in made.changes if made.enough)
 
 
 def _machine(args: argparse.Namespace) -> Machine:

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from os import EX_UNAVAILABLE
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -121,7 +122,6 @@ def shown(name: str, items: Sequence[Any]) -> Iterable[Any]:
 def _report(recipe: Recipe, args: argparse.Namespace, device: str, track: Any) -> int:
     from dataclasses import asdict
 
-    from quantizer.core.errors import EX_UNAVAILABLE
     from quantizer.ptq import quantize
     from quantizer.ptq.svdquant import WHY_NOT
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 from datetime import UTC, datetime
+from os import EX_DATAERR
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +17,7 @@ from quantizer.surgery.server import NEWEST, TRANSFORMERS_5, WRAPS, Server, pars
 if TYPE_CHECKING:
     from quantizer.surgery.plan import SurgeryPlan
 
-SOUND, FAULTY, EX_DATAERR = 0, 1, 65
+SOUND, FAULTY = 0, 1
 MARKS: Final = {"fine": "ok", "needed": "do", "refused": "NO"}
 
 

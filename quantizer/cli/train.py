@@ -37,8 +37,6 @@ def add(verbs: Any) -> None:
         parser.add_argument(
             "--resume", action="store_true", help="resume from the checkpoints of the same run, if any"
         )
-        parser.add_argument("--mix", metavar="FILE:SHARE",
-                            help="reasoning traces for so much of what is learned, as traces.jsonl:0.2")  # fmt: skip
         if quantized:
             parser.add_argument("--bf16", type=Path, metavar="DIR",
                                 help="write the trained weights before their rounding there too, as for a GGUF")  # fmt: skip
@@ -48,14 +46,12 @@ def add(verbs: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """One of them; the exit code."""
     from quantizer.core import cost
-    from quantizer.data.mix import read_mix
     from quantizer.recipes.recipe import load_recipe
     from quantizer.train import run as training
     from quantizer.train import shard
 
     recipe = load_recipe(args.recipe, args.changes)
     _check(args.verb, recipe)
-    mix = read_mix(args.mix) if args.mix else None
     device = cost.chosen_device(args.device)
     refuse_if_short(args, recipe, device)
     try:
@@ -68,7 +64,6 @@ def run(args: argparse.Namespace) -> int:
             device=device,
             resume=args.resume,
             bf16=args.bf16,
-            mix=mix,
             log=_quiet if args.json else _tell,
         )
     finally:

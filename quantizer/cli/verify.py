@@ -12,8 +12,6 @@ from quantizer.cli.ptq import shown
 
 SOUND: Final = 0
 FAULTY: Final = 1
-PLAIN_WIDTH: Final = 140
-"""Columns of the table when the output is not a terminal."""
 
 
 def add(verbs: Any) -> None:
@@ -35,24 +33,18 @@ def run(args: argparse.Namespace) -> int:
     from quantizer.core import cost
     from quantizer.verify.check import verify
     from quantizer.verify.folder import FolderError
+    from quantizer.verify.render import lines
     from quantizer.verify.report import as_json
 
     if args.base and not args.source:
         print("manners quantize verify: --base needs --source", file=sys.stderr)
         return EX_USAGE
+    track = list if args.json else partial(shown, "checking layers")
+    device = cost.chosen_device(args.device)
     try:
-        device = cost.chosen_device(args.device)
-        track = list if args.json else partial(shown, "checking layers")
         report = verify(args.folder, args.source, args.base, track, device)
     except FolderError as error:
         print(f"manners quantize verify: {error}", file=sys.stderr)
         return EX_DATAERR
-    if args.json:
-        print(json.dumps(as_json(report), indent=2, allow_nan=False))
-    else:
-        from rich.console import Console
-
-        from quantizer.verify.render import render
-
-        Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH).print(render(report))
+    print(json.dumps(as_json(report), indent=2, allow_nan=False) if args.json else "\n".join(lines(report)))
     return SOUND if report.sound else FAULTY

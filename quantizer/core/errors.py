@@ -12,14 +12,8 @@
 `exit_code` is the exit code of the command line (sysexits.h).
 """
 
-from typing import ClassVar, Final
-
-EX_DATAERR: Final = 65
-EX_NOINPUT: Final = 66
-EX_UNAVAILABLE: Final = 69
-EX_CANTCREAT: Final = 73
-EX_TEMPFAIL: Final = 75
-EX_CONFIG: Final = 78
+from os import EX_CANTCREAT, EX_CONFIG, EX_DATAERR, EX_NOINPUT, EX_TEMPFAIL, EX_UNAVAILABLE
+from typing import ClassVar
 
 
 class QuantizerError(ValueError):

@@ -28,21 +28,11 @@ LONGEST_NAME: Final = 255
 
 @dataclass(frozen=True, slots=True)
 class HeaderEntry:
-    """A tensor of a file. dtype: as safetensors writes it. begin, end: bytes of the file."""
+    """A tensor of a file. dtype: as safetensors writes it. bytes: its size."""
 
     dtype: str
     shape: tuple[int, ...]
-    begin: int
-    end: int
-
-    @property
-    def numbers(self) -> int:
-        """The number of elements."""
-        return math.prod(self.shape)
-
-    @property
-    def bytes(self) -> int:
-        return self.end - self.begin
+    bytes: int
 
 
 def is_file_name(name: object) -> bool:
@@ -61,9 +51,7 @@ def read_header(path: Path) -> dict[str, HeaderEntry]:
             if not 0 < length <= min(size, MAX_HEADER):
                 raise ValueError(f"its header claims {length} bytes of {max(size, 0)}")
             document = strict_json.loads(file.read(length))
-        return {
-            n: _entry(part, 8 + length, size - length) for n, part in document.items() if n != "__metadata__"
-        }
+        return {n: _entry(part, size - length) for n, part in document.items() if n != "__metadata__"}
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise SourceError(f"{path}: its header cannot be read ({error})") from None
 
@@ -80,8 +68,8 @@ def header_text(tensors: Iterable[tuple[str, str, Sequence[int], int]]) -> bytes
     return struct.pack("<Q", len(text)) + text
 
 
-def _entry(part: Any, start: int, most: int) -> HeaderEntry:
-    """start: where the tensors begin in the file. Raises ValueError, LookupError or TypeError for an entry that does not fit a file of `most` bytes of tensors."""
+def _entry(part: Any, most: int) -> HeaderEntry:
+    """Raises ValueError, LookupError or TypeError for an entry that does not fit a file of `most` bytes of tensors."""
     begin, end = part["data_offsets"]
     shape, dtype = part["shape"], part["dtype"]
     whole = all(type(number) is int for number in (begin, end, *shape))
@@ -89,4 +77,4 @@ def _entry(part: Any, start: int, most: int) -> HeaderEntry:
         raise ValueError("a tensor lies outside of the file")
     if dtype in SIZES and math.prod(shape) * SIZES[dtype] != end - begin:
         raise ValueError("a tensor's shape does not fit its bytes")
-    return HeaderEntry(str(dtype), tuple(shape), start + begin, start + end)
+    return HeaderEntry(str(dtype), tuple(shape), end - begin)

@@ -20,12 +20,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Annotated, Any, Final, Literal
+
+import msgspec
 
 from gates.contracts import strict_json
 from quantizer.core.errors import DataError
 
-ROLES: Final = ("system", "developer", "user", "assistant", "tool")
 KEYS: Final = ("messages", "tools", "chat_template_kwargs")
 THOUGHTS: Final = ("reasoning_content", "reasoning")
 END_OF_THOUGHT: Final = "</think>"
@@ -91,19 +92,24 @@ def parse(line: bytes | str, where: str = "conversation") -> Conversation:
 
 def from_row(row: Mapping[str, Any], where: str = "conversation") -> Conversation:
     """A conversation from a parsed row. Raises DataError."""
-    _check_keys(row, where)
-    messages, switches = row.get("messages"), row.get("chat_template_kwargs") or {}
-    if not isinstance(messages, list) or not messages:
-        raise DataError(f"{where}: messages must be a list with at least one message")
-    if not isinstance(switches, dict):
-        raise DataError(f"{where}: chat_template_kwargs must be an object")
+    for key in row:  # a misspelled key would be ignored silently, and with it, for example, the tools
+        near = difflib.get_close_matches(key, KEYS, n=1, cutoff=0.7)
+        if near and key not in KEYS:
+            raise DataError(f"{where}: unknown key {key!r}; did you mean {near[0]!r}?")
+    tools = row.get("tools") or []
+    try:
+        if isinstance(tools, str):  # tables with one type per column store it so
+            tools = json.loads(tools)
+        msgspec.convert({**row, "tools": tools}, _Row)
+    except (ValueError, OverflowError) as error:
+        raise DataError(f"{where}: {error}") from None
+    switches = row.get("chat_template_kwargs") or {}
     if reserved := switches.keys() & _RESERVED:
         raise DataError(f"{where}: chat_template_kwargs cannot set {', '.join(sorted(reserved))}")
-    made = tuple(_message(message, f"{where}: message {i}") for i, message in enumerate(messages))
-    tools = tuple(_tool(tool, f"{where}: tool {i}") for i, tool in enumerate(_tools(row, where)))
+    made = tuple(_message(message, f"{where}: message {i}") for i, message in enumerate(row["messages"]))
     if not any(message["role"] == "assistant" for message in made):
         raise DataError(f"{where}: has no message of the assistant's, so there is nothing to learn")
-    return Conversation(made, tools, switches, where)
+    return Conversation(made, tuple(tools), switches, where)
 
 
 def thought_of(message: Mapping[str, Any]) -> str:
@@ -132,91 +138,62 @@ _RESERVED: Final = frozenset(
 )
 
 
-def _check_keys(row: Mapping[str, Any], where: str) -> None:
-    """Reject misspelled keys. They would be ignored silently, and with them, for example, the tools."""
-    for key in row:
-        near = difflib.get_close_matches(key, KEYS, n=1, cutoff=0.7)
-        if near and key not in KEYS:
-            raise DataError(f"{where}: unknown key {key!r}; did you mean {near[0]!r}?")
+class _Part(msgspec.Struct):
+    text: str
 
 
-def _message(message: Any, where: str) -> Message:
-    if not isinstance(message, dict):
-        raise DataError(f"{where}: must be an object with role and content")
-    role = message.get("role")
-    if role not in ROLES:
-        raise DataError(f"{where}: role {role!r} is not known; known: {', '.join(ROLES)}")
-    made = {**message, "content": _content(message.get("content"), where)}
-    for name in THOUGHTS:
-        if message.get(name) is not None and not isinstance(message[name], str):
-            raise DataError(f"{where}: {name} must be a text")
-    if message.get("tool_calls"):
-        made["tool_calls"] = _calls(message["tool_calls"], role, where)
-    else:
-        made.pop("tool_calls", None)
-    if role == "assistant" and not (made["content"].strip() or made.get("tool_calls")):
+class _Function(msgspec.Struct):
+    name: Annotated[str, msgspec.Meta(min_length=1)]
+    arguments: dict[str, Any] | str | None = None
+
+
+class _Call(msgspec.Struct):
+    function: _Function
+
+
+class _Message(msgspec.Struct):
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[_Part] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[_Call] | None = None
+
+
+class _Tool(msgspec.Struct):
+    function: _Function
+
+
+class _Row(msgspec.Struct):
+    messages: Annotated[list[_Message], msgspec.Meta(min_length=1)]
+    tools: list[_Tool]
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
+def _message(message: Message, where: str) -> Message:
+    """A message of the shape of `_Message` as templates take it: text, and arguments as objects."""
+    content = message.get("content") or ""
+    if isinstance(content, list):  # parts are joined with line breaks, as in vLLM
+        content = "\n".join(part["text"] for part in content)
+    made = {key: value for key, value in message.items() if key != "tool_calls"} | {"content": content}
+    if calls := message.get("tool_calls"):
+        if message["role"] != "assistant":
+            raise DataError(f"{where}: only the assistant can have tool_calls")
+        made["tool_calls"] = [_call(call, f"{where}, call {i}") for i, call in enumerate(calls)]
+    elif message["role"] == "assistant" and not content.strip():
         raise DataError(f"{where}: the assistant says nothing and calls nothing")
     return made
 
 
-def _content(content: Any, where: str) -> str:
-    """The content as a string; null is empty, and parts are joined with line breaks, as in vLLM."""
-    if content is None:
-        return ""
-    if isinstance(content, list):
-        texts = [part.get("text") if isinstance(part, dict) else None for part in content]
-        if not all(isinstance(text, str) for text in texts):
-            raise DataError(f"{where}: content has a part that is not text")
-        return "\n".join(map(str, texts))
-    if not isinstance(content, str):
-        raise DataError(f"{where}: content must be a text, a list of texts or null")
-    return content
-
-
-def _calls(calls: Any, role: str, where: str) -> list[dict[str, Any]]:
-    if role != "assistant":
-        raise DataError(f"{where}: only the assistant can have tool_calls")
-    if not isinstance(calls, list):
-        raise DataError(f"{where}: tool_calls must be a list")
-    return [_call(call, f"{where}, call {i}") for i, call in enumerate(calls)]
-
-
-def _call(call: Any, where: str) -> dict[str, Any]:
-    function = call.get("function") if isinstance(call, dict) else None
-    if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not function["name"]:
-        raise DataError(f"{where}: must be an object with function.name and function.arguments")
-    return {**call, "function": {**function, "arguments": _arguments(function.get("arguments"), where)}}
-
-
-def _arguments(value: Any, where: str) -> dict[str, Any]:
-    if isinstance(value, str):
+def _call(call: dict[str, Any], where: str) -> dict[str, Any]:
+    arguments = call["function"].get("arguments") or "{}"
+    if isinstance(arguments, str):
         try:
-            value = json.loads(value or "{}")
+            arguments = json.loads(arguments)
         except ValueError:
             raise DataError(f"{where}: arguments are not JSON") from None
-    if not isinstance(value, dict):
+    if not isinstance(arguments, dict):
         raise DataError(f"{where}: arguments must be a JSON object")
-    return value
-
-
-def _tools(row: Mapping[str, Any], where: str) -> list[Any]:
-    """The list of tools. A JSON string is also accepted, because tables with one type per column store it so."""
-    tools = row.get("tools") or []
-    if isinstance(tools, str):
-        try:
-            tools = json.loads(tools)
-        except ValueError:
-            raise DataError(f"{where}: tools are a text that is not JSON") from None
-    if not isinstance(tools, list):
-        raise DataError(f"{where}: tools must be a list")
-    return tools
-
-
-def _tool(tool: Any, where: str) -> dict[str, Any]:
-    function = tool.get("function") if isinstance(tool, dict) else None
-    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-        raise DataError(f'{where}: must be {{"type": "function", "function": {{"name": ...}}}}')
-    return tool
+    return {**call, "function": {**call["function"], "arguments": arguments}}
 
 
 # ------------------------------------------------------------------------------------------- changing

@@ -19,15 +19,13 @@ from quantizer.data.render import SWITCH, Renderer, Thinking, TrainingSample
 @dataclass(frozen=True)
 class Dataset:
     """samples: in the order of the file. conversations: number of lines read. dropped: number of samples left out,
-    by reason. file_digest: of the file. pad: the padding token id. mix: facts about the traces among the samples, if
-    there are any (`quantizer.data.mix`)."""
+    by reason. file_digest: of the file. pad: the padding token id."""
 
     samples: tuple[TrainingSample, ...]
     conversations: int
     pad: int
     file_digest: str
     dropped: Mapping[str, int] = field(default_factory=dict)
-    mix: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def tokens(self) -> int:
@@ -53,7 +51,6 @@ class Dataset:
             "assistant_tokens": self.learned,
             "dropped": dict(self.dropped),
             "rendered": self.digest,
-            **({"mix": dict(self.mix)} if self.mix else {}),
         }
 
 
@@ -75,24 +72,14 @@ def load_dataset(
     count = 0
     for count, row in enumerate(islice(rows.read(path), conversations), start=1):
         samples = renderer.samples(row if thinking == "as_is" else _unthinking(row, opened=count % 2 == 0))
-        kept += [_checked(sample, row.where) for sample in short_enough(samples, max_tokens, dropped)]
+        short = [sample for sample in samples if len(sample.ids) <= max_tokens]
+        dropped[f"longer than {max_tokens} tokens"] += len(samples) - len(short)
+        kept += [_checked(sample, row.where) for sample in short]
+    dropped += Counter()  # leaves out what is zero
     if not kept:
         why = "; ".join(f"{n} {reason}" for reason, n in dropped.items()) or "it is empty"
         raise DataError(f"{path}: holds no sample that can be used ({why})")
     return Dataset(tuple(kept), count, renderer.pad, rows.file_digest(path), dict(dropped))
-
-
-def short_enough(
-    samples: Iterable[TrainingSample], max_tokens: int, dropped: Counter[str]
-) -> list[TrainingSample]:
-    """The samples of at most this many tokens; the others are counted."""
-    kept = []
-    for sample in samples:
-        if len(sample.ids) > max_tokens:
-            dropped[f"longer than {max_tokens} tokens"] += 1
-        else:
-            kept.append(sample)
-    return kept
 
 
 def digest(samples: Iterable[TrainingSample]) -> str:

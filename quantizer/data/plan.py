@@ -17,11 +17,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from gates.contracts.case import Sampling
 from gates.contracts.errors import SuiteError
-from gates.decode.decoder import DecodeError, nearest, read
+from gates.decode.decoder import DecodeError, Meta, nearest, read
 from gates.decode.toml_file import TomlFiles
 from gates.detect.script import SCRIPTS
 from gates.suite.load import FILES as SUITES
@@ -41,14 +41,12 @@ Record = Mapping[str, tuple[str, ...]]
 class Language:
     """How often a language is used, the script of its answers, and what may precede or follow a phrasing."""
 
-    weight: float
+    weight: Annotated[float, Meta(gt=0)]
     script: str = ""
     openers: tuple[str, ...] = ()
     closers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.weight <= 0:
-            raise DecodeError("weight", "must be more than 0")
         if self.script and self.script not in SCRIPTS:
             raise DecodeError("script", f"must be one of {', '.join(SCRIPTS)}, or be left out")
 
@@ -81,11 +79,9 @@ class TurnPlan:
 class Scenario:
     """The user turns of one kind of conversation."""
 
-    turns: tuple[TurnPlan, ...]
+    turns: Annotated[tuple[TurnPlan, ...], Meta(min_length=1)]
 
     def __post_init__(self) -> None:
-        if not self.turns:
-            raise DecodeError("turns", "must be at least one")
         if any(turn.say.keys() != self.turns[0].say.keys() for turn in self.turns):
             raise DecodeError("turns", "must all be there in the same languages")
 
@@ -99,18 +95,10 @@ class Category:
     """A number of conversations from some scenes; `offered`: the share of those without a call that offer tools anyway."""
 
     name: str
-    count: int
+    count: Annotated[int, Meta(ge=0)]
     max_seconds: float
-    scenes: tuple[Scenario, ...]
-    offered: float = 0.5
-
-    def __post_init__(self) -> None:
-        if self.count < 0:
-            raise DecodeError("count", "must not be negative")
-        if not 0 <= self.offered <= 1:
-            raise DecodeError("offered", "must be from 0 to 1")
-        if not self.scenes:
-            raise DecodeError("scenes", "must be at least one")
+    scenes: Annotated[tuple[Scenario, ...], Meta(min_length=1)]
+    offered: Annotated[float, Meta(ge=0, le=1)] = 0.5
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ old thoughts), the next turn begins a sample of its own. So every sample begins 
 turn is learned once.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from gates.contracts import strict_json
 from quantizer.core.errors import DataError, SourceError, first_line
-from quantizer.data.conversation import Conversation, Message
+from quantizer.data.conversation import Conversation
 
 Thinking = Literal["as_is", "none"]
 SWITCH: Final = "enable_thinking"
@@ -58,10 +58,8 @@ class Renderer:
         """The prompt that an engine builds from the messages before one of the assistant. Raises DataError."""
         return self._apply(conversation, turn, opened=True)
 
-    def samples(
-        self, conversation: Conversation, learns: Callable[[Message], bool] = lambda message: True
-    ) -> list[TrainingSample]:
-        """The row as samples; `learns`: which of the assistant's messages are learned. Raises DataError."""
+    def samples(self, conversation: Conversation) -> list[TrainingSample]:
+        """The row as samples. Raises DataError."""
         done: list[_SampleBuilder] = []
         for turn, message in enumerate(conversation.messages):
             if message["role"] != "assistant":
@@ -69,7 +67,7 @@ class Renderer:
             prompt, reply = self._turn(conversation, turn)
             if not done or not done[-1].goes_on(prompt):
                 done.append(_SampleBuilder())
-            done[-1].extend(prompt, reply, learns(message))
+            done[-1].extend(prompt, reply)
         return [draft.sample() for draft in done]
 
     def _turn(self, conversation: Conversation, turn: int) -> tuple[list[int], list[int]]:
@@ -122,10 +120,10 @@ class _SampleBuilder:
         """Whether a prompt begins with everything that was read and written so far."""
         return list(prompt[: len(self._ids)]) == self._ids
 
-    def extend(self, prompt: Sequence[int], reply: Sequence[int], learned: bool) -> None:
+    def extend(self, prompt: Sequence[int], reply: Sequence[int]) -> None:
         read = prompt[len(self._ids) :]
         self._ids += [*read, *reply]
-        self._learned += [False] * len(read) + [learned] * len(reply)
+        self._learned += [False] * len(read) + [True] * len(reply)
 
     def sample(self) -> TrainingSample:
         return TrainingSample(np.array(self._ids, np.int32), np.array(self._learned))

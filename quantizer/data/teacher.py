@@ -2,14 +2,10 @@
 
 import hashlib
 from dataclasses import dataclass
-from typing import Final
 
 from gates.contracts.dialect import Dialect
 from gates.run.target import Target
 from quantizer.core.errors import RecipeError
-
-DIALECTS: Final = ("openai", "vllm", "llama-server")
-"""How a server is told to think; `openai` has no switch for it."""
 
 
 @dataclass(frozen=True, slots=True)

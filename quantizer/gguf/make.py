@@ -1,14 +1,14 @@
 """Convert a Hugging Face folder to a sealed folder with one GGUF file, as our writer makes it."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-from gguf import GGMLQuantizationType, GGUFReader
+from gguf import GGMLQuantizationType
 
 from gates.artefact import artefact
 from gates.artefact.manifest import Artefact, Provenance
@@ -49,7 +49,7 @@ def make_gguf(job: GgufJob, created: datetime) -> Artefact:
             name=name,
             format=f"gguf-{job.kind}",
             created=created,
-            provenance=_origin(job, source, target, types),
+            provenance=_origin(job, source, types),
         )
 
 
@@ -72,9 +72,7 @@ def open_model(path: Path) -> Source:
     return Source(folder, read_manifest(path))
 
 
-def _origin(
-    job: GgufJob, source: Source, target: Path, types: Mapping[str, GGMLQuantizationType]
-) -> Provenance:
+def _origin(job: GgufJob, source: Source, types: Mapping[str, GGMLQuantizationType]) -> Provenance:
     held = source.manifest.provenance if source.manifest else Provenance()
     recipe: dict[str, Any] = {
         "from": "safetensors",
@@ -82,18 +80,18 @@ def _origin(
         "by": "manners",
         "tensors": dict(sorted(Counter(one.name for one in types.values()).items())),
     }
-    if mtp := _head_facts(source, target):
+    if mtp := _head_facts(source, types):
         recipe["mtp"] = mtp
     tools = {name: version(name) for name in TOOLS}
     return Provenance(held.base_model, {"source": source.root}, recipe, held.data_digest, tools)
 
 
-def _head_facts(source: Source, target: Path) -> dict[str, Any] | None:
+def _head_facts(source: Source, types: Iterable[str]) -> dict[str, Any] | None:
     """What the artefact says of an MTP head: what the folder's own said, if the file has it."""
     facts = mtp_facts(source, trained=False)
     if not facts or not facts["tensors"]:
         return facts
-    if not any(".nextn." in tensor.name for tensor in GGUFReader(target).tensors):
+    if not any(".nextn." in name for name in types):
         return {"tensors": 0, "state": "left out of this file"}
     made = source.manifest.provenance.recipe if source.manifest else {}
     before = made.get("outcome", {}).get("mtp", {})

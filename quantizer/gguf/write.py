@@ -30,17 +30,8 @@ from quantizer.verify.check import load_layer
 from quantizer.verify.folder import Folder, TensorInfo, open_intact_folder
 from quantizer.verify.layout import is_quantized, tensors_by_module
 
-MIXES: dict[str, tuple[mix.Mix, gguf.LlamaFileType]] = {
-    "f16": (mix.f16, gguf.LlamaFileType.MOSTLY_F16),
-    "q8_0": (mix.q8_0, gguf.LlamaFileType.MOSTLY_Q8_0),
-    "q6_k": (mix.q6_k, gguf.LlamaFileType.MOSTLY_Q6_K),
-    "q5_k_m": (mix.q5_k_m, gguf.LlamaFileType.MOSTLY_Q5_K_M),
-    "q4_k_m": (mix.q4_k_m, gguf.LlamaFileType.MOSTLY_Q4_K_M),
-    "tq2_0": (mix.tq2_0, gguf.LlamaFileType.MOSTLY_TQ2_0),
-    "q2_k": (mix.q2_k, gguf.LlamaFileType.MOSTLY_Q2_K),
-}
 NVFP4: Final = "nvfp4"
-KINDS: Final = (*MIXES, NVFP4)
+KINDS: Final = (*mix.MIXES, NVFP4)
 PLAIN: Final = {"BF16": Type.BF16, "F16": Type.F16, "F32": Type.F32}
 """Types that an NVFP4 file keeps unchanged."""
 PRE: Final = {QWEN2: "qwen2", QWEN35: "qwen35", LLAMA3: "llama-bpe"}
@@ -88,7 +79,7 @@ def write_gguf(folder: Path, target: Path, kind: str, name: str) -> dict[str, Ty
     writer = gguf.GGUFWriter(target, arch.name)
     writer.add_name(name)
     add_shape(writer, arch)
-    writer.add_file_type(MIXES[kind][1] if kind in MIXES else gguf.LlamaFileType.MOSTLY_NVFP4)
+    writer.add_file_type(mix.MIXES[kind].file if kind in mix.MIXES else gguf.LlamaFileType.MOSTLY_NVFP4)
     if kind != "f16":
         writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     _add_tokenizer(writer, folder, config)
@@ -252,7 +243,7 @@ def _stack(
     packed = parts[0].removesuffix(".weight") in layers
     rows, columns = held.tensors[parts[0]].shape
     columns = 2 * columns if packed else columns
-    chosen = mix.fitting(MIXES[kind][0](name, 3, arch.blocks, False), columns)
+    chosen = mix.fitting(mix.choose(mix.MIXES[kind], name, 3, arch.blocks, tied=False), columns)
     width = columns if chosen in (Type.F32, Type.F16) else ggml.row_bytes(chosen, columns)
     make = lambda: (_rounded(_numbers(held, part, packed), chosen) for part in parts)  # noqa: E731
     return PlannedTensor(name, chosen, (len(parts), rows, width), make)
@@ -294,8 +285,8 @@ def _plain(
             PLAIN.get(entry.dtype, Type.F32) if len(shape) > 1 and "conv1d" not in place.name else Type.F32
         )
     else:
-        choose = MIXES[kind][0] if arch.interval == 1 else mix.hybrid(MIXES[kind][0], arch.interval)
-        chosen = mix.fitting(choose(place.name, len(shape), arch.blocks, tied), shape[-1])
+        chosen = mix.choose(mix.MIXES[kind], place.name, len(shape), arch.blocks, tied, arch.interval)
+        chosen = mix.fitting(chosen, shape[-1])
         if place.name.endswith("ffn_gate_inp.weight"):
             chosen = Type.F32  # llama.cpp leaves routers as they are
     as_stored = shape if chosen in (Type.F32, Type.F16) else (*shape[:-1], ggml.row_bytes(chosen, shape[-1]))

@@ -1,7 +1,6 @@
-"""The gated delta rule in chunks, with a backward pass written by hand.
+"""The gated delta rule in chunks (Gated DeltaNet, arXiv 2412.06464).
 
-The rule (Gated DeltaNet, arXiv 2412.06464). A head has a state S [dk, dv]; a token t has a query, a key, a value, a log of
-a decay g <= 0 and a rate beta:
+A head has a state S [dk, dv]; a token t has a query, a key, a value, a log of a decay g <= 0 and a rate beta:
 
   S <- exp(g_t) S;   S <- S + beta_t k_t (v_t - S^T k_t)^T;   o_t = S^T q_t
 
@@ -13,25 +12,20 @@ chunk, D[i, j] = exp(b_i - b_j) on and below the diagonal, and S the state befor
   O = (exp(b) q) S + P V',   P = (q_i . k_j) D[i, j]
   S' = exp(b_C) S + R^T V' = exp(b_C) S + R^T U - (R^T W) S,    R = exp(b_C - b_i) k
 
-Everything but the last line is a batched product over all chunks. The last line is sequential, with one product of [dk, dk]
-and [dk, dv] a chunk. The gradient of the states is the same recurrence backwards, with the transposed matrices:
-
-  G = exp(b_C) G' + E - (R^T W)^T G',    E = (exp(b) q)^T dO - W^T P^T dO
-
-With X = T^T dV', the gradient of A is the strictly lower part of -X V'^T, that of `beta v` is X, and that of
-`beta exp(b) k` is -X S^T; the others follow by the product rule. T is built by inverting diagonal blocks of doubled size
+Everything but the last line is a batched product over all chunks. T is built by inverting diagonal blocks of doubled size
 each time, which is as stable as substitution (a product of powers of A is not: they can grow to 1e18).
 
-Arithmetic is in float32, on a GPU with TF32 products except for T; for float64 inputs it is in float64.
+Arithmetic is in float32, on a GPU with TF32 products in the forward pass except for T; for float64 inputs it is in float64.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 CHUNK: Final = 64
 """Tokens in a chunk; a power of two."""
@@ -54,18 +48,6 @@ class _Inputs(NamedTuple):
     beta: Tensor
 
 
-class _States(NamedTuple):
-    """What the forward pass knows of every chunk. t: [.., groups, CHUNK, CHUNK]. w: [.., groups, CHUNK, dk]. change: R^T W,
-    [.., groups, dk, dk]. states: before every chunk and after the last, [chunks + 1, rows * value heads, dk, dv]. written:
-    V', [.., groups, CHUNK, dv]."""
-
-    t: Tensor
-    w: Tensor
-    change: Tensor
-    states: Tensor
-    written: Tensor
-
-
 @torch.compiler.disable
 def chunk_gated_delta_rule(
     query: Tensor,
@@ -74,97 +56,54 @@ def chunk_gated_delta_rule(
     g: Tensor,
     beta: Tensor,
     *,
-    initial_state: Tensor | None = None,
-    output_final_state: bool = False,
-    use_qk_l2norm_in_kernel: bool = False,
     keep: bool = False,
     compiled: bool = False,
-) -> tuple[Tensor, Tensor | None]:
-    """Outputs of all tokens [rows, tokens, value heads, dv], and the last state if it is asked for; arguments as transformers'.
+) -> Tensor:
+    """Outputs of all tokens [rows, tokens, value heads, dv]; queries and keys are normalized here.
 
     query, key: [rows, tokens, key heads, dk]. value: [rows, tokens, value heads, dv]. g, beta: [rows, tokens, value heads].
-    initial_state: [rows, value heads, dk, dv]. keep: keep the chunks' states for the backward pass (some 40 times the bytes of the
-    value). compiled: elementwise work by torch.compile. Raises ValueError if the value heads are no multiple of the key heads.
+    keep: keep what the backward pass needs (some 40 times the bytes of the value) instead of computing it again. compiled:
+    elementwise work by torch.compile. Raises ValueError if the value heads are no multiple of the key heads.
     """
     if value.shape[2] % key.shape[2]:
         raise ValueError(f"{value.shape[2]} value heads cannot share {key.shape[2]} key heads evenly")
-    rule: Any = _Rule  # torch leaves `apply` without annotations
-    options = (use_qk_l2norm_in_kernel, keep, compiled)
-    with torch.autocast(query.device.type, enabled=False):
-        out, last = rule.apply(query, key, value, g, beta, initial_state, options)
-    return out, last if output_final_state else None
+    inputs = (query, key, value, g, beta)
+    if keep or not torch.is_grad_enabled():
+        return _rule(*inputs, compiled)
+    out: Tensor = checkpoint(_rule, *inputs, compiled, use_reentrant=False)
+    return out
 
 
-class _Rule(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        g: Tensor,
-        beta: Tensor,
-        initial: Tensor | None,
-        options: tuple[bool, bool, bool],
-    ) -> tuple[Tensor, Tensor]:
-        ctx.options, ctx.set_materialize_grads = options, ctx.set_materialize_grads(False)
-        norm, keep, compiled = options
-        ready = _piece(_prepare, compiled)(query, key, value, g, beta, norm)
-        with _fast_products(query):
-            states, out = _run(ready, _first(initial, key, value, ready), compiled)
-        ctx.save_for_backward(query, key, value, g, beta, initial, *((*ready, *states) if keep else ()))
-        last = states.states[-1].unflatten(0, (len(key), -1)).clone()
-        return _piece(_merge, compiled)(out, value).to(query.dtype), last
-
-    @staticmethod
-    def backward(ctx: Any, to_out: Tensor | None, to_last: Tensor | None) -> tuple[Tensor | None, ...]:
-        query, key, value, g, beta, initial, *kept = ctx.saved_tensors
-        norm, keep, compiled = ctx.options
-        inputs = (query, key, value, g, beta)
-        if to_out is None:
-            to_out = torch.zeros_like(value)
-        ready = _Inputs(*kept[:5]) if keep else _piece(_prepare, compiled)(*inputs, norm)
-        with _fast_products(query):
-            start = _first(initial, key, value, ready)
-            states = _States(*kept[5:]) if keep else _run(ready, start, compiled, out=False)[0]
-            to_written, to_states, to_out = _piece(_enter, compiled)(ready, states.w, to_out)
-            start = _first(to_last, key, value, ready)
-            after = _scan(start, ready.b, states.change.mT, to_states, backward=True)
-            before, later = (_by_chunk(x, ready) for x in (states.states[:-1], after[1:]))
-            parts = _piece(_gradients, compiled)(
-                ready, states.t, states.written, before, later, to_written, to_out
-            )
-        found = _piece(_leave, compiled)(parts, inputs, norm)
-        first = None if initial is None else after[0].view_as(initial).to(initial.dtype)
-        return *found, first, None
+def _rule(query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, compiled: bool) -> Tensor:
+    ready = _piece(_prepare, compiled)(query, key, value, g, beta)
+    with _products(query, "high"):  # TF32: the inputs have 8 bits, and TF32's products 11
+        a = _piece(_system, compiled)(ready)
+        with _products(query, "highest"):  # errors of an inverse grow with the condition of its matrix
+            t = _piece(_inverse, compiled)(a)
+        w, u, change, add = _piece(_transitions, compiled)(ready, t)
+        states = _scan(ready, change, add, len(value) * value.shape[2])
+        out = _piece(_outputs, compiled)(ready, u, w, states)
+    return _piece(_merge, compiled)(out, value).to(query.dtype)  # type: ignore[no-any-return]
 
 
 # --------------------------------------------------------------------------------------------- in and out
 
 
-def _prepare(query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, norm: bool) -> _Inputs:
+def _prepare(query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor) -> _Inputs:
     """The inputs by chunk. Padding has rate 0 and decay 0, so it moves no state."""
-    dtype = _dtype(query)
+    dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
     heads, groups = key.shape[2], value.shape[2] // key.shape[2]
-    q, k = (_normalized(x.to(dtype), norm)[0] for x in (query, key))
+    q, k = (_normalized(x.to(dtype)) for x in (query, key))
     q = _chunks(q * key.shape[-1] ** -0.5, heads, 1)
-    rates = (_chunks(x.to(dtype)[..., None], heads, groups).squeeze(-1) for x in (g, beta))
-    decay, rate = rates
+    decay, rate = (_chunks(x.to(dtype)[..., None], heads, groups).squeeze(-1) for x in (g, beta))
     return _Inputs(
         q, _chunks(k, heads, 1), _chunks(value.to(dtype), heads, groups), decay.cumsum(-1), rate.contiguous()
     )
 
 
-def _dtype(x: Tensor) -> torch.dtype:
-    return torch.float64 if x.dtype == torch.float64 else torch.float32
-
-
-def _normalized(x: Tensor, norm: bool) -> tuple[Tensor, Tensor | None]:
-    """Vectors of length 1, and what they were multiplied by."""
-    if not norm:
-        return x, None
-    inverse = torch.rsqrt((x * x).sum(-1, keepdim=True) + EPS)
-    return x * inverse, inverse
+def _normalized(x: Tensor) -> Tensor:
+    """Vectors of length 1."""
+    return x * torch.rsqrt((x * x).sum(-1, keepdim=True) + EPS)
 
 
 def _chunks(x: Tensor, heads: int, groups: int) -> Tensor:
@@ -183,30 +122,7 @@ def _merge(x: Tensor, like: Tensor) -> Tensor:
     return x.flatten(3, 4).flatten(1, 2)[:, :tokens]
 
 
-def _first(state: Tensor | None, key: Tensor, value: Tensor, ready: _Inputs) -> Tensor:
-    """A state that is given, or zeros: [rows * value heads, dk, dv], in the type of the arithmetic."""
-    if state is not None:
-        return state.to(ready.v.dtype).flatten(0, 1)
-    return ready.v.new_zeros(len(value) * value.shape[2], key.shape[3], value.shape[3])
-
-
-def _by_chunk(states: Tensor, ready: _Inputs) -> Tensor:
-    """[chunks, rows * value heads, dk, dv] to [.., groups, dk, dv], without a copy."""
-    return states.reshape(-1, ready.v.shape[1], *states.shape[-2:])
-
-
-# --------------------------------------------------------------------------------------------- forward
-
-
-def _run(ready: _Inputs, start: Tensor, compiled: bool, out: bool = True) -> tuple[_States, Tensor]:
-    """The states of all chunks, and the outputs by chunk, which are empty if they are not asked for."""
-    a = _piece(_system, compiled)(ready)
-    with _exact_products(a):
-        t = _piece(_inverse, compiled)(a)
-    w, u, change, add = _piece(_transitions, compiled)(ready, t)
-    states = _scan(start, ready.b, change, add)
-    written, result = _piece(_outputs, compiled)(ready, u, w, _by_chunk(states[:-1], ready), out)
-    return _States(t, w, change, states, written), result
+# --------------------------------------------------------------------------------------------- the rule
 
 
 def _system(ready: _Inputs) -> Tensor:
@@ -266,101 +182,21 @@ def _transitions(ready: _Inputs, t: Tensor) -> tuple[Tensor, Tensor, Tensor, Ten
     return w, u, rest @ w, rest @ u
 
 
-def _scan(start: Tensor, b: Tensor, change: Tensor, add: Tensor, backward: bool = False) -> Tensor:
-    """All states of S_next = exp(b_C) S + add - change S, the first one included: [chunks + 1, rows * value heads, dk, dv];
-    backward from the last chunk to the first."""
-    heads = len(start)
-    last = b[..., -1].exp().view(-1, heads, 1, 1)
-    change, add = (x.reshape(-1, heads, *x.shape[-2:]) for x in (change, add))
-    states = add.new_empty(len(add) + 1, *start.shape)
-    each, adds, changes, lasts = states.unbind(), add.unbind(), change.unbind(), last.unbind()
-    each[-1 if backward else 0].copy_(start)
-    for chunk in reversed(range(len(adds))) if backward else range(len(adds)):
-        old, new = (each[chunk + 1], each[chunk]) if backward else (each[chunk], each[chunk + 1])
-        torch.addcmul(adds[chunk], old, lasts[chunk], out=new)
-        new.baddbmm_(changes[chunk], old, alpha=-1)
-    return states
+def _scan(ready: _Inputs, change: Tensor, add: Tensor, heads: int) -> Tensor:
+    """The state before every chunk, S_next = exp(b_C) S + add - change S from zero on: [.., groups, dk, dv]. heads: rows
+    times value heads."""
+    last = ready.b[..., -1].exp().view(-1, heads, 1, 1)
+    by_chunk = (x.reshape(-1, heads, *x.shape[-2:]).unbind() for x in (last, change, add))
+    states = [add.new_zeros(heads, *add.shape[-2:])]
+    for shrink, changed, added in list(zip(*by_chunk, strict=True))[:-1]:
+        states.append(torch.baddbmm(added + shrink * states[-1], changed, states[-1], alpha=-1))
+    return torch.stack(states).reshape(-1, ready.v.shape[1], *add.shape[-2:])
 
 
-def _outputs(ready: _Inputs, u: Tensor, w: Tensor, states: Tensor, out: bool) -> tuple[Tensor, Tensor]:
-    """V', and O if it is asked for."""
-    written = u - w @ states
-    if not out:
-        return written, written[:0]
+def _outputs(ready: _Inputs, u: Tensor, w: Tensor, states: Tensor) -> Tensor:
+    """O by chunk."""
     p = (ready.q @ ready.k.mT) * _decay(ready.b)
-    return written, (ready.b.exp()[..., None] * ready.q) @ states + p @ written
-
-
-# --------------------------------------------------------------------------------------------- backward
-
-
-def _enter(ready: _Inputs, w: Tensor, to_out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """P^T dO, E, and dO by chunk."""
-    groups = ready.v.shape[1]
-    to_out = _chunks(to_out.to(ready.v.dtype), to_out.shape[2] // groups, groups)
-    p = (ready.q @ ready.k.mT) * _decay(ready.b)
-    to_written = p.mT @ to_out
-    to_states = (ready.b.exp()[..., None] * ready.q).mT @ to_out - w.mT @ to_written
-    return to_written, to_states, to_out
-
-
-def _gradients(
-    ready: _Inputs,
-    t: Tensor,
-    written: Tensor,
-    before: Tensor,
-    after: Tensor,
-    to_written: Tensor,
-    to_out: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of q, k, v, g and beta by chunk. before: the state before each chunk; after: the gradient of the one after
-    it."""
-    q, k, v, b, beta = ready
-    decay, grown, rest = _decay(b), b.exp(), (b[..., -1:] - b).exp()
-    x = t.mT @ (to_written + (rest[..., None] * k) @ after)
-    xs, to_q, to_r = x @ before.mT, to_out @ before.mT, written @ after.mT
-    kk, qk = (k @ k.mT) * decay, (q @ k.mT) * decay
-    to_a, to_p = -(x @ written.mT).tril(-1), (to_out @ written.mT).tril()
-
-    kxs, krest = (k * xs).sum(-1), rest * (k * to_r).sum(-1)
-    to_rate = (x * v).sum(-1) - grown * kxs + (to_a * kk).sum(-1)
-    both = beta[..., None] * to_a * kk + to_p * qk
-    to_b = both.sum(-1) - both.sum(-2) + grown * ((q * to_q).sum(-1) - beta * kxs) - krest
-    last = b[..., -1].exp() * (before * after).sum((-1, -2)) + krest.sum(-1)
-    to_b = F.pad(to_b[..., :-1], (0, 1)) + F.pad((to_b[..., -1] + last)[..., None], (CHUNK - 1, 0))
-    to_g = to_b.flip(-1).cumsum(-1).flip(-1)
-
-    to_kk = (beta[..., None] * to_a * decay).sum(1, keepdim=True)
-    to_qk = (to_p * decay).sum(1, keepdim=True)
-    own_k = rest[..., None] * to_r - (beta * grown)[..., None] * xs
-    to_k = own_k.sum(1, keepdim=True) + (to_kk + to_kk.mT) @ k + to_qk.mT @ q
-    to_q = (grown[..., None] * to_q).sum(1, keepdim=True) + to_qk @ k
-    return to_q, to_k, beta[..., None] * x, to_g, to_rate
-
-
-def _leave(parts: Sequence[Tensor], inputs: Sequence[Tensor], norm: bool) -> tuple[Tensor, ...]:
-    """The gradients of the inputs, in their shapes and types."""
-    query, key, value, g, beta = inputs
-    to_q, to_k, to_v, to_g, to_beta = parts
-    to_q = _through_norm(_merge(to_q, query) * key.shape[-1] ** -0.5, query, norm)
-    to_k = _through_norm(_merge(to_k, key), key, norm)
-    rates = (_merge(part[..., None], value).squeeze(-1) for part in (to_g, to_beta))
-    to_g, to_beta = rates
-    return (
-        to_q,
-        to_k,
-        _merge(to_v, value).to(value.dtype),
-        to_g.to(g.dtype),
-        to_beta.to(beta.dtype),
-    )
-
-
-def _through_norm(gradient: Tensor, x: Tensor, norm: bool) -> Tensor:
-    """The gradient of a vector from that of the normalized one."""
-    unit, inverse = _normalized(x.to(gradient.dtype), norm)
-    if inverse is not None:
-        gradient = inverse * (gradient - unit * (unit * gradient).sum(-1, keepdim=True))
-    return gradient.to(x.dtype)
+    return (ready.b.exp()[..., None] * ready.q) @ states + p @ (u - w @ states)
 
 
 # --------------------------------------------------------------------------------------------- how it is computed
@@ -388,13 +224,3 @@ def _products(like: Tensor, precision: str) -> Iterator[None]:
     finally:
         if like.device.type == "cuda":
             torch.set_float32_matmul_precision(before)
-
-
-def _fast_products(like: Tensor) -> Any:
-    """TF32: the inputs have 8 bits, and TF32's products 11."""
-    return _products(like, "high")
-
-
-def _exact_products(like: Tensor) -> Any:
-    """Float32: errors of an inverse grow with the condition of its matrix."""
-    return _products(like, "highest")

@@ -1,15 +1,13 @@
-"""Qwen3.5's DeltaNet layers on the chunked rule of `quantizer.layers.delta_rule`, or on flash-linear-attention's.
+"""Qwen3.5's DeltaNet layers on the chunked rule of `quantizer.layers.delta_rule`.
 
-Without flash-linear-attention, transformers' own recurrence is a loop whose backward pass takes ten times as long as all matrices
-of the layer. `use_chunks` gives the layers of one model another `forward`, and `use_own` takes it away again. A pass with a
+transformers' own recurrence is a loop whose backward pass takes ten times as long as all matrices of the layer. `use_chunks` gives the layers of one model another `forward`, and `use_own` takes it away again. A pass with a
 cache, or over packed rows, is the layer's own. The causal convolution is a sum of shifted rows here: depthwise convolutions of
 cuDNN and of torch are slow in the backward pass.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from importlib.util import find_spec
 from types import MethodType
 from typing import Any, Final
 
@@ -19,7 +17,6 @@ from torch.nn import functional as F
 
 from quantizer.layers.delta_rule import chunk_gated_delta_rule
 
-Rule = Callable[..., tuple[Tensor, Tensor | None]]
 _PARTS: Final = (
     "in_proj_qkv",
     "in_proj_z",
@@ -32,10 +29,6 @@ _PARTS: Final = (
     "out_proj",
 )
 _CHANGED: Final = ("forward", "front", "back", "rule")
-HOPPER: Final = 9
-WRONG_ON_HOPPER: Final = ((3, 4, 0), (3, 7, 1))
-"""Versions of Triton, from and below, whose code for the gradient of flash-linear-attention's gated rule is wrong on Hopper:
-https://github.com/fla-org/flash-linear-attention/issues/640. Its own check raises RuntimeError in backward."""
 
 
 def deltanets(model: nn.Module) -> list[nn.Module]:
@@ -52,9 +45,7 @@ def use_chunks(model: nn.Module, *, compiled: bool = False) -> None:
         for layer in block.children()
     }
     for layer in deltanets(model):
-        chosen = best_rule(next(layer.parameters()).device)
-        if chosen is chunk_gated_delta_rule:
-            chosen = partial(chosen, keep=id(layer) in checkpointed, compiled=compiled)
+        chosen = partial(chunk_gated_delta_rule, keep=id(layer) in checkpointed, compiled=compiled)
         methods: dict[str, Any] = {"forward": _forward, "front": _front, "back": _back}
         vars(layer).update({name: MethodType(method, layer) for name, method in methods.items()}, rule=chosen)
 
@@ -90,27 +81,6 @@ def chunked(model: nn.Module) -> Iterator[None]:
         use_own(model)
 
 
-def best_rule(device: torch.device) -> Rule:
-    """flash-linear-attention's where it is installed and its gradient is right, else ours."""
-    if device.type != "cuda" or not (find_spec("fla") and find_spec("triton")):
-        return chunk_gated_delta_rule
-    import triton
-
-    version = tuple(int(part) for part in triton.__version__.split("+")[0].split(".")[:3] if part.isdigit())
-    if not fla_is_right(torch.cuda.get_device_capability(device)[0], version):
-        return chunk_gated_delta_rule
-    from fla.ops.gated_delta_rule import chunk_gated_delta_rule as theirs
-
-    found: Rule = theirs
-    return found
-
-
-def fla_is_right(capability: int, triton: tuple[int, ...]) -> bool:
-    """Whether its gradient is, for a GPU of a major compute capability and a version of Triton."""
-    first, fixed = WRONG_ON_HOPPER
-    return capability != HOPPER or not first <= triton < fixed
-
-
 def _forward(
     self: Any,
     hidden_states: Tensor,
@@ -125,8 +95,7 @@ def _forward(
         )
         return own
     query, key, value, g, beta, gate = self.front(hidden_states, attention_mask)
-    out, _ = self.rule(query, key, value, g=g, beta=beta, use_qk_l2norm_in_kernel=True)
-    result: Tensor = self.back(out, gate)
+    result: Tensor = self.back(self.rule(query, key, value, g, beta), gate)
     return result
 
 

@@ -15,7 +15,7 @@ A training loop calls `hold_weights(model)` after each optimizer step, so that a
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -62,10 +62,9 @@ class NVFP4Linear(nn.Linear):
         return self.weight.abs().amax().to(SERVED_DTYPE).float()
 
     def forward(self, x: Tensor) -> Tensor:
-        """float [..., in] to [..., out], in autocast's type if autocast is on, else in x's type."""
+        """float [..., in] to [..., out], in x's type."""
         if not self.active:
             return F.linear(x, self.weight, self.bias)
-        x = x.to(_compute_type(x))
         bias = None if self.bias is None else self.bias.to(x.dtype)
         return F.linear(self.fake_input(x), self.fake_weight().to(x.dtype), bias)
 
@@ -78,13 +77,6 @@ class NVFP4Linear(nn.Linear):
             if moved.dtype != tensor.dtype:
                 moved.data = tensor.to(moved.device)
         return self
-
-    @property
-    def scales(self) -> Literal["dynamic", "static", "learned"]:
-        """Where the block scales of the weight come from."""
-        if self.block_amax is not None:
-            return "learned"
-        return "dynamic" if self.weight_scale is None else "static"
 
     def tensor_scale(self) -> Tensor:
         """The tensor scale of the weight: float32 []."""
@@ -134,22 +126,13 @@ class NVFP4Linear(nn.Linear):
     def fake_input(self, x: Tensor) -> Tensor:
         return fake.fake_dynamic(x, self.input_amax)
 
-    def hold(self) -> None:
-        """Round the weight now and use the result until `drop` or the next `hold`. Does nothing for learned scales."""
-        if self.block_amax is not None:
-            return
-        held, self.held = self.held, None
-        with torch.no_grad():
-            rounded = self.fake_weight()
-        # In place, so that a compiled or captured graph reads the new one.
-        self.held = rounded if held is None else held.copy_(rounded)
 
-    def drop(self) -> None:
-        """Discard the held weight."""
-        self.held = None
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, scales={self.scales}, norm={self.norm:g}"
+def rounded(weight: Tensor, amax: Tensor, scale: Tensor | None, norm: float) -> Tensor:
+    """`NVFP4Linear.fake_weight` of dynamic and static scales without a gradient, also for a compiler."""
+    weight, second = weight.to(SERVED_DTYPE), blocks.tensor_scale(amax, norm)
+    if scale is None:
+        scale = blocks.block_scale(blocks.block_amax(weight), second)
+    return blocks.round_blocks(weight, blocks.step(scale, second))
 
 
 class _Held(torch.autograd.Function):
@@ -166,26 +149,26 @@ class _Held(torch.autograd.Function):
         return gradient.to(ctx.dtype), None
 
 
-def _compute_type(x: Tensor) -> torch.dtype:
-    kind = x.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
-
-
 def nvfp4_layers(model: nn.Module) -> dict[str, NVFP4Linear]:
     """The layers in NVFP4 of a model by name, in the model's order."""
     return {name: layer for name, layer in model.named_modules() if isinstance(layer, NVFP4Linear)}
 
 
-def hold_weights(model: nn.Module) -> None:
-    """Round every weight once for all forward passes until the next call. Call it after each optimizer step."""
+@torch.no_grad()
+def hold_weights(model: nn.Module, rounded: Callable[..., Tensor] = rounded) -> None:
+    """Round every weight once for all forward passes until the next call; not those with learned scales. Call it after each
+    optimizer step. `rounded` may be compiled."""
     for layer in nvfp4_layers(model).values():
-        layer.hold()
+        if layer.block_amax is None:
+            new = rounded(layer.weight, layer.weight_amax, layer.weight_scale, layer.norm)
+            # In place, so that a compiled or captured graph reads the new one.
+            layer.held = new.clone() if layer.held is None else layer.held.copy_(new)
 
 
 def drop_weights(model: nn.Module) -> None:
     """Discard the held weights: from now on every forward pass rounds again."""
     for layer in nvfp4_layers(model).values():
-        layer.drop()
+        layer.held = None
 
 
 @contextmanager

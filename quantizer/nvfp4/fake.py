@@ -1,7 +1,7 @@
 """Fake quantization: round numbers to NVFP4 values in the forward pass, and let gradients through.
 
-The backward pass treats the rounding as the identity (straight-through estimator, arXiv 1308.3432); with a `limit`, numbers beyond
-it get no gradient. Scales are constants, except in `fake_learned`. Results have x's dtype.
+The backward pass treats the rounding as the identity (straight-through estimator, arXiv 1308.3432). Scales are constants, except
+in `fake_learned`. Results have x's dtype.
 """
 
 from typing import Any
@@ -12,15 +12,15 @@ from torch import Tensor
 from quantizer.nvfp4 import blocks, grid
 
 
-def fake_dynamic(x: Tensor, amax: Tensor, limit: Tensor | None = None) -> Tensor:
+def fake_dynamic(x: Tensor, amax: Tensor) -> Tensor:
     """Round x [..., in] with block scales computed from `x` itself, and a tensor scale from a calibrated amax []."""
     second = blocks.tensor_scale(amax)
-    return fake_static(x, blocks.block_scale(blocks.block_amax(x.detach()), second), second, limit)
+    return fake_static(x, blocks.block_scale(blocks.block_amax(x.detach()), second), second)
 
 
-def fake_static(x: Tensor, scale: Tensor, tensor_scale: Tensor, limit: Tensor | None = None) -> Tensor:
+def fake_static(x: Tensor, scale: Tensor, tensor_scale: Tensor) -> Tensor:
     """Round x [..., in] with given block scales [..., in / 16] and a tensor scale []."""
-    rounded: Tensor = _Round.apply(x, blocks.step(scale, tensor_scale), limit)  # type: ignore[no-untyped-call]  # torch's
+    rounded: Tensor = _Round.apply(x, blocks.step(scale, tensor_scale))  # type: ignore[no-untyped-call]  # torch's
     return rounded
 
 
@@ -45,16 +45,12 @@ def fake_learned(x: Tensor, block_amax: Tensor, tensor_scale: Tensor) -> Tensor:
 
 class _Round(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, step: Tensor, limit: Tensor | None) -> Tensor:
-        if limit is not None:
-            ctx.save_for_backward(x.abs() <= limit)
+    def forward(ctx: Any, x: Tensor, step: Tensor) -> Tensor:
         return blocks.round_blocks(x, step)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        for inside in ctx.saved_tensors:
-            gradient = torch.where(inside, gradient, 0)
-        return gradient, None, None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient, None
 
 
 class _RoundGrid(torch.autograd.Function):

@@ -11,7 +11,7 @@ from quantizer.plan.memory import Job, result
 TRAIN_DENSE: Final = 0.30
 """6 P T over peak, of a compiled dense model, without the optimizer's `MOVED` bytes. Measured: QAT of the 0.47B model in docs/study/bench.json, one H100."""
 TRAIN_HYBRID: Final = 0.347
-"""The same with DeltaNet on `quantizer.layers.delta_rule`, layers recomputed. Measured: QAT of the 9B shape in
+"""The same with DeltaNet on our chunked rule, layers recomputed. Measured (with the kernels of commit f3e439ea): QAT of the 9B shape in
 docs/study/low-bit/training_speed.json, one H200."""
 FORWARD: Final = 0.20
 """2 P T over peak, of calibration. Measured: ptq of the 9B shape in docs/study/whole-path.json, one H200."""

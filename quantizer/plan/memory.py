@@ -192,7 +192,7 @@ def overhead(device: int) -> int:
 
 
 def weights(model: PlannedModel, precision: str = "bf16") -> int:
-    """The model itself: 2P in BF16, 4P where training computes with float32 weights."""
+    """The model itself: 2P in BF16, 4P in float32."""
     return model.parameters * (BF16 if precision == "bf16" else F32)
 
 

@@ -1,6 +1,6 @@
 """A plan before the work: what a recipe takes on a model, whether a machine has it, and what to change if not. Pure."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -20,38 +20,15 @@ from quantizer.plan.memory import (
     phases,
 )
 from quantizer.plan.model import PlannedModel
-from quantizer.recipes.recipe import Recipe, recipe_as_json
+from quantizer.recipes.recipe import Recipe
 
-LEAST_TOKENS: Final = 1024
-"""No shorter micro-batch is proposed."""
-WORDS: Final = {
-    "train.recompute": "activations are computed again: a third more time",
-    "train.optimizer": "BF16 weights and low-bit moments for float32 masters and moments (docs/study)",
-    "train.batch_tokens": "shorter steps",
-    "train.micro_tokens": "fewer tokens at once",
-    "train.max_tokens": "longer conversations are left out",
-    "calibrate.batch_tokens": "fewer tokens at once; the result hardly differs",
-    "calibrate.max_tokens": "longer conversations are left out",
-}
-"""What a changed value means."""
 SMALL: Final = GIB
 """A job that takes less is not refused: a host's free memory changes by as much from one moment to the next."""
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """A change of the recipe that saves memory. assignment: for --set. words: what it means."""
-
-    assignment: str
-    words: str
-
-
-@dataclass(frozen=True, slots=True)
 class ResourcePlan:
-    """What a job takes, and whether it fits. needed, available: bytes by place ("GPU memory", "host memory", "memory", "disk").
-
-    changes: what to change until it fits; enough: whether it fits with all of them.
-    """
+    """What a job takes, and whether it fits. needed, available: bytes by place ("GPU memory", "host memory", "memory", "disk")."""
 
     model: PlannedModel
     recipe: Recipe
@@ -62,8 +39,6 @@ class ResourcePlan:
     tokens_per_second: float | None
     needed: Mapping[str, int]
     available: Mapping[str, int]
-    changes: tuple[Change, ...] = ()
-    enough: bool = True
     notes: tuple[str, ...] = ()
 
     @property
@@ -100,11 +75,12 @@ class ResourcePlan:
         idle = _available(self.machine.idle)
         if not lacking(self.needed, idle).keys() - {"disk"}:
             found.append("stop what else uses the memory")
-        if self.changes and self.enough:
-            found.append("try " + " ".join(f"--set {change.assignment}" for change in self.changes))
-        elif self.recipe.awq or self.recipe.auto:
+        found += [
+            f"try {' '.join(f'--set {change}' for change in changes)}" for changes in _lean(self.recipe)
+        ]
+        if self.recipe.awq or self.recipe.auto:
             found.append("take the recipe mse, which searches without data")
-        return ", or ".join(found) or "no setting makes it fit: take more memory, or a smaller model"
+        return ", or ".join(found)
 
     def as_json(self) -> dict[str, Any]:
         """For scripts; the keys that others rely on come first."""
@@ -124,8 +100,6 @@ class ResourcePlan:
             "tokens_per_second": self.tokens_per_second,
             "needed_bytes": dict(self.needed),
             "available_bytes": dict(self.available),
-            "changes": [asdict(change) for change in self.changes],
-            "enough": self.enough,
             "notes": list(self.notes),
         }
 
@@ -139,25 +113,6 @@ def plan(
     bf16: bool = False,
 ) -> ResourcePlan:
     """What a recipe takes on a model, and whether a machine has it. Raises RecipeError if the recipe does not fit the model."""
-    first = _estimate(model, recipe, machine, data, bf16)
-
-    def tried(changed: Recipe) -> ResourcePlan:
-        return _estimate(model, changed, machine, data, bf16)
-
-    if not _lacks_memory(first):
-        return first
-    settings = _settings_that_fit(model, recipe, tried)
-    cheaper = _changed(recipe, settings or ())
-    return replace(first, changes=_differences(recipe, cheaper), enough=settings is not None)
-
-
-def _lacks_memory(made: ResourcePlan) -> bool:
-    return bool(made.short.keys() - {"disk"})
-
-
-def _estimate(
-    model: PlannedModel, recipe: Recipe, machine: Machine, data: DataSize | None, bf16: bool
-) -> ResourcePlan:
     job = make_job(model, recipe, machine.processes, data, on_cpu=machine.gpu is None)
     found, files = tuple(phases(job)), disk(job, bf16)
     chip = accelerator(machine.name)
@@ -199,77 +154,19 @@ def _available(machine: Machine) -> dict[str, int]:
     return found
 
 
-Setting = dict[str, Any]
-"""Values of [train], or the tokens of a batch of calibration as "calibrated"."""
-
-
-def _settings_that_fit(
-    model: PlannedModel, recipe: Recipe, tried: Callable[[Recipe], ResourcePlan]
-) -> list[Setting] | None:
-    """As few of the cheaper settings as make it fit, the least harmful first; None if all of them do not.
-
-    What a DeltaNet keeps without recomputation is an estimate, so recomputation is never given up for one.
-    """
-    taken: list[Setting] = []
-    for setting in _settings(recipe):
-        taken.append(setting)
-        if not _lacks_memory(tried(_changed(recipe, taken))):
-            break
-    else:
-        return None
-    sure = recipe.train is not None and not recipe.train.recompute and model.deltanet_layers > 0
-    for setting in taken[1 if sure else 0 :]:
-        without = [other for other in taken if other is not setting]
-        if not _lacks_memory(tried(_changed(recipe, without))):
-            taken = without
-    return taken
-
-
-def _settings(recipe: Recipe) -> list[Setting]:
-    """Settings that take less memory, the least harmful first."""
-    found: list[Setting] = []
-    if train := recipe.train:
-        low_bit = train.trained == "weights" and not recipe.lora
-        found += [{"recompute": True}, *([{"optimizer": "adamw_8bit"}] if low_bit else [])]
-        found += [{"micro_tokens": tokens} for tokens in _halves(train.micro_tokens)]
-        found += [{"optimizer": "adamw_4bit"}] if low_bit else []
-    return found + [{"calibrated": tokens} for tokens in _halves(recipe.calibrate.batch_tokens)]
-
-
-def _halves(tokens: int) -> list[int]:
-    found = []
-    while tokens > LEAST_TOKENS:
-        tokens = max(LEAST_TOKENS, tokens // 2)
-        found.append(tokens)
-    return found
-
-
-def _changed(recipe: Recipe, settings: Iterable[Setting]) -> Recipe:
-    """The recipe with other values, the later ones counting, and with those that follow from them: a step of few bytes is
-    one micro-batch, and a row that is longer than a batch would be one by itself."""
-    values = {key: value for setting in settings for key, value in setting.items()}
-    if tokens := values.pop("calibrated", None):
-        shorter = min(tokens, recipe.calibrate.max_tokens)
-        recipe = replace(recipe, calibrate=replace(recipe.calibrate, batch_tokens=tokens, max_tokens=shorter))
-    if values and recipe.train:
-        micro = values.setdefault("micro_tokens", recipe.train.micro_tokens)
-        values["max_tokens"] = min(recipe.train.max_tokens, micro)
-        if values.get("optimizer", recipe.train.optimizer) != "adamw":
-            values["batch_tokens"] = micro
-        recipe = replace(recipe, train=replace(recipe.train, **values))
-    return recipe
-
-
-def _differences(recipe: Recipe, changed: Recipe) -> tuple[Change, ...]:
-    """The changed values as assignments for --set."""
-    before, after = recipe_as_json(recipe), recipe_as_json(changed)
-    found = []
-    for section in ("train", "calibrate"):
-        for key, value in after.get(section, {}).items():
-            if value != before[section][key]:
-                text = str(value).lower() if isinstance(value, bool) else str(value)
-                found.append(Change(f"{section}.{key}={text}", WORDS[f"{section}.{key}"]))
-    return tuple(found)
+def _lean(recipe: Recipe) -> Iterator[list[str]]:
+    """Changes of a recipe that take less memory, the least harmful first."""
+    if (train := recipe.train) is None:
+        yield [f"calibrate.batch_tokens={recipe.calibrate.batch_tokens // 2}"]
+        return
+    lean = [] if train.recompute else ["train.recompute=true"]
+    if train.trained == "weights" and not recipe.lora and train.optimizer == "adamw":
+        lean += ["train.optimizer=adamw_8bit", f"train.batch_tokens={train.micro_tokens}"]
+    if lean:
+        yield lean
+    yield [
+        f"train.{name}={train.micro_tokens // 2}" for name in ("batch_tokens", "micro_tokens", "max_tokens")
+    ]
 
 
 def _notes(job: Job) -> Iterator[str]:

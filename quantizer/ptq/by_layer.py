@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from quantizer.checkpoint.source import Source, fill
 from quantizer.core.batch import Batch
@@ -18,7 +18,7 @@ from quantizer.layers.attach import LayerPlan, attach
 from quantizer.layers.deltanet import chunked
 from quantizer.layers.linear import nvfp4_layers, unquantized
 from quantizer.ptq.calibrate import set_input_amax, watch
-from quantizer.ptq.feedback import deltas_of, round_with_feedback, strengthen, weigh_by_delta
+from quantizer.ptq.feedback import deltas_of, round_with_feedback, weigh_by_delta
 from quantizer.ptq.fold import fold_awq, foldable, probe
 from quantizer.ptq.scales import norm_of, set_scales
 from quantizer.recipes.recipe import Recipe
@@ -75,7 +75,7 @@ class LayerJob:
     ) -> None:
         recipe = self.recipe
         with self.cost.part("load"):
-            deltas = self._deltas(layer, prefix)
+            deltas = deltas_of(layer, self.base, prefix) if self.base else {}
         weigh = weigh_by_delta(deltas, recipe.feedback.delta) if recipe.feedback and deltas else None
         with self.cost.part("calibrate"):
             gram = foldable(layer, forward) if recipe.awq else nvfp4_layers(layer) if recipe.feedback else ()
@@ -86,13 +86,7 @@ class LayerJob:
                 folded = fold_awq(layer, seen, forward, recipe.awq.alpha_step, recipe.awq.least_gain, prefix)
                 found = self.facts.setdefault("awq", [])
                 found += [asdict(one) | {"gain": round(one.gain, 4)} for one in folded]
-        if recipe.feedback and recipe.feedback.strength != 1:
-            strengthen(layer, deltas, recipe.feedback.strength)
         with self.cost.part("scales"):
             set_scales(layer, recipe.weights.scales)
         if recipe.feedback:
             round_with_feedback(layer, seen, recipe.feedback.damping, self.cost)
-
-    def _deltas(self, layer: nn.Module, prefix: str) -> dict[str, Tensor]:
-        """The fine-tune's changes, where the recipe asks for them."""
-        return deltas_of(layer, self.base, prefix) if self.base else {}

@@ -27,7 +27,6 @@ from quantizer.checkpoint.source import Source
 from quantizer.core import kernels
 from quantizer.core.cost import Cost
 from quantizer.core.errors import SourceError
-from quantizer.layers.attach import refresh_weight_amax
 from quantizer.layers.fused import fused_groups
 from quantizer.layers.linear import SERVED_DTYPE, NVFP4Linear, nvfp4_layers
 from quantizer.nvfp4 import blocks, grid
@@ -80,14 +79,6 @@ def weigh_by_delta(deltas: Mapping[str, Tensor], share: float) -> Weigh:
         return 1 - share + share * torch.where(mean > 0, size / mean, 1.0)
 
     return weigh
-
-
-@torch.no_grad()
-def strengthen(module: nn.Module, deltas: Mapping[str, Tensor], strength: float) -> None:
-    """Make a fine-tune's change of the NVFP4 layers so many times as large."""
-    for name, layer in nvfp4_layers(module).items():
-        layer.weight.copy_(layer.weight.float() + (strength - 1) * deltas[name].float())
-    refresh_weight_amax(module)
 
 
 def _delta(layer: NVFP4Linear, base: Source, name: str) -> Tensor:

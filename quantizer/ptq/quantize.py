@@ -19,7 +19,6 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from gates.artefact.artefact import Hashed
 from gates.artefact.manifest import Artefact, Provenance
 from quantizer.checkpoint.export import (
     plan_tensors,
@@ -108,17 +107,19 @@ def run(
 ) -> Artefact:
     """Quantize a model; the manifest of the folder `out`. Raises QuantizerError.
 
-    `source`: a Hugging Face folder; `data`: conversations, JSONL; `base`: the model before its fine-tune, in place of the recipe's.
+    `source`: a Hugging Face folder; `data`: conversations, JSONL; `base`: the model before its fine-tune, if the recipe needs it.
     """
-    if recipe.kind != "ptq":
-        _refuse(recipe)
+    if recipe.kind == "report":
+        raise UnavailableError(svdquant.WHY_NOT)
+    if recipe.kind == "train":
+        raise RecipeError(f"{recipe.name} trains: run it with manners quantize qat (or qad), not ptq")
     check_available(out)
     opened = open_source(source)
     before = open_base(recipe, base)
     job = QuantizationJob(recipe, opened, _data(recipe, source, data), device, track, base=before)
     with atomic_folder(out) as folder, ThreadPoolExecutor(1) as helper:
         root = helper.submit(lambda: opened.root)  # takes as long as reading the source once
-        hashed = _stream(job, folder) if streams(recipe) else _at_once(job, folder)
+        (_stream if streams(recipe) else _at_once)(job, folder)
         root.result()
         with job.cost.part("seal"):
             made = seal(
@@ -128,22 +129,18 @@ def run(
                 source=opened,
                 created=now,
                 origin=job.provenance(),
-                hashed=hashed,
             )
     return made
 
 
 def open_base(recipe: Recipe, base: Path | None) -> Source | None:
     """The model before its fine-tune, if the recipe asks for it. Raises RecipeError if it is not given, or not needed."""
-    if not (recipe.feedback and recipe.feedback.needs_base):
-        if base:
-            raise RecipeError(
-                f"{recipe.name}: has no use for a base; only [feedback] with delta or strength has"
-            )
-        return None
-    if not (base or recipe.feedback.base):
+    needed = bool(recipe.feedback and recipe.feedback.delta > 0)
+    if base and not needed:
+        raise RecipeError(f"{recipe.name}: has no use for a base; only [feedback] with delta has")
+    if needed and not base:
         raise RecipeError(f"{recipe.name}: needs the model before its fine-tune: give --base DIR")
-    return open_source(base or Path(recipe.feedback.base))
+    return open_source(base) if base else None
 
 
 def streams(recipe: Recipe) -> bool:
@@ -173,20 +170,19 @@ def quantize(job: QuantizationJob) -> nn.Module:
     return model
 
 
-def _at_once(job: QuantizationJob, folder: Path) -> Hashed:
+def _at_once(job: QuantizationJob, folder: Path) -> None:
     """Quantize a model that is in memory as a whole, write it and check what was written."""
     model = quantize(job)
     with job.cost.part("export"):
-        hashed = write_nvfp4(model, job.source, folder)
+        write_nvfp4(model, job.source, folder)
     with job.cost.part("check"):
         # AutoRound learns the codes, and the weights in memory were computed from them.
         reference = job.source.path if job.recipe.backend == "auto_round" else None
         samples = job.batches(PARITY_SAMPLES)
         job.facts["check"] = check_export(model, folder, samples, job.device, reference)
-    return hashed
 
 
-def _stream(job: QuantizationJob, folder: Path) -> Hashed:
+def _stream(job: QuantizationJob, folder: Path) -> None:
     """Quantize, write and check a model, one decoder layer after the other."""
     source, cost = job.source, job.cost
     with cost.part("load"):
@@ -218,7 +214,6 @@ def _stream(job: QuantizationJob, folder: Path) -> Hashed:
         job.facts["check"] = _facts(
             report, report.fit or fit, compare_outputs(found, head, served, proof.batches)
         )
-    return writer.hashed
 
 
 def _layers(
@@ -273,12 +268,6 @@ def report_svdquant(
     attach(model, make_plan(model, recipe.layers))
     seen = observe(model, track("calibrating", job.batches()), nvfp4_layers(model))
     return svdquant.report(model, seen, recipe.svdquant.rank)
-
-
-def _refuse(recipe: Recipe) -> None:
-    if recipe.kind == "report":
-        raise UnavailableError(svdquant.WHY_NOT)
-    raise RecipeError(f"{recipe.name} trains: run it with manners quantize qat (or qad), not ptq")
 
 
 def _data(recipe: Recipe, source: Path, data: Path) -> Dataset:

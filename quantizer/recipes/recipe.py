@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from gates.decode.decoder import DecodeError, read, require_between
+from gates.decode.decoder import DecodeError, Meta, read
 from gates.decode.toml_file import TomlFiles
 from quantizer.core.errors import RecipeError
 
@@ -30,24 +30,8 @@ NVFP4_BITS: Final = 4.5
 BF16_BITS: Final = 16.0
 
 
-def ranged(default: float, low: float, high: float) -> Any:
-    """A field with a default and the smallest and largest value that it may have."""
-    return field(default=default, metadata={"between": (low, high)})
-
-
-class Section:
-    """A section of a recipe, whose numbers are in their ranges. Raises DecodeError."""
-
-    __slots__ = ()
-
-    def __post_init__(self) -> None:
-        for one in fields(self):  # type: ignore[arg-type]  # those who inherit are dataclasses
-            if "between" in one.metadata:
-                require_between(one.name, getattr(self, one.name), *one.metadata["between"])
-
-
 @dataclass(frozen=True, slots=True)
-class Layers(Section):
+class Layers:
     """Which linear layers become NVFP4; the others stay in BF16.
 
     include, exclude: patterns (fnmatch) over module names; one that matches nothing is an error. first, last: decoder layers at each
@@ -55,16 +39,11 @@ class Layers(Section):
     conv1d and in_proj_a / in_proj_b (their few columns set the decay and the gate of its state).
     """
 
-    include: tuple[str, ...] = ("*",)
+    include: Annotated[tuple[str, ...], Meta(min_length=1)] = ("*",)
     exclude: tuple[str, ...] = ()
-    first: int = ranged(0, 0, 1000)
-    last: int = ranged(0, 0, 1000)
+    first: Annotated[int, Meta(ge=0, le=1000)] = 0
+    last: Annotated[int, Meta(ge=0, le=1000)] = 0
     deltanet: bool = True
-
-    def __post_init__(self) -> None:
-        Section.__post_init__(self)
-        if not self.include:
-            raise DecodeError("include", 'must hold a pattern; "*" is every linear layer')
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,71 +54,63 @@ class WeightScales:
 
 
 @dataclass(frozen=True, slots=True)
-class Calibrate(Section):
+class Calibrate:
     """Data for calibration. max_tokens: longer conversations are skipped; batch_tokens: padded tokens in one forward pass."""
 
-    conversations: int = ranged(512, 1, 1_000_000)
-    max_tokens: int = ranged(2048, 16, 1_000_000)
-    batch_tokens: int = ranged(8192, 16, 16_777_216)
+    conversations: Annotated[int, Meta(ge=1, le=1_000_000)] = 512
+    max_tokens: Annotated[int, Meta(ge=16, le=1_000_000)] = 2048
+    batch_tokens: Annotated[int, Meta(ge=16, le=16_777_216)] = 8192
 
 
 @dataclass(frozen=True, slots=True)
-class Awq(Section):
+class Awq:
     """AWQ-lite, folded into norms and up_proj. least_gain: channels whose norm gain is smaller are not scaled."""
 
-    alpha_step: float = ranged(0.1, 0.01, 1.0)
-    least_gain: float = ranged(0.05, 0.0, 1.0)
+    alpha_step: Annotated[float, Meta(ge=0.01, le=1)] = 0.1
+    least_gain: Annotated[float, Meta(ge=0, le=1)] = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Feedback(Section):
+class Feedback:
     """Rounding with error feedback (GPTQ, arXiv 2210.17323), under the block scales of [weights].
 
     damping: a share of the mean, added to the Gram matrix's diagonal. delta: the share of a token's weight that follows how much the
-    fine-tune changes the layer's output there. strength: the fine-tune's change is multiplied by it. base: the folder of the model
-    before its fine-tune, which delta and strength need.
+    fine-tune changes the layer's output there, for which the model before the fine-tune is needed.
     """
 
-    damping: float = ranged(0.03, 1e-6, 1.0)
-    delta: float = ranged(0.0, 0.0, 1.0)
-    strength: float = ranged(1.0, 0.0, 10.0)
-    base: str = ""
-
-    @property
-    def needs_base(self) -> bool:
-        """Whether the model before the fine-tune is needed."""
-        return self.delta > 0 or self.strength != 1
+    damping: Annotated[float, Meta(ge=1e-6, le=1)] = 0.03
+    delta: Annotated[float, Meta(ge=0, le=1)] = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Auto(Section):
+class Auto:
     """A mix of NVFP4 and BF16 layers, chosen by sensitivity; effective_bits: the average of a decoder weight (NVFP4 has 4.5)."""
 
-    effective_bits: float = ranged(6.0, NVFP4_BITS, BF16_BITS)
-    samples: int = ranged(64, 1, 1_000_000)
+    effective_bits: Annotated[float, Meta(ge=NVFP4_BITS, le=BF16_BITS)] = 6.0
+    samples: Annotated[int, Meta(ge=1, le=1_000_000)] = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Svdquant(Section):
+class Svdquant:
     """A report only: what a low-rank branch in BF16 beside NVFP4 would save. rank: of the branch."""
 
-    rank: int = ranged(32, 1, 4096)
+    rank: Annotated[int, Meta(ge=1, le=4096)] = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Rounding(Section):
+class Rounding:
     """AutoRound's settings. steps: of signed gradient descent for each block. tokens: length of its rows of data."""
 
-    steps: int = ranged(200, 0, 100_000)
-    tokens: int = ranged(512, 16, 65_536)
+    steps: Annotated[int, Meta(ge=0, le=100_000)] = 200
+    tokens: Annotated[int, Meta(ge=16, le=65_536)] = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Lora(Section):
+class Lora:
     """Low-rank adapters that are merged before the final rounding. targets: patterns over the quantized layers."""
 
-    rank: int = ranged(16, 1, 4096)
-    alpha: float = ranged(32.0, 1e-3, 1e6)
+    rank: Annotated[int, Meta(ge=1, le=4096)] = 16
+    alpha: Annotated[float, Meta(ge=1e-3, le=1e6)] = 32.0
     targets: tuple[str, ...] = ("*",)
 
 
@@ -147,63 +118,55 @@ class Lora(Section):
 class RateUpTo:
     """A peak learning rate for small models. parameters: of the largest model that it is for."""
 
-    parameters: int
-    lr: float
-
-    def __post_init__(self) -> None:
-        require_between("parameters", self.parameters, 1, 10**15)
-        require_between("lr", self.lr, 0.0, 1.0)
+    parameters: Annotated[int, Meta(ge=1, le=10**15)]
+    lr: Annotated[float, Meta(ge=0, le=1)]
 
 
 @dataclass(frozen=True, slots=True)
-class Train(Section):
+class Train:
     """Training, with the quantization in place unless `quantized` is false.
 
     loss: "ce" on what the assistant wrote, "kl" from the model's own BF16, or "mix", `ce_share` of the first. trained: "weights", or
     "scales" alone (LSQ). thinking: "none" puts an empty thought before every answer. epochs may be a fraction; max_steps ends sooner.
-    lr: peak, after `warmup`, then by `schedule` to `floor` of it; lr_up_to: other peaks for smaller models. batch_tokens: padded
-    tokens of one step, in micro-batches of micro_tokens. refresh: after so many steps the weights' amax is taken again. top_k: the
-    divergence over the teacher's so many likeliest tokens; 0 is all. precision: "bf16" is what a server computes in, "autocast" keeps
-    float32 weights, "fp32" is for tests. recompute: activations are computed again for backward, except of the last `kept_layers`.
+    lr: peak, after `warmup`, then a cosine to `floor` of it; lr_up_to: other peaks for smaller models. batch_tokens: padded
+    tokens of one step, in micro-batches of micro_tokens. refresh: after so many steps the weights' amax is taken again. precision:
+    "bf16" is what a server computes in, "fp32" is for tests. recompute: activations are computed again for backward, except of the last `kept_layers`.
     optimizer: "adamw" takes 20 bytes for a parameter, "adamw_8bit" and "adamw_4bit" 4 and 3; a step is one micro-batch then
     (`quantizer.train.optimizer_in_backward`).
     """
 
     loss: Literal["ce", "kl", "mix"] = "ce"
-    ce_share: float = ranged(0.5, 0.0, 1.0)
+    ce_share: Annotated[float, Meta(ge=0, le=1)] = 0.5
     trained: Literal["weights", "scales"] = "weights"
     quantized: bool = True
     thinking: Literal["as_is", "none"] = "as_is"
-    epochs: float = ranged(3.0, 0.001, 1000.0)
-    max_steps: int = ranged(0, 0, 10**9)
-    lr: float = ranged(1e-5, 0.0, 1.0)
-    warmup: float = ranged(0.05, 0.0, 1.0)
-    schedule: Literal["cosine", "constant"] = "cosine"
-    floor: float = ranged(0.1, 0.0, 1.0)
-    weight_decay: float = ranged(0.0, 0.0, 10.0)
-    betas: tuple[float, ...] = (0.9, 0.95)
-    clip: float = ranged(1.0, 0.0, 1e9)
-    temperature: float = ranged(1.0, 0.01, 100.0)
-    top_k: int = ranged(0, 0, 10**6)
-    batch_tokens: int = ranged(4096, 16, 2**30)
-    micro_tokens: int = ranged(4096, 16, 2**30)
-    max_tokens: int = ranged(2048, 16, 2**20)
-    refresh: int = ranged(50, 0, 10**9)
-    save: int = ranged(200, 1, 10**9)
-    seed: int = ranged(1, 0, 2**63 - 1)
-    precision: Literal["bf16", "autocast", "fp32"] = "bf16"
+    epochs: Annotated[float, Meta(ge=0.001, le=1000)] = 3.0
+    max_steps: Annotated[int, Meta(ge=0, le=10**9)] = 0
+    lr: Annotated[float, Meta(ge=0, le=1)] = 1e-5
+    warmup: Annotated[float, Meta(ge=0, le=1)] = 0.05
+    floor: Annotated[float, Meta(ge=0, le=1)] = 0.1
+    weight_decay: Annotated[float, Meta(ge=0, le=10)] = 0.0
+    betas: tuple[Annotated[float, Meta(ge=0, lt=1)], ...] = (0.9, 0.95)
+    clip: Annotated[float, Meta(ge=0, le=1e9)] = 1.0
+    temperature: Annotated[float, Meta(ge=0.01, le=100)] = 1.0
+    batch_tokens: Annotated[int, Meta(ge=16, le=2**30)] = 4096
+    micro_tokens: Annotated[int, Meta(ge=16, le=2**30)] = 4096
+    max_tokens: Annotated[int, Meta(ge=16, le=2**20)] = 2048
+    refresh: Annotated[int, Meta(ge=0, le=10**9)] = 50
+    save: Annotated[int, Meta(ge=1, le=10**9)] = 200
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 1
+    precision: Literal["bf16", "fp32"] = "bf16"
     recompute: bool = False
-    kept_layers: int = ranged(0, 0, 1000)
+    kept_layers: Annotated[int, Meta(ge=0, le=1000)] = 0
     compile: bool = True
     optimizer: Literal["adamw", "adamw_8bit", "adamw_4bit"] = "adamw"
     lr_up_to: tuple[RateUpTo, ...] | None = None
 
     def __post_init__(self) -> None:
-        Section.__post_init__(self)
         sizes = [rate.parameters for rate in self.lr_up_to or ()]
         if any(size >= larger for size, larger in pairwise(sizes)):
             raise DecodeError("lr_up_to", "must be in rising order of parameters")
-        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+        if len(self.betas) != 2:
             raise DecodeError("betas", "must be two numbers below 1")
         if self.micro_tokens > self.batch_tokens:
             raise DecodeError("micro_tokens", "must not be more than batch_tokens")

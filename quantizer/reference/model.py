@@ -15,8 +15,6 @@ from quantizer.ptq.parity import served_linear
 from quantizer.verify.folder import open_folder
 from quantizer.verify.layout import readable_layers, refuse_fp8
 
-KERNEL = "ReferenceNvFp4"
-
 
 def reference_model(path: Path, device: str = "cpu", *, weight_only: bool = False) -> nn.Module:
     """The whole model on a device, in evaluation mode. Raises SourceError if a weight or an input scale is missing."""
@@ -43,14 +41,3 @@ def reference_model(path: Path, device: str = "cpu", *, weight_only: bool = Fals
         raise SourceError(f"{path}: lacks {len(missing)} of the model's weights, first {missing[0]}")
     fill(model, folder, plain, device)
     return finish(model, device)
-
-
-def numerics(*, weight_only: bool, device: str) -> dict[str, str]:
-    """What computes, in the words of a gate's report."""
-    gpu = torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else "none"
-    return {
-        "kernel": KERNEL,
-        "scheme": "W4A16" if weight_only else "W4A4",
-        "kv_cache": "bfloat16",
-        "gpu": gpu,
-    }

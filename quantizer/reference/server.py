@@ -1,26 +1,23 @@
 """The reference engine: transformers' own OpenAI server and continuous batching, over the model of an NVFP4 folder.
 
-Fields of a request that its server refuses are removed. Models with layers that its batching has no cache for go without it.
+Models with layers that its batching has no cache for go without it.
 """
 
-import json
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import torch
+
 from quantizer.core.errors import UnavailableError
-from quantizer.reference.model import numerics, reference_model
+from quantizer.reference.model import reference_model
 
 LINE: Final = "manners-reference computes with "
 """Begins the line on stderr that says what computes. `deploy.engine.numerics` reads it."""
-MAX_BODY: Final = 8 * 2**20
 PAGED: Final = frozenset({"full_attention", "sliding_attention"})
 """Kinds of layers that transformers' continuous batching has a cache for. For a model with another kind 5.23 answers
 every request with 500; in 5.17 the first one ends its worker, and every answer is 503 from then on."""
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +37,7 @@ def serve(served: Served, tell: Callable[[str], None]) -> None:
     """Serve until a signal ends it. Raises SourceError for a folder that cannot be served, UnavailableError without transformers' server."""
     try:
         from transformers.cli.serve import Serve
-        from transformers.cli.serving import chat_completion, model_manager, server, utils
+        from transformers.cli.serving import chat_completion, model_manager, utils
     except ImportError as error:
         raise UnavailableError(
             f"transformers' server is not installed: {error}; pip install 'transformers[serving]'"
@@ -52,11 +49,8 @@ def serve(served: Served, tell: Callable[[str], None]) -> None:
         tell(
             f"transformers' continuous batching cannot serve {', '.join(kinds)}: requests are answered one after another"
         )
-    manager, build = model_manager.ModelManager, server.build_server
-    refused = frozenset(chat_completion.UNUSED_CHAT_COMPLETION_FIELDS)
     parts: list[tuple[Any, str, Any]] = [
-        (model_manager, "ModelManager", _manager(manager, served.name, model, tokenizer)),
-        (server, "build_server", lambda *args, **kwargs: fronted(build(*args, **kwargs), refused)),
+        (model_manager, "ModelManager", _manager(model_manager.ModelManager, served.name, model, tokenizer)),
         (chat_completion, "build_response_parser", _of_reply_only(utils.build_response_parser)),
     ]
     for module, name, part in parts:  # where `Serve` looks them up
@@ -68,8 +62,8 @@ def serve(served: Served, tell: Callable[[str], None]) -> None:
 
 def computes(served: Served) -> str:
     """The line of an engine's log from which a gate's report has its numerics."""
-    found = numerics(weight_only=served.weight_only, device=served.device)
-    return LINE + " ".join(f"{part}={value}" for part, value in found.items())
+    gpu = torch.cuda.get_device_name(served.device) if torch.device(served.device).type == "cuda" else "none"
+    return f"{LINE}kernel=ReferenceNvFp4 scheme={'W4A16' if served.weight_only else 'W4A4'} kv_cache=bfloat16 gpu={gpu}"
 
 
 def not_batched(config: Any) -> list[str]:
@@ -113,50 +107,3 @@ def _of_reply_only(build: Callable[..., Any]) -> Callable[..., Any]:
         return parser
 
     return built
-
-
-def fronted(app: Any, refused: frozenset[str]) -> Any:
-    """The server behind a layer that removes fields of chat requests which it would refuse."""
-
-    async def front(scope: Any, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] == "/v1/chat/completions":
-            receive = _replayed(without(await _whole(receive), refused), receive)
-        await app(scope, receive, send)
-
-    return front
-
-
-async def _whole(receive: Receive) -> bytes:
-    body = b""
-    while True:
-        message = await receive()
-        body += message.get("body", b"")
-        if not message.get("more_body") or len(body) > MAX_BODY:
-            return body
-
-
-def _replayed(body: bytes, receive: Receive) -> Receive:
-    sent = False
-
-    async def replay() -> Message:
-        nonlocal sent
-        if sent:
-            return await receive()  # the caller's leaving
-        sent = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return replay
-
-
-def without(body: bytes, refused: frozenset[str]) -> bytes:
-    """A request without some fields, `max_completion_tokens` by its older name; what is no JSON object stays as it is."""
-    try:
-        asked = json.loads(body)
-    except ValueError:
-        return body
-    if not isinstance(asked, dict):
-        return body
-    kept = {key: value for key, value in asked.items() if key not in refused}
-    if (most := asked.get("max_completion_tokens")) is not None and "max_completion_tokens" in refused:
-        kept["max_tokens"] = most  # transformers before 5.23
-    return json.dumps(kept).encode()

@@ -11,7 +11,7 @@ from typing import Any, Final
 from quantizer.layers.fused import fused_groups
 from quantizer.nvfp4.blocks import BLOCK
 from quantizer.surgery.checkpoint import CONFIG, QUANT, Document, ModelCheckpoint, OutputTensor
-from quantizer.surgery.operation import OperationResult
+from quantizer.surgery.operation import OperationResult, fine, needed, refused
 from quantizer.surgery.server import W4A16 as W4A16_SINCE
 from quantizer.surgery.server import Server
 from quantizer.verify.layout import EMBEDDINGS
@@ -30,24 +30,22 @@ def quantization(checkpoint: ModelCheckpoint, server: Server) -> Found:
         name.removesuffix(".weight_scale_2") for name in checkpoint.parts if name.endswith(".weight_scale_2")
     }
     if not packed and not any(sections):
-        return OperationResult(OPERATION, "fine", "not quantized"), checkpoint
+        return fine(OPERATION, "not quantized"), checkpoint
     refusal = _refusal_reason(checkpoint, sections, packed)
     if refusal:
-        return OperationResult(OPERATION, "refused", refusal), checkpoint
+        return refused(OPERATION, refusal), checkpoint
     algorithm, problem = _algorithm(sections, packed, server)
     if problem:
-        return OperationResult(OPERATION, "refused", problem), checkpoint
+        return refused(OPERATION, problem), checkpoint
     fp8_layers = _fp8(checkpoint, packed)
     after = _dequantized(checkpoint, fp8_layers)
     if joined := _not_plain(after, packed):
-        return OperationResult(OPERATION, "refused", joined[0]), checkpoint
+        return refused(OPERATION, joined[0]), checkpoint
     whole = _with_descriptions(after, sections, algorithm, packed)
     if whole == checkpoint:
-        return OperationResult(
-            OPERATION, "fine", f"{algorithm}, described identically in both places"
-        ), checkpoint
+        return fine(OPERATION, f"{algorithm}, described identically in both places"), checkpoint
     changes = _changes(checkpoint, whole, sections, fp8_layers)
-    return OperationResult(OPERATION, "needed", _why(sections, fp8_layers), tuple(changes)), whole
+    return needed(OPERATION, _why(sections, fp8_layers), tuple(changes)), whole
 
 
 def _sections(checkpoint: ModelCheckpoint) -> tuple[Document, Document]:

@@ -18,3 +18,15 @@ class OperationResult:
 
     def as_json(self) -> dict[str, Any]:
         return {**asdict(self), "changes": list(self.changes)}
+
+
+def fine(operation: str, why: str) -> OperationResult:
+    return OperationResult(operation, "fine", why)
+
+
+def needed(operation: str, why: str, changes: tuple[str, ...]) -> OperationResult:
+    return OperationResult(operation, "needed", why, changes)
+
+
+def refused(operation: str, why: str) -> OperationResult:
+    return OperationResult(operation, "refused", why)

@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from gates.artefact import artefact
-from gates.artefact.artefact import Hashed
 from gates.artefact.manifest import Artefact, Provenance
 from quantizer.checkpoint.shards import ShardTensor, write_weights
 from quantizer.checkpoint.source import root_digest_of
@@ -34,13 +33,12 @@ from quantizer.surgery.checkpoint import (
 )
 from quantizer.surgery.operation import OperationResult
 from quantizer.surgery.server import Server
-from quantizer.surgery.templates import templates
 from quantizer.surgery.tokenizer import rope, tokenizer
 from quantizer.surgery.wrap import names, preprocessor
 from quantizer.verify.folder import Folder
 
 Operation = Callable[[ModelCheckpoint, Server], tuple[OperationResult, ModelCheckpoint]]
-OPERATIONS: Final[tuple[Operation, ...]] = (quantization, names, preprocessor, templates, tokenizer, rope)
+OPERATIONS: Final[tuple[Operation, ...]] = (quantization, names, preprocessor, tokenizer, rope)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +107,8 @@ def apply_plan(wanted: SurgeryPlan, out: Path, created: datetime, name: str | No
         step = wanted.refused[0]
         raise SourceError(f"{wanted.before.path}: {step.operation}: {step.why}")
     with atomic_folder(out) as work:
-        hashed = _write(wanted, work)
-        sealed = _seal(wanted, work, name or out.name, created, hashed)
+        _write(wanted, work)
+        sealed = _seal(wanted, work, name or out.name, created)
         _set_access(work, wanted.uid)
     return sealed
 
@@ -133,15 +131,14 @@ def apply_in_place(wanted: SurgeryPlan, created: datetime) -> Artefact:
     return sealed
 
 
-def _write(wanted: SurgeryPlan, work: Path) -> Hashed:
-    """Write everything but the manifest. Returns size and digest of each shard. Raises SourceError for FP8 weights that
-    are not finite."""
+def _write(wanted: SurgeryPlan, work: Path) -> None:
+    """Write everything but the manifest. Raises SourceError for FP8 weights that are not finite."""
     before, after = wanted.before, wanted.after
     shards: dict[str, list[ShardTensor]] = {}
     for name, part in sorted(after.parts.items()):
         make = partial(_numbers, before.tensors, part)
         shards.setdefault(part.shard, []).append(ShardTensor(name, part.dtype, part.shape, make))
-    hashed = write_weights(work, [shards[shard] for shard in sorted(shards)], shard_bytes=0)  # one each
+    write_weights(work, [shards[shard] for shard in sorted(shards)], shard_bytes=0)  # one each
     for name, document in after.documents.items():
         if before.documents.get(name) == document:
             shutil.copyfile(before.path / name, work / name)
@@ -151,7 +148,6 @@ def _write(wanted: SurgeryPlan, work: Path) -> Hashed:
     for name in after.others:
         (work / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(before.path / name, work / name)
-    return hashed
 
 
 def _numbers(source: Folder, part: OutputTensor) -> Iterable[Tensor]:
@@ -175,7 +171,7 @@ def _set_access(work: Path, uid: int | None) -> None:
                 raise ExportError(f"only root can give files to user {uid}; run this as that user") from None
 
 
-def _seal(wanted: SurgeryPlan, work: Path, name: str, created: datetime, hashed: Hashed) -> Artefact:
+def _seal(wanted: SurgeryPlan, work: Path, name: str, created: datetime) -> Artefact:
     manifest = wanted.before.manifest
     held = manifest.provenance if manifest else Provenance()
     recipe = {
@@ -186,7 +182,7 @@ def _seal(wanted: SurgeryPlan, work: Path, name: str, created: datetime, hashed:
     origin = Provenance(held.base_model, {"source": root}, recipe, held.data_digest, held.tools)
     form = manifest.format if manifest else _format(wanted.after)
     title = manifest.name if manifest else name
-    return artefact.seal(work, name=title, format=form, created=created, provenance=origin, hashed=hashed)
+    return artefact.seal(work, name=title, format=form, created=created, provenance=origin)
 
 
 def _format(checkpoint: ModelCheckpoint) -> str:

@@ -32,10 +32,6 @@ class Server:
         return self.before(WRAPS)
 
     @property
-    def unwraps(self) -> bool:
-        return self.version is None
-
-    @property
     def transformers_4(self) -> bool:
         return self.before(TRANSFORMERS_5)
 

@@ -19,7 +19,7 @@ from tokenizers import Tokenizer
 
 from quantizer.core.pre_tokenizers import QWEN2
 from quantizer.surgery.checkpoint import CONFIG, TOKENIZER, TOKENIZER_CONFIG, Document, ModelCheckpoint
-from quantizer.surgery.operation import OperationResult
+from quantizer.surgery.operation import OperationResult, fine, needed, refused
 from quantizer.surgery.server import Server
 
 OPERATION: Final = "tokenizer"
@@ -32,18 +32,14 @@ def tokenizer(checkpoint: ModelCheckpoint, server: Server) -> tuple[OperationRes
     """Set a tokenizer class that the server's transformers has, and lists in the form that it reads."""
     config, document = checkpoint.documents.get(TOKENIZER_CONFIG), checkpoint.documents.get(TOKENIZER)
     if config is None:
-        return OperationResult(OPERATION, "fine", f"there is no {TOKENIZER_CONFIG}"), checkpoint
+        return fine(OPERATION, f"there is no {TOKENIZER_CONFIG}"), checkpoint
     if not server.transformers_4:
-        return OperationResult(
-            OPERATION, "fine", f"{server.name} reads {config.get('tokenizer_class')}"
-        ), checkpoint
+        return fine(OPERATION, f"{server.name} reads {config.get('tokenizer_class')}"), checkpoint
     after, changes = dict(config), []
     if config.get("tokenizer_class") in NEW:
         chosen, apart = (None, "there is no tokenizer.json") if document is None else choose(document, config)
         if chosen is None:
-            return OperationResult(
-                OPERATION, "refused", f"no class of transformers 4 cuts alike: {apart}"
-            ), checkpoint
+            return refused(OPERATION, f"no class of transformers 4 cuts alike: {apart}"), checkpoint
         after["tokenizer_class"] = chosen
         why = f"equal on {len(TEXTS)} texts" + (f"; {QWEN2_CLASS} is not: {apart}" if apart else "")
         changes.append(f"tokenizer_class: {config['tokenizer_class']} becomes {chosen} ({why})")
@@ -52,10 +48,8 @@ def tokenizer(checkpoint: ModelCheckpoint, server: Server) -> tuple[OperationRes
         after["additional_special_tokens"] = [*after.get("additional_special_tokens", []), *listed]
         changes.append("extra_special_tokens, a list, becomes additional_special_tokens")
     if not changes:
-        return OperationResult(
-            OPERATION, "fine", f"{config.get('tokenizer_class')} is known to transformers 4"
-        ), checkpoint
-    step = OperationResult(OPERATION, "needed", f"{server.name} comes with transformers 4", tuple(changes))
+        return fine(OPERATION, f"{config.get('tokenizer_class')} is known to transformers 4"), checkpoint
+    step = needed(OPERATION, f"{server.name} comes with transformers 4", tuple(changes))
     return step, checkpoint.with_document(TOKENIZER_CONFIG, after)
 
 
@@ -111,7 +105,7 @@ def rope(checkpoint: ModelCheckpoint, server: Server) -> tuple[OperationResult, 
     config = checkpoint.config
     held = config.get("rope_parameters")
     if not server.transformers_4 or config["model_type"] != "qwen3" or not isinstance(held, dict):
-        return OperationResult("rope", "fine", "set where the server reads it"), checkpoint
+        return fine("rope", "set where the server reads it"), checkpoint
     added: dict[str, Any] = {}
     if "rope_theta" in held and config.get("rope_theta") != held["rope_theta"]:
         added["rope_theta"] = held["rope_theta"]
@@ -119,9 +113,9 @@ def rope(checkpoint: ModelCheckpoint, server: Server) -> tuple[OperationResult, 
     if scaling.get("rope_type", "default") != "default" and config.get("rope_scaling") != scaling:
         added["rope_scaling"] = scaling
     if not added:
-        return OperationResult("rope", "fine", "set where the server reads it"), checkpoint
+        return fine("rope", "set where the server reads it"), checkpoint
     changes = tuple(f"config.json: {key} {value}" for key, value in added.items())
-    step = OperationResult("rope", "needed", f"{server.name} does not look into rope_parameters", changes)
+    step = needed("rope", f"{server.name} does not look into rope_parameters", changes)
     return step, checkpoint.with_document(CONFIG, {**config, **added})
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from quantizer.surgery.checkpoint import CONFIG, PREPROCESSOR, Document, ModelCheckpoint
-from quantizer.surgery.operation import OperationResult
+from quantizer.surgery.operation import OperationResult, fine, needed, refused
 from quantizer.surgery.server import Server
 from quantizer.verify.scheme import SECTIONS
 
@@ -41,28 +41,26 @@ def names(checkpoint: ModelCheckpoint, server: Server) -> tuple[OperationResult,
     """Bring configuration and names to one layout: the one that the server needs, else that of the configuration."""
     kind = checkpoint.config["model_type"]
     if kind not in CLASSES:
-        return OperationResult(OPERATION, "fine", f"{kind} has one layout"), checkpoint
+        return fine(OPERATION, f"{kind} has one layout"), checkpoint
     vision = [name for name in checkpoint.parts if name.startswith(tuple(f"{part}." for part in VISION))]
-    wanted = WRAPPED if server.wraps else TEXT if server.unwraps else kind
+    wanted = WRAPPED if server.wraps else TEXT if server.version is None else kind
     if wanted == TEXT and vision:
-        return OperationResult(
-            OPERATION, "refused", f"{vision[0]}: the folder holds a vision tower, which a text model loses"
+        return refused(
+            OPERATION, f"{vision[0]}: the folder holds a vision tower, which a text model loses"
         ), checkpoint
     body = "model.language_model." if wanted == WRAPPED else "model."
     renamed = {name: rename(name, body) for name in checkpoint.parts}
     twice = [name for name, times in Counter(renamed.values()).items() if times > 1]
     if twice:
-        return OperationResult(OPERATION, "refused", f"two weights would be called {min(twice)}"), checkpoint
+        return refused(OPERATION, f"two weights would be called {min(twice)}"), checkpoint
     after = _rename_all(checkpoint, renamed, body)
     changes = tuple(_rename_summary(renamed))
     if kind != wanted:
         after = after.with_document(CONFIG, wrap(after.config) if wanted == WRAPPED else unwrap(after.config))
         changes = (f"config.json: {kind} becomes {wanted}, {CLASSES[wanted]}", *changes)
     if after == checkpoint:
-        return OperationResult(OPERATION, "fine", f"{kind}, with the names that go with it"), checkpoint
-    return OperationResult(
-        OPERATION, "needed", _why(server, kind, wanted), changes or ("names in the exclusions",)
-    ), after
+        return fine(OPERATION, f"{kind}, with the names that go with it"), checkpoint
+    return needed(OPERATION, _why(server, kind, wanted), changes or ("names in the exclusions",)), after
 
 
 def _why(server: Server, kind: str, wanted: str) -> str:
@@ -138,14 +136,12 @@ def preprocessor(checkpoint: ModelCheckpoint, server: Server) -> tuple[Operation
     operation, held = "preprocessor", checkpoint.documents.get(PREPROCESSOR)
     if checkpoint.config["model_type"] == WRAPPED and server.wraps and not held:
         why = f"{server.name} reads {PREPROCESSOR} when it starts the vision-language class"
-        return OperationResult(
-            operation, "needed", why, (f"{PREPROCESSOR}: a stub",)
-        ), checkpoint.with_document(PREPROCESSOR, STUB)
+        return needed(operation, why, (f"{PREPROCESSOR}: a stub",)), checkpoint.with_document(
+            PREPROCESSOR, STUB
+        )
     if checkpoint.config["model_type"] == TEXT and held == STUB:
         why = "a text model has no images to prepare"
-        return OperationResult(
-            operation, "needed", why, (f"{PREPROCESSOR}: removed",)
-        ), checkpoint.with_document(PREPROCESSOR, None)
-    return OperationResult(
-        operation, "fine", f"{PREPROCESSOR} is there" if held else "not needed"
-    ), checkpoint
+        return needed(operation, why, (f"{PREPROCESSOR}: removed",)), checkpoint.with_document(
+            PREPROCESSOR, None
+        )
+    return fine(operation, f"{PREPROCESSOR} is there" if held else "not needed"), checkpoint

@@ -25,14 +25,10 @@ _MANIFEST: Final = "manifest.json"
 
 
 class Checkpoints:
-    """The checkpoints of one run. about: all that makes it this run and no other, as JSON values. keep: how many of
-    them stay on the disk; while one is written there is one more."""
+    """The checkpoints of one run: the newest stays on the disk. about: all that makes it this run and no other, as JSON values."""
 
-    def __init__(
-        self, folder: Path, about: Mapping[str, Any], world: World | None = None, keep: int = 1
-    ) -> None:
+    def __init__(self, folder: Path, about: Mapping[str, Any], world: World | None = None) -> None:
         self.folder, self.about, self.world = folder, {"format": FORMAT, **about}, world or World()
-        self.keep = keep
 
     @property
     def digest(self) -> str:
@@ -172,9 +168,8 @@ class Checkpoints:
             os.fsync(file.fileno())
 
     def _remove_before(self, newest: Path) -> None:
-        """Everything but the newest ones, drafts of killed processes included."""
-        kept = sorted(path for path in self.folder.glob("step-*") if path.suffix != ".unfinished")
-        for path in set(self.folder.glob("step-*")) - set(kept[-self.keep :]) - {newest}:
+        """Everything but the newest, drafts of killed processes included."""
+        for path in set(self.folder.glob("step-*")) - {newest}:
             shutil.rmtree(path, ignore_errors=True)
 
 

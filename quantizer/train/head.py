@@ -6,8 +6,7 @@ smaller than the head's; then those are kept, and the head's gradient is one pro
 of the assistant are passed in.
 
     ce    cross entropy of that token
-    kl    T^2 * KL(teacher || student) of the next-token distribution at temperature T (arXiv 1503.02531); with `top_k`, over the
-          teacher's k likeliest tokens and all the others as one, which is never more than the whole
+    kl    T^2 * KL(teacher || student) of the next-token distribution at temperature T (arXiv 1503.02531)
 
 Both are sums over positions, divided by the count of a whole optimizer step.
 """
@@ -30,7 +29,6 @@ class Goal:
 
     ce_share: float = 1.0
     temperature: float = 1.0
-    top_k: int = 0
 
 
 class Taught(NamedTuple):
@@ -147,7 +145,7 @@ def work(logits: Tensor, targets: Tensor, theirs: Tensor | None, goal: Goal) -> 
         words = torch.arange(logits.shape[1], device=logits.device)
         change = goal.ce_share * (logp.exp() - (words == targets[:, None]).float())
     if theirs is not None:
-        kl, other = (top_divergence if goal.top_k else divergence)(logits, theirs, goal)
+        kl, other = divergence(logits, theirs, goal)
         change = change + (1 - goal.ce_share) * other
     return change, torch.stack([ce, kl])
 
@@ -157,22 +155,6 @@ def divergence(logits: Tensor, theirs: Tensor, goal: Goal) -> tuple[Tensor, Tens
     ours, q = F.log_softmax(logits / goal.temperature, -1), F.log_softmax(theirs / goal.temperature, -1)
     kl = goal.temperature**2 * (q.exp() * (q - ours)).sum()
     return kl, goal.temperature * (ours.exp() - q.exp())
-
-
-def top_divergence(logits: Tensor, theirs: Tensor, goal: Goal) -> tuple[Tensor, Tensor]:
-    """The same over k words and the rest as one; with P and Q the probabilities of a word's group, its gradient is T * p * (1 - P / Q)."""
-    ours, q = F.log_softmax(logits / goal.temperature, -1), F.log_softmax(theirs / goal.temperature, -1)
-    top, places = q.topk(min(goal.top_k, q.shape[1]), dim=-1)
-    mine = ours.gather(1, places)
-    rest, my_rest = (_rest(part) for part in (top, mine))
-    kl = (top.exp() * (top - mine)).sum() + (rest * (rest.log() - my_rest.log())).sum()
-    factor = (1 - rest / my_rest).expand_as(ours).scatter(1, places, 1 - (top - mine).exp())
-    return goal.temperature**2 * kl, goal.temperature * ours.exp() * factor
-
-
-def _rest(logp: Tensor) -> Tensor:
-    """The probability of all other words: float32 [n, k] to [n, 1]. Never zero, so that it has a logarithm."""
-    return (1 - logp.exp().sum(-1, keepdim=True)).clamp(min=torch.finfo(logp.dtype).eps)
 
 
 _compiled: list[Callable[..., tuple[Tensor, Tensor]]] = []

@@ -5,7 +5,6 @@ No attention mask is given: rows are padded at the right, all layers only look l
 
 import tempfile
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -17,7 +16,7 @@ from quantizer.core.batch import Batch, to_device
 from quantizer.data.batches import batches, collate
 from quantizer.data.render import TrainingSample
 from quantizer.layers.deltanet import chunked
-from quantizer.layers.linear import SERVED_DTYPE, unquantized
+from quantizer.layers.linear import unquantized
 from quantizer.recipes.recipe import Train
 from quantizer.train.head import Goal, Loss, Taught, head_loss
 from quantizer.train.shard import whole
@@ -48,8 +47,7 @@ class Learner(nn.Module):
         super().__init__()
         self.model, self.settings = model, settings
         share = {"ce": 1.0, "kl": 0.0, "mix": settings.ce_share}[settings.loss]
-        self.goal = Goal(share, settings.temperature, settings.top_k)
-        self.precision = settings.precision
+        self.goal = Goal(share, settings.temperature)
         self.compiled = False
 
     def forward(
@@ -61,21 +59,13 @@ class Learner(nn.Module):
         return head_loss(hidden, head, targets, count, self.goal, taught, self.compiled)
 
     def hidden(self, ids: Tensor, places: Tensor) -> Tensor:
-        """The last hidden states at some places: [n, width], in the type that the head computes in."""
-        decoder = self.model.get_submodule("model")
-        with self._autocast(ids.device.type):
-            states = decoder(input_ids=ids, use_cache=False).last_hidden_state
-        states = states.flatten(0, 1).index_select(0, places)
-        return states.to(SERVED_DTYPE) if self.precision == "autocast" else states
+        """The last hidden states at some places: [n, width]."""
+        states = self.model.get_submodule("model")(input_ids=ids, use_cache=False).last_hidden_state
+        return states.flatten(0, 1).index_select(0, places)  # type: ignore[no-any-return]
 
     def hidden_states(self, ids: Tensor, places: Tensor) -> Tensor:
         """`hidden` on its own: a sharded learner gathers its weights for it as for `forward`."""
         return self.hidden(ids, places)
-
-    def _autocast(self, device: str) -> AbstractContextManager[Any]:
-        if self.precision != "autocast":
-            return nullcontext()
-        return torch.autocast(device, SERVED_DTYPE)
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,15 @@
 """Open a model that is sharded: no process ever holds more of it than its own rows, and one block while it computes.
 
-    source.skeleton   the model without numbers
-    fill_shards       the rows of each parameter that are this process's, read from the folder as slices
-    wake              one forward pass, in which FSDP2 sets itself up
-
-At the end `furnish` makes a whole model of a skeleton and what `shard.gathered` has collected.
+source.skeleton   the model without numbers
+fill_shards       the rows of each parameter that are this process's, read from the folder as slices
+wake              one forward pass, in which FSDP2 sets itself up
 """
-
-from typing import Any
 
 import torch
 from safetensors import safe_open
-from torch import Tensor, nn
+from torch import nn
 
-from quantizer.checkpoint.source import Source, finish
+from quantizer.checkpoint.source import Source
 from quantizer.train.learner import Learner
 from quantizer.train.shard import local, reshard, rows_of
 
@@ -38,7 +34,7 @@ def fill_shards(learner: Learner, source: Source, device: str) -> None:
         with safe_open(source.path / shard, framework="pt") as file:
             for name, parameter in wanted:
                 if local(parameter).numel():
-                    local(parameter).copy_(_rows(file, name, rows_of(parameter)))
+                    local(parameter).copy_(file.get_slice(name)[rows_of(parameter)])
 
 
 def wake(learner: Learner) -> None:
@@ -48,15 +44,3 @@ def wake(learner: Learner) -> None:
         learner.hidden_states(zeros, zeros[0, :1])
     for module in learner.modules():
         reshard(module)
-
-
-def furnish(model: nn.Module, state: dict[str, Tensor], device: str) -> nn.Module:
-    """A skeleton with these parameters and buffers, which are not copied; on the device."""
-    model.load_state_dict(state, assign=True)
-    return finish(model, device)
-
-
-def _rows(file: Any, name: str, rows: slice) -> Tensor:
-    """Some rows of a tensor of a safetensors file; nothing else is read."""
-    part: Tensor = file.get_slice(name)[rows.start : rows.stop]
-    return part

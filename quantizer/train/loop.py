@@ -153,7 +153,7 @@ class Trainer:
         """Take the numbers of the last steps from the device, and log the newest."""
         if not self._pending:
             return
-        sums = self.world.summed(torch.stack([sums for _, sums, _, _ in self._pending])).tolist()
+        sums = self.world.total(torch.stack([sums for _, sums, _, _ in self._pending])).tolist()
         seconds = self._before + time.perf_counter() - self._began
         for (step, _, lr, tokens), (loss, ce, kl, length) in zip(self._pending, sums, strict=True):
             if not math.isfinite(loss + length):

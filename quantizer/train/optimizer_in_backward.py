@@ -1,8 +1,8 @@
 """AdamW applied inside the backward pass, with low-bit moments and BF16 weights that are rounded stochastically.
 
 A parameter's gradient is used as soon as backward has it, and freed: a parameter takes 2 bytes for its weight and 2 or 1 for
-AdamW's moments, where the exact path takes up to 20. Moments and stochastic rounding are torchao's (arXiv 2110.02861, 2309.01507);
-on a GPU, 8-bit moments take the one pass of `quantizer.train.adamw_8bit`. Two things differ from the exact path:
+AdamW's moments, where the exact path takes up to 20. Moments and stochastic rounding are torchao's (arXiv 2110.02861, 2309.01507).
+Two things differ from the exact path:
 
 rounding    Stochastic rounding moves a BF16 weight to one of two neighbours so that the mean is exact.
 clipping    The length of the whole gradient is known only after backward. So each parameter's gradient is clipped to its usual
@@ -20,10 +20,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from quantizer.core.batch import to_device
 from quantizer.core.errors import CheckpointError, UnavailableError
 from quantizer.recipes.recipe import Train
-from quantizer.train.adamw_8bit import BLOCK, Constants, compiled_step
 from quantizer.train.shard import World, local
 from quantizer.train.weights import MasterOptimizer, Weights, decays
 
@@ -33,8 +31,6 @@ COMPILED: Final = 2**18
 """Elements from which on a parameter's step is compiled on a GPU."""
 SHARE_DECAY: Final = 0.9
 """Of the running mean of a parameter's share of the gradient."""
-ONE_PASS: Final = ("cuda",)
-"""Kinds of devices on which 8-bit moments are stepped by `quantizer.train.adamw_8bit`."""
 MOMENTS: Final = ("exp_avg", "exp_avg_sq")
 
 
@@ -58,8 +54,6 @@ class OptimizerInBackward:
         self._shares = torch.zeros(len(self.model), device=device)
         """Running means of their part of the whole squared length: float32 [parameters]."""
         self._lr = torch.tensor(0.0)
-        self._numbers = torch.zeros(3, device=device)
-        self._seed = torch.zeros((), dtype=torch.int32, device=device)
         vectors = {name: parameter for name, parameter in self.model.items() if parameter.ndim < 2}
         self._vectors = MasterOptimizer(Weights(vectors.items()), settings) if vectors else None
         self._parts = {
@@ -79,23 +73,13 @@ class OptimizerInBackward:
         }
         for optimizer in self._optimizers.values():
             optimizer.param_groups[0]["lr"] = self._lr
-        fused = settings.optimizer == "adamw_8bit" and device.type in ONE_PASS
-        for optimizer in self._optimizers.values():
-            _make_moments(optimizer, eager=fused)
-        self._one_pass = [name for name in self._parts if fused and self._is_packed(name)]
-        self._betas = (settings.betas[0], settings.betas[1])
-        self._warm()
+            _make_moments(optimizer)
         for index, (name, parameter) in enumerate(self.model.items()):
             parameter.register_post_accumulate_grad_hook(partial(self._apply, index, name))
 
     def begin(self, lr: float) -> None:
         """Set the learning rate of the backward pass that follows."""
         self._lr.fill_(lr)
-        if self._one_pass:
-            count = self._step_of(self._one_pass[0]) + 1
-            numbers = [lr, *(1 - beta**count for beta in self._betas)]
-            self._numbers.copy_(to_device(torch.tensor(numbers), self._numbers.device))
-            self._seed.random_()
         if self._vectors:
             self._vectors.begin(lr)
 
@@ -125,15 +109,6 @@ class OptimizerInBackward:
         if self._vectors:
             self._vectors.apply(length)
         return length
-
-    def bytes(self) -> dict[str, int]:
-        """What is held for the trained parameters, by part."""
-        held = [tensor for moments in self._moments().values() for tensor in moments]
-        vectors = sum(local(self.model[name]).numel() for name in self._vector_names)
-        return {
-            "weights": sum(local(p).nbytes for p in self.model.values()),
-            "moments": sum(tensor.numel() * tensor.element_size() for tensor in held) + 12 * vectors,
-        }
 
     def state(self) -> dict[str, Any]:
         """The weights, moments and shares, as plain values."""
@@ -177,9 +152,6 @@ class OptimizerInBackward:
         _add_squares(parts, square)
         if self._measuring or name not in self._parts:
             return
-        if name in self._one_pass:
-            self._step_at_once(index, name, parts)
-            return
         if self.clip > 0:
             limit = self.clip * self._shares[index].sqrt()
             gradient.mul_((limit / (square.sqrt() + 1e-6)).clamp(max=1.0))
@@ -190,37 +162,6 @@ class OptimizerInBackward:
             optimizer.step()
         for mine in self._parts[name]:
             mine.grad = None
-
-    def _warm(self) -> None:
-        """Compile `quantizer.train.adamw_8bit` before backward needs it, by steps that move nothing."""
-        self._numbers.copy_(torch.tensor([0.0, 1.0, 1.0]))
-        index = {name: place for place, name in enumerate(self.model)}
-        for name in self._one_pass:
-            self._step_at_once(index[name], name, [torch.zeros_like(part) for part in self._parts[name]])
-            for part in self._parts[name]:
-                self._optimizers[name].state[part]["step"].zero_()
-
-    def _step_at_once(self, index: int, name: str, parts: Sequence[Tensor]) -> None:
-        """The step of a parameter by `quantizer.train.adamw_8bit`."""
-        group, held = self._optimizers[name].param_groups[0], self._optimizers[name].state
-        constants = Constants(
-            *self._betas, float(group["eps"]), float(group["weight_decay"]), float(self.clip)
-        )
-        for number, (mine, part) in enumerate(zip(self._parts[name], parts, strict=True)):
-            moments = [held[mine][key] for key in MOMENTS]
-            first, second = ((m.codes.view(-1, BLOCK), m.scale, m.qmap) for m in moments)
-            seed = self._seed + (64 * index + number)
-            compiled_step()(
-                mine.detach().view(-1, BLOCK), part.view(-1, BLOCK), first, second, self._numbers,
-                self._squares[index], self._shares[index], seed, constants,
-            )  # fmt: skip
-            held[mine]["step"] += 1
-
-    def _is_packed(self, name: str) -> bool:
-        """Whether all of its moments have 8 bits."""
-        states = (self._optimizers[name].state[part] for part in self._parts[name])
-        moments = [state[key] for state in states for key in MOMENTS]
-        return all(len(_inner(moment)) == 2 and moment.codes.numel() == moment.numel() for moment in moments)
 
     def _moments(self) -> dict[str, list[Tensor]]:
         """By parameter: the tensors behind the moments of its chunks, in their order."""
@@ -259,13 +200,12 @@ def _optimizer_class(name: str) -> Any:
 
 
 @torch.no_grad()
-def _make_moments(optimizer: Any, eager: bool) -> None:
+def _make_moments(optimizer: Any) -> None:
     """Make the moments now, by a step that moves nothing: rate and gradients are zero. So memory runs out before
-    training rather than in it, the kernels are compiled outside backward, and a checkpoint has a place to go to.
-    eager: torchao's step will not be called again, so its kernels are not compiled."""
+    training rather than in it, the kernels are compiled outside backward, and a checkpoint has a place to go to."""
     for part in optimizer.param_groups[0]["params"]:
         part.grad = torch.zeros_like(part)
-        with torch.compiler.set_stance("force_eager") if eager else _stance(part):
+        with _stance(part):
             optimizer.step()
         part.grad = None
         optimizer.state[part]["step"].zero_()

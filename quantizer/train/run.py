@@ -10,23 +10,19 @@ The loss curve is in the folder (training.jsonl); its summary, with time, memory
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from torch import nn
-
 from gates.artefact import artefact
-from gates.artefact.artefact import Hashed
 from gates.artefact.manifest import Artefact
 from quantizer.checkpoint.export import seal, write_bf16, write_nvfp4
 from quantizer.checkpoint.source import Source, load_model, open_source, skeleton
 from quantizer.core.atomic_output import atomic_folder, check_available
 from quantizer.core.errors import RecipeError
 from quantizer.data.dataset import Dataset, load_dataset
-from quantizer.data.mix import Mix, mixed
 from quantizer.data.render import open_renderer
 from quantizer.ptq.quantize import PARITY_SAMPLES, QuantizationJob, check_export
 from quantizer.recipes.recipe import Recipe, Train, recipe_as_json
@@ -53,13 +49,12 @@ def run(
     device: str,
     resume: bool = False,
     bf16: Path | None = None,
-    mix: Mix | None = None,
     log: Log = print,
 ) -> Artefact:
     """Train a model by a recipe; the manifest of the folder that `out` has become. Raises QuantizerError.
 
-    resume: go on from the checkpoints of the same run. bf16: where to put the trained weights before their rounding too. mix: traces
-    among the data. Under torchrun every process calls this, and the first one writes.
+    resume: go on from the checkpoints of the same run. bf16: where to put the trained weights before their rounding too.
+    Under torchrun every process calls this, and the first one writes.
     """
     settings = recipe.train
     if settings is None:
@@ -67,12 +62,16 @@ def run(
     for place in filter(None, (out, bf16)):
         check_available(place)
     world = shard.join()
-    if recipe.lora and world.size > 1:
-        raise RecipeError("lora: adapters train on one GPU; leave [lora] out to shard the weights")
+    if world.size > 1 and (recipe.lora or recipe.awq or recipe.auto or settings.trained == "scales"):
+        raise RecipeError(
+            "[lora], [awq], [auto] and learned scales train on one GPU; leave them out to shard"
+        )
     log = log if world.rank == 0 else _nothing
     opened = open_source(source)
     recipe = _for_size_of(opened, recipe, log)
-    samples = _data(data, mix, source, settings)
+    samples = load_dataset(
+        data, open_renderer(source), max_tokens=settings.max_tokens, thinking=settings.thinking
+    )
     job = QuantizationJob(recipe, opened, samples, device)
     log(_summary(samples))
     saved = Checkpoints(out.with_name(f"{out.name}.training"), _about(job), world)
@@ -98,16 +97,6 @@ def _for_size_of(source: Source, recipe: Recipe, log: Log) -> Recipe:
     assert chosen.train is not None
     log(f"learning rate {chosen.train.lr:g}, which {recipe.name} takes for {parameters:,} parameters")
     return chosen
-
-
-def _data(data: Path, mix: Mix | None, source: Path, settings: Train) -> Dataset:
-    renderer = open_renderer(source)
-    if mix and settings.thinking == "none":
-        raise RecipeError(
-            'train.thinking = "none" teaches not to think, and --mix to go on thinking; leave one out'
-        )
-    made = load_dataset(data, renderer, max_tokens=settings.max_tokens, thinking=settings.thinking)
-    return mixed(made, mix, renderer, max_tokens=settings.max_tokens, seed=settings.seed) if mix else made
 
 
 def _train(
@@ -182,10 +171,10 @@ def _write(
 def _place(
     job: QuantizationJob, student: Student, records: Sequence[Record], out: Path, format: str, now: datetime
 ) -> None:
-    write: Callable[[nn.Module, Source, Path], Hashed] = write_bf16 if format == "hf-bf16" else write_nvfp4
+    write = write_bf16 if format == "hf-bf16" else write_nvfp4
     with atomic_folder(out) as folder:
         with job.cost.part("export"):
-            hashed = write(student.model, job.source, folder)
+            write(student.model, job.source, folder)
         if format == "hf-nvfp4":
             with job.cost.part("check"), student.plainly():
                 job.facts["check"] = check_export(
@@ -201,7 +190,6 @@ def _place(
             source=job.source,
             created=now,
             origin=job.provenance(),
-            hashed=hashed,
         )
 
 
@@ -233,10 +221,6 @@ def _about(job: QuantizationJob) -> dict[str, Any]:
 
 def _summary(data: Dataset) -> str:
     dropped = "".join(f", {count} left out ({reason})" for reason, count in data.dropped.items())
-    if data.mix:
-        dropped += (
-            f"; {data.mix['conversations']} traces with {data.mix['assistant_tokens']:,} tokens among them"
-        )
     return (
         f"{data.conversations} conversations, {len(data.samples)} samples, {data.tokens:,} tokens, "
         f"{data.learned:,} of them the assistant's{dropped}"

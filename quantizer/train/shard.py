@@ -28,10 +28,6 @@ class World:
     size: int = 1
     patient: Any = None
 
-    def summed(self, values: Tensor) -> Tensor:
-        """Added up over all processes, on the CPU: float32 [...]."""
-        return self.total(values).cpu()
-
     def total(self, values: Tensor) -> Tensor:
         """Added up over all processes, in place: float32 [...]."""
         if self.size > 1:

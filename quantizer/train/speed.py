@@ -4,16 +4,16 @@ Inductor's optimizations that would change what is served are off: divisions are
 common in BF16), and a sum that eager mode rounds to BF16 before it is quantized is rounded here too.
 """
 
+from functools import partial
 from typing import Any, Final
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from quantizer.layers.deltanet import compile_around, deltanets, uses_chunks
 from quantizer.layers.fused import fused_groups
-from quantizer.layers.linear import SERVED_DTYPE, nvfp4_layers
+from quantizer.layers.linear import hold_weights, nvfp4_layers, rounded
 from quantizer.layers.selection import DELTANET
-from quantizer.nvfp4 import blocks
 from quantizer.train.shard import blocks_of
 
 _EXACT: Final = {
@@ -87,24 +87,6 @@ def share_inputs(model: nn.Module) -> None:
             layers[name].input_amax = layers[group[0]].input_amax
 
 
-class Hold:
+def compiled_hold() -> Any:
     """`quantizer.layers.linear.hold_weights` with compiled kernels."""
-
-    def __init__(self) -> None:
-        self._rounded: Any = torch.compile(_rounded, options=exact_options())
-
-    @torch.no_grad()
-    def __call__(self, model: nn.Module) -> None:
-        for layer in nvfp4_layers(model).values():
-            if layer.block_amax is None:
-                new = self._rounded(layer.weight, layer.weight_amax, layer.weight_scale, layer.norm)
-                # In place, so that the blocks' graphs read the new one.
-                layer.held = new.clone() if layer.held is None else layer.held.copy_(new)
-
-
-def _rounded(weight: Tensor, amax: Tensor, scale: Tensor | None, norm: float) -> Tensor:
-    """`NVFP4Linear.fake_weight` of dynamic and static scales, for a compiler: no module, no gradient."""
-    weight, second = weight.to(SERVED_DTYPE), blocks.tensor_scale(amax, norm)
-    if scale is None:
-        scale = blocks.block_scale(blocks.block_amax(weight), second)
-    return blocks.round_blocks(weight, blocks.step(scale, second))
+    return partial(hold_weights, rounded=torch.compile(rounded, options=exact_options()))

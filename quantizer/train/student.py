@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from quantizer.checkpoint.source import load_model, skeleton
+from quantizer.checkpoint.source import finish, load_model, skeleton
 from quantizer.core.batch import Batch
 from quantizer.layers.attach import attach, make_plan, refresh_weight_amax
 from quantizer.layers.deltanet import use_chunks, use_own
@@ -24,11 +24,11 @@ from quantizer.ptq.scales import norm_of, set_scales
 from quantizer.recipes.recipe import Recipe, Train
 from quantizer.train import lora
 from quantizer.train.learner import Learner
-from quantizer.train.load import fill_shards, furnish, wake
+from quantizer.train.load import fill_shards, wake
 from quantizer.train.loop import moved_by, trained
 from quantizer.train.optimizer_in_backward import OptimizerInBackward
 from quantizer.train.shard import World, blocks_of, gathered, shard, whole
-from quantizer.train.speed import Hold, compile_blocks, eager, recompute, share_inputs
+from quantizer.train.speed import compile_blocks, compiled_hold, eager, recompute, share_inputs
 from quantizer.train.weights import Weights
 
 
@@ -76,10 +76,9 @@ class Student:
                 refresh_weight_amax(self.model)
                 set_scales(self.model, self.recipe.weights.scales)
                 calibrate(self.model, self.batches)
-        self.learner.precision = "bf16"
 
     def __post_init__(self) -> None:
-        self._hold: Any = Hold() if self.compiled else hold_weights
+        self._hold: Any = compiled_hold() if self.compiled else hold_weights
 
     def plainly(self) -> Any:
         """A `with` block in which nothing compiled runs: for what is done once, or compared to the bit."""
@@ -90,7 +89,7 @@ def open_student(job: QuantizationJob, world: World) -> Student:
     """The model of a run's recipe, with its [train], on the run's device. Raises QuantizerError, as `ptq` does."""
     settings = job.recipe.train
     assert settings is not None
-    if world.size > 1 and _opens_sharded(job.recipe):
+    if world.size > 1:
         return _open_sharded(job, world)
     model = quantize(job) if settings.quantized else load_model(job.source, device=job.device)
     if settings.precision != "bf16":
@@ -104,17 +103,7 @@ def open_student(job: QuantizationJob, world: World) -> Student:
     if settings.recompute:
         recompute(model, settings.kept_layers)
     learner = Learner(model, settings)
-    compiled = _compile(learner, job.device)
-    shard(learner, model, world)
-    if world.size > 1:
-        wake(learner)
-    return _student(learner, adapters, job, world, compiled)
-
-
-def _opens_sharded(recipe: Recipe) -> bool:
-    """Whether nothing that comes before training needs the whole model at once."""
-    assert recipe.train is not None
-    return not (recipe.awq or recipe.auto or recipe.lora) and recipe.train.trained == "weights"
+    return _student(learner, adapters, job, world, _compile(learner, job.device))
 
 
 def _open_sharded(job: QuantizationJob, world: World) -> Student:
@@ -179,11 +168,9 @@ def alone(student: Student, job: QuantizationJob, world: World) -> Student | Non
     for name, old in before.items():
         layer = NVFP4Linear(model.get_submodule(name), old.norm)  # type: ignore[arg-type]
         model.set_submodule(name, layer)
-        if old.block_amax is not None:
-            layer.learn_scales()
-        else:
-            layer.fix_scales(old.weight_scale)
-    learner = Learner(furnish(model, state, job.device), student.settings)
+        layer.fix_scales(old.weight_scale)
+    model.load_state_dict(state, assign=True)
+    learner = Learner(finish(model, job.device), student.settings)
     return replace(student, learner=learner, compiled=False)
 
 

@@ -65,11 +65,6 @@ class MasterOptimizer:
         self.weights, self.clip = weights, settings.clip
         self.adam = optimizer(weights, settings)
 
-    @property
-    def model(self) -> dict[str, nn.Parameter]:
-        """The trained parameters by name."""
-        return self.weights.model
-
     def begin(self, lr: float) -> None:
         """Set the learning rate of the step that begins."""
         for group in self.adam.param_groups:
@@ -152,11 +147,9 @@ def decays(name: str, parameter: Tensor) -> bool:
 
 
 def learning_rate(step: int, steps: int, settings: Train) -> float:
-    """Of a step, counted from 0: up in a line, then a cosine down to `floor` of the peak, or level."""
+    """Of a step, counted from 0: up in a line, then a cosine down to `floor` of the peak."""
     warm = math.ceil(settings.warmup * steps)
     if step < warm:
         return settings.lr * (step + 1) / warm
-    if settings.schedule == "constant":
-        return settings.lr
     done = (step - warm) / max(1, steps - warm)
     return settings.lr * (settings.floor + (1 - settings.floor) * 0.5 * (1 + math.cos(math.pi * done)))

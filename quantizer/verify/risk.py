@@ -7,7 +7,6 @@ layers were changed as much against their steps (`quantizer.verify.prediction`).
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -27,9 +26,8 @@ from quantizer.verify.values import fine_tune_delta
 UNCHANGED: Final = "none"
 FLOATS: Final = frozenset(("BF16", "F16", "F32"))
 ROWS_BYTES: Final = 32 * 2**20
-"""Of the weights in float32 that are rounded at a time; on a GPU GPU_PARTS times as much, in each of READERS threads."""
+"""Of the weights in float32 that are rounded at a time; on a GPU GPU_PARTS times as much."""
 GPU_PARTS: Final = 8
-READERS: Final = 4
 _DECODER: Final = re.compile(r"(?:model\.)?(?:language_model\.)?(?:model\.)?layers\.\d+\.")
 
 
@@ -90,16 +88,11 @@ def assess(
     for name in names:
         _check(before, after, f"{name}.weight")
     groups = {name: group for group in fused_groups(names) for name in group}
-    together = list(dict.fromkeys(groups.get(name, (name,)) for name in names))
     found: dict[str, LayerRisk] = {}
-    waiting: dict[str, Future[list[LayerRisk]]] = {}
-    # On a GPU most of the time is spent reading, which does not keep one thread's core busy.
-    with ThreadPoolExecutor(READERS if torch.device(device).type == "cuda" else 1) as pool:
-        for group in together:
-            made = pool.submit(_group, before, after, group, device)
-            waiting |= dict.fromkeys(group, made)
-        for name in track(names):
-            found |= {layer.name: layer for layer in waiting[name].result()}
+    for name in track(names):
+        if name not in found:
+            group = groups.get(name, (name,))
+            found |= {layer.name: layer for layer in _group(before, after, group, device)}
     return tuple(found[name] for name in names)
 
 

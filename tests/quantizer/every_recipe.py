@@ -79,7 +79,7 @@ def attempt(name: str, place: Place, out: Path, device: str, small: bool) -> Out
     recipe = load_recipe(name)
     source = place.hybrid if recipe.layers.deltanet is False else place.dense
     given = ["--recipe", name, "--source", source, "--data", place.data, "--out", out, "--device", device]
-    given += ["--base", source] if recipe.feedback and recipe.feedback.needs_base else []
+    given += ["--base", source] if recipe.feedback and recipe.feedback.delta > 0 else []
     changes = (*(SMALL_TRAINING if recipe.train else ()), *SMALL.get(name, ())) if small else ()
     sets = [flag for change in changes for flag in ("--set", change)]
     spent = cost.Cost(device)

@@ -31,8 +31,7 @@ def installed() -> Iterator[Any]:
 
 
 def _dynamic(inputs: Tensor, block_size: int, amax: Tensor, *rest: Any) -> Tensor:
-    pass_through = rest[-1] if rest else True
-    return fake.fake_dynamic(inputs, amax.amax(), None if pass_through else amax)
+    return fake.fake_dynamic(inputs, amax.amax())
 
 
 def _static(
@@ -47,5 +46,4 @@ def _static(
     rows, amax = x.reshape(amax.numel(), -1), amax.reshape(-1, 1)
     largest = amax.amax() if global_amax is None else global_amax
     scale, second = blocks.static_scale(amax, largest, norm), blocks.tensor_scale(largest, norm)
-    rounded = fake.fake_static(rows, scale, second, None if pass_through_bwd else amax)
-    return rounded.view_as(x).to(out_dtype or x.dtype)
+    return fake.fake_static(rows, scale, second).view_as(x).to(out_dtype or x.dtype)

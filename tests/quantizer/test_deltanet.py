@@ -12,7 +12,6 @@ from torch.nn import functional as F  # noqa: E402
 
 from quantizer.layers.deltanet import (  # noqa: E402
     causal_convolution,
-    fla_is_right,
     use_chunks,
 )
 from tests.quantizer import tiny  # noqa: E402
@@ -60,16 +59,3 @@ def test_shifted_rows_are_the_convolution(taps: int, tokens: int, bias: bool) ->
     torch.testing.assert_close(causal_convolution(x, weight, more), wanted)
     low = causal_convolution(x.bfloat16(), weight.bfloat16(), more)
     assert low.dtype == torch.bfloat16
-
-
-@pytest.mark.parametrize(
-    "capability, triton, right",
-    [
-        (9, (3, 3, 1), True), (9, (3, 4, 0), False), (9, (3, 6, 0), False), (9, (3, 7, 0), False),
-        (9, (3, 7, 1), True), (9, (3, 8), True), (8, (3, 6, 0), True), (12, (3, 6, 0), True),
-    ],
-)  # fmt: skip
-def test_flash_linear_attention_is_used_where_its_gradient_is_right(
-    capability: int, triton: tuple[int, ...], right: bool
-) -> None:
-    assert fla_is_right(capability, triton) is right

@@ -32,7 +32,7 @@ Type = gguf.GGMLQuantizationType
     ],
 )
 def test_the_mix_of_q4_k_m(name: str, dimensions: int, tied: bool, kind: str) -> None:
-    assert Type[kind] == mix.q4_k_m(name, dimensions, 8, tied)
+    assert Type[kind] == mix.choose(mix.MIXES["q4_k_m"], name, dimensions, 8, tied)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,9 @@ def test_the_mix_of_q4_k_m(name: str, dimensions: int, tied: bool, kind: str) ->
 )
 def test_the_mixes_of_q5_k_m_q6_k_and_q8_0(name: str, types: str) -> None:
     dimensions = 1 if "norm" in name else 2
-    got = [of(name, dimensions, 8, False).name for of in (mix.q5_k_m, mix.q6_k, mix.q8_0)]
+    got = [
+        mix.choose(mix.MIXES[kind], name, dimensions, 8, False).name for kind in ("q5_k_m", "q6_k", "q8_0")
+    ]
     assert types == " ".join(got)
 
 

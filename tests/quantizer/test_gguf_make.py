@@ -151,7 +151,7 @@ def test_qwen3_5_goes_through_every_kind(hybrid: Path, tmp_path: Path) -> None:
 # ----------------------------------------------------------------------------------------- places and mixes
 
 
-MIXED = (mix.q4_k_m, mix.q5_k_m, mix.q6_k, mix.q8_0, mix.q2_k)
+MIXED = ("q4_k_m", "q5_k_m", "q6_k", "q8_0", "q2_k")
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ MIXED = (mix.q4_k_m, mix.q5_k_m, mix.q6_k, mix.q8_0, mix.q2_k)
 )
 def test_the_mixes_of_a_hybrid_of_32_blocks(name: str, types: str) -> None:
     dimensions = 1 if name.endswith("ssm_a") else 2
-    got = [mix.hybrid(one, 4)(name, dimensions, 32, False).name for one in MIXED]
+    got = [mix.choose(mix.MIXES[one], name, dimensions, 32, False, 4).name for one in MIXED]
     assert types == " ".join(got)
 
 

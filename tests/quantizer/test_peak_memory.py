@@ -22,8 +22,8 @@ from pathlib import Path
 
 import torch
 
-from quantizer.bench import random_folder
-from quantizer.bench.random_folder import write_random
+from tests.gpu import random_folder
+from tests.gpu.random_folder import write_random
 from quantizer.nano import conversations
 from quantizer.gguf.make import GgufJob, make_gguf
 from quantizer.ptq.parity import served_model

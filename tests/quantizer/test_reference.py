@@ -1,6 +1,5 @@
 """The reference engine computes what our reference computes, to the bit, and says what that is."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from quantizer.core.batch import Batch  # noqa: E402
 from quantizer.core.errors import SourceError  # noqa: E402
 from quantizer.ptq.parity import outputs, served_model  # noqa: E402
 from quantizer.reference.model import reference_model  # noqa: E402
-from quantizer.reference.server import Served, computes, not_batched, without  # noqa: E402
+from quantizer.reference.server import Served, computes, not_batched  # noqa: E402
 from tests.quantizer import tiny  # noqa: E402
 
 MODELS = Path(__file__).parents[2] / "models"
@@ -81,19 +80,6 @@ def test_a_report_has_its_numerics(weight_only: bool, scheme: str) -> None:
         "none",
     )
     assert from_start(spec, "INFO: another server\n", "some GPU").scheme is None
-
-
-def test_fields_that_its_server_refuses_are_removed_and_nothing_else() -> None:
-    refused = frozenset({"stream_options", "tool_choice"})
-    asked = {
-        "model": "annie",
-        "messages": [],
-        "stream_options": {"include_usage": True},
-        "tool_choice": "auto",
-    }
-    assert json.loads(without(json.dumps(asked).encode(), refused)) == {"model": "annie", "messages": []}
-    for body in (b"", b"no json", b"[1]", b"\xff"):
-        assert without(body, refused) == body
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,11 @@ pytest.importorskip("torch", reason="needs the quantizer extra: make quantizer")
 
 from deploy.drivers.factory import make_engine
 from deploy.engine.spec import EngineSpec
-from quantizer.bench.random_folder import write_random
-from quantizer.bench.real_size import SHAPES
 from quantizer.nano import conversations
 from quantizer.ptq.quantize import run
 from quantizer.recipes.recipe import load_recipe
 from quantizer.reference.model import reference_model
+from tests.gpu.random_folder import SHAPES, write_random
 from tests.quantizer import folders
 
 NVFP4 = Path(__file__).parents[2] / "models" / "annie-nano-nvfp4-hf"

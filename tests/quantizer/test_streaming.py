@@ -1,6 +1,5 @@
 """A model that is never there as a whole: read, run, written and compared in parts, with the numbers of the whole one."""
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -104,12 +103,11 @@ def test_any_plan_becomes_sound_shards(plan: list[list[tuple[str, int]]], shard_
     groups = [group(number, shapes) for number, shapes in enumerate(plan)]
     with tempfile.TemporaryDirectory() as text:
         place = Path(text)
-        hashed = write_weights(place, groups, shard_bytes)
+        write_weights(place, groups, shard_bytes)
         read: dict[str, Any] = {}
         for path in sorted(place.glob("*.safetensors")):
             with safe_open(path, "pt") as file:
                 read |= {name: (path.name, file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
-            assert hashed[path.name] == (path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest())
         index = place / "model.safetensors.index.json"
         places = json.loads(index.read_text())["weight_map"] if index.exists() else {}
 

@@ -172,4 +172,3 @@ def test_the_rate_warms_up_and_falls_to_its_floor() -> None:
     assert learning_rate(0, 100, settings) == pytest.approx(0.1)
     assert learning_rate(10, 100, settings) == pytest.approx(1.0)
     assert learning_rate(100, 100, settings) == pytest.approx(0.25)
-    assert learning_rate(99, 100, replace(settings, schedule="constant")) == 1.0

@@ -39,7 +39,7 @@ def test_the_shipped_plan_has_the_five_kinds() -> None:
         ("{person} say", "{persons} say", "{persons} is no slot; did you mean 'person'?"),
         ("{land.capital}", "{land.town}", "{land.town}: the slot has no such field"),
         ('name = "search_memory",', 'name = "memory_search",', "'memory_search' is no tool of the plan"),
-        ("weight = 1", "weight = 0", "languages.en.weight: must be more than 0"),
+        ("weight = 1", "weight = 0", "languages.en.weight: must be a number above 0, not 0"),
         ('result = "', 'reslt = "', "reslt: unknown key; did you mean 'result'?"),
         ("say.en = [\"What is", "say.de = [\"What is", "'de' is no language of the plan"),
         ("version = 1", "version = ", "not TOML"),

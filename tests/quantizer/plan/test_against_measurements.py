@@ -36,7 +36,7 @@ def shape(name: str) -> PlannedModel:
         count = 2
         for size in sizes:
             count *= size
-        entries[tensor] = HeaderEntry("BF16", sizes, 0, count)
+        entries[tensor] = HeaderEntry("BF16", sizes, count)
     return make_model(config, entries)
 
 

@@ -2,8 +2,11 @@
 
 The numbers follow from the seed, the tensor's name and the device that draws them. Input channels have unlike sizes, as
 trained ones do. The tokenizer and the templates are annie-nano's, whatever the vocabulary.
+
+    python -m tests.gpu.random_folder FOLDER [--shape tiny|9b] [--rows FILE]
 """
 
+import argparse
 import json
 import shutil
 import zlib
@@ -17,7 +20,9 @@ from torch import Tensor
 
 from quantizer.checkpoint.shards import SHARD_BYTES, Group, ShardTensor, write_weights
 from quantizer.checkpoint.source import from_config
+from quantizer.core.cost import default_device
 from quantizer.core.json_file import write_object
+from quantizer.nano import conversations
 
 NANO: Final = Path(__file__).parents[2] / "models" / "annie-nano-hf"
 TALKING: Final = (
@@ -29,6 +34,16 @@ TALKING: Final = (
 STD: Final = 0.02
 SPREAD: Final = 0.5  # of the binary logarithm of a channel's size
 NUMBERS = 2**24  # drawn at a time
+CONVERSATIONS: Final = 512
+SHAPES: Final[dict[str, dict[str, Any]]] = {
+    "9b": {},
+    "tiny": {
+        "vocab_size": 2048, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": 64, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+        "linear_key_head_dim": 32, "linear_value_head_dim": 32,
+    },
+}  # fmt: skip
+"""What differs from `Qwen3_5TextConfig()`. The tokenizer has 2,048 tokens; the 9B keeps its real vocabulary."""
 
 
 def write_random(
@@ -78,3 +93,18 @@ def _vector(name: str, width: int, options: dict[str, Any]) -> Tensor:
         )
     ones = name.endswith(("dt_bias", "linear_attn.norm.weight"))
     return torch.full((width,), float(ones), device=options["device"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.gpu.random_folder")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--shape", default="9b", choices=sorted(SHAPES), help="of the model (%(default)s)")
+    parser.add_argument("--rows", type=Path, help="a file of conversations to write, too")
+    given = parser.parse_args()
+    print(f"{write_random(given.folder, SHAPES[given.shape], default_device()):,} parameters")
+    if given.rows:
+        conversations.write(given.rows, 4 if given.shape == "tiny" else CONVERSATIONS)
+
+
+if __name__ == "__main__":
+    main()
