@@ -58,16 +58,8 @@ def run(args: argparse.Namespace) -> int:
     track = quantize.no_progress if args.json else shown
     if recipe.svdquant:
         return _report(recipe, args, device, track)
-    made = quantize.run(
-        recipe,
-        args.source,
-        args.data,
-        args.out,
-        now=datetime.now(UTC),
-        device=device,
-        track=track,
-        base=args.base,
-    )
+    places = (args.source, args.data, args.out)
+    made = quantize.run(recipe, *places, now=datetime.now(UTC), device=device, track=track, base=args.base)
     if args.json:
         print(json.dumps(facts(made, args.out), indent=2))
     else:

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -64,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
             device=device,
             resume=args.resume,
             bf16=args.bf16,
-            log=_quiet if args.json else _tell,
+            log=(lambda text: None) if args.json else partial(print, file=sys.stderr, flush=True),
         )
     finally:
         shard.leave()
@@ -108,11 +109,3 @@ def lines(made: Artefact, out: Path) -> Iterable[str]:
         yield f"  computes what was trained: equal logits at {check['parity']['tokens']} tokens, {exact}"
     spent = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in outcome["seconds"].items())
     yield f"  {spent}; {outcome['peak_memory_bytes'] / 1e9:.1f} GB at most, {outcome['device']}"
-
-
-def _tell(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-def _quiet(text: str) -> None:
-    """Nothing beside the result."""

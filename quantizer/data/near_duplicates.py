@@ -20,8 +20,7 @@ Trigram = tuple[str, str, str]
 class NearDuplicates:
     """Texts by name, in the order in which they were added."""
 
-    def __init__(self, near: float = NEAR) -> None:
-        self._near = near
+    def __init__(self) -> None:
         self._whole: dict[str, str] = {}
         self._sets: dict[str, frozenset[Trigram]] = {}
         self._first: dict[Trigram, list[str]] = {}
@@ -32,11 +31,11 @@ class NearDuplicates:
         said, grams = _shingled(text)
         if said in self._whole:
             return self._whole[said], 1.0
-        prefix = sorted(grams, key=_place)[: len(grams) - math.ceil(self._near * len(grams)) + 1]
+        prefix = sorted(grams, key=_place)[: len(grams) - math.ceil(NEAR * len(grams)) + 1]
         for other in dict.fromkeys(other for gram in prefix for other in self._first.get(gram, ())):
             both = len(grams & self._sets[other])
             share = both / (len(grams) + len(self._sets[other]) - both)
-            if share >= self._near:
+            if share >= NEAR:
                 return other, share
         self._whole[said], self._sets[name] = name, grams
         for gram in prefix:

@@ -6,10 +6,11 @@ separately, as an engine does.
 
 One row can give several samples: where a template renders earlier turns differently from how they were generated (Qwen's drop
 old thoughts), the next turn begins a sample of its own. So every sample begins with the exact prompt of an engine, and every
-turn is learned once.
+turn is learned once. A template that drops a message, a call or a tool is refused: what is gone would be learned as silence.
 """
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
@@ -17,7 +18,7 @@ import numpy as np
 
 from gates.contracts import strict_json
 from quantizer.core.errors import DataError, SourceError, first_line
-from quantizer.data.conversation import Conversation
+from quantizer.data.conversation import END_OF_THOUGHT, Conversation, Message
 
 Thinking = Literal["as_is", "none"]
 SWITCH: Final = "enable_thinking"
@@ -80,7 +81,20 @@ class Renderer:
                 f"{where}: the template opens the turn with {prompt[-40:]!r} and writes it otherwise; if it has a "
                 f'thought, set "chat_template_kwargs": {{"{SWITCH}": true}}'
             )
-        return self.encode(prompt), self._reply(whole[len(prompt) :], where)
+        reply = whole[len(prompt) :]
+        said = [(part, prompt) for part in conversation.messages[:turn] if part["role"] != "assistant"]
+        offered = [(tool["function"]["name"], prompt) for tool in conversation.tools]
+        written = [
+            (text, seen)
+            for part, seen in (*said, (conversation.messages[turn], reply))
+            for text in _texts(part)
+        ]
+        if lost := next((text for text, seen in (*offered, *written) if not _shows(seen, text)), None):
+            raise DataError(
+                f"{where}: the template drops {lost[:60]!r}; give the model folder a chat_template.jinja that renders "
+                "every message, tool and call"
+            )
+        return self.encode(prompt), self._reply(reply, where)
 
     def _reply(self, text: str, where: str) -> list[int]:
         ids = self.encode(text)
@@ -107,6 +121,21 @@ class Renderer:
             raise DataError(
                 f"{conversation.where}: the chat template refuses it ({first_line(error)})"
             ) from None
+
+
+def _texts(message: Message) -> Iterator[str]:
+    """What a rendered message must show: its text behind a thought, and its calls with their arguments."""
+    yield str(message["content"]).split(END_OF_THOUGHT)[-1].strip()
+    for call in message.get("tool_calls") or ():
+        yield call["function"]["name"]
+        for key, value in call["function"]["arguments"].items():
+            yield from (key, value) if isinstance(value, str) else (key,)
+
+
+def _shows(rendered: str, text: str) -> bool:
+    """Whether a text stands in a rendered one, as it is or as JSON has it."""
+    forms = (text, *(json.dumps(text, ensure_ascii=ascii)[1:-1] for ascii in (False, True)))
+    return any(form in rendered for form in forms)
 
 
 class _SampleBuilder:

@@ -47,6 +47,7 @@ class ConversationScript:
 
 
 BEGINNING: Final = re.compile(r"(?:^|[.!?] )[a-z]")
+"""Of a sentence, which may be a slot."""
 
 BlockReason = Callable[[Sequence[str]], str]
 """Returns why these user turns may not be used, or ""."""
@@ -122,12 +123,7 @@ def _turn(
     accepted = dict.fromkeys(fill(text, form) for text in turn.answer for form in plan.forms)
     answer = {"any": list(accepted)} if accepted else None
     result = fill(turn.result, plan.forms[0])
-    return ScriptedTurn(_sentence(say), calls, result, answer)
-
-
-def _sentence(text: str) -> str:
-    """Capitalize the beginning of each sentence, which may be a slot."""
-    return BEGINNING.sub(lambda found: found[0].upper(), text)
+    return ScriptedTurn(BEGINNING.sub(lambda found: found[0].upper(), say), calls, result, answer)
 
 
 def _form(forms: Sequence[str], names: Sequence[str], name: str) -> str:

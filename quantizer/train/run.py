@@ -66,7 +66,7 @@ def run(
         raise RecipeError(
             "[lora], [awq], [auto] and learned scales train on one GPU; leave them out to shard"
         )
-    log = log if world.rank == 0 else _nothing
+    log = log if world.rank == 0 else lambda text: None
     opened = open_source(source)
     recipe = _for_size_of(opened, recipe, log)
     samples = load_dataset(
@@ -225,10 +225,6 @@ def _summary(data: Dataset) -> str:
         f"{data.conversations} conversations, {len(data.samples)} samples, {data.tokens:,} tokens, "
         f"{data.learned:,} of them the assistant's{dropped}"
     )
-
-
-def _nothing(text: str) -> None:
-    """What the other processes log: nothing."""
 
 
 def _settings(job: QuantizationJob) -> Train:

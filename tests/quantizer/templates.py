@@ -61,6 +61,11 @@ PLAIN = (
     + _TAIL
     + "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"
 )
+CALLS = PLAIN[PLAIN.index("{%- for c in m.tool_calls") : PLAIN.index("{{- '<|im_end|>\\n' }}\n{%- else %}")]
+TOOLS = PLAIN[
+    PLAIN.index("{%- if tools %}") : PLAIN.index("{%- for m in messages %}\n{%- if m.role == 'assistant'")
+]
+"""Parts of `PLAIN` that a template may lack."""
 TEMPLATES = {"nano": None, "qwen3": QWEN3, "qwen3_5": QWEN3_5, "plain": PLAIN}
 
 SEARCH = {

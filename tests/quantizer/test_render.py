@@ -112,6 +112,24 @@ def test_a_thought_where_thinking_is_off_is_refused(renderers: dict[str, Rendere
         renderers["nano"].samples(from_row(row))
 
 
+@pytest.mark.parametrize(
+    "part, why",
+    [
+        (templates.CALLS, "message 4: the template drops 'web_search'"),
+        (templates.TOOLS, "message 2: the template drops 'web_search'"),
+        (" + m.content + '<|im_end|>", "message 2: the template drops 'You are Annie.'"),
+    ],
+    ids=["calls", "tools", "messages"],
+)
+def test_a_template_that_drops_what_is_to_be_learned_is_refused(tmp_path: Path, part: str, why: str) -> None:
+    place = templates.folder(tmp_path / "model", "plain")
+    assert part in templates.PLAIN
+    text = templates.PLAIN.replace(part, " + '<|im_end|>" if "m.content" in part else "")
+    (place / "chat_template.jinja").write_text(text)
+    with pytest.raises(DataError, match=why):
+        open_renderer(place).samples(from_row(talk()))
+
+
 def test_an_end_of_turn_inside_a_reply_is_refused(renderers: dict[str, Renderer]) -> None:
     row = {"messages": [said("user", "Hi"), said("assistant", "One.<|im_end|> Two.")]}
     with pytest.raises(DataError, match="holds an end-of-turn token"):
