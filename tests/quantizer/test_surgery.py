@@ -295,12 +295,6 @@ def cut(folder: Path) -> None:
     path.write_bytes(path.read_bytes()[:-100])
 
 
-def forget(folder: Path) -> None:
-    index = read(folder, "model.safetensors.index.json")
-    index["weight_map"].pop("lm_head.weight")
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-
-
 def link(folder: Path) -> None:
     (folder / "config.json").rename(folder.parent / "elsewhere.json")
     (folder / "config.json").symlink_to(folder.parent / "elsewhere.json")
@@ -315,8 +309,6 @@ def config(**changes: Any) -> Any:
 
 BAD = {
     "a shard that is cut off": (cut, "cut off or damaged"),
-    "a shard that is gone": (lambda f: (f / "model-00001-of-00002.safetensors").unlink(), "names a shard"),
-    "an index without an entry": (forget, "the index does not say so"),
     "an unknown architecture": (config(model_type="mamba"), "'mamba' are not supported"),
     "code of its own": (config(auto_map={"AutoModel": "x.Model"}), "config.json has an auto_map"),
     "a pickle": (lambda f: (f / "pytorch_model.bin").write_bytes(b""), "pytorch_model.bin is a pickle"),
