@@ -13,7 +13,6 @@ from gates.detect.leak_signs import FURTHER, MAIN, MAIN_WORDS, OPENING, Sign, fo
 from gates.detect.tags import markers, own_words
 
 _ENOUGH: Final = 3  # points
-_MOST_PER_KIND: Final = 2  # points
 
 
 def find_leaks(
@@ -58,23 +57,22 @@ def _monologue(text: str) -> list[Detection]:
     low = fold(own_words(text[:OPENING]))
     if MAIN_WORDS.search(low) is None:
         return []
-    spans = list(_signs(MAIN, low))
-    if spans:
-        spans += _signs(FURTHER, low)
+    found = list(_signs(MAIN, low))
+    if found:
+        found += _signs(FURTHER, low)
     points: dict[str, int] = {}
-    for kind, weight, _, _ in spans:
-        points[kind] = min(_MOST_PER_KIND, points.get(kind, 0) + weight)
+    spans: list[tuple[int, int]] = []
+    for weight, start, end, kind in sorted(found, reverse=True):  # words that are two signs count as one
+        if all(end <= first or last <= start for first, last in spans):
+            spans.append((start, end))
+            points.setdefault(kind, weight)  # its heaviest sign
     if sum(points.values()) < _ENOUGH:
         return []
-    return [detection("leak", "monologue", text, min(s[2] for s in spans), max(s[3] for s in spans))]
+    return [detection("leak", "monologue", text, min(spans)[0], max(end for _, end in spans))]
 
 
-def _signs(kinds: Mapping[str, tuple[Sign, ...]], low: str) -> Iterator[tuple[str, int, int, int]]:
-    """(kind, weight, start, end) of every sign; of one kind those that overlap count once."""
+def _signs(kinds: Mapping[str, tuple[Sign, ...]], low: str) -> Iterator[tuple[int, int, int, str]]:
+    """(weight, start, end, kind) of every sign."""
     for kind, signs in kinds.items():
-        behind = -1
-        found = [(start, -sign.weight, end) for sign in signs for start, end in sign.spans(low)]
-        for start, weight, end in sorted(found):
-            if start >= behind:
-                yield kind, -weight, start, end
-                behind = end
+        for sign in signs:
+            yield from ((sign.weight, start, end, kind) for start, end in sign.spans(low))

@@ -1,7 +1,8 @@
-"""The signs of a thought without tags, by kind and weight. A kind gives two points at most, and three are needed (`leak.py`).
+"""The signs of a thought without tags, by kind and weight (`leak.py` says how they add up).
 
-user: the one who asks, in the third person. plan: the reply is planned, in the first person. rules: instructions are repeated.
-reply: the reply is spoken of as a thing. doubt: it argues with itself. opening: how a thought begins. tool: a tool by its name.
+user: the one who asks, in the third person. plan: the reply is planned, in the first person. let: so is the next step.
+rules, style: instructions are repeated. reply: the reply is spoken of as a thing. steps: headings of some models. doubt: it argues with itself.
+opening: how a thought begins. tool: a tool by its name.
 
 The patterns read lower case with plain apostrophes (`fold`). A sign is looked for only where one of the words that it needs occurs. None
 repeats a group or a wide class without a bound.
@@ -54,7 +55,8 @@ def _sign(weight: int, needs: str, regex: str, *, begins: bool = False) -> Sign:
 
 MAIN: Final[Mapping[str, tuple[Sign, ...]]] = {
     "user": (
-        _sign(2, "user|human", rf"\b(?:the|this|our)\ (?:user|human)(?:'s\ (?:\w+\ ){{0,2}}(?:question|query|message|request|intent|utterance)\b|\s{_SOFT}{_ASKS}\b|\ is\ \w+ing\b)"),
+        _sign(2, "user|human", rf"\b(?:the|this|our)\ (?:user|human)(?:'s\ (?:\w+\ ){{0,2}}(?:question|query|message|request|intent|utterance)\b|\s{_SOFT}{_ASKS}\b|\ is\ \w+ing\b)", begins=True),
+        _sign(1, "user|human", rf"\b(?:the|this|our)\ (?:user|human)(?:'s\ (?:\w+\ ){{0,2}}(?:question|query|message|request|intent|utterance)\b|\s{_SOFT}{_ASKS}\b|\ is\ \w+ing\b)"),
         _sign(2, "user", rf"\buser(?:'s)?\s{_SOFT}{_ASKS}\b", begins=True),
         _sign(2, "i notice", r"\bi\ notice\ (?:they|(?:that\ )?the\ user)\b"),
         _sign(1, "they", r"\bthey(?:'re|\ are|\ have|\ just)?\ (?:ask|want|greet|thank|say\b|said|tell|told|didn't\ say)\w*", begins=True),
@@ -72,19 +74,22 @@ MAIN: Final[Mapping[str, tuple[Sign, ...]]] = {
             rf"be\ (?:friendly|polite|brief|concise|warm|helpful|encouraging|empathetic|honest|clear)|say\ so|"
             rf"make\ (?:sure|sense)\ (?:the\ {_REPLY}|my|it|of)\b)"),
         _sign(2, "need|should|must|have", r"\b(?:we\ )?(?:need|should|must|have)\ (?:to\ )?(?:answer|respond|reply|output|produce|call)\b", begins=True),
-        _sign(1, "need|should|must|have", rf"\b(?:i|we)\ {_SOFT}(?:(?:need|have)\ to|should|must)\ {_SOFT}\w+"),
-        _sign(1, "let", r"\blet(?:\ me|'s|\ us)\ (?:think|see|check|recall|re-?read|double[- ]check|verify|analy[sz]e|break|parse|figure|consider|try|start|look|work)\b"),
-        _sign(1, "maybe|perhaps|could|should", r"\b(?:maybe|perhaps|could|should)\ (?:just\ )?(?:ask|say|mention|offer|call|use|start)\b", begins=True),
         _sign(2, "我|返答|答え|대답|답변|يجب|ответить|देना", r"我(?:需要|应该|得|必须)(?:先|用|直接|简短)?(?:回答|回复|回应|给|调用|告诉|用|简短)|返答(?:する)?(?:べき|必要)|答え(?:る)?(?:べき|必要|なければ)"
             r"|대답해야|답변해야|يجب\sأن\s(?:أرد|أجيب)|(?:я\sдолж\w+|нужно)\s(?:\S{1,20}\s){0,2}ответить|मुझे\s(?:\S{1,20}\s){0,6}?(?:जवाब|उत्तर)\sदेना"),
         _sign(2, "responder|contestar|répondre|antworten|rispondere", r"\b(?:debo|tengo\ que|necesito|debería|devo|preciso|je\ (?:dois|devrais|vais)|ich\ (?:muss|sollte|soll|werde)|dovrei)"
             r"\ (?:\w+\ ){0,4}?(?:responder|contestar|répondre|antworten|beantworten|rispondere)\b"),
         _sign(2, "ನಾನು|ಯೋಚಿಸ|ವಿಶ್ಲೇಷಿಸೋಣ|ಹಾಕೋಣ", r"ನಾನು\s{1,4}(?:\S{1,60}\s{1,4}){0,6}?(?:ಉತ್ತರಿಸಬೇಕು|ಪ್ರತಿಕ್ರಿಯಿಸಬೇಕು|ಉತ್ತರ\s+(?:ಕೊಡ|ನೀಡ|ಹೇಳ)ಬೇಕು|\S{0,60}\s?(?:ಬಳಸ|ಕರೆಯ)ಬೇಕು)"
             r"|ಯೋಚಿಸ(?:ೋಣ|ಬೇಕು)|ಯೋಚಿಸೋಣ|ವಿಶ್ಲೇಷಿಸೋಣ|ಲೆಕ್ಕ\s+ಹಾಕೋಣ"),
+        _sign(1, "need|should|must|have", rf"\b(?:i|we)\ {_SOFT}(?:(?:need|have)\ to|should|must)\ {_SOFT}\w+"),
+    ),
+    "let": (
+        _sign(1, "let", r"\blet(?:\ me|'s|\ us)\ (?:think|see|check|recall|re-?read|double[- ]check|verify|analy[sz]e|break|parse|figure|consider|try|start|look|work)\b"),
+        _sign(1, "maybe|perhaps|could|should", r"\b(?:maybe|perhaps|could|should)\ (?:just\ )?(?:ask|say|mention|offer|call|use|start)\b", begins=True),
     ),
     "rules": (
         _sign(2, "system|instruction|guideline|persona|developer", r"\b(?:the\ system\ (?:prompt|message|instructions?)|my\ (?:instructions?|guidelines|persona|system\ prompt)|"
-            r"the\ (?:instructions?|guidelines|developer\ message))\ (?:\w+ly\ )?(?:say|state|tell\w*\ me|require|specif|mention|want|indicate|emphasi|ask|is\ clear|are\ clear)\w*"),
+            r"the\ developer\ message)\ (?:\w+ly\ )?(?:say|state|tell\w*\ me|require|specif|mention|want|indicate|emphasi|ask|is\ clear|are\ clear)\w*"),
+        _sign(1, "instructions|guidelines", r"\bthe\ (?:instructions|guidelines)\ (?:say|state|tell\w*\ me|ask\ (?:me|for)|require)\b"),
         _sign(2, "system|instructions|guidelines|persona", r"\b(?:according\ to|as\ per|per)\ (?:(?:the|my)\ system\ (?:prompt|message)|my\ (?:instructions|guidelines|persona))\b"),
     ),
     "reply": (
@@ -110,7 +115,7 @@ FURTHER: Final[Mapping[str, tuple[Sign, ...]]] = {
     "style": (
         _sign(1, "sentence", r"\b(?:(?:one|a|1)\ (?:short\ |spoken\ |brief\ ){0,2}sentence\b|(?:one\ (?:to|or)|1\ ?(?:-|–|to|or)|two\ (?:to|or)|2\ ?(?:-|–|to|or))\ ?"
             r"(?:two|three|2|3)\ (?:(?:short|spoken|brief|plain)\ ){0,3}sentences\b)"),
-        _sign(1, "markdown|bullet|list|format|emoji|short|brief|concise|aloud|plain|spoken", r"\b(?:(?:no|without|avoid|avoiding|not\ use|don't\ use)\ (?:any\ )?(?:markdown|bullets?|lists|"
+        _sign(1, "markdown|bullet|list|format|emoji|short|brief|concise|aloud|plain|spoken", r"\b(?:(?:no|without|avoid|avoiding|not\ (?:to\ )?use|don't\ use)\ (?:any\ )?(?:markdown|bullets?|lists|"
             r"formatting|emojis?)\b|(?:be|it|this|stay)\ (?:short|brief|concise)\b|(?:spoken|read)\ aloud|(?:spoken|plain)\ (?:text|sentences?)|headings\ and\ bullet|(?:short|spoken|markdown)\?\ (?:yes|no))"),
         _sign(1, "keep", rf"\bkeep\ (?:it|this|the\ {_REPLY})\ \w+", begins=True),
         _sign(1, "answer|response|reply|greeting|explanation|tone", rf"\b(?:short|brief|polite|warm|friendly|simple|direct|concise|structured)(?:,?\ (?:and\ )?\w+)?\ {_REPLY}\b|"
@@ -128,7 +133,6 @@ FURTHER: Final[Mapping[str, tuple[Sign, ...]]] = {
             r"\Auser\ (?:asks|asked|says|said|wants)\b"),
         _sign(1, "o|a|h|w", r"\A[\s*_]{0,4}(?:okay|ok|alright|hmm+|wait)[,.!…\s]{1,3}(?:so[,\s]{1,2})?(?=(?:let|i|we)\b)|"
             r"\A(?:vale|bien|d'accord|gut|okay)[,.\s]"),
-        _sign(1, "we need", r"\Awe\ need\ (?:to\ )?(?:answer|respond|reply|produce|output)\b(?!\ (?:them|him|her|up)\b)"),
         _sign(1, "好|嗯|はい|ええと|음|좋아|ಸರಿ|ठीक|хорошо|так", r"\A(?:好的|嗯|好|はい|ええと|음|좋아|ಸರಿ|ठीक\ है|хорошо|так)[,，、.\s]"),
     ),
     "tool": (

@@ -19,7 +19,7 @@ class Threshold:
     bound: bool = False
 
 
-_CRITICAL: Final = Threshold(0.9, 0.005, bound=True)
+_CRITICAL: Final = Threshold(0.85, 0.005, bound=True)
 THRESHOLDS: Final[Mapping[str, Threshold]] = {
     "leak": Threshold(0.85, 0.03),  # a thought of one sentence may show one sign only
     "leak-nano": Threshold(0.99, 0.005),

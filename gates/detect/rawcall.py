@@ -33,6 +33,7 @@ _ANNOUNCED: Final = (
     r"(?:\b(?:I|we)(?:'ll|'d| will| would| can| could| should| must| need to| have to|['’]m going to)? (?:use|used|call|called|invoke|need)"
     r"(?: the| my)?(?: function| tool)?|ನಾನು)\s[`\"'*]{0,3}%s\b"
 )
+_NAMED: Final = re.compile(r"\{\s*[\"']?(?:name|tool)")
 _BRACE: Final = re.compile(r"[{}]")
 _SIGNS: Final = START + "{}_(=`"
 """Every pattern needs one of these, but that of ReAct."""
@@ -106,7 +107,7 @@ def _json_and_code(
                 is_sent or (is_sure and bool(names) and not text[: match.start()].strip())
             )
         else:
-            is_call = is_sent or is_sure or not names
+            is_call = is_sent or is_sure or (not names and bool(_NAMED.match(match[0])))
         if is_call:
             yield "json_call", at + match.start(), at + match.end()
     lines = [line for line in text.splitlines() if line.strip()]

@@ -31,7 +31,7 @@ _JOINED: Final = re.compile(r"[\s.,/…—-]*(?:and|or|to|und|oder|et|ou|y|o|e|a
 _UNMARKED: Final = re.compile(
     r"""(?P<think><details\b[^<>\n]{0,80}\btype\s?=\s?["']?(?:reasoning|tool_calls)\b  # Open WebUI's
     | \Aanalysis(?=[A-Z]) | assistant(?:final|analysis|commentary)(?=[A-Z<])  # Harmony without its tokens
-    | \A[\s"“*#]{0,4}(?i:here(?:'s|\ is)\ (?:a|my|the)\ (?:thinking|thought|reasoning)\ process\b[^\n:]{0,40}|(?:thinking|thought|reasoning)\ process[*\ ]{0,3})(?::|\n|\Z)  # Qwen3.5, granite
+    | \A[\s"“*#]{0,4}(?i:here(?:'s|\ is)\ (?:a|my|the)\ (?:thinking|thought|reasoning)\ process\b[^\n:]{0,40}|(?:thinking|thought|reasoning)\ process[*\ ]{0,3})(?::(?=[*\ ]{0,3}(?:\n|\Z))|\n|\Z)  # Qwen3.5, granite
     | \A(?:ಆಲೋಚನಾ|ಯೋಚನಾ)\ ಪ್ರಕ್ರಿಯೆ:
     | </?internal>)
     | <(?:bos|pad|unk)> | \A<s> | \[/?(?:AVAILABLE_TOOLS|SYSTEM_PROMPT)\]

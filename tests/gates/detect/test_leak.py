@@ -63,7 +63,8 @@ _PROSE = "The river flows east and south through many towns and fields before it
     [
         ("Hmm, it is Canberra.", False),
         ("I need to find it. I should ask. Let me think. Maybe ask Anil.", False),
-        ("I should keep it short. It is Canberra.", True),
+        ("I should keep it short. It is Canberra.", False),
+        ("I should keep it short. No markdown. It is Canberra.", True),
         ("The user is asking for the capital. The user wants one word.", False),
         ("The user is asking for the capital. I should answer in one word.", True),
         (f"{_PROSE} The user is asking for the capital. I should answer in one word.", False),
