@@ -125,6 +125,7 @@ class Connection(HttpToolsProtocol):
         self._within = True  # a request is arriving, or the first one is expected
         self._in_head = True
         self._head_bytes = 0
+        self._line: bytes | None = b""  # the end of an incomplete request line; None once it is complete
         self._tail = b""  # the last parsed bytes: a blank line may be split over two reads
         self._body_left = 0  # bytes missing of a body of stated length
         self._overhead = 0  # bytes of a chunked body that are not data, less CHUNK_OVERHEAD a chunk
@@ -183,6 +184,8 @@ class Connection(HttpToolsProtocol):
         headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
+        if self._fault is not None:
+            self._raise(self._fault)
         if self.parser.get_method() == b"CONNECT":
             self._raise(BadHTTP("this is no proxy: CONNECT is not served"))
         if self.parser.should_upgrade():
@@ -214,6 +217,7 @@ class Connection(HttpToolsProtocol):
         if self.parser.should_upgrade():
             return
         self._within = self._in_head = False
+        self._line = b""
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -285,6 +289,8 @@ class Connection(HttpToolsProtocol):
 
     def _feed(self, piece: bytes) -> None:
         was_head = self._in_head
+        if self._line is not None:
+            self._look_at_line(self._line + piece)
         try:
             try:
                 self.parser.feed_data(piece)
@@ -300,6 +306,13 @@ class Connection(HttpToolsProtocol):
             self._overhead += len(piece)
             if self._overhead > MAX_HEAD_BYTES:
                 self._refuse(HeadTooLarge("the chunks of the body hold too much beside data: send less"))
+
+    def _look_at_line(self, read: bytes) -> None:
+        """Note the fault of a request line of RTSP or ICE, which the parser accepts."""
+        line, end, _ = read.lstrip(b"\r\n").partition(b"\n")
+        self._line = None if end else line[-len(b" HTTP/1.1\r") :]
+        if end and not line.rstrip(b"\r").endswith((b" HTTP/1.1", b" HTTP/1.0")):
+            self._fault = BadHTTP("this is not a request in HTTP/1.1 or HTTP/1.0")
 
     def _read_without_upgrade(self) -> None:
         """Parse the head again without `Upgrade`, which this server ignores.
