@@ -13,7 +13,7 @@ from rich.table import Table
 
 from gates.contracts.errors import GatesError
 from gates.detect.catalogue import DETECTORS
-from gates.detect.corpus import FOLDER, OF_PLAIN_TEXT, load_all, load_real
+from gates.detect.corpus import OF_PLAIN_TEXT, load_all, load_real
 from gates.detect.measure import CorpusScore, scores
 
 _WIDTH = 140  # characters of the table, also without a terminal
@@ -45,8 +45,6 @@ def _measure(options: argparse.Namespace) -> int:
     names = options.detectors or list(DETECTORS)
     chosen = [line for line in load_all() if line.detector in names]
     chosen += [line for name in OF_PLAIN_TEXT if name in names for line in load_real(name)]
-    if not chosen:
-        raise GatesError(f"{FOLDER} holds no case for {', '.join(options.detectors)}")
     all_ = scores(chosen)
     console = Console(highlight=False)
     console.width = max(console.width, _WIDTH)

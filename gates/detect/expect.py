@@ -85,11 +85,11 @@ def _names(made: Sequence[Call]) -> str:
 def _call_mismatch(want: Mapping[str, Any], call: Call) -> str | None:
     name, arguments = call
     if name != want["name"]:
-        return f"wrong_name: {name}, expected {want['name']}"
+        return f"wrong_func_name: {name}, expected {want['name']}"
     for key, accepted in want["arguments"].items():
         if key not in arguments and ABSENT not in accepted:
-            return f"missing: {name} has no {key}"
+            return f"missing_required: {name} has no {key}"
         if key in arguments and not accepts(accepted, arguments[key]):
-            return f"value: {name}.{key} is {arguments[key]!r:.120}"
+            return f"value_error: {name}.{key} is {arguments[key]!r:.120}"
     odd = sorted(arguments.keys() - want["arguments"].keys())
-    return f"unexpected: {name} has {', '.join(odd)}" if odd else None
+    return f"unexpected_param: {name} has {', '.join(odd)}" if odd else None

@@ -31,11 +31,8 @@ _LINE_END: Final = re.compile(r"\r\n?|\n")
 
 def find_markdown(text: str) -> list[Detection]:
     """All Markdown, and all other symbols that cannot be spoken, in order."""
-    return [] if is_plain(text) else examine(text)
-
-
-def examine(text: str) -> list[Detection]:
-    """The same without the quick first check; used to test `find_markdown`."""
+    if is_plain(text):
+        return []
     spans = _parsed(text)
     # A symbol inside the parser's own markup is part of it; the text of a list is not markup.
     marks = SpanSet((start, end) for kind, start, end in spans if kind not in _HOLDING_TEXT)

@@ -45,11 +45,6 @@ class CallFault(StrEnum):
     FINISH_REASON = "finish_reason"
 
 
-# The classes for the mismatches of gates.detect.expect.
-_MISMATCHES: Final[Mapping[str, CallFault]] = {
-    "wrong_count": CallFault.WRONG_COUNT, "wrong_name": CallFault.WRONG_NAME, "missing": CallFault.MISSING,
-    "unexpected": CallFault.UNEXPECTED, "value": CallFault.VALUE,
-}  # fmt: skip
 _KEYWORDS: Final[Mapping[str, CallFault]] = {
     "required": CallFault.MISSING, "dependentRequired": CallFault.MISSING, "minProperties": CallFault.MISSING,
     "additionalProperties": CallFault.UNEXPECTED, "unevaluatedProperties": CallFault.UNEXPECTED,
@@ -120,7 +115,7 @@ def find_mismatch(calls: Sequence[ReplyCall], expected: Sequence[Mapping[str, An
     if why is None:
         return []
     kind, _, detail = why.partition(": ")
-    return [_fault(_MISMATCHES.get(kind, CallFault.NO_MATCH), detail)]
+    return [_fault(CallFault(kind), detail)]
 
 
 def _fault(fault: CallFault, detail: str, part: str = "calls") -> Detection:
