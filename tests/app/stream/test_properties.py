@@ -123,6 +123,7 @@ def grouped(data: bytes, sizes: list[int]) -> list[bytes]:
     return [b"".join(events[a:b]) for a, b in zip(starts, [*starts[1:], None], strict=True) if events[a:b]]
 
 
+@example([("text", "abaaba a"), ("tag", "a"), ("text", "abab")], [2], [1, 1, 1, 2, 2, 2, 1, 1, 1, 1])
 @given(segments, SIZES, SIZES)
 def test_the_short_way_gives_what_the_long_way_gives(
     said: list[Any], deltas: list[int], reads: list[int]
