@@ -283,6 +283,13 @@ class Pipeline:
                 break
             if self.meter is not None:
                 self.meter.feed(payload)
+            choice = self._choice
+            text = plain_text(payload) if choice.is_plain and self._stops is None else None
+            if text is not None and choice.parser.passes(text):
+                self.tokens += 1
+                self.size += DELTA_SIZE + len(text)
+                out.append(Text(0, text))
+                continue
             try:
                 events = parse_payload(payload)
             except MalformedChunk as error:
@@ -305,12 +312,7 @@ class Pipeline:
     def _route(self, event: Event, out: list[Event]) -> None:
         if self.over:
             return
-        choice = self._choice
-        if type(event) is Text and choice.is_plain and choice.parser.passes(event.text):
-            self.tokens += 1
-            self.size += DELTA_SIZE + len(event.text)
-            out.append(event)
-        elif type(event) is Usage:  # counts stand beside the order and flush nothing
+        if type(event) is Usage:  # counts stand beside the order and flush nothing
             counted = event if self._spent is None else self._spent.plus(event)
             if not self._settle(event, out):
                 out.append(counted)
