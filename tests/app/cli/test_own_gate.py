@@ -8,8 +8,6 @@ import pytest
 from app.__main__ import main
 from gates.report.keys import load_or_make
 
-pytestmark = pytest.mark.slow
-
 SUITE = """\
 prompts:
   - {prompt: "Hello, how are you?", max_sentences: 4}
@@ -36,6 +34,7 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
     return code, capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_suite_of_four_prompts_is_asked_judged_again_and_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
