@@ -103,9 +103,8 @@ def _running(url: str) -> tuple[str, dict[str, Any]]:
         first = reply.raise_for_status().json()["data"][0]
         name, owner = str(first["id"]), str(first.get("owned_by"))
     except (httpx2.HTTPError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise ConfigError(
-            f"{url}/v1/models: no list of models: {error or type(error).__name__}; is an engine running there?"
-        ) from None
+        why = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ConfigError(f"{url}/v1/models: no list of models: {why}; is an engine running there?") from None
     return _named(Path(name).stem if name.endswith(".gguf") else name.rpartition("/")[2]), {
         "dialect": OWNERS.get(owner, "openai"),
         "driver": "url",

@@ -142,3 +142,9 @@ def test_what_cannot_be_served_is_refused_in_one_sentence(
 def test_an_address_that_lists_no_model_is_refused(body: str) -> None:
     with engine(body) as url, pytest.raises(ConfigError, match="no list of models"):
         config_for([url], None, 9000, None)
+
+
+def test_an_address_of_something_else_is_refused_in_one_line() -> None:
+    with engine("") as url, pytest.raises(ConfigError, match="no list of models: .*404") as refused:
+        config_for([f"{url}/elsewhere"], None, 9000, None)
+    assert "\n" not in str(refused.value)
