@@ -74,7 +74,7 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
             candidate=args.candidate,
             baseline=args.baseline,
             suite=args.suite or config.gates.suite,
-            policy=args.policy or (DERIVED if args.suite and is_own(args.suite) else config.gates.policy),
+            policy=_policy(args, config),
             controls=chosen,
             timed=not args.no_latency,
             full=args.full,
@@ -109,6 +109,11 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
     return EXIT_CODES[statement.verdict]
 
 
+def _policy(args: argparse.Namespace, config: Config) -> str:
+    """The policy that `--policy` names; by default the configured one, and for a suite in one file the derived one."""
+    return str(args.policy or (DERIVED if is_own(args.suite or "") else config.gates.policy))
+
+
 def _new_suite(name: str) -> int:
     """Write a suite of five prompts, commented, into the current folder. Raises SuiteError: there is one."""
     path = Path(f"{name.removesuffix('.yaml')}.yaml")
@@ -134,14 +139,14 @@ def _seal(args: argparse.Namespace) -> int:
 
 
 def _rejudge(args: argparse.Namespace, config: Config) -> int:
-    """Judge the samples of a run again, by a policy of now. Nothing is asked, and nothing signed."""
+    """Judge a run's stored samples by another policy. Sends no request to an engine, and signs nothing."""
     statement = _opened(args.folder, args.trust, config)
     suite = load_suite(args.suite or statement.suite.name)
     if suite.digest != statement.suite.digest:
         raise SuiteError(
             f"suite {suite.name} is not what {args.folder} was asked: it has changed since; run the gate again"
         )
-    policy = policy_for(args.policy or (DERIVED if is_own(args.suite or "") else config.gates.policy), suite)
+    policy = policy_for(_policy(args, config), suite)
     cases = drawn(suite, policy.draw)
     check_policy(policy, cases)
     samples = read_samples(args.folder / "samples.jsonl", suite=statement.suite.digest)
