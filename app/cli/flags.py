@@ -21,7 +21,7 @@ DEFAULT_CONFIG = "TOML; without it, the embedded default"
 
 @dataclass(frozen=True)
 class CommandSpec:
-    """What it is for, and the module of this folder whose `run(args)` does it. `either`: flags of which one may be given."""
+    """One command: its help text, the module of this folder whose `run(args)` carries it out, and its flags. Of the flags in `either` one may be given."""
 
     about: str
     module: str

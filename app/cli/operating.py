@@ -79,7 +79,7 @@ def _follow(client: "AdminClient", begun: Said, args: argparse.Namespace) -> int
     return 0 if ended["phase"] == "succeeded" else 1
 
 
-# What is asked.
+# Requests to the admin API.
 
 
 def _promote(client: "AdminClient", args: argparse.Namespace) -> Said:
@@ -136,7 +136,7 @@ def _limits(args: argparse.Namespace) -> dict[str, int | None]:
     return {limit: value or None for limit, value in given.items() if value is not None}
 
 
-# What is shown.
+# Output of the commands.
 
 
 def _view(name: str) -> Callable[[Said], None]:

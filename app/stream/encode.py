@@ -82,7 +82,7 @@ def _choice(index: int, part: str, said: dict[str, Any], **more: Any) -> dict[st
 
 
 def _delta(event: Event, reasoning: Reasoning) -> dict[str, Any]:
-    """What an event adds to the message of its choice; {} if the caller is to see nothing."""
+    """The fields that an event adds to the message of its choice; {} for an event that callers do not see."""
     if type(event) is Text:
         return {"content": event.text}
     if type(event) is Thought and reasoning == "separate" and event.text:

@@ -34,7 +34,7 @@ MAX_HEADER = 300
 MAX_FIRST_KEY = 64
 
 _NO_END = RUN + "\xa0"
-"""What the end of a text is held for, or what a marker behind it is read by."""
+"""Characters at the end of a text that the parser holds: they belong to a removed piece, or decide how a marker after them is read."""
 _STOP = re.compile(f"[{re.escape(START)}`~\\n{{{SEAMS}]")
 _BODY_STOP = re.compile(f"[{re.escape(START)}\\n]")
 _SEAM = re.compile(f"([{SEAMS}])")
@@ -77,7 +77,7 @@ _HEADER = re.compile(
     + "|".join(f"[{SEAMS}]?".join(("", *name, "")) for name in ("message", "sep", "end_header_id"))
     + f")[|\uff5c][{SEAMS}]?>"
 )
-"""What stands behind a header's token, up to the message."""
+"""The text between a header's token and its message, and the token that ends it."""
 _RECIPIENT = re.compile(r"to=(?:functions\.)?([\w.-]{1,128})")
 _RESUMES = "<|start|>"
 OWN_JSON, OWN_PYTHON = frozenset({"llama"}), frozenset({"pythonic", "llama"})

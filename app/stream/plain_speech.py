@@ -342,7 +342,7 @@ class PlainSpeech:
         return at + len(address) + (buf[at] == "<" and buf.startswith(">", at + len(address)))
 
     def _link(self, buf: str, at: int) -> int:
-        """Of a link its text is said. Where it ends; `at` if there is none."""
+        """Speak the text of a link and leave its address out; returns the end of the link, or `at` if no link begins there."""
         found = _LINK.match(buf, at)
         if found is None and len(buf) - at < LINK and _LINK_BEGUN.fullmatch(buf, at):
             raise _Undecided

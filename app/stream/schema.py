@@ -94,7 +94,7 @@ def _named(node: Mapping[str, Any]) -> set[str]:
 
 
 def _parts(node: Mapping[str, Any], root: Any) -> Iterator[Any]:
-    """What a schema refers to or is made of."""
+    """The schemas that a schema refers to by `$ref`, and the members of its unions."""
     if isinstance(ref := node.get("$ref"), str):
         yield resolve(ref, root)
     for key in _UNIONS:

@@ -10,7 +10,7 @@ _PARTS: Final = {
     "V": ("--cache-type-v", "-ctv"),
     "all": ("--kv-cache-dtype", "--kv_cache_dtype"),
 }
-"""What of the cache, and the flags that set its type."""
+"""The parts of the KV cache, and the flags that set the type of each."""
 KV_FLAGS: Final = frozenset(name for names in _PARTS.values() for name in names)
 
 
