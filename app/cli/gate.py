@@ -20,8 +20,7 @@ from gates.artefact import artefact as artefacts
 from gates.artefact.manifest import Provenance
 from gates.contracts.errors import GatesError, ReportError, RunError, SuiteError
 from gates.policy.check import check_policy
-from gates.policy.derived import DERIVED
-from gates.policy.load import policy_for
+from gates.policy.load import DERIVED, policy_for
 from gates.report.checks import stated_lineage
 from gates.report.keys import load_or_make, trusted
 from gates.report.statement import Statement

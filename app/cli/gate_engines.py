@@ -26,8 +26,7 @@ from deploy.drivers.factory import make_engine
 from deploy.engine.gpu import host_gpu
 from deploy.engine.spec import EngineSpec
 from gates.artefact import artefact as artefacts
-from gates.artefact.lineage import same_lineage
-from gates.artefact.manifest import MANIFEST, Artefact
+from gates.artefact.manifest import MANIFEST, Artefact, same_lineage
 from gates.contracts import strict_json
 from gates.contracts.errors import ManifestError, RunError, SuiteError
 from gates.contracts.verdict import Decision, GateResult, Verdict

@@ -10,8 +10,8 @@ from typing import Any
 
 from app.conformance.reply import ObservedReply
 from gates.contracts import markers
-from gates.detect.arguments import read_arguments
-from gates.reply.calls import ReplyCall
+from gates.detect.toolcall import read_arguments
+from gates.reply.reply import ReplyCall
 
 
 class CheckFailed(Exception):

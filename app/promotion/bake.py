@@ -29,7 +29,7 @@ from typing import Final, Literal
 from app.promotion.state_machine import FailureReason
 from app.telemetry.reply_window import ReplyOutcome, waits
 from gates.stats.binomial import clopper_pearson_upper
-from gates.stats.quantile import upper_rank
+from gates.stats.plans import upper_rank
 from gates.stats.sequential import confidence_sequence, log_wealth
 
 FaultKind = Literal["leak", "raw_tool_call", "broken_template", "empty", "markdown", "loop", "errors", "slow"]

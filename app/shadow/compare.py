@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 from app.shadow.record import RecordedCall, ShadowRecord
 from app.shadow.replay import ReplayedReply
 from gates.stats.binomial import wilson
-from gates.stats.paired import tango, tango_lower, tango_upper
+from gates.stats.compare import tango, tango_lower, tango_upper
 
 AGREES: Final = 0.9
 """The share of equal calls from which on engines agree."""

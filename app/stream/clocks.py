@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from gates.reply.events import CallArguments, CallStart, Event, Finish, Text, Thought
-from gates.reply.sentence import SENTENCE_END
+from gates.reply.reply import SENTENCE_END
 
 _SENTENCE_MARK = re.compile(r"[.!?।…]")
 _SENTENCE_OPEN = re.compile(r"[.!?।…][\"'”’)\]]{0,4}$")  # it ends if whitespace follows

@@ -28,7 +28,7 @@ class Case:
 
     `named`: the gates that count it as a hand-picked case (floor rules). `stage` 2 is asked only if stage 1 does not decide.
     `messages` are complete, with the system prompt. `turn` is a label for tables. `expect` holds what the gates compare with:
-    calls [{"name", "arguments": {parameter: [accepted values]}}], [] for none (`gates/detect/expect.py`); answer {"any": [text]}
+    calls [{"name", "arguments": {parameter: [accepted values]}}], [] for none (`gates/detect/toolcall.py`); answer {"any": [text]}
     or {"number", "tolerance"}; max_seconds to speak it; script, an ISO 15924 code; everyday.
     """
 

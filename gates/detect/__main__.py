@@ -13,8 +13,7 @@ from rich.table import Table
 
 from gates.contracts.errors import GatesError
 from gates.detect.catalogue import DETECTORS
-from gates.detect.corpus import OF_PLAIN_TEXT, load_all, load_real
-from gates.detect.measure import CorpusScore, scores
+from gates.detect.corpus import OF_PLAIN_TEXT, CorpusScore, load_all, load_real, scores
 
 _WIDTH = 140  # characters of the table, also without a terminal
 _COLUMNS = ("corpus", "found", "false positives", "bar, %")

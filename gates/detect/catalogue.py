@@ -8,17 +8,14 @@ from gates.contracts.case import Case
 from gates.detect.answers import find_wrong_answer
 from gates.detect.checks import find_failed_checks
 from gates.detect.detection import Detection
-from gates.detect.duration import find_too_long
-from gates.detect.empty import find_empty
-from gates.detect.everyday import find_everyday_fault
+from gates.detect.everyday import find_everyday_fault, find_refusal
 from gates.detect.leak import find_leaks
 from gates.detect.loop import find_loops
 from gates.detect.markdown import find_markdown
 from gates.detect.rawcall import find_raw_calls
-from gates.detect.refusal import find_refusal
 from gates.detect.script import find_wrong_script
-from gates.detect.speakable import find_unspeakable
-from gates.detect.template import find_broken_template
+from gates.detect.speakable import find_too_long, find_unspeakable
+from gates.detect.tags import find_broken_template, find_empty
 from gates.detect.toolcall import find_wrong_calls
 from gates.reply.reply import Reply
 

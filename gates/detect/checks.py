@@ -11,7 +11,7 @@ from referencing.exceptions import Unresolvable
 
 from gates.contracts.errors import SuiteError
 from gates.detect.detection import Detection, detection, excerpt
-from gates.reply.sentence import SENTENCE_END
+from gates.reply.reply import SENTENCE_END
 
 
 def find_failed_checks(text: str, checks: Mapping[str, Any]) -> list[Detection]:

@@ -1,21 +1,22 @@
-"""The labelled corpora on which the detectors are measured: `gates/corpus/DETECTOR.jsonl` and `DETECTOR-SOURCE.jsonl`, and
-`real.jsonl.gz`, on which all detectors of plain text are (`load_real`).
+"""The labelled corpora, and the detectors' recall and false positives over them, with exact intervals.
 
+`gates/corpus/DETECTOR.jsonl` and `DETECTOR-SOURCE.jsonl` are one detector's, `real.jsonl.gz` that of all detectors of plain text.
 A line has "label" (hit or clean), "why", and the detector's keywords; "group" groups lines in the table.
 """
 
 import gzip
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from gates.contracts.errors import SuiteError
 from gates.decode.jsonl import read_objects
 from gates.detect.catalogue import DETECTORS
-from gates.reply.calls import ReplyCall
+from gates.reply.reply import ReplyCall
+from gates.stats.binomial import clopper_pearson, clopper_pearson_upper
 
 FOLDER: Final = Path(__file__).parent.parent / "corpus"
 REAL: Final = FOLDER / "real.jsonl.gz"
@@ -99,3 +100,99 @@ def tools() -> Mapping[str, Mapping[str, Any]]:
     """The tools used by the tool-call cases, by name."""
     document = json.loads((FOLDER / "tools.json").read_text(encoding="utf-8"))
     return {tool["function"]["name"]: tool for tool in document}
+
+
+CONFIDENCE: Final = 0.95  # of the intervals and bounds
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """What a corpus must reach: a minimum recall and a maximum rate of false positives, which `bound` asks of the rate's upper bound."""
+
+    recall: float
+    false_positives: float
+    bound: bool = False
+
+
+_CRITICAL: Final = Threshold(0.85, 0.005, bound=True)
+THRESHOLDS: Final[Mapping[str, Threshold]] = {
+    "leak": Threshold(0.85, 0.03),  # a thought of one sentence may show one sign only
+    "leak-nano": Threshold(0.99, 0.005),
+    "leak-real": _CRITICAL, "raw_call-real": _CRITICAL, "template-real": _CRITICAL, "empty-real": _CRITICAL,
+}  # fmt: skip
+DEFAULT_THRESHOLD: Final = Threshold(0.97, 0.03)
+
+
+class Rate(NamedTuple):
+    """So many of so many."""
+
+    found: int
+    of: int
+
+    @property
+    def share(self) -> float:
+        return self.found / self.of
+
+    @property
+    def bound(self) -> float:
+        """Clopper-Pearson's one-sided upper bound."""
+        return clopper_pearson_upper(self.found, self.of, CONFIDENCE)
+
+    def __str__(self) -> str:
+        """With Clopper-Pearson's two-sided interval in percent; "" of none."""
+        if not self.of:
+            return ""
+        low, high = clopper_pearson(self.found, self.of, CONFIDENCE)
+        return f"{self.found} of {self.of} ({100 * low:.1f}–{100 * high:.1f} %)"
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusScore:
+    """The result of one group of a corpus; the group "" is the whole corpus."""
+
+    corpus: str
+    group: str
+    recall: Rate
+    false_positives: Rate
+    missed: tuple[str, ...]  # where, and what it was
+    mistaken: tuple[str, ...]
+
+    @property
+    def bar(self) -> Threshold:
+        return THRESHOLDS.get(self.corpus, DEFAULT_THRESHOLD)
+
+    @property
+    def reaches(self) -> bool:
+        """Whether the threshold is reached; never for a corpus without hits or without clean cases."""
+        if not (self.recall.of and self.false_positives.of):
+            return False
+        rate = self.false_positives.bound if self.bar.bound else self.false_positives.share
+        return self.recall.share >= self.bar.recall and rate <= self.bar.false_positives
+
+
+def score(corpus: str, group: str, lines: Sequence[LabelledCase]) -> CorpusScore:
+    """Run the detector over these lines and count."""
+    wrong = [line for line in lines if line.caught() != (line.label == "hit")]
+    hits = sum(line.label == "hit" for line in lines)
+    missed = tuple(_described(line) for line in wrong if line.label == "hit")
+    mistaken = tuple(_described(line) for line in wrong if line.label == "clean")
+    rates = Rate(hits - len(missed), hits), Rate(len(mistaken), len(lines) - hits)
+    return CorpusScore(corpus, group, *rates, missed, mistaken)
+
+
+def scores(lines: Iterable[LabelledCase]) -> list[CorpusScore]:
+    """One score per corpus, and one for each of its groups."""
+    by_corpus: dict[str, list[LabelledCase]] = {}
+    for line in lines:
+        by_corpus.setdefault(line.corpus, []).append(line)
+    out = []
+    for corpus, all_ in by_corpus.items():
+        out.append(score(corpus, "", all_))
+        groups = dict.fromkeys(line.group for line in all_ if line.group)
+        out += [score(corpus, name, [line for line in all_ if line.group == name]) for name in groups]
+    return out
+
+
+def _described(line: LabelledCase) -> str:
+    text = line.fields.get("text", line.fields.get("calls", ""))
+    return f"{line.where}: {text!r:.100} ({line.why})"

@@ -1,6 +1,11 @@
-"""The result of all detectors, which are pure functions of a reply: a detection, with the place where a person can check it."""
+"""What all detectors share: the detection with its place, sets of spans, and text normalized for comparison. Pure."""
 
+import re
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 LONGEST_EXCERPT: Final = 80  # characters, the ellipsis included
@@ -33,3 +38,52 @@ def detection(
 def excerpt(text: str) -> str:
     """At most 80 characters of a text, with an ellipsis if it was shortened."""
     return text if len(text) <= LONGEST_EXCERPT else text[: LONGEST_EXCERPT - 1] + "…"
+
+
+Span = tuple[int, int]
+
+
+def merged(spans: Iterable[Span]) -> list[Span]:
+    """The spans in order, with overlapping ones joined."""
+    out: list[Span] = []
+    for start, end in sorted(spans):
+        if out and start < out[-1][1]:
+            out[-1] = (out[-1][0], max(end, out[-1][1]))
+        else:
+            out.append((start, end))
+    return out
+
+
+class SpanSet:
+    """A set of spans for containment and overlap queries."""
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        self._spans = merged(spans)
+
+    def holds(self, start: int, end: int) -> bool:
+        """Whether this span lies inside the covered text."""
+        i = bisect_right(self._spans, (start, float("inf"))) - 1
+        return i >= 0 and end <= self._spans[i][1]
+
+    def touches(self, start: int, end: int) -> bool:
+        """Whether this span overlaps the covered text."""
+        i = bisect_right(self._spans, (end, -1)) - 1
+        return i >= 0 and start < self._spans[i][1]
+
+
+_NOT_ASCII_WORD = re.compile(r"[^a-z0-9]+")
+
+
+@lru_cache(1 << 14)
+def _kept(character: str) -> str:
+    """A letter, a mark or a digit; nothing for an apostrophe, and a space for the rest."""
+    if character in "'’ʼ":
+        return ""
+    return character if unicodedata.category(character)[0] in "LMN" else " "
+
+
+def normalize(text: str) -> str:
+    """Lower-case words with single spaces; "What's up?" gives "whats up". Marks are kept: without them Kannada is another word."""
+    if text.isascii():
+        return _NOT_ASCII_WORD.sub(" ", text.replace("'", "").lower()).strip()
+    return " ".join("".join(map(_kept, unicodedata.normalize("NFKC", text))).casefold().split())

@@ -4,12 +4,11 @@ from collections.abc import Collection
 from typing import Final
 
 from gates.detect.detection import Detection
-from gates.detect.empty import find_empty
 from gates.detect.leak import find_leaks
 from gates.detect.loop import find_loops
 from gates.detect.markdown import find_markdown
 from gates.detect.rawcall import find_raw_calls
-from gates.detect.template import find_broken_template
+from gates.detect.tags import find_broken_template, find_empty
 
 MAX_CHARS: Final = 16_384
 """How many characters from the beginning are searched for leaks, raw calls and markers."""

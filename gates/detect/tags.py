@@ -1,4 +1,4 @@
-"""Finds the markers of chat templates that a reply writes in its own voice. Pure.
+"""Finds the markers of chat templates that a reply writes in its own voice, and replies with nothing beside them. Pure.
 
 Code is quoted, and a marker inside a sentence ("The <think> tag …") is mentioned; neither is the model's own. There are two sources
 of markers: the table (`gates.contracts.markers`), and the tokenizer's added vocabulary (`added_tokens`), because a model with new
@@ -6,10 +6,12 @@ tags leaks those.
 """
 
 import re
+import unicodedata
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from gates.contracts.markers import START, Kind, Marker, find, is_half, read
+from gates.detect.detection import Detection, detection
 
 Own = tuple[Marker, int, int]
 
@@ -114,16 +116,55 @@ def added_tokens(tokenizer: Mapping[str, Any]) -> frozenset[str]:
     Plain words, white space and elements of HTML are left out: some tokenizers add such tokens for compression, and they are
     frequent in prose.
     """
-    entries = tokenizer.get("added_tokens", ())
-    return frozenset(
-        entry["content"]
-        for entry in entries
-        if isinstance(entry, Mapping) and isinstance(entry.get("content"), str) and _is_sign(entry)
-    )
+    return frozenset(entry["content"] for entry in tokenizer.get("added_tokens", ()) if _is_sign(entry))
 
 
-def _is_sign(entry: Mapping[str, Any]) -> bool:
-    text = entry["content"]
-    if len(text) <= 2 or text.isspace() or text.strip().isalnum():
+def _is_sign(entry: Any) -> bool:
+    text = entry.get("content") if isinstance(entry, Mapping) else None
+    if not isinstance(text, str) or len(text) <= 2 or text.isspace() or text.strip().isalnum():
         return False
     return entry.get("special", True) or read(text) is not None or not _ELEMENT.fullmatch(text)
+
+
+_KINDS: Final = frozenset({"header", "turn", "role", "token", "result"})
+
+
+def find_broken_template(text: str, tokens: Collection[str] = ()) -> list[Detection]:
+    """Every marker of a template that belongs to no thought and no call. `tokens`: the model's special tokens."""
+    found = [
+        (start, end, marker.kind) for marker, start, end in markers(text, tokens) if marker.kind in _KINDS
+    ]
+    return [detection("template", kind, text, start, end) for start, end, kind in sorted(found)]
+
+
+_HEARD: Final = re.compile(r"[^\W_]")
+
+
+def find_empty(text: str, *, calls: int = 0) -> list[Detection]:
+    """At most one detection; a reply with tool calls may be silent. Kinds: nothing; invisible (white space, control
+    characters); tags (with or without a thought between them); signs (no letter and no digit: "...", an emoji).
+    """
+    if calls:
+        return []
+    if not text:
+        return [Detection("empty", "nothing", 0, 0, "")]
+    if not _HEARD.search(text):
+        kind = (
+            "signs"
+            if any(unicodedata.category(character)[0] not in "ZC" for character in text)
+            else "invisible"
+        )
+        return [detection("empty", kind, text, 0, len(text))]
+    if "<" in text and not _HEARD.search(_outside(text)):
+        return [detection("empty", "tags", text, 0, len(text))]
+    return []
+
+
+def _outside(text: str) -> str:
+    """The text without whole thoughts, and without single tags."""
+    said, at, is_thought = [], 0, False
+    for marker, start, end in markers(text):
+        said.append("" if is_thought else text[at:start])
+        is_thought = not marker.closes if marker.kind == "think" else is_thought
+        at = end
+    return " ".join([*said, "" if is_thought else text[at:]])

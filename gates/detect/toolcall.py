@@ -1,11 +1,16 @@
 """Checks tool calls: whether they are valid, and whether they are the expected ones. Pure.
 
-The kinds are the classes of the Berkeley leaderboard's checker (gorilla, bfcl_eval/eval_checker/ast_eval/ast_checker.py), and
-classes for malformed responses, which that checker repairs before it looks.
+Kinds of the Berkeley leaderboard's checker (gorilla, bfcl_eval/eval_checker/ast_eval/ast_checker.py): wrong_func_name,
+missing_required, unexpected_param, type_error:simple, type_error:nested, value_error, wrong_count, cannot_find_match, irrelevance (a
+call although none may be made), relevance (none although one had to be). Kinds for what that checker repairs before it looks:
+unknown_tool, invalid_json, id_missing, id_repeated, finish_reason; and echo (no call was wanted, but the reply says the question again).
+
+An accepted value of an argument is any JSON value (texts without case and punctuation; 5 equals 5.0; true is not 1), or at any depth
+{"has": ["priya", "trip|journey"]}, a text in which each of these begins a word, or {"one_of": [2, "two"]}; "" among them: may be absent.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from enum import StrEnum
 from typing import Any, Final
 
 from jsonschema import Draft202012Validator
@@ -14,42 +19,111 @@ from jsonschema.validators import validator_for
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
+from gates.contracts import strict_json
 from gates.contracts.errors import SuiteError
-from gates.detect.arguments import InvalidArguments, read_arguments
-from gates.detect.detection import Detection, detection, excerpt
-from gates.detect.expect import mismatch
-from gates.detect.normalize import normalize
-from gates.reply.calls import ReplyCall
+from gates.detect.detection import Detection, detection, excerpt, normalize
+from gates.reply.reply import ReplyCall
 
-
-class CallFault(StrEnum):
-    """What can be wrong with tool calls."""
-
-    # Classes of the leaderboard.
-    WRONG_NAME = "wrong_func_name"
-    MISSING = "missing_required"
-    UNEXPECTED = "unexpected_param"
-    TYPE = "type_error:simple"
-    TYPE_NESTED = "type_error:nested"
-    VALUE = "value_error"
-    WRONG_COUNT = "wrong_count"
-    NO_MATCH = "cannot_find_match"
-    NEEDLESS = "irrelevance"  # a call although none may be made
-    NOT_CALLED = "relevance"  # no call although one had to be made
-    ECHO = "echo"  # no call was wanted, but the reply only says the question again
-    # Malformed responses.
-    UNKNOWN_TOOL = "unknown_tool"
-    INVALID_JSON = "invalid_json"
-    NO_ID = "id_missing"
-    SAME_ID = "id_repeated"
-    FINISH_REASON = "finish_reason"
-
-
-_KEYWORDS: Final[Mapping[str, CallFault]] = {
-    "required": CallFault.MISSING, "dependentRequired": CallFault.MISSING, "minProperties": CallFault.MISSING,
-    "additionalProperties": CallFault.UNEXPECTED, "unevaluatedProperties": CallFault.UNEXPECTED,
-    "propertyNames": CallFault.UNEXPECTED, "maxProperties": CallFault.UNEXPECTED,
+_KEYWORDS: Final = {
+    "required": "missing_required", "dependentRequired": "missing_required", "minProperties": "missing_required",
+    "additionalProperties": "unexpected_param", "unevaluatedProperties": "unexpected_param",
+    "propertyNames": "unexpected_param", "maxProperties": "unexpected_param",
 }  # fmt: skip
+"""The leaderboard's kinds for keywords of JSON schemas; others are value errors."""
+
+ABSENT: Final = ""  # in a list of accepted values: the argument may be absent
+
+Call = tuple[str, Mapping[str, Any]]
+"""A tool call: its name, and its arguments parsed from JSON."""
+
+
+def accepts(accepted: Sequence[Any], value: Any) -> bool:
+    """Whether an argument's value is one of the accepted ones."""
+    return any(_matches(want, value) for want in accepted)
+
+
+def _matches(want: Any, value: Any) -> bool:
+    if isinstance(want, Mapping):
+        if want.keys() == {"has"}:
+            return isinstance(value, str) and _has_words(normalize(value), want["has"])
+        if want.keys() == {"one_of"}:
+            return accepts(want["one_of"], value)
+        return isinstance(value, Mapping) and _same_keys(want, value)
+    if isinstance(want, list):
+        return isinstance(value, list) and len(want) == len(value) and all(map(_matches, want, value))
+    if isinstance(want, str) and isinstance(value, str):
+        return normalize(want) == normalize(value)
+    return isinstance(want, bool) == isinstance(value, bool) and bool(want == value)
+
+
+def _has_words(text: str, parts: Sequence[str]) -> bool:
+    """Whether each part, or one of its alternatives, begins a word of a normalized text."""
+    return all(any(f" {normalize(word)}" in f" {text}" for word in part.split("|")) for part in parts)
+
+
+def _same_keys(want: Mapping[str, Any], value: Mapping[str, Any]) -> bool:
+    known = all(key in want and _matches(want[key], value[key]) for key in value)
+    return known and all(key in value or _may_be_absent(want[key]) for key in want)
+
+
+def _may_be_absent(want: Any) -> bool:
+    return isinstance(want, Mapping) and want.keys() == {"one_of"} and ABSENT in want["one_of"]
+
+
+def mismatch(expected: Sequence[Mapping[str, Any]], made: Sequence[Call]) -> tuple[str, str] | None:
+    """The kind and the detail of how calls differ from the expected ones, in any order; None if they match."""
+    if len(expected) != len(made):
+        names = f"({', '.join(name for name, _ in made)})" if made else ""
+        return "wrong_count", f"{len(made)} calls {names}, expected {len(expected)}"
+    if _all_met(expected, made):
+        return None
+    unmet = (want for want in expected if all(_call_mismatch(want, call) for call in made))
+    want = next(unmet, expected[0])
+    faults = [(_call_mismatch(want, call), call[0]) for call in made]
+    why = next((why for why, name in faults if name == want["name"]), faults[0][0])
+    return why or ("wrong_count", "one call stands for two of the expected")
+
+
+def _all_met(expected: Sequence[Mapping[str, Any]], made: Sequence[Call]) -> bool:
+    """Whether each call can stand for another of the expected: a perfect matching, by augmenting paths."""
+    fits = [[i for i, call in enumerate(made) if _call_mismatch(want, call) is None] for want in expected]
+    taken: dict[int, int] = {}  # a call to what it stands for
+
+    def place(want: int, seen: set[int]) -> bool:
+        for call in fits[want]:
+            if call not in seen:
+                seen.add(call)
+                if call not in taken or place(taken[call], seen):
+                    taken[call] = want
+                    return True
+        return False
+
+    return all(place(want, set()) for want in range(len(expected)))
+
+
+def _call_mismatch(want: Mapping[str, Any], call: Call) -> tuple[str, str] | None:
+    name, arguments = call
+    if name != want["name"]:
+        return "wrong_func_name", f"{name}, expected {want['name']}"
+    for key, accepted in want["arguments"].items():
+        if key not in arguments and ABSENT not in accepted:
+            return "missing_required", f"{name} has no {key}"
+        if key in arguments and not accepts(accepted, arguments[key]):
+            return "value_error", f"{name}.{key} is {arguments[key]!r:.120}"
+    odd = sorted(arguments.keys() - want["arguments"].keys())
+    return ("unexpected_param", f"{name} has {', '.join(odd)}") if odd else None
+
+
+def read_arguments(raw: str) -> dict[str, Any] | str:
+    """The object in a call's argument text, or why it is not one. A call without arguments must have `{}` (vLLM #11392)."""
+    if not raw.strip():
+        return "empty; a call without arguments says {}"
+    try:
+        value = strict_json.loads(raw, unique_keys=True)
+        json.dumps(value, ensure_ascii=False).encode()  # raises for half a surrogate pair
+    except ValueError as error:
+        return str(error)[:80]
+    return value if isinstance(value, dict) else f"is a JSON {type(value).__name__}"
 
 
 def find_wrong_calls(
@@ -67,19 +141,16 @@ def find_wrong_calls(
     if expected is not None:
         found += find_mismatch(calls, expected)
         if not expected and not calls and _is_echo(normalize(text), normalize(asked)):
-            found.append(detection("toolcall", CallFault.ECHO.value, text, 0, len(text)))
+            found.append(detection("toolcall", "echo", text, 0, len(text)))
     return found
 
 
 def _is_echo(said: str, asked: str) -> bool:
     """Whether a text is the question again, or most of it, with little else."""
-    if not said or not asked:
-        return False
-    return (
-        said == asked
-        or (asked in said and 4 * len(asked) >= 3 * len(said))
-        or (said in asked and 4 * len(said) >= 3 * len(asked))
+    is_most = (asked in said and 4 * len(asked) >= 3 * len(said)) or (
+        said in asked and 4 * len(said) >= 3 * len(asked)
     )
+    return bool(said and asked) and is_most
 
 
 def find_call_faults(
@@ -93,52 +164,47 @@ def find_call_faults(
     for i, call in enumerate(calls):
         findings += _call(call, f"calls[{i}]", schemas)
     if calls and finish_reason not in (None, "tool_calls"):
-        findings.append(_fault(CallFault.FINISH_REASON, f"{finish_reason}, though there are calls"))
+        findings.append(_fault("finish_reason", f"{finish_reason}, though there are calls"))
     if not calls and finish_reason == "tool_calls":
-        findings.append(_fault(CallFault.FINISH_REASON, "tool_calls, though there is none"))
+        findings.append(_fault("finish_reason", "tool_calls, though there is none"))
     return findings
 
 
 def find_mismatch(calls: Sequence[ReplyCall], expected: Sequence[Mapping[str, Any]]) -> list[Detection]:
     """At most one detection: why the calls are not the expected ones, in any order; [] expects none."""
     if calls and not expected:
-        return [_fault(CallFault.NEEDLESS, f"{', '.join(call.name for call in calls)}: no call was wanted")]
+        return [_fault("irrelevance", f"{', '.join(call.name for call in calls)}: no call was wanted")]
     if expected and not calls:
-        return [
-            _fault(CallFault.NOT_CALLED, f"{', '.join(want['name'] for want in expected)} was not called")
-        ]
+        return [_fault("relevance", f"{', '.join(want['name'] for want in expected)} was not called")]
     made = [(call.name, read_arguments(call.arguments)) for call in calls]
     sound = [(name, arguments) for name, arguments in made if isinstance(arguments, dict)]
     if len(sound) < len(made):
-        return [_fault(CallFault.NO_MATCH, "arguments that are no JSON object")]
+        return [_fault("cannot_find_match", "arguments that are no JSON object")]
     why = mismatch(expected, sound)
-    if why is None:
-        return []
-    kind, _, detail = why.partition(": ")
-    return [_fault(CallFault(kind), detail)]
+    return [_fault(*why)] if why else []
 
 
-def _fault(fault: CallFault, detail: str, part: str = "calls") -> Detection:
-    return Detection("toolcall", fault.value, 0, 0, excerpt(detail), part)
+def _fault(kind: str, detail: str, part: str = "calls") -> Detection:
+    return Detection("toolcall", kind, 0, 0, excerpt(detail), part)
 
 
 def _ids(calls: Sequence[ReplyCall]) -> Iterator[Detection]:
     seen: set[str] = set()
     for i, call in enumerate(calls):
         if not call.id:
-            yield _fault(CallFault.NO_ID, f"{call.name} has no id", f"calls[{i}]")
+            yield _fault("id_missing", f"{call.name} has no id", f"calls[{i}]")
         elif call.id in seen:
-            yield _fault(CallFault.SAME_ID, f"{call.id} is another call's too", f"calls[{i}]")
+            yield _fault("id_repeated", f"{call.id} is another call's too", f"calls[{i}]")
         else:
             seen.add(call.id)
 
 
 def _call(call: ReplyCall, part: str, schemas: Mapping[str, Any]) -> Iterator[Detection]:
     arguments = read_arguments(call.arguments)
-    if isinstance(arguments, InvalidArguments):
-        yield _fault(CallFault.INVALID_JSON, arguments.detail, part)
+    if isinstance(arguments, str):
+        yield _fault("invalid_json", arguments, part)
     if call.name not in schemas:
-        yield _fault(CallFault.UNKNOWN_TOOL, f"{call.name!r} is none of {', '.join(sorted(schemas))}", part)
+        yield _fault("unknown_tool", f"{call.name!r} is none of {', '.join(sorted(schemas))}", part)
     elif isinstance(arguments, dict):
         yield from _check_schema(schemas[call.name], arguments, call, part)
 
@@ -160,11 +226,11 @@ def _check_schema(
         ) from None
     if "additionalProperties" not in schema and "properties" in schema:
         for key in arguments.keys() - schema["properties"].keys():
-            yield _fault(CallFault.UNEXPECTED, f"{call.name} has no parameter {key!r}", part)
+            yield _fault("unexpected_param", f"{call.name} has no parameter {key!r}", part)
 
 
-def _class(error: ValidationError) -> CallFault:
+def _class(error: ValidationError) -> str:
     """The leaderboard's class for a schema violation; violations of alternatives (anyOf) are value errors."""
     if error.validator == "type":
-        return CallFault.TYPE_NESTED if len(error.absolute_path) > 1 else CallFault.TYPE
-    return _KEYWORDS.get(str(error.validator), CallFault.VALUE)
+        return "type_error:nested" if len(error.absolute_path) > 1 else "type_error:simple"
+    return _KEYWORDS.get(str(error.validator), "value_error")

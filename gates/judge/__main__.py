@@ -4,8 +4,8 @@ import argparse
 import sys
 
 from gates.contracts.errors import GatesError
+from gates.judge.context import Measurements
 from gates.judge.decide import decide
-from gates.judge.measurements import Measurements
 from gates.policy.load import load_policy
 from gates.suite.draw import drawn
 from gates.suite.load import load_suite, shipped

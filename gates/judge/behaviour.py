@@ -3,14 +3,20 @@
 from collections.abc import Mapping
 
 from gates.contracts.verdict import GateResult, Interval, Verdict
-from gates.judge.context import JudgingContext
+from gates.judge.context import (
+    CaseState,
+    JudgingContext,
+    OutcomeCounts,
+    SettledVerdict,
+    count_outcomes,
+    settle,
+    was_asked,
+)
 from gates.judge.curves import floor_curve, rate_curve, zero_curve
 from gates.judge.formatting import interval_method, join_names, outcome_wording, percent, plural
-from gates.judge.tally import CaseState, OutcomeCounts, SettledVerdict, count_outcomes, settle, was_asked
 from gates.policy.policy import FloorRule, GateRules, RateRule, ZeroRule
 from gates.stats.binomial import clopper_pearson_lower, wilson_lower, wilson_upper
-from gates.stats.rate import RatePlan
-from gates.stats.zero import ZeroPlan
+from gates.stats.plans import RatePlan, ZeroPlan
 
 Results = Mapping[str, CaseState]
 

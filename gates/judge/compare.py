@@ -7,13 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gates.contracts.verdict import ControlResult, Flip, GateResult, Interval, Tier, Verdict
-from gates.judge.context import JudgingContext
+from gates.judge.context import CaseState, JudgingContext, OutcomeCounts, SettledVerdict, settle
 from gates.judge.curves import compare_curve
 from gates.judge.formatting import interval_method, percent, plural, points
-from gates.judge.tally import CaseState, OutcomeCounts, SettledVerdict, settle
 from gates.policy.policy import SELF_COMPARISON, CompareRule, GateRules
-from gates.stats.compare import ComparePlan, fails
-from gates.stats.paired import mid_p, tango_lower, tango_upper
+from gates.stats.compare import ComparePlan, fails, mid_p, tango_lower, tango_upper
 
 _ALARM = 0.05  # of McNemar's mid-p; raises an alarm and does not decide
 _MORE_FLIPS = 2.0  # times the rate of the baseline against itself

@@ -7,9 +7,7 @@ from gates.judge.formatting import outcome_wording, percent, points
 from gates.policy.policy import FloorRule
 from gates.stats.binomial import tail
 from gates.stats.compare import ComparePlan
-from gates.stats.quantile import QuantilePlan
-from gates.stats.rate import RatePlan
-from gates.stats.zero import ZeroPlan
+from gates.stats.plans import QuantilePlan, RatePlan, ZeroPlan
 
 Curve = tuple[tuple[CurvePoint, ...], str]
 

@@ -11,10 +11,9 @@ from typing import Final
 from gates.contracts.verdict import ControlResult, Decision, GateResult, Verdict
 from gates.judge.behaviour import judge_floor, judge_rate, judge_zero
 from gates.judge.compare import judge_compare, judge_self_comparison
-from gates.judge.context import JudgingContext, judging_context
+from gates.judge.context import JudgingContext, Measurements, judging_context
 from gates.judge.formatting import join_names
 from gates.judge.latency import judge_latency, judge_ratio
-from gates.judge.measurements import Measurements
 from gates.policy.policy import Policy
 
 _SPEED = ("latency", "ratio")

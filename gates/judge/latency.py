@@ -7,14 +7,12 @@ from math import exp, inf, isinf, log, log1p
 
 from gates.contracts.metric import METRICS, Metric
 from gates.contracts.verdict import GateResult, Interval, Verdict
-from gates.judge.context import JudgingContext
+from gates.judge.context import JudgingContext, OutcomeCounts, SettledVerdict, Timing, settle
 from gates.judge.curves import latency_curve
 from gates.judge.formatting import format_number, interval_method, percent, plural
-from gates.judge.measurements import Timing
-from gates.judge.tally import OutcomeCounts, SettledVerdict, settle
 from gates.policy.policy import LatencyRule, RatioRule
 from gates.stats.bootstrap import Median, Pair, median_log_ratio
-from gates.stats.quantile import QuantilePlan, lower_rank, upper_rank
+from gates.stats.plans import QuantilePlan, lower_rank, upper_rank
 
 _median = lru_cache(maxsize=8)(median_log_ratio)  # a job judges the same timings several times
 

@@ -7,7 +7,8 @@ from itertools import count
 from gates.contracts.case import Suite
 from gates.contracts.errors import PolicyError
 from gates.policy.policy import GateRules, Policy
-from gates.stats import compare, quantile, rate
+from gates.stats.compare import passes
+from gates.stats.plans import can_pass, upper_rank
 
 
 def check_policy(policy: Policy, suite: Suite) -> None:
@@ -23,29 +24,27 @@ def policy_problems(policy: Policy, suite: Suite) -> Iterator[str]:
         if c := gate.compare:
             level = policy.level(c.n, c.n_max)
             yield from _too_few(
-                f"{where}.compare", c.n, partial(compare.passes, 0, 0, margin=c.margin, confidence=level)
+                f"{where}.compare", c.n, partial(passes, 0, 0, margin=c.margin, confidence=level)
             )
         if r := gate.rate:
-            enough = partial(rate.can_pass, least=r.least, confidence=policy.level(r.n, r.n_max))
+            enough = partial(can_pass, least=r.least, confidence=policy.level(r.n, r.n_max))
             yield from _too_few(f"{where}.rate", r.n, enough)
         yield from _check_sizes(gate, where, name, suite)
         if gate.compare and policy.same.n > (first := len(suite.of(name, 1))):
             there = f"suite {suite.name} has {first} {name} prompts in stage 1 ({where})"
             yield f"same.n is {policy.same.n}; {there}"
     for name, latency in policy.latency.items():
-        bounds = partial(
-            quantile.upper_rank, q=latency.quantile, confidence=policy.level(latency.n, latency.n_max)
-        )
+        bounds = partial(upper_rank, q=latency.quantile, confidence=policy.level(latency.n, latency.n_max))
         yield from _too_few(f"latency.{name}", latency.n, bounds)
         if latency.ratio and latency.ratio.blocks > policy.speed.blocks:
             blocks = latency.ratio.blocks
             yield f"latency.{name}.ratio.blocks is {blocks}; speed.blocks runs {policy.speed.blocks}"
 
 
-def _too_few(where: str, n: int, can_pass: Callable[[int], object]) -> Iterator[str]:
+def _too_few(where: str, n: int, suffices: Callable[[int], object]) -> Iterator[str]:
     """A size with which even a perfect model could not pass."""
-    if not can_pass(n):
-        least = next(more for more in count(n) if can_pass(more))
+    if not suffices(n):
+        least = next(more for more in count(n) if suffices(more))
         yield f"{where}.n is {n}, with which no model can pass; with {least} a perfect one does"
 
 

@@ -1,5 +1,6 @@
-"""Policies on disk: TOML files; `gates/policies/annie.toml` uses and explains every key."""
+"""Policies: TOML files (`gates/policies/annie.toml` uses and explains every key), or made for a suite where nobody wrote one."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -7,8 +8,61 @@ from gates.contracts.case import Suite
 from gates.contracts.errors import PolicyError
 from gates.decode.decoder import DecodeError, read
 from gates.decode.toml_file import TomlFiles
-from gates.policy.derived import DERIVED, derive
-from gates.policy.policy import Policy
+from gates.policy.policy import (
+    CompareRule,
+    GateRules,
+    Policy,
+    RunSettings,
+    SelfComparison,
+    TemperatureRepeats,
+    ZeroRule,
+)
+from gates.stats.compare import ComparePlan, passes
+
+DERIVED: Final = "derived"
+"""The name by which a configuration or `--policy` asks for it."""
+CHURN: Final = 0.02
+"""The assumed share of prompts that flip in the candidate's favour by chance (as in `gates.judge.curves`)."""
+POWER: Final = 0.8
+"""The least chance that an equal model passes a comparison."""
+LEAST: Final = 3
+"""Prompts with which two models can be compared at all."""
+_MARGINS: Final = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
+_NONE: Final = ("leak", "raw_call", "empty")
+"""Gates of which no prompt may fail; the others may not be worse than the baseline."""
+
+
+def derive(suite: Suite) -> Policy:
+    """No leak, no raw call and no empty reply; everything else no worse than the baseline, by the least margin that an equal model
+    keeps with a chance of POWER. Of fewer than LEAST prompts none may fail.
+    """
+    gates = dict(_rules(suite))
+    compared = [rules.compare.n for rules in gates.values() if rules.compare]
+    return Policy(
+        name=DERIVED,
+        version=1,
+        run=RunSettings((TemperatureRepeats(0.0, 1),)),
+        gates=gates,
+        same=SelfComparison(min(compared, default=1)),
+        description=f"Derived from suite {suite.name}.",
+    )
+
+
+def _rules(suite: Suite) -> Iterator[tuple[str, GateRules]]:
+    for gate in dict.fromkeys(gate for case in suite.cases for gate in case.gates):
+        n = len(suite.of(gate, 1))
+        if gate in _NONE or n < LEAST:
+            yield gate, GateRules("critical", "every", zero=ZeroRule(n))
+        else:
+            yield gate, GateRules("critical", "greedy", compare=CompareRule(_margin(n), n, n))
+
+
+def _margin(n: int) -> float:
+    for margin in _MARGINS:
+        if passes(0, 0, n, margin) and ComparePlan(n, margin).chance(0.0, CHURN) >= POWER:
+            return margin
+    return _MARGINS[-1]
+
 
 FILES: Final = TomlFiles("policy", Path(__file__).parents[1] / "policies", PolicyError)
 shipped: Final = FILES.shipped

@@ -12,8 +12,7 @@ from typing import Final, Literal
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from gates.artefact.lineage import Lineage, same_lineage
-from gates.artefact.manifest import Artefact, Provenance
+from gates.artefact.manifest import Artefact, Lineage, Provenance, same_lineage
 from gates.contracts import strict_json
 from gates.contracts.errors import ReportError
 from gates.contracts.numerics import Numerics, differences, permits

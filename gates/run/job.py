@@ -8,13 +8,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gates.artefact.lineage import Lineage, same_lineage
+from gates.artefact.manifest import Lineage, same_lineage
 from gates.contracts.case import Suite
 from gates.contracts.metric import METRICS
 from gates.contracts.sample import AGAIN, BASELINE, CANDIDATE, CONTROL_PREFIX, Sample
 from gates.contracts.verdict import ControlResult, Decision, Verdict
+from gates.judge.context import Measurements
 from gates.judge.decide import decide, extensions, judge_control
-from gates.judge.measurements import Measurements
 from gates.judge.score import ScoredSamples, score
 from gates.policy.policy import Policy
 from gates.run.calibrate import calibrate

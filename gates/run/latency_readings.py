@@ -11,7 +11,7 @@ from typing import Final
 
 from gates.contracts.metric import METRICS
 from gates.contracts.sample import BASELINE, CANDIDATE, LATENCY_PREFIX, Sample
-from gates.judge.measurements import ArmName, Timing
+from gates.judge.context import ArmName, Timing
 from gates.reply.reply import Reply, read_reply
 from gates.run.latency_schedule import LatencySlot, slot_of
 

@@ -7,11 +7,9 @@ DasGupta (2001), Statistical Science 16:101-133.
 
 from collections.abc import Callable
 from functools import lru_cache
-from math import exp, inf, lgamma, log, log1p, sqrt
+from math import exp, lgamma, log, log1p, sqrt
 from statistics import NormalDist
 from typing import Final
-
-from gates.contracts.verdict import Verdict
 
 _TINY: Final = 1e-300  # in place of a zero denominator (modified Lentz)
 _PRECISION: Final = 1e-15
@@ -129,46 +127,3 @@ def wilson(k: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
 def _wilson(k: int, n: int, z: float) -> float:
     share, square = k / n, z * z / n
     return (share + square / 2.0 + z * sqrt((share * (1.0 - share) + square / 4.0) / n)) / (1.0 + square)
-
-
-# --------------------------------------------------------------------------------------- two looks
-
-
-class TwoLooks:
-    """The plan of a rule: `n` are judged, and `more` after an undecided first look (0: there is none)."""
-
-    __slots__ = ()
-    n: int
-    more: int
-
-    def _marks(self, n: int) -> tuple[float, float]:
-        """The smallest number of good ones that passes a look at n, and the largest that fails it."""
-        raise NotImplementedError
-
-    def judge(self, good: int, more_good: int | None = None) -> Verdict:
-        """The verdict on `good` of n, and of the extension; INCONCLUSIVE requests it. A result that is undecided after it is a fail."""
-        need, drop = self._marks(self.n)
-        if good >= need:
-            return Verdict.PASS
-        if not self.more or good <= drop:
-            return Verdict.FAIL
-        if more_good is None:
-            return Verdict.INCONCLUSIVE
-        return Verdict.PASS if good + more_good >= self._marks(self.n + self.more)[0] else Verdict.FAIL
-
-    def chance(self, rate: float) -> float:
-        """The exact probability to pass if each is good with probability `rate`."""
-        need_in_all = self._marks(self.n + self.more)[0] if self.more else inf
-        return two_looks(self.n, *self._marks(self.n), self.more, need_in_all, rate)
-
-
-@lru_cache(maxsize=1 << 10)
-def two_looks(n: int, need: float, drop: float, more: int, need_in_all: float, p: float) -> float:
-    """The exact probability to pass one look and at most one extension: `need` of the first `n` pass, `drop` or fewer fail; in between,
-    `more` are asked, and `need_in_all` of all pass. Infinity: cannot be passed.
-    """
-    at_once = 0.0 if need == inf else tail(int(need), n, p)
-    if more == 0 or need_in_all == inf:
-        return at_once
-    between = range(max(0, int(drop) + 1), int(min(need, n + 1)))
-    return at_once + sum(pmf(k, n, p) * tail(int(need_in_all) - k, more, p) for k in between)

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeVar
 from gates.contracts.case import Case, Suite
 from gates.contracts.errors import SuiteError
 from gates.decode.jsonl import read_objects
-from gates.detect.normalize import normalize
+from gates.detect.detection import normalize
 
 NGRAM_WORDS: Final = 13
 NEAR_DUPLICATE_SHARE: Final = 0.6

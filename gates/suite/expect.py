@@ -9,8 +9,8 @@ from jsonschema import Draft202012Validator, SchemaError
 from msgspec import Meta
 
 from gates.decode.decoder import DecodeError, Text, read
-from gates.detect.expect import ABSENT
 from gates.detect.script import SCRIPTS
+from gates.detect.toolcall import ABSENT
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from gates.decode.decoder import DecodeError, Text, decode, nearest, read, requi
 from gates.decode.jsonl import read_objects
 from gates.decode.toml_file import TomlFiles
 from gates.detect.catalogue import GATES
-from gates.detect.normalize import normalize
+from gates.detect.detection import normalize
 from gates.suite.expect import check_expectation
 from gates.suite.own import is_own, read_own
 

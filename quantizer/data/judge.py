@@ -7,7 +7,7 @@ from typing import Any, Final
 from gates.contracts.case import Case
 from gates.detect.catalogue import GATES
 from gates.detect.detection import Detection
-from gates.detect.refusal import find_refusal
+from gates.detect.everyday import find_refusal
 from gates.detect.toolcall import find_call_faults
 from gates.reply.reply import Reply
 
@@ -19,7 +19,7 @@ CALLED: Final = tuple(gate.name for gate in GATES.values() if gate.training == "
 
 @dataclass(frozen=True, slots=True)
 class ExpectedMessage:
-    """The requirements for a message. `calls`: as in `gates.detect.expect`, None for any valid calls; `script`: "" for any."""
+    """The requirements for a message. `calls`: as in `gates.detect.toolcall`, None for any valid calls; `script`: "" for any."""
 
     calls: Sequence[Mapping[str, Any]] | None
     tools: Sequence[Mapping[str, Any]] = ()

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from gates.detect.normalize import normalize
+from gates.detect.detection import normalize
 
 NEAR: Final = 0.8
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from gates.detect.normalize import normalize
+from gates.detect.detection import normalize
 from quantizer.data.plan import SLOT, WHOLE, Category, DataPlan, Record, Scenario, TurnPlan
 
 DRAWS: Final = 200
@@ -23,7 +23,7 @@ DISTRACTORS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class ScriptedTurn:
-    """One user turn: `calls` that the teacher has to make, and the `answer`, as in `gates.detect.expect`; None: any."""
+    """One user turn: `calls` that the teacher has to make, and the `answer`, as in `gates.detect.toolcall`; None: any."""
 
     say: str
     calls: tuple[Mapping[str, Any], ...] = ()

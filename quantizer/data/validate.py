@@ -23,10 +23,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gates.contracts.case import Suite
 from gates.contracts.errors import SuiteError
-from gates.detect.duration import spoken_seconds
 from gates.detect.script import letter_counts
-from gates.reply.calls import ReplyCall
-from gates.reply.reply import Reply
+from gates.detect.speakable import spoken_seconds
+from gates.reply.reply import Reply, ReplyCall
 from gates.suite.contamination import ContaminationCheck
 from gates.suite.load import check_tool
 from quantizer.core.errors import DataError

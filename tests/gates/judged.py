@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from gates.artefact.lineage import Lineage
+from gates.artefact.manifest import Lineage
 from gates.contracts.case import Case, Sampling, Suite
 from gates.contracts.verdict import CaseResult, ControlResult, Outcome, Verdict
-from gates.judge.measurements import ArmName, Measurements, Timing
+from gates.judge.context import ArmName, Measurements, Timing
 from gates.policy.policy import (
     CompareRule,
     FloorRule,

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gates.artefact.lineage import Lineage
+from gates.artefact.manifest import Lineage
 from gates.contracts.verdict import CaseResult, Decision, GateResult, Tier, Verdict
+from gates.judge.context import Measurements, Timing
 from gates.judge.decide import decide, extensions, judge_control
-from gates.judge.measurements import Measurements, Timing
 from gates.policy.policy import (
     CompareRule,
     GateRules,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gates.artefact import artefact
-from gates.artefact.lineage import same_lineage
+from gates.artefact.manifest import same_lineage
 from tests.gates.handbook import DOCUMENT, written
 
 TEXT = DOCUMENT.read_text("utf-8")

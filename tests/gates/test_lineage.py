@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from gates.artefact.artefact import load
-from gates.artefact.lineage import same_lineage
-from gates.artefact.manifest import Artefact, FileEntry, Provenance, root_digest
+from gates.artefact.manifest import Artefact, FileEntry, Provenance, root_digest, same_lineage
 
 MODELS = Path(__file__).parents[2] / "models"
 

@@ -9,8 +9,7 @@ from app.__main__ import main
 from gates.contracts.case import Case
 from gates.contracts.errors import SuiteError
 from gates.policy.check import policy_problems
-from gates.policy.derived import LEAST, derive
-from gates.policy.load import policy_for
+from gates.policy.load import LEAST, derive, policy_for
 from gates.suite.load import FILES, load_suite
 
 TIMER = "{name: set_timer, parameters: {type: object, properties: {minutes: {type: integer}}}}"

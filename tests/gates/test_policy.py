@@ -28,8 +28,7 @@ from gates.policy.policy import (
 )
 from gates.run.request import with_system
 from gates.stats.compare import ComparePlan
-from gates.stats.quantile import QuantilePlan
-from gates.stats.rate import RatePlan
+from gates.stats.plans import QuantilePlan, RatePlan
 from gates.suite.load import load_suite
 from gates.suite.load import shipped as shipped_suites
 from tests.gates.judged import LEAK, TOOLS, policy, suite

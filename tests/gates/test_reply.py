@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gates.contracts.sample import Sample, SampleKey, TimedRead, TransportFault
-from gates.reply.calls import ReplyCall
 from gates.reply.events import Broken
-from gates.reply.reply import Reply, read_reply
+from gates.reply.reply import Reply, ReplyCall, read_reply
 from tests.looped import looped
 from tests.script import DONE, chunk, event, finish, role, text, thought, usage
 

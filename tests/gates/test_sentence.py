@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.stream.clocks import Clocks
-from gates.reply.sentence import first_sentence
+from gates.reply.reply import first_sentence
 
 
 @given(st.text(alphabet="ab3.!? \n\"')।…", max_size=24))

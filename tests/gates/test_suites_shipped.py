@@ -11,7 +11,7 @@ import pytest
 
 from gates.contracts.case import Case, Suite
 from gates.detect.answers import find_wrong_answer
-from gates.detect.expect import mismatch
+from gates.detect.toolcall import mismatch
 from gates.suite.contamination import prompt_of
 from gates.suite.draw import seeded_shuffle
 from gates.suite.expect import example

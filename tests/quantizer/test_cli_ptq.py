@@ -13,7 +13,7 @@ pytest.importorskip("transformers", reason=INSTALL)
 
 from app.__main__ import main  # noqa: E402
 from gates.artefact import artefact  # noqa: E402
-from gates.artefact.lineage import same_lineage  # noqa: E402
+from gates.artefact.manifest import same_lineage  # noqa: E402
 from quantizer.cli import main as quantizer_main  # noqa: E402
 from quantizer.nano import conversations  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gates.artefact import artefact
-from gates.artefact.lineage import same_lineage
+from gates.artefact.manifest import same_lineage
 from tests.quantizer.test_shipped import INSTALL, LIGHT, MEMORY, ask, served, user
 
 MODELS = Path(__file__).parents[2] / "models"

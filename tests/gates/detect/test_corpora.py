@@ -9,8 +9,7 @@ import pytest
 from gates.contracts.errors import SuiteError
 from gates.detect import corpus as corpora
 from gates.detect.__main__ import main
-from gates.detect.corpus import OF_PLAIN_TEXT, load, load_all, load_real
-from gates.detect.measure import scores
+from gates.detect.corpus import OF_PLAIN_TEXT, load, load_all, load_real, scores
 
 LINES = load_all()
 SCORES = {s.corpus: s for s in scores(LINES) if not s.group}

@@ -1,10 +1,10 @@
 """Findings show their evidence; stretches of text know what they hold."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gates.detect.detection import detection
-from gates.detect.spans import SpanSet, merged
+from gates.detect.detection import SpanSet, detection, merged, normalize
 
 
 def test_a_finding_is_one_line_of_evidence() -> None:
@@ -37,3 +37,24 @@ def test_a_cover_answers_as_a_walk_over_all_stretches_would(
     cover, end = SpanSet(spans), start + length
     assert cover.holds(start, end) == any(a <= start and end <= b for a, b in merged(spans))
     assert cover.touches(start, end) == any(a < end and start < b for a, b in spans)
+
+
+WORDS = [
+    ("Hello,  World!", "hello world"),
+    ("What's up?", "whats up"),
+    ("what’s up", "whats up"),
+    ("₹1,23,456", "1 23 456"),
+    ("ಹೇಗಿದ್ದೀರಾ?", "ಹೇಗಿದ್ದೀರಾ"),
+    ("ＦＵＬＬ Straße", "full strasse"),
+    ("...", ""),
+]
+
+
+@pytest.mark.parametrize("text, expected", WORDS)
+def test_text_is_compared_without_its_dress(text: str, expected: str) -> None:
+    assert normalize(text) == expected
+
+
+@given(st.text())
+def test_normal_text_stays_as_it_is(text: str) -> None:
+    assert normalize(normalize(text)) == normalize(text)

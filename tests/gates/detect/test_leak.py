@@ -5,10 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gates.detect.corpus import load_all
-from gates.detect.leak import find_leaks, hidden_tokens
-from gates.detect.leak_signs import FURTHER, MAIN, fold
-from gates.detect.tags import added_tokens
-from gates.detect.template import find_broken_template
+from gates.detect.leak import FURTHER, MAIN, find_leaks, fold, hidden_tokens
+from gates.detect.tags import added_tokens, find_broken_template
 
 PLAIN = "The capital of Karnataka is Bengaluru."
 

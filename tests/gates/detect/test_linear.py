@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gates.detect.leak_signs import FURTHER, MAIN
+from gates.detect.leak import FURTHER, MAIN
 
 SIGNS = [sign for kinds in (MAIN, FURTHER) for kind in kinds.values() for sign in kind]
 REPEATS = (code.MAX_REPEAT, code.MIN_REPEAT)

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gates.detect import markdown
-from gates.detect.markdown import find_markdown
-from gates.detect.symbols import SYMBOLS
+from gates.detect.markdown import SYMBOLS, find_markdown
 
 # What the parser says and speech does not mind, what it says wrongly, and what it misses: the cases
 # that were measured before this detector was written, and their like. "" is clean.

@@ -6,12 +6,11 @@ from hypothesis import strategies as st
 
 from gates.detect.answers import find_wrong_answer
 from gates.detect.detection import LONGEST_EXCERPT
-from gates.detect.duration import find_too_long, spoken_seconds
+from gates.detect.everyday import find_refusal
 from gates.detect.leak import find_leaks
 from gates.detect.live import find_violations
-from gates.detect.refusal import find_refusal
 from gates.detect.script import find_wrong_script
-from gates.detect.speakable import find_unspeakable
+from gates.detect.speakable import find_too_long, find_unspeakable, spoken_seconds
 
 # ------------------------------------------------------------------------------------------- length
 

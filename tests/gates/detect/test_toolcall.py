@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gates.contracts.errors import SuiteError
-from gates.detect.arguments import InvalidArguments, read_arguments
-from gates.detect.toolcall import CallFault, find_call_faults, find_mismatch
-from gates.reply.calls import ReplyCall
+from gates.detect.toolcall import accepts, find_call_faults, find_mismatch, mismatch, read_arguments
+from gates.reply.reply import ReplyCall
 
 
 def made(name: str, arguments: str) -> ReplyCall:
@@ -56,8 +55,8 @@ def test_every_json_object_is_read_back(value: dict[str, Any], ascii_only: bool)
     ],
 )  # fmt: skip
 def test_what_a_strict_parser_refuses_is_refused_here(raw: str) -> None:
-    assert isinstance(read_arguments(raw), InvalidArguments)
-    assert CallFault.INVALID_JSON in faults(made("get_date", raw))
+    assert isinstance(read_arguments(raw), str)
+    assert "invalid_json" in faults(made("get_date", raw))
 
 
 # ------------------------------------------------------------------------------------------- faults
@@ -66,19 +65,17 @@ def test_what_a_strict_parser_refuses_is_refused_here(raw: str) -> None:
 @pytest.mark.parametrize(
     "name, arguments, kind",
     [
-        ("set_timer", "{}", CallFault.MISSING),
-        ("set_timer", '{"minutes": "10"}', CallFault.TYPE),
-        ("set_timer", '{"minutes": true}', CallFault.TYPE),
-        ("set_timer", '{"minutes": 0}', CallFault.VALUE),
-        ("set_timer", '{"minutes": 1, "loud": true}', CallFault.UNEXPECTED),
-        ("play", '{"artists": [1]}', CallFault.TYPE_NESTED),
-        ("play", '{"who": "Raghu"}', CallFault.UNEXPECTED),
-        ("open_door", "{}", CallFault.UNKNOWN_TOOL),
+        ("set_timer", "{}", "missing_required"),
+        ("set_timer", '{"minutes": "10"}', "type_error:simple"),
+        ("set_timer", '{"minutes": true}', "type_error:simple"),
+        ("set_timer", '{"minutes": 0}', "value_error"),
+        ("set_timer", '{"minutes": 1, "loud": true}', "unexpected_param"),
+        ("play", '{"artists": [1]}', "type_error:nested"),
+        ("play", '{"who": "Raghu"}', "unexpected_param"),
+        ("open_door", "{}", "unknown_tool"),
     ],
 )
-def test_a_fault_has_the_class_that_the_leaderboard_gives_it(
-    name: str, arguments: str, kind: CallFault
-) -> None:
+def test_a_fault_has_the_class_that_the_leaderboard_gives_it(name: str, arguments: str, kind: str) -> None:
     assert faults(made(name, arguments)) == [kind]
 
 
@@ -90,7 +87,7 @@ def test_a_finish_reason_tells_of_calls_when_there_are_some(
     calls: int, reason: str | None, wrong: int
 ) -> None:
     calls_made = [made("get_date", "{}")] * calls
-    assert faults(*calls_made, reason=reason) == [CallFault.FINISH_REASON] * wrong
+    assert faults(*calls_made, reason=reason) == ["finish_reason"] * wrong
 
 
 def test_a_schema_that_points_elsewhere_is_the_suites_fault_and_never_fetched() -> None:
@@ -109,13 +106,94 @@ TIMER_OF_TEN = {"name": "set_timer", "arguments": {"minutes": [10]}}
     "expected, calls, kinds",
     [
         ([TIMER_OF_TEN], [made("set_timer", '{"minutes": 10}')], []),
-        ([TIMER_OF_TEN], [made("set_timer", '{"minutes": 11}')], [CallFault.VALUE]),
-        ([TIMER_OF_TEN], [made("set_timer", "{")], [CallFault.NO_MATCH]),
-        ([TIMER_OF_TEN], [], [CallFault.NOT_CALLED]),
-        ([], [made("get_date", "{}")], [CallFault.NEEDLESS]),
+        ([TIMER_OF_TEN], [made("set_timer", '{"minutes": 11}')], ["value_error"]),
+        ([TIMER_OF_TEN], [made("set_timer", "{")], ["cannot_find_match"]),
+        ([TIMER_OF_TEN], [], ["relevance"]),
+        ([], [made("get_date", "{}")], ["irrelevance"]),
     ],
 )
 def test_a_wrong_call_has_its_class(
-    expected: list[dict[str, Any]], calls: list[ReplyCall], kinds: list[CallFault]
+    expected: list[dict[str, Any]], calls: list[ReplyCall], kinds: list[str]
 ) -> None:
     assert [finding.kind for finding in find_mismatch(calls, expected)] == kinds
+
+
+ACCEPTED: list[tuple[list[Any], Any, bool]] = [
+    (["Hassan"], "hassan", True),
+    (["Hassan"], " Hassan, ", True),
+    (["Hassan"], "Hassan city", False),
+    (["Hassan", "Hasan"], "Hasan", True),
+    (["ಹಾಸನ"], "ಹಾಸನ", True),
+    (["ಹಾಸನ"], "ಹಸನ", False),
+    ([5], 5.0, True),
+    ([5], "5", False),
+    ([5, "5"], "5", True),
+    ([1], True, False),
+    ([True], True, True),
+    ([True], 1, False),
+    ([None], None, True),
+    ([{"has": ["priya", "trip"]}], "What did Priya say about our trip?", True),
+    ([{"has": ["priya", "trip"]}], "the trip of Priya", True),
+    ([{"has": ["priya", "trip"]}], "the journey of Priya", False),
+    ([{"has": ["priya", "trip|journey"]}], "the journeys of Priya", True),
+    ([{"has": ["rip"]}], "Priya's trip", False),
+    ([{"has": ["new delhi"]}], "trains to New Delhi", True),
+    ([{"has": ["priya"]}], 5, False),
+    ([{"one_of": [2, "two"]}], "two", True),
+    ([{"one_of": [2, "two"]}], 3, False),
+    ([["milk", "eggs"]], ["Milk", "eggs"], True),
+    ([["milk", "eggs"]], ["eggs", "milk"], False),
+    ([["milk"]], ["milk", "eggs"], False),
+    ([["milk"]], "milk", False),
+    ([[{"has": ["milk"]}]], ["full milk"], True),
+    ([{"name": "milk", "count": 2}], {"count": 2, "name": "Milk"}, True),
+    ([{"name": "milk", "count": 2}], {"name": "milk"}, False),
+    ([{"name": "milk"}], {"name": "milk", "count": 2}, False),
+    ([{"name": "milk", "count": {"one_of": [1, ""]}}], {"name": "milk"}, True),
+    ([{"name": "milk", "count": {"one_of": [1, ""]}}], {"name": "milk", "count": 3}, False),
+    ([{"name": "milk"}], "milk", False),
+]
+
+
+@pytest.mark.parametrize("accepted, value, fits", ACCEPTED)
+def test_a_value_is_accepted_or_not(accepted: list[Any], value: Any, fits: bool) -> None:
+    assert accepts(accepted, value) is fits
+
+
+@given(JSON_VALUES)
+def test_every_plain_value_accepts_itself(value: Any) -> None:
+    assert accepts([value], json.loads(json.dumps(value)))
+
+
+TIMER = {"name": "set_timer", "arguments": {"minutes": [5], "label": ["tea", ""]}}
+LIGHT = {"name": "set_light", "arguments": {"room": ["hall"], "on": [True]}}
+MEMO = {"name": "search_memory", "arguments": {"query": [{"has": ["trip"]}]}}
+MEMO_OF_PRIYA = {"name": "search_memory", "arguments": {"query": [{"has": ["trip", "priya"]}]}}
+RIGHT = ("set_timer", {"minutes": 5})
+HALL = ("set_light", {"room": "hall", "on": True})
+
+MADE: list[tuple[list[Any], list[Any], tuple[str, str] | None]] = [
+    ([], [], None),
+    ([TIMER], [RIGHT], None),
+    ([TIMER], [("set_timer", {"minutes": 5, "label": "Tea"})], None),
+    ([TIMER, LIGHT], [HALL, RIGHT], None),
+    ([MEMO, MEMO_OF_PRIYA], [(n, {"query": q}) for n, q in [("search_memory", "Priya trip"), ("search_memory", "trip")]], None),
+    ([], [RIGHT], ("wrong_count", "1 calls (set_timer), expected 0")),
+    ([TIMER], [], ("wrong_count", "0 calls , expected 1")),
+    ([TIMER], [("set_alarm", {"minutes": 5})], ("wrong_func_name", "set_alarm, expected set_timer")),
+    ([TIMER], [("set_timer", {})], ("missing_required", "set_timer has no minutes")),
+    ([TIMER], [("set_timer", {"minutes": "5"})], ("value_error", "set_timer.minutes is '5'")),
+    ([TIMER], [("set_timer", {"minutes": 5, "label": "egg"})], ("value_error", "set_timer.label is 'egg'")),
+    ([TIMER], [("set_timer", {"minutes": 5, "sound": "bell"})], ("unexpected_param", "set_timer has sound")),
+    ([TIMER, LIGHT], [RIGHT, ("set_light", {"room": "hall", "on": False})], ("value_error", "set_light.on is False")),
+    ([TIMER, LIGHT], [RIGHT, RIGHT], ("wrong_func_name", "set_timer, expected set_light")),
+    ([MEMO, MEMO], [("search_memory", {"query": "trip"}), ("search_memory", {"query": "x"})],
+     ("wrong_count", "one call stands for two of the expected")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("expected, made, why", MADE)
+def test_calls_are_right_or_it_is_told_why_not(
+    expected: list[Any], made: list[Any], why: tuple[str, str] | None
+) -> None:
+    assert mismatch(expected, made) == why

@@ -9,7 +9,7 @@ import pytest
 
 from gates.detect.leak import find_leaks
 from gates.detect.rawcall import find_raw_calls
-from gates.detect.template import find_broken_template
+from gates.detect.tags import find_broken_template
 from tests.fuzz.replies import CALLS, THOUGHTS
 
 PAGE: Final = Path(__file__).parents[3] / "docs" / "tool-calls.md"

@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from gates.contracts.case import Case, Sampling, Suite
 from gates.contracts.sample import Sample, SampleKey, render
 from gates.contracts.verdict import CaseResult, ControlResult, Decision, Outcome, Verdict
+from gates.judge.context import Measurements
 from gates.judge.decide import decide
-from gates.judge.measurements import Measurements
 from gates.policy.policy import (
     CompareRule,
     FloorRule,

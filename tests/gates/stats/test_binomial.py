@@ -15,9 +15,9 @@ from gates.stats.binomial import (
     clopper_pearson_upper,
     pmf,
     tail,
-    two_looks,
     wilson,
 )
+from gates.stats.plans import two_looks
 
 shares = st.integers(1, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
 confidences = st.sampled_from((0.8, 0.9, 0.95, 0.97, 0.99))

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from gates.contracts.verdict import Verdict
 from gates.stats.binomial import pmf
-from gates.stats.compare import ComparePlan, fails, passes
-from gates.stats.paired import tango_lower, tango_upper
+from gates.stats.compare import ComparePlan, fails, passes, tango_lower, tango_upper
 
 PASS, FAIL, OPEN = Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import optimize
 
 from gates.stats.binomial import z_of
-from gates.stats.paired import mid_p, score, tango, tango_upper
+from gates.stats.compare import mid_p, score, tango, tango_upper
 
 
 @st.composite

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from gates.contracts.verdict import Verdict
-from gates.stats.quantile import QuantilePlan, lower_rank, upper_rank
+from gates.stats.plans import QuantilePlan, lower_rank, upper_rank
 
 PASS, FAIL, OPEN = Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE
 

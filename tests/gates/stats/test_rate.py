@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gates.contracts.verdict import Verdict
 from gates.stats.binomial import wilson_lower, wilson_upper
-from gates.stats.rate import RatePlan, dropped, needed
+from gates.stats.plans import RatePlan, dropped, needed
 
 PASS, FAIL, OPEN = Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE
 

@@ -4,7 +4,7 @@ import pytest
 
 from gates.contracts.verdict import Verdict
 from gates.stats.binomial import clopper_pearson_upper, pmf
-from gates.stats.zero import ZeroPlan
+from gates.stats.plans import ZeroPlan
 
 PASS, FAIL, OPEN = Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE
 PLAN = ZeroPlan(165, 115, 25)
