@@ -100,7 +100,7 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
                 data=checked_data,
                 attachments=attachments,
             )
-            written = write_report(args.out, statement, key, reply_texts(store.samples()))
+            written = write_report(args.out, statement, key, reply_texts(store.samples(), statement.judged))
     if args.json:
         print(summary(statement))
     else:
@@ -154,6 +154,10 @@ def _rejudge(args: argparse.Namespace, config: Config) -> int:
         print(json.dumps(decision_summary(decision), indent=2, ensure_ascii=False))
     else:
         gate_engines.show_decision(decision)
+        if policy.judged == "through" and not statement.judged:
+            print(
+                "its samples hold what the engines sent, and not what callers heard: they are judged as sent"
+            )
         print(
             f"judged again by {policy.name} {policy.version}; a promotion takes what `manners gate run` signs"
         )

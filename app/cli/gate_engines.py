@@ -17,8 +17,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from app.cli import terminal
-from app.config.config import Config
+from app.config.config import Config, ModelConfig
 from app.config.version import VERSION
+from app.engines.heard import SETTINGS, hearing
 from app.engines.identity import describe
 from deploy.core.errors import EngineError
 from deploy.drivers.embedded import usable_cores
@@ -34,6 +35,7 @@ from gates.detect.tags import added_tokens
 from gates.judge.formatting import percent
 from gates.policy.check import check_policy
 from gates.policy.load import policy_for
+from gates.report import labels
 from gates.report.statement import Harness, Pinned, Statement
 from gates.report.write import WrittenReport
 from gates.run.gate_job import GateJob, ServedModel
@@ -89,7 +91,8 @@ async def make_job(
         check_baseline(
             config, candidate, baseline, {name: one.artefact for name, one in sealed.items()}, known
         )
-    sides = {name: await _side(config, one, stack) for name, one in sealed.items()}
+    public, model = model_of(config, candidate, baseline)
+    sides = {name: await _side(config, one, stack, model) for name, one in sealed.items()}
     return GateJob(
         suite=cases,
         policy=rules,
@@ -103,7 +106,17 @@ async def make_job(
         known=known,
         timed=timed,
         full=full,
+        gateway={"model": public} | {key: str(getattr(model, key)) for key in SETTINGS},
     )
+
+
+def model_of(config: Config, candidate: str, baseline: str) -> tuple[str, ModelConfig]:
+    """The public model that the candidate is for: the one that names it, or else its baseline, or the first."""
+    for engine in (candidate, baseline):
+        for name, model in config.models.items():
+            if engine in (*model.engines, model.baseline):
+                return name, model
+    return next(iter(config.models.items()))
 
 
 def configured(config: Config) -> tuple[Artefact, ...]:
@@ -177,7 +190,7 @@ def _sealed(config: Config, name: str) -> _Sealed:
     return _Sealed(spec, folder, files, artefacts.load(folder))
 
 
-async def _side(config: Config, sealed: _Sealed, stack: AsyncExitStack) -> ServedModel:
+async def _side(config: Config, sealed: _Sealed, stack: AsyncExitStack, model: ModelConfig) -> ServedModel:
     spec, artefact = sealed.spec, sealed.artefact
     engine = make_engine(spec, state_dir=config.state_dir)
     stack.push_async_callback(engine.stop)
@@ -193,6 +206,7 @@ async def _side(config: Config, sealed: _Sealed, stack: AsyncExitStack) -> Serve
         dialect=spec.dialect,
         artefact=artefact.root,
         engine=described.digest,
+        hearing=hearing(model, spec.dialect, state.abilities),
         **spec.access.client(),
     )
     side = ServedModel(
@@ -323,6 +337,9 @@ def show(statement: Statement, written: WrittenReport, short: str = "") -> None:
     """Print the verdict with its reasons, every rule, every control, and the path of the report; `short` before it."""
     show_decision(statement.decision, statement.speed)
     console = Console()
+    for gate in labels.gate_names(statement):
+        if words := labels.other_words(statement, gate):
+            console.print(f"[dim]{gate}: {labels.other_cell(statement, gate)}; {escape(words)}[/]")
     if short:
         console.print(f"[dim]{escape(short)}[/]")
     console.print(f"[dim]{escape(str(written.path.parent))}/report.html  {written.digest}[/]", soft_wrap=True)
@@ -363,6 +380,7 @@ def show_side_by_side(runs: Sequence[tuple[str, Statement]], html: Path | None =
         "baseline": lambda one: f"{one.baseline.model.name} {one.baseline.model.format}",
         "suite": lambda one: f"{one.suite.name} {one.suite.version}",
         "policy": lambda one: f"{one.policy.name} {one.policy.version}",
+        "judged": lambda one: one.judged or "engine",
     }
     for title, said in about.items():
         table.add_row(title, "", *(escape(said(statement)) for _, statement in runs))

@@ -32,6 +32,7 @@ from app.config.replicas import replicas_fault
 from app.stream.schema import UnaskedCalls
 from app.telemetry.redact import compiled
 from deploy.core.errors import PinError, SpecError
+from deploy.engine.dialect import Thinking
 from deploy.engine.spec import NAME, EngineSpec, Kind
 from deploy.images.pins import pinned
 from gates.decode.decoder import nearest
@@ -172,6 +173,13 @@ class ModelConfig(ConfigSection):
     def engines(self) -> tuple[str, ...]:
         """The live engines, then the fallbacks."""
         return (*self.live, *self.fallback)
+
+    @property
+    def default_thinking(self) -> Thinking:
+        """The thinking of a request that asks for none."""
+        if isinstance(self.thinking, str):
+            return 0 if self.thinking == "off" else None
+        return self.thinking
 
 
 class Gates(ConfigSection):

@@ -21,11 +21,11 @@ from gates.contracts.errors import RunError, SuiteError
 from gates.contracts.sample import SampleKey
 from gates.detect.catalogue import GATES
 from gates.judge.score import failure_reason
-from gates.reply.reply import Reply, read_reply
+from gates.reply.reply import Reply, read_heard
 from gates.run.bounded_stream import ReplyLimits
 from gates.run.http import RequestTimeouts, TimedClient
 from gates.run.request import body_digest, build_body, encode_body
-from gates.run.target import Target, Variant
+from gates.run.target import Hearing, Target, Variant
 
 QUESTIONS: Final = Path(__file__).parent.parent.parent / "deploy" / "canary.toml"
 
@@ -81,16 +81,17 @@ async def probe(
     dialect: Dialect,
     canary: Canary,
     access: EngineAccess = OPEN,
+    hearing: Hearing | None = None,
 ) -> dict[str, object]:
     """Ask every question, one at a time, and judge the answers; the numbers of good ones by gate.
 
-    `url` is without `/v1`.
+    `url` is without `/v1`. With `hearing`, answers are judged as callers hear them.
 
     Raises EffectError: canary_failed, with the gates that it failed and the first bad answers.
     """
     answers = []
     try:
-        wire, target = TimedClient(TIMEOUTS, REPLY), target_of(url, served_name, dialect, access)
+        wire, target = TimedClient(TIMEOUTS, REPLY), target_of(url, served_name, dialect, access, hearing)
         for case in canary.cases:
             reply = await ask(wire, target, case, canary.sampling)
             answers.append(await asyncio.to_thread(judged, case, reply))
@@ -148,10 +149,15 @@ def _by_gate(answers: Iterable[CanaryAnswer]) -> dict[str, list[tuple[str, str]]
 # ------------------------------------------------------------- one request, also for the warm-up
 
 
-def target_of(url: str, served_name: str, dialect: Dialect, access: EngineAccess = OPEN) -> Target:
+def target_of(
+    url: str,
+    served_name: str,
+    dialect: Dialect,
+    access: EngineAccess = OPEN,
+    hearing: Hearing | None = None,
+) -> Target:
     """An engine that is only probed, so that its digests do not matter. Raises RunError."""
-    digests = {"artefact": "", "engine": ""}
-    return Target(url=url, served_model=served_name, dialect=dialect, **digests, **access.client())
+    return Target(url=url, served_model=served_name, dialect=dialect, artefact="", engine="", hearing=hearing, **access.client())  # fmt: skip
 
 
 async def ask(
@@ -166,4 +172,4 @@ async def ask(
     attempt = await wire.ask(target, encode_body(body))
     key = SampleKey("", target.artefact, target.engine, body_digest(body), "canary", case.id, 0, "stream")
     # In a thread: callers are served meanwhile, and a reply may be long.
-    return await asyncio.to_thread(read_reply, attempt.sample(key, body))
+    return await asyncio.to_thread(lambda: read_heard(attempt.sample(key, body, hearing=target.hearing)))

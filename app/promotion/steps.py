@@ -14,6 +14,7 @@ from math import inf
 from typing import Final
 
 from app.config.config import Config
+from app.engines.heard import hearing
 from app.engines.pool import EnginePool
 from app.promotion import bake, eligibility, inspection, overrides
 from app.promotion.bake import BakeLimits
@@ -326,18 +327,22 @@ async def warm(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effec
 
 
 async def probe(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
-    """It answers the canary's questions."""
+    """It answers the canary's questions, judged by the replies that the policy judges."""
     await asyncio.to_thread(_import_asking)
     from app.promotion import canary
 
-    spec = deps.catalogue.spec(effect.engine)
+    spec, gates = deps.catalogue.spec(effect.engine), deps.config.gates
     try:
-        questions = await asyncio.to_thread(
-            lambda: canary.canary_for(suite_in_force(deps.config.gates.suite))
-        )
-    except (SuiteError, OSError) as error:
+        suite = await asyncio.to_thread(suite_in_force, gates.suite)
+        questions = canary.canary_for(suite)
+        judged = (await asyncio.to_thread(policy_for, gates.policy, suite)).judged
+    except (PolicyError, SuiteError, OSError) as error:
         raise EffectError(FailureReason("gates_unreadable", str(error))) from None
-    return await canary.probe(*_address(_ready_state(deps, effect), spec), questions, access=spec.access)
+    state = _ready_state(deps, effect)
+    heard = hearing(deps.config.models[plan.model], spec.dialect, state.abilities)
+    return await canary.probe(
+        *_address(state, spec), questions, access=spec.access, hearing=heard if judged == "through" else None
+    )
 
 
 def _import_asking() -> None:

@@ -31,6 +31,7 @@ from app.api.thinking_budget import ThoughtLimit, ThoughtPlan, Why, thought_plan
 from app.api.tool_choice import GuidedCall, ToolChoiceEnforcer, enforcer_for, is_guided, other_means
 from app.config.config import ModelConfig
 from app.engines.backend import FaultAttribution, Route
+from app.engines.heard import for_model
 from app.errors.tree import BadField, ChoiceNotKept, ContextExceeded, EngineBroke, KeyLimited, MannersError
 from app.proxy.deadlines import ClientGone
 from app.registry.values import UNLIMITED
@@ -40,7 +41,6 @@ from app.stream.conduct import held_characters
 from app.stream.encode import ReplyHead
 from app.stream.meter import ThoughtMeter
 from app.stream.pipeline import StreamPolicy
-from deploy.engine.dialect import Thinking
 from deploy.engine.dialects import DIALECTS
 from gates.reply.events import Usage
 
@@ -172,7 +172,7 @@ class RequestContext:
         body, chat = parsed.body, parsed.chat
         if body.get("max_tokens") is not None or body.get("max_completion_tokens") is not None:
             return parsed
-        thinking = chat.thinking_or(_configured(self.model)) if isinstance(self.surface, OverChat) else 0
+        thinking = chat.thinking_or(self.model.default_thinking) if isinstance(self.surface, OverChat) else 0
         if isinstance(self.surface, PassThroughSurface) or thinking is None:
             return parsed
         most = self.model.max_tokens + thinking
@@ -266,7 +266,7 @@ class RequestContext:
         abilities = route.abilities
         if ChoiceNotKept.code in self._asked_again:
             abilities = other_means(abilities)
-        thinking = thinking_for(chat, _configured(model), route.dialect, abilities)
+        thinking = thinking_for(chat, model.default_thinking, route.dialect, abilities)
         if isinstance(surface, OverChat):
             plan = thought_plan(thinking, chat.thinking_ms_or(model.thinking_ms), abilities)
         else:
@@ -309,14 +309,8 @@ class RequestContext:
         """Make the parts that read the reply; called while the engine works, so that it costs no time to first token."""
         surface, asked, model, prefix = self.surface, self._asked, self.model, self._id_prefix
         policy = surface.policy(self.parsed, asked, prefix)
-        self.policy = replace(
-            policy,
-            closer=self._closer,
-            room=asked.abilities.context,
-            unasked=model.unasked_calls,
-            plain=model.speech == "plain" and not self.parsed.logprobs,
-            format=asked.abilities.format,
-        )
+        plain = not self.parsed.logprobs
+        self.policy = for_model(policy, model, asked.abilities, closer=self._closer, plain=plain)
         self.keeper = enforcer_for(self.parsed.chat.choice, asked.dialect, asked.abilities, f"call_{prefix}")
 
     def branch(self, index: int) -> "RequestContext":
@@ -370,9 +364,3 @@ class RequestContext:
             names = ",".join(name for name in self.ignored if _FIELD_NAME.fullmatch(name))
             headers.append((b"x-manners-ignored", names[:512].encode()))
         return headers
-
-
-def _configured(model: ModelConfig) -> Thinking:
-    if model.thinking == "off":
-        return 0
-    return None if model.thinking == "on" else model.thinking

@@ -12,14 +12,13 @@ from typing import Any, Final
 
 from app.api.chat_request import ChatRequest, check_chat
 from app.api.engine_request import AskedEngine, stream_policy, thinking_for, upstream_body
-from app.api.tool_choice import enforcer_for
+from app.engines.heard import replayed
 from app.errors.tree import RequestError
 from app.shadow.record import SCHEMA, RecordedCall, ShadowRecord
 from app.stream.audit import ReplyAudit
-from app.stream.pipeline import Pipeline
 from deploy.engine.abilities import Abilities
 from gates.contracts.sample import Sample, SampleKey
-from gates.reply.events import Broken, Event
+from gates.reply.events import Broken
 from gates.run.planned_request import PlannedRequest
 from gates.run.request import body_digest
 from gates.run.target import Target
@@ -90,11 +89,8 @@ def read_reply(record: ShadowRecord, sample: Sample, engine: ReplayEngine) -> Re
     if sample.status != 200 or chat is None:
         return ReplayedReply(breaches=frozenset({"error"}))
     asked = _asked(record, chat, engine)
-    pipeline = Pipeline(stream_policy(chat, asked, record.id[:12]))
-    keeper = enforcer_for(chat.choice, asked.dialect, asked.abilities)
     audit, is_broken = ReplyAudit(asked.thinking != 0), False
-    for found in _batches(sample, pipeline):
-        batch = found if keeper is None else keeper.feed(found)
+    for batch in replayed(chat, asked, stream_policy(chat, asked, record.id[:12]), sample.reads):
         audit.feed(batch)
         is_broken = is_broken or any(isinstance(event, Broken) for event in batch)
     breaches = frozenset(audit.breaches()) | ({"error"} if is_broken else set())
@@ -106,16 +102,6 @@ def _asked(record: ShadowRecord, chat: ChatRequest, engine: ReplayEngine) -> Ask
     target, abilities = engine.target, engine.abilities
     thinking = thinking_for(chat, None if record.thinking else 0, target.dialect, abilities)
     return AskedEngine(target.dialect, target.served_model, abilities, thinking, guard=engine.guard)
-
-
-def _batches(sample: Sample, pipeline: Pipeline) -> Iterable[list[Event]]:
-    if sample.reads and sample.reads[0].data.lstrip().startswith(b"{"):  # it did not stream
-        yield pipeline.feed_message(b"".join(read.data for read in sample.reads))
-        return
-    for read in sample.reads:
-        yield pipeline.feed(read.data)
-    if not pipeline.over:
-        yield pipeline.close()
 
 
 def _body(record: ShadowRecord) -> dict[str, Any]:

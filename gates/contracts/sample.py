@@ -16,6 +16,10 @@ CANDIDATE: Final = "candidate"
 BASELINE: Final = "baseline"
 AGAIN: Final = "again"
 """The arm of the baseline that is asked a second time, for A/A."""
+HEARD: Final = (CANDIDATE, BASELINE, AGAIN)
+"""The arms whose replies are also judged as callers of the gateway hear them. Controls show that the detectors can fail an engine."""
+OTHER_PREFIX: Final = {"through": "engine:", "engine": "through:"}
+"""The prefix of those arms' other replies in a report, by those that the policy judges: `engine:candidate` is the engine alone."""
 CONTROL_PREFIX: Final = "control:"
 """The prefix of the arms of negative controls."""
 LATENCY_PREFIX: Final = "latency:"
@@ -72,7 +76,8 @@ class TransportFault:
 class Sample:
     """A key, the request, and what came back. `status` None: there was no answer. Times are in ns from the request's first byte.
 
-    `fault` is the failure of the last attempt, `retries` are those of earlier ones.
+    `fault` is the failure of the last attempt, `retries` are those of earlier ones. `heard` is the stream that a caller of the gateway
+    gets instead; None if that says the same, and in files of earlier programs.
     """
 
     key: SampleKey
@@ -84,6 +89,7 @@ class Sample:
     ended_ns: int = 0
     fault: TransportFault | None = None
     retries: tuple[TransportFault, ...] = field(default=())
+    heard: str | None = None
 
 
 _SAMPLE_FIELDS: Final = tuple(field.name for field in fields(Sample))
@@ -97,6 +103,8 @@ def render(sample: Sample) -> str:
     document["reads"] = [[r.at_ns, r.data.decode("utf-8", "surrogateescape")] for r in sample.reads]
     document["fault"] = sample.fault and asdict(sample.fault)
     document["retries"] = [asdict(fault) for fault in sample.retries]
+    if sample.heard is None:
+        del document["heard"]
     return json.dumps(document, separators=(",", ":"), ensure_ascii=True, allow_nan=False) + "\n"
 
 
@@ -121,8 +129,15 @@ def parse(line: str, where: str) -> Sample:
             ended_ns=document["ended_ns"],
             fault=TransportFault(**document["fault"]) if document["fault"] else None,
             retries=tuple(TransportFault(**fault) for fault in document["retries"]),
+            heard=_text(document.get("heard")),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, SamplesError):
             raise
         raise SamplesError(f"{where}: not a whole sample ({error})") from None
+
+
+def _text(value: Any) -> str | None:
+    if not isinstance(value, str | None):
+        raise TypeError("heard is no text")
+    return value

@@ -4,21 +4,23 @@ A prompt is bad if any repeat that the policy counts was bad, lost if none was b
 has no result.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from gates.contracts.case import Case, Suite
-from gates.contracts.sample import LATENCY_PREFIX, Sample, SampleKey
+from gates.contracts.sample import BASELINE, CANDIDATE, LATENCY_PREFIX, OTHER_PREFIX, Sample, SampleKey
 from gates.contracts.verdict import CaseResult, Outcome
 from gates.detect.catalogue import GATES
 from gates.policy.policy import Policy
-from gates.reply.reply import Reply, read_reply
+from gates.reply.reply import Reply, read_heard, read_reply
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredSamples:
-    """Case results by arm, and the worst outcome of each sample by its key's digest."""
+    """Case results by arm, and the worst outcome of each sample by its key's digest. Arms whose replies a caller hears otherwise than
+    the engine sent them stand here twice: see `OTHER_PREFIX`.
+    """
 
     results: Mapping[str, tuple[CaseResult, ...]]
     outcomes: Mapping[str, Outcome]
@@ -34,16 +36,27 @@ def score(
     cases = {case.id: case for case in suite.cases}
     judged: dict[tuple[str, str, str], dict[tuple[int, str], tuple[Outcome, str]]] = {}
     worst: dict[str, Outcome] = {}
+    other, heard_otherwise = OTHER_PREFIX[policy.judged], False
     for sample in samples:
         key = sample.key
         if key.arm.startswith(LATENCY_PREFIX) or key.case not in cases:
             continue
         case, known = cases[key.case], (tokens or {}).get(key.arm, ())
-        found: list[Outcome] = ["ok"]
-        for gate, outcome, why in _judged(policy, case, sample, known):
-            judged.setdefault((key.arm, gate, case.id), {})[key.repeat, key.mode] = outcome, why
-            found.append(outcome)
-        worst[key.digest] = max(found, key=_SEVERITY.index)
+        as_sent = list(_judged(policy, case, sample, read_reply, known))
+        as_heard = as_sent
+        if sample.heard is not None:
+            heard_otherwise = True
+            as_heard = list(_judged(policy, case, sample, read_heard, known))
+        deciding, beside = (as_heard, as_sent) if policy.judged == "through" else (as_sent, as_heard)
+        arms = [(key.arm, deciding)]
+        if key.arm in (CANDIDATE, BASELINE):
+            arms.append((f"{other}{key.arm}", beside))
+        for arm, found in arms:
+            for gate, outcome, why in found:
+                judged.setdefault((arm, gate, case.id), {})[key.repeat, key.mode] = outcome, why
+        worst[key.digest] = max(("ok", *(outcome for _, outcome, _ in deciding)), key=_SEVERITY.index)
+    if not heard_otherwise:
+        judged = {place: found for place, found in judged.items() if not place[0].startswith(other)}
     return ScoredSamples(_results(policy, cases, judged), worst)
 
 
@@ -51,14 +64,14 @@ _SEVERITY: Final[tuple[Outcome, ...]] = ("ok", "lost", "bad")
 
 
 def _judged(
-    policy: Policy, case: Case, sample: Sample, tokens: Collection[str]
+    policy: Policy, case: Case, sample: Sample, read: Callable[[Sample], Reply], tokens: Collection[str]
 ) -> Iterator[tuple[str, Outcome, str]]:
     """(gate, outcome, evidence) of one sample, for the gates that count its repeat."""
     gates = [g for g in case.gates if g in policy.gates and sample.key.repeat in policy.counted(g)]
     if sample.fault is not None:
         yield from ((gate, "lost", f"{sample.fault.kind}: {sample.fault.detail}") for gate in gates)
         return
-    reply = read_reply(sample)
+    reply = read(sample)
     for gate in gates:
         why = failure_reason(gate, case, reply, tokens)
         yield gate, "bad" if why else "ok", why if not why else f"{_where(sample.key)}{why}"

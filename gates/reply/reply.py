@@ -139,6 +139,23 @@ def read_reply(sample: Sample) -> Reply:
     return read_body(sample.reads, sample.status, sample.fault)
 
 
+def read_heard(sample: Sample) -> Reply:
+    """The reply as a caller of the gateway hears it. Never raises."""
+    if sample.heard is None:
+        return read_reply(sample)
+    return read_body((TimedRead(sample.ended_ns, sample.heard.encode("utf-8", "replace")),))
+
+
+def says_the_same(one: Reply, other: Reply) -> bool:
+    """Whether a caller gets the same words, calls and end."""
+
+    def said(reply: Reply) -> tuple[object, ...]:
+        calls = tuple((call.name, call.arguments) for call in reply.calls)
+        return reply.content, reply.reasoning, calls, reply.finish_reason, reply.error
+
+    return said(one) == said(other)
+
+
 def read_body(
     reads: Sequence[TimedRead], status: int | None = 200, fault: TransportFault | None = None
 ) -> Reply:

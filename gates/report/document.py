@@ -52,9 +52,10 @@ _STATEMENT: Final[Mapping[str, Any]] = {
     "speed": tuple[str, ...],
     "attachments": tuple[Attachment, ...],
     "beside": tuple[Mapping[str, Any], ...],
+    "gateway": Mapping[str, str],
 }
 """The keys of the predicate that hold a field of the decision or of the statement under the field's name."""
-_IF_ANY: Final = ("attachments", "beside")
+_IF_ANY: Final[Mapping[str, Any]] = {"attachments": (), "beside": (), "gateway": {}}
 """Keys that are left out where they are empty, as in every report of a release that did not know them."""
 _FORMAT: Final = "format"
 _INFINITE: Final = {"inf": float("inf"), "-inf": float("-inf")}
@@ -182,7 +183,7 @@ def parse(text: bytes) -> Statement:
 def _statement(predicate: Mapping[str, Any]) -> Statement:
     """The statement from the fields that carry information; `parse` checks the derived ones."""
     notes = {item["name"]: item["annotations"] for item in predicate["configuration"]}
-    found = {**{key: [] for key in _IF_ANY}, **predicate}
+    found = {**_IF_ANY, **predicate}
     found["distributions"] = [
         {**each, "points": [_INFINITE.get(p, p) for p in each["points"]]} for each in found["distributions"]
     ]

@@ -4,7 +4,7 @@ import math
 from typing import Final
 
 from gates.contracts.metric import METRICS
-from gates.contracts.sample import BASELINE, CANDIDATE
+from gates.contracts.sample import BASELINE, CANDIDATE, OTHER_PREFIX
 from gates.contracts.verdict import GateResult, Verdict
 from gates.judge.formatting import Rounding, format_number, percent, plural, points, title
 from gates.report.statement import Statement
@@ -138,6 +138,29 @@ def overview_cells(statement: Statement, name: str) -> tuple[str, str, str]:
     rules = (g for g in statement.decision.gates if g.gate == name and g.verdict is found)
     gate = next(g for g in rules if g.tier != "advisory" or not decides)
     return *side_by_side(statement, gate), required(gate)
+
+
+def other_title(statement: Statement) -> str:
+    """The heading of `other_cell`; "" for a report of an earlier program, which judged the engine alone."""
+    return {"through": "Engine alone", "engine": "Through the gateway"}.get(statement.judged, "")
+
+
+def other_cell(statement: Statement, name: str) -> str:
+    """Good answers of candidate and baseline by the replies that do not decide; those of the decision where none differed."""
+    prefix = OTHER_PREFIX[statement.judged]
+    prefix = prefix if any(tally.arm.startswith(prefix) for tally in statement.tallies) else ""
+    found = (statement.tally(name, f"{prefix}{arm}", named=False) for arm in (CANDIDATE, BASELINE))
+    return " · ".join(tally_text(t.ok, t.n, t.lost) if t else "–" for t in found)
+
+
+def other_words(statement: Statement, name: str) -> str:
+    """The candidate's first failure among the replies that do not decide, and how many more there are; "" without one."""
+    arm = f"{OTHER_PREFIX[statement.judged]}{CANDIDATE}" if statement.judged else ""
+    found = [failure for failure in statement.failures if (failure.gate, failure.arm) == (name, arm)]
+    if not found:
+        return ""
+    more = f" (and {len(found) - 1} more)" if found[1:] else ""
+    return f"{other_title(statement)}: {found[0].case}: {found[0].why}{more}"
 
 
 def gate_verdict(statement: Statement, name: str) -> tuple[Verdict, bool]:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
@@ -149,7 +149,8 @@ class Attachment:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
     """A whole report. Times are RFC 3339 in UTC. `ancestors`: artefacts that show that both arms are one model. `data`: files in
-    which no prompt of the suite was found. `speed` and `beside`: what earlier programs stated beside
+    which no prompt of the suite was found. `gateway`: `judged`, as in the policy, and the model's
+    configuration by which replies were heard; {} in reports of earlier programs, which judged the engine alone. `speed` and `beside`: what earlier programs stated beside
     the gates; both are kept, so that their reports still verify.
     """
 
@@ -171,10 +172,16 @@ class Statement:
     speed: tuple[str, ...] = ()
     attachments: tuple[Attachment, ...] = ()
     beside: tuple[Mapping[str, Any], ...] = ()
+    gateway: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def verdict(self) -> Verdict:
         return self.decision.verdict
+
+    @property
+    def judged(self) -> str:
+        """The replies that decided, as in the policy; "" where the program did not record it."""
+        return self.gateway.get("judged", "")
 
     def tally(self, gate: str, arm: str, *, named: bool) -> GateTally | None:
         """The tally of a gate in an arm, or None."""

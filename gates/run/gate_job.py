@@ -31,7 +31,7 @@ class ServedModel:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateJob:
     """What is judged. `controls`: model and variant by name. `known`: artefacts for lineage. `timed`: with latency. `full`: all of
-    stage 1 even after a failure.
+    stage 1 even after a failure. `gateway`: the model's configuration by which the targets hear; {} if they do not.
     """
 
     suite: Suite
@@ -42,6 +42,7 @@ class GateJob:
     known: tuple[Artefact, ...] = ()
     timed: bool = True
     full: bool = False
+    gateway: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raises RunError if a control of the policy has no engine."""

@@ -9,7 +9,7 @@ import os
 import ssl
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -21,8 +21,9 @@ import httpx2
 
 from gates.contracts.errors import RunError
 from gates.contracts.sample import Sample, SampleKey, TimedRead, TransportFault
+from gates.reply.reply import read_heard, read_reply, says_the_same
 from gates.run.bounded_stream import GATE_LIMITS, BoundedBackend, ReplyLimits
-from gates.run.target import Target
+from gates.run.target import Hearing, Target
 
 _HEADERS: Final = {
     "content-type": "application/json",
@@ -53,12 +54,20 @@ class Attempt:
     retry_after: float | None = None
 
     def sample(
-        self, key: SampleKey, request: Mapping[str, Any], retries: Sequence[TransportFault] = ()
+        self,
+        key: SampleKey,
+        request: Mapping[str, Any],
+        retries: Sequence[TransportFault] = (),
+        hearing: Hearing | None = None,
     ) -> Sample:
-        """The sample of a request whose last attempt this was."""
+        """The sample of a request whose last attempt this was, with what `hearing` makes of it."""
         reads, faults = tuple(self.reads), tuple(retries)
         came = (self.started, self.status, self.headers_ns, reads, self.ended_ns, self.fault)
-        return Sample(key, request, *came, faults)
+        sample = Sample(key, request, *came, faults)
+        if hearing is None or self.fault is not None or self.status != 200:
+            return sample
+        heard = replace(sample, heard=hearing(request, reads).decode())
+        return sample if says_the_same(read_reply(sample), read_heard(heard)) else heard
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from gates.artefact.manifest import Artefact
 from gates.contracts.metric import METRICS, Metric
 from gates.contracts.sample import BASELINE, CANDIDATE, Sample
 from gates.contracts.verdict import Decision
-from gates.reply.reply import Reply, read_reply
+from gates.reply.reply import Reply, read_heard, read_reply
 from gates.report import statement as stated
 from gates.report.codec import encode
 from gates.report.collectors import distribution, failures, sample_index, tallies
@@ -51,6 +51,7 @@ def build_statement(
         ancestors=tuple(_ancestors(job)),
         data=data,
         attachments=attachments,
+        gateway={"judged": job.policy.judged, **job.gateway} if job.gateway else {},
     )
 
 
@@ -104,12 +105,13 @@ def _value(reading: LatencyReading, name: str, metric: Metric) -> float | None:
 # ------------------------------------------------------------------------------------------- texts
 
 
-def reply_texts(samples: Iterable[Sample]) -> TextLookup:
-    """The prompt and reply of each case and arm; of several repeats the first in the store."""
+def reply_texts(samples: Iterable[Sample], judged: str = "") -> TextLookup:
+    """The prompt and the `judged` reply of each case and arm; of several repeats the first in the store."""
+    read = read_heard if judged == "through" else read_reply
     said: dict[tuple[str, str], PromptAndReply] = {}
     for sample in samples:
         said.setdefault(
-            (sample.key.case, sample.key.arm), PromptAndReply(_prompt(sample), _spoken(read_reply(sample)))
+            (sample.key.case, sample.key.arm), PromptAndReply(_prompt(sample), _spoken(read(sample)))
         )
     return lambda case, arm: said.get((case, arm))
 
@@ -132,6 +134,8 @@ def summary(statement: stated.Statement) -> str:
         **decision_summary(statement.decision),
         "candidate": statement.candidate.model.root,
         "attachments": [encode(file) for file in statement.attachments],
+        "judged": statement.judged,
+        "tallies": [encode(tally) for tally in statement.tallies if not tally.named],
     }
     return json.dumps(document, indent=2, ensure_ascii=False)
 

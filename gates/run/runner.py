@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from gates.contracts.errors import RunError
-from gates.contracts.sample import Sample, TransportFault
+from gates.contracts.sample import HEARD, Sample, TransportFault
 from gates.reply.reply import quote
 from gates.run.http import Attempt, RequestTimeouts, TimedClient
 from gates.run.planned_request import PlannedRequest, pending_requests
@@ -135,7 +135,8 @@ class _Run:
             _raise_for_config_error(attempt, target)
             attempt.fault = attempt.fault or transport_fault(attempt.status, attempt.reads)
             if attempt.fault is None or len(retries) >= self._pace.retries_after(attempt.status):
-                return attempt.sample(planned.key, planned.request, retries)
+                hearing = target.hearing if planned.key.arm in HEARD else None
+                return attempt.sample(planned.key, planned.request, retries, hearing)
             backoff = self._pace.backoff_s * 4 ** len(retries)
             await asyncio.sleep(min(LONGEST_WAIT, max(backoff, attempt.retry_after or 0.0)))
             retries.append(attempt.fault)

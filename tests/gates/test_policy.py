@@ -130,7 +130,7 @@ def test_a_policy_that_gates_nothing_is_refused(tier: str) -> None:
 def test_what_a_policy_draws_is_part_of_its_digest() -> None:
     whole = load_policy("annie-nano")
     short = replace(whole, draw={"leak": 60})
-    later = ("description", "draw", "numerics")
+    later = ("description", "draw", "numerics", "judged")
     older = {key: value for key, value in asdict(whole).items() if key not in later}
     canonical = json.dumps(older, sort_keys=True, separators=(",", ":"))
 
@@ -177,14 +177,20 @@ def test_comments_order_and_description_do_not_change_the_digest() -> None:
 def test_what_a_promotion_compares_makes_no_report_stale() -> None:
     plain = parse(SMALLEST)
     assert plain.digest == replace(plain, numerics=NumericsRule(may_differ=("gpu",), required=True)).digest
-    assert plain.digest == "sha256:096177770a50c12acece02ea1864c54b9166bccf8df8f6902d93c4a30a72dfeb"
+
+
+def test_a_policy_that_judges_the_engine_alone_has_the_digest_of_earlier_programs() -> None:
+    plain = parse(SMALLEST)
+    as_before = "sha256:096177770a50c12acece02ea1864c54b9166bccf8df8f6902d93c4a30a72dfeb"
+    assert replace(plain, judged="engine").digest == as_before
+    assert plain.judged == "through" and plain.digest != as_before
 
 
 @pytest.mark.parametrize(
     "old, new",
     [
         ('name = "annie"', 'name = "other"'),
-        ("version = 1", "version = 2"),
+        ("version = 2", "version = 3"),
         ("second = 115", "second = 116"),
         ('system = ""', 'system = "be brief"'),
         ("seed = 20260315", "seed = 1"),

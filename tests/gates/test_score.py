@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -54,6 +54,33 @@ def call(arguments: str = "{}") -> dict[str, Any]:
     return {
         "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "find", "arguments": arguments}}]
     }
+
+
+def heard(said: str, **more: Any) -> str:
+    """The stream that a caller of the gateway gets."""
+    return f"data: {json.dumps({'choices': [{'delta': {'content': said, **more}, 'finish_reason': 'stop'}]})}\n\ndata: [DONE]\n\n"
+
+
+@pytest.mark.parametrize(
+    "judged, arm, bad, beside",
+    [
+        ("through", "candidate", False, {"engine:candidate": "bad"}),
+        ("engine", "candidate", True, {"through:candidate": "ok"}),
+        ("through", "again", False, {}),
+        ("through", "control:thinking-on", True, {}),
+    ],
+)
+def test_the_policy_says_which_replies_decide_and_the_others_stand_beside(
+    judged: Literal["through", "engine"], arm: str, bad: bool, beside: dict[str, str]
+) -> None:
+    """A control shows that the gate can fail an engine, whatever a gateway mends."""
+    leaks = every(said="<think>hm</think>Hello.", arm=arm)
+    given = leaks if arm.startswith("control") else [replace(one, heard=heard("Hello.")) for one in leaks]
+    found = {
+        place: [r.outcome for r in results if r.gate == "leak"]
+        for place, results in score(replace(POLICY, judged=judged), SUITE, given).results.items()
+    }
+    assert found == {arm: ["bad" if bad else "ok"], **{place: [outcome] for place, outcome in beside.items()}}
 
 
 def test_a_prompt_is_good_when_every_repeat_was() -> None:

@@ -98,7 +98,7 @@ async def test_answers_are_read_and_judged_beside_the_event_loop(monkeypatch: py
 
         return noted
 
-    for name in ("read_reply", "judged"):
+    for name in ("read_heard", "judged"):
         monkeypatch.setattr(canary, name, noting(getattr(canary, name)))
     async with ScriptedEngine() as engine:
         await canary.probe(engine.url, "x", "vllm", replace(few(1), least=dict.fromkeys(EVERY, 0.0)))

@@ -43,6 +43,13 @@ def test_every_gate_has_a_row(example: Callable[[], Statement]) -> None:
     assert sum(token.type == "td_open" for token in found) == 5 * len(gates)
 
 
+def test_the_replies_that_do_not_decide_have_a_column() -> None:
+    said = markdown(replace(examples.passing(), gateway={"judged": "engine"}))
+
+    assert "| Through the gateway: candidate, baseline |" in said
+    assert all(line.count("|") == 7 for line in said.splitlines() if line.startswith("|"))
+
+
 @settings(max_examples=60, deadline=None)
 @given(TEXT)
 @example("```\n\n# PASS\n\n```")

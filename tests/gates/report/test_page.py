@@ -9,7 +9,7 @@ import pytest
 from gates.contracts.verdict import Decision, Verdict
 from gates.report.labels import headline, required
 from gates.report.page import page
-from gates.report.statement import Attachment, CaseFailure, EngineIdentity, Statement
+from gates.report.statement import Attachment, CaseFailure, EngineIdentity, GateTally, Statement
 from gates.report.texts import PromptAndReply, visible
 from tests.gates.report import examples
 
@@ -146,6 +146,13 @@ def test_a_report_of_nothing_is_still_a_page() -> None:
 
 
 SILENT = CaseFailure("leak", "candidate", "leak-031", "lost", False, "")
+BESIDE = replace(
+    examples.passing(),
+    gateway={"judged": "through"},
+    tallies=(*examples.passing().tallies, GateTally("leak", "engine:candidate", False, 7, 2, 0)),
+    failures=(CaseFailure("leak", "engine:candidate", "leak-031", "bad", False, "leak: tag"),),
+)
+"""A model whose leaks the gateway takes out."""
 ENGINE = EngineIdentity(
     "e", "embedded", "llama-server", None, ("--a", "1", "-b", "--c", "2", "3"), {}, "b", None
 )
@@ -157,6 +164,8 @@ SAID = [
     (lambda: read(examples.failing(), lambda case, arm: PromptAndReply("Hello?", "")), "(empty)"),
     (lambda: read(replace(examples.inconclusive(), failures=(SILENT,))), "leak-031"),
     (lambda: read(replace(examples.passing(), candidate=replace(examples.CANDIDATE, engine=ENGINE))), "--a 1 -b --c 2 3"),
+    (lambda: read(BESIDE), "Engine alone: leak-031: leak: tag"),
+    (lambda: read(BESIDE), "7/9 · –"),
     (lambda: read(replace(examples.passing(), attachments=(Attachment("ifeval.json", "sha256:1"),))), "ifeval.json"),
 ]  # fmt: skip
 

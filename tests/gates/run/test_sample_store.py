@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,11 @@ from gates.contracts.sample import Sample, render
 from gates.run.sample_store import SampleStore, read_samples
 from tests.gates.run.parts import ARTEFACT, ENGINE, OTHER, SUITE, sample
 
-THREE = [sample("one"), sample("two", b"data: \xff\xf0 caf\xc3\xa9\r\n"), sample("three")]
+THREE = [
+    sample("one"),
+    sample("two", b"data: \xff\xf0 caf\xc3\xa9\r\n"),
+    replace(sample("three"), heard="data: [DONE]\n\n"),
+]
 
 
 @pytest.fixture
