@@ -66,7 +66,8 @@ class Flip:
 class GateResult:
     """One rule applied to one gate. `estimate` (in `unit`) has the bounds `interval`, and `limit` is the policy's.
 
-    `extend` requests stage 2. `curve` and `curve_words` say how often the rule would pass a model that is not good enough.
+    `extend` requests stage 2. `curve_words` says how often the rule would pass a model that is not good enough; `curve` has only
+    a report of an earlier release.
     """
 
     gate: str

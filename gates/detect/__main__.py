@@ -1,17 +1,15 @@
 """`python -m gates.detect [DETECTOR ...]`: recall and false positives of the detectors over their labelled corpora.
 
-The exit code is 1 if a corpus misses its threshold, 64 for a wrong flag or file.
+The exit code is 1 if a corpus misses its threshold, 2 for a wrong flag.
 """
 
 import argparse
 import sys
 from collections.abc import Sequence
-from os import EX_USAGE
 
 from rich.console import Console
 from rich.table import Table
 
-from gates.contracts.errors import GatesError
 from gates.detect.catalogue import DETECTORS
 from gates.detect.corpus import OF_PLAIN_TEXT, CorpusScore, load_all, load_real, scores
 
@@ -24,38 +22,28 @@ _NOTE = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m gates.detect", description=__doc__, exit_on_error=False)
-    names = f"some of {', '.join(DETECTORS)}; all if none"
-    parser.add_argument("detectors", nargs="*", metavar="DETECTOR", help=names)
+    parser = argparse.ArgumentParser(prog="python -m gates.detect", description=__doc__)
+    known = f"some of {', '.join(DETECTORS)}; all if none"
+    parser.add_argument("detectors", nargs="*", metavar="DETECTOR", help=known)
     parser.add_argument("--misses", action="store_true", help="name every case that came out wrong")
-    try:
-        options, odd = parser.parse_known_args(argv)
-        if odd:
-            raise GatesError(f"no option {' '.join(odd)}")
-        return _measure(options)
-    except (argparse.ArgumentError, GatesError, OSError) as error:
-        sys.stderr.write(f"gates.detect: {error}\n")
-        return EX_USAGE
-
-
-def _measure(options: argparse.Namespace) -> int:
+    options = parser.parse_args(argv)
     if unknown := sorted(set(options.detectors) - DETECTORS.keys()):
-        raise GatesError(f"no detector {', '.join(unknown)}; there are {', '.join(DETECTORS)}")
+        parser.error(f"no detector {', '.join(unknown)}; there are {', '.join(DETECTORS)}")
     names = options.detectors or list(DETECTORS)
     chosen = [line for line in load_all() if line.detector in names]
     chosen += [line for name in OF_PLAIN_TEXT if name in names for line in load_real(name)]
-    all_ = scores(chosen)
-    console = Console(highlight=False)
+    console, table = Console(highlight=False), Table(*_COLUMNS)
     console.width = max(console.width, _WIDTH)
-    table = Table(*_COLUMNS)
-    for score in all_:
+    wholes = []
+    for score in scores(chosen):
         table.add_row(*_row(score), style="dim" if score.group else "")
+        wholes += [] if score.group else [score]
     console.print(table)
-    for score in all_:
-        if not score.group and (options.misses or not score.reaches):
+    for score in wholes:
+        if options.misses or not score.reaches:
             console.print(*score.missed, *score.mistaken, sep="\n", markup=False)
     console.print(_NOTE, style="dim")
-    return 0 if all(score.reaches for score in all_ if not score.group) else 1
+    return 0 if all(score.reaches for score in wholes) else 1
 
 
 def _row(score: CorpusScore) -> tuple[str, ...]:

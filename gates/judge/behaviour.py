@@ -12,7 +12,7 @@ from gates.judge.context import (
     settle,
     was_asked,
 )
-from gates.judge.curves import floor_curve, rate_curve, zero_curve
+from gates.judge.curves import floor_words, rate_words, zero_words
 from gates.judge.formatting import interval_method, join_names, outcome_wording, percent, plural
 from gates.policy.policy import FloorRule, GateRules, RateRule, ZeroRule
 from gates.stats.binomial import clopper_pearson_lower, wilson_lower, wilson_upper
@@ -42,7 +42,7 @@ def judge_floor(context: JudgingContext, name: str, gate: GateRules, floor: Floo
     sentence = settled.sentence(said, "", "", limit, gate.tier, cases=_bad_cases(named))
     return GateResult(
         name, "floor", gate.tier, settled.verdict, seen, found.bad, found.ok / seen if seen else None, interval,
-        floor.least / floor.of, "share", sentence, False, *floor_curve(name, floor),
+        floor.least / floor.of, "share", sentence, curve_words=floor_words(name, floor),
     )  # fmt: skip
 
 
@@ -84,10 +84,19 @@ def judge_zero(context: JudgingContext, name: str, gate: GateRules, rule: ZeroRu
     settled = settle(best, worst, first, more, context.policy.run.max_lost)
     seen = first + more if more else first
     n, interval = seen.ok + seen.bad, _zero_interval(context, plan, first, more, settled)
-    sentence = _zero_sentence(context, name, plan, seen, settled, interval, (one, two if more else {}, named))
+    worst_named = sum(state == "bad" for state in named.values())
+    where = f", {worst_named} of them named" if worst_named and settled.verdict is Verdict.FAIL else ""
+    sure = ""
+    if settled.verdict is Verdict.PASS and interval and interval.high is not None:
+        sure = f"{percent(context.policy.confidence)} confidence: below {percent(interval.high, 'up')}"
+    sentence = settled.sentence(
+        f"{seen.bad} of {n} {outcome_wording(name).bad}{_lost_clause(seen)}{where}", "", sure,
+        f"limit 1, and 0 of the last {plan.second}" if more and two else "limit 0", gate.tier,
+        cases=_bad_cases(one, two if more else {}), until=f"{plural(plan.second, 'more prompt')} are asked (limit 0)",
+    )  # fmt: skip
     return GateResult(
         name, "zero", gate.tier, settled.verdict, n, seen.bad, seen.bad / n if n else None, interval,
-        0.0, "share", sentence, settled.extend, *zero_curve(name, plan),
+        0.0, "share", sentence, settled.extend, curve_words=zero_words(name, plan),
     )  # fmt: skip
 
 
@@ -109,28 +118,6 @@ def _zero_interval(
             clopper_pearson_lower(first.bad, first.n, confidence), None, confidence, "Clopper-Pearson"
         )
     return None
-
-
-def _zero_sentence(
-    context: JudgingContext,
-    name: str,
-    plan: ZeroPlan,
-    seen: OutcomeCounts,
-    settled: SettledVerdict,
-    interval: Interval | None,
-    found: tuple[Results, Results, Results],
-) -> str:
-    one, two, named = found
-    worst = sum(state == "bad" for state in named.values())
-    where = f", {worst} of them named" if worst and settled.verdict is Verdict.FAIL else ""
-    said = f"{seen.bad} of {seen.ok + seen.bad} {outcome_wording(name).bad}{_lost_clause(seen)}{where}"
-    sure = ""
-    if settled.verdict is Verdict.PASS and interval and interval.high is not None:
-        sure = f"{percent(context.policy.confidence)} confidence: below {percent(interval.high, 'up')}"
-    limit = f"limit 1, and 0 of the last {plan.second}" if two else "limit 0"
-    until = f"{plural(plan.second, 'more prompt')} are asked (limit 0)"
-    tier = context.policy.gates[name].tier
-    return settled.sentence(said, "", sure, limit, tier, cases=_bad_cases(one, two), until=until)
 
 
 # --------------------------------------------------------------------------- rule B: enough must
@@ -155,10 +142,18 @@ def judge_rate(context: JudgingContext, name: str, gate: GateRules, rule: RateRu
     # If stage 1 decided, only stage 1 is reported: the extension was asked for another gate.
     decided = worst(False) is Verdict.PASS or best(False) is Verdict.FAIL
     seen = first + more if more and not decided else first
-    n, interval = seen.ok + seen.bad, _rate_interval(context, level, seen)
+    n, interval, sure = seen.ok + seen.bad, _rate_interval(context, level, seen), ""
+    if interval and interval.low is not None and interval.high is not None:
+        low, high = percent(interval.low, "down"), percent(interval.high, "up")
+        least = f"at most {high}" if interval.high < rule.least else f"at least {low}"
+        sure = f"{percent(context.policy.confidence)} confidence: {least}"
+    sentence = settled.sentence(
+        f"{seen.ok} of {n} {outcome_wording(name).good}{_lost_clause(seen)}", percent(seen.ok / n) if n else "", sure,
+        f"required: {percent(rule.least)}", gate.tier, until=f"{plural(second.n, 'more prompt')} are asked",
+    )  # fmt: skip
     return GateResult(
         name, "rate", gate.tier, settled.verdict, n, seen.bad, seen.ok / n if n else None, interval, rule.least, "share",
-        _rate_sentence(context, name, rule, seen, second, settled, interval), settled.extend, *rate_curve(name, plan),
+        sentence, settled.extend, curve_words=rate_words(name, plan),
     )  # fmt: skip
 
 
@@ -169,23 +164,3 @@ def _rate_interval(context: JudgingContext, level: float, seen: OutcomeCounts) -
         return None
     low, high = wilson_lower(seen.ok, n, level), wilson_upper(seen.ok + seen.lost, n, level)
     return Interval(low, high, confidence, interval_method("Wilson", level, confidence))
-
-
-def _rate_sentence(
-    context: JudgingContext,
-    name: str,
-    rule: RateRule,
-    seen: OutcomeCounts,
-    second: OutcomeCounts,
-    settled: SettledVerdict,
-    bound: Interval | None,
-) -> str:
-    n, sure = seen.ok + seen.bad, ""
-    if bound and bound.low is not None and bound.high is not None:
-        low, high = percent(bound.low, "down"), percent(bound.high, "up")
-        least = f"at most {high}" if bound.high < rule.least else f"at least {low}"
-        sure = f"{percent(context.policy.confidence)} confidence: {least}"
-    said = f"{seen.ok} of {n} {outcome_wording(name).good}{_lost_clause(seen)}"
-    until, tier = f"{plural(second.n, 'more prompt')} are asked", context.policy.gates[name].tier
-    share, required = percent(seen.ok / n) if n else "", f"required: {percent(rule.least)}"
-    return settled.sentence(said, share, sure, required, tier, until=until)

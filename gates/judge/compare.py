@@ -4,11 +4,11 @@ A loss: the baseline right, the candidate wrong. Unknown pairs count for the can
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
-from gates.contracts.verdict import ControlResult, Flip, GateResult, Interval, Tier, Verdict
+from gates.contracts.verdict import ControlResult, Flip, GateResult, Interval, Verdict
 from gates.judge.context import CaseState, JudgingContext, OutcomeCounts, SettledVerdict, settle
-from gates.judge.curves import compare_curve
+from gates.judge.curves import compare_words
 from gates.judge.formatting import interval_method, percent, plural, points
 from gates.policy.policy import SELF_COMPARISON, CompareRule, GateRules
 from gates.stats.compare import ComparePlan, fails, mid_p, tango_lower, tango_upper
@@ -34,14 +34,8 @@ class PairCounts:
         return self.count.ok + self.count.bad
 
     def __add__(self, other: "PairCounts") -> "PairCounts":
-        return PairCounts(
-            self.count + other.count,
-            self.lost + other.lost,
-            self.won + other.won,
-            self.could_lose + other.could_lose,
-            self.could_win + other.could_win,
-            self.flips + other.flips,
-        )
+        names = (field.name for field in fields(self))
+        return PairCounts(*(getattr(self, name) + getattr(other, name) for name in names))
 
 
 def count_pairs(candidate: Mapping[str, CaseState], baseline: Mapping[str, CaseState]) -> PairCounts:
@@ -91,10 +85,18 @@ def judge_compare(context: JudgingContext, name: str, gate: GateRules, rule: Com
     decided = worst(False) is Verdict.PASS or best(False) is Verdict.FAIL
     seen = first + second if extended and not decided else first
     loss = (seen.lost - seen.won) / seen.known if seen.known else None
+    bound, sure = _interval(context, rule, seen), ""
+    if bound and bound.low is not None and bound.high is not None:
+        over = bound.low > rule.margin
+        worse = f"more than {points(bound.low, 'down')} points worse" if over else _at_most_worse(bound.high)
+        sure = f"{percent(context.policy.confidence)} confidence: {worse}"
+    said = "not compared with the baseline" if loss is None else _change_text(loss)
+    pairs = f"{seen.lost} lost, {seen.won} won of {plural(seen.known, 'prompt')}"
+    until = f"{plural(more, 'more prompt')} are asked"
+    sentence = settled.sentence(said, pairs, sure, f"limit: {points(rule.margin)}", gate.tier, until=until)
     return GateResult(
-        name, "compare", gate.tier, settled.verdict, seen.known, seen.lost, loss, _interval(context, rule, seen), rule.margin,
-        "share", _sentence(context, gate.tier, rule, seen, more, settled), settled.extend, *compare_curve(plan), seen.flips,
-        _alarms(context, name, seen),
+        name, "compare", gate.tier, settled.verdict, seen.known, seen.lost, loss, bound, rule.margin, "share", sentence,
+        settled.extend, (), compare_words(plan), seen.flips, _alarms(context, name, seen),
     )  # fmt: skip
 
 
@@ -128,27 +130,6 @@ def _interval(context: JudgingContext, rule: CompareRule, seen: PairCounts) -> I
     high = tango_upper(seen.lost + could_lose, seen.won, n, level)
     low = tango_lower(seen.lost, seen.won + could_win, n, level)
     return Interval(low, high, confidence, interval_method("Tango", level, confidence))
-
-
-def _sentence(
-    context: JudgingContext,
-    tier: Tier,
-    rule: CompareRule,
-    seen: PairCounts,
-    more: int,
-    settled: SettledVerdict,
-) -> str:
-    bound, sure = _interval(context, rule, seen), ""
-    if bound and bound.low is not None and bound.high is not None:
-        over = bound.low > rule.margin
-        worse = f"more than {points(bound.low, 'down')} points worse" if over else _at_most_worse(bound.high)
-        sure = f"{percent(context.policy.confidence)} confidence: {worse}"
-    said = "not compared with the baseline"
-    if seen.known:
-        said = _change_text((seen.lost - seen.won) / seen.known)
-    pairs = f"{seen.lost} lost, {seen.won} won of {plural(seen.known, 'prompt')}"
-    until = f"{plural(more, 'more prompt')} are asked"
-    return settled.sentence(said, pairs, sure, f"limit: {points(rule.margin)}", tier, until=until)
 
 
 def _change_text(worse: float) -> str:

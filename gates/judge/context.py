@@ -11,7 +11,7 @@ from typing import Literal
 from gates.artefact.manifest import UNCHECKED, Lineage
 from gates.contracts.case import Suite
 from gates.contracts.verdict import CaseResult, Outcome, Tier, Verdict
-from gates.judge.formatting import percent, undecided_clause
+from gates.judge.formatting import percent
 from gates.policy.policy import Policy
 
 CaseState = Outcome | Literal["missing"]
@@ -66,9 +66,14 @@ class SettledVerdict:
         """A rule in words: what was found, its numbers, the bound of which one is `sure` (unless answers are missing), the limit, the
         bad cases, and why or until when it is undecided.
         """
-        inside = "; ".join(filter(None, (numbers, "" if self.why else sure, limit)))
-        end = undecided_clause(tier, until) if self.extend else f"; {self.why}" if self.why else ""
-        return f"{said} ({inside}){cases}{end}"
+        inside, end = "; ".join(filter(None, (numbers, "" if self.why else sure, limit))), self.why
+        if self.extend:  # an extension is asked only for rules that decide (`gates.judge.decide`)
+            end = (
+                "undecided: advisory, so nothing more is asked"
+                if tier == "advisory"
+                else f"undecided until {until}"
+            )
+        return f"{said} ({inside}){cases}" + (f"; {end}" if end else "")
 
 
 def settle(

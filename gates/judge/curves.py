@@ -1,74 +1,58 @@
-"""Operating curves: how often a rule passes a model of a given quality, as points and as one sentence. Pure, and exact."""
+"""How often a rule passes a model of a given quality, in one sentence. Pure, and exact."""
 
 from typing import Final
 
-from gates.contracts.verdict import CurvePoint
 from gates.judge.formatting import outcome_wording, percent, points
 from gates.policy.policy import FloorRule
 from gates.stats.binomial import tail
 from gates.stats.compare import ComparePlan
 from gates.stats.plans import QuantilePlan, RatePlan, ZeroPlan
 
-Curve = tuple[tuple[CurvePoint, ...], str]
-
 CHURN: Final = 0.02
 """The assumed share of prompts that flip in the candidate's favour by chance. Equal models then disagree
 on 4 %, as one baseline asked twice does where batching is not deterministic.
 """
 
-_FAILS: Final = (0.03, 0.02, 0.01, 0.005, 0.0025, 0.001)
 _FLOORS: Final = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)
 _WEAK, _GOOD = 0.02, 0.001  # failure rates that the sentence of rule A names
 
 
-def floor_curve(gate: str, floor: FloorRule) -> Curve:
-    """The floor rule alone; `rate` is the share of good answers."""
-    curve = tuple(CurvePoint(rate, tail(floor.least, floor.of, rate)) for rate in _FLOORS)
-    weak = max((p for p in curve if p.chance <= 0.5), key=lambda p: p.rate, default=curve[0])
+def floor_words(gate: str, floor: FloorRule) -> str:
+    """The floor rule alone: the best of some models that it passes in half of the runs at most."""
+    chances = {rate: tail(floor.least, floor.of, rate) for rate in _FLOORS}
+    weak = max((rate for rate, chance in chances.items() if chance <= 0.5), default=_FLOORS[0])
     if floor.least == floor.of:
-        does = f"{outcome_wording(gate).bads} {percent(1.0 - weak.rate)} of the time"
+        does = f"{outcome_wording(gate).bads} {percent(1.0 - weak)} of the time"
     else:
-        does = f"{outcome_wording(gate).goods} only {percent(weak.rate)} of the time"
-    return curve, f"alone would pass a model that {does} in {_share_of_runs(weak.chance)}"
+        does = f"{outcome_wording(gate).goods} only {percent(weak)} of the time"
+    return f"alone would pass a model that {does} in {_share_of_runs(chances[weak])}"
 
 
-def zero_curve(gate: str, plan: ZeroPlan) -> Curve:
-    """Rule A; `rate` is the share of prompts that fail."""
-    curve = tuple(CurvePoint(rate, plan.chance(rate)) for rate in _FAILS)
+def zero_words(gate: str, plan: ZeroPlan) -> str:
+    """Rule A, of models that fail on some share of prompts."""
     words = f"would pass a model that {outcome_wording(gate).bads} {percent(_WEAK)} of the time"
-    return curve, _weak_and_good(words, plan.chance(_WEAK), f"one at {percent(_GOOD)}", plan.chance(_GOOD))
+    return _weak_and_good(words, plan.chance(_WEAK), f"one at {percent(_GOOD)}", plan.chance(_GOOD))
 
 
-def rate_curve(gate: str, plan: RatePlan) -> Curve:
-    """Rule B; `rate` is the share of good answers."""
-    curve = tuple(CurvePoint(rate, plan.chance(rate)) for rate in _around(plan.least))
+def rate_words(gate: str, plan: RatePlan) -> str:
+    """Rule B, of models with some share of good answers."""
     good = min(round(plan.least + 0.10, 6), (1.0 + plan.least) / 2.0)
     words = f"would pass a model that {outcome_wording(gate).goods} only {percent(plan.least)} of the time"
-    return curve, _weak_and_good(words, plan.chance(plan.least), f"one at {percent(good)}", plan.chance(good))
+    return _weak_and_good(words, plan.chance(plan.least), f"one at {percent(good)}", plan.chance(good))
 
 
-def compare_curve(plan: ComparePlan) -> Curve:
-    """Rule C; `rate` is the true loss against the baseline, at a churn of 2 %."""
-    losses = [0.0, plan.margin / 2, plan.margin, 1.5 * plan.margin, 2 * plan.margin]
-    curve = tuple(CurvePoint(loss, plan.chance(loss, CHURN)) for loss in losses if loss + 2 * CHURN < 1.0)
+def compare_words(plan: ComparePlan) -> str:
+    """Rule C, of models with some true loss against the baseline, at a churn of 2 %."""
     words = f"would pass a model that is {points(plan.margin)} points worse than its baseline"
-    return curve, _weak_and_good(
-        words, plan.chance(plan.margin, CHURN), "an equal one", plan.chance(0.0, CHURN)
-    )
+    chances = plan.chance(plan.margin, CHURN), plan.chance(0.0, CHURN)
+    return _weak_and_good(words, chances[0], "an equal one", chances[1])
 
 
-def latency_curve(within: str, plan: QuantilePlan) -> Curve:
-    """Rule D, absolute; `rate` is the share of requests within the limit."""
-    curve = tuple(CurvePoint(rate, plan.chance(rate)) for rate in _around(plan.q))
+def latency_words(within: str, plan: QuantilePlan) -> str:
+    """Rule D, absolute, of engines that keep the limit in some share of requests."""
     good = min(round(plan.q + 0.15, 6), (1.0 + plan.q) / 2.0)
     words = f"would pass an engine that keeps {within} in only {percent(plan.q)} of requests"
-    return curve, _weak_and_good(words, plan.chance(plan.q), f"one at {percent(good)}", plan.chance(good))
-
-
-def _around(limit: float) -> tuple[float, ...]:
-    """Rates below the limit, at it, and in steps of a quarter between it and 1."""
-    below = (round(rate, 6) for rate in (limit - 0.10, limit - 0.05) if rate > 0.0)
-    return (*below, limit, *(round(limit + part * (1.0 - limit), 6) for part in (0.25, 0.5, 0.75)))
+    return _weak_and_good(words, plan.chance(plan.q), f"one at {percent(good)}", plan.chance(good))
 
 
 def _weak_and_good(words: str, weak: float, good: str, chance: float) -> str:

@@ -5,7 +5,6 @@ from math import ceil, floor, isinf
 from typing import Final, Literal
 
 from gates.contracts.metric import METRICS
-from gates.contracts.verdict import Tier
 from gates.detect.catalogue import GATES, Wording
 
 Rounding = Literal["near", "up", "down"]
@@ -61,15 +60,6 @@ def join_names(names: Sequence[str], most: int = 3) -> str:
 def plural(count: int, noun: str) -> str:
     """A number and its noun: 2 rules, 1 rule."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
-
-
-def undecided_clause(tier: Tier, until: str) -> str:
-    """The end of an undecided rule's sentence. An extension is asked only for rules that decide (`gates.judge.decide`)."""
-    return (
-        "; undecided: advisory, so nothing more is asked"
-        if tier == "advisory"
-        else f"; undecided until {until}"
-    )
 
 
 def interval_method(name: str, level: float, confidence: float) -> str:

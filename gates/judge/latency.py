@@ -8,7 +8,7 @@ from math import exp, inf, isinf, log, log1p
 from gates.contracts.metric import METRICS, Metric
 from gates.contracts.verdict import GateResult, Interval, Verdict
 from gates.judge.context import JudgingContext, OutcomeCounts, SettledVerdict, Timing, settle
-from gates.judge.curves import latency_curve
+from gates.judge.curves import latency_words
 from gates.judge.formatting import format_number, interval_method, percent, plural
 from gates.policy.policy import LatencyRule, RatioRule
 from gates.stats.bootstrap import Median, Pair, median_log_ratio
@@ -62,7 +62,7 @@ def _absolute(
         label, "latency", rule.tier, settled.verdict, len(seen), bad, None if value is None or isinf(value) else sign * value,
         _interval(context, rule, seen, sign), rule.limit, measure.unit,
         _sentence(context, measure, rule, seen, settled, more), settled.extend,
-        *latency_curve(measure.within(rule.limit), plan),
+        curve_words=latency_words(measure.within(rule.limit), plan),
     )  # fmt: skip
 
 
@@ -121,22 +121,16 @@ def _sentence(
     shown = least if over else most
     if shown is None:
         sure = f"no bound: too {'many failed' if any(map(isinf, seen)) else 'few requests'}"
+    elif over is not measure.is_rate:
+        sure = f"at least {format_number(sign * shown, 1, 'down')} {unit}"
     else:
-        sure = f"{_bound_text(sign * shown, over is not measure.is_rate)} {unit}"
+        sure = f"at most {format_number(sign * shown, 1, 'up')} {unit}"
     sure, limit = (
         f"{percent(context.policy.confidence)} confidence: {sure}",
         f"limit: {measure.within(rule.limit)}",
     )
     until = f"{plural(more, 'more request')} are made"
     return settled.sentence(f"{which} {measure.name}: {text}", "", sure, limit, rule.tier, until=until)
-
-
-def _bound_text(value: float, from_below: bool) -> str:
-    return (
-        f"at least {format_number(value, 1, 'down')}"
-        if from_below
-        else f"at most {format_number(value, 1, 'up')}"
-    )
 
 
 # -------------------------------------------------------------------------- against the baseline
@@ -188,13 +182,11 @@ def _pairs(context: JudgingContext, metric: str) -> tuple[list[Pair], int]:
     """Log ratios, positive where the candidate is slower, and the number of incomplete pairs. A failed request of the candidate
     is infinitely slow; one of the baseline makes no pair, so that neither arm profits.
     """
-    sides: tuple[dict[tuple[str, str, int, int], float | None], ...] = ({}, {})
-    for t in context.measurements.timings:
-        if t.metric == metric:
-            side = sides[t.arm == "baseline"]
-            key = (t.case, t.bucket, t.block, t.pair)
-            side[key] = t.value
-    ours, theirs = sides
+    timed = [t for t in context.measurements.timings if t.metric == metric]
+    ours, theirs = (
+        {(t.case, t.bucket, t.block, t.pair): t.value for t in timed if t.arm == arm}
+        for arm in ("candidate", "baseline")
+    )
     whole = [key for key in ours if theirs.get(key) is not None]
     found = [Pair(key[2], key[:2], _log_ratio(metric, ours[key], theirs[key])) for key in whole]
     return found, len(ours.keys() | theirs.keys()) - len(whole)

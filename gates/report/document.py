@@ -51,11 +51,10 @@ _STATEMENT: Final[Mapping[str, Any]] = {
     "data": tuple[Pinned, ...],
     "speed": tuple[str, ...],
     "attachments": tuple[Attachment, ...],
-    "beside": tuple[Mapping[str, Any], ...],
     "gateway": Mapping[str, str],
 }
 """The keys of the predicate that hold a field of the decision or of the statement under the field's name."""
-_IF_ANY: Final[Mapping[str, Any]] = {"attachments": (), "beside": (), "gateway": {}}
+_IF_ANY: Final[Mapping[str, Any]] = {"attachments": (), "gateway": {}}
 """Keys that are left out where they are empty, as in every report of a release that did not know them."""
 _FORMAT: Final = "format"
 _INFINITE: Final = {"inf": float("inf"), "-inf": float("-inf")}

@@ -149,9 +149,9 @@ class Attachment:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
     """A whole report. Times are RFC 3339 in UTC. `ancestors`: artefacts that show that both arms are one model. `data`: files in
-    which no prompt of the suite was found. `gateway`: `judged`, as in the policy, and the model's
-    configuration by which replies were heard; {} in reports of earlier programs, which judged the engine alone. `speed` and `beside`: what earlier programs stated beside
-    the gates; both are kept, so that their reports still verify.
+    which no prompt of the suite was found. `gateway`: `judged`, as in the policy, and the model's configuration by which replies were
+    heard; {} in reports of earlier programs, which judged the engine alone. `speed`: what release 0.3.0 stated beside the gates; kept,
+    so that its reports still verify.
     """
 
     candidate: ComparedArm
@@ -171,7 +171,6 @@ class Statement:
     data: tuple[Pinned, ...] = ()
     speed: tuple[str, ...] = ()
     attachments: tuple[Attachment, ...] = ()
-    beside: tuple[Mapping[str, Any], ...] = ()
     gateway: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -86,8 +86,6 @@ def verify_report(
         (yes if there else unasked).append(
             f"attachment {file.name}: {'as signed' if there else 'it is not here'}"
         )
-    if statement.beside:
-        unasked.append("sets beside the gates: this release does not ask them any more")
     if artefact is None:
         unasked.append("artefact: no folder was given")
     else:

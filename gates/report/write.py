@@ -14,10 +14,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from gates.artefact.durable import draft, sync
 from gates.contracts.errors import RunError
 from gates.report import document, dsse
-from gates.report.markdown import markdown
-from gates.report.page import page
+from gates.report.page import markdown, page
+from gates.report.replies import TextLookup, no_texts
 from gates.report.statement import Attachment, Statement
-from gates.report.texts import TextLookup, no_texts
 from gates.report.verify import ATTACHMENTS, open_report
 
 REPORT: Final = "report.json"

@@ -14,7 +14,7 @@ from gates.reply.reply import Reply, read_heard, read_reply
 from gates.report import statement as stated
 from gates.report.codec import encode
 from gates.report.collectors import distribution, failures, sample_index, tallies
-from gates.report.texts import PromptAndReply, TextLookup
+from gates.report.replies import PromptAndReply, TextLookup
 from gates.run.gate_job import GateJob, ServedModel
 from gates.run.job import JobResult
 from gates.run.latency_readings import LatencyReading

@@ -6,12 +6,10 @@ that is gone ends the run with a RunError instead of a series of lost samples.
 
 import asyncio
 import gc
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final
 
 from gates.contracts.errors import RunError
 from gates.contracts.sample import HEARD, Sample, TransportFault
@@ -74,8 +72,8 @@ async def run(
     if progress:
         progress.start(tally.planned, tally.present)
     try:
-        with _frozen_gc(), _StoreWriter(store) as writer:
-            await _Run(todo, targets, pace, writer, tally, progress).all()
+        with _frozen_gc():
+            await _Run(todo, targets, pace, store, tally, progress).all()
     finally:
         if progress:
             progress.stop()
@@ -90,17 +88,13 @@ class _Run:
         todo: Iterable[PlannedRequest],
         targets: Mapping[str, Target],
         pace: Pace,
-        writer: "_StoreWriter",
+        store: SampleStore,
         tally: RunCounts,
         progress: RunProgress | None,
     ) -> None:
         self._todo, self._targets, self._pace = iter(todo), targets, pace
-        self._client, self._writer, self._tally, self._progress = (
-            TimedClient(pace.timeouts),
-            writer,
-            tally,
-            progress,
-        )
+        self._client, self._store = TimedClient(pace.timeouts), store
+        self._tally, self._progress = tally, progress
         self._held: dict[str, list[Sample]] = {}  # by arm: lost since its last answer
 
     async def all(self) -> None:
@@ -111,7 +105,7 @@ class _Run:
                     workers.create_task(self._work())
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None  # the first one; the others were stopped by it
-        await self._keep([sample for held in self._held.values() for sample in held])
+        self._keep([sample for held in self._held.values() for sample in held])
 
     async def _work(self) -> None:
         for planned in self._todo:
@@ -121,7 +115,7 @@ class _Run:
             await asyncio.sleep(planned.wait_s)
             sample = await self._take(planned, target)
             if planned.recorded:
-                await self._settle(sample, target)
+                self._settle(sample, target)
             elif sample.fault or (sample.status or 0) >= 400:
                 raise RunError(
                     f"{planned.key.arm}: {target.url} could not be warmed up: {_describe_failure(sample)}"
@@ -141,55 +135,27 @@ class _Run:
             await asyncio.sleep(min(LONGEST_WAIT, max(backoff, attempt.retry_after or 0.0)))
             retries.append(attempt.fault)
 
-    async def _settle(self, sample: Sample, target: Target) -> None:
+    def _settle(self, sample: Sample, target: Target) -> None:
         """Store a sample, or hold it back while its engine may be gone."""
         held = self._held.setdefault(sample.key.arm, [])
         held.append(sample)
         if sample.fault is None:
             self._held[sample.key.arm] = []
-            await self._keep(held)
+            self._keep(held)
         elif len(held) >= self._pace.patience:
             raise RunError(
                 f"{sample.key.arm}: {target.url} failed {len(held)} times in a row, at last with "
                 f"{_describe_failure(sample)}; see to the engine and run again: what was answered is kept"
             )
 
-    async def _keep(self, samples: list[Sample]) -> None:
-        if not samples:
-            return
-        await self._writer.write(samples)
+    def _keep(self, samples: list[Sample]) -> None:
+        """Write samples to the disk, at once: where requests are timed, none is under way meanwhile."""
+        if samples:
+            self._store.append(samples)
         for sample in samples:
             self._tally.add(sample)
             if self._progress:
                 self._progress.sample(sample)
-
-
-class _StoreWriter:
-    """Writes to the store in a thread; samples that wait at the same time share one fsync."""
-
-    def __init__(self, store: SampleStore) -> None:
-        self._store = store
-        self._waiting: deque[Sample] = deque()
-        self._thread = ThreadPoolExecutor(1, "samples")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._thread.shutdown()
-        self._flush()  # samples whose task was cancelled while it waited
-
-    async def write(self, samples: Iterable[Sample]) -> None:
-        """Returns when the samples are on disk."""
-        self._waiting.extend(samples)
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._flush)
-
-    def _flush(self) -> None:
-        batch = []
-        while self._waiting:
-            batch.append(self._waiting.popleft())
-        if batch:
-            self._store.append(batch)
 
 
 @contextmanager

@@ -14,8 +14,7 @@ from markupsafe import Markup
 from gates.artefact.manifest import Artefact
 from gates.judge.formatting import plural, title
 from gates.report.checks import artefact as must_be_about
-from gates.report.markdown import code, escape, fence, markdown
-from gates.report.page import environment
+from gates.report.page import code, environment, escape, fence, markdown
 from gates.report.statement import Statement
 
 SILENT: Final = "--enable-prompt-tokens-details"

@@ -31,6 +31,7 @@ from gates.policy.policy import (
     ZeroRule,
 )
 from gates.report import collectors
+from gates.report.replies import PromptAndReply
 from gates.report.statement import (
     ComparedArm,
     Distribution,
@@ -42,7 +43,6 @@ from gates.report.statement import (
     Statement,
     format_time,
 )
-from gates.report.texts import PromptAndReply
 from tests.gates import judged
 
 WHEN = datetime(2026, 11, 21, 9, 30, 15, tzinfo=UTC)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from gates.report.labels import headline
-from gates.report.markdown import escape, markdown
+from gates.report.page import escape, markdown
+from gates.report.replies import PromptAndReply, visible
 from gates.report.statement import Statement
-from gates.report.texts import PromptAndReply, visible
 from tests.gates.report import examples
 
 PARSER = MarkdownIt("commonmark").enable("table")

@@ -9,8 +9,8 @@ import pytest
 from gates.contracts.verdict import Decision, Verdict
 from gates.report.labels import headline, required
 from gates.report.page import page
+from gates.report.replies import PromptAndReply, visible
 from gates.report.statement import Attachment, CaseFailure, EngineIdentity, GateTally, Statement
-from gates.report.texts import PromptAndReply, visible
 from tests.gates.report import examples
 
 EXAMPLES = (examples.passing, examples.failing, examples.inconclusive)
