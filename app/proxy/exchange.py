@@ -41,7 +41,7 @@ from app.proxy.threads import REPLIES, in_thread
 from app.stream.holdback import FILTERED
 from app.stream.logprobs import LogprobAligner
 from app.stream.meter import ThoughtMeter
-from app.stream.pipeline import DELTA_SIZE, Pipeline, PriorUsage
+from app.stream.pipeline import DELTA_SIZE, Pipeline
 from app.upstream.connection import BodyReader, EngineReply
 from gates.reply.events import Broken, Done, Event, Finish, Text, Usage
 
@@ -83,6 +83,7 @@ class Exchange:
     _calls: Sequence[str] = ()  # of a reply of which nothing was left, and how many stood in its text
     _dropped = 0
     _spent: Usage | None = None  # what that reply cost
+    _continued: ThoughtMeter | None = None  # of the ended thought that this reply goes on with
     _bug: BaseException | None = None  # of ours, that the engine's fault was made of; for the log
     _last = b""  # read of the engine, of a metered request
     _beyond_ascii = 0  # bytes of characters behind each one's first
@@ -184,11 +185,11 @@ class Exchange:
         self._aligner = self._aligner and LogprobAligner()
         self._again, self._tokens = None, 0
         if again == "answer":
-            meter = self._meter
-            spent = PriorUsage(len(meter.prompt), len(meter.tokens))
-            self._pipeline = Pipeline(answer_policy(context.policy), spent=spent)
+            self._continued = self._meter
+            self._pipeline = Pipeline(answer_policy(context.policy), aligner=self._aligner)
         else:
             self._watch = None if context.limit is None else ThoughtWatch(context.limit)
+            self._continued = None
             self._pipeline = self._new_pipeline()
             self._set_timer()
         self._pipeline.size = before.size  # one budget for all that is said
@@ -198,7 +199,7 @@ class Exchange:
         """A stream core for a reply from its beginning."""
         meter = ThoughtMeter() if self._context.policy.stops else None
         meter = meter if self._watch is None else self._watch.meter
-        return Pipeline(self._context.policy, meter)
+        return Pipeline(self._context.policy, meter, self._aligner)
 
     def _stop(self) -> None:
         """Ask nothing more."""
@@ -290,8 +291,6 @@ class Exchange:
         """Through the stream core, in parts; payload by payload while there is a limit to the thought."""
         for at in range(0, len(data), PART_BYTES):
             part = data[at : at + PART_BYTES]
-            if self._aligner is not None:
-                self._aligner.data(part)
             if watch is None:
                 yield self._pipeline.feed(part)
             else:
@@ -346,8 +345,6 @@ class Exchange:
         self._take(events or (), time.perf_counter())
 
     def _events_of(self, message: bytes) -> list[Event]:
-        if self._aligner is not None:
-            self._aligner.payload(message)
         events = self._pipeline.feed_message(message)
         if self._pipeline.size > self._budget.reply_bytes:
             raise self._budget.exceeded()
@@ -374,9 +371,8 @@ class Exchange:
 
     def _show(self, events: Sequence[Event], now: float) -> None:
         context = self._context
-        if self._spent is not None:
-            spent = self._spent
-            events = [event.after(spent) if type(event) is Usage else event for event in events]
+        if self._spent is not None or self._continued is not None:
+            events = [self._summed(event) if type(event) is Usage else event for event in events]
         if self._keeper is not None:
             events = self._keeper.feed(events)
             if not events:
@@ -411,6 +407,15 @@ class Exchange:
             context.overhead += time.perf_counter() - now
         if is_last and not self._over.done():
             self._over.set_result(None)
+
+    def _summed(self, usage: Usage) -> Usage:
+        """What all replies took. Of a thought that was ended the prompt counts once; cache hits of our own are left out."""
+        if self._continued is not None:
+            given, thought = len(self._continued.prompt), len(self._continued.tokens)
+            made = thought + usage.tokens("completion_tokens")
+            counts = {"prompt_tokens": given, "completion_tokens": made, "total_tokens": given + made}
+            usage = Usage({**counts, "completion_tokens_details": {"reasoning_tokens": thought}})
+        return usage if self._spent is None else usage.after(self._spent)
 
     def _ask_with_hint(self) -> bool:
         """Whether the engine is asked once more, since its reply held only calls that nobody asked for."""

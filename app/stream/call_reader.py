@@ -17,8 +17,8 @@ from app.stream.schema import Tools
 
 MAX_CALL_CHARS = 1 << 20
 """Longest text of one call; as much as one event may hold (MAX_EVENT_BYTES)."""
-MAX_NAME_CHARS = 128
-"""Longest name of a function: what requests may declare."""
+_NAME = re.compile(r"[^\s<>{}\[\]()\"']{1,128}")
+"""A function's: as long as requests may declare."""
 
 NAME_KEYS = ("name", "tool", "tool_name", "function", "function_name", "action", "recipient_name")
 ARGUMENT_KEYS = ("arguments", "parameters", "args", "params", "input", "tool_input", "action_input", "kwargs")
@@ -45,12 +45,17 @@ def read_calls(body: str, word: str, tools: Tools) -> list[Call]:
         _arg_key_calls,
         _named_json,
         _gemma_calls,
-        _python_calls,
+        python_calls,
     ):
         calls = grammar(text, word, tools)
-        if calls and all(_is_name(call.name) and kind_of(call.arguments) == "object" for call in calls):
+        if calls and all(map(_is_sound, calls)):
             return calls
     return []
+
+
+def _is_sound(call: Call) -> bool:
+    is_name = _NAME.fullmatch(call.name) and call.name.isprintable()
+    return bool(is_name) and kind_of(call.arguments) == "object"
 
 
 def declared_calls(text: str, tools: Tools, own_keys: tuple[str, ...]) -> list[Call]:
@@ -64,36 +69,27 @@ def declared_calls(text: str, tools: Tools, own_keys: tuple[str, ...]) -> list[C
     return [call for call in found if kind_of(call.arguments) == "object"]
 
 
-def names_declared(text: str, tools: Tools, is_python: bool) -> bool:
-    """Whether JSON, or a list in Python's form, that was cut off names a declared tool."""
-    return any(found[1] in tools for found in (_PYTHON_NAME if is_python else _NAMED).finditer(text))
+def names_declared(text: str, tools: Tools) -> bool:
+    """Whether calls that were cut off name a declared tool."""
+    return any(found[found.lastindex or 0] in tools for found in _NAMED.finditer(text))
 
 
-_NAMED = re.compile(r'"(?:{})"\s*:\s*"([^"\\]{{1,128}})"'.format("|".join(NAME_KEYS)))
-
-_FIRST_NAME = re.compile(
-    r'<function=([\w.-]{{1,128}})|"(?:{})"\s*:\s*"([^"\\]{{1,128}})"'.format("|".join(NAME_KEYS))
+_NAMED = re.compile(
+    r'<function=([\w.-]{{1,128}})|\A\[\s*([\w.]{{1,128}})\(|"(?:{})"\s*:\s*"([^"\\]{{1,128}})"'.format(
+        "|".join(NAME_KEYS)
+    )
 )
 _FIRST_ARGUMENTS = re.compile(r'"(?:{})"\s*:\s*(?=\{{)'.format("|".join(ARGUMENT_KEYS)))
 
 
 def cut_call(body: str, word: str, tools: Tools) -> Call | None:
-    """A call of a declared tool that `max_tokens` cut off, with as much of its JSON as there is."""
-    named = _FIRST_NAME.search(body)
-    name = word or (named[1] or named[2] if named else "")
-    if name not in tools or not (word or named):
+    """A call of a declared tool that was cut off, with as much of its JSON as there is."""
+    named = _NAMED.search(body)
+    name = word or (named[named.lastindex or 0] if named else "")
+    if name not in tools:
         return None
     begin = _FIRST_ARGUMENTS.search(body)
     return Call(name, "" if begin is None else body[begin.end() :])
-
-
-_PYTHON_NAME = re.compile(r"([\w.]{1,128})\(")
-
-
-def _is_name(name: str) -> bool:
-    return (
-        0 < len(name) <= MAX_NAME_CHARS and name.isprintable() and not re.search(r"[\s<>{}\[\]()\"']", name)
-    )
 
 
 # JSON: {"name": …, "arguments": {…}}, also nested, in an array, or several in a row.
@@ -235,11 +231,6 @@ def _elements(text: str, begins: re.Pattern[str], ends: re.Pattern[str]) -> Iter
         at = closing.end()
 
 
-def _value(text: str) -> str:
-    """One line break is taken off either side; the template put it there."""
-    return text.removeprefix("\n").removesuffix("\n")
-
-
 def _typed(name: str, pairs: list[tuple[str, str]], tools: Tools) -> Call | None:
     """Arguments that are written as texts become JSON by the tool's schema."""
     if len({key for key, _ in pairs}) < len(pairs):
@@ -257,7 +248,10 @@ def _all(calls: list[Call | None]) -> list[Call]:
 def _element_calls(text: str, word: str, tools: Tools) -> list[Call]:
     calls: list[Call | None] = []
     for name, inner in [(word, text)] if word else _elements(text, _FUNCTION, _FUNCTION_ENDS):
-        pairs = [(key, _value(said)) for key, said in _elements(inner, _PARAMETER, _PARAMETER_ENDS)]
+        pairs = [  # without the one line break that the template puts on either side
+            (key, said.removeprefix("\n").removesuffix("\n"))
+            for key, said in _elements(inner, _PARAMETER, _PARAMETER_ENDS)
+        ]
         if inner.lstrip().startswith("{"):
             calls.append(Call(name, inner.strip()))
         elif pairs or not re.sub(r"</?\w+>", "", inner).strip():
@@ -335,11 +329,7 @@ def _gemma_calls(text: str, word: str, tools: Tools) -> list[Call]:
 # Python's form: [f(x=1), g()], f(x=1), one call a line.
 
 
-def _python_calls(text: str, word: str, tools: Tools) -> list[Call]:
-    return python_calls(text)
-
-
-def python_calls(text: str) -> list[Call]:
+def python_calls(text: str, word: str, tools: Tools) -> list[Call]:
     """Calls with named arguments and literals for values; [] if there is anything else."""
     source = text.strip().removeprefix("```tool_code").removeprefix("```python").strip("`").strip()
     source = f"[{','.join(source.splitlines())}]" if "\n" in source and not source.startswith("[") else source

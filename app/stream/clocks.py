@@ -6,14 +6,12 @@ time to first sentence when a voice could begin to speak. Role frames, empty del
 usage are no events of the stream core, so they can stop none of them.
 """
 
-import re
 from collections.abc import Sequence
 
 from gates.reply.events import CallArguments, CallStart, Event, Finish, Text, Thought
 from gates.reply.reply import SENTENCE_END
 
-_SENTENCE_MARK = re.compile(r"[.!?।…]")
-_SENTENCE_OPEN = re.compile(r"[.!?।…][\"'”’)\]]{0,4}$")  # it ends if whitespace follows
+_LONGEST_END = 5  # characters at the end of a text that may end a sentence, if whitespace follows
 
 
 class Clocks:
@@ -27,8 +25,7 @@ class Clocks:
         self.last_token: float | None = None
         self.max_gap = 0.0
         self.shown = start  # when visible text or a call last went out
-        self._tail = ""
-        self._spoke = False
+        self._tail = ""  # of what was said
 
     def feed(self, events: Sequence[Event], now: float) -> None:
         """Note what arrived at `now`."""
@@ -39,7 +36,7 @@ class Clocks:
                 self.text("", now)
             elif type(event) is Thought or type(event) is CallArguments:
                 self.token(now)
-            elif type(event) is Finish and self._spoke and self.first_sentence is None:
+            elif type(event) is Finish and self._tail and self.first_sentence is None:
                 self.first_sentence = now
 
     def text(self, text: str, now: float) -> None:
@@ -51,22 +48,16 @@ class Clocks:
             self.max_gap = now - self.shown
         self.shown = self.last_token = now
         if text and self.first_sentence is None:
-            self._spoke = True
-            if self._tail or _SENTENCE_MARK.search(text):
-                self._sentence(text, now)
+            text = self._tail + text
+            self._tail = text[-_LONGEST_END:]
+            if SENTENCE_END.search(text):
+                self.first_sentence = now
 
     def token(self, now: float) -> None:
         """A token arrived that is no visible text, or whose events are still held back: it stops the first clock only."""
         if self.first_token is None:
             self.first_token = now
         self.last_token = now
-
-    def _sentence(self, text: str, now: float) -> None:
-        text = self._tail + text
-        if SENTENCE_END.search(text):
-            self.first_sentence = now
-        last = _SENTENCE_OPEN.search(text)
-        self._tail = last[0] if last else ""
 
     def time_per_output_token(self, completion_tokens: int) -> float | None:
         """Seconds per token after the first: (last - first) / (tokens - 1); None with one token.

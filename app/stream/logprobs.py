@@ -12,7 +12,6 @@ from msgspec import Struct
 
 from gates.reply.chunks import UNREADABLE
 from gates.reply.events import Alternative, Event, Finish, Logprobs, Text, Thought, TokenLogprob
-from gates.reply.sse import EventTooLong, SSEDecoder
 
 
 class _Logprobs(Struct, gc=False):
@@ -56,25 +55,15 @@ _SLOW_NUMBER = re.compile(rb"[,:\[]\s*+-?[0-9.]++[eE][+-]?[0-9]{3}")
 
 
 class LogprobAligner:
-    """`data` or `payload` for what the engine sends, then `align` for the events that came of it."""
+    """`feed` each payload that the engine sends, or a whole reply; then `align` the events that came of it."""
 
     def __init__(self) -> None:
         self.is_over = False  # something was taken out of the text
-        self._decoder = SSEDecoder()
         self._deltas: deque[tuple[str, list[TokenLogprob]]] = deque()  # that have not gone out
         self._is_first = True
 
-    def data(self, data: bytes) -> None:
-        """A read of the engine's stream."""
-        try:
-            payloads = self._decoder.feed(data)
-        except EventTooLong as error:
-            payloads = error.payloads
-        for payload in payloads:
-            self.payload(payload)
-
-    def payload(self, payload: bytes) -> None:
-        """One payload, or a whole reply; one that is not understood is another stage's to complain about."""
+    def feed(self, payload: bytes) -> None:
+        """A payload that is not understood is another stage's to complain about."""
         if self.is_over or _SLOW_NUMBER.search(payload):
             return
         try:

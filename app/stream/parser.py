@@ -900,7 +900,7 @@ class Parser:
             return
         text, tools = "".join(one.value).translate(_NO_SEAMS), self._rules.tools
         if one.is_python:
-            found = [call for call in python_calls(text) if call.name in tools]
+            found = [call for call in python_calls(text, "", tools) if call.name in tools]
         else:
             found = declared_calls(text, tools, self._own_keys(one))
         if not found:
@@ -931,7 +931,7 @@ class Parser:
             value, tools = "".join(one.value), self._rules.tools
             missing = None if one.is_python else one.scanner.missing()
             found = declared_calls(value + missing, tools, ()) if missing else []
-            if not found and names_declared(value, tools, one.is_python):
+            if not found and names_declared(value, tools):
                 self._candidate, self._state = None, "text"
                 return self.hold.drop("invalid")
             one.calls = [*one.calls, *found] if found else []

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from app.stream.call_normalizer import CallNormalizer
 from app.stream.holdback import HoldBack, ThinkPolicy
+from app.stream.logprobs import LogprobAligner
 from app.stream.meter import ThoughtMeter, has_token
 from app.stream.parser import Parser, Rules
 from app.stream.plain_speech import PlainSpeech
@@ -88,24 +89,6 @@ def _size_of(event: Text | Thought | CallStart | CallArguments | Finish) -> int:
     return DELTA_SIZE + (len(event.fragment) if type(event) is CallArguments else 0)
 
 
-class PriorUsage(Struct, frozen=True):
-    """Tokens of a reply that was given up in mid-thought: the caller's prompt, and the thought."""
-
-    prompt: int
-    thought: int
-
-    def plus(self, usage: Usage) -> Usage:
-        """Both replies as one. Cache hits that our own first request caused are left out."""
-        made = self.thought + usage.tokens("completion_tokens")
-        counts = {
-            "prompt_tokens": self.prompt,
-            "completion_tokens": made,
-            "total_tokens": self.prompt + made,
-            "completion_tokens_details": {"reasoning_tokens": self.thought},
-        }
-        return Usage(counts)
-
-
 class _Choice:
     """The stages of one reply, in order."""
 
@@ -148,16 +131,15 @@ class _Choice:
 class Pipeline:
     """`feed` bytes, then `close`. After a Broken or Done nothing more comes out.
 
-    `meter` sees every payload, while there is one. `spent` is what a reply has cost that this one
-    goes on with: its usage becomes the sum.
+    `meter` and `aligner` see every payload.
     """
 
     def __init__(
-        self, policy: StreamPolicy, meter: ThoughtMeter | None = None, spent: PriorUsage | None = None
+        self, policy: StreamPolicy, meter: ThoughtMeter | None = None, aligner: LogprobAligner | None = None
     ) -> None:
         self._policy = policy
         self.meter = meter
-        self._spent = spent
+        self._aligner = aligner
         self._closer = policy.closer
         self._stops = StopMatcher(policy.stops) if policy.stops else None
         self._late: Finish | None = None  # a finish that the usage behind it may contradict
@@ -186,20 +168,19 @@ class Pipeline:
 
     def feed(self, data: bytes) -> list[Event]:
         """Events that `data` makes certain."""
-        try:
-            return self._read(self._decoder.feed(data))
-        except EventTooLong as error:
-            return self._too_long(error)
+        return [event for events in self.feed_each(data) for event in events]
 
-    def feed_each(self, data: bytes) -> Iterator[list[Event]]:
-        """The same, payload by payload: a read may hold the end of a thought and what follows it."""
+    def feed_each(self, data: bytes | None) -> Iterator[list[Event]]:
+        """The same, payload by payload: a read may hold the end of a thought and what follows it. None: the connection ended."""
+        fault = None
         try:
-            payloads = self._decoder.feed(data)
+            payloads = self._decoder.close() if data is None else self._decoder.feed(data)
         except EventTooLong as error:
-            yield self._too_long(error)
-        else:
-            for payload in payloads:
-                yield self._read([payload])
+            payloads, fault = error.payloads, Broken(f"the engine sent {error}", "upstream_event_too_long")
+        for payload in payloads:
+            yield self._read(payload)
+        if fault is not None:
+            yield self._end(fault)
 
     def passes(self, data: bytes) -> list[str] | None:
         """The short way: the texts of `data`, if it is plain text that every stage lets through.
@@ -257,16 +238,7 @@ class Pipeline:
 
     def close(self) -> list[Event]:
         """The connection ended. A reply without a finish reason is not a clean one."""
-        try:
-            events = self._read(self._decoder.close())
-        except EventTooLong as error:
-            return self._too_long(error)
-        return [*events, *self._end()]
-
-    def _too_long(self, error: EventTooLong) -> list[Event]:
-        """What was whole before it, and then the fault."""
-        events = self._read(error.payloads)
-        return [*events, *self._end(Broken(f"the engine sent {error}", "upstream_event_too_long"))]
+        return [*(event for events in self.feed_each(None) for event in events), *self._end()]
 
     def abort(self, message: str, code: str) -> list[Event]:
         """The connection broke: what is held, and then the fault, unless the reply was whole."""
@@ -274,32 +246,31 @@ class Pipeline:
 
     def feed_message(self, payload: bytes) -> list[Event]:
         """A whole reply in one JSON object, from an engine that did not stream."""
-        return [*self._read([payload]), *self._end()]
+        return [*self._read(payload), *self._end()]
 
-    def _read(self, payloads: list[bytes]) -> list[Event]:
+    def _read(self, payload: bytes) -> list[Event]:
+        if self.over:
+            return []
+        for observer in (self.meter, self._aligner):
+            if observer is not None:
+                observer.feed(payload)
+        choice = self._choice
+        text = plain_text(payload) if choice.is_plain and self._stops is None else None
+        if text is not None and choice.parser.passes(text):
+            self.tokens += 1
+            self.size += DELTA_SIZE + len(text)
+            return [Text(0, text)]
+        try:
+            events = parse_payload(payload)
+        except MalformedChunk as error:
+            return self._end(Broken(f"the engine sent bad JSON: {error}", "upstream_malformed"))
+        if self._stops is not None:
+            events = self._until_stop(events, self._stops)
         out: list[Event] = []
-        for payload in payloads:
-            if self.over:
-                break
-            if self.meter is not None:
-                self.meter.feed(payload)
-            choice = self._choice
-            text = plain_text(payload) if choice.is_plain and self._stops is None else None
-            if text is not None and choice.parser.passes(text):
-                self.tokens += 1
-                self.size += DELTA_SIZE + len(text)
-                out.append(Text(0, text))
-                continue
-            try:
-                events = parse_payload(payload)
-            except MalformedChunk as error:
-                return [*out, *self._end(Broken(f"the engine sent bad JSON: {error}", "upstream_malformed"))]
-            if self._stops is not None:
-                events = self._until_stop(events, self._stops)
-            if self._closer is not None and self._begun and self._lost_closer(payload, self._closer):
-                out += self._choice.normalized(self._choice.parser.end_thought())
-            for event in events:
-                self._route(event, out)
+        if self._closer is not None and self._begun and self._lost_closer(payload, self._closer):
+            out = choice.normalized(choice.parser.end_thought())
+        for event in events:
+            self._route(event, out)
         return out
 
     def _lost_closer(self, payload: bytes, closer: int) -> bool:
@@ -313,11 +284,8 @@ class Pipeline:
         if self.over:
             return
         if type(event) is Usage:  # counts stand beside the order and flush nothing
-            counted = event if self._spent is None else self._spent.plus(event)
-            if not self._settle(event, out):
-                out.append(counted)
-            else:
-                out.insert(-1, event)  # the fault stays the last word
+            is_broken = self._settle(event, out)
+            out.insert(len(out) - is_broken, event)  # a fault stays the last word
         elif type(event) is Done:
             out += self._end()
         elif type(event) is Broken:

@@ -1,7 +1,7 @@
 """What a caller's tool declarations say about arguments: names and types, nothing more."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 from urllib.parse import unquote
 
@@ -16,8 +16,6 @@ UnaskedCalls = Literal["strip", "text"]
 _TYPES = ("string", "null", "boolean", "integer", "number", "array", "object")
 _UNIONS = ("anyOf", "oneOf", "allOf")
 _TEXT = frozenset({"string"})
-_MAX_FLOAT_CHARS = 400
-"""Longest number that is converted to see whether it is whole; a float has 309 digits at most."""
 
 
 class Tools:
@@ -57,7 +55,8 @@ class Tools:
         types = self.types(function, argument)
         bare = text.strip()
         if types != _TEXT:
-            if _kinds(bare) & types:
+            kind = kind_of(bare)
+            if kind in types or (kind == "integer" and "number" in types):
                 return bare
             literal = bare[:6].lower()
             if "boolean" in types and literal in ("true", "false"):
@@ -67,39 +66,18 @@ class Tools:
         return json.dumps(text, ensure_ascii=False)
 
 
-def _kinds(text: str) -> set[str]:
-    """The types that a JSON text is of: a whole number is an integer too."""
-    kind = kind_of(text)
-    is_whole = kind == "number" and len(text) <= _MAX_FLOAT_CHARS and float(text).is_integer()
-    return {kind, "integer"} if is_whole else {kind}
-
-
 def _types_of(schema: Any, root: Any) -> frozenset[str]:
     """The types over anyOf, oneOf, allOf and $ref, each schema looked at once; what is malformed says nothing."""
-    found, seen = set[str](), set[int]()
-    waiting = [schema]
+    found, seen, waiting = set[str](), set[int](), [schema]
     while waiting and len(seen) <= MAX_TYPE_NODES:
         node = waiting.pop()
         if isinstance(node, Mapping) and id(node) not in seen:
             seen.add(id(node))
-            found |= _named(node)
-            waiting += _parts(node, root)
+            said, ref = node.get("type"), node.get("$ref")
+            found |= {name for name in _TYPES if name == said or (isinstance(said, list) and name in said)}
+            waiting += [resolve(ref, root)] if isinstance(ref, str) else []
+            waiting += [part for key in _UNIONS if isinstance(parts := node.get(key), list) for part in parts]
     return frozenset() if waiting else frozenset(found)
-
-
-def _named(node: Mapping[str, Any]) -> set[str]:
-    """`type`: a name, or a list of such."""
-    said = node.get("type")
-    return {name for name in _TYPES if name == said or (isinstance(said, list) and name in said)}
-
-
-def _parts(node: Mapping[str, Any], root: Any) -> Iterator[Any]:
-    """The schemas that a schema refers to by `$ref`, and the members of its unions."""
-    if isinstance(ref := node.get("$ref"), str):
-        yield resolve(ref, root)
-    for key in _UNIONS:
-        if isinstance(union := node.get(key), list):
-            yield from union[: MAX_TYPE_NODES + 1]
 
 
 def resolve(ref: str, root: Mapping[str, Any]) -> Any:

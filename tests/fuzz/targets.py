@@ -316,7 +316,7 @@ def calls(data: bytes) -> None:
             *read_calls(text, "run", tools),
             *declared_calls(text, tools, ("arguments",)),
         ]
-        names_declared(text, tools, False)
+        names_declared(text, tools)
         cut = cut_call(text, "", tools)
     assert all(call.name and kind_of(call.arguments) == "object" for call in found)
     assert cut is None or cut.name in tools

@@ -8,11 +8,11 @@ import pytest
 from app.api.thinking_budget import SLACK, ThoughtLimit, ThoughtWatch, thought_limit
 from app.stream.holdback import UNBOUNDED, ThinkPolicy
 from app.stream.meter import ThoughtMeter
-from app.stream.pipeline import Pipeline, PriorUsage, StreamPolicy
+from app.stream.pipeline import Pipeline, StreamPolicy
 from app.stream.schema import Tools
 from deploy.engine.abilities import Abilities
 from deploy.engine.dialect import Thinking
-from gates.reply.events import CallStart, Text, Thought, Usage
+from gates.reply.events import CallStart, Text, Thought
 
 RAW = Abilities(budgets=False, closing=(1, 2))
 KEEPS = Abilities(budgets=True, closing=(1, 2))
@@ -132,14 +132,3 @@ def test_what_is_held_of_an_ended_thought_is_thought() -> None:
     watch, pipeline = watched(ThoughtLimit(2, None, False, "restart"))
     feed(watch, pipeline, ROLE + piece("one ") + piece("two </thi"))
     assert pipeline.cut() == [Thought(0, "one two ", "orphan")]
-
-
-def test_two_replies_are_one_in_the_usage() -> None:
-    second = Usage({"prompt_tokens": 40, "completion_tokens": 9, "total_tokens": 49,
-                    "prompt_tokens_details": {"cached_tokens": 32}})  # fmt: skip
-    assert PriorUsage(prompt=20, thought=8).plus(second).counts == {
-        "prompt_tokens": 20,
-        "completion_tokens": 17,
-        "total_tokens": 37,
-        "completion_tokens_details": {"reasoning_tokens": 8},
-    }

@@ -14,7 +14,7 @@ from app.errors.translate import from_status
 from app.stream.call_normalizer import MAX_CALLS
 from app.stream.call_reader import MAX_CALL_CHARS, read_calls
 from app.stream.encode import MessageCollector, StreamEncoder
-from app.stream.json_value import MAX_DEPTH, MAX_DIGITS, kind_of
+from app.stream.json_value import MAX_DEPTH, kind_of
 from app.stream.meter import ThoughtMeter, has_token
 from app.stream.pipeline import Pipeline
 from app.stream.schema import Tools
@@ -220,7 +220,7 @@ def test_words_inside_a_call_come_behind_it() -> None:
 
 
 ARGUMENTS = {
-    "as many digits as allowed": '{"n": ' + "1" * MAX_DIGITS + "}",
+    "many digits": '{"n": ' + "1" * 308 + "}",
     "a large exponent": '{"n": -1.5e300}',
     "nested as deep as allowed": '{"n": ' + "[" * (MAX_DEPTH - 2) + "]" * (MAX_DEPTH - 2) + "}",
     "both halves": '{"n": "\\ud83d\\ude00"}',
@@ -257,7 +257,6 @@ def test_nesting_has_one_bound(depth: int) -> None:
 
 
 UNREADABLE = {
-    "too many digits": '{"n": ' + "1" * (MAX_DIGITS + 1) + "}",
     "4,301 digits": '{"n": ' + "1" * 4_301 + "}",
     "a huge exponent": '{"n": [1e999]}',
     "the first half of a surrogate pair": '{"n": "\\ud83d"}',

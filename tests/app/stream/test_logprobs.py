@@ -20,14 +20,13 @@ def payload(token: str, number: int, *, field: str = "content", said: str | None
 
 
 def aligned(payloads: Sequence[bytes], at_once: int) -> tuple[list[Event], LogprobAligner]:
-    aligner, pipeline = LogprobAligner(), Pipeline(StreamPolicy())
+    aligner = LogprobAligner()
+    pipeline = Pipeline(StreamPolicy(), aligner=aligner)
     end = b'{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}'
     frames = [b"data: %b\n\n" % one for one in [*payloads, end]]
     events: list[Event] = []
     for at in range(0, len(frames), at_once):
-        data = b"".join(frames[at : at + at_once])
-        aligner.data(data)
-        events += aligner.align(pipeline.feed(data))
+        events += aligner.align(pipeline.feed(b"".join(frames[at : at + at_once])))
     return events, aligner
 
 
@@ -78,7 +77,7 @@ def test_a_legacy_completions_form_is_read() -> None:
         "token_logprobs": [-1.0, -2.0],
         "top_logprobs": [{"a": -1.0, "c": -3.0}, None],
     }
-    aligner.payload(json.dumps({"choices": [{"index": 0, "text": "ab", "logprobs": told}]}).encode())
+    aligner.feed(json.dumps({"choices": [{"index": 0, "text": "ab", "logprobs": told}]}).encode())
     (first, _) = aligner.align([Text(0, "ab")])
     assert isinstance(first, Logprobs)
     assert [(token.token, token.logprob) for token in first.tokens] == [("a", -1.0), ("b", -2.0)]
@@ -96,7 +95,7 @@ def test_a_legacy_completions_form_is_read() -> None:
 def test_junk_and_numbers_that_are_slow_to_read_tell_nothing(junk: bytes) -> None:
     """msgspec takes 12 us for such a number, two seconds for a megabyte of them."""
     aligner = LogprobAligner()
-    aligner.payload(junk)
+    aligner.feed(junk)
     assert aligner.align([Text(0, "a")]) == [Logprobs(0, []), Text(0, "a")]
 
 
