@@ -148,7 +148,6 @@ class Parser:
         self._rules = rules
         self._buf = ""  # not decided yet
         self._at = 0  # in `_buf`
-        self._base = 0  # the position of `_buf` in the text
         self._final = False  # nothing follows `_buf`
         self._state = "text"
         self._arriving = self._field = CONTENT  # the field of what comes in, and of what is read
@@ -157,14 +156,12 @@ class Parser:
         self._span = 0  # backticks of the code span that is open
         self._fence = ""  # the run that opened the code fence
         self._kind = ""  # of the thought: tag, or message for one that a header began
-        self._is_thought_blank = True
         self._rest: list[str] | None = None  # behind a closing tag in code, inside a thought
         self._late: list[Call] = []  # calls in a thought that may never end
-        self._not_before = 0  # up to this position no JSON is a candidate
+        self._not_before = 0  # up to here in `_buf` no JSON is a candidate
         self._json_was_read = False
         self._is_wrapped = False
         self._resumes = False
-        self._header = ""  # the name of its token
         self._region: _Region | None = None
         self._candidate: _Candidate | None = None
         self._scanner = ValueScanner()
@@ -205,20 +202,15 @@ class Parser:
         last = text[-1:]
         if last in _NO_END or _STOP.search(text) is not None:
             return False
-        self._base += len(text)
         self._before = self.hold.last = self.hold.joiner.last = last
         return True
 
     def end_thought(self) -> list[Event]:
         """The engine ended its thought by a token that is not in the text."""
-        if self._state == "thought":
-            rest, self._buf = self._buf, ""
-            self._base += len(rest)
-            self._say(rest)
-            self._end_thought()
-        elif self.hold.may_be_thinking:
+        was_thought = self._state == "thought"
+        if was_thought or self.hold.may_be_thinking:
             self._run(True)
-            self.hold.orphan()
+            self._end_thought() if was_thought else self.hold.orphan()
         return self.hold.take()
 
     @property
@@ -248,10 +240,8 @@ class Parser:
                 if self._at < len(self._buf):
                     _STEPS[self._state](self)
         self._final = False
-        self._base += self._at
+        self._not_before = max(self._not_before - self._at, 0)
         self._buf, self._at = self._buf[self._at :], 0
-        if self._not_before <= self._base:
-            self._not_before = 0
         if self._waiting and (final or (not self._buf and self._state in ("text", "thought", "ended"))):
             for event in self._waiting:
                 self._native(event)
@@ -314,7 +304,6 @@ class Parser:
             self._line = False
         self._before = (self._before + text)[-8:]
         if self._state == "thought" or self._in_reasoning:
-            self._is_thought_blank = self._is_thought_blank and text.isspace()
             self._think(text)
         else:
             if not text.isspace():  # an answer follows the thought, so that no call in it was meant
@@ -366,10 +355,8 @@ class Parser:
         return self._value(char, at) if char == "[" else self._literal(at, at + 1)
 
     def _literal(self, at: int, end: int) -> int:
-        for seam in _SEAM.finditer(self._buf, at, end):
-            self._say(self._buf[at : seam.start()])
-            at = self._seam(seam[0], seam.start())
-        self._say(self._buf[at:end])
+        self._say(self._buf[at:end].translate(_NO_SEAMS))
+        self._cross_seams(at, end)
         return end
 
     def _gone(self, end: int) -> int:
@@ -380,8 +367,8 @@ class Parser:
         return end
 
     def _seam(self, field: str, at: int) -> int:
-        if field == REASONING and self._state == "thought" and self._is_thought_blank:
-            self._end_thought()  # a template's `<think>`, before the engine's own field
+        if field == REASONING and self._state == "thought":
+            self._end_thought()  # the engine's own field goes on with it
         if field == CONTENT and self._state == "text":
             self.hold.reasoning_ends()
         self._field = field
@@ -426,9 +413,13 @@ class Parser:
     def _may_be_call(self, at: int) -> bool:
         """Whether JSON without a marker that begins here may be a call."""
         rules, buf = self._rules, self._buf
-        if self._state != "text" or self._in_reasoning or rules.json or not rules.finds_calls:
-            return False
-        if self._base + at < self._not_before:
+        if (
+            self._state != "text"
+            or self._in_reasoning
+            or rules.json
+            or at < self._not_before
+            or not rules.finds_calls
+        ):
             return False
         if rules.tools or rules.format in OWN_JSON:
             return True
@@ -531,7 +522,7 @@ class Parser:
         if marker.empty:  # <think/>
             return self._gone(end)
         begins_thought = kind == "think" and opens
-        if self._is_mentioned(end, begins_thought):
+        if self._is_mentioned(end):
             return self._doubt(marker, at, end) if begins_thought else self._literal(at, end)
         if begins_thought:
             return self._begin_thought("tag", end)
@@ -540,7 +531,7 @@ class Parser:
         elif kind == "result" and opens:
             self._begin_call(marker, at, end)
         elif kind == "header":
-            self._header, self._state = marker.name, "header"
+            return self._header(marker.name, at, end)
         elif kind == "role" or (kind == "turn" and marker.name not in ("call", "/s")):
             if kind == "role" or not self.hold.is_blank:
                 return self._end_reply(end, marker.name == "end")
@@ -550,24 +541,19 @@ class Parser:
                 return self._literal(at, end)
         return self._gone(end)
 
-    def _is_mentioned(self, end: int, at_end: bool = False) -> bool:
-        """Whether a marker is a word of a sentence: blanks before it, and a word or a sign behind it.
-
-        at_end: what it is if nothing stands behind it.
-        """
+    def _is_mentioned(self, end: int) -> bool:
+        """Whether a marker is a word of a sentence: blanks before it, and a word or a sign behind it."""
         if self._line or _WITHIN.search(self._before) is None:
             return False
         behind = self._buf[end : end + 2]
         self._wait_if(not behind or (behind[0] in " \t\xa0" and len(behind) < 2))
-        if not behind:
-            return at_end
-        if behind[0] in " \t\xa0":
-            return len(behind) < 2 or (behind[1].isalpha() and not behind[1].isupper())
+        if behind[:1] in " \t\xa0":
+            return len(behind) == 1 or (behind[1].isalpha() and not behind[1].isupper())
         return behind[0] in ".,;:!?)…，。"
 
     def _begin_thought(self, kind: str, end: int) -> int:
         self._gone(end)
-        self._state, self._kind, self._is_thought_blank = "thought", kind, True
+        self._state, self._kind = "thought", kind
         self._span, self._fence = 0, ""
         return end
 
@@ -609,43 +595,40 @@ class Parser:
             self._wait_if(_RESUMES.startswith(begun))
             self._at += 1
 
-    def _header_step(self) -> None:
+    def _header(self, name: str, at: int, end: int) -> int:
         """The role or channel behind a header's token decides what the message is."""
-        buf, at, name = self._buf, self._at, self._header
-        self._state = "text"
         if name in ("message", "end_header_id"):
-            return self._message("assistant", at)
+            return self._gone(end)
         pattern = _ROLE if name in ("im_start", "start_of_turn") else _HEADER
-        head = pattern.match(buf, at)
+        head = pattern.match(self._buf, end)
         if head is None:
-            self._state = "header"
-            self._wait_if(len(buf) - at < (36 if pattern is _ROLE else MAX_HEADER))
-            self._state = "text"
-            return self._message("", len(buf) if self._final and pattern is _HEADER else at)
+            size = len(self._buf)
+            self._wait_if(size - end < (36 if pattern is _ROLE else MAX_HEADER))
+            return self._message("", end, size if self._final and pattern is _HEADER else end)
+        at = end
+        end = head.end()
         said = head[1].translate(_NO_SEAMS).strip()
         if name in ("open", "close"):  # Kimi K3's `<|open|>NAME …<|sep|>` and `<|close|>NAME<|sep|>`
             element = said.partition(" ")[0] if name == "open" else ""
             if element in ("response", "message", "", "think"):
-                return self._message(element, head.end())
-            self._begin_call(Marker("result", False, "open"), at, head.end())
-        elif (tool := _RECIPIENT.search(said)) and "assistant" not in tool[1]:
-            self._begin_call(Marker("call", False, "message", tool[1]), at, head.end())
-        elif pattern is _ROLE:
-            self._message(said.lower(), head.end())
-        else:
-            words = re.split(r"[\s|<>]+", f"{name if name != 'start' else ''} {said.lower()}")
-            known = ("final", *_THINKERS, *_OTHERS)
-            self._message(next((word for word in words if word in known), "assistant"), head.end())
+                return self._message(element, at, end)
+            return self._begin_call(Marker("result", False, "open"), at, end)
+        if (tool := _RECIPIENT.search(said)) and "assistant" not in tool[1]:
+            return self._begin_call(Marker("call", False, "message", tool[1]), at, end)
+        words = re.split(r"[\s|<>]+", f"{name if name != 'start' else ''} {said.lower()}")
+        known = ("final", *_THINKERS, *_OTHERS)
+        role = (
+            said.lower() if pattern is _ROLE else next((word for word in words if word in known), "assistant")
+        )
+        return self._message(role, at, end)
 
-    def _message(self, role: str, end: int) -> None:
-        self._cross_seams(self._at, end)
-        self._at = end
+    def _message(self, role: str, at: int, end: int) -> int:
+        self._cross_seams(at, end)
         if role in _THINKERS:
-            self._begin_thought("message", end)
-        elif role in _OTHERS or role.startswith("functions."):
-            self._end_reply(end, resumes=True)
-        else:
-            self._gone(end)
+            return self._begin_thought("message", end)
+        if role in _OTHERS or role.startswith("functions."):
+            return self._end_reply(end, resumes=True)
+        return self._gone(end)
 
     def _json_step(self) -> None:
         """The JSON that was asked for goes out to the letter."""
@@ -679,7 +662,7 @@ class Parser:
         if is_alone or is_element or (is_inside and not is_structured):
             return self._literal(at, end)
         if char not in "{[<" and not is_inside:
-            is_mentioned = self._is_mentioned(end, at_end=True)
+            is_mentioned = self._is_mentioned(end)
             if is_mentioned or (body > end and "\n" not in buf[end:body] and char.islower()):
                 return self._doubt(marker, at, end)
         return self._begin_call(marker, at, end)
@@ -841,17 +824,11 @@ class Parser:
         if is_prose and len(body.split()) > 1 and region.marker.name not in ("python_tag", "TOOL_CALLS"):
             self._region, self._state = None, "text"
             return self._say(body)
-        missing = region.scanner.missing() if region.is_json else ""
-        if not body.strip():
-            pass
-        elif self._is_cut and (cut := cut_call(body, word, self._rules.tools)) is not None:
-            if not region.inside:
-                self._hand_on([cut])
-        elif missing is not None:
-            region.body = [body + missing]
+        is_cut = self._is_cut and not region.is_result
+        if body.strip() and is_cut and (cut := cut_call(body, word, self._rules.tools)):
+            self._hand_on([] if region.inside else [cut])
+        elif body.strip():
             self._read_body(region)
-        elif not (region.inside or region.is_result):
-            self.hold.drop("invalid")
         self._close_region(region)
 
     # Calls without a marker.
@@ -929,8 +906,7 @@ class Parser:
         """The reply ended inside it: a value that only lacks its brackets is whole."""
         if one.mode == "value":
             value, tools = "".join(one.value), self._rules.tools
-            missing = None if one.is_python else one.scanner.missing()
-            found = declared_calls(value + missing, tools, ()) if missing else []
+            found = [] if one.is_python else declared_calls(value, tools, ())
             if not found and names_declared(value, tools):
                 self._candidate, self._state = None, "text"
                 return self.hold.drop("invalid")
@@ -943,11 +919,9 @@ class Parser:
     def _release(self, one: _Candidate, at: int) -> None:
         """It is text: read it again as such, up to the position `at` in the buffer."""
         text = "".join(one.text)
-        self._not_before = self._base + at
-        self._base += self._at - len(text)
+        self._not_before = max(len(text) + at - self._at, 1)
         self._buf, self._at = text + self._buf[self._at :], 0
         self._candidate, self._state, self._line = None, "text", True
-        self._not_before = max(self._not_before, self._base + 1)
 
 
 _STEPS: dict[str, Callable[[Parser], None]] = {
@@ -955,7 +929,6 @@ _STEPS: dict[str, Callable[[Parser], None]] = {
     "thought": Parser._lex,
     "call": Parser._call_step,
     "candidate": Parser._candidate_step,
-    "header": Parser._header_step,
     "json": Parser._json_step,
     "ended": Parser._ended_step,
 }
