@@ -5,7 +5,7 @@ answers have steps, plans, hesitation and users, too. The kinds: user (the one w
 planned, in the first person), let (so is the next step), rules and style (instructions are repeated), reply (the reply is spoken of as
 a thing), steps (headings of some models), doubt (it argues with itself), opening (how a thought begins), tool (a tool by its name).
 
-The patterns read lower case with plain apostrophes (`fold`). A sign is looked for only where one of the words that it needs occurs. None
+The patterns read lower case with plain apostrophes (`fold`). A sign of MAIN is searched for only in a text that has one of the words it needs. None
 repeats a group or a wide class without a bound.
 """
 
@@ -38,109 +38,115 @@ _REPLY: Final = r"(?:answer|response|reply|greeting|explanation|tone)"
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """A pattern, its weight, and the words of which one must occur. `begins`: only at the beginning of a sentence or line."""
+    """A pattern, its weight, and the words of which one must occur (none: always searched). `begins`: only at the beginning of a sentence or line."""
 
     weight: int
-    needs: tuple[str, ...]
+    needs: frozenset[str]
     regex: re.Pattern[str]
     begins: bool
 
     def spans(self, low: str) -> Iterator[tuple[int, int]]:
         """Where a folded text has the sign."""
-        if any(word in low for word in self.needs):
-            for match in self.regex.finditer(low):
-                if not self.begins or _BEGINS.search(low, max(0, match.start() - _BEFORE), match.start()):
-                    yield match.span()
+        for match in self.regex.finditer(low):
+            if not self.begins or _BEGINS.search(low, max(0, match.start() - _BEFORE), match.start()):
+                yield match.span()
+
+
+_LETTERS: Final = bytes(c if chr(c).isascii() and chr(c).isalpha() else ord(" ") for c in range(256))
+_UNSPACED: Final = re.compile("[\u0400-\u1fff\u2e80-\uffff]")
+"""Scripts in which a word that is needed may stand inside a longer one."""
+
+
+def _words(low: str) -> set[str]:
+    """The words of a folded text, which end at every character but an ASCII letter; and "?" if it has letters of `_UNSPACED`."""
+    words = set(low.encode("ascii", "replace").translate(_LETTERS).decode().split())
+    return words if low.isascii() or not _UNSPACED.search(low) else words | {"?"}
 
 
 def _sign(weight: int, needs: str, regex: str, *, begins: bool = False) -> Sign:
-    return Sign(weight, tuple(needs.split("|")), re.compile(regex, re.VERBOSE), begins)
+    words = frozenset(max(_words(word), key=len) for word in needs.split())
+    return Sign(weight, words, re.compile(regex, re.VERBOSE), begins)
 
 
 MAIN: Final[Mapping[str, tuple[Sign, ...]]] = {
     "user": (
-        _sign(2, "user|human", rf"\b(?:the|this|our)\ (?:user|human)(?:'s\ (?:\w+\ ){{0,2}}(?:question|query|message|request|intent|utterance)\b|\s{_SOFT}{_ASKS}\b|\ is\ \w+ing\b)", begins=True),
-        _sign(1, "user|human", rf"\b(?:the|this|our)\ (?:user|human)(?:'s\ (?:\w+\ ){{0,2}}(?:question|query|message|request|intent|utterance)\b|\s{_SOFT}{_ASKS}\b|\ is\ \w+ing\b)"),
+        _sign(2, "user human", rf"\b(?:the|this|our)\ (?:user|human)(?:'s\ (?:\w+\ ){{0,2}}(?:question|query|message|request|intent|utterance)\b|\s{_SOFT}{_ASKS}\b|\ is\ \w+ing\b)", begins=True),
+        _sign(1, "user human", rf"\b(?:the|this|our)\ (?:user|human)(?:'s\ (?:\w+\ ){{0,2}}(?:question|query|message|request|intent|utterance)\b|\s{_SOFT}{_ASKS}\b|\ is\ \w+ing\b)"),
         _sign(2, "user", rf"\buser(?:'s)?\s{_SOFT}{_ASKS}\b", begins=True),
-        _sign(2, "i notice", r"\bi\ notice\ (?:they|(?:that\ )?the\ user)\b"),
+        _sign(2, "notice", r"\bi\ notice\ (?:they|(?:that\ )?the\ user)\b"),
         _sign(1, "they", r"\bthey(?:'re|\ are|\ have|\ just)?\ (?:ask|want|greet|thank|say\b|said|tell|told|didn't\ say)\w*", begins=True),
-        _sign(2, "用户|ユーザー|사용자|المستخدم", r"用户(?:刚|现在|正)?(?:在)?(?:问|说|想|要|让|希望|询|输入|发|需要|似乎|提|给|请求)|ユーザー[はが][^。\n]{0,40}(?:尋ね|聞い|求め|言っ|質問)"
+        _sign(2, "用户 ユーザー 사용자 المستخدم", r"用户(?:刚|现在|正)?(?:在)?(?:问|说|想|要|让|希望|询|输入|发|需要|似乎|提|给|请求)|ユーザー[はが][^。\n]{0,40}(?:尋ね|聞い|求め|言っ|質問)"
             r"|사용자[가는][^.\n]{0,40}(?:묻|물었|원하|요청|말했|질문)|المستخدم\s(?:يسأل|يريد|يطلب|سأل|قال)"),
-        _sign(2, "usuario|usuário|utente|utilisateur|nutzer|пользователь", r"\b(?:el\ usuario|o\ usuário|l'utente|l'utilisateur|der\ (?:nutzer|benutzer)|пользователь)\s(?:\w+\ ){0,2}"
+        _sign(2, "usuario usuário utente utilisateur nutzer пользователь", r"\b(?:el\ usuario|o\ usuário|l'utente|l'utilisateur|der\ (?:nutzer|benutzer)|пользователь)\s(?:\w+\ ){0,2}"
             r"(?:pregunt|quier|pid|dice|pergunt|quer|ped|diz|chied|vuole|demand|veut|souhait|dit|frag|möcht|will|bitt|sagt|спраш|спрос|хочет|прос|говор)"),
-        _sign(2, "उपयोगकर्ता|ಬಳಕೆದಾರ", r"उपयोगकर्ता\s(?:\S{1,20}\s){0,6}?(?:पूछ|चाह|कह|जानना)|ಬಳಕೆದಾರ[^\s,.]{0,40}[\s,]{1,4}(?:\S{1,60}\s{1,4}){0,5}?(?:ಕೇಳ|ಹೇಳ|ಬಯಸ|ಇಚ್ಛಿಸ|ನನ್ನ|ಪ್ರಶ್ನ|ಕೋರ)"),
+        _sign(2, "उपयोगकर्ता ಬಳಕೆದಾರ", r"उपयोगकर्ता\s(?:\S{1,20}\s){0,6}?(?:पूछ|चाह|कह|जानना)|ಬಳಕೆದಾರ[^\s,.]{0,40}[\s,]{1,4}(?:\S{1,60}\s{1,4}){0,5}?(?:ಕೇಳ|ಹೇಳ|ಬಯಸ|ಇಚ್ಛಿಸ|ನನ್ನ|ಪ್ರಶ್ನ|ಕೋರ)"),
     ),
     "plan": (
-        _sign(2, "i |we |i'", rf"\b(?:i|we)(?:\ {_SOFT}{_MUST}|'ll|'d)\ {_SOFT}(?:respond|reply|acknowledge|greet|craft|formulate|draft|"
+        _sign(2, "i we", rf"\b(?:i|we)(?:\ {_SOFT}{_MUST}|'ll|'d)\ {_SOFT}(?:respond|reply|acknowledge|greet|craft|formulate|draft|"
             rf"answer\ (?!the\ door|your|them|him|her)|keep\ (?:it|this|my|the\ (?:{_REPLY}|conversation))\b|come\ up\ with|"
             rf"avoid\ (?:using\ )?(?:markdown|bullet|list|emoji)|(?:use|call|invoke)\ (?:the|a|my)\ [`\"']?\w+[`\"']?\ (?:tool|function)|"
             rf"(?:give|offer|provide)\ (?:a|an|them|some|only)\ (?:\w+,?\ (?:and\ )?){{0,3}}{_REPLY}|figure\ out\ (?:what|how|which)|"
             rf"be\ (?:friendly|polite|brief|concise|warm|helpful|encouraging|empathetic|honest|clear)|say\ so|"
             rf"make\ (?:sure|sense)\ (?:the\ {_REPLY}|my|it|of)\b)"),
-        _sign(2, "need|should|must|have", r"\b(?:we\ )?(?:need|should|must|have)\ (?:to\ )?(?:answer|respond|reply|output|produce|call)\b", begins=True),
-        _sign(2, "我|返答|答え|대답|답변|يجب|ответить|देना", r"我(?:需要|应该|得|必须)(?:先|用|直接|简短)?(?:回答|回复|回应|给|调用|告诉|用|简短)|返答(?:する)?(?:べき|必要)|答え(?:る)?(?:べき|必要|なければ)"
+        _sign(2, "need should must have", r"\b(?:we\ )?(?:need|should|must|have)\ (?:to\ )?(?:answer|respond|reply|output|produce|call)\b", begins=True),
+        _sign(2, "我 返答 答え 대답 답변 يجب ответить देना", r"我(?:需要|应该|得|必须)(?:先|用|直接|简短)?(?:回答|回复|回应|给|调用|告诉|用|简短)|返答(?:する)?(?:べき|必要)|答え(?:る)?(?:べき|必要|なければ)"
             r"|대답해야|답변해야|يجب\sأن\s(?:أرد|أجيب)|(?:я\sдолж\w+|нужно)\s(?:\S{1,20}\s){0,2}ответить|मुझे\s(?:\S{1,20}\s){0,6}?(?:जवाब|उत्तर)\sदेना"),
-        _sign(2, "responder|contestar|répondre|antworten|rispondere", r"\b(?:debo|tengo\ que|necesito|debería|devo|preciso|je\ (?:dois|devrais|vais)|ich\ (?:muss|sollte|soll|werde)|dovrei)"
+        _sign(2, "responder contestar répondre antworten rispondere", r"\b(?:debo|tengo\ que|necesito|debería|devo|preciso|je\ (?:dois|devrais|vais)|ich\ (?:muss|sollte|soll|werde)|dovrei)"
             r"\ (?:\w+\ ){0,4}?(?:responder|contestar|répondre|antworten|beantworten|rispondere)\b"),
-        _sign(2, "ನಾನು|ಯೋಚಿಸ|ವಿಶ್ಲೇಷಿಸೋಣ|ಹಾಕೋಣ", r"ನಾನು\s{1,4}(?:\S{1,60}\s{1,4}){0,6}?(?:ಉತ್ತರಿಸಬೇಕು|ಪ್ರತಿಕ್ರಿಯಿಸಬೇಕು|ಉತ್ತರ\s+(?:ಕೊಡ|ನೀಡ|ಹೇಳ)ಬೇಕು|\S{0,60}\s?(?:ಬಳಸ|ಕರೆಯ)ಬೇಕು)"
+        _sign(2, "ನಾನು ಯೋಚಿಸ ವಿಶ್ಲೇಷಿಸೋಣ ಹಾಕೋಣ", r"ನಾನು\s{1,4}(?:\S{1,60}\s{1,4}){0,6}?(?:ಉತ್ತರಿಸಬೇಕು|ಪ್ರತಿಕ್ರಿಯಿಸಬೇಕು|ಉತ್ತರ\s+(?:ಕೊಡ|ನೀಡ|ಹೇಳ)ಬೇಕು|\S{0,60}\s?(?:ಬಳಸ|ಕರೆಯ)ಬೇಕು)"
             r"|ಯೋಚಿಸ(?:ೋಣ|ಬೇಕು)|ಯೋಚಿಸೋಣ|ವಿಶ್ಲೇಷಿಸೋಣ|ಲೆಕ್ಕ\s+ಹಾಕೋಣ"),
-        _sign(1, "need|should|must|have", rf"\b(?:i|we)\ {_SOFT}(?:(?:need|have)\ to|should|must)\ {_SOFT}\w+"),
+        _sign(1, "need should must have", rf"\b(?:i|we)\ {_SOFT}(?:(?:need|have)\ to|should|must)\ {_SOFT}\w+"),
     ),
     "let": (
         _sign(1, "let", r"\blet(?:\ me|'s|\ us)\ (?:think|see|check|recall|re-?read|double[- ]check|verify|analy[sz]e|break|parse|figure|consider|try|start|look|work)\b"),
-        _sign(1, "maybe|perhaps|could|should", r"\b(?:maybe|perhaps|could|should)\ (?:just\ )?(?:ask|say|mention|offer|call|use|start)\b", begins=True),
+        _sign(1, "maybe perhaps could should", r"\b(?:maybe|perhaps|could|should)\ (?:just\ )?(?:ask|say|mention|offer|call|use|start)\b", begins=True),
     ),
     "rules": (
-        _sign(2, "system|instruction|guideline|persona|developer", r"\b(?:the\ system\ (?:prompt|message|instructions?)|my\ (?:instructions?|guidelines|persona|system\ prompt)|"
+        _sign(2, "system instruction instructions guidelines persona developer", r"\b(?:the\ system\ (?:prompt|message|instructions?)|my\ (?:instructions?|guidelines|persona|system\ prompt)|"
             r"the\ developer\ message)\ (?:\w+ly\ )?(?:say|state|tell\w*\ me|require|specif|mention|want|indicate|emphasi|ask|is\ clear|are\ clear)\w*"),
-        _sign(1, "instructions|guidelines", r"\bthe\ (?:instructions|guidelines)\ (?:say|state|tell\w*\ me|ask\ (?:me|for)|require)\b"),
-        _sign(2, "system|instructions|guidelines|persona", r"\b(?:according\ to|as\ per|per)\ (?:(?:the|my)\ system\ (?:prompt|message)|my\ (?:instructions|guidelines|persona))\b"),
+        _sign(1, "instructions guidelines", r"\bthe\ (?:instructions|guidelines)\ (?:say|state|tell\w*\ me|ask\ (?:me|for)|require)\b"),
+        _sign(2, "system instructions guidelines persona", r"\b(?:according\ to|as\ per|per)\ (?:(?:the|my)\ system\ (?:prompt|message)|my\ (?:instructions|guidelines|persona))\b"),
     ),
     "reply": (
-        _sign(2, "my ", rf"\bmy\ {_REPLY}\ (?:should|must|needs\ to|has\ to)\ (?:be|not|include|sound|stay)\b"),
-        _sign(1, "answer|response|reply|greeting|tone", rf"\bthe\ {_REPLY}\ (?:should|must|needs\ to|has\ to)\ (?:be|not|include|sound|stay)\b"),
-        _sign(2, "this is", r"\bthis\ is\ (?:just\ )?an?\ (?:simple|straightforward|basic|factual|general|casual)\ (?:\w+\ ){0,2}(?:question|request|greeting|task)\b"),
-        _sign(1, "something like|say|the question|the query", r"\b(?:something\ like:?|maybe\ say|could\ say|should\ say)\ [\"“‘]|\bthe\ (?:question|query)\ (?:is|asks)\b"),
+        _sign(2, "my", rf"\bmy\ {_REPLY}\ (?:should|must|needs\ to|has\ to)\ (?:be|not|include|sound|stay)\b"),
+        _sign(1, "answer response reply greeting explanation tone", rf"\bthe\ {_REPLY}\ (?:should|must|needs\ to|has\ to)\ (?:be|not|include|sound|stay)\b"),
+        _sign(2, "this", r"\bthis\ is\ (?:just\ )?an?\ (?:simple|straightforward|basic|factual|general|casual)\ (?:\w+\ ){0,2}(?:question|request|greeting|task)\b"),
+        _sign(1, "something say question query", r"\b(?:something\ like:?|maybe\ say|could\ say|should\ say)\ [\"“‘]|\bthe\ (?:question|query)\ (?:is|asks)\b"),
     ),
     "steps": (
-        _sign(2, "analy|identify|determine|check", r"(?:\*\*|\d\.\s{1,3}\**|\A)(?:analy[sz]e\ (?:the\ |user\ )?(?:user|request|input)|identify\ constraints|determine\ the\ response|"
+        _sign(2, "analyze analyse identify determine check", r"(?:\*\*|\d\.\s{1,3}\**|\A)(?:analy[sz]e\ (?:the\ |user\ )?(?:user|request|input)|identify\ constraints|determine\ the\ response|"
             r"constraint\ check|final\ check)\b"),
         _sign(1, "draft", r"[*\n]\s{0,8}draft\ \d\b"),
     ),
 }  # fmt: skip
 """Signs of which at least one is there."""
 
-MAIN_WORDS: Final = re.compile(
-    "|".join(re.escape(word) for signs in MAIN.values() for sign in signs for word in sign.needs)
-)
-"""A text without one of them has no sign of MAIN."""
-
 FURTHER: Final[Mapping[str, tuple[Sign, ...]]] = {
     "style": (
-        _sign(1, "sentence", r"\b(?:(?:one|a|1)\ (?:short\ |spoken\ |brief\ ){0,2}sentence\b|(?:one\ (?:to|or)|1\ ?(?:-|–|to|or)|two\ (?:to|or)|2\ ?(?:-|–|to|or))\ ?"
+        _sign(1, "", r"\b(?:(?:one|a|1)\ (?:short\ |spoken\ |brief\ ){0,2}sentence\b|(?:one\ (?:to|or)|1\ ?(?:-|–|to|or)|two\ (?:to|or)|2\ ?(?:-|–|to|or))\ ?"
             r"(?:two|three|2|3)\ (?:(?:short|spoken|brief|plain)\ ){0,3}sentences\b)"),
-        _sign(1, "markdown|bullet|list|format|emoji|short|brief|concise|aloud|plain|spoken", r"\b(?:(?:no|without|avoid|avoiding|not\ (?:to\ )?use|don't\ use)\ (?:any\ )?(?:markdown|bullets?|lists|"
+        _sign(1, "", r"\b(?:(?:no|without|avoid|avoiding|not\ (?:to\ )?use|don't\ use)\ (?:any\ )?(?:markdown|bullets?|lists|"
             r"formatting|emojis?)\b|(?:be|it|this|stay)\ (?:short|brief|concise)\b|(?:spoken|read)\ aloud|(?:spoken|plain)\ (?:text|sentences?)|headings\ and\ bullet|(?:short|spoken|markdown)\?\ (?:yes|no))"),
-        _sign(1, "keep", rf"\bkeep\ (?:it|this|the\ {_REPLY})\ \w+", begins=True),
-        _sign(1, "answer|response|reply|greeting|explanation|tone", rf"\b(?:short|brief|polite|warm|friendly|simple|direct|concise|structured)(?:,?\ (?:and\ )?\w+)?\ {_REPLY}\b|"
+        _sign(1, "", rf"\bkeep\ (?:it|this|the\ {_REPLY})\ \w+", begins=True),
+        _sign(1, "", rf"\b(?:short|brief|polite|warm|friendly|simple|direct|concise|structured)(?:,?\ (?:and\ )?\w+)?\ {_REPLY}\b|"
             r"\bin\ a\ \w+\ tone\b|\bthis\ greeting\b"),
-        _sign(1, "ವಾಕ್ಯ|ಮಾರ್ಕ್|ಚಿಕ್ಕದಾಗಿ|简短", r"(?:ಒಂದರಿಂದ\s+ಮೂರು|ಒಂದು)\s+(?:(?:ಚಿಕ್ಕ|ಸಣ್ಣ)\s)?ವಾಕ್ಯ|ಮಾರ್ಕ್‌?ಡೌನ್|ಚಿಕ್ಕದಾಗಿ|简短"),
+        _sign(1, "", r"(?:ಒಂದರಿಂದ\s+ಮೂರು|ಒಂದು)\s+(?:(?:ಚಿಕ್ಕ|ಸಣ್ಣ)\s)?ವಾಕ್ಯ|ಮಾರ್ಕ್‌?ಡೌನ್|ಚಿಕ್ಕದಾಗಿ|简短"),
     ),
     "doubt": (
-        _sign(2, "wait|correction", r"\b(?:but\ )?wait[,…—-]+\s*(?:no\b|the\ (?:user|question|system|instruction)|let\ me|is\ (?:it|that)|did\b|but\b|actually|re-?read|maybe)|"
+        _sign(2, "", r"\b(?:but\ )?wait[,…—-]+\s*(?:no\b|the\ (?:user|question|system|instruction)|let\ me|is\ (?:it|that)|did\b|but\b|actually|re-?read|maybe)|"
             r"\bself[- ]correction\b"),
-        _sign(1, "wait|actually|alternatively", r"\b(?:but|no|hmm+|oh),?\ wait\b|\bactually,|\balternatively,"),
-        _sign(1, "ತಡಿ|ತಾಳಿ|等等|不对", r"ತಡಿ,|ತಾಳಿ,|等等|不对"),
+        _sign(1, "", r"\b(?:but|no|hmm+|oh),?\ wait\b|\bactually,|\balternatively,"),
+        _sign(1, "", r"ತಡಿ,|ತಾಳಿ,|等等|不对"),
     ),
     "opening": (
-        _sign(1, "user|human", r"\A[\s*_]{0,4}(?:(?:okay|ok|alright|hmm+|wait|now|so|first|well)[,.!…\s]{1,3}){1,3}(?=(?:the|this|our)\ (?:user|human)\b|user\b)|"
+        _sign(1, "", r"\A[\s*_]{0,4}(?:(?:okay|ok|alright|hmm+|wait|now|so|first|well)[,.!…\s]{1,3}){1,3}(?=(?:the|this|our)\ (?:user|human)\b|user\b)|"
             r"\Auser\ (?:asks|asked|says|said|wants)\b"),
-        _sign(1, "o|a|h|w", r"\A[\s*_]{0,4}(?:okay|ok|alright|hmm+|wait)[,.!…\s]{1,3}(?:so[,\s]{1,2})?(?=(?:let|i|we)\b)|"
+        _sign(1, "", r"\A[\s*_]{0,4}(?:okay|ok|alright|hmm+|wait)[,.!…\s]{1,3}(?:so[,\s]{1,2})?(?=(?:let|i|we)\b)|"
             r"\A(?:vale|bien|d'accord|gut|okay)[,.\s]"),
-        _sign(1, "好|嗯|はい|ええと|음|좋아|ಸರಿ|ठीक|хорошо|так", r"\A(?:好的|嗯|好|はい|ええと|음|좋아|ಸರಿ|ठीक\ है|хорошо|так)[,，、.\s]"),
+        _sign(1, "", r"\A(?:好的|嗯|好|はい|ええと|음|좋아|ಸರಿ|ठीक\ है|хорошо|так)[,，、.\s]"),
     ),
     "tool": (
-        _sign(1, "_|tool|memory", r"\b(?:call|use|using|there's)\ (?:the\ )?[`\"']?[a-z]+_[a-z]+|\b(?:there's|there\ is|i\ have|we\ have|check\ the|the\ available)\ (?:an?\ |no\ |the\ )?"
+        _sign(1, "", r"\b(?:call|use|using|there's)\ (?:the\ )?[`\"']?[a-z]+_[a-z]+|\b(?:there's|there\ is|i\ have|we\ have|check\ the|the\ available)\ (?:an?\ |no\ |the\ )?"
             r"(?:\w+\ ){0,2}tools?\b|\bsearch\ (?:my\ )?memory\b|\bthe\ (?:function|tool)\ \w+_\w+\ (?:takes|needs|requires)\b"),
     ),
 }  # fmt: skip
@@ -195,10 +201,8 @@ def hidden_tokens(content: str, called: str, reasoning: str, completion_tokens: 
 def _monologue(text: str) -> list[Detection]:
     """At most one detection: the opening from the first sign to the last."""
     low = fold(own_words(text[:OPENING]))
-    if MAIN_WORDS.search(low) is None:
-        return []
-    if found := _signs(MAIN, low):
-        found += _signs(FURTHER, low)
+    if found := _signs(MAIN, low, _words(low)):
+        found += _signs(FURTHER, low, set())
     points: dict[str, int] = {}
     spans: list[tuple[int, int]] = []
     for weight, start, end, kind in sorted(found, reverse=True):  # words that are two signs count as one
@@ -210,8 +214,12 @@ def _monologue(text: str) -> list[Detection]:
     return [detection("leak", "monologue", text, min(spans)[0], max(end for _, end in spans))]
 
 
-def _signs(kinds: Mapping[str, tuple[Sign, ...]], low: str) -> list[tuple[int, int, int, str]]:
-    """(weight, start, end, kind) of every sign."""
+def _signs(kinds: Mapping[str, tuple[Sign, ...]], low: str, words: set[str]) -> list[tuple[int, int, int, str]]:
+    """(weight, start, end, kind) of every sign that needs no word, or one of these."""
     return [
-        (one.weight, *span, kind) for kind, signs in kinds.items() for one in signs for span in one.spans(low)
+        (one.weight, *span, kind)
+        for kind, signs in kinds.items()
+        for one in signs
+        if not one.needs or not one.needs.isdisjoint(words)
+        for span in one.spans(low)
     ]
