@@ -214,7 +214,9 @@ def _monologue(text: str) -> list[Detection]:
     return [detection("leak", "monologue", text, min(spans)[0], max(end for _, end in spans))]
 
 
-def _signs(kinds: Mapping[str, tuple[Sign, ...]], low: str, words: set[str]) -> list[tuple[int, int, int, str]]:
+def _signs(
+    kinds: Mapping[str, tuple[Sign, ...]], low: str, words: set[str]
+) -> list[tuple[int, int, int, str]]:
     """(weight, start, end, kind) of every sign that needs no word, or one of these."""
     return [
         (one.weight, *span, kind)
