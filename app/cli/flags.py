@@ -120,6 +120,8 @@ COMMANDS: Final[Mapping[str, CommandSpec]] = {
              help="training or calibration conversations (JSONL), in which no prompt of the suite may occur"),
         flag("--no-latency", action="store_true",
              help="skip latency; if the policy has latency rules, the verdict is then never a pass"),
+        flag("--jobs", type=_count, default=1, metavar="N",
+             help="requests at once, to different engines: each is asked as the policy says, and for latency one by one"),
         flag("--full", action="store_true", help="ask all of stage 1, even if the candidate has failed already"),
         flag("--any-baseline", action="store_true",
              help="ask although the baseline is another model or not the configured one; the verdict is then never a pass"),

@@ -78,6 +78,7 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
             timed=not args.no_latency,
             full=args.full,
             any_baseline=args.any_baseline,
+            jobs=args.jobs,
         )
         if short := gate_engines.short_words(job):
             print(short, file=sys.stderr)

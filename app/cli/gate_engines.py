@@ -68,6 +68,7 @@ async def make_job(
     timed: bool,
     full: bool,
     any_baseline: bool = False,
+    jobs: int = 1,
 ) -> GateJob:
     """The job, with all engines that it needs running until the stack is closed.
 
@@ -106,6 +107,7 @@ async def make_job(
         known=known,
         timed=timed,
         full=full,
+        jobs=jobs,
         gateway={"model": public} | {key: str(getattr(model, key)) for key in SETTINGS},
     )
 

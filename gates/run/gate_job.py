@@ -31,7 +31,8 @@ class ServedModel:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateJob:
     """What is judged. `controls`: model and variant by name. `known`: artefacts for lineage. `timed`: with latency. `full`: all of
-    stage 1 even after a failure. `gateway`: the model's configuration by which the targets hear; {} if they do not.
+    stage 1 even after a failure. `gateway`: the model's configuration by which the targets hear; {} if they do not. `jobs`: requests of
+    different engines at once.
     """
 
     suite: Suite
@@ -43,6 +44,7 @@ class GateJob:
     timed: bool = True
     full: bool = False
     gateway: Mapping[str, str] = field(default_factory=dict)
+    jobs: int = 1
 
     def __post_init__(self) -> None:
         """Raises RunError if a control of the policy has no engine."""

@@ -58,13 +58,14 @@ def _no_progress(title: str) -> None:
 async def run_job(job: GateJob, store: SampleStore, *, track: ProgressFactory = _no_progress) -> JobResult:
     """Send the requests that are not in the store yet, and judge. Raises RunError: no answer, or a full disk; SamplesError: another run."""
     runner = _JobRunner(job, store, track)
-    await runner.ask("named cases", first_stage_requests(job, named=True))
+    stage, checks = first_stage_requests(job), (*self_comparison_requests(job), *control_requests(job))
+    await runner.ask("named cases", first_stage_requests(job, named=True), then=(*stage, *checks))
     if job.full or not runner.failed:
-        await runner.ask("first stage", first_stage_requests(job))
+        await runner.ask("first stage", stage, then=checks)
     if not runner.failed:
         if more := set(extensions(runner.judged().decision)) - set(METRICS):
-            await runner.ask("extension", extension_requests(job, more))
-        await runner.ask("controls", [*self_comparison_requests(job), *control_requests(job)])
+            await runner.ask("extension", extension_requests(job, more), then=checks)
+        await runner.ask("controls", checks)
         if job.timed and job.policy.latency:
             await runner.time()
     return runner.judged()
@@ -79,12 +80,19 @@ class _JobRunner:
         self._track = track
         self._judged: tuple[int, JobResult] | None = None
 
-    async def ask(self, title: str, requests: Sequence[PlannedRequest], pace: Pace | None = None) -> None:
-        """Ask these requests and store their samples."""
+    async def ask(
+        self,
+        title: str,
+        requests: Sequence[PlannedRequest],
+        pace: Pace | None = None,
+        then: Iterable[PlannedRequest] = (),
+    ) -> None:
+        """Ask these requests and store their samples. `then`: what is asked later, for the time left."""
         rules = self._job.policy.run
         targets = {arm: side.target for arm, side in self._job.served_models.items()}
-        pace = pace or Pace(concurrency=rules.concurrency, retries=rules.retries)
-        await run(requests, targets, self._store, pace=pace, progress=self._track(title))
+        pace = pace or Pace(concurrency=rules.concurrency, retries=rules.retries, jobs=self._job.jobs)
+        later = {one.key for one in then if one.key not in self._store} - {one.key for one in requests}
+        await run(requests, targets, self._store, pace=pace, progress=self._track(title), later=len(later))
 
     async def time(self) -> None:
         """Measure latency, with one extension if a rule needs it."""

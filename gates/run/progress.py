@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as RichProgress
 
 from gates.contracts.sample import Sample
@@ -18,8 +18,8 @@ _DRAW_SECONDS: Final = 0.2
 class RunProgress(Protocol):
     """The interface through which a run reports its progress."""
 
-    def start(self, total: int, present: int) -> None:
-        """The number of planned samples, and of those already on file."""
+    def start(self, total: int, present: int, later: int = 0) -> None:
+        """The number of planned samples, of those already on file, and of those that later parts of the run are known to need."""
 
     def sample(self, sample: Sample) -> None:
         """One more sample is on file."""
@@ -56,19 +56,19 @@ class Display:
     """A bar with the time left if the stream is a terminal, else lines for a log."""
 
     def __init__(self, label: str, stream: TextIO) -> None:
-        self._label, self._stream, self._counts = label, stream, RunCounts()
+        self._label, self._stream, self._counts, self._later = label, stream, RunCounts(), 0
         self._began = self._shown = 0.0
         self._bar: RichProgress | None = None
         if stream.isatty():
             columns = (
                 TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[counts]}"),
-                TimeElapsedColumn(), TimeRemainingColumn(),
+                TimeElapsedColumn(),
             )  # fmt: skip
             self._bar = RichProgress(*columns, console=Console(file=stream), auto_refresh=False)
             self._task = self._bar.add_task(label, total=None, start=False, counts="")
 
-    def start(self, total: int, present: int) -> None:
-        self._counts = RunCounts(total, present)
+    def start(self, total: int, present: int, later: int = 0) -> None:
+        self._counts, self._later = RunCounts(total, present), later
         self._began = self._shown = time.monotonic()
         if self._bar:
             self._bar.update(self._task, total=total)
@@ -87,16 +87,14 @@ class Display:
 
     def _show(self) -> None:
         self._shown, counts = time.monotonic(), self._counts
-        if self._bar:
-            self._bar.update(self._task, completed=counts.done, counts=str(counts), refresh=True)
-            return
-        ahead = ""
+        said = str(counts)
         if counts.asked:
-            rest = (self._shown - self._began) / counts.asked * (counts.planned - counts.done)
-            ahead = f", {in_minutes(rest)} left"
-        print(
-            f"{self._label}: {counts.done}/{counts.planned}, {counts}{ahead}", file=self._stream, flush=True
-        )
+            left = counts.planned - counts.done + self._later
+            said += f", {in_minutes((self._shown - self._began) / counts.asked * left)} left"
+        if self._bar:
+            self._bar.update(self._task, completed=counts.done, counts=said, refresh=True)
+        else:
+            print(f"{self._label}: {counts.done}/{counts.planned}, {said}", file=self._stream, flush=True)
 
 
 def make_progress(label: str, stream: TextIO | None = None) -> RunProgress:

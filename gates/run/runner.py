@@ -6,7 +6,7 @@ that is gone ends the run with a RunError instead of a series of lost samples.
 
 import asyncio
 import gc
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -25,12 +25,14 @@ from gates.run.transport_faults import transport_fault
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How requests are made; at a concurrency of 1 replies at temperature 0 are reproducible. A fault is retried after 1, 4, 16 ... times
+    """How requests are made; at a concurrency of 1 replies at temperature 0 are reproducible. With `jobs`, so many requests are made at
+    once, and `concurrency` of them to one engine; without, `concurrency` to all engines together. A fault is retried after 1, 4, 16 ... times
     `backoff_s`, or when the server says. `busy_retries`: for HTTP 429 and 529, if another number. After `patience` lost samples in
     a row the engine is considered gone.
     """
 
     concurrency: int = 1
+    jobs: int = 1
     retries: int = 2
     busy_retries: int | None = None
     backoff_s: float = 1.0
@@ -57,20 +59,21 @@ async def run(
     *,
     pace: Pace = Pace(),
     progress: RunProgress | None = None,
+    later: int = 0,
 ) -> RunCounts:
     """Make every request that is not in the store yet. When cancelled, finished samples are in the store. Raises RunError: an engine is
-    gone or rejects all requests, or the disk is full.
+    gone or rejects all requests, or the disk is full. `later`: requests that are known to follow in other calls, for the time left.
     """
     requests = tuple(requests)
     if unknown_arms := {a.key.arm for a in requests} - targets.keys():
         raise RunError(f"no engine is given for {', '.join(sorted(unknown_arms))}")
-    if pace.concurrency > 1 and any(a.wait_s or a.before is not None for a in requests):
+    if max(pace.concurrency, pace.jobs) > 1 and any(a.wait_s or a.before is not None for a in requests):
         raise RunError("requests with a pause before them are made one at a time; set concurrency to 1")
     todo = pending_requests(requests, store)
     planned, new = sum(a.recorded for a in requests), sum(a.recorded for a in todo)
     tally = RunCounts(planned, planned - new)
     if progress:
-        progress.start(tally.planned, tally.present)
+        progress.start(tally.planned, tally.present, later)
     try:
         with _frozen_gc():
             await _Run(todo, targets, pace, store, tally, progress).all()
@@ -81,18 +84,19 @@ async def run(
 
 
 class _Run:
-    """One run: workers that take requests from a shared iterator."""
+    """One run: workers that take requests from an iterator, which all engines share, or each has for itself."""
 
     def __init__(
         self,
-        todo: Iterable[PlannedRequest],
+        todo: Sequence[PlannedRequest],
         targets: Mapping[str, Target],
         pace: Pace,
         store: SampleStore,
         tally: RunCounts,
         progress: RunProgress | None,
     ) -> None:
-        self._todo, self._targets, self._pace = iter(todo), targets, pace
+        self._todo, self._targets, self._pace = todo, targets, pace
+        self._free = asyncio.Semaphore(pace.concurrency if pace.jobs == 1 else pace.jobs)
         self._client, self._store = TimedClient(pace.timeouts), store
         self._tally, self._progress = tally, progress
         self._held: dict[str, list[Sample]] = {}  # by arm: lost since its last answer
@@ -101,25 +105,38 @@ class _Run:
         """Work until no request is left."""
         try:
             async with asyncio.TaskGroup() as workers:
-                for _ in range(self._pace.concurrency):
-                    workers.create_task(self._work())
+                for requests in self._by_engine():
+                    for _ in range(self._pace.concurrency):
+                        workers.create_task(self._work(requests))
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None  # the first one; the others were stopped by it
         self._keep([sample for held in self._held.values() for sample in held])
 
-    async def _work(self) -> None:
+    def _by_engine(self) -> list[Iterator[PlannedRequest]]:
+        if self._pace.jobs == 1:
+            return [iter(self._todo)]
+        engines: dict[str, list[PlannedRequest]] = {}
         for planned in self._todo:
-            target = self._targets[planned.key.arm]
-            if planned.before is not None:
-                await self._client.ask(target, encode_body(planned.before))
-            await asyncio.sleep(planned.wait_s)
-            sample = await self._take(planned, target)
-            if planned.recorded:
-                self._settle(sample, target)
-            elif sample.fault or (sample.status or 0) >= 400:
-                raise RunError(
-                    f"{planned.key.arm}: {target.url} could not be warmed up: {_describe_failure(sample)}"
-                )
+            engines.setdefault(self._targets[planned.key.arm].url, []).append(planned)
+        return [iter(requests) for requests in engines.values()]
+
+    async def _work(self, requests: Iterator[PlannedRequest]) -> None:
+        for planned in requests:
+            async with self._free:
+                await self._make(planned)
+
+    async def _make(self, planned: PlannedRequest) -> None:
+        target = self._targets[planned.key.arm]
+        if planned.before is not None:
+            await self._client.ask(target, encode_body(planned.before))
+        await asyncio.sleep(planned.wait_s)
+        sample = await self._take(planned, target)
+        if planned.recorded:
+            self._settle(sample, target)
+        elif sample.fault or (sample.status or 0) >= 400:
+            raise RunError(
+                f"{planned.key.arm}: {target.url} could not be warmed up: {_describe_failure(sample)}"
+            )
 
     async def _take(self, planned: PlannedRequest, target: Target) -> Sample:
         """The sample of a request, after as many attempts as needed and allowed."""

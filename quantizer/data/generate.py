@@ -193,7 +193,7 @@ class ProgressDisplay:
         self._counts = RunCounts()
         self._began = self._told = time.monotonic()
 
-    def start(self, total: int, present: int) -> None:
+    def start(self, total: int, present: int, later: int = 0) -> None:
         """Called when a round begins."""
 
     def sample(self, sample: Sample) -> None:

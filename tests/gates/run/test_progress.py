@@ -22,7 +22,7 @@ def test_a_log_gets_a_line_every_ten_seconds_and_one_at_the_end(monkeypatch: pyt
     monkeypatch.setattr("gates.run.progress.time.monotonic", lambda: clock["now"])
     log = io.StringIO()
     told = Display("gate", log)
-    told.start(total=90, present=10)
+    told.start(total=90, present=10, later=22)
     for now in (104.0, 110.0, 111.0, 119.0):
         clock["now"] = now
         told.sample(LOST if now == 110.0 else sample())
@@ -32,8 +32,8 @@ def test_a_log_gets_a_line_every_ten_seconds_and_one_at_the_end(monkeypatch: pyt
     nothing.stop()
 
     assert log.getvalue().splitlines() == [
-        "gate: 12/90, 1 lost, 1 retried, 6 min 30 s left",
-        "gate: 14/90, 1 lost, 1 retried, 6 min 01 s left",
+        "gate: 12/90, 1 lost, 1 retried, 8 min 20 s left",
+        "gate: 14/90, 1 lost, 1 retried, 7 min 46 s left",
         "gate: 5/5, 0 lost, 0 retried",
     ]
 

@@ -192,6 +192,26 @@ async def test_as_many_are_asked_at_once_as_the_pace_says(
     assert sorted(cases_of(samples)) == sorted(c.id for c in MANY)
 
 
+async def test_engines_are_asked_at_the_same_time_and_each_as_the_pace_says(
+    engine: ScriptedEngine, path: Path
+) -> None:
+    gate = asyncio.Event()
+    async with ScriptedEngine() as other:
+        engines = {"candidate": engine, "baseline": other}
+        for one in engines.values():
+            one.always(Head(), Until(gate), Say(text("Hi.")), Say(finish()), Say(DONE))
+        targets = {name: target(one) for name, one in engines.items()}
+        asks = plan_requests(suite(*MANY), [arm(name, where) for name, where in targets.items()])
+        with SampleStore(path, suite=SUITE) as store:
+            task = asyncio.create_task(run(asks, targets, store, pace=replace(QUICK, jobs=4)))
+            for one in engines.values():
+                await one.request(1)
+            await asyncio.sleep(0.05)  # time for one more, if one came
+            assert [len(one.requests) for one in engines.values()] == [1, 1]
+            gate.set()
+            assert (await task).asked == 2 * len(MANY)
+
+
 async def test_a_run_that_is_cancelled_keeps_what_was_answered_and_lets_go_of_the_rest(
     engine: ScriptedEngine, path: Path
 ) -> None:
