@@ -84,18 +84,11 @@ def bind(address: Address, key: str) -> socket.socket:
 
 def servers(gateway: Gateway, drain: float = 1) -> tuple["_Server", "_Server"]:
     """Of its public listener and of the operators'. `drain`: seconds that open replies of the first are given."""
-    limits, count = limits_of(gateway.config), gateway.metrics.unreadable
+    limits, count = gateway.limits, gateway.metrics.unreadable
     return (
         server(gateway.public, drain, limits, count("public")),
         server(gateway.admin, 1, limits, count("admin")),
     )
-
-
-def limits_of(config: Config) -> ConnectionLimits:
-    """Of each listener. A caller of a stream may read nothing for as long as its model's `idle` says."""
-    read = config.gateway.read_seconds
-    idle = max(model.timeouts.idle for model in config.models.values())
-    return ConnectionLimits(config.gateway.max_connections, read, max(read, idle))
 
 
 def server(

@@ -31,6 +31,7 @@ from app.engines.pool import EnginePool
 from app.errors import render
 from app.http import health, openapi
 from app.http.access import AccessControl
+from app.http.connection import ConnectionLimits
 from app.http.hosts import LocalAccess
 from app.promotion.memory_admission import MemoryAdmission
 from app.promotion.service import PromotionService
@@ -72,6 +73,7 @@ class Gateway:
     log: Logger
     tracing: Tracing
     shadow: Recorder | None
+    limits: ConnectionLimits
     public: ASGIApp
     admin: ASGIApp
 
@@ -124,12 +126,14 @@ def create_gateway(
     shadow = recorder_for(config, log, partial(metrics.count, "manners_shadow_dropped_total"))
     accounting = RequestAccounting(metrics, log, reply_window, shadow)
     proxy = ProxyHandler(config, pool, metrics, log, tracing, accounting, access.accounts)
-    out = output or LogOutput()
+    out, limits = output or LogOutput(), ConnectionLimits(config.gateway.max_connections)
+    set_limits(limits, config)
     takers = (
         pool.apply,
         proxy.apply,
         promotions.apply,
         lambda new: out.change(new.log.level, new.log.format),
+        partial(set_limits, limits),
     )
     reloader = Reloader(config, read or (lambda: config), takers, access, promotions, metrics, log)
     reader = ReportThread()
@@ -153,8 +157,16 @@ def create_gateway(
         log,
         tracing,
         shadow,
+        limits,
         *controls,
     )
+
+
+def set_limits(limits: ConnectionLimits, config: Config) -> None:
+    """Of the listeners. A caller of a stream may read nothing for as long as its model's `idle` says."""
+    limits.read_seconds = config.gateway.read_seconds
+    idle = max(model.timeouts.idle for model in config.models.values())
+    limits.write_seconds = max(limits.read_seconds, idle)
 
 
 def _public(

@@ -65,7 +65,7 @@ class Reloader:
         except ConfigError as error:
             raise Refused(f"{error}; nothing was changed", "configuration_invalid") from None
         keys = changed_keys(self.config, config)
-        if restart := restart_keys(self.config, config):
+        if restart := restart_keys(self.config, config, self._promotions.engines_in_use()):
             names = ", ".join(shown(restart))
             raise Refused(
                 f"a restart is needed for {names}: restart the gateway, or put the file back; nothing was changed",

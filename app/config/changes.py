@@ -1,6 +1,6 @@
 """What a reload changes: the keys that differ between two configurations, and those that need a restart. Pure."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import fields
 from typing import Any, Final
 
@@ -14,13 +14,10 @@ Key = tuple[str, ...]
 
 RESTART: Final[tuple[Key, ...]] = (
     ("gateway", "listen"), ("gateway", "admin"), ("gateway", "state"),  # bound, locked and opened at the start
-    ("gateway", "max_connections"), ("gateway", "read_seconds"), ("gateway", "drain_seconds"),
-    ("gateway", "lame_duck"),  # of the listeners
-    ("models", "*", "timeouts", "idle"),  # of the listeners, too: how long a caller may read nothing
-    ("models", "*", "timeouts", "connect"),  # of the connections to engines
+    ("gateway", "max_connections"), ("gateway", "drain_seconds"), ("gateway", "lame_duck"),  # of the listeners
     ("models", "*", "live"), ("models", "*", "fallback"), ("models", "*", "kind"),  # which engines run
-    ("models", "*"), ("engines", "*"),  # one that came or went
-    ("engines", "*", "*"),
+    ("models", "*"), ("engines", "*"),  # one that went
+    ("engines", "*", "*"),  # of an engine that runs
     ("shadow", "*"), ("telemetry", "*"),  # opened at the start
 )  # fmt: skip
 """Patterns of keys that hold from a start to the next; `*` is any one name. All other keys can be reloaded."""
@@ -47,15 +44,18 @@ def changed_keys(old: Config, new: Config) -> tuple[Key, ...]:
     return tuple(sorted(whole | {key for key in differ if key[:2] not in whole}))
 
 
-def needing_restart(keys: Iterable[Key]) -> tuple[Key, ...]:
-    """Those of these keys that cannot change while the gateway runs."""
-    return tuple(key for key in keys if any(_fits(key, pattern) for pattern in RESTART))
-
-
-def restart_keys(old: Config, new: Config) -> tuple[Key, ...]:
-    """The keys whose change has to wait for a restart. An engine that comes may come: no model names it yet."""
-    came = {("engines", name) for name in new.engines.keys() - old.engines.keys()}
-    return tuple(key for key in needing_restart(changed_keys(old, new)) if key not in came)
+def restart_keys(old: Config, new: Config, running: Collection[str]) -> tuple[Key, ...]:
+    """The keys whose change has to wait for a restart. A model or an engine may come; an engine may change that is not `running`."""
+    came = {
+        (table, name) for table in _TABLES for name in getattr(new, table).keys() - getattr(old, table).keys()
+    }
+    return tuple(
+        key
+        for key in changed_keys(old, new)
+        if any(_fits(key, pattern) for pattern in RESTART)
+        and key not in came
+        and (len(key) < 3 or key[0] != "engines" or key[1] in running)
+    )
 
 
 def shown(keys: Iterable[Key]) -> list[str]:

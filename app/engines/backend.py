@@ -150,7 +150,7 @@ class Backend:
         model: str = "",
     ) -> None:
         self.spec = spec
-        self._model = model  # of the model that it is started for
+        self.model = model  # of the model that it is started for
         self.upstream = Upstream(connect_timeout, context.batch, spec.access)
         self.engine: Engine | None = None
         self.seen = float("-inf")  # time of its last token, in monotonic seconds
@@ -417,7 +417,7 @@ class Backend:
         told = bool(DIALECTS[self.spec.dialect].thinking(0))
         for audit in audits:
             self._context.metrics.record_violations(
-                self._model, self.spec.name, PROBE, set(), audit.breaches(), []
+                self.model, self.spec.name, PROBE, set(), audit.breaches(), []
             )
         kinds = [kind for audit in audits if (kind := unasked_thought(audit.stripped, told))]
         is_clean = len(audits) == len(QUESTIONS) and not any(audit.stripped for audit in audits)

@@ -92,8 +92,13 @@ class EnginePool:
         return self._config
 
     def apply(self, config: Config) -> None:
-        """Apply a configuration with the same models and at least the same engines, for new requests."""
+        """Apply a configuration with at least the same models and engines, for new requests."""
         self._config = config
+        for name in config.models.keys() - self._table.keys():
+            self._balancers[name] = Balancer()
+            self._table = {**self._table, name: self._route_to(name, config.models[name].live)}
+        for backend in self._backends.values():
+            backend.upstream.connect_timeout = config.models[backend.model].timeouts.connect
 
     # ------------------------------------------------------------------------- engines, one by one
 

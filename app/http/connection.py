@@ -57,7 +57,7 @@ another one. Host, Content-Length and Transfer-Encoding have checks of their own
 _BLANK_LINE = b"\r\n\r\n"
 
 
-@dataclass(frozen=True)
+@dataclass
 class ConnectionLimits:
     """Of a listener. connections: open at once. read_seconds: for a request to arrive. write_seconds: without the peer taking
     a byte."""

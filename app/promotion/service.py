@@ -24,8 +24,8 @@ from app.promotion.startup import (
     Startup,
     bound_to_reports,
     current_roots,
+    record_added,
     record_configuration,
-    record_engines,
 )
 from app.promotion.state_machine import (
     Action,
@@ -47,7 +47,7 @@ from app.promotion.worker import PromotionWorker, RunningOperation
 from app.registry.errors import KeyReused, OperationUnderWay, StorageFailed, StorageFull, UnknownRow
 from app.registry.reader import RegistryReader
 from app.registry.registry import Registry
-from app.registry.values import AuditEntry, OperationRow, Revocation
+from app.registry.values import AuditEntry, KnownEngine, OperationRow, Revocation
 from app.telemetry.log import Logger
 from app.telemetry.metrics import Metrics
 from app.telemetry.reply_window import ReplyWindow
@@ -96,31 +96,49 @@ class PromotionService:
         self._deps = Dependencies(config, pool, self.catalogue, self.registry, memory, reply_window)
         self._worker = PromotionWorker(self._deps, metrics, log)
         self._startup: Startup | None = None
+        self._coming: Mapping[str, tuple[KnownEngine, ...]] = {}  # models that a reload adds: live engines
         self._verifying: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
 
     async def prepare(self, config: Config) -> None:
-        """Record the engines that this configuration adds. Raises Refused (restart_required), NotStarted, StateUnavailable."""
-        added = {name: spec for name, spec in config.engines.items() if name not in self._deps.config.engines}
+        """Record what this configuration adds. Raises Refused (restart_required, live_not_gated), NotStarted, StateUnavailable."""
+        before = self._deps.config
+        added = {name: spec for name, spec in config.engines.items() if spec != before.engines.get(name)}
+        models = config.models.keys() - before.models.keys()
         if clashes := self.catalogue.clashes(added):
             names = ", ".join(f"engines.{name}" for name in clashes)
             raise Refused(
                 f"a restart is needed for {names}: an earlier engine of that name is still in use",
                 "restart_required",
             )
-        if added:
+        self._coming = {}
+        if added or models:
             at = now()
-            await self.do(lambda registry: record_engines(registry, added, at))
-            await self._deps.remember()
+            self._coming = await self.do(lambda registry: record_added(registry, config, added, models, at))
+            await self._deps.remember(config)
 
     def apply(self, config: Config) -> None:
-        """Take a configuration with the same models and no engine less, after `prepare`.
+        """Take a configuration with no model and no engine less, after `prepare`; the engines of new models start.
 
         Suite and policy are read again when they are needed.
         """
         self._deps.config = config
         self.catalogue.extend(config.engines)
         suite_in_force.cache_clear()
+        for model, engines in self._coming.items():
+            for known in engines:
+                self.catalogue.add(known)
+            self._deps.pool.route(model, *(self.catalogue.name(known.digest) for known in engines))
+        if self._startup is not None and self._coming:
+            self._startup.add(
+                {model: tuple(one.digest for one in engines) for model, engines in self._coming.items()}
+            )
+
+    def engines_in_use(self) -> frozenset[str]:
+        """The engines that run, or that an unfinished operation is about."""
+        plans = [running.state.plan for running in self._worker.running.values()]
+        named = {self.catalogue.name(engine) for plan in plans for engine in (*plan.new, *plan.old)}
+        return self._deps.pool.running() | named
 
     # ------------------------------------------------------------------------------- start and end
 

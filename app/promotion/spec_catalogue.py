@@ -62,10 +62,12 @@ class SpecCatalogue:
         return sorted(name for name, spec in earlier.items() if spec != engines[name])
 
     def extend(self, engines: Mapping[str, EngineSpec]) -> None:
-        """Add engines of the configuration; those that it had stay as they are."""
-        for name in engines.keys() - self._digests.keys():
-            self._digests[name] = spec_digest(engines[name])
-            self._specs[self._digests[name]] = engines[name]
+        """Add engines of the configuration; the earlier one of a name gets another name."""
+        for name, spec in engines.items():
+            digest, before = spec_digest(spec), self._digests.get(name)
+            if before not in (None, digest):
+                self._specs[before] = _renamed(self._specs[before], before)
+            self._digests[name], self._specs[digest] = digest, spec
 
     def add(self, known: KnownEngine) -> None:
         """Add an engine that the registry knows and the configuration does not; no effect on others."""
@@ -74,10 +76,15 @@ class SpecCatalogue:
         spec = spec_of(known.spec)
         if spec.name in self._digests:  # the configuration has given the name to another engine
             own = self._specs[self._digests[spec.name]]
-            spec = replace(spec, name=f"{spec.name[:50]}-{known.digest[7:15]}")
+            spec = _renamed(spec, known.digest)
             if own.url == spec.url:
                 spec = replace(spec, key_file=own.key_file, ca_file=own.ca_file)
         self._specs[known.digest] = spec
+
+
+def _renamed(spec: EngineSpec, digest: str) -> EngineSpec:
+    """An earlier engine, whose name the configuration has given to another one."""
+    return replace(spec, name=f"{spec.name[:50]}-{digest[7:15]}")
 
 
 def spec_of(text: str) -> EngineSpec:

@@ -41,7 +41,7 @@ class Startup:
     def __init__(self, deps: Dependencies, log: Logger) -> None:
         self._deps = deps
         self._log = log
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def begin(
         self, live: Mapping[str, tuple[str, ...]], unfinished: Collection[OperationState]
@@ -59,15 +59,26 @@ class Startup:
         for engine in orphans:
             await self._remove(running[engine])
         up = {one.spec for one in found if one.running}
-        waiting = [engine for engine in starts if not self._start_now(engine, up)]
-        waiting.sort(key=lambda engine: engine not in served)
-        self._task = supervise(partial(self._load, waiting), "boot")
+        self._start(sorted(starts, key=lambda engine: engine not in served), up)
+
+    def add(self, live: Mapping[str, tuple[str, ...]]) -> None:
+        """Start the engines of models that came later: `live` ones, and the fallbacks."""
+        models, catalogue = self._deps.config.models, self._deps.catalogue
+        spare = [catalogue.digest(name) for model in live for name in models[model].fallback]
+        running = self._deps.pool.running()
+        wanted = dict.fromkeys([*(one for engines in live.values() for one in engines), *spare])
+        self._start([one for one in wanted if catalogue.name(one) not in running], ())
+
+    def _start(self, engines: Iterable[str], up: Collection[str]) -> None:
+        waiting = [engine for engine in engines if not self._start_now(engine, up)]
+        if waiting:
+            self._tasks.append(supervise(partial(self._load, waiting), "boot"))
 
     async def stop(self) -> None:
         """Stop loading; engines that were not loaded stay down."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _found(self) -> tuple[FoundContainer, ...]:
         try:
@@ -156,6 +167,21 @@ def bound_to_reports(
         for engine in engines
         if any(one in gated and roots.get(one) == roots.get(engine) is not None for one in engines)
     )
+
+
+def record_added(
+    registry: Registry, config: Config, engines: Mapping[str, EngineSpec], models: Iterable[str], at: str
+) -> Mapping[str, tuple[KnownEngine, ...]]:
+    """Record engines and models that a reload adds; the live engines of these models, as `record_configuration` decides them."""
+    record_engines(registry, engines, at)
+    catalogue = SpecCatalogue(config.engines)
+    found = {}
+    for model in models:
+        live = _with_replicas(
+            registry, config, catalogue, model, _live_engine(registry, config, catalogue, model, at)
+        )
+        found[model] = tuple(known for engine in live if (known := registry.engine(engine)))
+    return found
 
 
 def record_engines(registry: Registry, engines: Mapping[str, EngineSpec], at: str) -> None:

@@ -75,9 +75,9 @@ class Dependencies:
                 self.known[model] = await self.registry.run(lambda registry: snapshot(registry, model))
         return self.known[model]
 
-    async def remember(self) -> None:
+    async def remember(self, config: Config | None = None) -> None:
         """Read what a rollback of each model needs, so that it needs no registry later."""
-        for model in self.config.models:
+        for model in (config or self.config).models:
             await self.snapshot(model)
 
     def is_needed(self, plan: OperationPlan, engine: str) -> bool:

@@ -83,12 +83,8 @@ class ProxyHandler:
         self._accounting = accounting
         self._reader = RequestReader()
         self._uploads = Uploads(config.gateway.max_body_bytes)
-        self._queues = {
-            name: AdmissionQueue(model.concurrency, model.queue, waited=metrics.queue_wait(name))
-            for name, model in config.models.items()
-        }
-        for name, queue in self._queues.items():
-            metrics.queue(name, queue)
+        self._metrics = metrics
+        self._queues: dict[str, AdmissionQueue] = {}
         self.apply(config)
         self.leaving = False  # a stop was requested: /readyz says 503, and requests are still served
         self.draining = False  # new requests are refused
@@ -96,12 +92,17 @@ class ProxyHandler:
         self._ids: set[str] = set()  # by which engines know what is open
 
     def apply(self, config: Config) -> None:
-        """Take the limits of a configuration with the same models; for requests that come from now on."""
+        """Take the limits of a configuration with no model less; for requests that come from now on."""
         limits = config.gateway
         self._uploads.limit, self._max_messages = limits.max_body_bytes, limits.max_messages
         self._budget = ReplyBudget(limits.max_stream_bytes, limits.max_reply_bytes)
         for name, model in config.models.items():
-            self._queues[name].resize(model.concurrency, model.queue)
+            if name in self._queues:
+                self._queues[name].resize(model.concurrency, model.queue)
+                continue
+            waited = self._metrics.queue_wait(name)
+            self._queues[name] = AdmissionQueue(model.concurrency, model.queue, waited=waited)
+            self._metrics.queue(name, self._queues[name])
 
     def cut_off(self) -> None:
         """End what is still running, and tell each caller why."""

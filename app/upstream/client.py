@@ -32,7 +32,7 @@ class Upstream:
     """A pool of connections to one engine. Close it when its route is gone."""
 
     def __init__(self, connect_timeout: float, batch: IOBatch, access: EngineAccess = OPEN) -> None:
-        self._connect_timeout = connect_timeout
+        self.connect_timeout = connect_timeout
         self._access = access
         self._batch = batch
         self._idle: deque[EngineReply] = deque()
@@ -89,9 +89,9 @@ class Upstream:
         tls = self._access.tls() if parts.scheme == "https" else None
         loop = asyncio.get_running_loop()
         for tries_left in reversed(range(CONNECT_TRIES)):
-            late = loop.time() + self._connect_timeout + LATE_SECONDS
+            late = loop.time() + self.connect_timeout + LATE_SECONDS
             try:
-                async with asyncio.timeout(self._connect_timeout):
+                async with asyncio.timeout(self.connect_timeout):
                     transport, reply = await loop.create_connection(
                         lambda: EngineReply(self._batch, self._distrust), host, port, ssl=tls
                     )

@@ -10,15 +10,18 @@ from typing import Any
 import pytest
 import structlog
 
-from app.config.config import Config, ConfigError, load
+from app.config.config import Config, ConfigError, load, parse
 from app.registry.errors import StorageFull
 from app.registry.registry import Registry
 from app.telemetry import log as logs
 from app.wiring import create_gateway
 from tests.app.access.test_keys_live import operate
-from tests.app.house import House, house
+from tests.app.house import House, eventually, house
 from tests.scale import PATIENCE
 from tests.script import DONE, Head, Say, Until, finish, text
+from tests.scripted_engine import ScriptedEngine
+
+TABLE = {"dialect": "llama-server", "driver": "url"}
 
 
 class File:
@@ -37,6 +40,12 @@ class File:
         assert isinstance(self.now, Config)
         model = self.now.models["annie"].model_copy(update=changes)
         self.now = self.now.model_copy(update={"models": {"annie": model}})
+
+    def tables(self, **tables: Any) -> None:
+        """Write engines and models anew."""
+        assert isinstance(self.now, Config)
+        new = parse({"gateway": {"state": str(self.now.state_dir)}, **tables}, Path("/"))
+        self.now = self.now.model_copy(update={"engines": new.engines, "models": new.models})
 
     def section(self, name: str, **changes: Any) -> None:
         """Edit a section."""
@@ -104,6 +113,33 @@ async def test_a_larger_cap_lets_in_who_waits(tmp_path: Path) -> None:
                 await asyncio.sleep(0.001)
         go.set()
         assert [answer.status for answer in await asyncio.gather(*asks)] == [200, 200]
+
+
+async def test_a_model_comes_with_its_engine_and_answers(tmp_path: Path) -> None:
+    """The engine was configured, did not run, and has another address now."""
+    async with ScriptedEngine() as more, reloadable(tmp_path) as (home, file):
+        dead, models = {**TABLE, "url": "http://127.0.0.1:9"}, {"annie": {"live": "scripted"}}
+        first = {**TABLE, "url": home.engine.url}
+        file.tables(engines={"scripted": first, "more": dead}, models=models)
+        assert (await reload(home)).status == 200
+        live = {**TABLE, "url": more.url}
+        file.tables(engines={"scripted": first, "more": live}, models={**models, "new": {"live": "more"}})
+        assert (await reload(home)).json["changed"] == ["engines.more.url", "models.new"]
+        await eventually(lambda: home.gateway.pool.is_up("more"))
+        assert (await home.ask(model="new")).headers["x-manners-engine"] == "more"
+        shown = (await home.operate("/admin/status")).json["models"]["new"]
+        assert shown["live"] == "more"
+
+
+async def test_timeouts_hold_from_now_on(tmp_path: Path) -> None:
+    """Those of the listeners and of connections to engines, too."""
+    async with reloadable(tmp_path) as (home, file):
+        assert isinstance(file.now, Config)
+        timeouts = file.now.models["annie"].timeouts.model_copy(update={"idle": 4000.0, "connect": 0.5})
+        file.model(timeouts=timeouts)
+        assert (await reload(home)).status == 200
+        assert home.gateway.limits.write_seconds == 4000.0
+        assert home.gateway.pool._backends["scripted"].upstream.connect_timeout == 0.5
 
 
 REFUSED: dict[str, tuple[Callable[[File], None], str, str]] = {

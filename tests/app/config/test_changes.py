@@ -11,7 +11,8 @@ from app.config.config import Config, Secrets, parse
 BASE: dict[str, Any] = {
     "gateway": {"state": "state"},
     "engines": {"far": {"dialect": "vllm", "driver": "url", "url": "http://127.0.0.1:9"},
-                "b.1": {"dialect": "vllm", "driver": "url", "url": "http://127.0.0.1:8"}},
+                "b.1": {"dialect": "vllm", "driver": "url", "url": "http://127.0.0.1:8"},
+                "down": {"dialect": "vllm", "driver": "url", "url": "http://127.0.0.1:5"}},
     "models": {"annie": {"live": "far"}, "m.2": {"live": "b.1"}},
 }  # fmt: skip
 
@@ -24,7 +25,7 @@ def settings(**tables: Any) -> Config:
 def found(new: Config) -> tuple[list[str], list[str]]:
     """What has changed, and what of that needs a restart."""
     keys = changed_keys(settings(), new)
-    return shown(keys), shown(restart_keys(settings(), new))
+    return shown(keys), shown(restart_keys(settings(), new, {"far", "b.1"}))
 
 
 CHANGES: dict[str, tuple[dict[str, Any], list[str], bool]] = {
@@ -37,15 +38,21 @@ CHANGES: dict[str, tuple[dict[str, Any], list[str], bool]] = {
     "a timeout": (
         {"models": {**BASE["models"], "annie": {"live": "far", "timeouts": {"total": 9.0}}}}, ["models.annie.timeouts.total"], False,
     ),
+    "how long a caller may read nothing": (
+        {"models": {**BASE["models"], "annie": {"live": "far", "timeouts": {"idle": 9.0}}}}, ["models.annie.timeouts.idle"], False,
+    ),
     "who is live": ({"models": {**BASE["models"], "annie": {"live": "b.1"}}}, ["models.annie.live"], True),
     "of a model with a dot": ({"models": {**BASE["models"], "m.2": {"live": "far"}}}, ["models.m.2.live"], True),
     "one model less": ({"models": {"annie": {"live": "far"}}}, ["models.m.2"], True),
-    "one model more": ({"models": {**BASE["models"], "new": {"live": "far"}}}, ["models.new"], True),
+    "one model more": ({"models": {**BASE["models"], "new": {"live": "far"}}}, ["models.new"], False),
     "an engine's flag": (
         {"engines": {**BASE["engines"], "far": {**BASE["engines"]["far"], "url": "http://127.0.0.1:7"}}}, ["engines.far.url"], True,
     ),
+    "of an engine that is down": (
+        {"engines": {**BASE["engines"], "down": {**BASE["engines"]["far"], "url": "http://127.0.0.1:7"}}}, ["engines.down.url"], False,
+    ),
     "one engine less": ({"engines": {"far": BASE["engines"]["far"]}, "models": {"annie": {"live": "far"}}},
-                        ["engines.b.1", "models.m.2"], True),
+                        ["engines.b.1", "engines.down", "models.m.2"], True),
     "an engine more": ({"engines": {**BASE["engines"], "new": BASE["engines"]["far"]}}, ["engines.new"], False),
     "the policy": ({"gates": {"policy": "strict"}}, ["gates.policy"], False),
     "the bake": ({"promotion": {"bake_seconds": 1.0}}, ["promotion.bake_seconds"], False),

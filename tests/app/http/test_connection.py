@@ -25,7 +25,8 @@ from app.http.connection import (
     ConnectionLimits,
     ParseQueue,
 )
-from app.server import limits_of, raise_descriptor_limit
+from app.server import raise_descriptor_limit
+from app.wiring import set_limits
 from tests.app.house import config
 from tests.looped import looped
 
@@ -488,5 +489,6 @@ async def test_there_are_descriptors_for_every_connection(monkeypatch: pytest.Mo
 
 async def test_a_reader_is_given_what_the_most_patient_model_gives(tmp_path: Path) -> None:
     """`idle` bounds the silence of one who does not read, and the listener cuts nobody off before it."""
-    patient = config("http://127.0.0.1:9", tmp_path, timeouts={"idle": 600.0}, gateway={"max_connections": 7})
-    assert limits_of(patient) == ConnectionLimits(7, 30.0, 600.0)
+    limits = ConnectionLimits()
+    set_limits(limits, config("http://127.0.0.1:9", tmp_path, timeouts={"idle": 600.0}))
+    assert limits == ConnectionLimits(read_seconds=30.0, write_seconds=600.0)
