@@ -302,6 +302,7 @@ def parse_chat(raw: bytes, max_messages: int) -> tuple[ChatRequest, dict[str, An
 def check_chat(body: dict[str, Any], max_messages: int) -> ChatRequest:
     """The request in this body, with nulls and empty arguments normalized. Raises BadField."""
     refuse_too_many(body, "messages", max_messages)
+    in_openai_words(body)
     try:
         request = ChatRequest.model_validate(body, context=Budget())
     except ValidationError as error:
@@ -309,6 +310,16 @@ def check_chat(body: dict[str, Any], max_messages: int) -> ChatRequest:
     _refuse_unserved(request, body)
     _normalize(request, body)
     return request
+
+
+def in_openai_words(body: dict[str, Any]) -> dict[str, Any]:
+    """The body with llama-server's words for the limit of a reply in OpenAI's: `n_predict`, and -1 for no limit."""
+    limit = body.pop("n_predict", None)
+    if body.get("max_completion_tokens") is None and body.get("max_tokens") is None and limit is not None:
+        body["max_tokens"] = limit
+    if body.get("max_tokens") == -1:
+        del body["max_tokens"]
+    return body
 
 
 def refuse_too_many(body: Mapping[str, Any], field: str, most: int) -> None:
@@ -416,7 +427,7 @@ def refuse_unserved(fields: Mapping[str, Any], why_not: Mapping[str, str]) -> No
         return
     for name, why in why_not.items():
         value = fields.get(name)
-        if value and value not in _SAYS_NOTHING and (name, value) != ("n", 1):
+        if value and value not in _SAYS_NOTHING and not (name in ("n", "best_of") and value == 1):
             raise unsupported(name, f"{name} is not served: {why}; leave it out")
 
 

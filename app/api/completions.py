@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec.structs import replace
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from app.api.chat_request import (
     ChatRequest,
@@ -20,6 +20,7 @@ from app.api.chat_request import (
     StreamOptions,
     Temperature,
     TokenLimit,
+    in_openai_words,
     refuse_unserved,
     unsupported,
 )
@@ -72,6 +73,11 @@ class CompletionRequest(Read):
     max_tokens: TokenLimit | None = None
     temperature: Temperature | None = None
     top_p: Probability | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_openai_words(cls, body: dict[str, Any]) -> dict[str, Any]:
+        return in_openai_words(body)
 
 
 def _prompts(given: str | list[str] | list[int] | list[list[int]]) -> tuple[str | list[int], ...]:

@@ -104,6 +104,11 @@ _TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "o
 _FLAT = {"type": "function", "name": "f", "parameters": {"type": "object"}}
 _BLOCK = {"name": "f", "input_schema": {"type": "object"}}
 _LIMITS = "default: the model's `max_tokens`"
+_OR_NONE = _LIMITS + ", as for -1"
+_LLAMA = {
+    "grammar": row("root ::= [a-z]+", "chats have `response_format`"),
+    "n_predict": row(5, "llama-server's word for `max_tokens`"),
+}
 _THINKING = "switches thinking; a model's budget stays"
 _CACHE = "engines cache prompts themselves"
 _TIER = "there is one tier"
@@ -114,15 +119,17 @@ CHAT = {
     "model": kept("annie", "a public model of the configuration"),
     "audio": row({"voice": "a", "format": "wav"}, "replies are text"),
     "frequency_penalty": row(0.5),
+    "best_of": row(2, "use `n`; 1 is taken"),
     "function_call": row("auto", "send `tool_choice`"),
     "functions": row([{"name": "f"}], "send `tools`"),
+    **_LLAMA,
     "logit_bias": row({"1": 1}),
     "logprobs": row(
         True,
         "[below](#log-probabilities-logprobs-top_logprobs)",
     ),
     "max_completion_tokens": row(5, _LIMITS),
-    "max_tokens": row(5, _LIMITS),
+    "max_tokens": row(5, _OR_NONE),
     "metadata": row({"a": "b"}, _MEMORY),
     "modalities": row(["text", "audio"], "replies are text"),
     "moderation": row({"model": "m"}, "nothing is moderated here"),
@@ -152,9 +159,10 @@ CHAT = {
     "web_search_options": row({"search_context_size": "low"}, "declare a tool that searches"),
 }
 COMPLETION = {
+    **_LLAMA,
     "model": CHAT["model"],
     "prompt": row("a", "a text or tokens, or up to 16 of them"),
-    "best_of": row(2, "use `n`"),
+    "best_of": CHAT["best_of"],
     "echo": row(True, "the reply is filtered; you have the prompt"),
     "frequency_penalty": CHAT["frequency_penalty"],
     "logit_bias": CHAT["logit_bias"],

@@ -57,3 +57,23 @@ def test_what_asks_for_nothing_is_taken() -> None:
         parse(surface, {**base, **nothing})
     with pytest.raises(BadField):
         parse(surface, {**base, "n": 2})
+
+
+@pytest.mark.parametrize("name", ["chat", "completions"])
+def test_llama_servers_words_for_a_limit_are_those_of_openai(name: str) -> None:
+    surface, base, _ = SURFACES[name]
+    limits: dict[str, Any] = {
+        "one that is named": ({"n_predict": 7}, 7),
+        "which openai's goes before": ({"n_predict": 7, "max_tokens": 5}, 5),
+        "none": ({"max_tokens": -1, "best_of": 1}, None),
+        "none either": ({"n_predict": -1}, None),
+    }
+    for fields, limit in limits.values():
+        asked = parse(surface, {**base, **fields})
+        assert (asked.chat.most, asked.body.get("max_tokens"), asked.body.get("n_predict")) == (
+            limit,
+            limit,
+            None,
+        )
+    with pytest.raises(BadField, match="max_tokens"):
+        parse(surface, {**base, "max_tokens": -2})
