@@ -16,9 +16,11 @@ from app.cli import gate_engines
 from app.cli.exit_codes import exit_code
 from app.config.config import Config, ConfigError, load
 from deploy.core.errors import DeployError
+from deploy.doctor.collectors.model import model
+from deploy.doctor.model import FILE_TYPES
 from gates.artefact import artefact as artefacts
 from gates.artefact.manifest import Provenance
-from gates.contracts.errors import GatesError, ReportError, RunError, SuiteError
+from gates.contracts.errors import GatesError, ManifestError, ReportError, RunError, SuiteError
 from gates.policy.check import check_policy
 from gates.policy.load import DERIVED, policy_for
 from gates.report.checks import stated_lineage
@@ -129,6 +131,8 @@ def _new_suite(name: str) -> int:
 
 
 def _seal(args: argparse.Namespace) -> int:
+    if fault := _other_format(args.folder, args.format):
+        raise ManifestError(f"{args.folder}: --format {args.format}, but {fault}")
     source = artefacts.load(args.source) if args.source else None
     base = args.base_model or (source.provenance.base_model if source else None)
     parents = {"source": source.root} if source else {}
@@ -175,6 +179,22 @@ def _compare(args: argparse.Namespace, config: Config) -> int:
 def _opened(folder: Path, trust: list[Path], config: Config) -> Statement:
     """The report in a folder. Raises ReportError: its signature is no trusted one's."""
     return open_report(folder / "report.json", trusted(trust or [config.state_dir / "keys"])).statement
+
+
+def _other_format(folder: Path, format: str) -> str | None:
+    """What the files of a folder are, if they are plainly not of this format."""
+    found = model(folder)
+    if found.gguf or any(name.endswith(".gguf") for name in found.files or ()):
+        number = found.gguf.file_type if found.gguf else None
+        kind = FILE_TYPES.get(-1 if number is None else number, "").lower()
+        same = format == f"gguf-{kind}" if kind else format.startswith("gguf-")
+        return None if same else f"its file is a GGUF{kind and f' of type gguf-{kind}'}"
+    if format.startswith("gguf-"):
+        return "it holds no .gguf file"
+    algorithm = found.quant_algo or found.config_quant_algo or ""
+    if "NVFP4" in algorithm and "nvfp4" not in format:
+        return f"its configuration says {algorithm}"
+    return "its configuration says nothing of NVFP4" if "nvfp4" in format and not algorithm else None
 
 
 def _verify(args: argparse.Namespace, config: Config) -> int:

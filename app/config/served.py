@@ -10,6 +10,7 @@ import httpx2
 
 from app.config.config import Config, ConfigError, parse, with_secrets
 from deploy.engine.spec import url_fault
+from deploy.engine.weights import is_projector
 
 STATE: Final = "~/.local/state/manners/serve"
 """Each first model has a state folder of its own below this one, so that several gateways can run beside each other."""
@@ -59,7 +60,7 @@ def _engine(model: str, context: int | None) -> tuple[str, dict[str, Any]]:
         return _running(model.rstrip("/").removesuffix("/v1"))
     path = Path(model).expanduser().absolute()
     if path.is_dir() and (files := sorted(path.glob("*.gguf"))):
-        models = [file for file in files if not file.name.startswith("mmproj")]
+        models = [file for file in files if not is_projector(file.name)]
         if len(models) != 1:
             raise ConfigError(f"{path}: name one of its files: {', '.join(file.name for file in models)}")
         if models == files:  # a projector is found by the folder

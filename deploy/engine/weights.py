@@ -7,8 +7,6 @@ from deploy.engine.dialects import DIALECTS
 from deploy.engine.spec import EngineSpec
 
 MANIFEST = "artefact.json"
-_PROJECTOR = "mmproj"
-"""How the name of a file begins that makes images and sounds into tokens, by llama.cpp's custom."""
 
 
 def find_model(spec: EngineSpec) -> Path:
@@ -28,7 +26,7 @@ def find_gguf(artefact: Path) -> Path:
             raise WeightsError(f"{artefact} is not a .gguf file")
         return artefact
     _check_finished(artefact)
-    found = [path for path in _ggufs(artefact) if not path.name.startswith(_PROJECTOR)]
+    found = [path for path in _ggufs(artefact) if not is_projector(path.name)]
     if len(found) != 1:
         names = ", ".join(path.name for path in found) or "none"
         raise WeightsError(f"{artefact} must hold exactly one .gguf, and holds {names}")
@@ -37,12 +35,15 @@ def find_gguf(artefact: Path) -> Path:
 
 def find_projector(artefact: Path) -> Path | None:
     """The one `mmproj*.gguf` of a folder, which makes images and sounds into tokens; None. Raises WeightsError: it has more."""
-    found = (
-        [path for path in _ggufs(artefact) if path.name.startswith(_PROJECTOR)] if artefact.is_dir() else []
-    )
+    found = [path for path in _ggufs(artefact) if is_projector(path.name)] if artefact.is_dir() else []
     if len(found) > 1:
-        raise WeightsError(f"{artefact} must hold at most one {_PROJECTOR}*.gguf, and holds {len(found)}")
+        raise WeightsError(f"{artefact} must hold at most one mmproj*.gguf, and holds {len(found)}")
     return found[0] if found else None
+
+
+def is_projector(name: str) -> bool:
+    """Whether this is the name of a file that makes images and sounds into tokens, by llama.cpp's custom."""
+    return name.startswith("mmproj")
 
 
 def _ggufs(folder: Path) -> list[Path]:

@@ -9,6 +9,7 @@ from deploy.core.errors import WeightsError
 from deploy.core.gguf import Value, read_metadata
 from deploy.doctor.collectors.commands import text_of
 from deploy.doctor.evidence import FileFacts, GgufFacts, ModelFacts
+from deploy.engine.weights import is_projector
 from deploy.memory.sizing import kv_values
 from gates.artefact import artefact
 from gates.artefact.manifest import MANIFEST
@@ -22,7 +23,7 @@ _MOST: Final = 4 * 2**20  # bytes of a JSON that is read
 def model(path: Path, *, hashes: bool = False) -> ModelFacts:
     """Facts about a model folder or a GGUF file. With `hashes`, every byte is compared with the manifest."""
     folder = artefact.folder_of(path)
-    files = _files(folder)
+    files = _files(folder, path)
     if not files:
         return ModelFacts(path=str(path), files=files)
     documents, torn = _documents(folder, files)
@@ -48,15 +49,16 @@ def model(path: Path, *, hashes: bool = False) -> ModelFacts:
     )
 
 
-def _files(folder: Path) -> Mapping[str, FileFacts] | None:
-    """Every file below a folder; {} if it does not exist, None if it is not readable."""
+def _files(folder: Path, artefact: Path) -> Mapping[str, FileFacts] | None:
+    """Every file below a folder, but GGUF files beside `artefact`; {} if it does not exist, None if it is not readable."""
+    beside = set(folder.glob("*.gguf")) - {artefact} if artefact != folder else ()
     try:
         return {
             str(path.relative_to(folder)): FileFacts(
                 size=stat.st_size, uid=stat.st_uid, mode=stat.st_mode & 0o777
             )
             for path in sorted(folder.rglob("*"))
-            if path.is_file() and (stat := path.stat())
+            if path not in beside and path.is_file() and (stat := path.stat())
         }
     except FileNotFoundError:
         return {}
@@ -106,12 +108,10 @@ def _sealed(folder: Path, hashes: bool) -> tuple[str, tuple[str, ...]]:
 
 
 def _gguf(folder: Path, files: Mapping[str, FileFacts]) -> GgufFacts | None:
-    name = next((name for name in files if name.endswith(".gguf")), None)
-    if name is None:
-        return None
+    names = sorted((name for name in files if name.endswith(".gguf")), key=is_projector)
     try:
-        found = read_metadata(folder / name)
-    except WeightsError:
+        found = read_metadata(folder / names[0])
+    except (WeightsError, IndexError):
         return None
     architecture = found.get("general.architecture")
     return GgufFacts(
