@@ -122,12 +122,14 @@ COMMANDS: Final[Mapping[str, CommandSpec]] = {
              help="skip latency; if the policy has latency rules, the verdict is then never a pass"),
         flag("--jobs", type=_count, default=1, metavar="N",
              help="requests at once, to different engines: each is asked as the policy says, and for latency one by one"),
-        flag("--full", action="store_true", help="ask all of stage 1, even if the candidate has failed already"),
         flag("--any-baseline", action="store_true",
              help="ask although the baseline is another model or not the configured one; the verdict is then never a pass"),
         flag("--attach", action="append", default=[], type=Path, metavar="FILE",
              help="results of another benchmark (lm-eval, bfcl-eval, ...) for the report to carry; they decide nothing"),
         flag("--json", action="store_true", help="the verdict and every rule as JSON on stdout"),
+    ), either=(
+        flag("--full", action="store_true", help="ask all of stage 1, even if the candidate has failed already"),
+        flag("--sequential", action="store_true", help="ask in random order, and stop when every rule is decided"),
     )),
     "gate verify": CommandSpec("check a report offline: signature, samples, artefact", "gate", (
         flag("report", type=Path, metavar="REPORT", help="report.json; samples.jsonl beside it is checked too"),

@@ -79,6 +79,7 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
             controls=chosen,
             timed=not args.no_latency,
             full=args.full,
+            sequential=args.sequential,
             any_baseline=args.any_baseline,
             jobs=args.jobs,
         )
@@ -154,11 +155,11 @@ def _rejudge(args: argparse.Namespace, config: Config) -> int:
     cases = drawn(suite, policy.draw)
     check_policy(policy, cases)
     samples = read_samples(args.folder / "samples.jsonl", suite=statement.suite.digest)
-    decision = judge_samples(policy, cases, samples, stated_lineage(statement)).decision
+    found = judge_samples(policy, cases, samples, stated_lineage(statement), order=statement.sequential)
     if args.json:
-        print(json.dumps(decision_summary(decision), indent=2, ensure_ascii=False))
+        print(json.dumps(decision_summary(found.decision), indent=2, ensure_ascii=False))
     else:
-        gate_engines.show_decision(decision)
+        gate_engines.show_decision(found.decision)
         if policy.judged == "through" and not statement.judged:
             print(
                 "its samples hold what the engines sent, and not what callers heard: they are judged as sent"
@@ -166,7 +167,7 @@ def _rejudge(args: argparse.Namespace, config: Config) -> int:
         print(
             f"judged again by {policy.name} {policy.version}; a promotion takes what `manners gate run` signs"
         )
-    return EXIT_CODES[decision.verdict]
+    return EXIT_CODES[found.decision.verdict]
 
 
 def _compare(args: argparse.Namespace, config: Config) -> int:

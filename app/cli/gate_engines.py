@@ -67,6 +67,7 @@ async def make_job(
     controls: Mapping[str, str],
     timed: bool,
     full: bool,
+    sequential: bool = False,
     any_baseline: bool = False,
     jobs: int = 1,
 ) -> GateJob:
@@ -109,6 +110,7 @@ async def make_job(
         full=full,
         jobs=jobs,
         gateway={"model": public} | {key: str(getattr(model, key)) for key in SETTINGS},
+        sequential=sequential,
     )
 
 

@@ -1,22 +1,19 @@
 """The bake: whether a candidate's live replies break a limit. Pure; the `watch` step feeds it.
 
-Each kind of fault has a rate with a bound. After every reply the rate is tested sequentially with an
-anytime-valid test (`gates.stats.sequential`: a test martingale, the wealth of a bettor against the
-bound). A kind is a breach when the wealth reaches 2 TESTS / `alpha`. Over a bake of any length and all
-kinds together, a model that keeps every bound is rolled back with probability at most `alpha` (Ville's
-inequality, and the union bound over the kinds; the other half of `alpha` is for bounds that are measured
-on the incumbent). Exact figures for the shipped limits (`tests/app/promotion/test_bake.py`):
+Each kind of fault has a rate with a bound, which is tested after every reply (`gates.stats.sequential`). A kind is
+a breach when the bettor's wealth reaches 2 TESTS / `alpha`: over a bake of any length and all kinds together, a model
+that keeps every bound is rolled back with probability at most `alpha` (the other half of `alpha` is for bounds that
+are measured on the incumbent). Exact figures for the shipped limits (`tests/app/promotion/test_bake.py`):
 
     a model that leaks in   50 %   20 %   10 %   5 %    of its replies
-    is caught within        11     42     111    315    replies, with probability 0.95
+    is caught within        11     42     110    306    replies, with probability 0.95
 
 A model that leaks in 0.1 % of its replies is rolled back for it in 3 of a million bakes of 3,000 replies.
 
 Leaks, raw tool calls and broken templates have an absolute bound, whatever the incumbent did. For the other kinds the bound is
-raised to what is usual on this traffic: the upper confidence bound of the incumbent's recent rate. A reply is
-slow if its first content came later than `slow_factor` times the incumbent's 90th percentile (an order
-statistic with its confidence, so that no distribution is assumed); at most one in ten may be. Replies count as
-independent.
+raised to what is usual on this traffic: the upper confidence bound of the incumbent's recent rate. A reply is slow if its
+first content came later than `slow_factor` times the incumbent's 90th percentile (an order statistic with its confidence);
+at most one in ten may be. Replies count as independent.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +27,7 @@ from app.promotion.state_machine import FailureReason
 from app.telemetry.reply_window import ReplyOutcome, waits
 from gates.stats.binomial import clopper_pearson_upper
 from gates.stats.plans import upper_rank
-from gates.stats.sequential import confidence_sequence, log_wealth
+from gates.stats.sequential import log_wealth, lower_bound
 
 FaultKind = Literal["leak", "raw_tool_call", "broken_template", "empty", "markdown", "loop", "errors", "slow"]
 TESTS: Final = 8
@@ -57,7 +54,7 @@ class BakeLimits:
     """The limits of a bake. Rates are of replies, in [0, 1]; times in seconds.
 
     `least` is the number of the incumbent's replies from which its figures are compared with. `conclusive` is
-    the leak rate that a bake must exclude (at 95 %) to count as such: without any leak that takes 116
+    the leak rate that a bake must exclude (at 95 %) to count as such: without any leak that takes 82
     replies for 5 %. With less traffic than that the candidate is accepted (the gate has passed it), and the
     evidence says how little was observed.
 
@@ -133,24 +130,23 @@ def breach(bake: Bake) -> FailureReason | None:
     """The limit that is broken with confidence, or None. To be called after every reply."""
     for kind, (bad, n) in bake.counts.items():
         bound = bake.bounds[kind]
-        if bad / n > bound and log_wealth(bad, n, bound) >= -log(1.0 - _confidence(bake.limits)):
+        if bad / n > bound and log_wealth({1.0: bad, 0.0: n - bad}, bound) >= -log(
+            1.0 - _confidence(bake.limits)
+        ):
             return FailureReason(f"bake_{kind}", _message(bake, kind, bad, n))
     return None
 
 
-def excluded(bake: Bake) -> float:
-    """The leak rate that the replies exclude, at 95 %; 1 without replies."""
-    return confidence_sequence(*bake.counts.get("leak", (0, 0)))[1]
-
-
 def evidence(bake: Bake) -> dict[str, object]:
-    """The figures for the audit. Times in seconds, None without replies."""
+    """The figures for the audit. Times in seconds, None without replies; without any, no leak rate below 1 is excluded."""
+    bad, n = bake.counts.get("leak", (0, 0))
+    excluded = 1.0 - lower_bound({1.0: n - bad, 0.0: bad})
     return {
         "heard": bake.replies,
         "counts": {kind: list(count) for kind, count in bake.counts.items()},
         "bounds": {kind: round(bound, 5) for kind, bound in bake.bounds.items()},
-        "leak_rate_excluded": round(excluded(bake), 5),
-        "too_few": excluded(bake) > bake.limits.conclusive,  # a leak could have gone unnoticed
+        "leak_rate_excluded": round(excluded, 5),
+        "too_few": excluded > bake.limits.conclusive,  # a leak could have gone unnoticed
         "first_content_s": median(bake.waits) if bake.waits else None,
         "incumbent_first_content_s": bake.usual,
         "slow_after_s": bake.slow_after,

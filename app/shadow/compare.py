@@ -1,7 +1,7 @@
 """Compares two engines on the same records: their tool calls and their breaches of manners. Pure.
 
 The comparison is advisory, for recorded requests have no known right answers, and are redacted. The gate decides
-(`manners gate`).
+(`manners gate`). Bounds are over conversations and hold however often one looks (`gates.stats.sequential`), each at 95 %.
 """
 
 import json
@@ -12,8 +12,8 @@ from typing import Any, Final, Literal
 
 from app.shadow.record import RecordedCall, ShadowRecord
 from app.shadow.replay import ReplayedReply
-from gates.stats.binomial import wilson
-from gates.stats.compare import tango, tango_lower, tango_upper
+from gates.contracts.case import conversations
+from gates.stats.sequential import mean_bounds
 
 AGREES: Final = 0.9
 """The share of equal calls from which on engines agree."""
@@ -27,7 +27,7 @@ ComparisonWord = Literal["alike", "differs", "worse", "open"]
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """`k` of `n`, with Wilson's two-sided 95 % interval; None if `n` is 0."""
+    """`k` of `n` records, and the bounds; None if `n` is 0."""
 
     k: int
     n: int
@@ -37,10 +37,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """Records with a breach in the replies of each engine. `more` is the candidate's share minus the baseline's.
-
-    `low` and `high` are its two-sided 95 % interval by Tango.
-    """
+    """Records with a breach in the replies of each engine. `more` is the candidate's share minus the baseline's, with its bounds."""
 
     n: int
     candidate: int
@@ -86,10 +83,8 @@ ReplayTrio = tuple[ShadowRecord, ReplayedReply, ReplayedReply]
 def compare(trios: Sequence[ReplayTrio], *, candidate: str, baseline: str, unusable: int = 0) -> Comparison:
     """Compare the records that both engines answered."""
     known = [trio for trio in trios if not trio[1].lost and not trio[2].lost]
-    same = [agree(ours.calls, theirs.calls) for _, ours, theirs in known]
-    calling = [bool(ours.calls or theirs.calls) for _, ours, theirs in known]
-    calls = _share(same)
-    with_calls = _share([it for it, called in zip(same, calling, strict=True) if called])
+    calls = _share(known)
+    with_calls = _share([trio for trio in known if trio[1].calls or trio[2].calls])
     breaches = _paired(known)
     word, verdict = judge(with_calls if with_calls.n else calls, breaches)
     if known and not with_calls.n:
@@ -119,17 +114,15 @@ def agree(ours: Iterable[RecordedCall], theirs: Iterable[RecordedCall]) -> bool:
 def judge(calls: Share, breaches: Paired) -> tuple[ComparisonWord, str]:
     """The verdict as one word, and as a sentence."""
     n = breaches.n
-    if not n or calls.low is None or calls.high is None:
+    if calls.low is None or calls.high is None or breaches.low is None or breaches.high is None:
         return "open", "there was nothing to compare"
-    worse = tango_lower(breaches.only_candidate, breaches.only_baseline, n) > 0
-    if worse:
+    if breaches.low > 0:
         more = f"{breaches.candidate} of {n} replies are breaches, and {breaches.baseline} of the baseline's"
         tail = "; its calls differ, too" if calls.high < AGREES else ""
         return "worse", f"the candidate's manners are worse: {more}{tail}"
     if calls.high < AGREES:
         return "differs", f"the candidate calls otherwise: the same in {calls.k} of {calls.n}"
-    well = tango_upper(breaches.only_candidate, breaches.only_baseline, n) <= MARGIN
-    if well and calls.low >= AGREES:
+    if breaches.high <= MARGIN and calls.low >= AGREES:
         return "alike", "the candidate calls the same, and its manners are no worse"
     seen = f"calls agree in {calls.k} of {calls.n}, breaches are {breaches.candidate} and {breaches.baseline}"
     is_good = calls.k == calls.n and breaches.only_candidate <= breaches.only_baseline
@@ -158,23 +151,29 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _share(values: Iterable[bool]) -> Share:
-    found = list(values)
-    if not found:
-        return Share(0, 0, None, None)
-    return Share(sum(found), len(found), *wilson(sum(found), len(found)))
+def _share(known: Sequence[ReplayTrio]) -> Share:
+    same = [agree(ours.calls, theirs.calls) for _, ours, theirs in known]
+    return Share(sum(same), len(same), *(_bounds(known, same) if same else (None, None)))
+
+
+def _bounds(known: Sequence[ReplayTrio], values: Iterable[float]) -> tuple[float, float]:
+    """The bounds of the mean over conversations of the values, which are the records' and in [0, 1]."""
+    talks = conversations({record.id: record.request.get("messages", ()) for record, _, _ in known})
+    found: dict[str, list[float]] = {}
+    for (record, _, _), value in zip(known, values, strict=True):
+        found.setdefault(talks[record.id], []).append(value)
+    return mean_bounds([(sum(of) / len(of),) * 2 for of in found.values()])
 
 
 def _paired(known: Sequence[ReplayTrio]) -> Paired:
-    ours = [bool(reply.breaches) for _, reply, _ in known]
-    theirs = [bool(reply.breaches) for _, _, reply in known]
-    b = sum(mine and not other for mine, other in zip(ours, theirs, strict=True))
-    c = sum(other and not mine for mine, other in zip(ours, theirs, strict=True))
-    n = len(known)
+    both = [(bool(ours.breaches), bool(theirs.breaches)) for _, ours, theirs in known]
+    n = len(both)
     if not n:
         return Paired(0, 0, 0, 0, 0, None, None, None)
-    low, high = tango(b, c, n)
-    return Paired(n, sum(ours), sum(theirs), b, c, (b - c) / n, low, high)
+    worse, better, same = map(both.count, ((True, False), (False, True), (True, True)))
+    low, high = _bounds(known, [(1.0 + theirs - ours) / 2.0 for ours, theirs in both])
+    more = (worse - better) / n
+    return Paired(n, worse + same, better + same, worse, better, more, 1.0 - 2.0 * high, 1.0 - 2.0 * low)
 
 
 def _detectors(known: Sequence[ReplayTrio]) -> dict[str, tuple[int, int]]:

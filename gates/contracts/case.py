@@ -1,6 +1,7 @@
 """The values of a suite: cases, their sampling parameters, and the suite's digest."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,3 +59,19 @@ class Suite:
     def of(self, gate: str, stage: int | None = None) -> tuple[Case, ...]:
         """The cases of a gate in the suite's order, of all stages or of one."""
         return tuple(c for c in self.cases if gate in c.gates and stage in (None, c.stage))
+
+
+def conversations(messages: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, str]:
+    """The conversation of each prompt, by ids: that of the shortest prompt with which its messages begin. Turns of one
+    conversation are no independent evidence, nor is a prompt that is there twice.
+    """
+    texts = {
+        name: [json.dumps(message, sort_keys=True) for message in said] for name, said in messages.items()
+    }
+    begun: dict[tuple[str, ...], str] = {}
+    for name in sorted(texts, key=lambda name: len(texts[name])):
+        begun.setdefault(tuple(texts[name]), name)
+    return {
+        name: next(begun[start] for n in range(1, len(said) + 1) if (start := tuple(said[:n])) in begun)
+        for name, said in texts.items()
+    }

@@ -14,6 +14,7 @@ from gates.judge.context import (
 )
 from gates.judge.curves import floor_words, rate_words, zero_words
 from gates.judge.formatting import interval_method, join_names, outcome_wording, percent, plural
+from gates.judge.sequential import judge_sequence, span
 from gates.policy.policy import FloorRule, GateRules, RateRule, ZeroRule
 from gates.stats.binomial import clopper_pearson_lower, wilson_lower, wilson_upper
 from gates.stats.plans import RatePlan, ZeroPlan
@@ -64,12 +65,21 @@ def _bad_cases(*found: Results) -> str:
 
 
 def judge_zero(context: JudgingContext, name: str, gate: GateRules, rule: ZeroRule) -> GateResult:
-    """Rule A: no failure, by the two-stage plan over the prompts that the suite has."""
+    """Rule A: no failure, by the two-stage plan over the prompts that the suite has; in a sequential run over those that were asked,
+    which costs no error, as their number was fixed beforehand.
+    """
     one, two = (context.of(context.candidate, name, stage) for stage in (1, 2))
-    named = _named_states(context, name)
+    if context.talks:
+        asked = [case for case, state in one.items() if state != "missing"]
+        stages = (asked[: rule.first], asked[rule.first :]) if rule.second else (asked, ())
+        one, two = ({case: one[case] for case in stage} for stage in stages)
+    named = {
+        case: state for case, state in _named_states(context, name).items() if case in one or case in two
+    }
     first = count_outcomes(one.values())
     first += OutcomeCounts(missing=max(0, rule.first - first.n))
     second = count_outcomes(two.values()) if rule.second else OutcomeCounts()
+    second += OutcomeCounts(missing=max(0, rule.second - second.n))
     plan = ZeroPlan(first.n, second.n, len(named))
     more = second if was_asked(second) else None
     among = count_outcomes(named.values())
@@ -124,7 +134,35 @@ def _zero_interval(
 
 
 def judge_rate(context: JudgingContext, name: str, gate: GateRules, rule: RateRule) -> GateResult:
-    """Rule B: the share of successes, by Wilson's bounds."""
+    """Rule B: the share of successes, by Wilson's bounds; in a sequential run that of conversations, by bets."""
+    judged = _rate_in_sequence if context.talks else _rate_by_stages
+    settled, seen, share, interval, words, until = judged(context, name, rule)
+    n, sure = seen.ok + seen.bad, ""
+    if interval and interval.low is not None and interval.high is not None:
+        low, high = percent(interval.low, "down"), percent(interval.high, "up")
+        least = f"at most {high}" if interval.high < rule.least else f"at least {low}"
+        sure = f"{percent(context.policy.confidence)} confidence: {least}"
+    sentence = settled.sentence(
+        f"{seen.ok} of {n} {outcome_wording(name).good}{_lost_clause(seen)}", percent(seen.ok / n) if n else "", sure,
+        f"required: {percent(rule.least)}", gate.tier, until=f"{until} are asked",
+    )  # fmt: skip
+    return GateResult(
+        name, "rate", gate.tier, settled.verdict, n, seen.bad, share, interval, rule.least, "share",
+        sentence, settled.extend, curve_words=words,
+    )  # fmt: skip
+
+
+_Rate = tuple[SettledVerdict, OutcomeCounts, float | None, Interval | None, str, str]
+
+
+def _rate_in_sequence(context: JudgingContext, name: str, rule: RateRule) -> _Rate:
+    states = context.of(context.candidate, name, 1)
+    found = judge_sequence(context, rule.least, states, lambda case: span(states[case]))
+    seen = count_outcomes(states[case] for case in found.cases)
+    return found.settled, seen, found.mean, found.interval, found.words, "more prompts"
+
+
+def _rate_by_stages(context: JudgingContext, name: str, rule: RateRule) -> _Rate:
     first, second = (count_outcomes(context.of(context.candidate, name, stage).values()) for stage in (1, 2))
     first += OutcomeCounts(missing=max(0, rule.n - first.n))
     second = second if rule.n_max > rule.n else OutcomeCounts()
@@ -142,19 +180,9 @@ def judge_rate(context: JudgingContext, name: str, gate: GateRules, rule: RateRu
     # If stage 1 decided, only stage 1 is reported: the extension was asked for another gate.
     decided = worst(False) is Verdict.PASS or best(False) is Verdict.FAIL
     seen = first + more if more and not decided else first
-    n, interval, sure = seen.ok + seen.bad, _rate_interval(context, level, seen), ""
-    if interval and interval.low is not None and interval.high is not None:
-        low, high = percent(interval.low, "down"), percent(interval.high, "up")
-        least = f"at most {high}" if interval.high < rule.least else f"at least {low}"
-        sure = f"{percent(context.policy.confidence)} confidence: {least}"
-    sentence = settled.sentence(
-        f"{seen.ok} of {n} {outcome_wording(name).good}{_lost_clause(seen)}", percent(seen.ok / n) if n else "", sure,
-        f"required: {percent(rule.least)}", gate.tier, until=f"{plural(second.n, 'more prompt')} are asked",
-    )  # fmt: skip
-    return GateResult(
-        name, "rate", gate.tier, settled.verdict, n, seen.bad, seen.ok / n if n else None, interval, rule.least, "share",
-        sentence, settled.extend, curve_words=rate_words(name, plan),
-    )  # fmt: skip
+    share = seen.ok / (seen.ok + seen.bad) if seen.ok + seen.bad else None
+    until = plural(second.n, "more prompt")
+    return settled, seen, share, _rate_interval(context, level, seen), rate_words(name, plan), until
 
 
 def _rate_interval(context: JudgingContext, level: float, seen: OutcomeCounts) -> Interval | None:

@@ -4,14 +4,16 @@ A loss: the baseline right, the candidate wrong. Unknown pairs count for the can
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from gates.contracts.verdict import ControlResult, Flip, GateResult, Interval, Verdict
 from gates.judge.context import CaseState, JudgingContext, OutcomeCounts, SettledVerdict, settle
 from gates.judge.curves import compare_words
 from gates.judge.formatting import interval_method, percent, plural, points
+from gates.judge.sequential import judge_sequence, span
 from gates.policy.policy import SELF_COMPARISON, CompareRule, GateRules
 from gates.stats.compare import ComparePlan, fails, mid_p, tango_lower, tango_upper
+from gates.stats.sequential import Unit
 
 _ALARM = 0.05  # of McNemar's mid-p; raises an alarm and does not decide
 _MORE_FLIPS = 2.0  # times the rate of the baseline against itself
@@ -62,7 +64,48 @@ def count_pairs(candidate: Mapping[str, CaseState], baseline: Mapping[str, CaseS
 
 
 def judge_compare(context: JudgingContext, name: str, gate: GateRules, rule: CompareRule) -> GateResult:
-    """Rule C: not worse than the baseline by more than the margin, by Tango's bounds."""
+    """Rule C: not worse than the baseline by more than the margin, by Tango's bounds; in a sequential run by bets on conversations."""
+    judged = _compare_in_sequence if context.talks else _compare_by_stages
+    settled, seen, loss, bound, words, until = judged(context, name, rule)
+    settled, sure = _require_usable_baseline(context, name, settled), ""
+    if bound and bound.low is not None and bound.high is not None:
+        over = bound.low > rule.margin
+        worse = f"more than {points(bound.low, 'down')} points worse" if over else _at_most_worse(bound.high)
+        sure = f"{percent(context.policy.confidence)} confidence: {worse}"
+    said = "not compared with the baseline" if loss is None else _change_text(loss)
+    pairs = f"{seen.lost} lost, {seen.won} won of {plural(seen.known, 'prompt')}"
+    sentence = settled.sentence(
+        said, pairs, sure, f"limit: {points(rule.margin)}", gate.tier, until=f"{until} are asked"
+    )
+    return GateResult(
+        name, "compare", gate.tier, settled.verdict, seen.known, seen.lost, loss, bound, rule.margin, "share", sentence,
+        settled.extend, (), words, seen.flips, _alarms(context, name, seen),
+    )  # fmt: skip
+
+
+_Compared = tuple[SettledVerdict, PairCounts, float | None, Interval | None, str, str]
+
+
+def _compare_in_sequence(context: JudgingContext, name: str, rule: CompareRule) -> _Compared:
+    """The mean of 1 for a win, 0 for a loss and 1/2 otherwise; a loss of `margin` is (1 - margin) / 2."""
+    ours, theirs = (context.of(arm, name, 1) for arm in (context.candidate, context.baseline))
+
+    def value(case: str) -> Unit | None:
+        mine, its = span(ours[case]), span(theirs[case])
+        return mine and its and ((1.0 + mine[0] - its[1]) / 2.0, (1.0 + mine[1] - its[0]) / 2.0)
+
+    found = judge_sequence(context, (1.0 - rule.margin) / 2.0, ours, value)
+    seen = count_pairs({case: ours[case] for case in found.cases}, theirs)
+    loss, bound = None, found.interval
+    if found.mean is not None and bound and bound.low is not None and bound.high is not None:
+        loss, bound = (
+            1.0 - 2.0 * found.mean,
+            replace(bound, low=1.0 - 2.0 * bound.high, high=1.0 - 2.0 * bound.low),
+        )
+    return found.settled, seen, loss, bound, found.words, "more prompts"
+
+
+def _compare_by_stages(context: JudgingContext, name: str, rule: CompareRule) -> _Compared:
     first, second = _stage(context, name, 1), _stage(context, name, 2)
     short = max(0, rule.n - first.count.n)
     first += PairCounts(OutcomeCounts(missing=short), 0, 0, short, short, ())
@@ -81,23 +124,11 @@ def judge_compare(context: JudgingContext, name: str, gate: GateRules, rule: Com
 
     late = second.count if extended else None
     settled = settle(best, worst, first.count, late, context.policy.run.max_lost)
-    settled = _require_usable_baseline(context, name, settled)
     decided = worst(False) is Verdict.PASS or best(False) is Verdict.FAIL
     seen = first + second if extended and not decided else first
     loss = (seen.lost - seen.won) / seen.known if seen.known else None
-    bound, sure = _interval(context, rule, seen), ""
-    if bound and bound.low is not None and bound.high is not None:
-        over = bound.low > rule.margin
-        worse = f"more than {points(bound.low, 'down')} points worse" if over else _at_most_worse(bound.high)
-        sure = f"{percent(context.policy.confidence)} confidence: {worse}"
-    said = "not compared with the baseline" if loss is None else _change_text(loss)
-    pairs = f"{seen.lost} lost, {seen.won} won of {plural(seen.known, 'prompt')}"
-    until = f"{plural(more, 'more prompt')} are asked"
-    sentence = settled.sentence(said, pairs, sure, f"limit: {points(rule.margin)}", gate.tier, until=until)
-    return GateResult(
-        name, "compare", gate.tier, settled.verdict, seen.known, seen.lost, loss, bound, rule.margin, "share", sentence,
-        settled.extend, (), compare_words(plan), seen.flips, _alarms(context, name, seen),
-    )  # fmt: skip
+    until = plural(more, "more prompt")
+    return settled, seen, loss, _interval(context, rule, seen), compare_words(plan), until
 
 
 def _stage(context: JudgingContext, name: str, stage: int) -> PairCounts:
@@ -112,7 +143,7 @@ def _require_usable_baseline(context: JudgingContext, name: str, settled: Settle
     if settled.verdict is Verdict.FAIL:
         return settled
     if not context.measurements.baseline:
-        return SettledVerdict(Verdict.INCONCLUSIVE, why="the baseline was not asked")
+        return SettledVerdict(Verdict.INCONCLUSIVE, settled.extend, "the baseline was not asked")
     trouble = noise_problem(context, name)
     if not trouble:
         return settled

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gates.artefact.manifest import UNCHECKED, Lineage
-from gates.contracts.case import Suite
+from gates.contracts.case import Suite, conversations
 from gates.contracts.verdict import CaseResult, Outcome, Tier, Verdict
 from gates.judge.formatting import percent
 from gates.policy.policy import Policy
@@ -54,11 +54,12 @@ def was_asked(second: OutcomeCounts) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SettledVerdict:
-    """A verdict; `extend` requests the second stage; `why` is the reason of an inconclusive one."""
+    """A verdict; `extend` requests the second stage; `why` is the reason of an inconclusive one, `after` what a sequential one took."""
 
     verdict: Verdict
     extend: bool = False
     why: str = ""
+    after: str = ""
 
     def sentence(
         self, said: str, numbers: str, sure: str, limit: str, tier: Tier, *, cases: str = "", until: str = ""
@@ -66,7 +67,10 @@ class SettledVerdict:
         """A rule in words: what was found, its numbers, the bound of which one is `sure` (unless answers are missing), the limit, the
         bad cases, and why or until when it is undecided.
         """
-        inside, end = "; ".join(filter(None, (numbers, "" if self.why else sure, limit))), self.why
+        inside, end = (
+            "; ".join(filter(None, (numbers, "" if self.why else sure, limit))),
+            self.why or self.after,
+        )
         if self.extend:  # an extension is asked only for rules that decide (`gates.judge.decide`)
             end = (
                 "undecided: advisory, so nothing more is asked"
@@ -128,7 +132,7 @@ class Timing:
 @dataclass(frozen=True, slots=True)
 class Measurements:
     """Everything that was measured; the suite says what should be there. `again`: the baseline asked twice (A/A). `uncounted`:
-    why timed requests of the candidate were not counted.
+    why timed requests of the candidate were not counted. `sequential`: the suite is in random order, and is asked until it is decided.
     """
 
     suite: Suite
@@ -138,6 +142,7 @@ class Measurements:
     timings: tuple[Timing, ...] = ()
     lineage: Lineage = UNCHECKED
     uncounted: str = ""
+    sequential: bool = False
 
 
 ResultIndex = Mapping[tuple[str, str], CaseResult]
@@ -146,13 +151,14 @@ ResultIndex = Mapping[tuple[str, str], CaseResult]
 
 @dataclass(frozen=True, slots=True)
 class JudgingContext:
-    """One run's data, indexed for the rules."""
+    """One run's data, indexed for the rules. `talks`: the conversation of every case, in a sequential run."""
 
     policy: Policy
     measurements: Measurements
     candidate: ResultIndex
     baseline: ResultIndex
     again: ResultIndex
+    talks: Mapping[str, str]
 
     def of(self, results: ResultIndex, gate: str, stage: int) -> dict[str, CaseState]:
         """The state of every case of a gate in a stage, in the suite's order."""
@@ -164,5 +170,7 @@ class JudgingContext:
 def judging_context(policy: Policy, measurements: Measurements) -> JudgingContext:
     """Index a run."""
     arms = (measurements.candidate, measurements.baseline, measurements.again)
-    indexed = ({(result.gate, result.case): result for result in arm} for arm in arms)
-    return JudgingContext(policy, measurements, *indexed)
+    candidate, baseline, again = ({(result.gate, result.case): result for result in arm} for arm in arms)
+    cases = measurements.suite.cases if measurements.sequential else ()
+    talks = conversations({case.id: case.messages for case in cases})
+    return JudgingContext(policy, measurements, candidate, baseline, again, talks)

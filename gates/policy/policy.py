@@ -214,7 +214,8 @@ class Policy:
     test: Berger 1982, Technometrics 24:295-300). A rule with an extension looks twice, each time at the stricter level `look`:
     0.97 keeps 0.95 (at most 5.1 % over the shipped rules, exact; Pocock 1977, Biometrika 64:191-199, has 0.9696).
     `draw`: so many of each gate's prompts are asked (`gates.suite.draw`); without it all are. `judged`: the replies that decide, as
-    callers hear them through the gateway or as the engine sent them; the report shows both.
+    callers hear them through the gateway or as the engine sent them; the report shows both. `sequential`: whether a promotion takes
+    reports of runs that stopped when they were decided.
     """
 
     name: str
@@ -231,6 +232,7 @@ class Policy:
     description: str = ""
     draw: Mapping[str, Count] = field(default_factory=dict)
     judged: Literal["through", "engine"] = "through"
+    sequential: Literal["refused", "allowed"] = "refused"
 
     def __post_init__(self) -> None:
         require_between("look", self.look, self.confidence, 0.9999)
@@ -253,11 +255,12 @@ class Policy:
 
     @property
     def digest(self) -> str:
-        """`sha256:` over the canonical JSON of what the gate judges by: without the description, an empty `draw`, and `numerics`.
+        """`sha256:` over the canonical JSON of what the gate judges by: without the description, an empty `draw`, and what only a
+        promotion asks (`numerics`, `sequential`).
 
         `judged` is left out for "engine", by which all reports were judged before it existed.
         """
-        absent = {"description", "numerics"} | (set() if self.draw else {"draw"})
+        absent = {"description", "numerics", "sequential"} | (set() if self.draw else {"draw"})
         absent |= {"judged"} if self.judged == "engine" else set()
         document = {key: value for key, value in asdict(self).items() if key not in absent}
         text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)

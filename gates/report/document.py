@@ -52,9 +52,10 @@ _STATEMENT: Final[Mapping[str, Any]] = {
     "speed": tuple[str, ...],
     "attachments": tuple[Attachment, ...],
     "gateway": Mapping[str, str],
+    "sequential": str,
 }
 """The keys of the predicate that hold a field of the decision or of the statement under the field's name."""
-_IF_ANY: Final[Mapping[str, Any]] = {"attachments": (), "gateway": {}}
+_IF_ANY: Final[Mapping[str, Any]] = {"attachments": (), "gateway": {}, "sequential": ""}
 """Keys that are left out where they are empty, as in every report of a release that did not know them."""
 _FORMAT: Final = "format"
 _INFINITE: Final = {"inf": float("inf"), "-inf": float("-inf")}

@@ -150,8 +150,8 @@ class Attachment:
 class Statement:
     """A whole report. Times are RFC 3339 in UTC. `ancestors`: artefacts that show that both arms are one model. `data`: files in
     which no prompt of the suite was found. `gateway`: `judged`, as in the policy, and the model's configuration by which replies were
-    heard; {} in reports of earlier programs, which judged the engine alone. `speed`: what release 0.3.0 stated beside the gates; kept,
-    so that its reports still verify.
+    heard; {} in reports of earlier programs, which judged the engine alone. `sequential`: the seed of the order of a run that stopped when
+    it was decided, "" for one of fixed size. `speed`: what release 0.3.0 stated beside the gates; kept, so that its reports still verify.
     """
 
     candidate: ComparedArm
@@ -172,6 +172,7 @@ class Statement:
     speed: tuple[str, ...] = ()
     attachments: tuple[Attachment, ...] = ()
     gateway: Mapping[str, str] = field(default_factory=dict)
+    sequential: str = ""
 
     @property
     def verdict(self) -> Verdict:

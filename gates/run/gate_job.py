@@ -12,6 +12,7 @@ from gates.contracts.sample import AGAIN, BASELINE, CANDIDATE, CONTROL_PREFIX, L
 from gates.policy.policy import Policy
 from gates.report.statement import EngineIdentity
 from gates.run.target import Arm, Target, Variant
+from gates.suite.draw import order_seed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +32,8 @@ class ServedModel:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateJob:
     """What is judged. `controls`: model and variant by name. `known`: artefacts for lineage. `timed`: with latency. `full`: all of
-    stage 1 even after a failure. `gateway`: the model's configuration by which the targets hear; {} if they do not. `jobs`: requests of
-    different engines at once.
+    stage 1 even after a failure. `sequential`: in random order, and only until it is decided. `gateway`: the model's configuration by which
+    the targets hear; {} if they do not. `jobs`: how many requests at once, to different engines.
     """
 
     suite: Suite
@@ -45,6 +46,7 @@ class GateJob:
     full: bool = False
     gateway: Mapping[str, str] = field(default_factory=dict)
     jobs: int = 1
+    sequential: bool = False
 
     def __post_init__(self) -> None:
         """Raises RunError if a control of the policy has no engine."""
@@ -53,6 +55,11 @@ class GateJob:
             raise RunError(
                 f"policy {self.policy.name} wants the control {', '.join(sorted(missing))}; name its engine"
             )
+
+    @property
+    def order(self) -> str:
+        """The seed of a sequential run's order; "" for a run of fixed size."""
+        return order_seed(self.suite.digest, self.candidate.artefact.root) if self.sequential else ""
 
     @property
     def arms(self) -> dict[str, Arm]:

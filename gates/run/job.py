@@ -1,4 +1,5 @@
-"""Runs a gate job: both arms' named cases and the rest of stage 1; the extension; A/A and negative controls; latency.
+"""Runs a gate job: both arms' named cases and the rest of stage 1, and the extension, or all in random order until it is decided; then
+A/A and negative controls, and latency.
 
 All samples are in the store: a job that was killed continues where it stopped and reaches the same verdict.
 """
@@ -16,6 +17,7 @@ from gates.contracts.verdict import ControlResult, Decision, Verdict
 from gates.judge.context import Measurements
 from gates.judge.decide import decide, extensions, judge_control
 from gates.judge.score import ScoredSamples, score
+from gates.judge.sequential import undecided_cases
 from gates.policy.policy import Policy
 from gates.run.calibrate import calibrate
 from gates.run.gate_job import GateJob
@@ -33,6 +35,7 @@ from gates.run.request_plan import (
 )
 from gates.run.runner import LATENCY_PACE, Pace, run
 from gates.run.sample_store import SampleStore
+from gates.suite.draw import in_random_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,8 @@ class JobResult:
     readings: tuple[LatencyReading, ...]
 
 
+LOOK: Final = 8
+"""The prompts of a sequential run between two looks, at the least."""
 LATENCY_SURPLUS: Final = 1.5
 """How many times more requests are timed than a rule needs: some replies are too short for a decode rate."""
 
@@ -57,14 +62,20 @@ def _no_progress(title: str) -> None:
 
 async def run_job(job: GateJob, store: SampleStore, *, track: ProgressFactory = _no_progress) -> JobResult:
     """Send the requests that are not in the store yet, and judge. Raises RunError: no answer, or a full disk; SamplesError: another run."""
+    if job.sequential:
+        job = replace(job, suite=in_random_order(job.suite, job.order))
     runner = _JobRunner(job, store, track)
-    stage, checks = first_stage_requests(job), (*self_comparison_requests(job), *control_requests(job))
-    await runner.ask("named cases", first_stage_requests(job, named=True), then=(*stage, *checks))
-    if job.full or not runner.failed:
-        await runner.ask("first stage", stage, then=checks)
-    if not runner.failed:
+    checks = (*self_comparison_requests(job), *control_requests(job))
+    if job.sequential:
+        await runner.ask_in_turn(checks)
+    else:
+        stage, named = first_stage_requests(job), [case for case in job.suite.cases if case.named]
+        await runner.ask("named cases", first_stage_requests(job, named), then=(*stage, *checks))
+        if job.full or not runner.failed:
+            await runner.ask("first stage", stage, then=checks)
         if more := set(extensions(runner.judged().decision)) - set(METRICS):
             await runner.ask("extension", extension_requests(job, more), then=checks)
+    if not runner.failed:
         await runner.ask("controls", checks)
         if job.timed and job.policy.latency:
             await runner.time()
@@ -79,6 +90,14 @@ class _JobRunner:
         self._store = store
         self._track = track
         self._judged: tuple[int, JobResult] | None = None
+
+    async def ask_in_turn(self, checks: Iterable[PlannedRequest]) -> None:
+        """The cases in the suite's order until every rule is decided, with a look after every LOOK, later after every eighth part."""
+        asked: set[str] = set()
+        while wanted := undecided_cases(self.judged().decision, self._job.suite, asked):
+            some = wanted[: max(LOOK, len(asked) // 8)]
+            asked.update(case.id for case in some)
+            await self.ask(f"to prompt {len(asked)}", first_stage_requests(self._job, some), then=checks)
 
     async def ask(
         self,
@@ -126,7 +145,7 @@ def judge(job: GateJob, store: SampleStore) -> JobResult:
     """Score and decide from the samples alone."""
     tokens = {arm: side.tokens for arm, side in job.served_models.items()}
     lineage = same_lineage(job.candidate.artefact, job.baseline.artefact, job.known)
-    return judge_samples(job.policy, job.suite, store.samples(), lineage, tokens)
+    return judge_samples(job.policy, job.suite, store.samples(), lineage, tokens, job.order)
 
 
 def judge_samples(
@@ -135,9 +154,12 @@ def judge_samples(
     stored: Iterable[Sample],
     lineage: Lineage,
     tokens: Mapping[str, Collection[str]] | None = None,
+    order: str = "",
 ) -> JobResult:
-    """Score and decide from samples, which are read once. `tokens`: special tokens by arm, which leaks are looked for, too."""
-    speed = policy.speed
+    """Score and decide from samples, which are read once. `tokens`: special tokens by arm, which leaks are looked for, too. `order`:
+    the seed of a sequential run.
+    """
+    speed, suite = policy.speed, in_random_order(suite, order) if order else suite
     found: list[LatencyReading] = []
 
     def samples() -> Iterator[Sample]:
@@ -155,15 +177,17 @@ def judge_samples(
         timings=tuple(timings(readings, regime=speed.regime, first_stage_blocks=speed.blocks)),
         lineage=lineage,
         uncounted=void_summary(readings, CANDIDATE, speed.regime),
+        sequential=bool(order),
     )
-    control_results = tuple(_controls(policy, suite, scored))
+    control_results = tuple(_controls(policy, measurements, scored))
     return JobResult(decide(policy, measurements, control_results), scored, readings)
 
 
-def _controls(policy: Policy, suite: Suite, scored: ScoredSamples) -> Iterator[ControlResult]:
+def _controls(policy: Policy, measured: Measurements, scored: ScoredSamples) -> Iterator[ControlResult]:
     """The negative controls that were asked, judged by the candidate's policy."""
     for control in policy.controls:
         results = scored.results.get(f"{CONTROL_PREFIX}{control.name}")
         if results:
-            decision = decide(policy, Measurements(suite=suite, candidate=results))
+            alone = Measurements(suite=measured.suite, candidate=results, sequential=measured.sequential)
+            decision = decide(policy, alone)
             yield judge_control(control.name, Verdict.FAIL, decision, control.breaks)

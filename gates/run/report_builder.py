@@ -52,6 +52,7 @@ def build_statement(
         data=data,
         attachments=attachments,
         gateway={"judged": job.policy.judged, **job.gateway} if job.gateway else {},
+        sequential=job.order,
     )
 
 

@@ -1,6 +1,6 @@
 """The requests of each part of a gate job: stages, A/A, negative controls, latency. Pure."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from gates.contracts.case import Case, Suite
@@ -15,10 +15,9 @@ from gates.run.planned_request import PlannedRequest, plan_requests
 from gates.run.target import Arm
 
 
-def first_stage_requests(job: GateJob, *, named: bool = False) -> tuple[PlannedRequest, ...]:
-    """Stage 1 of both arms, case by case, with every repeat that a gate counts; only named cases if `named`."""
-    chosen = {case.id: case for case in job.suite.cases if case.named} if named else None
-    return _job_requests(job, compared_arms(job), stage=1, gates=job.policy.gates, cases=chosen)
+def first_stage_requests(job: GateJob, cases: Iterable[Case] | None = None) -> tuple[PlannedRequest, ...]:
+    """Stage 1 of both arms, case by case, with every repeat that a gate counts; only these cases, if given."""
+    return _job_requests(job, compared_arms(job), stage=1, gates=job.policy.gates, cases=cases)
 
 
 def extension_requests(job: GateJob, gates: Collection[str]) -> tuple[PlannedRequest, ...]:
@@ -27,24 +26,29 @@ def extension_requests(job: GateJob, gates: Collection[str]) -> tuple[PlannedReq
 
 
 def self_comparison_requests(job: GateJob) -> tuple[PlannedRequest, ...]:
-    """The baseline once more (A/A): the first cases of every comparative gate, at temperature 0."""
+    """The baseline once more (A/A): the first cases of every comparative gate, at temperature 0. A sequential run may not have
+    asked all of them yet.
+    """
     policy, chosen = job.policy, dict[str, Case]()
     if SELF_COMPARISON not in policy.required_controls:
         return ()
     for gate in (name for name, rules in policy.gates.items() if rules.compare):
         chosen |= {case.id: case for case in job.suite.of(gate, 1)[: policy.same.n]}
-    return _job_requests(job, [job.arms[AGAIN]], stage=1, gates=policy.gates, cases=chosen, greedy=True)
+    arms = [job.arms[arm] for arm in ((BASELINE, AGAIN) if job.sequential else (AGAIN,))]
+    return _job_requests(job, arms, stage=1, gates=policy.gates, cases=chosen.values(), greedy=True)
 
 
 def control_requests(job: GateJob) -> tuple[PlannedRequest, ...]:
-    """Every negative control, on the gates that it has to fail, at temperature 0."""
+    """Every negative control, on the gates that it has to fail, at temperature 0; in a sequential run, on as many prompts of each as A/A."""
+    most = job.policy.same.n if job.sequential else None
     return tuple(
         ask
         for control in job.policy.controls
         for ask in _job_requests(
-            job, [job.arms[f"{CONTROL_PREFIX}{control.name}"]], stage=1, gates=control.breaks, greedy=True
+            job, [job.arms[f"{CONTROL_PREFIX}{control.name}"]], stage=1, gates=control.breaks, greedy=True,
+            cases={case.id: case for gate in control.breaks for case in job.suite.of(gate, 1)[:most]}.values(),
         )
-    )
+    )  # fmt: skip
 
 
 def latency_prompts(suite: Suite, samples: Iterable[Sample]) -> tuple[Case, ...]:
@@ -85,7 +89,7 @@ def _job_requests(
     *,
     stage: int,
     gates: Collection[str],
-    cases: Mapping[str, Case] | None = None,
+    cases: Iterable[Case] | None = None,
     greedy: bool = False,
 ) -> tuple[PlannedRequest, ...]:
     policy, suite = job.policy, job.suite
@@ -96,8 +100,7 @@ def _job_requests(
         asked = policy.asked(gate for gate in case.gates if gate in gates)
         return cold.intersection(asked) if greedy else asked
 
-    kept = suite.cases if cases is None else tuple(cases.values())
-    ordered = sorted(kept, key=lambda case: not case.named)
+    ordered = sorted(suite.cases if cases is None else cases, key=lambda case: not case.named)
     return plan_requests(
         replace(suite, cases=tuple(ordered)), arms, stage=stage, gates=gates, temperatures=temperatures,
         numbers=numbers, whole=not greedy,

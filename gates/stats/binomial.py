@@ -118,12 +118,6 @@ def wilson_upper(k: int, n: int, confidence: float = 0.95) -> float:
     return 1.0 if k == n else _wilson(k, n, z_of(confidence))
 
 
-def wilson(k: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
-    """The two-sided score interval, (low, high)."""
-    each = (1.0 + confidence) / 2.0
-    return wilson_lower(k, n, each), wilson_upper(k, n, each)
-
-
 def _wilson(k: int, n: int, z: float) -> float:
     share, square = k / n, z * z / n
     return (share + square / 2.0 + z * sqrt((share * (1.0 - share) + square / 4.0) / n)) / (1.0 + square)

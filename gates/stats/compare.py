@@ -39,12 +39,6 @@ def tango_lower(b: int, c: int, n: int, confidence: float = 0.95) -> float:
     return -tango_upper(c, b, n, confidence)
 
 
-def tango(b: int, c: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
-    """The two-sided score interval of the loss, (low, high)."""
-    each = (1.0 + confidence) / 2.0
-    return tango_lower(b, c, n, each), tango_upper(b, c, n, each)
-
-
 def mid_p(b: int, c: int) -> float:
     """One-sided McNemar mid-p: small if the candidate lost more than it won by chance alone."""
     return 1.0 if b + c == 0 else tail(b, b + c, 0.5) - 0.5 * pmf(b, b + c, 0.5)

@@ -1,35 +1,67 @@
-"""Confidence sequences: bounds that hold at all times, for traffic that is judged after every reply.
+"""Confidence sequences: bounds that hold at all times together, so that one may look after every reply and stop when it is decided.
 
-Robbins' mixture of binomial likelihood ratios with a beta prior (Ville's inequality). Robbins (1970), Annals of Mathematical
-Statistics 41:1397-1409; Howard, Ramdas, McAuliffe & Sekhon (2021), Annals of Statistics 49:1055-1080.
+A bettor starts with 1 and bets against "the mean of these values in [0, 1] is at most so much". If that is true, the wealth ever reaches
+1 / alpha with probability alpha at most (Ville 1939). The wealth is the mean over constant bets, which for counts is a mixture of binomial
+likelihood ratios. A value is a reply, or a conversation's share of good turns: these may depend on each other in any way.
+
+Robbins (1970), Annals of Mathematical Statistics 41:1397-1409; Waudby-Smith & Ramdas (2024), J. R. Stat. Soc. B 86:1-27; Orabona & Jun
+(2024), IEEE Trans. Inf. Theory 70:436-455: a mixture loses about log(n) / 2 against the best bet in hindsight.
 """
 
-from math import inf, lgamma, log, log1p
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import exp, log, log1p, pi, sin
+from typing import Final
 
+from gates.contracts.verdict import Verdict
 from gates.stats.binomial import root
 
+Unit = tuple[float, float]
+"""The lowest and the highest value of a conversation, which differ where an answer was lost."""
 
-def log_wealth(bad: int, n: int, rate: float, prior: tuple[float, float] = (0.5, 0.5)) -> float:
-    """The log of the mixture's likelihood ratio against `rate` (the wealth of a bettor who started with 1)."""
-    a, b = prior
-    good = n - bad
-    if (rate <= 0.0 and bad) or (rate >= 1.0 and good):
-        return inf
-    won = lgamma(a + bad) + lgamma(b + good) - lgamma(a + b + n) + lgamma(a + b) - lgamma(a) - lgamma(b)
-    return won - (bad * log(rate) if bad else 0.0) - (good * log1p(-rate) if good else 0.0)
+_BETS: Final = tuple(sin(pi * (i + 0.5) / 64) ** 2 for i in range(32))
+"""Shares of the wealth that are staked: quantiles of the arcsine distribution (Cover 1991: universal portfolios)."""
 
 
-def confidence_sequence(
-    bad: int, n: int, confidence: float = 0.95, prior: tuple[float, float] = (0.5, 0.5)
-) -> tuple[float, float]:
-    """(low, high) for a rate after `bad` of `n`, valid at every n simultaneously. The prior affects the width only."""
-    if n == 0:
-        return 0.0, 1.0
-    needed, peak = -log(1.0 - confidence), bad / n
+def log_wealth(counts: Mapping[float, int], bound: float) -> float:
+    """The log of the wealth of the bettor against a mean of at most `bound`, in (0, 1), after so many of each value."""
+    won = [sum(n * log1p(bet * (value / bound - 1.0)) for value, n in counts.items()) for bet in _BETS]
+    most = max(won)
+    return most + log(sum(exp(each - most) for each in won) / len(won))
 
-    def kept(rate: float) -> float:
-        return needed - log_wealth(bad, n, rate, prior)
 
-    low = 0.0 if bad == 0 else root(lambda rate: -kept(rate), 0.0, peak)
-    high = 1.0 if bad == n else root(kept, peak, 1.0)
-    return low, high
+def lower_bound(counts: Mapping[float, int], confidence: float = 0.95) -> float:
+    """The bound of the mean from below, valid at every n simultaneously."""
+    total = sum(value * n for value, n in counts.items())
+    if total == 0.0:
+        return 0.0
+    needed = -log(1.0 - confidence)
+    return root(lambda bound: log_wealth(counts, bound) - needed, 0.0, total / sum(counts.values()))
+
+
+def mean_bounds(units: Sequence[Unit], confidence: float = 0.95) -> tuple[float, float]:
+    """Both one-sided bounds of the mean."""
+    low, high = Counter(low for low, _ in units), Counter(1.0 - high for _, high in units)
+    return lower_bound(low, confidence), 1.0 - lower_bound(high, confidence)
+
+
+def judge_mean(units: Sequence[Unit], least: float, confidence: float = 0.95) -> tuple[Verdict, int]:
+    """Whether the mean is above or below `least`, and after how many units that was decided; each of both is wrong with
+    probability 1 - confidence at most. Undecided after all of them is INCONCLUSIVE.
+    """
+    needed = 1.0 / (1.0 - confidence)
+    above = _wealth((low for low, _ in units), least)
+    below = _wealth((1.0 - high for _, high in units), 1.0 - least)
+    for n, (up, down) in enumerate(zip(above, below, strict=True), start=1):
+        if up >= needed or down >= needed:
+            return (Verdict.PASS if up >= needed else Verdict.FAIL), n
+    return Verdict.INCONCLUSIVE, len(units)
+
+
+def _wealth(values: Iterable[float], bound: float) -> Iterator[float]:
+    """The wealth after each value."""
+    won = [1.0 / len(_BETS)] * len(_BETS)
+    for value in values:
+        times = value / bound - 1.0
+        won = [had * (1.0 + bet * times) for had, bet in zip(won, _BETS, strict=True)]
+        yield sum(won)

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from gates.contracts.case import Suite
+from gates.contracts.case import Suite, conversations
 
 
 def seeded_shuffle(seed: str, ids: Iterable[str]) -> list[str]:
@@ -26,3 +26,16 @@ def drawn(suite: Suite, sizes: Mapping[str, int]) -> Suite:
         have = sum(name in kept for name in of_gate)
         kept.update([name for name in of_gate if name not in kept][: max(0, size - have)])
     return replace(suite, cases=tuple(case for case in suite.cases if case.id in kept))
+
+
+def order_seed(suite: str, candidate: str) -> str:
+    """The seed of a sequential run's order, from the digests of the suite and of the candidate: nobody can choose it."""
+    return hashlib.sha256(f"order {suite} {candidate}".encode()).hexdigest()[:16]
+
+
+def in_random_order(suite: Suite, seed: str) -> Suite:
+    """The suite for a sequential run: its conversations in the seed's order, and all in stage 1. The digest stays."""
+    talks = conversations({case.id: case.messages for case in suite.cases})
+    place = {talk: i for i, talk in enumerate(seeded_shuffle(seed, set(talks.values())))}
+    ordered = sorted(suite.cases, key=lambda case: place[talks[case.id]])
+    return replace(suite, cases=tuple(replace(case, stage=1) for case in ordered))

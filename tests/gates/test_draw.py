@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gates.contracts.case import conversations
 from gates.policy.check import check_policy
 from gates.policy.load import load_policy
-from gates.suite.draw import drawn
+from gates.suite.draw import drawn, in_random_order
 from gates.suite.load import load_suite
 from tests.gates.judged import suite
 
@@ -57,3 +58,23 @@ def test_the_short_policy_can_decide_on_what_it_draws(law: str, asked: str) -> N
     assert len(part.cases) < len(cases.cases) / 4
     critical = {name for name, gate in whole.gates.items() if gate.tier == "critical"}
     assert {name for name, gate in short.gates.items() if gate.tier == "critical"} == critical
+
+
+def test_turns_of_one_conversation_belong_together() -> None:
+    first, reply = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}
+    talks = {"later": [first, reply, first], "first": [first], "again": [first], "other": [reply, first]}
+
+    assert conversations(talks) == {"later": "first", "first": "first", "again": "first", "other": "other"}
+
+
+def test_a_sequential_run_asks_every_case_in_the_seeds_order_and_turns_together() -> None:
+    whole = suite()
+    hello = whole.cases[0].messages
+    turn = replace(whole.cases[-1], messages=(*hello, {"role": "assistant", "content": "Hi."}, *hello))
+    whole = replace(whole, cases=(*whole.cases[:-1], turn))
+
+    orders = [[case.id for case in in_random_order(whole, seed).cases] for seed in ("a", "a", "b")]
+    places = [order.index(turn.id) - order.index(whole.cases[0].id) for order in orders]
+    assert orders[0] == orders[1] != orders[2] and places == [1, 1, 1]
+    assert sorted(orders[2]) == sorted(case.id for case in whole.cases)
+    assert {case.stage for case in in_random_order(whole, "a").cases} == {1}

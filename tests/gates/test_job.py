@@ -239,6 +239,41 @@ async def test_a_control_that_does_not_fail_leaves_no_verdict(
     assert "stranger" in judged.decision.reasons[0]
 
 
+def _asked(judged: JobResult) -> int:
+    return len({result.case for result in judged.scored.results[CANDIDATE]})
+
+
+@pytest.mark.parametrize(
+    "broken, gate, most",
+    [
+        (lambda case: {"content": "<think>hm</think>Yes."}, "leak", 8),
+        (lambda case: {"content": "No."} if case.tools else good(case), "tools", 32),
+    ],
+)
+async def test_a_sequential_run_ends_where_a_broken_model_is_known_to_be(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    broken: Callable[[Case], dict[str, object]],
+    gate: str,
+    most: int,
+) -> None:
+    def model(case: Case, ask: PlannedRequest) -> dict[str, object]:
+        return broken(case) if ask.key.arm == CANDIDATE else mannered(case, ask)
+
+    judged, titles = await _run(tmp_path, monkeypatch, model, sequential=True)
+    assert judged.decision.verdict == "fail" and judged.decision.reasons[0].startswith(gate)
+    assert _asked(judged) <= most and all(title.startswith("to prompt") for title in titles)
+
+
+async def test_a_sequential_run_ends_where_every_rule_has_passed_and_tests_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged, titles = await _run(tmp_path, monkeypatch, mannered, sequential=True)
+    assert {r.verdict for r in judged.decision.gates if r.rule not in ("latency", "ratio")} == {"pass"}
+    assert all(control.holds for control in judged.decision.controls), judged.decision.controls
+    assert titles[-1] == "controls" and len(SMALL.of("leak", 1)) <= _asked(judged) < len(SMALL.cases)
+
+
 def test_prompts_with_the_longest_spoken_answers_are_timed_first() -> None:
     asks = [a for a in first_stage_requests(JOB) if a.key.arm == BASELINE and a.key.mode == "stream"]
     favourite = SUITE.of("empty", 1)[7].id

@@ -130,7 +130,7 @@ def test_a_policy_that_gates_nothing_is_refused(tier: str) -> None:
 def test_what_a_policy_draws_is_part_of_its_digest() -> None:
     whole = load_policy("annie-nano")
     short = replace(whole, draw={"leak": 60})
-    later = ("description", "draw", "numerics", "judged")
+    later = ("description", "draw", "numerics", "judged", "sequential")
     older = {key: value for key, value in asdict(whole).items() if key not in later}
     canonical = json.dumps(older, sort_keys=True, separators=(",", ":"))
 

@@ -1,16 +1,19 @@
 """Two engines over the same records, in numbers and in words."""
 
+from dataclasses import replace
+
 import pytest
 
 from app.shadow.compare import ReplayTrio, agree, as_json, compare
 from app.shadow.record import RecordedCall, ShadowRecord
 from app.shadow.replay import ReplayedReply
 
+HELLO = {"messages": [{"role": "user", "content": "Hello!"}]}
 TIMER = RecordedCall("set_timer", {"minutes": 6, "on": True})
 
 
 def record(number: int, *calls: RecordedCall) -> ShadowRecord:
-    request = {"messages": [{"role": "user", "content": "Hello!"}]}
+    request = {"messages": [{"role": "user", "content": f"Hello {number}!"}]}
     return ShadowRecord(
         f"r{number}", "2026-11-21T12:00:00+00:00", "annie", "live", False, request, calls, (), 0.1
     )
@@ -37,10 +40,18 @@ def test_calls_agree_as_json_values(ours: list[RecordedCall], same: bool) -> Non
 
 def test_equal_calls_and_manners_are_alike() -> None:
     found = compare(
-        trios(60, ReplayedReply((TIMER,)), ReplayedReply((TIMER,))), candidate="new", baseline="live"
+        trios(90, ReplayedReply((TIMER,)), ReplayedReply((TIMER,))), candidate="new", baseline="live"
     )
     assert found.word == "alike" and "no worse" in found.verdict
-    assert (found.with_calls.k, found.with_calls.n) == (60, 60)
+    assert (found.with_calls.k, found.with_calls.n) == (90, 90)
+
+
+def test_turns_of_one_conversation_are_too_few_to_tell() -> None:
+    talk = [
+        (replace(of, request=HELLO), ours, its)
+        for of, ours, its in trios(90, ReplayedReply(), ReplayedReply())
+    ]
+    assert compare(talk, candidate="new", baseline="live").word == "open"
 
 
 def test_few_records_are_too_few_to_tell() -> None:

@@ -55,10 +55,11 @@ def test_what_is_attached_comes_back() -> None:
         (Attachment("ifeval.json", examples.sha("a")),),
         {"judged": "through", "reasoning": "strip"},
     )
-    whole = replace(plain, attachments=attached, gateway=gateway)
+    whole = replace(plain, attachments=attached, gateway=gateway, sequential="5eed")
 
     assert parse(render(whole)) == whole
-    assert not [name for name in (b'"attachments"', b'"gateway"') if name in render(plain)]
+    keys = (b'"attachments"', b'"gateway"', b'"sequential"')
+    assert not [name for name in keys if name in render(plain)]
     with pytest.raises(CodecError, match=r"attachments\[0\].name: must be a plain file name"):
         parse(edited(whole, lambda d: d["predicate"]["attachments"][0].update(name="../x")))
 

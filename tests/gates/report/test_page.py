@@ -167,6 +167,7 @@ SAID = [
     (lambda: read(BESIDE), "Engine alone: leak-031: leak: tag"),
     (lambda: read(BESIDE), "7/9 · –"),
     (lambda: read(replace(examples.passing(), attachments=(Attachment("ifeval.json", "sha256:1"),))), "ifeval.json"),
+    (lambda: read(replace(examples.passing(), sequential="5eed")), "5eed"),
 ]  # fmt: skip
 
 

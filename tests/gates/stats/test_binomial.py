@@ -15,7 +15,8 @@ from gates.stats.binomial import (
     clopper_pearson_upper,
     pmf,
     tail,
-    wilson,
+    wilson_lower,
+    wilson_upper,
 )
 from gates.stats.plans import two_looks
 
@@ -46,7 +47,10 @@ def test_two_sided_intervals_are_scipys(share: tuple[int, int], confidence: floa
     assert clopper_pearson(k, n, confidence) == pytest.approx(
         test.proportion_ci(confidence, "exact"), abs=1e-9
     )
-    assert wilson(k, n, confidence) == pytest.approx(test.proportion_ci(confidence, "wilson"), abs=1e-7)
+    each = (1.0 + confidence) / 2.0
+    assert (wilson_lower(k, n, each), wilson_upper(k, n, each)) == pytest.approx(
+        test.proportion_ci(confidence, "wilson"), abs=1e-7
+    )
 
 
 @pytest.mark.parametrize("p", [0.001, 0.01, 0.1, 0.5, 0.9, 0.99])
