@@ -106,8 +106,10 @@ COMMANDS: Final[Mapping[str, CommandSpec]] = {
         _JSON,
     ), either=(flag("--compose", type=Path, metavar="ENV", help="compose.yaml's images, as this env file names them"), _CONFIG)),
     "gate run": CommandSpec("ask both engines, judge, and write a signed report", "gate", (
-        flag("--candidate", required=True, metavar="ENGINE", help="an engine of the configuration"),
-        flag("--baseline", required=True, metavar="ENGINE", help="the same model before quantization"),
+        flag("--candidate", metavar="ENGINE", help="an engine of the configuration"),
+        flag("--baseline", metavar="ENGINE", help="the same model before quantization"),
+        flag("--candidate-url", metavar="URL", help="instead, without a configuration: a running engine"),
+        flag("--baseline-url", metavar="URL", help="a running engine; no promotion takes a report of two addresses"),
         flag("--control", action="append", default=[], metavar="NAME=ENGINE",
              help="the engine of a negative control (default: [gates.controls])"),
         flag("--suite", metavar="S", help="a shipped suite, or a file: .yaml, .jsonl or .toml (default: [gates] suite)"),

@@ -9,12 +9,13 @@ import json
 import sys
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
-from os import EX_CONFIG, EX_DATAERR, EX_UNAVAILABLE
+from os import EX_CONFIG, EX_DATAERR, EX_UNAVAILABLE, EX_USAGE
 from pathlib import Path
 
 from app.cli import gate_engines
 from app.cli.exit_codes import exit_code
 from app.config.config import Config, ConfigError, load
+from app.config.served import config_for_running
 from deploy.core.errors import DeployError
 from deploy.doctor.collectors.model import model
 from deploy.doctor.model import FILE_TYPES
@@ -43,7 +44,7 @@ EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 2}
 
 def run(args: argparse.Namespace) -> int:
     """Run one verb and return its exit code."""
-    codes = {ReportError: 1, ConfigError: EX_CONFIG, DeployError: EX_CONFIG, RunError: EX_UNAVAILABLE, GatesError: EX_DATAERR}  # fmt: skip
+    codes = {UsageError: EX_USAGE, ReportError: 1, ConfigError: EX_CONFIG, DeployError: EX_CONFIG, RunError: EX_UNAVAILABLE, GatesError: EX_DATAERR}  # fmt: skip
     return exit_code(
         "manners gate",
         lambda: _verb(args),
@@ -58,10 +59,28 @@ def _verb(args: argparse.Namespace) -> int:
         return _seal(args)
     if args.verb == "new-suite":
         return _new_suite(args.name)
-    config = load(args.config)
+    config = _running(args) if args.verb == "run" else load(args.config)
     if args.verb in ("verify", "rejudge", "compare"):
         return {"verify": _verify, "rejudge": _rejudge, "compare": _compare}[args.verb](args, config)
     return asyncio.run(_run(args, config))
+
+
+class UsageError(Exception):
+    """Flags that contradict each other."""
+
+
+def _running(args: argparse.Namespace) -> Config:
+    """The configuration; of the two addresses, if there are any. Raises UsageError, ConfigError."""
+    urls = {"candidate": args.candidate_url, "baseline": args.baseline_url}
+    wanted = {"candidate": args.candidate, "baseline": args.baseline}
+    if all(wanted.values()) and not any(urls.values()):
+        return load(args.config)
+    if not all(urls.values()) or any(wanted.values()) or args.config:
+        raise UsageError(
+            "name --candidate and --baseline, or --candidate-url and --baseline-url without --config"
+        )
+    args.candidate, args.baseline = urls
+    return config_for_running(urls)
 
 
 async def _run(args: argparse.Namespace, config: Config) -> int:
@@ -81,6 +100,7 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
             full=args.full,
             sequential=args.sequential,
             any_baseline=args.any_baseline,
+            sealed=not args.candidate_url,
             jobs=args.jobs,
         )
         if short := gate_engines.short_words(job):

@@ -5,6 +5,7 @@ child of this command with the configured arguments; one of the `url` driver is 
 build is what it reports.
 """
 
+import hashlib
 import platform
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,7 +28,7 @@ from deploy.drivers.factory import make_engine
 from deploy.engine.gpu import host_gpu
 from deploy.engine.spec import EngineSpec
 from gates.artefact import artefact as artefacts
-from gates.artefact.manifest import MANIFEST, Artefact, same_lineage
+from gates.artefact.manifest import MANIFEST, Artefact, Provenance, same_lineage
 from gates.contracts import strict_json
 from gates.contracts.errors import ManifestError, RunError, SuiteError
 from gates.contracts.verdict import Decision, GateResult, Verdict
@@ -69,12 +70,14 @@ async def make_job(
     full: bool,
     sequential: bool = False,
     any_baseline: bool = False,
+    sealed: bool = True,
     jobs: int = 1,
 ) -> GateJob:
     """The job, with all engines that it needs running until the stack is closed.
 
     Policy, suite, artefacts, lineage and baseline are checked before the first engine starts. With `any_baseline`
-    the last two are not: the run can show that a candidate fails, and never that it passes.
+    the last two are not: the run can show that a candidate fails, and never that it passes. Engines that are not
+    `sealed` have no artefact, and count as forms of one model.
 
     Raises:
         RunError: an engine is not configured, has no artefact, or does not start.
@@ -87,14 +90,16 @@ async def make_job(
     check_policy(rules, cases)
     names = {c.name: controls.get(c.name) for c in rules.controls}
     wanted = [candidate, baseline, *(name for name in names.values() if name)]
-    sealed = {name: _sealed(config, name) for name in dict.fromkeys(wanted)}
-    known = (*(one.artefact for one in sealed.values()), *configured(config))
-    if not any_baseline:
+    found = {
+        name: _sealed(config, name) if sealed else _unsealed(config, name) for name in dict.fromkeys(wanted)
+    }
+    known = (*(one.artefact for one in found.values()), *configured(config))
+    if sealed and not any_baseline:
         check_baseline(
-            config, candidate, baseline, {name: one.artefact for name, one in sealed.items()}, known
+            config, candidate, baseline, {name: one.artefact for name, one in found.items()}, known
         )
     public, model = model_of(config, candidate, baseline)
-    sides = {name: await _side(config, one, stack, model) for name, one in sealed.items()}
+    sides = {name: await _side(config, one, stack, model) for name, one in found.items()}
     return GateJob(
         suite=cases,
         policy=rules,
@@ -175,7 +180,7 @@ class _Sealed:
     """An engine and its artefact as it was before it was hashed."""
 
     spec: EngineSpec
-    folder: Path
+    folder: Path | None
     files: artefacts.Snapshot
     artefact: Artefact
 
@@ -192,6 +197,16 @@ def _sealed(config: Config, name: str) -> _Sealed:
     if problems := artefacts.verify(folder):
         raise ManifestError(f"{folder}: {problems[0]}; what is judged must be what its manifest says")
     return _Sealed(spec, folder, files, artefacts.load(folder))
+
+
+def _unsealed(config: Config, name: str) -> _Sealed:
+    """A running engine of which nothing but its address is known. Raises RunError."""
+    if name not in config.engines:
+        raise RunError(f"there is no engine {name!r}: a control needs a configuration")
+    spec = config.engines[name]
+    root = f"sha256:{hashlib.sha256(str(spec.url).encode()).hexdigest()}"
+    parents = {"source": f"sha256:{hashlib.sha256().hexdigest()}"}
+    return _Sealed(spec, None, (), Artefact(name, "unsealed", root, (), "", Provenance(parents=parents)))
 
 
 async def _side(config: Config, sealed: _Sealed, stack: AsyncExitStack, model: ModelConfig) -> ServedModel:
@@ -219,7 +234,7 @@ async def _side(config: Config, sealed: _Sealed, stack: AsyncExitStack, model: M
         engine=described,
         numerics=(await engine.describe())["numerics"],
         reply_format=state.abilities.format,
-        tokens=special_tokens(sealed.folder),
+        tokens=special_tokens(sealed.folder) if sealed.folder else frozenset(),
         files=sealed.files,
     )
     return replace(side, context=state.abilities.context or side.context)

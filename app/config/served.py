@@ -28,6 +28,14 @@ def config_for(models: Sequence[str], name: str | None, port: int, context: int 
     return with_secrets(parse(_tables(models, name, port, context), here), here)
 
 
+def config_for_running(urls: Mapping[str, str]) -> Config:
+    """A configuration of running engines by name, the first of which is live. Raises ConfigError."""
+    if len(set(urls.values())) < len(urls):
+        raise ConfigError(f"{', '.join(urls)}: all are {next(iter(urls.values()))}: name engines that differ")
+    engines = {name: _running(url.rstrip("/").removesuffix("/v1"))[1] for name, url in urls.items()}
+    return parse({"engines": engines, "models": {"model": {"live": next(iter(engines))}}}, Path.cwd())
+
+
 def _tables(models: Sequence[str], name: str | None, port: int, context: int | None) -> dict[str, Any]:
     if name and len(models) > 1:
         raise ConfigError(f"--name names one model, and {len(models)} are given: leave it out")

@@ -1,5 +1,6 @@
 """A gate of one's own as a stranger runs it, on real llama.cpp: asked, judged again, and compared."""
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import pytest
 
 from app.__main__ import main
 from gates.report.keys import load_or_make
+from tests.script import reply
+from tests.scripted_engine import ScriptedEngine
 
 SUITE = """\
 prompts:
@@ -32,6 +35,34 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
     capsys.readouterr()
     code = main([*words])
     return code, capsys.readouterr().out
+
+
+async def test_two_running_engines_are_compared_without_a_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their report is genuine, and about addresses: no promotion takes it."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text(SUITE)
+    async with ScriptedEngine() as candidate, ScriptedEngine() as baseline:
+        for engine in (candidate, baseline):
+            engine.always(*reply("It is seven."))
+        asked = [
+            "gate",
+            "run",
+            "--suite",
+            "mine.yaml",
+            "--out",
+            "one",
+            "--candidate-url",
+            f"{candidate.url}/v1/",
+        ]
+        assert await asyncio.to_thread(main, asked) == 64
+        assert await asyncio.to_thread(main, [*asked, "--baseline-url", baseline.url, "--jobs", "2"]) == 0
+        candidate.always(*reply("<think>The user asks."))
+        again = [*asked[:5], "two", *asked[6:], "--baseline-url", baseline.url]
+        assert await asyncio.to_thread(main, again) == 1
+    assert main(["gate", "verify", "one/report.json"]) == 0
 
 
 @pytest.mark.slow
