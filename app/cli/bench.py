@@ -17,9 +17,10 @@ from typing import Any
 
 from rich.markup import escape
 
-from app.cli.exit_codes import exit_code
+from app.cli.exit_codes import UsageError, exit_code
 from app.cli.terminal import console, table
 from app.config.config import Config, ConfigError, load
+from app.engines.identity import target_of
 from deploy.core.errors import DeployError, EngineError
 from deploy.drivers.factory import make_engine
 from deploy.engine.spec import EngineSpec
@@ -48,10 +49,6 @@ def run(args: argparse.Namespace) -> int:
     codes = {UsageError: EX_USAGE, RunError: EX_UNAVAILABLE, EngineError: EX_UNAVAILABLE, ConfigError: EX_CONFIG,
              DeployError: EX_CONFIG, GatesError: EX_CONFIG}  # fmt: skip
     return exit_code("manners bench", work, codes, stopped="stopped; with --out the same command goes on")
-
-
-class UsageError(Exception):
-    """Flags contradict each other, or name something unknown."""
 
 
 async def _run(args: argparse.Namespace, config: Config) -> int:
@@ -136,15 +133,8 @@ class _Engines:
             await self._engines[str(self._up)].stop()
         self._up = name
         state = await self._engines[name].start()
-        assert state.url is not None and state.model is not None
-        return Target(
-            url=state.url,
-            served_model=state.model,
-            dialect=self._specs[name].dialect,
-            artefact=str(self._specs[name].artefact or state.url),
-            engine=name,
-            **self._specs[name].access.client(),
-        )
+        spec = self._specs[name]
+        return target_of(spec, state, str(spec.artefact or state.url), name)
 
     async def stop(self) -> None:
         for engine in self._engines.values():

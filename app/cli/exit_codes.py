@@ -7,6 +7,10 @@ from typing import Final
 INTERRUPTED: Final = 130
 
 
+class UsageError(Exception):
+    """Flags contradict each other, or name something unknown."""
+
+
 def exit_code(
     command: str,
     work: Callable[[], int],

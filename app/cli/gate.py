@@ -13,7 +13,7 @@ from os import EX_CONFIG, EX_DATAERR, EX_UNAVAILABLE, EX_USAGE
 from pathlib import Path
 
 from app.cli import gate_engines
-from app.cli.exit_codes import exit_code
+from app.cli.exit_codes import UsageError, exit_code
 from app.config.config import Config, ConfigError, load
 from app.config.served import config_for_running
 from deploy.core.errors import DeployError
@@ -63,10 +63,6 @@ def _verb(args: argparse.Namespace) -> int:
     if args.verb in ("verify", "rejudge", "compare"):
         return {"verify": _verify, "rejudge": _rejudge, "compare": _compare}[args.verb](args, config)
     return asyncio.run(_run(args, config))
-
-
-class UsageError(Exception):
-    """Flags that contradict each other."""
 
 
 def _running(args: argparse.Namespace) -> Config:

@@ -21,7 +21,7 @@ from app.cli import terminal
 from app.config.config import Config, ModelConfig
 from app.config.version import VERSION
 from app.engines.heard import SETTINGS, hearing
-from app.engines.identity import describe
+from app.engines.identity import describe, target_of
 from deploy.core.errors import EngineError
 from deploy.drivers.embedded import usable_cores
 from deploy.drivers.factory import make_engine
@@ -40,7 +40,7 @@ from gates.report import labels
 from gates.report.statement import Harness, Pinned, Statement
 from gates.report.write import WrittenReport
 from gates.run.gate_job import GateJob, ServedModel
-from gates.run.target import Target, Variant
+from gates.run.target import Variant
 from gates.suite import contamination
 from gates.suite.draw import drawn
 from gates.suite.load import load_suite
@@ -217,19 +217,10 @@ async def _side(config: Config, sealed: _Sealed, stack: AsyncExitStack, model: M
         state = await engine.start()
     except EngineError as error:
         raise RunError(f"{spec.name} does not come up: {error}") from None
-    assert state.url is not None and state.model is not None
     described = describe(spec, state, artefact)
-    target = Target(
-        url=state.url,
-        served_model=state.model,
-        dialect=spec.dialect,
-        artefact=artefact.root,
-        engine=described.digest,
-        hearing=hearing(model, spec.dialect, state.abilities),
-        **spec.access.client(),
-    )
+    heard = hearing(model, spec.dialect, state.abilities)
     side = ServedModel(
-        target=target,
+        target=target_of(spec, state, artefact.root, described.digest, heard),
         artefact=artefact,
         engine=described,
         numerics=(await engine.describe())["numerics"],
@@ -260,21 +251,14 @@ def harness() -> Harness:
 
 def _checkout(root: Path) -> tuple[str | None, bool]:
     """The commit of a git checkout, and whether it has uncommitted changes."""
-    if not (root / ".git").exists():
-        return None, False
+    asked = ["git", "status", "--porcelain=v2", "--branch", "--untracked-files=no"]
     try:
-        head = subprocess.run(
-            ["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, timeout=10
-        )
-        changes = subprocess.run(
-            ["git", "status", "--porcelain", "--untracked-files=no"],
-            cwd=root, capture_output=True, text=True, timeout=10,
-        )  # fmt: skip
+        found = subprocess.run(asked, cwd=root, capture_output=True, text=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
         return None, False
-    return (
-        (head.stdout.strip() or None, bool(changes.stdout.strip())) if head.returncode == 0 else (None, False)
-    )
+    lines = found.stdout.splitlines() if (root / ".git").exists() and found.returncode == 0 else []
+    commit = next((line.removeprefix("# branch.oid ") for line in lines if "# branch.oid" in line), None)
+    return commit, any(not line.startswith("#") for line in lines)
 
 
 def host() -> dict[str, str]:

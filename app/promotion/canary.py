@@ -14,9 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from app.promotion.state_machine import EffectError, FailureReason
-from deploy.core.engine_access import OPEN, EngineAccess
 from gates.contracts.case import Case, Sampling, Suite
-from gates.contracts.dialect import Dialect
 from gates.contracts.errors import RunError, SuiteError
 from gates.contracts.sample import SampleKey
 from gates.detect.catalogue import GATES
@@ -25,7 +23,7 @@ from gates.reply.reply import Reply, read_heard
 from gates.run.bounded_stream import ReplyLimits
 from gates.run.http import RequestTimeouts, TimedClient
 from gates.run.request import body_digest, build_body, encode_body
-from gates.run.target import Hearing, Target, Variant
+from gates.run.target import Target, Variant
 
 QUESTIONS: Final = Path(__file__).parent.parent.parent / "deploy" / "canary.toml"
 
@@ -75,23 +73,14 @@ def canary_for(suite: Suite) -> Canary:
     return Canary(tuple(known[name] for name in names), suite.sampling, listed["least"])
 
 
-async def probe(
-    url: str,
-    served_name: str,
-    dialect: Dialect,
-    canary: Canary,
-    access: EngineAccess = OPEN,
-    hearing: Hearing | None = None,
-) -> dict[str, object]:
-    """Ask every question, one at a time, and judge the answers; the numbers of good ones by gate.
-
-    `url` is without `/v1`. With `hearing`, answers are judged as callers hear them.
+async def probe(target: Target, canary: Canary) -> dict[str, object]:
+    """Ask every question, one at a time, and judge the answers as the target hears them; the numbers of good ones by gate.
 
     Raises EffectError: canary_failed, with the gates that it failed and the first bad answers.
     """
     answers = []
     try:
-        wire, target = TimedClient(TIMEOUTS, REPLY), target_of(url, served_name, dialect, access, hearing)
+        wire = TimedClient(TIMEOUTS, REPLY)
         for case in canary.cases:
             reply = await ask(wire, target, case, canary.sampling)
             answers.append(await asyncio.to_thread(judged, case, reply))
@@ -147,17 +136,6 @@ def _by_gate(answers: Iterable[CanaryAnswer]) -> dict[str, list[tuple[str, str]]
 
 
 # ------------------------------------------------------------- one request, also for the warm-up
-
-
-def target_of(
-    url: str,
-    served_name: str,
-    dialect: Dialect,
-    access: EngineAccess = OPEN,
-    hearing: Hearing | None = None,
-) -> Target:
-    """An engine that is only probed, so that its digests do not matter. Raises RunError."""
-    return Target(url=url, served_model=served_name, dialect=dialect, artefact="", engine="", hearing=hearing, **access.client())  # fmt: skip
 
 
 async def ask(

@@ -15,6 +15,7 @@ from typing import Final
 
 from app.config.config import Config
 from app.engines.heard import hearing
+from app.engines.identity import target_of
 from app.engines.pool import EnginePool
 from app.promotion import bake, eligibility, inspection, overrides
 from app.promotion.bake import BakeLimits
@@ -39,8 +40,6 @@ from app.registry.errors import StorageFailed
 from app.telemetry.reply_window import ReplyWindow
 from deploy.core.errors import DeployError, LeaseHeld
 from deploy.engine.engine import Engine, EngineState
-from deploy.engine.spec import EngineSpec
-from gates.contracts.dialect import Dialect
 from gates.contracts.errors import PolicyError, ReportError, SuiteError
 from gates.policy.load import policy_for
 from gates.report import checks
@@ -318,11 +317,10 @@ async def warm(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effec
     limits = warmup.WarmupLimits(seconds=settings.warm_seconds, tolerance=settings.settle)
     with deps.memory.guarding(deps.pool.engine(spec, plan.model)):
         return await warmup.warm(
-            *_address(state, spec),
+            target_of(spec, state),
             context=state.abilities.context,
             workload=workload,
             limits=limits,
-            access=spec.access,
         )
 
 
@@ -340,9 +338,8 @@ async def probe(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
         raise EffectError(FailureReason("gates_unreadable", str(error))) from None
     state = _ready_state(deps, effect)
     heard = hearing(deps.config.models[plan.model], spec.dialect, state.abilities)
-    return await canary.probe(
-        *_address(state, spec), questions, access=spec.access, hearing=heard if judged == "through" else None
-    )
+    target = target_of(spec, state, hearing=heard if judged == "through" else None)
+    return await canary.probe(target, questions)
 
 
 def _import_asking() -> None:
@@ -357,12 +354,6 @@ def _ready_state(deps: Dependencies, effect: Effect) -> EngineState:
     if state is None or state.url is None:
         raise EffectError(FailureReason("engine_down", f"{name} is not up: {deps.pool.trouble(name)}"))
     return state
-
-
-def _address(state: EngineState, spec: EngineSpec) -> tuple[str, str, Dialect]:
-    """URL, served model name and dialect."""
-    assert state.url is not None
-    return state.url, state.model or spec.name, spec.dialect
 
 
 # ------------------------------------------------------------------- live traffic: share and bake

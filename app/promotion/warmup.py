@@ -14,11 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from app.promotion.canary import REPLY, ask, target_of
+from app.promotion.canary import REPLY, ask
 from app.promotion.state_machine import EffectError, FailureReason
-from deploy.core.engine_access import OPEN, EngineAccess
 from gates.contracts.case import Case, Sampling
-from gates.contracts.dialect import Dialect
 from gates.contracts.errors import RunError
 from gates.reply.reply import Reply
 from gates.run.calibrate import calibrate
@@ -95,14 +93,11 @@ def settled(medians: Sequence[float], limits: WarmupLimits) -> bool:
 
 
 async def warm(
-    url: str,
-    served_name: str,
-    dialect: Dialect,
+    target: Target,
     *,
     workload: Workload,
     limits: WarmupLimits,
     context: int | None = None,
-    access: EngineAccess = OPEN,
 ) -> dict[str, object]:
     """Send requests until every shape is settled; the first and the last median of each, in seconds.
 
@@ -114,7 +109,6 @@ async def warm(
     """
     began = time.monotonic()
     try:
-        target = target_of(url, served_name, dialect, access)
         timeouts = RequestTimeouts(connect=5.0, idle=limits.seconds, total=limits.seconds)
         async with asyncio.timeout(limits.seconds):
             work = _Warmup(

@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime, timedelta
 from itertools import groupby
 
 from app.config.config import Config
-from app.engines.identity import build_of
+from app.engines.identity import build_of, target_of
 from app.shadow.compare import Comparison, ReplayTrio, compare
 from app.shadow.record import ShadowRecord
 from app.shadow.replay import SUITE, ReplayEngine, read_reply, requests_for
@@ -25,7 +25,6 @@ from gates.run.planned_request import PlannedRequest
 from gates.run.progress import RunProgress
 from gates.run.runner import run
 from gates.run.sample_store import SampleStore
-from gates.run.target import Target
 
 Track = Callable[[str], RunProgress | None]
 
@@ -104,16 +103,9 @@ async def _up(
         state = await engine.start()
     except EngineError as error:
         raise RunError(f"{spec.name} does not come up: {error}") from None
-    assert state.url is not None and state.model is not None
-    weights = state.url if spec.artefact is None else weights_digest(spec.artefact)
-    target = Target(
-        url=state.url,
-        served_model=state.model,
-        dialect=spec.dialect,
-        artefact=weights,
-        engine=f"{spec_digest(spec)} {build_of(spec, state)} {state.model}",
-        **spec.access.client(),
-    )
+    weights = str(state.url) if spec.artefact is None else weights_digest(spec.artefact)
+    engine_digest = f"{spec_digest(spec)} {build_of(spec, state)} {state.model}"
+    target = target_of(spec, state, weights, engine_digest)
     shown = conduct(state.abilities, gated=False, caught=state.abilities.off_works is False)
     guard = max((held_characters(guard, shown) for guard in guards), default=0)
     return ReplayEngine(spec.name, target, state.abilities, guard)

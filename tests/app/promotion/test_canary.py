@@ -4,7 +4,6 @@ import threading
 import tomllib
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from app.promotion.state_machine import EffectError
 from gates.contracts.errors import SuiteError
 from gates.run.http import RequestTimeouts
 from gates.suite.load import load_suite
-from tests.app.promotion.nano import ANNIE, needs_models, running, spec_of
+from tests.gates.run.parts import target
 from tests.script import CloseNow, Hang, Head, Raw, Say, reply, role, text
 from tests.scripted_engine import ScriptedEngine
 
@@ -28,21 +27,6 @@ def few(count: int) -> Canary:
     """The first questions."""
     whole = canary_for(NANO)
     return replace(whole, cases=whole.cases[:count])
-
-
-# ------------------------------------------------------------------------------- over real engines
-
-
-@pytest.mark.slow  # a real engine is asked everything: 3 s
-@needs_models
-async def test_it_sings_for_annie(tmp_path: Path) -> None:
-    async with running(spec_of(ANNIE), tmp_path) as engine:
-        assert engine.url is not None
-        told = await canary.probe(engine.url, "nano", "llama-server", canary_for(NANO))
-    good = told["good"]
-    assert isinstance(good, dict) and good["leak"] == [20, 20] and good["factual"] == [5, 5]
-    assert good["tools"] == [4, 4]
-    assert told["asked"] == 20 and isinstance(told["first_content_s"], float)
 
 
 # ---------------------------------------------------------------------------- over a broken engine
@@ -62,7 +46,7 @@ async def test_each_bad_habit_is_named(said: str, gate: str) -> None:
     async with ScriptedEngine() as engine:
         engine.play(*reply(said))
         with pytest.raises(EffectError, match=f"{gate}: 1 of 1 bad"):
-            await canary.probe(engine.url, "x", "vllm", few(1))
+            await canary.probe(target(engine), few(1))
 
 
 @pytest.mark.parametrize("steps", [(CloseNow(),), (Head(), Say(role()), Say(text("Hel")), Hang())])
@@ -73,7 +57,7 @@ async def test_an_engine_that_goes_or_hangs_is_not_waited_for_again(
     async with ScriptedEngine() as engine:
         engine.play(*steps)  # type: ignore[arg-type]
         with pytest.raises(EffectError, match="1 of 1 bad"):
-            await canary.probe(engine.url, "x", "vllm", few(5))
+            await canary.probe(target(engine), few(5))
 
 
 @pytest.mark.parametrize(
@@ -84,7 +68,7 @@ async def test_an_endless_answer_is_short_work(piece: bytes) -> None:
     async with ScriptedEngine() as engine:
         engine.always(Raw(b"" if piece.startswith(b"HTTP") else HEAD), Raw(piece * 800_000), Hang())
         with pytest.raises(EffectError, match="the reply has more than 1048576 bytes or 16384 lines"):
-            await canary.probe(engine.url, "x", "vllm", few(5))
+            await canary.probe(target(engine), few(5))
         assert len(engine.requests) == 1, "the next question is not asked"
 
 
@@ -101,7 +85,7 @@ async def test_answers_are_read_and_judged_beside_the_event_loop(monkeypatch: py
     for name in ("read_heard", "judged"):
         monkeypatch.setattr(canary, name, noting(getattr(canary, name)))
     async with ScriptedEngine() as engine:
-        await canary.probe(engine.url, "x", "vllm", replace(few(1), least=dict.fromkeys(EVERY, 0.0)))
+        await canary.probe(target(engine), replace(few(1), least=dict.fromkeys(EVERY, 0.0)))
     assert len(threads) == 2 and threading.main_thread().name not in threads
 
 
@@ -148,7 +132,7 @@ async def test_a_dialect_without_a_word_for_the_sampling_is_a_failure_in_one_lin
     asked = few(1)
     odd = replace(asked, sampling=replace(asked.sampling, top_k=5))
     with pytest.raises(EffectError, match="top_k"):
-        await canary.probe("http://127.0.0.1:1", "x", "openai", odd)
+        await canary.probe(target("http://127.0.0.1:1", "openai"), odd)
 
 
 def test_a_listed_case_that_is_not_there_is_an_error_that_names_it() -> None:

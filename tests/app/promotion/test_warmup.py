@@ -9,6 +9,7 @@ import pytest
 
 from app.promotion.state_machine import EffectError
 from app.promotion.warmup import RequestShape, WarmupLimits, Workload, _Warmup, settled, shapes, warm
+from tests.gates.run.parts import target
 from tests.scale import PATIENCE
 from tests.script import CloseNow, Hang, Head, Say, reply, role, status
 from tests.scripted_engine import ScriptedEngine
@@ -20,7 +21,7 @@ ROOMY = WarmupLimits(floor_s=5.0)
 
 async def test_it_asks_every_shape_in_every_round_and_no_prompt_twice() -> None:
     async with ScriptedEngine() as engine:
-        told = await warm(engine.url, "x", "vllm", context=2000, workload=SMALL, limits=ROOMY)
+        told = await warm(target(engine), context=2000, workload=SMALL, limits=ROOMY)
         posted = [seen.body for seen in engine.requests if seen.method == "POST"]
     asked = posted[2:]  # behind the two that calibrate
     prompts = Counter(str(body["messages"]) for body in asked)
@@ -37,7 +38,7 @@ async def test_an_engine_that_does_not_answer_cannot_be_warmed(steps: Any) -> No
         engine.play(*reply("."))
         engine.play(*steps)
         with pytest.raises(EffectError, match="warm_failed: 50 tokens: "):
-            await warm(engine.url, "x", "vllm", workload=SMALL, limits=ROOMY)
+            await warm(target(engine), workload=SMALL, limits=ROOMY)
 
 
 @pytest.mark.parametrize("slow, refused", [(1, False), (1000, True)])
@@ -57,20 +58,20 @@ async def test_one_that_stays_slow_is_refused_and_a_slow_first_round_is_forgiven
     expected = pytest.raises(EffectError, match="warm_slow") if refused else nullcontext()
     async with ScriptedEngine() as engine:
         with expected:
-            await warm(engine.url, "x", "vllm", workload=SMALL, limits=limits)
+            await warm(target(engine), workload=SMALL, limits=limits)
 
 
 async def test_it_is_bounded_in_rounds_and_in_time() -> None:
     async with ScriptedEngine() as engine:
         restless = WarmupLimits(tolerance=-1.0, floor_s=0.0, rounds=4)
         with pytest.raises(EffectError, match="warm_unsettled: not settled after 4 rounds"):
-            await warm(engine.url, "x", "vllm", workload=SMALL, limits=restless)
+            await warm(target(engine), workload=SMALL, limits=restless)
         engine.play(*reply("."))
         engine.play(*reply("."))
         engine.play(Head(), Say(role()), Hang())
         async with asyncio.timeout(PATIENCE):
             with pytest.raises(EffectError, match="warm_unsettled: its times had not settled after 0.5 s"):
-                await warm(engine.url, "x", "vllm", workload=SMALL, limits=WarmupLimits(seconds=0.5))
+                await warm(target(engine), workload=SMALL, limits=WarmupLimits(seconds=0.5))
 
 
 @pytest.mark.parametrize(

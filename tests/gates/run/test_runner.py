@@ -13,7 +13,7 @@ from gates.reply.reply import read_reply
 from gates.run.http import RequestTimeouts
 from gates.run.planned_request import plan_requests
 from gates.run.request import encode_body
-from gates.run.runner import LATENCY_PACE, run
+from gates.run.runner import LATENCY_PACE, Pace, run
 from gates.run.sample_store import SampleStore, read_samples
 from tests.gates.run.parts import QUICK, SUITE, arm, asked, asks_of, case, suite, target
 from tests.scale import PATIENCE
@@ -174,26 +174,13 @@ async def test_an_engine_that_is_gone_ends_the_run_and_is_asked_again_when_it_is
     assert cases_of(after) == [c.id for c in MANY]
 
 
-@pytest.mark.parametrize("concurrency", [1, 3])
+@pytest.mark.parametrize(
+    "pace, at_once",
+    [(QUICK, (1, 0)), (replace(QUICK, concurrency=3), (2, 1)), (replace(QUICK, jobs=4), (1, 1))],
+    ids=["one", "three of either engine", "one of each engine"],
+)
 async def test_as_many_are_asked_at_once_as_the_pace_says(
-    engine: ScriptedEngine, path: Path, concurrency: int
-) -> None:
-    gate = asyncio.Event()
-    engine.always(Head(), Until(gate), Say(text("Hi.")), Say(finish()), Say(DONE))
-    task = asyncio.create_task(
-        asked(engine, path, asks_of(engine, *MANY), replace(QUICK, concurrency=concurrency))
-    )
-    await engine.request(concurrency)
-    await asyncio.sleep(0.05)  # time for one more, if one came
-
-    assert len(engine.requests) == concurrency
-    gate.set()
-    _, samples = await task
-    assert sorted(cases_of(samples)) == sorted(c.id for c in MANY)
-
-
-async def test_engines_are_asked_at_the_same_time_and_each_as_the_pace_says(
-    engine: ScriptedEngine, path: Path
+    engine: ScriptedEngine, path: Path, pace: Pace, at_once: tuple[int, int]
 ) -> None:
     gate = asyncio.Event()
     async with ScriptedEngine() as other:
@@ -203,11 +190,12 @@ async def test_engines_are_asked_at_the_same_time_and_each_as_the_pace_says(
         targets = {name: target(one) for name, one in engines.items()}
         asks = plan_requests(suite(*MANY), [arm(name, where) for name, where in targets.items()])
         with SampleStore(path, suite=SUITE) as store:
-            task = asyncio.create_task(run(asks, targets, store, pace=replace(QUICK, jobs=4)))
-            for one in engines.values():
-                await one.request(1)
+            task = asyncio.create_task(run(asks, targets, store, pace=pace))
+            for one, count in zip(engines.values(), at_once, strict=True):
+                if count:
+                    await one.request(count)
             await asyncio.sleep(0.05)  # time for one more, if one came
-            assert [len(one.requests) for one in engines.values()] == [1, 1]
+            assert tuple(len(one.requests) for one in engines.values()) == at_once
             gate.set()
             assert (await task).asked == 2 * len(MANY)
 
