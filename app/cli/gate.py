@@ -71,10 +71,8 @@ def _running(args: argparse.Namespace) -> Config:
     wanted = {"candidate": args.candidate, "baseline": args.baseline}
     if all(wanted.values()) and not any(urls.values()):
         return load(args.config)
-    if not all(urls.values()) or any(wanted.values()) or args.config:
-        raise UsageError(
-            "name --candidate and --baseline, or --candidate-url and --baseline-url without --config"
-        )
+    if not all(urls.values()) or any(wanted.values()) or args.config or args.control:
+        raise UsageError("name --candidate and --baseline, or both addresses and no configuration")
     args.candidate, args.baseline = urls
     return config_for_running(urls)
 
@@ -104,7 +102,9 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
         checked_data = gate_engines.check_contamination(job, args.data)
         args.out.mkdir(parents=True, exist_ok=True)
         with SampleStore(
-            args.out / "samples.jsonl", suite=job.suite.digest, arms=gate_engines.identities(job)
+            args.out / "samples.jsonl",
+            suite=job.suite.digest,
+            arms={arm: (one.target.artefact, one.target.engine) for arm, one in job.served_models.items()},
         ) as store:
             hold(args.out, job.served_models.values())
             judged = await run_job(job, store, track=make_progress)

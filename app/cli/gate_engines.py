@@ -22,6 +22,7 @@ from app.config.config import Config, ModelConfig
 from app.config.version import VERSION
 from app.engines.heard import SETTINGS, hearing
 from app.engines.identity import describe, target_of
+from app.promotion.facts import baseline_manifest
 from deploy.core.errors import EngineError
 from deploy.drivers.embedded import usable_cores
 from deploy.drivers.factory import make_engine
@@ -121,11 +122,9 @@ async def make_job(
 
 def model_of(config: Config, candidate: str, baseline: str) -> tuple[str, ModelConfig]:
     """The public model that the candidate is for: the one that names it, or else its baseline, or the first."""
-    for engine in (candidate, baseline):
-        for name, model in config.models.items():
-            if engine in (*model.engines, model.baseline):
-                return name, model
-    return next(iter(config.models.items()))
+    models, wanted = config.models.items(), (candidate, baseline)
+    found = [one for engine in wanted for one in models if engine in (*one[1].engines, one[1].baseline)]
+    return next(iter([*found, *models]))
 
 
 def configured(config: Config) -> tuple[Artefact, ...]:
@@ -160,19 +159,12 @@ def check_baseline(
             f"baseline_lineage: {lineage.reason}; name the model it was made from, or {anyway}"
         )
     named = {model.baseline for model in config.models.values()}
-    roots = {_manifest(config, name).root for name in named if name}
+    roots = {baseline_manifest(config.engines[name]).root for name in named if name}
     if None not in named and roots.isdisjoint((sealed[candidate].root, sealed[baseline].root)):
         wanted = ", ".join(sorted(filter(None, named)))
         raise ManifestError(
             f"baseline_lineage: the configuration's baseline is {wanted}; name it, or {anyway}"
         )
-
-
-def _manifest(config: Config, name: str) -> Artefact:
-    spec = config.engines[name]
-    if spec.artefact is None:
-        raise ManifestError(f"engines.{name} is a baseline and names no artefact")
-    return artefacts.load(artefacts.folder_of(spec.artefact))
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,9 +192,7 @@ def _sealed(config: Config, name: str) -> _Sealed:
 
 
 def _unsealed(config: Config, name: str) -> _Sealed:
-    """A running engine of which nothing but its address is known. Raises RunError."""
-    if name not in config.engines:
-        raise RunError(f"there is no engine {name!r}: a control needs a configuration")
+    """A running engine of which nothing but its address is known."""
     spec = config.engines[name]
     root = f"sha256:{hashlib.sha256(str(spec.url).encode()).hexdigest()}"
     parents = {"source": f"sha256:{hashlib.sha256().hexdigest()}"}
@@ -218,9 +208,9 @@ async def _side(config: Config, sealed: _Sealed, stack: AsyncExitStack, model: M
     except EngineError as error:
         raise RunError(f"{spec.name} does not come up: {error}") from None
     described = describe(spec, state, artefact)
-    heard = hearing(model, spec.dialect, state.abilities)
+    target = target_of(spec, state, artefact.root, described.digest)
     side = ServedModel(
-        target=target_of(spec, state, artefact.root, described.digest, heard),
+        target=replace(target, hearing=hearing(model, spec.dialect, state.abilities)),
         artefact=artefact,
         engine=described,
         numerics=(await engine.describe())["numerics"],
@@ -294,11 +284,6 @@ def pairs(given: Iterable[str]) -> dict[str, str]:
             raise RunError(f"--control {text}: write NAME=ENGINE")
         found[name] = engine
     return found
-
-
-def identities(job: GateJob) -> dict[str, tuple[str, str]]:
-    """The digests of the artefact and the engine of every arm."""
-    return {arm: (side.target.artefact, side.target.engine) for arm, side in job.served_models.items()}
 
 
 def check_contamination(job: GateJob, data: Iterable[Path]) -> tuple[Pinned, ...]:

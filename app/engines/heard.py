@@ -29,7 +29,6 @@ from gates.run.target import Hearing
 SETTINGS: Final = ("reasoning", "speech", "unasked_calls", "thought_guard", "when_nothing_is_left")
 """The keys of `[models.NAME]` that decide what a caller hears of a reply."""
 _CHAT: Final = ChatCompletions()
-_MOST_MESSAGES: Final = 1 << 16
 
 
 def hearing(model: ModelConfig, dialect: Dialect, abilities: Abilities) -> Hearing:
@@ -39,7 +38,7 @@ def hearing(model: ModelConfig, dialect: Dialect, abilities: Abilities) -> Heari
 
     def heard(request: Mapping[str, Any], reads: Sequence[TimedRead]) -> bytes:
         try:
-            chat = _CHAT.parse(encode_body(request), _MOST_MESSAGES).chat
+            chat = _CHAT.parse(encode_body(request), len(request["messages"])).chat
         except RequestError as error:
             return error_frame(error.message, error.code)
         # The recorded reply was not guided by a schema, so it is read in the other way.
@@ -50,11 +49,9 @@ def hearing(model: ModelConfig, dialect: Dialect, abilities: Abilities) -> Heari
         # Thoughts in a field of their own are not speech.
         reasoning = "strip" if model.reasoning == "separate" else model.reasoning
         encoder = _CHAT.encoder(ReplyHead("", 0, "", reasoning))
-        sentence = "" if policy.json else model.when_nothing_is_left
-        found = (
-            _with_sentence(events, sentence) if sentence else events
-            for events in replayed(chat, asked, policy, reads)
-        )
+        found = replayed(chat, asked, policy, reads)
+        if (sentence := model.when_nothing_is_left) and not policy.json:
+            found = (_with_sentence(events, sentence) for events in found)
         return b"".join(map(encoder.feed, found))
 
     return heard

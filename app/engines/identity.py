@@ -7,18 +7,12 @@ from deploy.engine.engine import EngineState
 from deploy.engine.spec import EngineSpec
 from gates.artefact.manifest import Artefact
 from gates.report.statement import EngineIdentity
-from gates.run.target import Hearing, Target
+from gates.run.target import Target
 
 UNKNOWN = "unknown"
 
 
-def target_of(
-    spec: EngineSpec,
-    state: EngineState,
-    artefact: str = "",
-    engine: str = "",
-    hearing: Hearing | None = None,
-) -> Target:
+def target_of(spec: EngineSpec, state: EngineState, artefact: str = "", engine: str = "") -> Target:
     """Where a running engine is asked; the digests matter only where samples are kept. Raises RunError: a password in its address."""
     assert state.url is not None
     return Target(
@@ -27,7 +21,6 @@ def target_of(
         dialect=spec.dialect,
         artefact=artefact,
         engine=engine,
-        hearing=hearing,
         **spec.access.client(),
     )
 

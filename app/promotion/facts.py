@@ -73,7 +73,7 @@ def collect(
     try:
         suite = suite_in_force(gates.suite)
         policy = policy_for(gates.policy, suite)
-        wanted = _manifest(baseline).root if baseline is not None else None
+        wanted = baseline_manifest(baseline).root if baseline is not None else None
     except (GatesError, OSError) as error:
         raise EffectError(FailureReason("gates_unreadable", str(error))) from None
     artefact, weights = verified(spec, reads_weights)
@@ -97,7 +97,8 @@ def collect(
     )
 
 
-def _manifest(spec: EngineSpec) -> Artefact:
+def baseline_manifest(spec: EngineSpec) -> Artefact:
+    """The manifest of a configured baseline. Raises ManifestError."""
     if spec.artefact is None:
         raise ManifestError(f"engines.{spec.name} is a baseline and names no artefact")
     return artefacts.load(artefacts.folder_of(spec.artefact))

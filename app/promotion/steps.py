@@ -337,8 +337,10 @@ async def probe(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
     except (PolicyError, SuiteError, OSError) as error:
         raise EffectError(FailureReason("gates_unreadable", str(error))) from None
     state = _ready_state(deps, effect)
-    heard = hearing(deps.config.models[plan.model], spec.dialect, state.abilities)
-    target = target_of(spec, state, hearing=heard if judged == "through" else None)
+    target = target_of(spec, state)
+    if judged == "through":
+        heard = hearing(deps.config.models[plan.model], spec.dialect, state.abilities)
+        target = replace(target, hearing=heard)
     return await canary.probe(target, questions)
 
 
