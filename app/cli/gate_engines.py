@@ -327,7 +327,7 @@ def show(statement: Statement, written: WrittenReport, short: str = "") -> None:
     console = Console()
     for gate in labels.gate_names(statement):
         if words := labels.other_words(statement, gate):
-            console.print(f"[dim]{gate}: {labels.other_cell(statement, gate)}; {escape(words)}[/]")
+            console.print(f"[dim]{gate}: {escape(words)}[/]")
     if short:
         console.print(f"[dim]{escape(short)}[/]")
     console.print(f"[dim]{escape(str(written.path.parent))}/report.html  {written.digest}[/]", soft_wrap=True)

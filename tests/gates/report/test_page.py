@@ -164,7 +164,7 @@ SAID = [
     (lambda: read(examples.failing(), lambda case, arm: PromptAndReply("Hello?", "")), "(empty)"),
     (lambda: read(replace(examples.inconclusive(), failures=(SILENT,))), "leak-031"),
     (lambda: read(replace(examples.passing(), candidate=replace(examples.CANDIDATE, engine=ENGINE))), "--a 1 -b --c 2 3"),
-    (lambda: read(BESIDE), "Engine alone: leak-031: leak: tag"),
+    (lambda: read(BESIDE), "Engine alone: 7/9, baseline –; leak-031: leak: tag"),
     (lambda: read(BESIDE), "7/9 · –"),
     (lambda: read(replace(examples.passing(), attachments=(Attachment("ifeval.json", "sha256:1"),))), "ifeval.json"),
     (lambda: read(replace(examples.passing(), sequential="5eed")), "5eed"),
