@@ -25,8 +25,8 @@ class AskedEngine(msgspec.Struct, frozen=True):
     """The engine that is asked, and how: what a request and its reply depend on beside the caller's body.
 
     thinking: the switch or budget that it is sent. metered: it must report its token count while it generates. guard:
-    characters of a streamed reply held back at its start, and after a thought. stops: stop sequences that the gateway looks
-    for instead of the engine. counted: it should report its token count while it generates, where that is cheap.
+    characters of a streamed reply held back at its start, and after a thought. counted: it should report its token count
+    while it generates, where that is cheap.
     """
 
     dialect: Dialect
@@ -35,7 +35,6 @@ class AskedEngine(msgspec.Struct, frozen=True):
     thinking: Thinking = 0
     metered: bool = False
     guard: int = 0
-    stops: tuple[str, ...] = ()
     counted: bool = False
 
 
@@ -73,9 +72,7 @@ def upstream_body(request: ChatRequest, body: dict[str, Any], engine: AskedEngin
     sent.update(spec.thinking(engine.thinking))
     if spec.prefill and request.is_begun:
         sent.update(spec.prefill)
-    if engine.stops:
-        del sent["stop"]
-    if engine.metered or engine.stops:
+    if engine.metered:
         sent.update(spec.metered)
     if engine.counted:
         sent.update(spec.counted)
@@ -144,7 +141,7 @@ def stream_policy(request: ChatRequest, engine: AskedEngine, id_prefix: str) -> 
     tools = _declared(request) if request.uses_tools and not is_forced else None
     think = ThinkPolicy(thinks, guard, spec.reasoning_is_answer, after, opened)
     is_json = is_forced or wants_json(request.response_format)
-    return StreamPolicy(think, tools, id_prefix, most=request.most, json=is_json, stops=engine.stops)
+    return StreamPolicy(think, tools, id_prefix, most=request.most, json=is_json)
 
 
 def wants_json(form: Mapping[str, Any] | None) -> bool:

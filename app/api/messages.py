@@ -17,7 +17,6 @@ from app.api.unserved import MESSAGES
 from app.errors.envelopes import ANTHROPIC_PATH, anthropic_error
 from app.stream.encode import EventCollector, EventEncoder, ReplyHead
 from app.stream.json_value import kind_of
-from app.stream.stops import can_be_found
 from gates.reply.events import Broken, CallArguments, CallStart, Done, Event, Finish, Text, Thought, Usage
 
 _STOP_REASONS = {
@@ -190,6 +189,4 @@ class Messages(OverChat):
         asked = read(MessagesRequest, raw, "messages", max_messages)
         refuse_unserved(asked.extra, MESSAGES)
         body = asked.chat_body()
-        stops = tuple(dict.fromkeys(asked.stop_sequences or ()))
-        told = stops if can_be_found(stops) else ()
-        return ParsedRequest(check_chat(body, max_messages), body, asked.dropped, stops=told)
+        return ParsedRequest(check_chat(body, max_messages), body, asked.dropped)

@@ -31,7 +31,6 @@ class ParsedRequest(msgspec.Struct, frozen=True):
     body: dict[str, Any]
     ignored: tuple[str, ...] = ()  # fields of the caller's that go nowhere, whatever the engine
     echo: dict[str, Any] = msgspec.field(default_factory=dict)  # what the reply repeats of the request
-    stops: tuple[str, ...] = ()  # the reply must say which of these ended it
     logprobs: bool = False  # it asks for those of the tokens that go out
     count: int = 1  # choices that it asks for, of all its prompts
     prompts: tuple[Any, ...] = ()  # of a request that has several

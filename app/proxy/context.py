@@ -28,7 +28,7 @@ from app.api.engine_request import (
 )
 from app.api.surface import Counts, Encoder, OverChat, ParsedRequest, PassThroughSurface, Surface
 from app.api.thinking_budget import ThoughtLimit, ThoughtPlan, Why, thought_plan
-from app.api.tool_choice import GuidedCall, ToolChoiceEnforcer, enforcer_for, is_guided, other_means
+from app.api.tool_choice import GuidedCall, ToolChoiceEnforcer, enforcer_for, other_means
 from app.config.config import ModelConfig
 from app.engines.backend import FaultAttribution, Route
 from app.engines.heard import for_model
@@ -281,11 +281,6 @@ class RequestContext:
             parsed.echo,
         )
         guard = held_characters(model.thought_guard, route.conduct)
-        stops = parsed.stops
-        if stops and (
-            DIALECTS[route.dialect].reports_stop or is_guided(chat.choice, route.dialect, abilities)
-        ):
-            stops = ()  # the engine says which one ended its reply, or there is none to look for
         self._asked = AskedEngine(
             route.dialect,
             route.served_name,
@@ -293,7 +288,6 @@ class RequestContext:
             plan.sent,
             plan.metered,
             guard,
-            stops,
             self.is_metered,
         )
         self.limit, self._closer, self._id_prefix = plan.limit, plan.closer, reply_id[:12]

@@ -146,8 +146,7 @@ class Exchange:
                 return False
             await self._writer.deliver()
             self._context.delivered(0 if self._context.usage else self._made())
-            if not self._pipeline.stopped:  # else its connection is closed, which ends the engine's reply
-                await _finish(reply)
+            await _finish(reply)
             return True
 
     def sent(self, reply: EngineReply) -> None:
@@ -197,8 +196,7 @@ class Exchange:
 
     def _new_pipeline(self) -> Pipeline:
         """A stream core for a reply from its beginning."""
-        meter = ThoughtMeter() if self._context.policy.stops else None
-        meter = meter if self._watch is None else self._watch.meter
+        meter = None if self._watch is None else self._watch.meter
         return Pipeline(self._context.policy, meter, self._aligner)
 
     def _stop(self) -> None:

@@ -79,7 +79,6 @@ class HoldBack:
         self._size = 0  # characters in _held that would be seen
         self._opened = policy.opened
         self._withheld: list[str] = []  # reasoning that may be the answer
-        self._blank: list[Event] = []  # white space before the first word: alone it is nothing
         self._orphan = ""  # the last text that an orphan closer took back, while nothing was shown
         self._rescued = 0
         self._has_reasoning = False  # in the engine's own field
@@ -219,7 +218,6 @@ class HoldBack:
         if is_answer and reason in _NORMAL and self._orphan.strip():  # nothing followed the closing tag
             self._show(Text(0, self._orphan.strip()))
         self._flush_withheld()
-        self._flush_blank()
 
     def finish(self, finish: Finish) -> None:
         self.close(finish.reason)
@@ -253,17 +251,9 @@ class HoldBack:
             self._has_called = self._has_called or type(event) is CallStart
             self.is_visible, self._orphan = True, ""
             self._flush_withheld()
-            self._flush_blank()
-        elif not self.is_visible:
-            self._blank.append(event)
-            return
         if type(event) is Text:
             self.last = event.text[-1:]
         self._out.append(event)
-
-    def _flush_blank(self) -> None:
-        self._out += self._blank
-        self._blank = []
 
     def _release(self) -> None:
         """What was held is speech after all."""
@@ -285,7 +275,7 @@ class HoldBack:
         if texts or always:
             self._orphan = "" if self.is_visible else "".join(texts)
             self._out.append(Thought(0, "".join(texts), "orphan"))
-        self._out += [event for event in held if type(event) is Thought or _is_native(event)]
+        self._out += [event for event in held if type(event) is not Text and not _is_rescued(event)]
 
     def _take_held(self) -> list[Event]:
         held, self._held, self._size, self.has_call = self._held, [], 0, False
@@ -298,8 +288,8 @@ class HoldBack:
             self._out.append(Thought(0, text, "field"))
 
 
-def _is_native(event: Event) -> bool:
-    return isinstance(event, CallStart | CallArguments) and event.index < RESCUED_INDEX
+def _is_rescued(event: Event) -> bool:
+    return isinstance(event, CallStart | CallArguments) and event.index >= RESCUED_INDEX
 
 
 def _said(event: Text | CallStart | CallArguments) -> str:

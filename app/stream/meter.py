@@ -8,8 +8,7 @@ is neither, every piece counts as one token, which is never too many.
 import msgspec
 from msgspec import Struct
 
-from gates.reply.chunks import MAX_COUNT, UNREADABLE
-from gates.reply.events import Usage
+from gates.reply.chunks import UNREADABLE
 
 
 class _Choice(Struct, gc=False):
@@ -18,8 +17,6 @@ class _Choice(Struct, gc=False):
 
 class _Timings(Struct, gc=False):
     predicted_n: int = 0
-    prompt_n: int = 0
-    cache_n: int = 0
 
 
 class _Payload(Struct, gc=False):
@@ -72,19 +69,3 @@ class ThoughtMeter:
     def count(self) -> int:
         """Tokens generated so far."""
         return len(self.tokens) or self._timings.predicted_n or self.pieces
-
-    @property
-    def usage(self) -> Usage | None:
-        """The reply's tokens so far, as llama-server's timings have them; None without."""
-        told = self._timings
-        given = told.prompt_n + told.cache_n
-        if not given or not 0 <= told.cache_n <= given <= MAX_COUNT or not 0 <= told.predicted_n <= MAX_COUNT:
-            return None
-        return Usage(
-            {
-                "prompt_tokens": given,
-                "completion_tokens": told.predicted_n,
-                "total_tokens": given + told.predicted_n,
-                "prompt_tokens_details": {"cached_tokens": told.cache_n},
-            }
-        )

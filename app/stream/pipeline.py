@@ -1,6 +1,6 @@
 """The whole stream core: an engine's bytes in, events out, in one order on any split.
 
-    bytes -> SSEDecoder -> parse_payload (-> StopMatcher) -> Parser -> HoldBack -> CallNormalizer (-> PlainSpeech)
+    bytes -> SSEDecoder -> parse_payload -> Parser -> HoldBack -> CallNormalizer (-> PlainSpeech)
 
 Every stage has `feed` and `close`, and gives back what it holds before anything passes it. A reply
 that is not streamed takes the same way: feed it whole, then close.
@@ -18,7 +18,6 @@ from app.stream.meter import ThoughtMeter, has_token
 from app.stream.parser import Parser, Rules
 from app.stream.plain_speech import PlainSpeech
 from app.stream.schema import Tools, UnaskedCalls
-from app.stream.stops import StopMatcher
 from gates.reply.chunks import MalformedChunk, parse_payload, plain_text
 from gates.reply.events import (
     Broken,
@@ -44,7 +43,6 @@ class StreamPolicy(Struct, frozen=True):
         the tag itself out of the text (vLLM 0.24's qwen3_coder parser does).
     most, room: the request's `max_tokens` and the engine's context, in tokens. A reply that took
         them all was cut, even if the engine says `tool_calls` (vLLM 0.24 does).
-    stops: stop sequences that are looked for here, since the engine does not say which one ended its reply.
     plain: Markdown in the text is made sentences for a voice; JSON is not.
     """
 
@@ -57,7 +55,6 @@ class StreamPolicy(Struct, frozen=True):
     unasked: UnaskedCalls = "strip"
     format: str = ""
     json: bool = False
-    stops: tuple[str, ...] = ()
     plain: bool = False
 
     @property
@@ -141,7 +138,6 @@ class Pipeline:
         self.meter = meter
         self._aligner = aligner
         self._closer = policy.closer
-        self._stops = StopMatcher(policy.stops) if policy.stops else None
         self._late: Finish | None = None  # a finish that the usage behind it may contradict
         self._decoder = SSEDecoder()
         self._choice = _Choice(policy)
@@ -189,7 +185,7 @@ class Pipeline:
         `feed` would give, only a cheaper one.
         """
         choice = self._choice
-        if not choice.is_plain or self._stops is not None:
+        if not choice.is_plain:
             return None
         payloads = self._decoder.whole_payloads(data)
         if payloads is None:
@@ -206,19 +202,6 @@ class Pipeline:
         self.tokens += len(texts)
         self.size += len(joined) + DELTA_SIZE * len(texts)
         return texts
-
-    @property
-    def stopped(self) -> bool:
-        """Whether a stop sequence was found, and the engine is not to go on."""
-        return self._stops is not None and self._stops.found is not None
-
-    def _until_stop(self, events: list[Event], stops: StopMatcher) -> list[Event]:
-        """As if the engine had ended its reply there, and had said why. Its tokens are what it has told so far."""
-        events = stops.feed(events)
-        if stops.found is None:
-            return events
-        usage = None if self.meter is None else self.meter.usage
-        return [*events, *([] if usage is None else [usage]), Done()]
 
     @property
     def _may_be_thinking(self) -> bool:
@@ -255,7 +238,7 @@ class Pipeline:
             if observer is not None:
                 observer.feed(payload)
         choice = self._choice
-        text = plain_text(payload) if choice.is_plain and self._stops is None else None
+        text = plain_text(payload) if choice.is_plain else None
         if text is not None and choice.parser.passes(text):
             self.tokens += 1
             self.size += DELTA_SIZE + len(text)
@@ -264,8 +247,6 @@ class Pipeline:
             events = parse_payload(payload)
         except MalformedChunk as error:
             return self._end(Broken(f"the engine sent bad JSON: {error}", "upstream_malformed"))
-        if self._stops is not None:
-            events = self._until_stop(events, self._stops)
         out: list[Event] = []
         if self._closer is not None and self._begun and self._lost_closer(payload, self._closer):
             out = choice.normalized(choice.parser.end_thought())

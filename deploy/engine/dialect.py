@@ -58,7 +58,6 @@ class DialectSpec:
         reasoning_is_answer: with thinking off it may put the answer in the reasoning field.
         prefill: the request fields that make it continue an assistant message at the end.
         metered, counted: the request fields that make it report generated tokens, and a running count of them.
-        reports_stop: it says which stop sequence ended a reply.
         logprobs_beside_tools: it sends log-probabilities in a stream that may hold calls.
         forces_calls: where a call is required, its reply begins with one.
         questions: what it is asked after its start, to find its abilities.
@@ -89,7 +88,6 @@ class DialectSpec:
     prefill: Mapping[str, Any] = field(default_factory=dict)
     metered: Mapping[str, Any] = field(default_factory=dict)
     counted: Mapping[str, Any] = field(default_factory=dict)
-    reports_stop: bool = True
     logprobs_beside_tools: bool = True
     forces_calls: bool = True
     questions: tuple[Question, ...] = ()

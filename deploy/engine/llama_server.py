@@ -80,7 +80,6 @@ LLAMA_SERVER: Final = DialectSpec(
     reasoning_is_answer=False,
     metered={"timings_per_token": True, "reasoning_control": True},
     counted={"timings_per_token": True},
-    reports_stop=False,
     logprobs_beside_tools=False,
     forces_calls=False,
     questions=(

@@ -254,7 +254,7 @@ MESSAGE = COUNTED | {
     "service_tier": row("standard_only", _TIER),
     "stop_sequences": row(
         ["."],
-        "`stop_sequence` names the one that ended the reply; on llama-server of the first 16, up to 64 characters each",
+        "`stop_sequence` names the one that ended the reply, where the engine does: vLLM, not llama-server",
     ),
     "stream": CHAT["stream"],
     "temperature": CHAT["temperature"],

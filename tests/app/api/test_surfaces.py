@@ -393,24 +393,6 @@ async def test_models_can_be_listed(clients: dict[Chat, Any]) -> None:
 # Anthropic's stop sequences and keys.
 
 
-@both
-async def test_a_stop_sequence_is_told_where_the_engine_does_not_say_it(
-    home: House, clients: dict[Chat, Any], stream: bool
-) -> None:
-    """llama-server cuts the text, and says "stop": so the gateway looks itself, and ends the engine's reply."""
-    timings = {"predicted_n": 5, "prompt_n": 4, "cache_n": 3}
-    end = chunk({"content": "ND and more"}, timings=timings)
-    home.engine.play(Head(), Say(text("One, E")), Say(text("two, E")), Say(end), Hang())
-    asked = {**MESSAGES.turn("Hello!"), "stop_sequences": ["never", "END"]}
-    said = await MESSAGES.ask(clients[MESSAGES], stream, **asked)
-    assert (said.text, said.end, said.done.stop_sequence) == ("One, Etwo, ", "stop_sequence", "END")
-    assert (said.usage, said.done.usage.cache_read_input_tokens) == ((7, 5), 3)
-    (seen,) = home.engine.requests
-    assert "stop" not in seen.body and seen.body["timings_per_token"] is True
-    async with asyncio.timeout(PATIENCE):
-        await seen.gone.wait()
-
-
 async def test_a_stop_sequence_that_the_engine_says_is_passed_on(
     tmp_path: Path,
 ) -> None:

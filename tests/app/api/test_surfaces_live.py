@@ -19,7 +19,7 @@ from app.__main__ import main
 from app.conformance.suite import hang_up
 from gates.detect.rawcall import find_raw_calls
 from tests.app.api.nanos import MARKS, nano_house
-from tests.app.api.sdks import APIS, CHAT, MESSAGES, Chat
+from tests.app.api.sdks import APIS, CHAT, Chat
 from tests.app.house import House, Scrape
 from tests.scale import PATIENCE
 
@@ -172,17 +172,6 @@ async def test_the_chat_command_speaks_no_call(running: House, capsys: pytest.Ca
     shown = capsys.readouterr()
     assert "tool_call" not in shown.out and "get_date" not in shown.out
     assert code == 0 or (code == EX_UNAVAILABLE and "filtered" in shown.err)
-
-
-@both
-async def test_a_stop_sequence_of_a_real_llama_cpp_is_told(clients: dict[Chat, Any], stream: bool) -> None:
-    """It cuts the text and says "stop", as at its own end."""
-    asked: dict[str, Any] = {**MESSAGES.turn("What is the capital of Japan?"), "temperature": 0}
-    said = await MESSAGES.ask(clients[MESSAGES], stream, **asked, stop_sequences=["Paris", "Tokyo"])
-    assert (said.text, said.end, said.done.stop_sequence) == ("The capital of Japan is ", "stop_sequence", "Tokyo")  # fmt: skip
-    assert min(said.usage) > 0
-    whole = await MESSAGES.ask(clients[MESSAGES], stream, **asked, stop_sequences=["Paris"])
-    assert (whole.end, whole.done.stop_sequence) == ("end_turn", None)
 
 
 async def test_an_engine_without_embeddings_says_so_and_goes_on(clients: dict[Chat, Any]) -> None:
