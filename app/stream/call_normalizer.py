@@ -103,7 +103,7 @@ class _Arguments:
         self._lead = ""  # what may still turn out to be `null`, or nothing
         self._read = 0  # how many of `said` the scanner has been fed
         self._scanner = ValueScanner()
-        self._is_object = True  # so far: else it is broken, or another value
+        self._is_broken = False
 
     def feed(self, fragment: str) -> str:
         """Take a fragment; returns what may go out now."""
@@ -124,15 +124,12 @@ class _Arguments:
         return self.said[0]
 
     def is_whole(self) -> bool:
-        """Whether all that went out is one whole JSON object; each fragment is read once, however often one asks."""
-        if not self.said:
-            return False
+        """Whether all that went out is one whole JSON value; each fragment is read once, however often one asks."""
         text = "".join(self.said[self._read :])
-        self._is_object = self._is_object and (self._read > 0 or text.startswith("{"))
         self._read = len(self.said)
         try:
-            end = self._scanner.feed(text) if self._is_object else 0
-            self._is_object = self._is_object and not text[end:].strip(WHITESPACE)
+            is_over = not text[self._scanner.feed(text) :].strip(WHITESPACE)
         except NotJSON:
-            self._is_object = False
-        return self._scanner.done and self._is_object
+            is_over = False
+        self._is_broken = self._is_broken or not is_over
+        return self._scanner.done and not self._is_broken

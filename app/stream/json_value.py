@@ -14,7 +14,7 @@ WHITESPACE = " \t\r\n"
 _STRICT = re.compile(rf"[\s,:\-+.0-9eEtrufalsn{SEAMS}]*")
 _LOOSE = re.compile(r"[^\"'{}\[\]()]*")
 _IN_STRING = {'"': re.compile(r'[^"\\\n]*'), "'": re.compile(r"[^'\\\n]*")}
-_PAIRS = {"}": "{", "]": "[", ")": "("}
+_CLOSERS = {"{": "}", "[": "]", "(": ")"}
 
 
 class NotJSON(Exception):
@@ -47,9 +47,7 @@ class ValueScanner:
 
     def missing(self) -> str | None:
         """The brackets that would complete it; None inside a string."""
-        return (
-            None if self.quote else "".join({"{": "}", "[": "]", "(": ")"}[c] for c in reversed(self.stack))
-        )
+        return None if self.quote else "".join(map(_CLOSERS.__getitem__, reversed(self.stack)))
 
     def _string(self, text: str, at: int) -> int:
         if self._is_escaped:
@@ -81,7 +79,7 @@ class ValueScanner:
             if len(self.stack) == MAX_DEPTH:
                 raise NotJSON(f"nested deeper than {MAX_DEPTH}", at)
             self.stack += char
-        elif char in _PAIRS and self.stack.endswith(_PAIRS[char]):
+        elif self.stack and char == _CLOSERS[self.stack[-1]]:
             self.stack = self.stack[:-1]
             self.done = not self.stack
         else:

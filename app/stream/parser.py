@@ -166,7 +166,6 @@ class Parser:
         self._candidate: _Candidate | None = None
         self._scanner = ValueScanner()
         self._drops_native = self._is_cut = False
-        self._waiting: list[CallStart | CallArguments] = []  # the engine's own calls, behind `_buf`
 
     # The stage.
 
@@ -177,8 +176,8 @@ class Parser:
         elif type(event) is Thought:
             self._take(event.text, REASONING)
         elif type(event) is CallStart or type(event) is CallArguments:
-            self._waiting.append(event)
-            self._run(False)
+            self._run(True)  # what is held before the call is whole
+            self._native(event)
         else:
             assert type(event) is Finish
             self._end(event.reason)
@@ -242,10 +241,6 @@ class Parser:
         self._final = False
         self._not_before = max(self._not_before - self._at, 0)
         self._buf, self._at = self._buf[self._at :], 0
-        if self._waiting and (final or (not self._buf and self._state in ("text", "thought", "ended"))):
-            for event in self._waiting:
-                self._native(event)
-            self._waiting = []
 
     def _wait_if(self, condition: object) -> None:
         if condition and not self._final:

@@ -26,7 +26,6 @@ from gates.reply.events import (
     Done,
     Event,
     Finish,
-    Logprobs,
     Text,
     Thought,
     Usage,
@@ -57,19 +56,11 @@ class StreamPolicy(Struct, frozen=True):
     json: bool = False
     plain: bool = False
 
-    @property
-    def rules(self) -> Rules:
-        """What the parser is told."""
-        strips = self.unasked == "strip"
-        return Rules(self.tools or NO_TOOLS, strips, strips or self.tools is not None, self.json, self.format)
-
 
 NO_TOOLS = Tools()
 
 LARGE_BYTES = 16 << 10
 """More than this is not read in one go while others wait: the most expensive text takes 2 to 6 ms a KiB."""
-
-_BESIDE_CHOICES = (Usage, Broken, Done, Logprobs)
 
 DELTA_SIZE = 32
 """What a delta counts beside its characters: Python keeps a short string in some 50 bytes."""
@@ -77,7 +68,7 @@ CALL_SIZE = 1024
 """The same for the start of a tool call."""
 
 
-def _size_of(event: Text | Thought | CallStart | CallArguments | Finish) -> int:
+def _size_of(event: Event) -> int:
     """Roughly the memory that a reply's event may take until the reply is over, in bytes."""
     if type(event) is Text or type(event) is Thought:
         return DELTA_SIZE + len(event.text)
@@ -90,9 +81,11 @@ class _Choice:
     """The stages of one reply, in order."""
 
     def __init__(self, policy: StreamPolicy) -> None:
+        strips, tools = policy.unasked == "strip", policy.tools or NO_TOOLS
+        rules = Rules(tools, strips, strips or policy.tools is not None, policy.json, policy.format)
         self.holdback = HoldBack(policy.think)
-        self.parser = Parser(policy.rules, self.holdback)
-        self.calls = CallNormalizer(policy.tools or NO_TOOLS, policy.id_prefix)
+        self.parser = Parser(rules, self.holdback)
+        self.calls = CallNormalizer(tools, policy.id_prefix)
         self.voice = PlainSpeech() if policy.plain and not policy.json else None
         self.is_plain = False  # text passes all stages as it is, if `parser.passes` it
         self.finished = False
@@ -141,7 +134,6 @@ class Pipeline:
         self._late: Finish | None = None  # a finish that the usage behind it may contradict
         self._decoder = SSEDecoder()
         self._choice = _Choice(policy)
-        self._begun = False  # something was said
         self.over = False
         self.tokens = 0  # deltas with a generated token in them, shown or held
         self.size = 0  # of all that the reply said, shown or held; see `_size_of`
@@ -212,7 +204,7 @@ class Pipeline:
     def is_thinking(self) -> bool:
         """Whether the reply is inside a thought that may be ended: no call has begun in it."""
         has_call = self._choice.parser.has_call or self._choice.holdback.has_call
-        return self._begun and self._may_be_thinking and not has_call
+        return self.tokens > 0 and self._may_be_thinking and not has_call
 
     def cut(self) -> list[Event]:
         """What is held of a thought that ends here. This reply is fed no more; another goes on."""
@@ -248,7 +240,7 @@ class Pipeline:
         except MalformedChunk as error:
             return self._end(Broken(f"the engine sent bad JSON: {error}", "upstream_malformed"))
         out: list[Event] = []
-        if self._closer is not None and self._begun and self._lost_closer(payload, self._closer):
+        if self._closer is not None and self.tokens and self._lost_closer(payload, self._closer):
             out = choice.normalized(choice.parser.end_thought())
         for event in events:
             self._route(event, out)
@@ -289,11 +281,10 @@ class Pipeline:
         return bool(made_calls_only) or (event.reason == "tool_calls" and is_bounded)
 
     def _feed_choice(self, event: Event, out: list[Event]) -> None:
-        assert not isinstance(event, _BESIDE_CHOICES)
         self.size += _size_of(event)
         if type(event) is not Finish:  # a reply may end without a word
             self.tokens += 1
-        choice, self._begun = self._choice, True
+        choice = self._choice
         if choice.finished:
             return
         choice.finished = type(event) is Finish
