@@ -9,8 +9,9 @@ from typing import Final
 
 from app.api.chat_request import check_chat
 from app.api.engine_request import AskedEngine, stream_policy, upstream_body
+from app.api.surface import OverChat
 from app.errors.tree import MannersError
-from app.stream.audit import CHAT_PATH, ReplyAudit
+from app.stream.audit import ReplyAudit
 from app.stream.pipeline import Pipeline
 from app.upstream.client import Upstream
 from app.upstream.connection import BodyReader
@@ -39,7 +40,7 @@ async def ask_questions(upstream: Upstream, url: str, asked: AskedEngine) -> Seq
         try:
             async with (
                 asyncio.timeout(ANSWER_SECONDS),
-                upstream.ask(url + CHAT_PATH, upstream_body(chat, body, asked), {}) as reply,
+                upstream.ask(url + OverChat.engine_path, upstream_body(chat, body, asked), {}) as reply,
             ):
                 if reply.status != 200:
                     break

@@ -5,8 +5,6 @@ from collections.abc import Collection, Sequence
 from gates.detect.live import find_violations
 from gates.reply.events import CallArguments, CallStart, Event, Finish, Text, Thought
 
-CHAT_PATH = "/v1/chat/completions"
-
 _LABELS = {"raw_call": "raw_tool_call", "template": "broken_template"}
 """Detectors whose label in manners_breach_total is another word."""
 
@@ -57,11 +55,7 @@ class ReplyAudit:
         return is_judgeable or any(part.is_judgeable for part in self._parts)
 
     def breaches(self) -> set[str]:
-        """Names of the detectors that fired: leak, raw_tool_call, broken_template, empty, markdown, loop.
-
-        The detectors are the gates' own, and run once the reply is over: about 0.15 ms for 300
-        characters. Of a very long one they read the beginning, or the end (`gates.detect.live`).
-        """
+        """Names of the gates' detectors that fired: about 0.15 ms for 300 characters; of a very long reply they read a part."""
         if self._parts:
             return {name for part in self._parts for name in part.breaches()}
         text = self.said
@@ -76,9 +70,8 @@ class ReplyAudit:
 
 
 def unasked_thought(stripped: Collection[str], told: bool) -> str | None:
-    """The kind of thought that shows that an engine does not obey; None: nothing shows it.
+    """The kind of thought that shows that an engine does not obey; None: nothing shows it. One in a field of its own does not.
 
     `told`: the engine was sent the switch that turns thinking off; without it, it may think in proper tags.
-    An engine that sends its thoughts apart is no danger to speech.
     """
     return next((kind for kind in (("orphan", "tag") if told else ("orphan",)) if kind in stripped), None)

@@ -231,22 +231,18 @@ def _elements(text: str, begins: re.Pattern[str], ends: re.Pattern[str]) -> Iter
         at = closing.end()
 
 
-def _typed(name: str, pairs: list[tuple[str, str]], tools: Tools) -> Call | None:
-    """Arguments that are written as texts become JSON by the tool's schema."""
+def _typed(name: str, pairs: list[tuple[str, str]], tools: Tools) -> Call:
+    """Arguments that are written as texts become JSON by the tool's schema. A call that says a key twice is unsound: it has none."""
     if len({key for key, _ in pairs}) < len(pairs):
-        return None
+        return Call(name, "")
     said = (
         f"{json.dumps(key, ensure_ascii=False)}: {tools.encode(name, key, value)}" for key, value in pairs
     )
     return Call(name, "{" + ", ".join(said) + "}")
 
 
-def _all(calls: list[Call | None]) -> list[Call]:
-    return [call for call in calls if call is not None] if None not in calls else []
-
-
 def _element_calls(text: str, word: str, tools: Tools) -> list[Call]:
-    calls: list[Call | None] = []
+    calls = []
     for name, inner in [(word, text)] if word else _elements(text, _FUNCTION, _FUNCTION_ENDS):
         pairs = [  # without the one line break that the template puts on either side
             (key, said.removeprefix("\n").removesuffix("\n"))
@@ -257,8 +253,8 @@ def _element_calls(text: str, word: str, tools: Tools) -> list[Call]:
         elif pairs or not re.sub(r"</?\w+>", "", inner).strip():
             calls.append(_typed(name, pairs, tools))
         else:
-            calls.append(None)
-    return _all(calls)
+            calls.append(Call(name, ""))  # unsound
+    return calls
 
 
 # GLM's NAME<arg_key>k</arg_key><arg_value>v</arg_value>.
@@ -281,7 +277,7 @@ def _arg_key_calls(text: str, word: str, tools: Tools) -> list[Call]:
     pairs = [(key.strip(), value.strip()) for (_, key), (_, value) in zip(said[::2], said[1::2], strict=True)]
     if rest and not (pairs and rest.startswith("<")):
         return []
-    return _all([_typed(name[0], pairs, tools)]) if pairs or name[0] in tools else []
+    return [_typed(name[0], pairs, tools)] if pairs or name[0] in tools else []
 
 
 # A name, something special, and JSON: Mistral, Kimi K2, DeepSeek, gpt-oss.
@@ -319,11 +315,11 @@ _GEMMA_PAIR = re.compile(r"([\w.-]{1,128}):(?:(<escape>|<\|\"\|>)(.*?)\2|([^,<>{
 
 
 def _gemma_calls(text: str, word: str, tools: Tools) -> list[Call]:
-    calls: list[Call | None] = []
+    calls = []
     for name, inner in _elements(text, _GEMMA, _GEMMA_ENDS):
         pairs = [(m[1], m[3] if m[2] else m[4].strip()) for m in _GEMMA_PAIR.finditer(inner)]
-        calls.append(_typed(name, pairs, tools) if pairs or not inner.strip() else None)
-    return _all(calls)
+        calls.append(_typed(name, pairs, tools) if pairs or not inner.strip() else Call(name, ""))
+    return calls
 
 
 # Python's form: [f(x=1), g()], f(x=1), one call a line.

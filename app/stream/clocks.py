@@ -1,9 +1,7 @@
 """The three clocks of one reply, and its gaps. Times are values, in seconds of one steady clock.
 
-Each clock runs from the request's last byte in. Time to first token ends at any generated token,
-thought or not; time to first content at the first text or tool call that the caller is shown;
-time to first sentence when a voice could begin to speak. Role frames, empty deltas, progress and
-usage are no events of the stream core, so they can stop none of them.
+Each clock runs from the request's last byte in. Time to first token ends at any generated token, thought or not; time to first
+content at the first text or tool call that the caller is shown; time to first sentence when a voice could begin to speak.
 """
 
 from collections.abc import Sequence
@@ -60,11 +58,7 @@ class Clocks:
         self.last_token = now
 
     def time_per_output_token(self, completion_tokens: int) -> float | None:
-        """Seconds per token after the first: (last - first) / (tokens - 1); None with one token.
-
-        Envoy AI Gateway's definition (internal/metrics/metrics_impl.go); tokens by the engine's
-        usage, never by chunks, which may hold several.
-        """
+        """Seconds per token after the first, as Envoy AI Gateway defines it; tokens by the engine's usage. None with one token."""
         if self.first_token is None or self.last_token is None or completion_tokens < 2:
             return None
         return (self.last_token - self.first_token) / (completion_tokens - 1)

@@ -1,10 +1,9 @@
 """How far an engine is trusted to keep its thoughts apart, and what that costs its callers. Pure.
 
-A closing think tag whose opening tag was lost makes a thought of text that has gone out. Holding text
-back is the only cure, and costs time to first content. So the evidence decides:
+A closing think tag whose opening tag was lost makes a thought of text that has gone out. Holding text back is the only cure, and
+costs time to first content. So the evidence decides:
 
-    obeys     a passing gate report put this engine in service, or its start-up probe saw it answer
-              to the end without a thought when thinking was off
+    obeys     a passing gate report put this engine in service, or its start-up probe saw it answer without a thought
     unknown   nothing was shown: an engine that was not asked (dialect `openai`), or gave no clear answer
     caught    it was seen to think although thinking was off, by the start-up probe or by the behaviour probe for which
               a caller's reply asked (`app.engines.behaviour`); until clean probes in a row clear it, or it restarts
@@ -19,9 +18,8 @@ Conduct = Literal["obeys", "unknown", "caught"]
 CONDUCTS: tuple[Conduct, ...] = ("obeys", "unknown", "caught")
 
 HELD: Mapping[Conduct, int] = {"obeys": 0, "unknown": 160, "caught": 1024}
-"""Characters held at the start of a stream. 160 is two spoken sentences: a lost tag in front of an
-answer comes with the leftover of a thought, a sentence or less (llama.cpp #28182). 1,024 is more than
-a spoken answer: what a caught engine says goes out when it is over, or when it is that long."""
+"""Characters held at the start of a stream. 160 is two spoken sentences: a lost tag in front of an answer comes with the leftover
+of a thought, a sentence or less (llama.cpp #28182). 1,024 is more than a spoken answer."""
 
 Guard = int | Literal["auto"]
 """The configuration's `thought_guard`: characters, or as the evidence says."""

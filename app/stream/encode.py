@@ -1,7 +1,6 @@
 """Events to what the caller gets: SSE chunks, or one chat completion.
 
-What every chunk of a stream shares is encoded once, when the stream begins; a content chunk then
-costs one string escape and one join.
+What every chunk of a stream shares is encoded once; a content chunk then costs one string escape and one join.
 """
 
 from collections.abc import Sequence

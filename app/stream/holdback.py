@@ -16,9 +16,7 @@ UNBOUNDED = sys.maxsize
 """A hold-back that only a tag or the end of the reply lifts."""
 
 RELAPSE_GUARD = 256
-"""Characters held after a thought that nobody asked for, at least: that engine's next tag may be lost too.
-
-The leftover behind a budget cut (llama.cpp #28182) is a sentence or less."""
+"""Characters held after a thought that nobody asked for, at least: that engine's next tag may be lost too."""
 
 RESCUED_INDEX = 1 << 20
 """Calls that were found in the text count from here; those of the engine count from 0."""
@@ -35,12 +33,10 @@ class ThinkPolicy(Struct, frozen=True):
 
     thinking: the engine was asked to think.
     guard: characters held at the start of the reply (0 to UNBOUNDED).
-    reasoning_is_answer: with thinking off, a reply that came wholly in the reasoning field is the
-        answer (vLLM #53284, #19839), not a thought.
-    after: characters held after each thought. None: as many as at the start with thinking off, and at
-        least RELAPSE_GUARD; none with thinking on.
-    opened: the prompt may have opened the thought (thinking on, and the engine may leave thoughts in
-        the text): then held text is a thought where reasoning follows it, or where the reply is cut.
+    reasoning_is_answer: with thinking off, a reply that came wholly in the reasoning field is the answer (vLLM #53284, #19839).
+    after: characters held after each thought. None: with thinking on none, else as many as at the start, and RELAPSE_GUARD.
+    opened: the prompt may have opened the thought (thinking on, and the engine may leave thoughts in the text): then held text
+        is a thought where reasoning follows it, or where the reply is cut.
     """
 
     thinking: bool = False
@@ -61,7 +57,7 @@ class HoldBack:
     """Takes speech, thoughts and calls in their order; `take` gives the events that may go out.
 
     dropped: the source of each call so far that was taken out, as a metric's label; dropped_raw: how many of them
-    stood in the text. has_call: a call is held.
+    stood in the text. has_call: a call is held. withheld: reasoning that may be the answer.
     """
 
     def __init__(self, policy: ThinkPolicy) -> None:
@@ -78,7 +74,7 @@ class HoldBack:
         self._held: list[Event] = []
         self._size = 0  # characters in _held that would be seen
         self._opened = policy.opened
-        self._withheld: list[str] = []  # reasoning that may be the answer
+        self.withheld: list[str] = []
         self._orphan = ""  # the last text that an orphan closer took back, while nothing was shown
         self._rescued = 0
         self._has_reasoning = False  # in the engine's own field
@@ -94,11 +90,6 @@ class HoldBack:
     def is_plain(self) -> bool:
         """Whether text that ends in a word passes as it is."""
         return self.is_visible and not self._limit and self.joiner.is_plain
-
-    @property
-    def withholds(self) -> bool:
-        """Whether there is reasoning that may be the answer."""
-        return bool(self._withheld)
 
     @property
     def may_be_thinking(self) -> bool:
@@ -127,7 +118,7 @@ class HoldBack:
             self._take_back()
             self._opened = False
         if policy.reasoning_is_answer and kind == "field" and not (policy.thinking or self.is_visible):
-            self._withheld.append(text)
+            self.withheld.append(text)
             return
         self.told_apart = self.told_apart or kind == "tag"
         self._is_filtered = self._is_filtered or not (policy.thinking or text.isspace())
@@ -192,13 +183,13 @@ class HoldBack:
 
     def answer(self, reason: str) -> str:
         """Reasoning that turns out to be the answer at the end: it is to be read as text."""
-        if reason != "stop" or not self._withheld:
+        if reason != "stop" or not self.withheld:
             return ""
         self._joined(self.joiner.flush())
         self._release()
         if self.is_visible or self.told_apart:
             return ""
-        text, self._withheld = "".join(self._withheld).lstrip("\r\n"), []
+        text, self.withheld = "".join(self.withheld).lstrip("\r\n"), []
         self._limit, self._has_reasoning, self.joiner = UNBOUNDED, False, Joiner()
         return text
 
@@ -239,15 +230,15 @@ class HoldBack:
             return self._show(event)
         self._held.append(event)
         self.has_call = self.has_call or type(event) is CallStart
-        self._size += len(_said(event))
+        self._size += len(event.text) if type(event) is Text else 0
         if self._size > self._limit:
             self._limit = 0
             self._release()
 
     def _show(self, event: Text | CallStart | CallArguments) -> None:
-        if type(event) is CallArguments:  # sent with their call; without one they are dropped
+        if isinstance(event, CallArguments):  # sent with their call; without one they are dropped
             self._is_filtered = self._is_filtered or not (self._has_called or event.fragment.isspace())
-        elif not _said(event).isspace():
+        elif isinstance(event, CallStart) or not event.text.isspace():
             self._has_called = self._has_called or type(event) is CallStart
             self.is_visible, self._orphan = True, ""
             self._flush_withheld()
@@ -282,18 +273,11 @@ class HoldBack:
         return held
 
     def _flush_withheld(self) -> None:
-        if self._withheld:
-            text, self._withheld = "".join(self._withheld), []
+        if self.withheld:
+            text, self.withheld = "".join(self.withheld), []
             self._is_filtered = self._is_filtered or not text.isspace()
             self._out.append(Thought(0, text, "field"))
 
 
 def _is_rescued(event: Event) -> bool:
     return isinstance(event, CallStart | CallArguments) and event.index >= RESCUED_INDEX
-
-
-def _said(event: Text | CallStart | CallArguments) -> str:
-    """What of it a caller would get."""
-    if isinstance(event, Text):
-        return event.text
-    return event.fragment if isinstance(event, CallArguments) else event.name

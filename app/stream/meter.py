@@ -1,8 +1,7 @@
 """The thought meter: how many tokens a thought has taken, by the engine's own count. Pure.
 
-Chunks are no tokens (one may hold several), and usage comes too late. vLLM sends the ids of the
-tokens with `return_token_ids`, llama-server a running count with `timings_per_token`; where there
-is neither, every piece counts as one token, which is never too many.
+Usage comes too late. vLLM sends the ids of the tokens with `return_token_ids`, llama-server a running count with
+`timings_per_token`; where there is neither, every piece counts as one token, which is never too many.
 """
 
 import msgspec
@@ -41,8 +40,7 @@ def has_token(payload: bytes, token: int) -> bool:
 class ThoughtMeter:
     """`feed` it every payload of a reply's beginning.
 
-    reply_id: what the engine calls the reply. prompt: the ids of the prompt's tokens, tokens: of
-    those generated so far; both are [] for an engine that does not report them.
+    reply_id: what the engine calls the reply. prompt, tokens: the ids of its tokens so far; [] if the engine does not report them.
     """
 
     def __init__(self) -> None:

@@ -542,9 +542,9 @@ class Parser:
             return False
         behind = self._buf[end : end + 2]
         self._wait_if(not behind or (behind[0] in " \t\xa0" and len(behind) < 2))
-        if behind[:1] in " \t\xa0":
+        if behind and behind[0] in " \t\xa0":
             return len(behind) == 1 or (behind[1].isalpha() and not behind[1].isupper())
-        return behind[0] in ".,;:!?)…，。"
+        return behind != "" and behind[0] in ".,;:!?)…，。"
 
     def _begin_thought(self, kind: str, end: int) -> int:
         self._gone(end)

@@ -2,12 +2,10 @@
 
     bytes -> SSEDecoder -> parse_payload -> Parser -> HoldBack -> CallNormalizer (-> PlainSpeech)
 
-Every stage has `feed` and `close`, and gives back what it holds before anything passes it. A reply
-that is not streamed takes the same way: feed it whole, then close.
+Every stage gives back what it holds before anything passes it. A reply that is not streamed takes the same way.
 """
 
 from collections.abc import Iterator
-from typing import TypeGuard
 
 from msgspec import Struct
 
@@ -36,12 +34,11 @@ from gates.reply.sse import EventTooLong, SSEDecoder
 class StreamPolicy(Struct, frozen=True):
     """What one request lets the core assume. `tools` is None when it declared none.
 
-    unasked: what becomes of calls of other tools. format: how the engine's model writes its calls, "" if that is not
-        known. json: JSON was asked for, and is the answer.
-    closer: the id of the token that ends a thought, of an engine that sends ids, and that may take
-        the tag itself out of the text (vLLM 0.24's qwen3_coder parser does).
-    most, room: the request's `max_tokens` and the engine's context, in tokens. A reply that took
-        them all was cut, even if the engine says `tool_calls` (vLLM 0.24 does).
+    unasked: what becomes of calls of other tools. format, json: as in `Rules`.
+    closer: the id of the token that ends a thought, of an engine that sends ids, and that may take the tag itself out of the
+        text (vLLM 0.24's qwen3_coder parser does).
+    most, room: the request's `max_tokens` and the engine's context, in tokens. A reply that took them all was cut, even if the
+        engine says `tool_calls` (vLLM 0.24 does).
     plain: Markdown in the text is made sentences for a voice; JSON is not.
     """
 
@@ -150,7 +147,7 @@ class Pipeline:
 
     def is_large(self, data: bytes = b"") -> bool:
         """Whether `feed` (or `close`) may be busy for long: with an event that is over now, or with what is read again."""
-        may_read_again = self._choice.parser.has_call or self._choice.holdback.withholds
+        may_read_again = self._choice.parser.has_call or bool(self._choice.holdback.withheld)
         is_long = self.size > LARGE_BYTES and may_read_again
         return is_long or len(data) + self._decoder.held > LARGE_BYTES
 
@@ -171,10 +168,9 @@ class Pipeline:
             yield self._end(fault)
 
     def passes(self, data: bytes) -> list[str] | None:
-        """The short way: the texts of `data`, if it is plain text that every stage lets through.
+        """The short way, of the answer that `feed` would give: the texts of `data`, if it is plain text that every stage lets through.
 
-        Most of a stream is. None: `feed` it; nothing has been taken. Never another answer than
-        `feed` would give, only a cheaper one.
+        Most of a stream is. None: `feed` it; nothing has been taken.
         """
         choice = self._choice
         if not choice.is_plain:
@@ -263,22 +259,18 @@ class Pipeline:
             out += self._end()
         elif type(event) is Broken:
             out += self._end(event)
-        elif self._is_late(event):
+        elif type(event) is Finish and self._is_late(event):
             self._late = event
         else:
             self._feed_choice(event, out)
 
-    def _is_late(self, event: Event) -> TypeGuard[Finish]:
-        """Whether a finish is to wait for the usage behind it, which may contradict it.
-
-        So does one that may leave nothing of the reply: then the engine is asked again, and the tokens of both count.
-        """
-        if type(event) is not Finish or self._late is not None:
-            return False
+    def _is_late(self, finish: Finish) -> bool:
+        """Whether a finish is to wait for the usage behind it: it may contradict it, or may count with that of another asking."""
         is_bounded = self._policy.most is not None or self._policy.room is not None
         hold = self._choice.holdback
         made_calls_only = not hold.is_visible and (hold.dropped or self._choice.parser.has_call)
-        return bool(made_calls_only) or (event.reason == "tool_calls" and is_bounded)
+        is_wanted = bool(made_calls_only) or (finish.reason == "tool_calls" and is_bounded)
+        return is_wanted and self._late is None
 
     def _feed_choice(self, event: Event, out: list[Event]) -> None:
         self.size += _size_of(event)
@@ -296,10 +288,7 @@ class Pipeline:
             out.append(made)
 
     def _settle(self, usage: Usage | None, out: list[Event]) -> bool:
-        """Take the finish that was held back, in the light of the tokens that the reply took.
-
-        Returns whether that ended the reply, by a fault.
-        """
+        """Take the finish that was held back, in the light of the tokens that the reply took; whether that ended it by a fault."""
         late = self._late
         if late is None:
             return False

@@ -22,12 +22,8 @@ class Tools:
     """The functions a request declared, for typing the arguments of calls that arrive as text."""
 
     def __init__(self, declared: Sequence[Mapping[str, Any]] = ()) -> None:
-        self._parameters: dict[str, Any] = {}
-        self._types: dict[tuple[str, str], frozenset[str]] = {}  # what was asked for before
-        for tool in declared:
-            function = tool.get("function")
-            if isinstance(function, Mapping) and isinstance(function.get("name"), str):
-                self._parameters[function["name"]] = function.get("parameters")
+        functions = [tool["function"] for tool in declared]
+        self._parameters = {function["name"]: function.get("parameters") for function in functions}
 
     def __contains__(self, name: object) -> bool:
         return name in self._parameters
@@ -41,16 +37,13 @@ class Tools:
         properties = root.get("properties") if isinstance(root, Mapping) else None
         if not isinstance(properties, Mapping) or argument not in properties:
             return _TEXT
-        if (function, argument) not in self._types:
-            self._types[function, argument] = _types_of(properties[argument], root) or _TEXT
-        return self._types[function, argument]
+        return _types_of(properties[argument], root) or _TEXT
 
     def encode(self, function: str, argument: str, text: str) -> str:
         """The JSON that `text` (an XML parameter) stands for under the schema.
 
-        JSON of an allowed type is kept to the letter: no number is converted. Text that fits none
-        of the allowed types becomes a string: the caller's validator should see what the model
-        wrote. null needs a schema that allows it.
+        JSON of an allowed type is kept to the letter. Text that fits none of them becomes a string: the caller's validator
+        should see what the model wrote.
         """
         types = self.types(function, argument)
         bare = text.strip()

@@ -8,6 +8,8 @@ CALL = [("get_weather", {"city": "Oslo"})]
 ROWS = {
     "a pair inside a sentence": ("It is <think> a secret plan </think> fine.", "It is fine.", []),
     "a tag that a sentence mentions": ("Write <think> first.", "Write <think> first.", []),
+    "a thought's tag that ends the reply": ("Write <think>", "Write ", []),
+    "a call's tag that ends the reply": ("Write <tool_call>", "Write ", []),
     "words behind JSON": (f"{OSLO} is an example", f"{OSLO} is an example", []),
     "a line behind JSON": (f"{OSLO}\n", "", CALL),
     "words behind a fence": (f"```json\n{OSLO}\n```\nSo it goes.", f"```json\n{OSLO}\n```\nSo it goes.", []),
