@@ -18,6 +18,10 @@ class CheckFailed(Exception):
     """A reply does not meet a requirement; the message names it."""
 
 
+class ModelLacks(CheckFailed):
+    """The model does not do what the check asks it for, so that the engine's part cannot be seen."""
+
+
 @dataclass(frozen=True)
 class CheckRequest:
     """One request: its fields beyond the model, and which of the gateway's two models it is for.
@@ -37,18 +41,26 @@ Judge = Callable[[Sequence[ObservedReply]], None]
 
 @dataclass(frozen=True)
 class Check:
-    """One check. `together`: its requests are sent concurrently, not one after another."""
+    """One check. `together`: its requests are sent concurrently, not one after another. `after`: the check of what it needs the
+    model to do."""
 
     name: str
     asks: tuple[CheckRequest, ...]
     judge: Judge
     together: bool = False
+    after: str = ""
 
 
 def require(true: object, otherwise: str) -> None:
     """Raises CheckFailed(otherwise) unless `true` is truthy."""
     if not true:
         raise CheckFailed(otherwise)
+
+
+def expect(true: object, otherwise: str) -> None:
+    """Raises ModelLacks(otherwise) unless `true` is truthy."""
+    if not true:
+        raise ModelLacks(otherwise)
 
 
 def user(text: str) -> dict[str, Any]:
@@ -67,6 +79,12 @@ MEMORY = tool("search_memory", "Search what the user told you before.", query="s
 WEB = tool("web_search", "Search the web for current facts.", query="string")
 LIGHT = tool("set_light", "Turn a light on or off.", on="boolean", room="string")
 TIMER = tool("set_timer", "Set a timer.", minutes="integer")
+
+TYPES: dict[str, dict[str, type]] = {
+    "search_memory": {"query": str}, "web_search": {"query": str},
+    "set_light": {"on": bool, "room": str}, "set_timer": {"minutes": int},
+}  # fmt: skip
+"""The arguments of each tool."""
 
 HELLO, FRANCE, SUM = user("Hello!"), user("What is the capital of France?"), user("What is 4 plus 5?")
 PRIYA = user("What did Priya say about the trip?")
@@ -99,6 +117,7 @@ def check_ended(reply: ObservedReply, finish: str) -> None:
     require(reply.error is None, f"an error: {reply.status} {reply.error}")
     require(not reply.faults, "; ".join(reply.faults))
     require(reply.done, "no [DONE]")
+    expect(finish == "length" or reply.finish_reason != "length", "it does not come to an end")
     require(reply.finish_reason == finish, f"finish_reason is {reply.finish_reason}, not {finish}")
 
 
@@ -122,13 +141,13 @@ def check_spoken(reply: ObservedReply, *words: str) -> None:
     require(not reply.reasoning, f"there is reasoning: {reply.reasoning!r}")
     require(not reply.calls, f"calls: {reply.calls}")
     for word in words:
-        require(word in reply.content, f"no {word!r} in {reply.content!r}")
+        expect(word in reply.content, f"no {word!r} in {reply.content!r}")
 
 
 def check_said(reply: ObservedReply, finish: str, has: str = "", lacks: str = "") -> None:
     """A clean reply that holds one text and not the other."""
     check_clean(reply, finish)
-    require(has in reply.content, f"no {has!r} in {reply.content!r}")
+    expect(has in reply.content, f"no {has!r} in {reply.content!r}")
     require(not lacks or lacks not in reply.content, f"{lacks!r} in {reply.content!r}")
 
 
@@ -149,13 +168,18 @@ def check_same(replies: Sequence[ObservedReply]) -> None:
 
 
 def check_calls(reply: ObservedReply, *wanted: tuple[str, Callable[[Any], bool]]) -> None:
-    """Exactly these calls, whose arguments are JSON, and no text."""
+    """Exactly these calls, whose arguments are JSON of the declared types, and no text."""
+    if not reply.calls and not any(markers.find(reply.content)):
+        expect(reply.finish_reason != "stop", f"it makes no call: {reply.content!r}")
     check_clean(reply, "tool_calls")
-    require(not reply.content, f"text beside the calls: {reply.content!r}")
-    require([c.name for c in reply.calls] == [name for name, _ in wanted], f"the calls are {reply.calls}")
+    expect(not reply.content, f"text beside the calls: {reply.content!r}")
+    for call in reply.calls:
+        values, types = read_arguments(call.arguments), TYPES.get(call.name, {})
+        found = {name: type(value) for name, value in values.items()} if isinstance(values, dict) else {}
+        require(types and found == types, f"wrong arguments of {call.name}: {call.arguments}")
+    expect([c.name for c in reply.calls] == [name for name, _ in wanted], f"the calls are {reply.calls}")
     for call, (_, right) in zip(reply.calls, wanted, strict=True):
-        values = read_arguments(call.arguments)
-        require(isinstance(values, dict) and right(values), f"wrong arguments: {call.arguments}")
+        expect(right(read_arguments(call.arguments)), f"other arguments: {call.arguments}")
     ids = {c.id for c in reply.calls}
     require(len(ids) == len(reply.calls) and all(ids), f"ids are not distinct: {ids}")
 
@@ -166,13 +190,13 @@ def about_priya(values: dict[str, Any]) -> bool:
 
 
 def is_light(values: dict[str, Any]) -> bool:
-    """The light is a JSON boolean, the room a string."""
-    return values.get("on") is True and values.get("room") == "kitchen"
+    """The kitchen's light."""
+    return values == {"on": True, "room": "kitchen"}
 
 
 def is_ten(values: dict[str, Any]) -> bool:
-    """The minutes are a JSON integer."""
-    return values.get("minutes") == 10 and not isinstance(values["minutes"], bool | str)
+    """Ten minutes."""
+    return values == {"minutes": 10}
 
 
 def each(judge: Callable[[ObservedReply], None], *, same: bool = True) -> Judge:
@@ -234,7 +258,7 @@ def judge_on(replies: Sequence[ObservedReply]) -> None:
     *with_reasoning, strip_stream, strip_whole = replies
     for reply in with_reasoning:
         check_clean(reply, "stop")
-        require(reply.reasoning.strip(), "no thought")
+        expect(reply.reasoning.strip(), "it does not think when asked to")
         require(reply.content.strip(), "no answer after the thought")
     check_same(with_reasoning)
     for reply in (strip_stream, strip_whole):
@@ -252,7 +276,7 @@ def budget(tokens: int) -> Check:
         if tokens <= 1:
             require(len(reply.reasoning.split()) <= tokens, f"it thought: {reply.reasoning!r}")
         else:
-            require(reply.reasoning.strip(), "no thought")
+            expect(reply.reasoning.strip(), "it does not think when asked to")
         if reply.thought_tokens is not None:
             require(reply.thought_tokens <= tokens, f"{reply.thought_tokens} tokens of thought")
 
@@ -295,7 +319,7 @@ def judge_none(reply: ObservedReply) -> None:
 
 def judge_after_thought(reply: ObservedReply) -> None:
     """A thought, then a call."""
-    require(reply.reasoning.strip(), "no thought before the call")
+    expect(reply.reasoning.strip(), "no thought before the call")
     check_calls(reply, ("search_memory", about_priya))
 
 
@@ -307,6 +331,7 @@ HURRY = {"thinking": {"type": "enabled", "budget_ms": 1}}
 def judge_time(replies: Sequence[ObservedReply]) -> None:
     """At the time limit the thought ends and the answer begins, in one reply with summed usage."""
     *hurried, free = replies
+    expect(free.reasoning.strip(), "it does not think when asked to")
     # A thought as short as this one may end before the gateway can end it.
     shorter = [len(reply.reasoning) < len(free.reasoning) for reply in hurried]
     require(any(shorter), f"{TOO_SOON}: {free.reasoning!r}")
@@ -338,8 +363,8 @@ CHECKS: tuple[Check, ...] = (
     *(budget(n) for n in (0, 1, 8, 64)),
     Check("thinking time budget", (*both(SUM, with_reasoning=True, count=True, **HURRY) * 2, ask(SUM, with_reasoning=True, **ON)), judge_time),
     Check("a thought, then a call", both(PRIYA, tools=TOOLS, with_reasoning=True, **ON), each(judge_after_thought)),
-    Check("a thought cut by max_tokens", both(SUM, **ON, max_tokens=5), each(check_cut)),
-    Check("a call cut by max_tokens", both(PRIYA, tools=TOOLS, max_tokens=12), each(check_cut)),
+    Check("a thought cut by max_tokens", both(SUM, **ON, max_tokens=5), each(check_cut), after="thinking on"),
+    Check("a call cut by max_tokens", both(PRIYA, tools=TOOLS, max_tokens=12), each(check_cut), after="a tool call"),
     Check("usage for those who ask", (*both(HELLO)[:1], ask(HELLO), ask(HELLO, stream=False)), judge_usage),
     Check("stop sequences", both(FRANCE, stop=["Paris"]), each(lambda r: check_said(r, "stop", has="France", lacks="Paris"))),
     Check("length", both(user("Tell me about yourself"), max_tokens=3), each(judge_length)),

@@ -22,7 +22,7 @@ from deploy.engine.spec import EngineSpec
 from gates.contracts.dialect import Dialect
 
 READY_SECONDS = 60.0
-TIMEOUTS = {"connect": 2.0, "first_token": 30.0, "idle": 30.0, "total": 120.0}
+TIMEOUTS = {"connect": 10.0, "first_token": 120.0, "idle": 60.0, "total": 240.0}
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from app.conformance.checks import (
     Check,
     CheckFailed,
     CheckRequest,
+    ModelLacks,
     require,
     user,
 )
@@ -45,11 +46,12 @@ ENDLESS = {"temperature": 0.0, "max_tokens": 3900, "ignore_eos": True}
 
 @dataclass(frozen=True)
 class CheckOutcome:
-    """One check on one engine: whether it passed (`right`), or why not."""
+    """One check on one engine: whether it passed (`right`), or why not. `lacks`: the model does not do what it asks for."""
 
     name: str
     right: bool
     why: str = ""
+    lacks: bool = False
 
 
 @dataclass
@@ -112,8 +114,13 @@ def _client(access: EngineAccess = OPEN) -> httpx2.AsyncClient:
 
 async def results(it: ConformanceSession) -> AsyncIterator[CheckOutcome]:
     """Run all checks, and then the cancel, one after the other."""
+    lacking: dict[str, CheckOutcome] = {}
     for check in CHECKS:
-        yield await run(it, check)
+        before = lacking.get(check.after)
+        found = replace(before, name=check.name) if before else await run(it, check)
+        if found.lacks:
+            lacking[check.name] = found
+        yield found
     yield await run_cancel(it)
 
 
@@ -127,7 +134,8 @@ async def run(it: ConformanceSession, check: Check) -> CheckOutcome:
             replies = [await it.ask(ask) for ask in check.asks]
         check.judge(replies)
     except CheckFailed as wrong:
-        return CheckOutcome(check.name, False, str(wrong))
+        lacks = isinstance(wrong, ModelLacks)
+        return CheckOutcome(check.name, False, f"the model: {wrong}" if lacks else str(wrong), lacks)
     except (httpx2.HTTPError, TimeoutError, ValueError, KeyError, IndexError) as error:
         return CheckOutcome(check.name, False, f"the reply cannot be read: {error!r}")
     return CheckOutcome(check.name, True)
@@ -197,7 +205,7 @@ async def _until(it: ConformanceSession, true: Any, seconds: float) -> bool:
 
 
 def rated(result: CheckOutcome, dialect: Dialect) -> dict[str, str]:
-    """A row to show. `heard` is "yes" for a check that passed, "gap" for a known gap of the dialect, else "no"."""
-    gap = DIALECTS[dialect].gaps.get(result.name)
+    """A row to show. `heard` is "yes" for a check that passed, "gap" for a known gap of the dialect or the model, else "no"."""
+    gap = result.why if result.lacks else DIALECTS[dialect].gaps.get(result.name)
     heard = "yes" if result.right else "no" if gap is None else "gap"
     return {"name": result.name, "heard": heard, "why": gap if gap and heard == "gap" else result.why}

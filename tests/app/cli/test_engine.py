@@ -12,7 +12,7 @@ import structlog
 
 import app.conformance.suite as suite
 from app.__main__ import main
-from app.conformance.checks import CANCEL, Check, ask, each, require, user
+from app.conformance.checks import CANCEL, Check, ask, each, expect, require, user
 from app.conformance.engine_api import EngineEndpoints
 from app.conformance.suite import CheckOutcome
 from deploy.engine.dialects import DIALECTS
@@ -105,6 +105,24 @@ async def test_a_known_gap_is_shown_and_is_no_failure(
         {"name": CANCEL, "heard": "yes", "why": ""},
     ]
     assert {seen.body["model"] for seen in checked.requests} == {"far-9b"}
+
+
+async def test_what_the_model_does_not_do_is_a_gap_and_not_asked_for_again(
+    checked: ScriptedEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = (
+        Check(
+            "thinking on",
+            (ask(user("Hi")),),
+            each(lambda reply: expect(reply.reasoning, "it does not think")),
+        ),
+        Check("a thought cut", (ask(user("Think")),), each(said("")), after="thinking on"),
+    )
+    monkeypatch.setattr(suite, "CHECKS", rows)
+    assert await manners("engine", "check", checked.url, "--dialect", "vllm", "--json") == 0
+    found = json.loads(capsys.readouterr().out)["rows"][:2]
+    assert {(one["heard"], one["why"]) for one in found} == {("gap", "the model: it does not think")}
+    assert not any(b"Think" in json.dumps(seen.body).encode() for seen in checked.requests)
 
 
 @pytest.mark.parametrize("dialect", ["vllm", "llama-server", "openai"])
