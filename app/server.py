@@ -21,7 +21,7 @@ from app.config.running import RunningGateway, announce, withdraw
 from app.errors.tree import MannersError, Refused, StateUnavailable
 from app.http.connection import DEFAULT_LIMITS, Connection, ConnectionLimits, ParseQueue
 from app.registry.errors import RegistryError
-from app.stream.conduct import HELD
+from app.stream.conduct import held_characters
 from app.telemetry import log as logs
 from app.telemetry.log import LogOutput
 from app.wiring import Gateway, create_gateway
@@ -275,11 +275,18 @@ async def _greet(gateway: Gateway, here: RunningGateway, token_file: Path | None
                 f"format {state.abilities.format!r}" if state.abilities.format else "no format that is known"
             )
             print(f"{engine}: its template teaches {found}", flush=True)
-            if held := HELD[gateway.pool.conduct(engine)]:
-                print(
-                    f"{engine}: a reply's first {held} characters wait, until probes show that it does not think unasked",
-                    flush=True,
+            routes = (
+                (model, gateway.pool.model_route(name)) for name, model in gateway.config.models.items()
+            )
+            guards = [model.thought_guard for model, route in routes if engine in route.engines]
+            shown = gateway.pool.conduct(engine)
+            if held := max((held_characters(guard, shown) for guard in guards), default=0):
+                why = (
+                    "until probes show that it does not think unasked"
+                    if "auto" in guards
+                    else "by thought_guard"
                 )
+                print(f"{engine}: a reply's first {held} characters wait, {why}", flush=True)
     name, model = next(iter(gateway.config.models.items()))
     key = " -H 'Authorization: Bearer '$KEY" if gateway.access.rings.public else ""
     path, body = "chat/completions", '"stream":true,"messages":[{"role":"user","content":"Hello!"}]'

@@ -1,4 +1,4 @@
-"""Run the README's commands, in order, from a wheel: `python -m tests.readme`.
+"""Run the commands of the README and of "your model in five minutes", in order, from a wheel: `python -m tests.readme`.
 
 Every fenced block marked `bash` is run line by line, as a stranger would who has installed the wheel into `.venv` of an empty
 folder. Nothing of the checkout is visible there, so that what the package lacks fails. `make serve`, which needs the checkout,
@@ -22,6 +22,7 @@ from typing import IO
 from tests.scale import SCALE
 
 ROOT = Path(__file__).parent.parent
+PAGES = ("README.md", "docs/your-model.md")
 SKIP = ("make test", "make bench", "git clone")
 """Run elsewhere in CI, in full; a clone of a clone proves nothing."""
 READY_SECONDS = 120
@@ -108,7 +109,7 @@ def run_all(log: IO[str], folder: Path) -> int:
     failures, servers, environ = 0, [], {"PATH": os.environ["PATH"], "HOME": str(folder / "home")}
     install(folder)
     write_small(folder)
-    text = (ROOT / "README.md").read_text("utf-8")
+    text = "".join((ROOT / page).read_text("utf-8") for page in PAGES)
     for command in commands(text):
         if command.startswith(SKIP):
             continue

@@ -31,7 +31,12 @@ def run(args: argparse.Namespace) -> int:
         try:
             server.run(read(), read)
         except ConfigError as error:
-            print(f"manners: {error}", file=sys.stderr)
+            told = str(error)
+            if args.models:  # there is no file that could name another address
+                told = told.replace("gateway.listen:", "--port:").replace(
+                    "gateway.admin:", "--port, and the next one:"
+                )
+            print(f"manners: {told}", file=sys.stderr)
             return EX_CONFIG
         return 0
     finally:

@@ -129,10 +129,8 @@ class PromotionService:
             for known in engines:
                 self.catalogue.add(known)
             self._deps.pool.route(model, *(self.catalogue.name(known.digest) for known in engines))
-        if self._startup is not None and self._coming:
-            self._startup.add(
-                {model: tuple(one.digest for one in engines) for model, engines in self._coming.items()}
-            )
+        if self._startup is not None:
+            self._startup.add(self._coming)
 
     def engines_in_use(self) -> frozenset[str]:
         """The engines that run, or that an unfinished operation is about."""

@@ -61,13 +61,11 @@ class Startup:
         up = {one.spec for one in found if one.running}
         self._start(sorted(starts, key=lambda engine: engine not in served), up)
 
-    def add(self, live: Mapping[str, tuple[str, ...]]) -> None:
-        """Start the engines of models that came later: `live` ones, and the fallbacks."""
-        models, catalogue = self._deps.config.models, self._deps.catalogue
-        spare = [catalogue.digest(name) for model in live for name in models[model].fallback]
-        running = self._deps.pool.running()
-        wanted = dict.fromkeys([*(one for engines in live.values() for one in engines), *spare])
-        self._start([one for one in wanted if catalogue.name(one) not in running], ())
+    def add(self, models: Iterable[str]) -> None:
+        """Start the engines of models that came later."""
+        pool = self._deps.pool
+        names = {name for model in models for name in pool.model_route(model).engines} - pool.running()
+        self._start([engine for engine, spec in self._deps.catalogue.items() if spec.name in names], ())
 
     def _start(self, engines: Iterable[str], up: Collection[str]) -> None:
         waiting = [engine for engine in engines if not self._start_now(engine, up)]

@@ -289,6 +289,18 @@ async def test_a_second_gateway_on_the_same_state_says_so_in_one_line(tmp_path: 
             assert (await running.get("/readyz"))[0] == 200
 
 
+@pytest.mark.parametrize("guard, told", [(0, ""), (7, "first 7 characters wait, by thought_guard")])
+async def test_the_start_says_how_much_of_a_reply_waits(guard: int, told: str, tmp_path: Path) -> None:
+    """By the model's own key, where it has one."""
+    async with ScriptedEngine() as engine:
+        config = write(tmp_path, engine.url)
+        config.write_text(
+            config.read_text().replace('live = "far"', f'live = "far"\nthought_guard = {guard}')
+        )
+        async with serving(config) as running:
+            assert told in running.printed and ("characters wait" in running.printed) == bool(guard)
+
+
 async def test_a_gguf_is_served_by_one_line_and_found_by_the_other_commands(tmp_path: Path) -> None:
     """By real llama.cpp; `chat` and `status` name no address."""
     home = {"HOME": str(tmp_path)}
@@ -308,6 +320,9 @@ async def test_a_gguf_is_served_by_one_line_and_found_by_the_other_commands(tmp_
             asking = await manners(command, *(["Hello!"] if command == "chat" else []), **home)
             out, err = await asking.communicate()
             assert (asking.returncode, err) == (0, b"") and shown in out
+        second = await manners("serve", str(model), "--port", str(port), **home)
+        assert b"--port: cannot listen on 127.0.0.1:" in (await second.communicate())[1]
+        assert second.returncode == 78
         assert (found := running.find(tmp_path / ".local/state/manners")) and found.public.endswith(str(port))
     finally:
         process.send_signal(signal.SIGINT)
