@@ -1,20 +1,16 @@
 """Reload: all or nothing, told by key name, and nobody who is being served notices."""
 
 import asyncio
-import io
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 
-from app.config.config import Config, ConfigError, load, parse
+from app.config.config import Config, ConfigError, parse
 from app.registry.errors import StorageFull
 from app.registry.registry import Registry
-from app.telemetry import log as logs
-from app.wiring import create_gateway
 from tests.app.access.test_keys_live import operate
 from tests.app.house import House, eventually, house
 from tests.scale import PATIENCE
@@ -201,24 +197,3 @@ async def test_a_reload_that_cannot_be_recorded_changes_nothing(
         monkeypatch.setattr(Registry, "note", full)
         assert (await reload(home)).status == 507
         assert (await home.ask(messages=[{"role": "user", "content": "Hi"}] * 2)).status == 200
-
-
-async def test_the_whole_file_is_read_anew(tmp_path: Path) -> None:
-    """By the loader that a start uses."""
-    path = tmp_path / "manners.toml"
-    text_of = '[gateway]\nstate = "s"\nmax_messages = {}\n[engines.e]\ndialect = "vllm"\ndriver = "url"\nurl = "http://127.0.0.1:9"\n[models.annie]\nlive = "e"\n'
-    path.write_text(text_of.format(4))
-    outer = structlog.get_config()
-    gateway = create_gateway(
-        load(path, {}), "t", logs.configure(stream=io.BytesIO()), read=lambda: load(path, {})
-    )
-    await gateway.open()
-    try:
-        path.write_text(text_of.format(5))
-        assert (await gateway.reloader.reload("x"))["changed"] == ["gateway.max_messages"]
-        path.write_text(text_of.format("no"))
-        with pytest.raises(Exception, match="not TOML"):
-            await gateway.reloader.reload("x")
-    finally:
-        await gateway.stop()
-        structlog.configure(**outer)
