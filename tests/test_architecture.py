@@ -167,6 +167,7 @@ CONTRACTS = (
     "gates.contracts.numerics",
 )
 DETECTORS_AND_RUNNER = {
+    "py3langid",
     "markdown_it",
     "emoji",
     "jsonschema",

@@ -27,12 +27,14 @@ from gates.policy.load import DERIVED, policy_for
 from gates.report.checks import stated_lineage
 from gates.report.keys import load_or_make, trusted
 from gates.report.statement import Statement
-from gates.report.verify import open_report, verify_report
+from gates.report.verify import ATTACHMENTS, open_report, verify_report
 from gates.report.write import attach, write_report
 from gates.run.held_files import check_held, hold
 from gates.run.job import judge_samples, run_job
 from gates.run.progress import make_progress
 from gates.run.report_builder import build_statement, decision_summary, reply_texts, summary
+from gates.run.rulings import FILE as RULINGS
+from gates.run.rulings import read_rulings
 from gates.run.sample_store import SampleStore, read_samples
 from gates.suite.draw import drawn
 from gates.suite.load import FILES, load_suite
@@ -79,7 +81,6 @@ def _running(args: argparse.Namespace) -> Config:
 
 async def _run(args: argparse.Namespace, config: Config) -> int:
     chosen = dict(config.gates.controls) | gate_engines.pairs(args.control)
-    attachments = attach(args.out, args.attach)
     key = load_or_make(config.state_dir / "keys")
     async with AsyncExitStack() as stack:
         job = await gate_engines.make_job(
@@ -99,6 +100,7 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
         )
         if short := gate_engines.short_words(job):
             print(short, file=sys.stderr)
+        attachments = attach(args.out, [*args.attach, *job.outside.files])
         checked_data = gate_engines.check_contamination(job, args.data)
         args.out.mkdir(parents=True, exist_ok=True)
         with SampleStore(
@@ -109,6 +111,8 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
             hold(args.out, job.served_models.values())
             judged = await run_job(job, store, track=make_progress)
             check_held(job.served_models.values())
+            if job.outside.files or job.outside.rulings:
+                attachments += attach(args.out, [args.out / RULINGS])
             now = datetime.now(UTC)
             statement = build_statement(
                 job,
@@ -171,7 +175,9 @@ def _rejudge(args: argparse.Namespace, config: Config) -> int:
     cases = drawn(suite, policy.draw)
     check_policy(policy, cases)
     samples = read_samples(args.folder / "samples.jsonl", suite=statement.suite.digest)
-    found = judge_samples(policy, cases, samples, stated_lineage(statement), order=statement.sequential)
+    rulings = read_rulings(args.folder / ATTACHMENTS / RULINGS)
+    lineage, order = stated_lineage(statement), statement.sequential
+    found = judge_samples(policy, cases, samples, lineage, order=order, rulings=rulings)
     if args.json:
         print(json.dumps(decision_summary(found.decision), indent=2, ensure_ascii=False))
     else:

@@ -41,6 +41,7 @@ from gates.report import labels
 from gates.report.statement import Harness, Pinned, Statement
 from gates.report.write import WrittenReport
 from gates.run.gate_job import GateJob, ServedModel
+from gates.run.rulings import OutsideChecks
 from gates.run.target import Variant
 from gates.suite import contamination
 from gates.suite.draw import drawn
@@ -76,19 +77,18 @@ async def make_job(
 ) -> GateJob:
     """The job, with all engines that it needs running until the stack is closed.
 
-    Policy, suite, artefacts, lineage and baseline are checked before the first engine starts. With `any_baseline`
-    the last two are not: the run can show that a candidate fails, and never that it passes. Engines that are not
-    `sealed` have no artefact, and count as forms of one model.
+    Policy, suite, its functions and judges, artefacts, lineage and baseline are checked before the first engine
+    starts. With `any_baseline` the last two are not: the run can show that a candidate fails, and never that it
+    passes. Engines that are not `sealed` have no artefact, and count as forms of one model.
 
-    Raises:
-        RunError: an engine is not configured, has no artefact, or does not start.
-        ManifestError: a folder differs from its manifest, or no promotion could accept the baseline.
-        SuiteError, PolicyError.
+    Raises SuiteError, PolicyError; RunError: an engine is not configured, has no artefact, or does not start;
+    ManifestError: a folder differs from its manifest, or no promotion could accept the baseline.
     """
     whole = load_suite(suite)
     rules = policy_for(policy, whole)
     cases = drawn(whole, rules.draw)
     check_policy(rules, cases)
+    outside = await OutsideChecks(cases.cases, Path(suite).parent).checked()
     names = {c.name: controls.get(c.name) for c in rules.controls}
     wanted = [candidate, baseline, *(name for name in names.values() if name)]
     found = {
@@ -117,6 +117,7 @@ async def make_job(
         jobs=jobs,
         gateway={"model": public} | {key: str(getattr(model, key)) for key in SETTINGS},
         sequential=sequential,
+        outside=outside,
     )
 
 

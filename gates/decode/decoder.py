@@ -4,7 +4,9 @@ Fields are the allowed keys, type hints the allowed values. Further checks go in
 `DecodeError(key, why)`; the decoder adds the path of the enclosing table. An error is one line.
 """
 
+import atexit
 import difflib
+import gc
 import threading
 import types
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,6 +28,9 @@ _REFUSED: Final = (msgspec.ValidationError, OverflowError, UnicodeEncodeError)
 """What `msgspec.convert` raises; the last two for a number beyond every double and for a lone surrogate."""
 
 _PREPARING: Final = threading.Lock()
+atexit.register(
+    gc.freeze
+)  # msgspec 0.22 frees a dataclass's types twice, and crashes, if the last collection clears them
 
 _KINDS: Final = {
     str: "a text", int: "a whole number", float: "a number", bool: "true or false", tuple: "a list"

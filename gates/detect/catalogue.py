@@ -139,6 +139,9 @@ GATES: Final[Mapping[str, Gate]] = {
         Gate("checks", "Checks of the suite's author",
              Wording("failed a check", "fails its checks", "passed their checks", "passes its checks"),
              "", find_failed_checks, _expecting("checks", "checks"), expects="checks", canary="expected"),
+        Gate("judge", "A judge model's opinion",
+             Wording("were called bad", "is called bad", "were called good", "is called good"),
+             "", list, lambda case, reply, _: {}, expects="judge"),
     )
 }  # fmt: skip
 

@@ -1,7 +1,8 @@
-"""Checks a reply against what the author of a suite wants of it: words, a pattern, a JSON schema, a number of sentences. Pure."""
+"""Checks a reply against what the author of a suite wants of it: words, a pattern, a JSON schema, sentences, a language. Pure."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, Final
 
 import re2
@@ -13,10 +14,28 @@ from gates.contracts.errors import SuiteError
 from gates.detect.detection import Detection, detection, excerpt
 from gates.reply.reply import SENTENCE_END
 
+SURE: Final = 0.5
+"""From this probability on, the language that is found counts; short replies and lists of figures have none."""
+NO_LANGUAGE: Final = "zxx"
+MOST_CHARACTERS: Final = 4000
+"""Of a reply, to find its language."""
+
 
 def find_failed_checks(text: str, checks: Mapping[str, Any]) -> list[Detection]:
-    """Kinds: contains (in any case), regex (RE2, anywhere), json_schema (of the whole reply), max_sentences."""
-    return [finding for name, wanted in checks.items() for finding in _CHECKS[name](text, wanted)]
+    """Kinds: contains (in any case), regex (RE2, anywhere), json_schema (of the whole reply), max_sentences, language (ISO 639). A check
+    by the author's own function is left out: `gates.run.rulings` asks it.
+    """
+    return [
+        finding for name, find in _CHECKS.items() if name in checks for finding in find(text, checks[name])
+    ]
+
+
+@cache
+def language_identifier() -> Any:
+    """py3langid's, with probabilities; loaded with the first suite that names a language."""
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
 
 
 def _contains(text: str, wanted: Sequence[str]) -> Iterator[Detection]:
@@ -50,9 +69,16 @@ def _max_sentences(text: str, most: int) -> Iterator[Detection]:
         yield detection("checks", "max_sentences", text.strip(), ends[most - 1], len(text.strip()))
 
 
+def _language(text: str, wanted: str) -> Iterator[Detection]:
+    found, chance = language_identifier().classify(text[:MOST_CHARACTERS])
+    if chance >= SURE and found not in (wanted, NO_LANGUAGE):
+        yield Detection("checks", "language", 0, len(text), excerpt(f"{found}, not {wanted}: {text}"))
+
+
 _CHECKS: Final[Mapping[str, Callable[[str, Any], Iterator[Detection]]]] = {
     "contains": _contains,
     "regex": _regex,
     "json_schema": _json_schema,
     "max_sentences": _max_sentences,
+    "language": _language,
 }

@@ -6,12 +6,14 @@ has no result.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from gates.contracts.case import Case, Suite
 from gates.contracts.sample import BASELINE, CANDIDATE, LATENCY_PREFIX, OTHER_PREFIX, Sample, SampleKey
 from gates.contracts.verdict import CaseResult, Outcome
 from gates.detect.catalogue import GATES
+from gates.judge.rulings import UNASKED, Rulings, needs_ruling
 from gates.policy.policy import Policy
 from gates.reply.reply import Reply, read_heard, read_reply
 
@@ -31,6 +33,7 @@ def score(
     suite: Suite,
     samples: Iterable[Sample],
     tokens: Mapping[str, Collection[str]] | None = None,
+    rulings: Rulings = MappingProxyType({}),
 ) -> ScoredSamples:
     """Judge every sample of the suite's cases; latency samples and other cases are ignored. `tokens`: special tokens by arm."""
     cases = {case.id: case for case in suite.cases}
@@ -42,11 +45,11 @@ def score(
         if key.arm.startswith(LATENCY_PREFIX) or key.case not in cases:
             continue
         case, known = cases[key.case], (tokens or {}).get(key.arm, ())
-        as_sent = list(_judged(policy, case, sample, read_reply, known))
+        as_sent = list(_judged(policy, case, sample, read_reply, known, rulings))
         as_heard = as_sent
         if sample.heard is not None:
             heard_otherwise = True
-            as_heard = list(_judged(policy, case, sample, read_heard, known))
+            as_heard = list(_judged(policy, case, sample, read_heard, known, rulings))
         deciding, beside = (as_heard, as_sent) if policy.judged == "through" else (as_sent, as_heard)
         arms = [(key.arm, deciding)]
         if key.arm in (CANDIDATE, BASELINE):
@@ -64,7 +67,12 @@ _SEVERITY: Final[tuple[Outcome, ...]] = ("ok", "lost", "bad")
 
 
 def _judged(
-    policy: Policy, case: Case, sample: Sample, read: Callable[[Sample], Reply], tokens: Collection[str]
+    policy: Policy,
+    case: Case,
+    sample: Sample,
+    read: Callable[[Sample], Reply],
+    tokens: Collection[str],
+    rulings: Rulings,
 ) -> Iterator[tuple[str, Outcome, str]]:
     """(gate, outcome, evidence) of one sample, for the gates that count its repeat."""
     gates = [g for g in case.gates if g in policy.gates and sample.key.repeat in policy.counted(g)]
@@ -73,8 +81,10 @@ def _judged(
         return
     reply = read(sample)
     for gate in gates:
-        why = failure_reason(gate, case, reply, tokens)
-        yield gate, "bad" if why else "ok", why if not why else f"{_where(sample.key)}{why}"
+        outcome: Outcome = "bad" if (why := failure_reason(gate, case, reply, tokens)) else "ok"
+        if outcome == "ok" and needs_ruling(case, gate):
+            outcome, why = rulings.get((sample.key.digest, gate), UNASKED)
+        yield gate, outcome, "" if outcome == "ok" else f"{_where(sample.key)}{why}"
 
 
 def failure_reason(gate: str, case: Case, reply: Reply, tokens: Collection[str] = ()) -> str:

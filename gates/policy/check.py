@@ -33,6 +33,8 @@ def policy_problems(policy: Policy, suite: Suite) -> Iterator[str]:
         if gate.compare and policy.same.n > (first := len(suite.of(name, 1))):
             there = f"suite {suite.name} has {first} {name} prompts in stage 1 ({where})"
             yield f"same.n is {policy.same.n}; {there}"
+    if [name for name, gate in policy.gates.items() if gate.tier == "critical"] == ["judge"]:
+        yield "gates.judge is the only critical gate; a model's opinion may not decide alone: make another one critical"
     for name, latency in policy.latency.items():
         bounds = partial(upper_rank, q=latency.quantile, confidence=policy.level(latency.n, latency.n_max))
         yield from _too_few(f"latency.{name}", latency.n, bounds)

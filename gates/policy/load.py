@@ -6,6 +6,7 @@ from typing import Final
 
 from gates.contracts.case import Suite
 from gates.contracts.errors import PolicyError
+from gates.contracts.verdict import Tier
 from gates.decode.decoder import DecodeError, read
 from gates.decode.toml_file import TomlFiles
 from gates.policy.policy import (
@@ -34,7 +35,7 @@ _NONE: Final = ("leak", "raw_call", "empty")
 
 def derive(suite: Suite) -> Policy:
     """No leak, no raw call and no empty reply; everything else no worse than the baseline, by the least margin that an equal model
-    keeps with a chance of POWER. Of fewer than LEAST prompts none may fail.
+    keeps with a chance of POWER. Of fewer than LEAST prompts none may fail. A judge model decides if it has labelled replies.
     """
     gates = dict(_rules(suite))
     compared = [rules.compare.n for rules in gates.values() if rules.compare]
@@ -51,10 +52,17 @@ def derive(suite: Suite) -> Policy:
 def _rules(suite: Suite) -> Iterator[tuple[str, GateRules]]:
     for gate in dict.fromkeys(gate for case in suite.cases for gate in case.gates):
         n = len(suite.of(gate, 1))
+        tier = _judge_tier(suite) if gate == "judge" else "critical"
         if gate in _NONE or n < LEAST:
-            yield gate, GateRules("critical", "every", zero=ZeroRule(n))
+            yield gate, GateRules(tier, "every", zero=ZeroRule(n))
         else:
-            yield gate, GateRules("critical", "greedy", compare=CompareRule(_margin(n), n, n))
+            yield gate, GateRules(tier, "greedy", compare=CompareRule(_margin(n), n, n))
+
+
+def _judge_tier(suite: Suite) -> Tier:
+    """A judge whose agreement with people nobody has measured decides nothing."""
+    labelled = any(case.expect.get("judge", {}).get("labels") for case in suite.cases)
+    return "supporting" if labelled else "advisory"
 
 
 def _margin(n: int) -> float:

@@ -11,6 +11,7 @@ from gates.contracts.numerics import Numerics
 from gates.contracts.sample import AGAIN, BASELINE, CANDIDATE, CONTROL_PREFIX, LATENCY_PREFIX
 from gates.policy.policy import Policy
 from gates.report.statement import EngineIdentity
+from gates.run.rulings import OutsideChecks
 from gates.run.target import Arm, Target, Variant
 from gates.suite.draw import order_seed
 
@@ -33,7 +34,7 @@ class ServedModel:
 class GateJob:
     """What is judged. `controls`: model and variant by name. `known`: artefacts for lineage. `timed`: with latency. `full`: all of
     stage 1 even after a failure. `sequential`: in random order, and only until it is decided. `gateway`: the model's configuration by which
-    the targets hear; {} if they do not. `jobs`: how many requests at once, to different engines.
+    the targets hear; {} if they do not. `jobs`: how many requests at once, to different engines. `outside`: what asks an author's functions and judge models.
     """
 
     suite: Suite
@@ -47,6 +48,7 @@ class GateJob:
     gateway: Mapping[str, str] = field(default_factory=dict)
     jobs: int = 1
     sequential: bool = False
+    outside: OutsideChecks = field(default_factory=OutsideChecks)
 
     def __post_init__(self) -> None:
         """Raises RunError if a control of the policy has no engine."""

@@ -7,6 +7,7 @@ All samples are in the store: a job that was killed continues where it stopped a
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final
 
 from gates.artefact.manifest import Lineage, same_lineage
@@ -16,6 +17,7 @@ from gates.contracts.sample import AGAIN, BASELINE, CANDIDATE, CONTROL_PREFIX, S
 from gates.contracts.verdict import ControlResult, Decision, Verdict
 from gates.judge.context import Measurements
 from gates.judge.decide import decide, extensions, judge_control
+from gates.judge.rulings import Rulings, judge_agreement
 from gates.judge.score import ScoredSamples, score
 from gates.judge.sequential import undecided_cases
 from gates.policy.policy import Policy
@@ -33,6 +35,7 @@ from gates.run.request_plan import (
     latency_schedule,
     self_comparison_requests,
 )
+from gates.run.rulings import FILE as RULINGS
 from gates.run.runner import LATENCY_PACE, Pace, run
 from gates.run.sample_store import SampleStore
 from gates.suite.draw import in_random_order
@@ -112,6 +115,7 @@ class _JobRunner:
         pace = pace or Pace(concurrency=rules.concurrency, retries=rules.retries, jobs=self._job.jobs)
         later = {one.key for one in then if one.key not in self._store} - {one.key for one in requests}
         await run(requests, targets, self._store, pace=pace, progress=self._track(title), later=len(later))
+        await self._job.outside.ask(self._store.samples(), self._store.path.with_name(RULINGS))
 
     async def time(self) -> None:
         """Measure latency, with one extension if a rule needs it."""
@@ -135,9 +139,10 @@ class _JobRunner:
         return self.judged().decision.verdict is Verdict.FAIL
 
     def judged(self) -> JobResult:
-        """The result of the samples so far. Nothing but a new sample changes it."""
-        if self._judged is None or self._judged[0] != len(self._store):
-            self._judged = len(self._store), judge(self._job, self._store)
+        """The result of the samples so far. Nothing but a new sample or ruling changes it."""
+        known = len(self._store) + len(self._job.outside.rulings)
+        if self._judged is None or self._judged[0] != known:
+            self._judged = known, judge(self._job, self._store)
         return self._judged[1]
 
 
@@ -145,7 +150,8 @@ def judge(job: GateJob, store: SampleStore) -> JobResult:
     """Score and decide from the samples alone."""
     tokens = {arm: side.tokens for arm, side in job.served_models.items()}
     lineage = same_lineage(job.candidate.artefact, job.baseline.artefact, job.known)
-    return judge_samples(job.policy, job.suite, store.samples(), lineage, tokens, job.order)
+    rulings = job.outside.rulings
+    return judge_samples(job.policy, job.suite, store.samples(), lineage, tokens, job.order, rulings)
 
 
 def judge_samples(
@@ -155,6 +161,7 @@ def judge_samples(
     lineage: Lineage,
     tokens: Mapping[str, Collection[str]] | None = None,
     order: str = "",
+    rulings: Rulings = MappingProxyType({}),
 ) -> JobResult:
     """Score and decide from samples, which are read once. `tokens`: special tokens by arm, which leaks are looked for, too. `order`:
     the seed of a sequential run.
@@ -167,7 +174,7 @@ def judge_samples(
             found.extend(latency_readings((sample,), cache_unsaid=speed.cache_unsaid))
             yield sample
 
-    scored = score(policy, suite, samples(), tokens)
+    scored = score(policy, suite, samples(), tokens, rulings)
     readings = tuple(found)
     measurements = Measurements(
         suite=suite,
@@ -180,6 +187,8 @@ def judge_samples(
         sequential=bool(order),
     )
     control_results = tuple(_controls(policy, measurements, scored))
+    if agreement := judge_agreement(suite, rulings, policy.confidence):
+        control_results += (agreement,)
     return JobResult(decide(policy, measurements, control_results), scored, readings)
 
 

@@ -9,6 +9,7 @@ from jsonschema import Draft202012Validator, SchemaError
 from msgspec import Meta
 
 from gates.decode.decoder import DecodeError, Text, read
+from gates.detect.checks import language_identifier
 from gates.detect.script import SCRIPTS
 from gates.detect.toolcall import ABSENT
 
@@ -46,13 +47,56 @@ class _ExpectedEveryday:
 
 
 @dataclass(frozen=True, slots=True)
+class _ExpectedFunction:
+    """A function of the author's; `file` is relative to the suite's folder."""
+
+    file: Text
+    function: Text
+    sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Label:
+    """A reply that a person judged by the rubric; where two replies are compared, beside an `other`."""
+
+    reply: Text
+    good: bool
+    other: Text | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedJudge:
+    """A rubric, and the model that is asked about it. `key_env`: the environment variable with its key. `compare`: with the baseline's
+    reply, asked twice with the order swapped, and bad if it is the worse one both times.
+    """
+
+    rubric: Text
+    url: Annotated[str, Meta(pattern=r"^https?://[^/@\s]+(/\S*)?\Z")]
+    model: Text
+    key_env: str | None = None
+    compare: bool = False
+    labels: tuple[_Label, ...] = ()
+
+    def __post_init__(self) -> None:
+        if any((label.other is None) == self.compare for label in self.labels):
+            raise DecodeError("labels", "must each have an `other` reply if compare is true, and none if not")
+
+
+@dataclass(frozen=True, slots=True)
 class _ExpectedChecks:
     contains: tuple[Text, ...] | None = None
     regex: Text | None = None
     json_schema: Mapping[str, Any] | None = None
     max_sentences: Annotated[int, Meta(ge=1)] | None = None
+    language: Text | None = None
+    python: _ExpectedFunction | None = None
 
     def __post_init__(self) -> None:
+        if self.language is not None and self.language not in (known := language_identifier().labels):
+            raise DecodeError(
+                "language",
+                f"{self.language!r:.40} is none of the languages that can be told: {' '.join(known)}",
+            )
         try:
             re2.compile(self.regex or "")
             Draft202012Validator.check_schema(self.json_schema or {})
@@ -72,6 +116,7 @@ class _Expectation:
     script: str | None = None
     everyday: _ExpectedEveryday | None = None
     checks: _ExpectedChecks | None = None
+    judge: ExpectedJudge | None = None
 
     def __post_init__(self) -> None:
         if self.script is not None and self.script not in SCRIPTS:

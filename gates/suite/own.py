@@ -1,10 +1,13 @@
 """A suite in one file, as an author writes it: YAML or JSONL. `gates.suite.load` makes its cases of it.
 
 A prompt is `prompt`, or `turns` (each `user: …` or `assistant: …`), and what its reply must be: `contains`, `regex`, `json_schema`,
-`max_sentences`, `calls` or `no_call`. Every reply is also judged for leaked thoughts, raw calls and emptiness. A YAML file is a list
-of prompts, or a table with `prompts` and what they share; a JSONL file has a prompt in each line.
+`max_sentences`, `language`, `calls` or `no_call`; what a function of the author's says of it (`python: file.py:function`), or a judge
+model by a rubric (`judge`). Every reply is also judged for leaked thoughts, raw calls and emptiness. A YAML file is a list of prompts,
+or a table with `prompts` and what they share; a JSONL file has a prompt in each line.
 """
 
+import ast
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,12 +16,14 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import Meta
 
 from gates.contracts.errors import SuiteError
-from gates.decode.decoder import DecodeError, Text, read
+from gates.decode.decoder import DecodeError, Text, nearest, read
 from gates.decode.jsonl import read_objects
 
 _SUFFIXES: Final = (".yaml", ".yml", ".jsonl")
 ALWAYS: Final = ("leak", "raw_call", "empty")
 """The gates of every prompt."""
+_GATES: Final = {"tools": "calls", "checks": "checks", "judge": "judge"}
+"""The other gates, and the expectation that asks for each."""
 MOST_BYTES: Final = 16 << 20
 
 
@@ -32,6 +37,7 @@ class OwnSuite:
     system: Text | None = None
     tools: tuple[Mapping[str, Any], ...] = ()
     sampling: Mapping[str, Any] = field(default_factory=dict)
+    judge: Mapping[str, Any] = field(default_factory=dict)  # of `gates.suite.expect.ExpectedJudge`
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,9 @@ class _Prompt:
     regex: Text | None = None
     json_schema: Mapping[str, Any] | None = None
     max_sentences: Annotated[int, Meta(ge=1)] | None = None
+    language: Text | None = None
+    python: Text | None = None
+    judge: Text | Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if (self.prompt is None) == (not self.turns):
@@ -74,13 +83,18 @@ def read_own(path: Path) -> tuple[OwnSuite, list[tuple[str, dict[str, Any]]]]:
     cases = []
     for number, (where, prompt) in enumerate(zip(places, suite.prompts, strict=True), 1):
         try:
-            cases.append((where, _case(suite, read(_Prompt, prompt), f"{number:03d}")))
+            cases.append((where, _case(suite, read(_Prompt, prompt), f"{number:03d}", path.parent)))
         except DecodeError as refused:
             raise SuiteError(f"{where}: {refused}") from None
+    asked = {gate for _, case in cases for gate in case["gates"]}
+    if "judge" in asked and asked.isdisjoint(("tools", "checks")):
+        raise SuiteError(
+            f"{path}: judge is its only check; a model's opinion alone decides nothing: add contains, regex, calls or another"
+        )
     return suite, cases
 
 
-def _case(suite: OwnSuite, prompt: _Prompt, number: str) -> dict[str, Any]:
+def _case(suite: OwnSuite, prompt: _Prompt, number: str, folder: Path) -> dict[str, Any]:
     expect: dict[str, Any] = {}
     if prompt.no_call:
         expect["calls"] = []
@@ -90,12 +104,16 @@ def _case(suite: OwnSuite, prompt: _Prompt, number: str) -> dict[str, Any]:
     contains = (prompt.contains,) if isinstance(prompt.contains, str) else prompt.contains
     wanted: dict[str, Any] = {"contains": contains and list(contains), "regex": prompt.regex}
     wanted |= {"json_schema": prompt.json_schema, "max_sentences": prompt.max_sentences}
+    wanted |= {"language": prompt.language, "python": prompt.python and _function(prompt.python, folder)}
     if checks := {name: value for name, value in wanted.items() if value is not None}:
         expect["checks"] = checks
+    if prompt.judge is not None:
+        own = {"rubric": prompt.judge} if isinstance(prompt.judge, str) else prompt.judge
+        expect["judge"] = {**suite.judge, **own}
     system = prompt.system or suite.system
     return {
         "id": prompt.id or f"prompt-{number}",
-        "gates": [*ALWAYS, *(["tools"] if "calls" in expect else []), *(["checks"] if checks else [])],
+        "gates": [*ALWAYS, *(gate for gate, key in _GATES.items() if key in expect)],
         "messages": [*([{"role": "system", "content": system}] if system else []), *_turns(prompt)],
         "tools": [_tool(tool) for tool in (suite.tools if prompt.tools is None else prompt.tools)],
         "expect": expect,
@@ -121,6 +139,19 @@ def _call(call: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(arguments, Mapping):
         raise DecodeError("calls", "must have arguments by name")
     return {**call, "arguments": {name: [value] for name, value in arguments.items()}}
+
+
+def _function(named: str, folder: Path) -> dict[str, str]:
+    """A function of the author's, with the digest of its file, which is read and never run here."""
+    file, _, name = named.rpartition(":")
+    try:
+        source = (folder / file).read_bytes()
+        defined = {node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
+    except (OSError, SyntaxError, ValueError) as error:
+        raise DecodeError("python", f"must be FILE.py:FUNCTION; {file or named}: {error}") from None
+    if name not in defined:
+        raise DecodeError("python", f"{file} defines no function {name!r}{nearest(name, defined)}")
+    return {"file": file, "function": name, "sha256": hashlib.sha256(source).hexdigest()}
 
 
 def _yaml(path: Path) -> OwnSuite:

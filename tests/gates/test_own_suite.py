@@ -1,5 +1,6 @@
 """Suites in one file, and the policy that is derived from one."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,14 @@ import pytest
 from app.__main__ import main
 from gates.contracts.case import Case
 from gates.contracts.errors import SuiteError
+from gates.detect.checks import find_failed_checks
 from gates.policy.check import policy_problems
 from gates.policy.load import LEAST, derive, policy_for
 from gates.suite.load import FILES, load_suite
 
 TIMER = "{name: set_timer, parameters: {type: object, properties: {minutes: {type: integer}}}}"
+
+JUDGE = "{url: 'http://127.0.0.1:9/v1', model: m}"
 
 
 def cases(tmp_path: Path, text: str, name: str = "own.yaml") -> tuple[Case, ...]:
@@ -41,6 +45,44 @@ def test_calls_are_compared_by_the_gate_of_tools(tmp_path: Path) -> None:
     one, two = cases(tmp_path, text)
     assert one.expect == {"calls": [{"name": "set_timer", "arguments": {"minutes": [10]}}]}
     assert two.expect == {"calls": []} and "tools" in one.gates and "tools" in two.gates
+
+
+def test_the_source_of_a_function_is_part_of_the_digest_and_does_not_run(tmp_path: Path) -> None:
+    digests = set()
+    for code in ("def f(prompt, reply): ...", "raise SystemExit\ndef f(prompt, reply): ..."):
+        (tmp_path / "own.py").write_text(code)
+        cases(tmp_path, "- {prompt: A, python: own.py:f}")
+        digests.add(load_suite(tmp_path / "own.yaml").digest)
+    assert len(digests) == 2
+
+
+@pytest.mark.parametrize(
+    ("labels", "tier"), [("", "advisory"), ("labels: [{reply: a, good: true}]", "supporting")]
+)
+def test_a_judge_decides_only_with_labelled_replies_and_never_alone(
+    tmp_path: Path, labels: str, tier: str
+) -> None:
+    text = f"{{judge: {JUDGE}, prompts: [{{prompt: A, contains: b, judge: {{rubric: Kind., {labels}}}}}]}}"
+    cases(tmp_path, text)
+    suite = load_suite(tmp_path / "own.yaml")
+    policy = derive(suite)
+    assert policy.gates["judge"].tier == tier and list(policy_problems(policy, suite)) == []
+    alone = replace(policy, gates={"judge": replace(policy.gates["judge"], tier="critical")})
+    assert "only critical gate" in next(policy_problems(alone, suite))
+
+
+@pytest.mark.parametrize(
+    ("reply", "language", "found"),
+    [
+        ("Bonjour, comment allez-vous aujourd'hui?", "en", "fr, not en"),
+        ("Bonjour, comment allez-vous aujourd'hui?", "fr", ""),
+        ("ನಮಸ್ಕಾರ, ನಾನು ಚೆನ್ನಾಗಿದ್ದೇನೆ.", "en", "kn, not en"),
+        ("42.", "kn", ""),  # too short to tell
+        ("", "en", ""),
+    ],
+)
+def test_a_reply_in_another_language_is_found(reply: str, language: str, found: str) -> None:
+    assert "".join(one.excerpt[:10] for one in find_failed_checks(reply, {"language": language})) == found
 
 
 def test_jsonl_has_a_prompt_in_each_line(tmp_path: Path) -> None:
@@ -73,6 +115,14 @@ def test_plain_words_of_yaml_are_texts(tmp_path: Path, word: str, value: str) ->
         ("- {prompt: A, max_sentences: 0}", "prompts[0]: max_sentences: must be a whole number of at least 1"),
         ("- {prompt: A, regex: '['}", "is no pattern of RE2"),
         ("- {prompt: A, json_schema: {type: lost}}", "json_schema"),
+        ("- {prompt: A, language: xx}", "language: 'xx' is none of the languages that can be told: af am"),
+        ("- {prompt: A, python: none.py:f}", "python: must be FILE.py:FUNCTION; none.py: [Errno 2]"),
+        ("- {prompt: A, python: odd.py:f}", "python: must be FILE.py:FUNCTION; odd.py: "),
+        ("- {prompt: A, python: good.py:polit}", "python: good.py defines no function 'polit'; did you mean 'polite'?"),
+        ("- {prompt: A, contains: b, judge: Kind.}", "expect.judge.url: is missing"),
+        ("{judge: {url: localhost, model: m}, prompts: [{prompt: A, contains: b, judge: Kind.}]}", "judge.url: must be"),
+        (f"{{judge: {JUDGE}, prompts: [{{prompt: A, judge: Kind.}}]}}", "judge is its only check"),
+        (f"{{judge: {JUDGE}, prompts: [{{prompt: A, contains: b, judge: {{rubric: Kind., compare: true, labels: [{{reply: a, good: true}}]}}}}]}}", "labels: must each have an `other`"),
         ("- {prompt: A, calls: {name: f}}", "tools: are missing"),
         ("- {prompt: A, calls: {name: f}, no_call: true}", "no_call: contradicts calls"),
         ("- {prompt: A, no_call: false}", "no_call"),
@@ -90,6 +140,8 @@ def test_plain_words_of_yaml_are_texts(tmp_path: Path, word: str, value: str) ->
     ],
 )  # fmt: skip
 def test_a_fault_is_one_line_that_names_its_place(tmp_path: Path, text: str, why: str) -> None:
+    (tmp_path / "odd.py").write_text("def f(:")
+    (tmp_path / "good.py").write_text("def polite(prompt, reply): ...")
     with pytest.raises(SuiteError) as refused:
         cases(tmp_path, text)
     said = str(refused.value)

@@ -8,6 +8,7 @@ import pytest
 
 from app.__main__ import main
 from gates.report.keys import load_or_make
+from gates.run import rulings
 from tests.script import reply
 from tests.scripted_engine import ScriptedEngine
 
@@ -15,7 +16,7 @@ SUITE = """\
 prompts:
   - {prompt: "Hello, how are you?", max_sentences: 4}
   - {prompt: "Good morning!", max_sentences: 4}
-  - {prompt: "Good night!", max_sentences: 4}
+  - {prompt: "Good night!", max_sentences: 4, language: en, python: "own.py:spoken"}
   - {prompt: "What is three plus four?", contains: [seven]}
 """
 ASK = (
@@ -31,19 +32,25 @@ ASK = (
 )
 
 
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with the suite."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text(SUITE)
+    Path("own.py").write_text("def spoken(prompt, reply):\n    return '#' not in reply, 'a heading'\n")
+    return tmp_path
+
+
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
     capsys.readouterr()
     code = main([*words])
     return code, capsys.readouterr().out
 
 
-async def test_two_running_engines_are_compared_without_a_configuration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_two_running_engines_are_compared_without_a_configuration(folder: Path) -> None:
     """Their report is genuine, and about addresses: no promotion takes it."""
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.chdir(tmp_path)
-    Path("mine.yaml").write_text(SUITE)
     async with ScriptedEngine() as candidate, ScriptedEngine() as baseline:
         for engine in (candidate, baseline):
             engine.always(*reply("It is seven."))
@@ -67,18 +74,17 @@ async def test_two_running_engines_are_compared_without_a_configuration(
 
 @pytest.mark.slow
 def test_a_suite_of_four_prompts_is_asked_judged_again_and_compared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("COLUMNS", "160")
-    monkeypatch.chdir(tmp_path)
-    Path("mine.yaml").write_text(SUITE)
     code, out = said(capsys, *ASK, "--out", "one")
     asked = json.loads(out)
     assert code == {"pass": 0, "fail": 1}[asked["verdict"]]
     assert {gate["gate"] for gate in asked["gates"]} == {"leak", "raw_call", "empty", "checks"}
     assert next(gate for gate in asked["gates"] if gate["gate"] == "checks")["n"] == 4
+    assert [file["name"] for file in asked["attachments"]] == ["own.py", "rulings.jsonl"]
+    assert said(capsys, "gate", "verify", "one/report.json")[0] == 0
 
+    monkeypatch.setattr(rulings, "ask_function", None)  # judging again runs nobody's code
     code_again, out = said(capsys, "gate", "rejudge", "one", "--suite", "mine.yaml", "--json")
     again = json.loads(out)
     assert (code_again, again["gates"]) == (code, asked["gates"])
@@ -90,5 +96,5 @@ def test_a_suite_of_four_prompts_is_asked_judged_again_and_compared(
     assert code == 0 and "checks" in out and "annie-nano" in out and "derived 1" in out
     assert "<html" in Path("both.html").read_text().lower()
 
-    load_or_make(tmp_path / "other")
+    load_or_make(folder / "other")
     assert said(capsys, "gate", "compare", "one", "--trust", "other")[0] == 1  # signed by somebody else
