@@ -46,10 +46,10 @@ class Mutant(NamedTuple):
 STREAM = "app/stream/"
 TESTS = "tests/app/stream"
 MUTANTS = [
-    Mutant("a lone CR at a read's end is taken for a line end", "tests/gates/test_sse.py::test_payloads_are_the_same_however_the_bytes_arrive", "gates/reply/sse.py", "self._after_cr = data[-1] == 0x0D", "self._after_cr = False"),
-    Mutant("the last event is lost without a blank line", "tests/gates/test_sse.py::test_payloads_are_the_same_however_the_bytes_arrive", "gates/reply/sse.py", '        self._take(b"", payloads)\n        return payloads', "        return payloads"),
-    Mutant("a partial line is dropped", "tests/gates/test_sse.py::test_payloads_are_the_same_however_the_bytes_arrive", "gates/reply/sse.py", "            if rest:\n                self._grow(rest)", "            pass"),
-    Mutant("lines end at U+2028", "tests/gates/test_sse.py::test_payloads_are_the_same_however_the_bytes_arrive", "gates/reply/sse.py", "lines = data.splitlines()", 'lines = [x.encode("utf-8", "surrogateescape") for x in data.decode("utf-8", "surrogateescape").splitlines()]'),
+    Mutant("a lone CR at a read's end is taken for a line end", "tests/gates/test_reply.py::test_payloads_are_the_same_however_the_bytes_arrive", "gates/reply/sse.py", "self._after_cr = data[-1] == 0x0D", "self._after_cr = False"),
+    Mutant("the last event is lost without a blank line", "tests/gates/test_reply.py::test_payloads_are_the_same_however_the_bytes_arrive", "gates/reply/sse.py", '        self._take(b"", payloads)\n        return payloads', "        return payloads"),
+    Mutant("a partial line is dropped", "tests/gates/test_reply.py::test_payloads_are_the_same_however_the_bytes_arrive", "gates/reply/sse.py", "            if rest:\n                self._grow(rest)", "            pass"),
+    Mutant("lines end at U+2028", "tests/gates/test_reply.py::test_payloads_are_the_same_however_the_bytes_arrive", "gates/reply/sse.py", "lines = data.splitlines()", 'lines = [x.encode("utf-8", "surrogateescape") for x in data.decode("utf-8", "surrogateescape").splitlines()]'),
     Mutant("a stream without a finish reason is clean", "test_wire_cases.py::test_a_caller_gets_what_is_right_on_any_split", "pipeline.py", '        self.over = True\n        if self._choice.finished:', '        self.over = True\n        if self._choice.finished or fault is None:'),
     Mutant("empty arguments stay empty", "test_wire_cases.py::test_a_caller_gets_what_is_right_on_any_split", "call_normalizer.py", '[CallArguments(0, self._count - 1, rest)] if rest else []', '[]'),
     Mutant("a call ends with stop", "test_wire_cases.py::test_a_caller_gets_what_is_right_on_any_split", "call_normalizer.py", "if self._count and reason in", "if False and reason in"),

@@ -29,7 +29,7 @@ from gates.report.keys import load_or_make, trusted
 from gates.report.statement import Statement
 from gates.report.verify import ATTACHMENTS, open_report, verify_report
 from gates.report.write import attach, write_report
-from gates.run.held_files import check_held, hold
+from gates.run.gate_job import check_held, hold
 from gates.run.job import judge_samples, run_job
 from gates.run.progress import make_progress
 from gates.run.report_builder import build_statement, decision_summary, reply_texts, summary

@@ -19,8 +19,7 @@ from app.stream.audit import ReplyAudit
 from deploy.engine.abilities import Abilities
 from gates.contracts.sample import Sample, SampleKey
 from gates.reply.events import Broken
-from gates.run.planned_request import PlannedRequest
-from gates.run.request import body_digest
+from gates.run.request import PlannedRequest, body_digest
 from gates.run.target import Target
 
 SUITE: Final = f"sha256:{hashlib.sha256(SCHEMA.encode()).hexdigest()}"

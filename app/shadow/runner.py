@@ -21,8 +21,8 @@ from deploy.drivers.docker import weights_digest
 from deploy.drivers.factory import make_engine, running
 from deploy.engine.spec import EngineSpec, spec_digest
 from gates.contracts.errors import RunError
-from gates.run.planned_request import PlannedRequest
 from gates.run.progress import RunProgress
+from gates.run.request import PlannedRequest
 from gates.run.runner import run
 from gates.run.sample_store import SampleStore
 

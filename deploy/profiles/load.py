@@ -26,7 +26,7 @@ from deploy.engine.spec import EngineSpec
 from gates.contracts.dialect import Dialect
 from gates.decode import decoder
 from gates.decode.decoder import DecodeError
-from gates.decode.toml_file import TomlFiles
+from gates.decode.files import TomlFiles
 
 VERSIONED: Final = (
     "vllm",

@@ -15,8 +15,7 @@ from gates.contracts.case import Case, Sampling, Suite
 from gates.contracts.sample import LATENCY_PREFIX
 from gates.run.latency_readings import LatencyReading
 from gates.run.latency_schedule import Schedule, phases
-from gates.run.planned_request import PlannedRequest
-from gates.run.request import body_digest
+from gates.run.request import PlannedRequest, body_digest
 from gates.run.target import Arm, Target, Variant
 
 THOUGHT_ROOM: Final = 512

@@ -184,18 +184,14 @@ def verify(folder: Path) -> list[Problem]:
             problems.append(Problem(fault, path))
         elif path not in expected:
             problems.append(Problem("extra", path))
-        else:
-            problems += _compare(expected[path], *found[path])
+        elif found[path] != (expected[path].size, expected[path].sha256):
+            was, (size, _) = expected[path], found[path]
+            other = (
+                f"{size} bytes, manifest says {was.size}" if size != was.size else "same size, other content"
+            )
+            problems.append(Problem("changed", path, other))
     problems += [Problem("missing", path) for path in sorted(expected.keys() - seen)]
     return problems
-
-
-def _compare(entry: FileEntry, size: int, sha256: str) -> list[Problem]:
-    if size != entry.size:
-        return [Problem("changed", entry.path, f"{size} bytes, manifest says {entry.size}")]
-    if sha256 != entry.sha256:
-        return [Problem("changed", entry.path, "same size, other content")]
-    return []
 
 
 def folder_of(path: Path) -> Path:

@@ -169,7 +169,7 @@ def same_lineage(candidate: Artefact, baseline: Artefact, others: Iterable[Artef
         return Lineage(False, f"{_base_model_text(candidate)}; {_base_model_text(baseline)}")
     known = {a.root: a for a in (candidate, baseline, *others)}
     for child, parent in ((candidate, baseline), (baseline, candidate)):
-        common = _ancestors(child, known) & _ancestors(parent, known, _SAME_MODEL)
+        common = ancestors(child, known) & ancestors(parent, known, _SAME_MODEL)
         if common:
             return Lineage(True, f"both come from {min(common)}")
     return Lineage(
@@ -184,7 +184,7 @@ def _base_model_text(artefact: Artefact) -> str:
     return f"{artefact.name} ({artefact.format}) {f'is based on {base}' if base else 'names no base model'}"
 
 
-def _ancestors(
+def ancestors(
     artefact: Artefact, known: Mapping[str, Artefact], roles: tuple[str, ...] | None = None
 ) -> frozenset[str]:
     """The artefact's root and the roots it was made from, as far as `known` has them; through some roles only if given."""

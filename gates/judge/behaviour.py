@@ -49,7 +49,7 @@ def judge_floor(context: JudgingContext, name: str, gate: GateRules, floor: Floo
 
 def _named_states(context: JudgingContext, name: str) -> Results:
     named = {case.id for case in context.measurements.suite.of(name, 1) if name in case.named}
-    return {case: state for case, state in context.of(context.candidate, name, 1).items() if case in named}
+    return {case: state for case, state in context.states("candidate", name, 1).items() if case in named}
 
 
 def _lost_clause(seen: OutcomeCounts) -> str:
@@ -68,7 +68,7 @@ def judge_zero(context: JudgingContext, name: str, gate: GateRules, rule: ZeroRu
     """Rule A: no failure, by the two-stage plan over the prompts that the suite has; in a sequential run over those that were asked,
     which costs no error, as their number was fixed beforehand.
     """
-    one, two = (context.of(context.candidate, name, stage) for stage in (1, 2))
+    one, two = (context.states("candidate", name, stage) for stage in (1, 2))
     if context.talks:
         asked = [case for case, state in one.items() if state != "missing"]
         stages = (asked[: rule.first], asked[rule.first :]) if rule.second else (asked, ())
@@ -156,14 +156,14 @@ _Rate = tuple[SettledVerdict, OutcomeCounts, float | None, Interval | None, str,
 
 
 def _rate_in_sequence(context: JudgingContext, name: str, rule: RateRule) -> _Rate:
-    states = context.of(context.candidate, name, 1)
+    states = context.states("candidate", name, 1)
     found = judge_sequence(context, rule.least, states, lambda case: span(states[case]))
     seen = count_outcomes(states[case] for case in found.cases)
     return found.settled, seen, found.mean, found.interval, found.words, "more prompts"
 
 
 def _rate_by_stages(context: JudgingContext, name: str, rule: RateRule) -> _Rate:
-    first, second = (count_outcomes(context.of(context.candidate, name, stage).values()) for stage in (1, 2))
+    first, second = (count_outcomes(context.states("candidate", name, stage).values()) for stage in (1, 2))
     first += OutcomeCounts(missing=max(0, rule.n - first.n))
     second = second if rule.n_max > rule.n else OutcomeCounts()
     level = context.policy.level(rule.n, rule.n_max)

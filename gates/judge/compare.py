@@ -88,7 +88,7 @@ _Compared = tuple[SettledVerdict, PairCounts, float | None, Interval | None, str
 
 def _compare_in_sequence(context: JudgingContext, name: str, rule: CompareRule) -> _Compared:
     """The mean of 1 for a win, 0 for a loss and 1/2 otherwise; a loss of `margin` is (1 - margin) / 2."""
-    ours, theirs = (context.of(arm, name, 1) for arm in (context.candidate, context.baseline))
+    ours, theirs = context.states("candidate", name, 1), context.states("baseline", name, 1)
 
     def value(case: str) -> Unit | None:
         mine, its = span(ours[case]), span(theirs[case])
@@ -132,7 +132,7 @@ def _compare_by_stages(context: JudgingContext, name: str, rule: CompareRule) ->
 
 
 def _stage(context: JudgingContext, name: str, stage: int) -> PairCounts:
-    return count_pairs(context.of(context.candidate, name, stage), context.of(context.baseline, name, stage))
+    return count_pairs(context.states("candidate", name, stage), context.states("baseline", name, stage))
 
 
 def _require_usable_baseline(context: JudgingContext, name: str, settled: SettledVerdict) -> SettledVerdict:
@@ -192,9 +192,9 @@ def _alarms(context: JudgingContext, name: str, seen: PairCounts) -> tuple[str, 
 
 def _self_comparison(context: JudgingContext, name: str) -> PairCounts:
     """The baseline against itself, over the prompts of stage 1 that were asked again."""
-    again = context.of(context.again, name, 1)
+    again = context.states("again", name, 1)
     asked = {case: state for case, state in again.items() if state != "missing"}
-    return count_pairs(asked, context.of(context.baseline, name, 1))
+    return count_pairs(asked, context.states("baseline", name, 1))
 
 
 def noise_problem(context: JudgingContext, name: str) -> str:

@@ -6,6 +6,7 @@ inconclusive. Missing answers can confirm a failure and never a pass.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from gates.artefact.manifest import UNCHECKED, Lineage
@@ -111,6 +112,7 @@ def settle(
 
 
 ArmName = Literal["candidate", "baseline"]
+Compared = Literal["candidate", "baseline", "again"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,32 +147,25 @@ class Measurements:
     sequential: bool = False
 
 
-ResultIndex = Mapping[tuple[str, str], CaseResult]
-"""Results by gate and case."""
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class JudgingContext:
-    """One run's data, indexed for the rules. `talks`: the conversation of every case, in a sequential run."""
+    """One run's data, indexed for the rules."""
 
     policy: Policy
     measurements: Measurements
-    candidate: ResultIndex
-    baseline: ResultIndex
-    again: ResultIndex
-    talks: Mapping[str, str]
 
-    def of(self, results: ResultIndex, gate: str, stage: int) -> dict[str, CaseState]:
+    @cached_property
+    def _outcomes(self) -> Mapping[tuple[Compared, str, str], Outcome]:
+        arms: tuple[Compared, ...] = ("candidate", "baseline", "again")
+        return {(arm, r.gate, r.case): r.outcome for arm in arms for r in getattr(self.measurements, arm)}
+
+    def states(self, arm: Compared, gate: str, stage: int) -> dict[str, CaseState]:
         """The state of every case of a gate in a stage, in the suite's order."""
         cases = self.measurements.suite.of(gate, stage)
-        found = {case.id: results.get((gate, case.id)) for case in cases}
-        return {case: result.outcome if result else "missing" for case, result in found.items()}
+        return {case.id: self._outcomes.get((arm, gate, case.id), "missing") for case in cases}
 
-
-def judging_context(policy: Policy, measurements: Measurements) -> JudgingContext:
-    """Index a run."""
-    arms = (measurements.candidate, measurements.baseline, measurements.again)
-    candidate, baseline, again = ({(result.gate, result.case): result for result in arm} for arm in arms)
-    cases = measurements.suite.cases if measurements.sequential else ()
-    talks = conversations({case.id: case.messages for case in cases})
-    return JudgingContext(policy, measurements, candidate, baseline, again, talks)
+    @cached_property
+    def talks(self) -> Mapping[str, str]:
+        """The conversation of every case, in a sequential run."""
+        cases = self.measurements.suite.cases if self.measurements.sequential else ()
+        return conversations({case.id: case.messages for case in cases})

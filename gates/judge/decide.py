@@ -11,7 +11,7 @@ from typing import Final
 from gates.contracts.verdict import ControlResult, Decision, GateResult, Verdict
 from gates.judge.behaviour import judge_floor, judge_rate, judge_zero
 from gates.judge.compare import judge_compare, judge_self_comparison
-from gates.judge.context import JudgingContext, Measurements, judging_context
+from gates.judge.context import JudgingContext, Measurements
 from gates.judge.formatting import join_names
 from gates.judge.latency import judge_latency, judge_ratio
 from gates.policy.policy import Policy
@@ -26,7 +26,7 @@ def decide(policy: Policy, measurements: Measurements, controls: Sequence[Contro
     """Judge a run; if `extensions` then names gates, ask their extension and judge again. `controls`: the results of
     the negative controls; the A/A control is made here.
     """
-    context = judging_context(policy, measurements)
+    context = JudgingContext(policy, measurements)
     results = tuple(_judged(context))
     same = judge_self_comparison(context)
     held = (*((same,) if same else ()), *controls)

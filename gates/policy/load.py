@@ -8,7 +8,7 @@ from gates.contracts.case import Suite
 from gates.contracts.errors import PolicyError
 from gates.contracts.verdict import Tier
 from gates.decode.decoder import DecodeError, read
-from gates.decode.toml_file import TomlFiles
+from gates.decode.files import TomlFiles
 from gates.policy.policy import (
     CompareRule,
     GateRules,

@@ -25,8 +25,8 @@ from gates.run.calibrate import calibrate
 from gates.run.gate_job import GateJob
 from gates.run.latency_readings import LatencyReading, latency_readings, timings, void_summary
 from gates.run.latency_schedule import Schedule, phases, prompts_needed
-from gates.run.planned_request import PlannedRequest
 from gates.run.progress import RunProgress
+from gates.run.request import PlannedRequest
 from gates.run.request_plan import (
     control_requests,
     extension_requests,

@@ -17,7 +17,7 @@ from gates.contracts.dialect import GATE_DIALECTS
 from gates.contracts.errors import RunError
 from gates.policy.policy import BUCKETS
 from gates.run.conversation import CHARS_PER_TOKEN, SMALL_TALK, pad_conversation, with_nonce
-from gates.run.planned_request import PlannedRequest, planned_request
+from gates.run.request import PlannedRequest, planned_request
 from gates.run.target import Arm
 
 T = TypeVar("T")

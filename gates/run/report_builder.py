@@ -1,24 +1,76 @@
 """Builds the report's statement, and the texts on its page, from a job's result. Reads the sample store."""
 
+import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from math import inf
-from typing import Any
+from typing import Any, Final
 
-from gates.artefact.manifest import Artefact
+from gates.artefact.manifest import Artefact, ancestors
 from gates.contracts.metric import METRICS, Metric
 from gates.contracts.sample import BASELINE, CANDIDATE, Sample
-from gates.contracts.verdict import Decision
+from gates.contracts.verdict import CaseResult, Decision, Outcome
 from gates.reply.reply import Reply, read_heard, read_reply
 from gates.report import statement as stated
 from gates.report.codec import encode
-from gates.report.collectors import distribution, failures, sample_index, tallies
 from gates.report.replies import PromptAndReply, TextLookup
+from gates.report.statement import CaseFailure, Distribution, GateTally, SampleEntry, SampleIndex
 from gates.run.gate_job import GateJob, ServedModel
 from gates.run.job import JobResult
 from gates.run.latency_readings import LatencyReading
 from gates.run.sample_store import SampleStore
+
+MAX_WHY: Final = 240  # characters of evidence; the whole reply is in samples.jsonl
+MAX_POINTS: Final = 201  # a resolution of half a percent
+
+
+def tallies(results: Mapping[str, Iterable[CaseResult]]) -> tuple[GateTally, ...]:
+    """The number of ok, bad and lost cases per gate and arm, over all cases and over the named ones."""
+    counts: dict[tuple[str, str, bool], Counter[Outcome]] = {}
+    for arm, cases in results.items():
+        for case in cases:
+            for named in (False, True) if case.named else (False,):
+                counts.setdefault((case.gate, arm, named), Counter())[case.outcome] += 1
+    return tuple(GateTally(*key, c["ok"], c["bad"], c["lost"]) for key, c in counts.items())
+
+
+def failures(results: Mapping[str, Iterable[CaseResult]]) -> tuple[CaseFailure, ...]:
+    """Every case that was not ok, with its evidence on one line of at most `MAX_WHY` characters."""
+    return tuple(
+        CaseFailure(case.gate, arm, case.case, case.outcome, case.named, one_line(case.why))
+        for arm, cases in results.items()
+        for case in cases
+        if case.outcome != "ok"
+    )
+
+
+def one_line(text: str) -> str:
+    """Evidence on one line of at most `MAX_WHY` characters. It quotes a model's output, which may not be valid UTF-8."""
+    line = " ".join(text.encode("utf-8", "replace").decode().split())
+    return line if len(line) <= MAX_WHY else line[: MAX_WHY - 1] + "…"
+
+
+def distribution(gate: str, arm: str, unit: str, values: Sequence[float]) -> Distribution:
+    """Measured values, reduced to at most `MAX_POINTS` order statistics, the smallest and the largest among them."""
+    ordered, n = sorted(values), len(values)
+    if n > MAX_POINTS:
+        step = (n - 1) / (MAX_POINTS - 1)
+        ordered = [ordered[round(i * step)] for i in range(MAX_POINTS)]
+    return Distribution(gate, arm, unit, n, tuple(round(value, 3) for value in ordered))
+
+
+def sample_index(lines: Iterable[bytes], outcomes: Mapping[str, Outcome]) -> SampleIndex:
+    """The index of a run's samples file, with each sample's worst outcome; unjudged samples are "ok" unless they have a fault."""
+    whole, found = hashlib.sha256(), list[SampleEntry]()
+    for data in lines:
+        whole.update(data)
+        line = json.loads(data)
+        outcome = outcomes.get(line["id"]) or ("lost" if line["fault"] else "ok")
+        key, digest = line["key"], hashlib.sha256(data).hexdigest()
+        found.append(SampleEntry(line["id"], key["case"], key["arm"], outcome, digest))
+    return SampleIndex(f"sha256:{whole.hexdigest()}", tuple(found))
 
 
 def build_statement(
@@ -70,19 +122,10 @@ def model_of(artefact: Artefact) -> stated.ModelIdentity:
 
 def _ancestors(job: GateJob) -> Iterator[stated.ModelIdentity]:
     """Those of the known artefacts from which the two arms descend."""
-    by_root = {artefact.root: artefact for artefact in job.known}
     arms = (job.candidate.artefact, job.baseline.artefact)
-    seen, open_ = {artefact.root for artefact in arms}, [a for artefact in arms for a in _parents(artefact)]
-    while open_:
-        root = open_.pop()
-        if root in by_root and root not in seen:
-            seen.add(root)
-            yield model_of(by_root[root])
-            open_ += _parents(by_root[root])
-
-
-def _parents(artefact: Artefact) -> list[str]:
-    return list(artefact.provenance.parents.values())
+    known = {artefact.root: artefact for artefact in (*arms, *job.known)}
+    above = {root for arm in arms for root in ancestors(arm, known)} - {arm.root for arm in arms}
+    return (model_of(known[root]) for root in sorted(above & known.keys()))
 
 
 def _distributions(readings: Iterable[LatencyReading]) -> Iterator[stated.Distribution]:

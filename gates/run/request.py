@@ -5,14 +5,15 @@ Every sampling parameter is set: for missing ones engines use the model's `gener
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from gates.contracts.case import Case, Sampling
+from gates.contracts.case import Case, Sampling, Suite
 from gates.contracts.dialect import GATE_DIALECTS, Dialect
 from gates.contracts.errors import RunError
-from gates.contracts.sample import Mode
-from gates.run.target import Target, Variant
+from gates.contracts.sample import Mode, SampleKey
+from gates.run.target import Arm, Target, Variant
 
 
 def build_body(
@@ -69,3 +70,68 @@ def _sampling(sampling: Sampling, dialect: Dialect) -> dict[str, Any]:
         "max_tokens": sampling.max_tokens,
         **GATE_DIALECTS[dialect].sampling(sampling),
     }
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRequest:
+    """One request to the arm that its key names, after the body `before` (whose reply is discarded) and `wait_s` seconds of silence.
+    What is not `recorded` warms an engine up and is repeated when a run is resumed.
+    """
+
+    key: SampleKey
+    request: Mapping[str, Any]
+    before: Mapping[str, Any] | None = None
+    wait_s: float = 0.0
+    recorded: bool = True
+
+
+def planned_request(
+    suite: str, arm: Arm, case: Case, sampling: Sampling, repeat: int, mode: Mode = "stream", **more: Any
+) -> PlannedRequest:
+    """One request for a case; `suite` is the suite's digest, `more` goes to `PlannedRequest`. Raises RunError."""
+    target = arm.target
+    body = build_body(case, sampling, target, arm.variant, mode)
+    key = SampleKey(suite, target.artefact, target.engine, body_digest(body), arm.name, case.id, repeat, mode)
+    return PlannedRequest(key, body, **more)
+
+
+def pending_requests(
+    requests: Iterable[PlannedRequest], present: Container[SampleKey]
+) -> tuple[PlannedRequest, ...]:
+    """The requests that are still to be made: no sample twice, and warm-ups only of arms with samples left."""
+    left = [a for a in requests if not a.recorded or a.key not in present]
+    arms = {a.key.arm for a in left if a.recorded}
+    return tuple(a for a in left if a.key.arm in arms)
+
+
+def plan_requests(
+    suite: Suite,
+    arms: Sequence[Arm],
+    *,
+    stage: int = 1,
+    gates: Container[str] | None = None,
+    temperatures: Sequence[float] = (),
+    numbers: Callable[[Case], Collection[int]] | None = None,
+    whole: bool = True,
+) -> tuple[PlannedRequest, ...]:
+    """Every request of a stage, one case to all arms before the next. `gates` keeps the cases of one of them.
+
+    `temperatures` are those of the repeats, each with its own seed (none: one repeat as the suite has it); `numbers` selects a case's
+    repeats. With `whole`, each case of the gate `tools` is asked once more without streaming, as engines have a second tool parser
+    for that (vLLM #28297, #18108). Raises RunError.
+    """
+    base, made = suite.sampling, list[PlannedRequest]()
+    samplings = [
+        replace(base, temperature=t, seed=base.seed + i)
+        for i, t in enumerate(temperatures or [base.temperature])
+    ]
+    for case in suite.cases:
+        if case.stage != stage or (gates is not None and not any(gate in gates for gate in case.gates)):
+            continue
+        asked = sorted(numbers(case)) if numbers else range(len(samplings))
+        for arm in arms:
+            made += [planned_request(suite.digest, arm, case, samplings[i], i) for i in asked]
+            if whole and asked and case.tools and "tools" in case.gates and arm.variant.tools:
+                coolest = min(asked, key=lambda i: samplings[i].temperature)
+                made.append(planned_request(suite.digest, arm, case, samplings[coolest], coolest, "whole"))
+    return tuple(made)

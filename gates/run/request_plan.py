@@ -11,7 +11,7 @@ from gates.reply.reply import read_reply
 from gates.run.conversation import buckets_within
 from gates.run.gate_job import GateJob
 from gates.run.latency_schedule import Schedule
-from gates.run.planned_request import PlannedRequest, plan_requests
+from gates.run.request import PlannedRequest, plan_requests
 from gates.run.target import Arm
 
 

@@ -12,15 +12,33 @@ from dataclasses import dataclass
 from typing import Final
 
 from gates.contracts.errors import RunError
-from gates.contracts.sample import HEARD, Sample, TransportFault
-from gates.reply.reply import quote
+from gates.contracts.sample import HEARD, Sample, TimedRead, TransportFault
+from gates.reply.reply import quote, read_body
 from gates.run.http import Attempt, RequestTimeouts, TimedClient
-from gates.run.planned_request import PlannedRequest, pending_requests
 from gates.run.progress import RunCounts, RunProgress
-from gates.run.request import encode_body
+from gates.run.request import PlannedRequest, encode_body, pending_requests
 from gates.run.sample_store import SampleStore
 from gates.run.target import Target
-from gates.run.transport_faults import transport_fault
+
+_RETRIED: Final = (408, 429)
+
+
+def transport_fault(status: int | None, reads: Sequence[TimedRead]) -> TransportFault | None:
+    """The transport fault of a reply that was read to its end, or None."""
+    if status is None:
+        return TransportFault("broken", "no answer came")
+    body = b"".join(read.data for read in reads)
+    if status >= 500 or status in _RETRIED:
+        return TransportFault("status", f"HTTP {status}: {quote(body)}")
+    if status != 200:
+        return None  # the engine rejects the request; another attempt would not change that
+    reply = read_body(reads)
+    error, reason = reply.error, reply.finish_reason
+    if error is not None and (error.status or 500) < 500:
+        return None
+    if error is not None and (reason is None or error.status):
+        return TransportFault("broken", f"the engine broke off: {quote(error.message.encode())}")
+    return TransportFault("broken", "the reply ended without a finish_reason") if reason is None else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

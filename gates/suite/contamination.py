@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, TypeVar
 
 from gates.contracts.case import Case, Suite
 from gates.contracts.errors import SuiteError
-from gates.decode.jsonl import read_objects
+from gates.decode.files import read_objects
 from gates.detect.detection import normalize
 
 NGRAM_WORDS: Final = 13

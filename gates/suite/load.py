@@ -20,8 +20,7 @@ from gates.contracts import strict_json
 from gates.contracts.case import Case, Sampling, Suite
 from gates.contracts.errors import SuiteError
 from gates.decode.decoder import DecodeError, Text, decode, nearest, read, require_between
-from gates.decode.jsonl import read_objects
-from gates.decode.toml_file import TomlFiles
+from gates.decode.files import TomlFiles, read_objects
 from gates.detect.catalogue import GATES
 from gates.detect.detection import normalize
 from gates.suite.expect import check_expectation

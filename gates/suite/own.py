@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from gates.contracts.errors import SuiteError
 from gates.decode.decoder import DecodeError, Text, nearest, read
-from gates.decode.jsonl import read_objects
+from gates.decode.files import read_objects
 
 _SUFFIXES: Final = (".yaml", ".yml", ".jsonl")
 ALWAYS: Final = ("leak", "raw_call", "empty")

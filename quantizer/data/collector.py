@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from gates.contracts.case import Case
 from gates.reply.reply import Reply
-from gates.run.planned_request import PlannedRequest, planned_request
+from gates.run.request import PlannedRequest, planned_request
 from gates.run.target import Arm
 from gates.suite.contamination import ContaminationCheck
 from quantizer.data import judge

@@ -22,7 +22,7 @@ from typing import Annotated, Any, Final
 from gates.contracts.case import Sampling
 from gates.contracts.errors import SuiteError
 from gates.decode.decoder import DecodeError, Meta, nearest, read
-from gates.decode.toml_file import TomlFiles
+from gates.decode.files import TomlFiles
 from gates.detect.script import SCRIPTS
 from gates.suite.load import FILES as SUITES
 from gates.suite.load import check_tool

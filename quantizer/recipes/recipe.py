@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from gates.decode.decoder import DecodeError, Meta, read
-from gates.decode.toml_file import TomlFiles
+from gates.decode.files import TomlFiles
 from quantizer.core.errors import RecipeError
 
 Scales = Literal["max", "mse", "four_over_six"]

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from gates.detect.corpus import OF_PLAIN_TEXT, load_all, load_real, scores
+from tests.gates.detect.corpora import OF_PLAIN_TEXT, load_all, load_real, scores
 from tests.generated import rewritten
 
 DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "gates.md"

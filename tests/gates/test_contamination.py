@@ -1,16 +1,12 @@
 """The contamination wall: what counts as a suite's prompt in training data, and what does not."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gates.contracts.case import Case, Sampling, Suite
 from gates.contracts.errors import SuiteError
-from gates.suite.contamination import NGRAM_WORDS, Overlap, overlaps, read_conversations
+from gates.suite.contamination import Overlap, overlaps
 
 SHORT = "When is my dentist appointment?"
 LONG = (
@@ -93,23 +89,3 @@ def test_each_rule_tells_the_first_conversation_that_has_the_prompt() -> None:
 def test_what_cannot_be_read_cannot_be_cleared(conversation: dict[str, Any]) -> None:
     with pytest.raises(SuiteError, match="conversation 1: has no list of messages"):
         overlaps(asked(SHORT), [talk("Hello"), conversation])
-
-
-WORDS = st.lists(st.sampled_from([f"w{i}" for i in range(40)]), min_size=NGRAM_WORDS, max_size=30)
-
-
-@given(WORDS, st.lists(st.sampled_from(["x", "y", "z"]), max_size=20), st.data())
-def test_any_thirteen_words_of_a_prompt_are_found_wherever_they_stand(
-    prompt: list[str], around: list[str], data: st.DataObject
-) -> None:
-    start = data.draw(st.integers(0, len(prompt) - NGRAM_WORDS))
-    place = data.draw(st.integers(0, len(around)))
-    said = [*around[:place], *prompt[start : start + NGRAM_WORDS], *around[place:]]
-
-    assert "gram" in kinds(overlaps(asked(" ".join(prompt)), [talk(" ".join(said))]))
-
-
-def test_a_file_that_cannot_be_read_is_named_by_its_line(tmp_path: Path) -> None:
-    (tmp_path / "data.jsonl").write_text(json.dumps(talk("Hello")) + "\n{", encoding="utf-8")
-    with pytest.raises(SuiteError, match="data.jsonl:2: not JSON"):
-        list(read_conversations(tmp_path / "data.jsonl"))

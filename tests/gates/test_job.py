@@ -17,7 +17,7 @@ from gates.policy.policy import CompareRule, RateRule, SelfComparison, ZeroRule
 from gates.report.statement import EngineIdentity
 from gates.run.gate_job import GateJob, ServedModel
 from gates.run.job import JobResult, judge, run_job
-from gates.run.planned_request import PlannedRequest
+from gates.run.request import PlannedRequest
 from gates.run.request_plan import (
     control_requests,
     first_stage_requests,
@@ -28,7 +28,7 @@ from gates.run.request_plan import (
 from gates.run.sample_store import SampleStore
 from gates.run.target import Target, Variant
 from gates.suite.load import load_suite
-from tests.gates.run.test_latency_readings import spoken, taken
+from tests.gates.run.test_latency_schedule import spoken, taken
 
 SUITE, POLICY = load_suite("annie-nano"), load_policy("annie-nano")
 CASES = {case.id: case for case in SUITE.cases}

@@ -2,9 +2,8 @@
 
 import hashlib
 import json
-import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,8 @@ from gates.policy.policy import (
     GateRules,
     LatencyRule,
     NumericsRule,
-    Policy,
     RateRule,
     RatioRule,
-    RunSettings,
     SelfComparison,
     ZeroRule,
 )
@@ -62,28 +59,6 @@ def test_a_policy_of_four_lines_takes_the_rest_by_default() -> None:
     assert small.same == SelfComparison(100, 0.08)
 
 
-def test_every_key_is_used_in_annies_file() -> None:
-    document = tomllib.loads((FILES.folder / "annie.toml").read_text("utf-8"))
-    gates, latency = document["gates"].values(), document["latency"].values()
-
-    def used(tables: Any) -> set[str]:
-        return {key for table in tables for key in table}
-
-    def known(cls: type) -> set[str]:
-        return {field.name for field in fields(cls)}
-
-    assert set(document) == known(Policy) - {"draw"}  # a comment says where that is used
-    assert "annie-nano-short.toml" in (FILES.folder / "annie.toml").read_text("utf-8")
-    assert load_policy("annie-nano-short").draw
-    assert set(document["run"]) == known(RunSettings) and set(document["same"]) == known(SelfComparison)
-    assert set(document["speed"]) == known(type(load_policy("annie").speed))
-    assert used(gates) == known(GateRules) and used(latency) == known(LatencyRule)
-    assert used(t["ratio"] for t in latency if "ratio" in t) == known(RatioRule)
-    assert used(t["zero"] for t in gates if "zero" in t) == known(ZeroRule)
-    assert used(document["controls"]) == {"name", "breaks"}
-    assert set(document["numerics"]) == known(NumericsRule)
-
-
 BROKEN: list[tuple[str, str, str]] = [
     ("confidence =", "confidense =", "confidense: unknown key; did you mean 'confidence'?"),
     ("[gates.leak]", "[gates.leek]", "gates.leek: there is no such gate; did you mean 'leak'?"),
@@ -114,10 +89,9 @@ def test_a_key_that_cannot_be_used_is_named(old: str, new: str, why: str) -> Non
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("tier", ["advisory"])
-def test_a_policy_that_gates_nothing_is_refused(tier: str) -> None:
+def test_a_policy_that_gates_nothing_is_refused() -> None:
     with pytest.raises(PolicyError, match="gates: nothing is gated"):
-        parse(SMALLEST.replace("critical", tier))
+        parse(SMALLEST.replace("critical", "advisory"))
     with pytest.raises(PolicyError, match="gates: is missing"):
         parse(
             SMALLEST.partition("[gates.leak]")[0]

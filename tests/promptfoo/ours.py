@@ -7,7 +7,7 @@ from pathlib import Path
 from gates.contracts.case import Case, Suite
 from gates.judge.score import failure_reason
 from gates.reply.reply import read_reply
-from gates.run.planned_request import plan_requests
+from gates.run.request import plan_requests
 from gates.run.runner import run
 from gates.run.sample_store import SampleStore, read_samples
 from gates.run.target import Arm, Target

@@ -15,7 +15,7 @@ from app.engines.heard import hearing
 from gates.contracts.dialect import Dialect
 from gates.contracts.sample import BASELINE, CANDIDATE, Sample
 from gates.reply.reply import read_heard, says_the_same
-from gates.run.planned_request import planned_request
+from gates.run.request import planned_request
 from gates.run.runner import Pace, run
 from gates.run.sample_store import SampleStore
 from gates.run.target import Arm, Target

@@ -1,12 +1,19 @@
 """Leaked thinking: by field, by token, by tag, by number and by wording; and what only sounds like it."""
 
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gates.detect.corpus import load_all
 from gates.detect.leak import FURTHER, MAIN, find_leaks, fold, hidden_tokens
+from gates.detect.rawcall import find_raw_calls
 from gates.detect.tags import added_tokens, find_broken_template
+from tests.fuzz.replies import CALLS, THOUGHTS
+from tests.gates.detect.corpora import load_all
 
 PLAIN = "The capital of Karnataka is Bengaluru."
 
@@ -53,26 +60,6 @@ def test_added_tokens_are_read_from_a_tokenizer_without_plain_words_and_html() -
     assert added_tokens({}) == frozenset()
 
 
-_PROSE = "The river flows east and south through many towns and fields before it meets the sea. " * 12
-
-
-@pytest.mark.parametrize(
-    "text, leaks",
-    [
-        ("Hmm, it is Canberra.", False),
-        ("I need to find it. I should ask. Let me think. Maybe ask Anil.", False),
-        ("I should keep it short. It is Canberra.", False),
-        ("I should keep it short. No markdown. It is Canberra.", True),
-        ("The user is asking for the capital. The user wants one word.", False),
-        ("The user is asking for the capital. I should answer in one word.", True),
-        (f"{_PROSE} The user is asking for the capital. I should answer in one word.", False),
-        ("`The user is asking for the capital. I should answer in one word.`", False),
-    ],
-)
-def test_a_thought_shows_two_kinds_of_signs_in_its_opening(text: str, leaks: bool) -> None:
-    assert bool(find_leaks(text)) == leaks
-
-
 @pytest.mark.parametrize(
     "content, called, tokens, unseen",
     [
@@ -105,3 +92,69 @@ def test_no_sign_is_dead() -> None:
     signs = [sign for kinds in (MAIN, FURTHER) for kind in kinds.values() for sign in kind]
     dead = [sign.regex.pattern for sign in signs if not any(next(sign.spans(low), None) for low in texts)]
     assert not dead
+
+
+PAGE: Final = Path(__file__).parents[3] / "docs" / "tool-calls.md"
+TOOLS: Final = ("weather", "set_light", "lookup")
+FORMS: Final[Mapping[str, tuple[str, ...]]] = {
+    "untagged JSON with loose quotes": (
+        "{name: 'weather', arguments: {city: 'Pune'}}",
+        "{'name': 'weather', 'arguments': {'city': 'Pune'}}",
+        "{tool: weather, parameters: {city: Pune}}",
+    ),
+    "Python lists `[f(x=1)]`, unless the format is `pythonic` or `llama`": (
+        '[weather(city="Pune")]', "[get.weather(city='Pune', days=2), get.time(zone=\"IST\")]",
+    ),
+    "`f(x=1)` alone on its line": ('weather(city="Pune")', 'One moment.\nlookup(city="Pune", days=2)\n'),
+    "ReAct (`Action:`, `Action Input:`)": (
+        'Thought: look\nAction: lookup\nAction Input: {"city": "Pune"}', "**Action:** lookup\n**Action Input:** Pune",
+    ),
+    "elements named like a tool": ("<weather><city>Pune</city></weather>", '<set_light on="true"/>', '<weather city="Pune" />'),
+    '`<function name="f">`': ('<function name="lookup"><arg>1</arg></function>',),
+    "`<parameter=` without its call": ("<parameter=city>\nPune\n</parameter>",),
+    "fences with the language `tool_code` around Python": ('```tool_code\nprint(lookup("Pune"))\n```',),
+    "tagged calls in a fence": ('```\n<tool_call>\n{"name": "lookup", "arguments": {}}\n</tool_call>\n```',),
+    "JSON in the middle of prose or behind a bullet": (
+        'I will call {"name": "lookup", "arguments": {"city": "Pune"}} now.', '- {"tool": "lookup", "args": {}}',
+    ),
+    "fenced JSON, then prose or another fence": ('```json\n{"name": "lookup", "arguments": {}}\n```\nThat is all.',),
+    "untagged JSON begun in reasoning and ended in text": ('"Pune"}}', 'uments": {"city": "Pune", "at": {"day": 1}}}', '"days": 2}}\n'),
+    'granite 3.2\'s "Here is my thought process:"': ("Here is my thought process:\nThe capital is asked for.",),
+    "gpt-oss headers without their first token": (
+        "analysisWe look.assistantfinalHi.", 'commentary to=functions.lookup json{"city":"Pune"}', "analysis<|message|>We look.",
+    ),
+    "a call in a thought that is closed": ('<think>{"name": "lookup", "arguments": {}}</think>Hi.',),
+    "think pairs in a code fence or span": ("```\n<think>We look.</think>\n```",),
+    "nested thoughts": ("<think>a<think>b</think>c</think>d",),
+    "a closing tag last, with nothing behind it": ("We look it up.</think>",),
+    "an opening tag that nothing closes": ("<think>We look it up.",),
+    "a call by elements begun in the reasoning and never closed": ("<function=get_weather>\n<parameter=city>\nOslo",),
+}  # fmt: skip
+
+
+def _rows() -> list[str]:
+    part = PAGE.read_text("utf-8").partition("## What is not recognised")[2].partition("\n## ")[0]
+    return re.findall(r"^\| (.*?) \| .* \|$", part, re.MULTILINE)[1:]
+
+
+def test_every_row_of_the_page_has_examples_here() -> None:
+    assert len(_rows()) == len(FORMS), "in the page's order; its words may differ"
+
+
+@pytest.mark.parametrize(
+    "text", [text for texts in FORMS.values() for text in texts], ids=[f"{form}-{i}" for form, texts in FORMS.items() for i, _ in enumerate(texts)]
+)  # fmt: skip
+def test_a_form_that_the_parser_leaves_is_found(text: str) -> None:
+    assert [*find_leaks(text), *find_broken_template(text), *find_raw_calls(text, TOOLS)]
+
+
+def test_every_form_that_the_fuzz_draws_is_found() -> None:
+    said = {"name": "run", "key": "command", "value": "x", "arguments": '{"command": "x"}'}
+    assert [form for form in CALLS if not find_raw_calls(form.format(**said))] == []
+    assert [
+        pair
+        for pair in THOUGHTS
+        for text in ("Hm.{}Hi.", "{}Hm.")
+        for mark in pair
+        if not [*find_leaks(text.format(mark)), *find_broken_template(text.format(mark))]
+    ] == []

@@ -30,7 +30,6 @@ from gates.policy.policy import (
     RateRule,
     ZeroRule,
 )
-from gates.report import collectors
 from gates.report.replies import PromptAndReply
 from gates.report.statement import (
     ComparedArm,
@@ -43,6 +42,7 @@ from gates.report.statement import (
     Statement,
     format_time,
 )
+from gates.run import report_builder as collectors
 from tests.gates import judged
 
 WHEN = datetime(2026, 11, 21, 9, 30, 15, tzinfo=UTC)

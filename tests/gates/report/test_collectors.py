@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gates.contracts.verdict import CaseResult
-from gates.report import collectors
-from gates.report.collectors import MAX_POINTS, MAX_WHY
 from gates.report.statement import GateTally
+from gates.run import report_builder as collectors
+from gates.run.report_builder import MAX_POINTS, MAX_WHY
 from tests.gates.report import examples
 
 RESULTS = {

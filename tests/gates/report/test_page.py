@@ -1,14 +1,18 @@
 """The page: one file that says the verdict first, needs nothing, and lets no text out of its place."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
-from gates.contracts.verdict import Decision, Verdict
-from gates.report.labels import headline, required
-from gates.report.page import page
+from gates.contracts.verdict import Decision, GateResult, Rule, Verdict
+from gates.report.labels import amount, headline, measured, reasons, required
+from gates.report.page import escape, markdown, page
 from gates.report.replies import PromptAndReply, visible
 from gates.report.statement import Attachment, CaseFailure, EngineIdentity, GateTally, Statement
 from tests.gates.report import examples
@@ -174,3 +178,114 @@ SAID = [
 @pytest.mark.parametrize("found, words", SAID, ids=[words for _, words in SAID])
 def test_the_page_says(found: Callable[[], Reader], words: str) -> None:
     assert words in found().said
+
+
+PARSER = MarkdownIt("commonmark").enable("table")
+
+TEXT = st.text(st.characters(codec="utf-8") | st.sampled_from("`*_#<>[]|~!\n\\&"), min_size=1)
+
+
+def shape(text: str) -> list[str]:
+    """The kinds of the blocks that a renderer sees."""
+    return [token.type for token in PARSER.parse(text)]
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_the_verdict_comes_first(example: Callable[[], Statement]) -> None:
+    found = PARSER.parse(markdown(example(), examples.said))
+
+    assert found[0].type == "heading_open"
+    said = "".join(child.content for child in found[1].children or ())
+    assert example().verdict.value in said and headline(example()) in said
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_every_gate_has_a_row(example: Callable[[], Statement]) -> None:
+    found = PARSER.parse(markdown(example(), examples.said))
+    gates = {gate.gate for gate in example().decision.gates}
+
+    assert sum(token.type == "tr_open" for token in found) == 1 + len(gates)
+    assert sum(token.type == "td_open" for token in found) == 5 * len(gates)
+
+
+def test_the_replies_that_do_not_decide_have_a_column() -> None:
+    said = markdown(replace(examples.passing(), gateway={"judged": "engine"}))
+
+    assert "| Through the gateway: candidate, baseline |" in said
+    assert all(line.count("|") == 7 for line in said.splitlines() if line.startswith("|"))
+
+
+@settings(max_examples=60, deadline=None)
+@given(TEXT)
+@example("```\n\n# PASS\n\n```")
+def test_no_reply_changes_the_shape_of_the_text(words: str) -> None:
+    base = examples.inconclusive()
+
+    def shown(reply: str) -> list[str]:
+        failures = (replace(base.failures[0], why=f"said {reply}"), *base.failures[1:])
+        return shape(
+            markdown(replace(base, failures=failures), lambda case, arm: PromptAndReply(reply, reply))
+        )
+
+    assert shown(words) == shown("words")
+
+
+@given(TEXT)
+def test_escaped_words_are_words(words: str) -> None:
+    (inline,) = PARSER.parseInline(f"a {escape(words)} b")
+    said = "".join(child.content for child in inline.children or ())
+
+    assert {child.type for child in inline.children or ()} <= {"text", "text_special"}
+    assert said.split() == ["a", *visible(words).split(), "b"]
+
+
+def result(
+    rule: Rule, n: int, bad: int, estimate: float, limit: float, unit: str = "share", gate: str = "tools"
+) -> GateResult:
+    return GateResult(gate, rule, "critical", Verdict.PASS, n, bad, estimate, None, limit, unit, "")
+
+
+ZERO = result("zero", 165, 0, 0.0, 0.0)
+RATE = result("rate", 100, 5, 0.95, 0.60)
+COMPARE = result("compare", 100, 2, 0.01, 0.05)
+RATIO = result("ratio", 100, 0, 0.02, 0.10, "share slower")
+TTFT = result("latency", 100, 0, 91.64, 120.0, "ms", "ttft")
+DECODE = result("latency", 100, 0, 33.14, 25.0, "tokens/s", "decode")
+FLOOR = result("floor", 10, 1, 0.9, 0.6)
+
+REQUIRED = [
+    (ZERO, "0 failures"),
+    (RATE, "≥ 60 %"),
+    (COMPARE, "≤ 5 pt worse"),
+    (RATIO, "≤ 10 % slower"),
+    (TTFT, "≤ 120 ms"),
+    (DECODE, "≥ 25 tokens/s"),
+    (FLOOR, "≥ 6 of 10"),
+    (replace(FLOOR, n=7), "≥ 60 %"),
+    (replace(RATE, limit=None), ""),
+]
+
+
+@pytest.mark.parametrize("gate, words", REQUIRED)
+def test_what_is_required_is_said_in_the_rules_unit(gate: GateResult, words: str) -> None:
+    assert words == required(gate)
+
+
+def test_what_was_measured_is_said_in_the_rules_unit() -> None:
+    assert [measured(g) for g in (ZERO, RATE, COMPARE, RATIO, TTFT)] == [
+        "165/165", "95/100", "1 pt worse", "2 % slower", "91.6 ms",
+    ]  # fmt: skip
+    assert measured(replace(TTFT, n=0, estimate=None)) == "nothing"
+    assert amount(None, TTFT) == "–"
+    assert amount(math.inf, TTFT) == "∞ ms"
+    assert amount(1234.5, TTFT) == "1,234 ms"
+    assert (amount(0.0, COMPARE), amount(0.0, RATIO)) == ("no worse", "as fast")
+
+
+def test_reasons_name_their_gate_by_its_title() -> None:
+    assert reasons(examples.inconclusive())[1][0] == "No leaked thoughts"
+    assert reasons(examples.inconclusive())[0] == (
+        "",
+        "Control asked for markdown must fail on no_markdown, and gave pass.",
+    )
+    assert reasons(examples.passing()) == []

@@ -1,5 +1,6 @@
 """A report is believed only whole: signed, fresh, a pass, and about what lies here."""
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -11,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gates.artefact.artefact import seal
-from gates.contracts.errors import ReportError
+from gates.contracts.errors import ReportError, RunError
 from gates.contracts.verdict import ControlResult, Verdict
 from gates.report import checks, document, dsse
 from gates.report.statement import ModelIdentity, Pinned, Statement
-from gates.report.verify import verify_report
+from gates.report.verify import VerifiedReport, open_report, verify_report
+from gates.report.write import attach, write_report
 from tests.gates.report import examples
 from tests.gates.report.examples import CANDIDATE, KEY, OTHER_KEY, WHEN
 from tests.scale import scaled
@@ -93,17 +95,19 @@ def test_a_report_that_is_not_there_is_missing(tmp_path: Path) -> None:
     assert refusal(lambda: verified(tmp_path)).code == "report_missing"
 
 
-def test_another_key_is_not_trusted() -> None:
-    error = refusal(lambda: verified(signed(examples.passing(), OTHER_KEY)))
+STATED = document.render(examples.passing())
+UNTRUSTED = [
+    (dsse.sign(STATED, OTHER_KEY), "not trusted"),
+    (dsse.sign(STATED, KEY, "application/json"), "the payload is 'application/json'"),
+    (dsse.Envelope(STATED, ()), "not signed"),
+]
 
-    assert error.code == "report_signature"
-    assert "not trusted" in str(error)
 
+@pytest.mark.parametrize("envelope, why", UNTRUSTED, ids=[why for _, why in UNTRUSTED])
+def test_what_no_trusted_key_signed_as_a_report_is_refused(envelope: dsse.Envelope, why: str) -> None:
+    error = refusal(lambda: verified(dsse.render(envelope)))
 
-def test_a_signed_payload_of_another_type_is_no_report() -> None:
-    envelope = dsse.sign(document.render(examples.passing()), KEY, "application/json")
-
-    assert refusal(lambda: verified(dsse.render(envelope))).code == "report_signature"
+    assert error.code == "report_signature" and why in str(error)
 
 
 SHORT = signed(replace(examples.passing(), samples=replace(examples.passing().samples, lines=())))
@@ -272,22 +276,67 @@ def test_samples_that_are_not_the_reports_are_named(
     assert error.code == "report_signature" and message in str(error)
 
 
-@settings(max_examples=50)
-@given(st.data())
-def test_any_byte_of_the_samples_counts(data: st.DataObject) -> None:
-    lines = examples.sample_lines({"candidate": examples.cases("reasoning")[:4]})
-    stated = examples.ledger({"candidate": examples.cases("reasoning")[:4]})
-    text = bytearray(b"".join(lines))
-    text[data.draw(st.integers(0, len(text) - 1))] ^= data.draw(st.integers(1, 255))
-
-    assert (
-        refusal(lambda: checks.samples(stated, bytes(text).splitlines(keepends=True))).code
-        == "report_signature"
-    )
+ARMS = {
+    "candidate": examples.all_cases(examples.CANDIDATE_FEW),
+    "baseline": examples.all_cases(examples.BASELINE_FEW),
+}
 
 
-def test_an_unsigned_report_is_refused() -> None:
-    error = refusal(lambda: verified(dsse.render(dsse.Envelope(document.render(examples.passing()), ()))))
+def test_a_report_is_three_files_that_show_one_statement(tmp_path: Path) -> None:
+    written = write_report(tmp_path / "out", examples.passing(), KEY, examples.said)
+    opened = open_report(written.path, TRUSTED)
 
-    assert error.code == "report_signature"
-    assert "not signed" in str(error)
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["report.html", "report.json", "report.md"]
+    assert (opened.statement, opened.digest) == (examples.passing(), written.digest)
+    for name in ("report.html", "report.md"):
+        assert written.statement_digest in (tmp_path / "out" / name).read_text("utf-8")
+
+
+def test_a_place_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("")
+    with pytest.raises(RunError, match="cannot be written there"):
+        write_report(tmp_path / "out", examples.passing(), KEY)
+
+
+def test_a_disk_that_fails_leaves_the_old_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = write_report(tmp_path, examples.failing(), KEY)
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(RunError, match="No space left"):
+        write_report(tmp_path, examples.passing(), KEY)
+
+    assert open_report(tmp_path / "report.json", TRUSTED).digest == before.digest
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_attachments_are_copied_and_checked(tmp_path: Path) -> None:
+    (tmp_path / "ifeval.json").write_text("{}")
+    files = attach(tmp_path / "out", [tmp_path / "ifeval.json"])
+    written = write_report(tmp_path / "out", replace(examples.passing(), attachments=files), KEY)
+    copy = tmp_path / "out" / "attachments" / "ifeval.json"
+
+    def verified() -> VerifiedReport:
+        samples = tmp_path / "out" / "samples.jsonl"
+        samples.write_bytes(b"".join(examples.sample_lines(ARMS)))
+        return verify_report(written.path, trusted=TRUSTED, now=examples.WHEN, samples=samples)
+
+    assert "attachment ifeval.json: as signed" in verified().checked
+    copy.write_text("[]")
+    with pytest.raises(ReportError, match="ifeval.json: is sha256"):
+        verified()
+    copy.unlink()
+    assert "attachment ifeval.json: it is not here" in verified().unchecked
+
+
+def test_an_attachment_that_cannot_be_carried_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("{}")
+    for files, message in (
+        ([tmp_path / "a.json", tmp_path / "a.json"], "a.json already"),
+        ([tmp_path], "cannot be copied"),
+        ([tmp_path / "b.json"], "cannot be copied"),
+    ):
+        with pytest.raises(RunError, match=message):
+            attach(tmp_path / "out", files)

@@ -9,9 +9,8 @@ from typing import Any
 from gates.contracts.case import Case, Sampling, Suite
 from gates.contracts.dialect import Dialect
 from gates.contracts.sample import Sample, SampleKey, TimedRead
-from gates.run.planned_request import PlannedRequest, plan_requests
 from gates.run.progress import RunCounts
-from gates.run.request import body_digest
+from gates.run.request import PlannedRequest, body_digest, plan_requests
 from gates.run.runner import Pace, run
 from gates.run.sample_store import SampleStore
 from gates.run.target import Arm, Target, Variant

@@ -16,8 +16,7 @@ from app.__main__ import main
 from app.cli import gate, gate_engines
 from gates.artefact import artefact
 from gates.contracts.errors import RunError
-from gates.run.gate_job import GateJob, ServedModel
-from gates.run.held_files import HELD, check_held, hold
+from gates.run.gate_job import HELD, GateJob, ServedModel, check_held, hold
 from tests.gates.test_job import JOB
 
 MANIFEST = Path(__file__).parents[3] / "models" / "annie-nano-q4_k_m" / "artefact.json"

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from gates.run.planned_request import PlannedRequest, pending_requests, plan_requests
+from gates.run.request import PlannedRequest, pending_requests, plan_requests
 from tests.gates.run.parts import arm, case, suite
 
 HELLO, FIND = case("hello"), case("find", tools=True, gates=("tools", "leak"))

@@ -1,12 +1,15 @@
-"""Rule C's plan: what it accepts, its exact curve, and what no number of pairs can show."""
+"""Rule C: what its plan accepts, its exact curve, and its bounds against published values and a likelihood found by search."""
+
+from math import log, sqrt
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import optimize
 
 from gates.contracts.verdict import Verdict
-from gates.stats.binomial import pmf
-from gates.stats.compare import ComparePlan, fails, passes, tango_lower, tango_upper
+from gates.stats.binomial import pmf, z_of
+from gates.stats.compare import ComparePlan, fails, mid_p, passes, score, tango_lower, tango_upper
 
 PASS, FAIL, OPEN = Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE
 
@@ -73,3 +76,62 @@ def test_two_looks_at_95_percent_are_more_than_5_percent_wrong_and_at_97_not() -
 
     assert loose == pytest.approx(0.08, abs=0.005)
     assert strict <= 0.0515
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> tuple[int, int, int]:
+    """b, c and n."""
+    n = draw(st.integers(1, 400))
+    b = draw(st.integers(0, n))
+    return b, draw(st.integers(0, n - b)), n
+
+
+# (b, c, n, confidence, low, high):
+# airway hyper-responsiveness (Bentur 2009) and complete response (Cavo 2012), as in Fagerland,
+# Lydersen & Laake, Statistical Analysis of Contingency Tables (2017), chapter 8, and its R package
+# contingencytables; soft contact lenses, Tango (1998); R's PropCIs::scoreci.mp(25, 28, 618, 0.90).
+PUBLISHED = [
+    (1, 7, 21, 0.95, -0.517, -0.026, 5.1e-4),
+    (6, 16, 161, 0.95, -0.1240, -0.0054, 5.1e-5),
+    (0, 1, 44, 0.90, -0.096, 0.037, 5.1e-4),
+    (28, 25, 618, 0.90, -0.0148, 0.0247, 5.1e-5),
+]
+
+
+@pytest.mark.parametrize("b, c, n, confidence, low, high, digits", PUBLISHED)
+def test_tangos_interval_is_the_published_one(
+    b: int, c: int, n: int, confidence: float, low: float, high: float, digits: float
+) -> None:
+    each = (1.0 + confidence) / 2.0
+    assert (tango_lower(b, c, n, each), tango_upper(b, c, n, each)) == pytest.approx((low, high), abs=digits)
+
+
+@settings(max_examples=60)
+@given(tables(), st.floats(0.01, 0.6))
+def test_the_score_rests_on_the_most_likely_share_of_wins(table: tuple[int, int, int], loss: float) -> None:
+    b, c, n = table
+
+    def unlikely(q: float) -> float:
+        parts = ((b, q + loss), (c, q), (n - b - c, 1.0 - 2.0 * q - loss))
+        return -sum(count * log(max(p, 1e-300)) for count, p in parts if count)
+
+    found = optimize.minimize_scalar(unlikely, bounds=(0.0, (1.0 - loss) / 2.0), method="bounded",
+                                     options={"xatol": 1e-12})  # fmt: skip
+    edges = min((0.0, (1.0 - loss) / 2.0, float(found.x)), key=unlikely)
+    variance = n * (2.0 * edges + loss * (1.0 - loss))
+
+    assert score(b, c, n, loss) == pytest.approx((b - c - n * loss) / sqrt(variance), rel=1e-3, abs=1e-3)
+
+
+@given(tables(), st.sampled_from((0.9, 0.95, 0.97)))
+def test_at_a_bound_the_score_is_the_quantile(table: tuple[int, int, int], confidence: float) -> None:
+    b, c, n = table
+    high = tango_upper(b, c, n, confidence)
+
+    assert (b - c) / n <= high <= 1.0
+    assert high == 1.0 or score(b, c, n, high) == pytest.approx(-z_of(confidence), abs=1e-6)
+
+
+def test_mid_p_is_the_published_one() -> None:
+    assert 2 * min(mid_p(1, 7), mid_p(7, 1)) == pytest.approx(0.0391, abs=5.1e-5)
+    assert 2 * min(mid_p(6, 16), mid_p(16, 6)) == pytest.approx(0.034690, abs=5.1e-7)
