@@ -29,12 +29,12 @@ from app.api.reading import Read, read
 from app.api.surface import ParsedRequest, Surface
 from app.api.unserved import COMPLETIONS
 from app.errors.tree import BadField
-from app.stream.encode import DONE, EventCollector, EventEncoder, ReplyHead, error_frame
+from app.stream.encode import DONE, EventCollector, EventEncoder, ReplyHead
 from app.stream.holdback import UNBOUNDED, ThinkPolicy
 from app.stream.pipeline import StreamPolicy
 from deploy.engine.dialects import DIALECTS
 from gates.contracts.dialect import Dialect
-from gates.reply.events import Broken, Done, Event, Finish, Logprobs, Text, TokenLogprob, Usage
+from gates.reply.events import Done, Event, Finish, Logprobs, Text, TokenLogprob
 
 _FIELDS = frozenset(
     {
@@ -143,10 +143,6 @@ class CompletionEncoder(EventEncoder):
             out.append(self._text(event))
         elif type(event) is Finish:
             out.append(_frame(_completion(self._head, "", event, event.choice)))
-        elif type(event) is Broken:
-            out.append(error_frame(event.message, event.code))
-        elif type(event) is Usage:
-            self._usage = event
         elif type(event) is Logprobs:
             self._tokens = event.tokens
         elif type(event) is Done:

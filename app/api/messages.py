@@ -17,7 +17,7 @@ from app.api.unserved import MESSAGES
 from app.errors.envelopes import ANTHROPIC_PATH, anthropic_error
 from app.stream.encode import EventCollector, EventEncoder, ReplyHead
 from app.stream.json_value import kind_of
-from gates.reply.events import Broken, CallArguments, CallStart, Done, Event, Finish, Text, Thought, Usage
+from gates.reply.events import CallArguments, CallStart, Done, Event, Finish, Text, Thought, Usage
 
 _STOP_REASONS = {
     "stop": "end_turn",
@@ -103,10 +103,6 @@ class MessagesEncoder(EventEncoder):
             self._begin(out)
             self._close(out)
             self._finish = event
-        elif type(event) is Usage:
-            self._usage = event
-        elif type(event) is Broken:
-            out.append(self.fault(event.message, event.code, "upstream_error"))
         elif type(event) is Done:
             delta = {"delta": _stop(self._finish), "usage": _usage(self._usage)}
             out += [_event("message_delta", delta), _event("message_stop", {})]

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from gates.reply.events import CallArguments, CallStart, Event, Finish, Text, Thought
 from gates.reply.reply import SENTENCE_END
 
-_LONGEST_END = 5  # characters at the end of a text that may end a sentence, if whitespace follows
-
 
 class Clocks:
     """Feed it every batch of events with its time; read the marks (None: has not happened)."""
@@ -47,7 +45,7 @@ class Clocks:
         self.shown = self.last_token = now
         if text and self.first_sentence is None:
             text = self._tail + text
-            self._tail = text[-_LONGEST_END:]
+            self._tail = text[-5:]  # as much as may end a sentence, if white space follows
             if SENTENCE_END.search(text):
                 self.first_sentence = now
 

@@ -108,7 +108,12 @@ class EventEncoder:
         """The bytes these events are on the wire; b"" when the caller is to see nothing."""
         out: list[bytes] = []
         for event in self._inliner.feed(events):
-            self._encode(event, out)
+            if type(event) is Usage:
+                self._usage = event
+            elif type(event) is Broken:
+                out.append(self.fault(event.message, event.code, "upstream_error"))
+            else:
+                self._encode(event, out)
         return b"".join(out)
 
     def texts(self, texts: Sequence[str]) -> bytes:
@@ -172,10 +177,6 @@ class StreamEncoder(EventEncoder):
     def _encode(self, event: Event, out: list[bytes]) -> None:
         if type(event) is Text and event.choice == 0 and self._tokens is None and 0 in self._begun:
             out.append(self._content + _json(event.text) + self._content_end)
-        elif type(event) is Usage:
-            self._usage = event
-        elif type(event) is Broken:
-            out.append(error_frame(event.message, event.code))
         elif type(event) is Done:
             if self._head.include_usage and self._usage is not None:
                 out.append(b'%b],"usage":%b}\n\n' % (self._open, _json(self._usage.counts)))

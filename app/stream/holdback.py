@@ -78,7 +78,6 @@ class HoldBack:
         self._orphan = ""  # the last text that an orphan closer took back, while nothing was shown
         self._rescued = 0
         self._has_reasoning = False  # in the engine's own field
-        self._has_called = False  # a call has gone out
         self._is_filtered = False  # something was kept from the caller
 
     def take(self) -> list[Event]:
@@ -236,10 +235,7 @@ class HoldBack:
             self._release()
 
     def _show(self, event: Text | CallStart | CallArguments) -> None:
-        if isinstance(event, CallArguments):  # sent with their call; without one they are dropped
-            self._is_filtered = self._is_filtered or not (self._has_called or event.fragment.isspace())
-        elif isinstance(event, CallStart) or not event.text.isspace():
-            self._has_called = self._has_called or type(event) is CallStart
+        if type(event) is CallStart or (type(event) is Text and not event.text.isspace()):
             self.is_visible, self._orphan = True, ""
             self._flush_withheld()
         if type(event) is Text:

@@ -1,7 +1,4 @@
-"""Log-probabilities of the tokens that go out to the caller. Pure.
-
-An engine sends them delta by delta. They go out with the text of their delta, as long as nothing was taken out of the reply's text.
-"""
+"""Log-probabilities go out with the text of their delta, as long as nothing was taken out of the reply's text. Pure."""
 
 import re
 from collections import deque

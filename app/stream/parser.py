@@ -874,7 +874,9 @@ class Parser:
         if one.is_python:
             found = [call for call in python_calls(text, "", tools) if call.name in tools]
         else:
-            found = declared_calls(text, tools, self._own_keys(one))
+            is_alone = not one.fence or self.hold.is_blank
+            own = ("arguments", "parameters") if self._rules.format in OWN_JSON else ("arguments",)
+            found = declared_calls(text, tools, own if is_alone else ())
         if not found:
             return self._release(one, end)
         one.calls += found
@@ -884,12 +886,6 @@ class Parser:
         """Whether a marker stands here that may follow a call."""
         found = self._marker(at) if self._buf[at] in START else None
         return found is not None and (found[0].kind in ("turn", "role", "header") or found[0].closes)
-
-    def _own_keys(self, one: _Candidate) -> tuple[str, ...]:
-        """The keys by which an object is a call of a tool that was not declared: the templates' own, and in a fence only if the reply is nothing else."""
-        if one.fence and not self.hold.is_blank:
-            return ()
-        return ("arguments", "parameters") if self._rules.format in OWN_JSON else ("arguments",)
 
     def _end_candidate(self, one: _Candidate) -> None:
         """Nothing followed: these were calls."""

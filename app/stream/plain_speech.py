@@ -50,9 +50,7 @@ _BLOCK = re.compile(
 )
 _BLOCK_BEGUN = re.compile(
     rf"`{{1,2}}|`{{3,}}[^`]*|~{{1,2}}|~{{3,}}[^`]*|#{{1,6}}|>+|([{BULLETS}_=])(?:\1*|\1\1+\s*)|[0-9]{{1,9}}[.)]?"
-    r"|\[[ xX]?\]?"
 )
-_BOX = re.compile(r"\[[ xX]\] ")
 _FENCE = re.compile(r"(`{3,}|~{3,})\s*([\w+#.-]*)(?:\s+\w+=[^`]*|\s*\{[^`]*)?\s*")
 _RULE = re.compile(rf"#*|>|[{BULLETS}]|([-*_=])(?:[ ]*\1){{2,}}[ ]*")
 _ROW, _DELIMITERS = re.compile(r"\|[\s:-].*\|"), re.compile(r"\|(?:\s*:?-+:?\s*\|)+")
@@ -160,8 +158,6 @@ class PlainSpeech:
             return self._code_line(line, at, newline)
         if line[:1] == "|":
             return self._row(line, at, newline)
-        if self._block == "item" and not self._is_owed and (box := _BOX.match(line)):
-            return at + box.end()
         if block := _BLOCK.match(line):
             return at + self._open_block(block)
         if not line or (len(line) <= LINE_START and _BLOCK_BEGUN.fullmatch(line)):

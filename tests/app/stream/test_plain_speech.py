@@ -27,7 +27,6 @@ SAID = {
     "* a\n  * b\n+ c\n• d": "a.\nb.\nc.\nd.",
     "1. Check the oil: pull.\n2) Wipe": "1. Check the oil: pull.\n2. Wipe.",
     "- a long\n  item goes on\n- b\nThat is all.": "a long\nitem goes on.\nb.\nThat is all.",
-    "- [ ] call\n- [x] wait": "call.\nwait.",
     '- he said "no."\n- (b)': 'he said "no."\n(b).',
     "> quoted\n>> twice\n\n---\n***\nafter": "quoted\ntwice\n\nafter",
     "See [the docs](https://a.org/b_(c) \"t\") or [https://a.org/b](c).": "See the docs or a.org.",
