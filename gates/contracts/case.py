@@ -62,16 +62,12 @@ class Suite:
 
 
 def conversations(messages: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, str]:
-    """The conversation of each prompt, by ids: that of the shortest prompt with which its messages begin. Turns of one
-    conversation are no independent evidence, nor is a prompt that is there twice.
+    """The conversation of each prompt, by ids: that of the shortest prompt with which its messages begin. Its turns, and a prompt that is
+    there twice, are no independent evidence.
     """
-    texts = {
-        name: [json.dumps(message, sort_keys=True) for message in said] for name, said in messages.items()
-    }
+    said = {name: tuple(json.dumps(one, sort_keys=True) for one in of) for name, of in messages.items()}
     begun: dict[tuple[str, ...], str] = {}
-    for name in sorted(texts, key=lambda name: len(texts[name])):
-        begun.setdefault(tuple(texts[name]), name)
-    return {
-        name: next(begun[start] for n in range(1, len(said) + 1) if (start := tuple(said[:n])) in begun)
-        for name, said in texts.items()
-    }
+    for name in sorted(said, key=lambda name: len(said[name])):
+        begun.setdefault(said[name], name)
+    starts = {name: [of[:n] for n in range(1, len(of) + 1)] for name, of in said.items()}
+    return {name: next(begun[start] for start in of if start in begun) for name, of in starts.items()}

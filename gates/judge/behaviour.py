@@ -65,9 +65,7 @@ def _bad_cases(*found: Results) -> str:
 
 
 def judge_zero(context: JudgingContext, name: str, gate: GateRules, rule: ZeroRule) -> GateResult:
-    """Rule A: no failure, by the two-stage plan over the prompts that the suite has; in a sequential run over those that were asked,
-    which costs no error, as their number was fixed beforehand.
-    """
+    """Rule A: no failure, by the two-stage plan over the prompts that the suite has, or, in a sequential run, that were asked."""
     one, two = (context.states("candidate", name, stage) for stage in (1, 2))
     if context.talks:
         asked = [case for case, state in one.items() if state != "missing"]

@@ -12,10 +12,9 @@ from gates.judge.curves import compare_words
 from gates.judge.formatting import interval_method, percent, plural, points
 from gates.judge.sequential import judge_sequence, span
 from gates.policy.policy import SELF_COMPARISON, CompareRule, GateRules
-from gates.stats.compare import ComparePlan, fails, mid_p, tango_lower, tango_upper
+from gates.stats.compare import ComparePlan, fails, tango_lower, tango_upper
 from gates.stats.sequential import Unit
 
-_ALARM = 0.05  # of McNemar's mid-p; raises an alarm and does not decide
 _MORE_FLIPS = 2.0  # times the rate of the baseline against itself
 
 
@@ -79,7 +78,7 @@ def judge_compare(context: JudgingContext, name: str, gate: GateRules, rule: Com
     )
     return GateResult(
         name, "compare", gate.tier, settled.verdict, seen.known, seen.lost, loss, bound, rule.margin, "share", sentence,
-        settled.extend, (), words, seen.flips, _alarms(context, name, seen),
+        settled.extend, (), words, seen.flips, _alarms(context, name, seen, bound),
     )  # fmt: skip
 
 
@@ -173,12 +172,11 @@ def _at_most_worse(high: float) -> str:
     return f"at most {points(high, 'up')} points worse" if high > 0 else "not worse"
 
 
-def _alarms(context: JudgingContext, name: str, seen: PairCounts) -> tuple[str, ...]:
+def _alarms(context: JudgingContext, name: str, seen: PairCounts, bound: Interval | None) -> tuple[str, ...]:
     """Observations that do not decide and deserve a look."""
     alarms = []
-    p = mid_p(seen.lost, seen.won)
-    if p < _ALARM:
-        alarms.append(f"{seen.lost} lost and {seen.won} won is unlikely to be chance (McNemar mid-p {p:.2g})")
+    if bound and (bound.low or 0.0) > 0.0:
+        alarms.append(f"{seen.lost} lost and {seen.won} won is unlikely to be chance")
     noise, rate = _self_comparison(context, name), seen.count.bad / seen.known if seen.known else 0.0
     # Without any flip there is no rate to double, so at least one flip is assumed.
     if noise.known and rate > _MORE_FLIPS * max(1, noise.count.bad) / noise.known:

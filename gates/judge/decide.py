@@ -6,15 +6,17 @@ expected. PASS: every deciding rule passed, and the controls show that the gate 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
-from gates.contracts.verdict import ControlResult, Decision, GateResult, Verdict
+from gates.contracts.verdict import ControlResult, Decision, GateResult, Rule, Verdict
+from gates.detect.catalogue import GATES
 from gates.judge.behaviour import judge_floor, judge_rate, judge_zero
 from gates.judge.compare import judge_compare, judge_self_comparison
 from gates.judge.context import JudgingContext, Measurements
 from gates.judge.formatting import join_names
 from gates.judge.latency import judge_latency, judge_ratio
-from gates.policy.policy import Policy
+from gates.policy.policy import Policy, SelfComparison
 
 _SPEED = ("latency", "ratio")
 _JUDGES: Final[Mapping[str, Callable[..., GateResult]]] = {
@@ -84,6 +86,28 @@ def _judged(context: JudgingContext) -> Iterator[GateResult]:
         else:
             gate = policy.gates[name]
             yield _JUDGES[rule](context, name, gate, getattr(gate, rule))
+            if rule == ("rate" if gate.rate else "compare"):
+                yield from _calls_and_none(context, name, rule)
+
+
+def _calls_and_none(context: JudgingContext, name: str, rule: Rule) -> Iterator[GateResult]:
+    """Prompts that want a call, and those that want none, apart and advisory: a model that never calls is right about all of the second."""
+    whole = context.measurements
+    cases = [
+        case for case in whole.suite.of(name) if "calls" in case.expect and GATES[name].expects == "calls"
+    ]
+    gate = replace(context.policy.gates[name], tier="advisory")
+    for part, calls in (("calls", True), ("no call", False)):
+        of = tuple(case for case in cases if bool(case.expect["calls"]) is calls)
+        if 0 < len(of) < len(cases):
+            alone = replace(
+                context,
+                policy=replace(context.policy, same=SelfComparison(1, 1.0)),
+                measurements=replace(whole, suite=replace(whole.suite, cases=of)),
+            )
+            first = max(1, sum(case.stage == 1 for case in of))
+            found = _JUDGES[rule](alone, name, gate, replace(getattr(gate, rule), n=first, n_max=len(of)))
+            yield replace(found, gate=f"{name}[{part}]", extend=False, curve_words="")
 
 
 # ----------------------------------------------------------------------------------------- verdict

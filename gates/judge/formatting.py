@@ -12,10 +12,11 @@ _NOISE: Final = 1e-9  # floating-point error: 5.000000000000001 must not be roun
 
 
 def title(gate: str) -> str:
-    """A gate's title, or its name if it has none. `ttft[2k]` is of one prompt length."""
-    name, _, bucket = gate.partition("[")
+    """A gate's title, or its name if it has none. `ttft[2k]` is of one prompt length, `tools[no call]` of the prompts that want none."""
+    name, _, part = gate.rstrip("]").partition("[")
     known = GATES.get(name) or METRICS.get(name)
-    return (known.title if known else name) + (f", prompts of {bucket.rstrip(']')}" if bucket else "")
+    of = f": {part}" if name in GATES else f", prompts of {part}"
+    return (known.title if known else name) + (of if part else "")
 
 
 def outcome_wording(gate: str) -> Wording:

@@ -44,19 +44,15 @@ def judge_sequence(
             break
         units.append((fmean(low for low, _ in values), fmean(high for _, high in values)))
     verdict, n = judge_mean(units, least, confidence)
-    used = tuple(chain.from_iterable(talks[:n]))
-    settled = SettledVerdict(verdict, after=f"decided after {plural(n, 'conversation')}")
-    if verdict is Verdict.INCONCLUSIVE:
-        settled = SettledVerdict(
-            verdict, not ended, "undecided after all prompts of the suite" if ended else ""
-        )
-    words = (
-        f"would pass a model at its limit in at most {percent(1.0 - confidence)} of runs, whenever it stops"
-    )
+    open_ = verdict is Verdict.INCONCLUSIVE
+    why = "undecided after all prompts of the suite" if open_ and ended else ""
+    settled = SettledVerdict(verdict, open_ and not ended, why, f"decided after {plural(n, 'conversation')}")
+    words = f"would pass a model at its limit in at most {percent(1.0 - confidence)} of runs, at any end"
     if not n:
         return Sequence(settled, (), None, None, words)
     interval = Interval(*mean_bounds(units[:n], confidence), confidence, "betting, at any time")
-    return Sequence(settled, used, fmean(chain.from_iterable(units[:n])), interval, words)
+    used, mean = tuple(chain.from_iterable(talks[:n])), fmean(chain.from_iterable(units[:n]))
+    return Sequence(settled, used, mean, interval, words)
 
 
 def undecided_cases(decision: Decision, suite: Suite, asked: Collection[str] = ()) -> list[Case]:

@@ -255,10 +255,8 @@ class Policy:
 
     @property
     def digest(self) -> str:
-        """`sha256:` over the canonical JSON of what the gate judges by: without the description, an empty `draw`, and what only a
-        promotion asks (`numerics`, `sequential`).
-
-        `judged` is left out for "engine", by which all reports were judged before it existed.
+        """`sha256:` over the canonical JSON of what the gate judges by: without the description, an empty `draw`, what only a promotion
+        asks (`numerics`, `sequential`), and `judged` = "engine", by which all reports were judged before it existed.
         """
         absent = {"description", "numerics", "sequential"} | (set() if self.draw else {"draw"})
         absent |= {"judged"} if self.judged == "engine" else set()

@@ -72,11 +72,6 @@ def verify_report(
     yes.append(f"verdict: {statement.verdict}")
     checks.lineage(statement)
     yes.append("baseline: of the same model")
-    if statement.sequential:
-        checks.order(statement)
-        yes.append(
-            "order: random, by the digests of suite and candidate; the run stopped when it was decided"
-        )
     if statement.data:
         yes.append(f"training data: the suite is in none of {len(statement.data)} files")
     else:

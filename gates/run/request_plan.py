@@ -26,9 +26,7 @@ def extension_requests(job: GateJob, gates: Collection[str]) -> tuple[PlannedReq
 
 
 def self_comparison_requests(job: GateJob) -> tuple[PlannedRequest, ...]:
-    """The baseline once more (A/A): the first cases of every comparative gate, at temperature 0. A sequential run may not have
-    asked all of them yet.
-    """
+    """The baseline once more (A/A): the first cases of every comparative gate, at temperature 0; a sequential run may lack the first time."""
     policy, chosen = job.policy, dict[str, Case]()
     if SELF_COMPARISON not in policy.required_controls:
         return ()

@@ -1,9 +1,9 @@
-"""Rule C: the loss (b - c) / n against a baseline. Tango's score bounds, McNemar's mid-p, and the plan with its exact curve.
+"""Rule C: the loss (b - c) / n against a baseline. Tango's score bounds, and the plan with its exact curve.
 
 "McNemar finds no difference" must not count as a pass: with b = 4 and c = 0 it finds none at any n. Tango's interval has a width even
 if nothing differs: b = c = 0 gives an upper bound of z² / (n + z²). The curve depends on the loss and on the *churn*, the share of
-prompts that flip in the candidate's favour by chance. Tango (1998), Statistics in Medicine 17:891-908. Fagerland, Lydersen & Laake
-(2013), BMC Med. Res. Methodol. 13:91. Liu, Hsueh, Hsieh & Chen (2002), Statistics in Medicine 21:231-245.
+prompts that flip in the candidate's favour by chance. Tango (1998), Statistics in Medicine 17:891-908. Liu, Hsueh, Hsieh & Chen (2002),
+Statistics in Medicine 21:231-245.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from functools import lru_cache
 from math import inf, sqrt
 
 from gates.contracts.verdict import Verdict
-from gates.stats.binomial import cdf, pmf, root, tail, z_of
+from gates.stats.binomial import cdf, pmf, root, z_of
 
 
 def score(b: int, c: int, n: int, loss: float) -> float:
@@ -37,11 +37,6 @@ def tango_upper(b: int, c: int, n: int, confidence: float = 0.95) -> float:
 def tango_lower(b: int, c: int, n: int, confidence: float = 0.95) -> float:
     """The one-sided score lower bound of the loss."""
     return -tango_upper(c, b, n, confidence)
-
-
-def mid_p(b: int, c: int) -> float:
-    """One-sided McNemar mid-p: small if the candidate lost more than it won by chance alone."""
-    return 1.0 if b + c == 0 else tail(b, b + c, 0.5) - 0.5 * pmf(b, b + c, 0.5)
 
 
 _NEVER = 1e-12  # probabilities below this are left out of sums

@@ -74,3 +74,20 @@ def test_only_cases_that_can_still_decide_are_asked() -> None:
     missing = set(LEAK[20:]) | set(TOOLS[100:])
     assert {case.gates for case in undecided_cases(judged(missing=missing - NAMED), WHOLE)} == {("leak",)}
     assert undecided_cases(judged(bad=set(LEAK[:2]), missing=missing - NAMED), WHOLE) == []
+
+
+@pytest.mark.parametrize("sequential", [False, True])
+def test_a_model_that_never_calls_gets_no_credit_where_no_call_is_due(sequential: bool) -> None:
+    cases = [
+        replace(case, expect={"calls": [{"name": "f"}] * (number % 2)}) if "tools" in case.gates else case
+        for number, case in enumerate(suite().cases)
+    ]
+    whole = replace(suite(), cases=tuple(cases))
+    wrong = {case.id for case in cases if case.expect.get("calls")}
+    found = decide(
+        RULES,
+        outcomes(wrong, of=in_random_order(whole, "seed") if sequential else whole, sequential=sequential),
+    )
+
+    apart = {one.gate: (one.verdict, one.tier) for one in found.gates if one.gate.startswith("tools[")}
+    assert apart == {"tools[calls]": ("fail", "advisory"), "tools[no call]": ("pass", "advisory")}

@@ -9,7 +9,7 @@ from scipy import optimize
 
 from gates.contracts.verdict import Verdict
 from gates.stats.binomial import pmf, z_of
-from gates.stats.compare import ComparePlan, fails, mid_p, passes, score, tango_lower, tango_upper
+from gates.stats.compare import ComparePlan, fails, passes, score, tango_lower, tango_upper
 
 PASS, FAIL, OPEN = Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE
 
@@ -130,8 +130,3 @@ def test_at_a_bound_the_score_is_the_quantile(table: tuple[int, int, int], confi
 
     assert (b - c) / n <= high <= 1.0
     assert high == 1.0 or score(b, c, n, high) == pytest.approx(-z_of(confidence), abs=1e-6)
-
-
-def test_mid_p_is_the_published_one() -> None:
-    assert 2 * min(mid_p(1, 7), mid_p(7, 1)) == pytest.approx(0.0391, abs=5.1e-5)
-    assert 2 * min(mid_p(6, 16), mid_p(16, 6)) == pytest.approx(0.034690, abs=5.1e-7)
