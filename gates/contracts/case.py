@@ -70,4 +70,4 @@ def conversations(messages: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[s
     for name in sorted(said, key=lambda name: len(said[name])):
         begun.setdefault(said[name], name)
     starts = {name: [of[:n] for n in range(1, len(of) + 1)] for name, of in said.items()}
-    return {name: next(begun[start] for start in of if start in begun) for name, of in starts.items()}
+    return {name: next((begun[start] for start in of if start in begun), name) for name, of in starts.items()}

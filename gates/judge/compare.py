@@ -95,12 +95,9 @@ def _compare_in_sequence(context: JudgingContext, name: str, rule: CompareRule) 
 
     found = judge_sequence(context, (1.0 - rule.margin) / 2.0, ours, value)
     seen = count_pairs({case: ours[case] for case in found.cases}, theirs)
-    loss, bound = None, found.interval
-    if found.mean is not None and bound and bound.low is not None and bound.high is not None:
-        loss, bound = (
-            1.0 - 2.0 * found.mean,
-            replace(bound, low=1.0 - 2.0 * bound.high, high=1.0 - 2.0 * bound.low),
-        )
+    loss, bound = None if found.mean is None else 1.0 - 2.0 * found.mean, found.interval
+    if bound and bound.low is not None and bound.high is not None:
+        bound = replace(bound, low=1.0 - 2.0 * bound.high, high=1.0 - 2.0 * bound.low)
     return found.settled, seen, loss, bound, found.words, "more prompts"
 
 
