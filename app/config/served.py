@@ -67,13 +67,10 @@ def _engine(model: str, context: int | None) -> tuple[str, dict[str, Any]]:
             raise ConfigError(f"--ctx: {model} runs already, with a context of its own: leave it out")
         return _running(model.rstrip("/").removesuffix("/v1"))
     path = Path(model).expanduser().absolute()
-    if path.is_dir() and (files := sorted(path.glob("*.gguf"))):
-        models = [file for file in files if not is_projector(file.name)]
-        if len(models) != 1:
+    if path.is_dir() and (models := sorted(f for f in path.glob("*.gguf") if not is_projector(f.name))):
+        if len(models) > 1:
             raise ConfigError(f"{path}: name one of its files: {', '.join(file.name for file in models)}")
-        if models == files:  # a projector is found by the folder
-            return _named(path.name), _gguf(models[0], context)
-        return _named(path.name), _gguf(path, context)
+        return _named(path.name), _gguf(models[0], context)
     if path.suffix == ".gguf" and path.is_file():
         return _named(path.stem), _gguf(path, context)
     if (path / "config.json").is_file():

@@ -34,10 +34,13 @@ def find_gguf(artefact: Path) -> Path:
 
 
 def find_projector(artefact: Path) -> Path | None:
-    """The one `mmproj*.gguf` of a folder, which makes images and sounds into tokens; None. Raises WeightsError: it has more."""
-    found = [path for path in _ggufs(artefact) if is_projector(path.name)] if artefact.is_dir() else []
+    """The one `mmproj*.gguf` of a folder, or beside its only model. Raises WeightsError: it has more than one."""
+    files = _ggufs(artefact if artefact.is_dir() else artefact.parent)
+    found = [path for path in files if is_projector(path.name)]
+    if artefact.is_file() and len(files) - len(found) > 1:
+        return None  # of which model it is, nobody says
     if len(found) > 1:
-        raise WeightsError(f"{artefact} must hold at most one mmproj*.gguf, and holds {len(found)}")
+        raise WeightsError(f"{artefact} must have at most one mmproj*.gguf, and has {len(found)}")
     return found[0] if found else None
 
 

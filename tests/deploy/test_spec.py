@@ -156,7 +156,9 @@ def test_a_projector_beside_it_is_no_second_model(tmp_path: Path) -> None:
     assert find_projector(tmp_path) is None and find_projector(tmp_path / "m.gguf") is None
     (tmp_path / "mmproj-f16.gguf").touch()
     assert find_gguf(tmp_path) == tmp_path / "m.gguf"
-    assert find_projector(tmp_path) == tmp_path / "mmproj-f16.gguf"
+    assert find_projector(tmp_path) == find_projector(tmp_path / "m.gguf") == tmp_path / "mmproj-f16.gguf"
+    (tmp_path / "n.gguf").touch()
+    assert find_projector(tmp_path / "m.gguf") is None
     (tmp_path / "mmproj-f32.gguf").touch()
     with pytest.raises(WeightsError, match="at most one mmproj"):
         find_projector(tmp_path)

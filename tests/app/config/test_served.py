@@ -77,7 +77,7 @@ def test_files_and_folders_are_served_by_their_names() -> None:
     assert served("One B.Q4_1.gguf", "two", "seen") == {
         "one-b.q4_1": (*llama, "One B.Q4_1.gguf"),
         "two": (*llama, "two/w.gguf"),
-        "seen": (*llama, "seen"),  # whose projector is beside it
+        "seen": (*llama, "seen/w.gguf"),  # its projector is found beside it
     }
     assert served("two", name="annie", context=512) == {"annie": (*llama, "two/w.gguf")}
     assert config_for(["two"], None, 9000, 512).engines["two"].args == ("--ctx-size", "512")
