@@ -157,6 +157,13 @@ COMMANDS: Final[Mapping[str, CommandSpec]] = {
         _TRUST,
         _CONFIG,
     )),
+    "gate export": CommandSpec("write a run as logs of another tool", "gate", (
+        flag("folder", type=Path, metavar="DIR", help="the run's: report.json and samples.jsonl"),
+        flag("--inspect", type=Path, required=True, metavar="LOGS",
+             help="the folder for one log of inspect_ai for each arm; then: inspect view --log-dir LOGS"),
+        _TRUST,
+        _CONFIG,
+    )),
     "gate seal": CommandSpec("write the artefact.json of a model folder of your own", "gate", (
         flag("folder", type=Path, metavar="DIR", help="every file in it is hashed; a .gguf needs a folder of its own"),
         flag("--name", required=True, help="the model's name, the same for all its forms"),

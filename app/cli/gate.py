@@ -14,6 +14,7 @@ from pathlib import Path
 
 from app.cli import gate_engines
 from app.cli.exit_codes import UsageError, exit_code
+from app.cli.inspect_log import write_logs
 from app.config.config import Config, ConfigError, load
 from app.config.served import config_for_running
 from deploy.core.errors import DeployError
@@ -62,8 +63,9 @@ def _verb(args: argparse.Namespace) -> int:
     if args.verb == "new-suite":
         return _new_suite(args.name)
     config = _running(args) if args.verb == "run" else load(args.config)
-    if args.verb in ("verify", "rejudge", "compare"):
-        return {"verify": _verify, "rejudge": _rejudge, "compare": _compare}[args.verb](args, config)
+    others = {"verify": _verify, "rejudge": _rejudge, "compare": _compare, "export": _export}
+    if args.verb in others:
+        return others[args.verb](args, config)
     return asyncio.run(_run(args, config))
 
 
@@ -196,6 +198,15 @@ def _compare(args: argparse.Namespace, config: Config) -> int:
     """The rules of several runs side by side."""
     runs = [(str(folder), _opened(folder, args.trust, config)) for folder in args.folders]
     gate_engines.show_side_by_side(runs, args.html)
+    return 0
+
+
+def _export(args: argparse.Namespace, config: Config) -> int:
+    """The logs of a run for inspect_ai."""
+    statement = _opened(args.folder, args.trust, config)
+    samples = read_samples(args.folder / "samples.jsonl", suite=statement.suite.digest)
+    for path in write_logs(args.inspect, statement, samples):
+        print(path)
     return 0
 
 

@@ -71,6 +71,15 @@ async def test_two_running_engines_are_compared_without_a_configuration(folder: 
         assert await asyncio.to_thread(main, again) == 1
     assert main(["gate", "verify", "one/report.json"]) == 0
 
+    assert (
+        main(["gate", "export", "two", "--inspect", "logs"]) == 0
+    )  # tests/clients reads such logs with inspect_ai
+    (path,) = Path("logs").glob("*_mine_candidate.json")
+    log = json.loads(path.read_text())
+    assert log["eval"]["task"] == "mine (candidate)" and log["version"] == 2
+    assert {one["scores"]["manners"]["value"] for one in log["samples"]} == {"I"}
+    assert log["samples"][0]["input"][-1]["content"] == "Hello, how are you?"
+
 
 @pytest.mark.slow
 def test_a_suite_of_four_prompts_is_asked_judged_again_and_compared(
