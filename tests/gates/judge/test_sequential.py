@@ -58,6 +58,11 @@ def test_what_is_undecided_when_the_suite_ends_is_inconclusive_and_asks_for_noth
     assert not {case.id for case in undecided_cases(near, WHOLE)} & set(TOOLS) - NAMED
 
 
+@pytest.mark.parametrize("rule", ["rate", "compare"])
+def test_lost_answers_decide_nothing(rule: Rule) -> None:
+    assert of(judged(lost=TOOLS), "tools", rule).verdict == "inconclusive"
+
+
 def test_turns_of_a_conversation_are_one_piece_of_evidence() -> None:
     first, *others = WHOLE.of("tools")
     talk = tuple(
