@@ -125,10 +125,8 @@ def _sentence(
         sure = f"at least {format_number(sign * shown, 1, 'down')} {unit}"
     else:
         sure = f"at most {format_number(sign * shown, 1, 'up')} {unit}"
-    sure, limit = (
-        f"{percent(context.policy.confidence)} confidence: {sure}",
-        f"limit: {measure.within(rule.limit)}",
-    )
+    sure = f"{percent(context.policy.confidence)} confidence: {sure}"
+    limit = f"limit: {measure.within(rule.limit)}"
     until = f"{plural(more, 'more request')} are made"
     return settled.sentence(f"{which} {measure.name}: {text}", "", sure, limit, rule.tier, until=until)
 
@@ -140,16 +138,15 @@ def judge_ratio(context: JudgingContext, metric: str, rule: RatioRule) -> GateRe
     """Not slower than the baseline by more than the margin, over pairs, blocks and prompts."""
     found, lost = _pairs(context, metric)
     blocks = len({pair.block for pair in found})
-    median = None
-    if found:
-        median = _median(
-            tuple(found), seed=rule.seed, confidence=context.policy.confidence, resamples=rule.resamples
-        )
+    sure = context.policy.confidence
+    median = (
+        _median(tuple(found), seed=rule.seed, confidence=sure, resamples=rule.resamples) if found else None
+    )
     settled = _settle_ratio(context, rule, median, (len(found), blocks, lost))
     interval = None
     if median and not isinf(median.low):
         high = None if isinf(median.high) else exp(median.high) - 1.0
-        interval = Interval(exp(median.low) - 1.0, high, context.policy.confidence, "bootstrap")
+        interval = Interval(exp(median.low) - 1.0, high, sure, "bootstrap")
     estimate = None if median is None or isinf(median.value) else exp(median.value) - 1.0
     return GateResult(
         metric, "ratio", rule.tier, settled.verdict, len(found), sum(pair.log_ratio > log1p(rule.margin) for pair in found),

@@ -74,19 +74,16 @@ def _read_private(path: Path) -> bytes:
     except OSError as error:
         raise KeyFileError(f"{path}: cannot be opened ({error.strerror}); a key is a plain file") from None
     try:
-        _check_private(os.fstat(descriptor), path)
+        facts = os.fstat(descriptor)
+        if not stat.S_ISREG(facts.st_mode):
+            raise KeyFileError(f"{path}: is no plain file")
+        if mode := stat.S_IMODE(facts.st_mode) & 0o077:
+            raise KeyFileError(f"{path}: others may open it (mode {mode:03o}); run: chmod 600 {path}")
+        if facts.st_uid not in (os.geteuid(), 0):
+            raise KeyFileError(f"{path}: belongs to another user (uid {facts.st_uid})")
         return os.read(descriptor, _MAX_BYTES)
     finally:
         os.close(descriptor)
-
-
-def _check_private(facts: os.stat_result, path: Path) -> None:
-    if not stat.S_ISREG(facts.st_mode):
-        raise KeyFileError(f"{path}: is no plain file")
-    if mode := stat.S_IMODE(facts.st_mode) & 0o077:
-        raise KeyFileError(f"{path}: others may open it (mode {mode:03o}); run: chmod 600 {path}")
-    if facts.st_uid not in (os.geteuid(), 0):
-        raise KeyFileError(f"{path}: belongs to another user (uid {facts.st_uid})")
 
 
 def _publish(path: Path, data: bytes, mode: int) -> None:
