@@ -164,7 +164,7 @@ def test_a_prompt_of_several_gates_counts_for_each() -> None:
     assert len(drawn(both, {"leak": 30, "tools": 30}).cases) == 30
 
 
-@pytest.mark.parametrize("law, asked", [("annie-nano-short", "annie-nano")])
+@pytest.mark.parametrize("law, asked", [("annie-nano-short", "annie-nano"), ("annie-short", "annie")])
 def test_the_short_policy_can_decide_on_what_it_draws(law: str, asked: str) -> None:
     short, whole = load_policy(law), load_policy(asked)
     cases = load_suite(asked)
