@@ -192,9 +192,15 @@ async def test_draining_has_an_end(tmp_path: Path) -> None:
             await (await engine.request()).gone.wait()
 
 
+def _guarded(config: Path) -> Path:
+    config.write_text(config.read_text().replace('live = "far"', 'live = "far"\nthought_guard = 7'))
+    return config
+
+
 async def test_it_says_where_it_listens_and_how_to_try_it(tmp_path: Path) -> None:
-    """The printed curl line works as it stands; the operators' token is for its owner only."""
-    async with ScriptedEngine() as engine, serving(write(tmp_path, engine.url)) as running:
+    """The printed curl line works as it stands; the operators' token is for its owner only. What waits is the model's own guard."""
+    async with ScriptedEngine() as engine, serving(_guarded(write(tmp_path, engine.url))) as running:
+        assert "first 7 characters wait, by thought_guard" in running.printed
         token = tmp_path / "state" / "admin.token"
         assert str(token) in running.printed
         assert stat.S_IMODE(token.stat().st_mode) == 0o600
@@ -287,18 +293,6 @@ async def test_a_second_gateway_on_the_same_state_says_so_in_one_line(tmp_path: 
                 "manners: gateway.state"
             )
             assert (await running.get("/readyz"))[0] == 200
-
-
-@pytest.mark.parametrize("guard, told", [(0, ""), (7, "first 7 characters wait, by thought_guard")])
-async def test_the_start_says_how_much_of_a_reply_waits(guard: int, told: str, tmp_path: Path) -> None:
-    """By the model's own key, where it has one."""
-    async with ScriptedEngine() as engine:
-        config = write(tmp_path, engine.url)
-        config.write_text(
-            config.read_text().replace('live = "far"', f'live = "far"\nthought_guard = {guard}')
-        )
-        async with serving(config) as running:
-            assert told in running.printed and ("characters wait" in running.printed) == bool(guard)
 
 
 async def test_a_gguf_is_served_by_one_line_and_found_by_the_other_commands(tmp_path: Path) -> None:
