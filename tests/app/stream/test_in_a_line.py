@@ -34,13 +34,15 @@ ACROSS = {
         "nal<|message|>Hello.",
     ),
     "the header of a thought": ("Hm.<|channel|>analysis<|mess", "age|>Four.<|end|>Hello."),
+    "a call's tag that a thought mentions": ("<tool_call>X", "Hello."),
+    "a whole call behind such a tag": (f"<tool_call>X <tool_call>{OSLO}</tool_call>", "Hello."),
     "a role": ("<|im_start|>assis", "tant\nHello."),
     "a role that is whole": ("<|im_start|>assistant", "Hello."),
 }
 
 
 @looped("name", ACROSS)
-def test_a_header_is_read_across_the_seam_of_the_fields(name: str) -> None:
+def test_headers_and_calls_are_read_across_the_seam_of_the_fields(name: str) -> None:
     reasoning, content = ACROSS[name]
     for size in (None, 1, 5):
         assert parse("none", [], False, reasoning, content, size) == ("Hello.", []), size
