@@ -2,13 +2,11 @@
 
 import argparse
 import json
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from quantizer.cli.ptq import shown
-from quantizer.verify import prediction
 
 
 def add(verbs: Any) -> None:
@@ -31,35 +29,15 @@ def run(args: argparse.Namespace) -> int:
 
     track = list if args.json else partial(shown, "reading layers")
     layers = assess(args.base, args.source, track, cost.chosen_device(args.device))
-    everything = whole(layers)
-    rows = [layer.as_json(everything.weights) for layer in (*layers, everything)]
-    survives = {
-        name: one.within(everything.delta_to_step, everything.weights)
-        for name, one in (("manners", prediction.MANNERS), ("knowledge", prediction.KNOWLEDGE))
-    }
+    rows = [layer.as_json() for layer in (*layers, whole(layers))]
     if args.json:
-        told = {"survives": survives, "calibrated": prediction.measured(everything.weights)}
-        told |= {"whole": rows[-1], "layers": rows[:-1]}
-        print(json.dumps(told, indent=2, allow_nan=False))
+        print(json.dumps({"whole": rows[-1], "layers": rows[:-1]}, indent=2, allow_nan=False))
         return 0
-    print("delta/step  sign kept  cosine   norm  risk    layer")
+    print("delta/step  sign kept  cosine   norm  layer")
     for row in rows:
         figures = (
             f"{row['delta_to_step']:10.3f}  {row['sign_kept']:9.1%}  {row['cosine']:6.3f}  {row['norm']:5.2f}"
         )
-        print(f"{figures}  {row['risk']:<6}  {row['name']}")
-    print(_survives(survives, everything.weights))
+        print(f"{figures}  {row['name']}")
+    print("What behaviour survives only the gate can say.")
     return 0
-
-
-def _survives(shares: Mapping[str, float], weights: int) -> str:
-    told = ", ".join(f"{share:.1%} of the {name}" for name, share in shares.items())
-    size = (
-        ""
-        if prediction.measured(weights)
-        else (
-            f" Measured were models of {prediction.WEIGHTS[0] / 1e6:.1f} to {prediction.WEIGHTS[1] / 1e6:.0f} million weights;"
-            f" yours, with {weights / 1e6:,.1f}, is taken as the nearest of them."
-        )
-    )
-    return f"predicted to survive the recipe default: {told} (docs/study).{size} Only the gate can say."

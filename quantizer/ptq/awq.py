@@ -36,15 +36,12 @@ class AwqScale:
 
 
 @torch.no_grad()
-def search(
-    weights: Sequence[Tensor], seen: InputStats, step: float = 0.1, rounded_inputs: bool = False
-) -> AwqScale:
+def search(weights: Sequence[Tensor], seen: InputStats, step: float = 0.1) -> AwqScale:
     """The best alpha and its scale for layers that read the same tensor, weights [out, in] each. Raises ValueError."""
     weight = torch.cat([one.to(SERVED_DTYPE) for one in weights])
     share = weight_share(weight)
     scales = {alpha: channel_scale(seen.mean, share, alpha) for alpha in alphas(step)}
-    error = _served_error if rounded_inputs else _error
-    errors = torch.stack([error(weight, scale, seen) for scale in scales.values()])
+    errors = torch.stack([_error(weight, scale, seen) for scale in scales.values()])
     losses = dict(zip(scales, errors.tolist(), strict=True))
     best = min(losses, key=lambda alpha: losses[alpha])
     return AwqScale(best, scales[best], losses)
@@ -71,19 +68,8 @@ def channel_scale(mean: Tensor, share: Tensor, alpha: float) -> Tensor:
 def _error(weight: Tensor, scale: Tensor, seen: InputStats) -> Tensor:
     """The squared error at the output from rounding `weight` (BF16 [out, in]) under these scales."""
     served, inverse = scale.to(SERVED_DTYPE), (1 / scale).to(SERVED_DTYPE)
-    return trace_error(_rounded(weight * served).float() * inverse.float() - weight.float(), seen)
-
-
-def _served_error(weight: Tensor, scale: Tensor, seen: InputStats) -> Tensor:
-    """The same on some tokens, whose rounding counts, too."""
-    rows = torch.cat(seen.rows)
-    inputs = _rounded((rows / scale).to(SERVED_DTYPE))
-    served = inputs.float() @ _rounded(weight * scale.to(SERVED_DTYPE)).float().T
-    return (served - rows.float() @ weight.float().T).square().sum()
-
-
-def _rounded(values: Tensor) -> Tensor:
-    """[..., in] in NVFP4, with scales of its own."""
-    largest = blocks.block_amax(values)
+    scaled = weight * served
+    largest = blocks.block_amax(scaled)
     second = blocks.tensor_scale(largest.amax())
-    return blocks.round_blocks(values, blocks.step(blocks.block_scale(largest, second), second))
+    step = blocks.step(blocks.block_scale(largest, second), second)
+    return trace_error(blocks.round_blocks(scaled, step).float() * inverse.float() - weight.float(), seen)

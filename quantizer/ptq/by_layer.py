@@ -3,9 +3,8 @@
 A layer is calibrated on the inputs that the unquantized model gives it.
 """
 
-import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from torch import nn
@@ -15,19 +14,11 @@ from quantizer.core.batch import Batch
 from quantizer.core.cost import Cost
 from quantizer.core.errors import DataError, RecipeError
 from quantizer.core.layerwise import LAYERS, Layerwise, decoder_layers
-from quantizer.layers.attach import LayerPlan, attach, refresh_weight_amax
+from quantizer.layers.attach import LayerPlan, attach
 from quantizer.layers.deltanet import chunked
 from quantizer.layers.linear import nvfp4_layers, unquantized
-from quantizer.ptq.calibrate import InputStats, set_input_amax, watch
-from quantizer.ptq.feedback import (
-    ServedInputs,
-    deltas_of,
-    make_up_for_inputs,
-    reading_the_same,
-    round_with_feedback,
-    served_inputs,
-    weigh_by_delta,
-)
+from quantizer.ptq.calibrate import set_input_amax, watch
+from quantizer.ptq.feedback import deltas_of, round_with_feedback, weigh_by_delta
 from quantizer.ptq.fold import fold_awq, foldable, probe
 from quantizer.ptq.scales import norm_of, set_scales
 from quantizer.recipes.recipe import Recipe
@@ -45,7 +36,6 @@ class LayerJob:
     facts: dict[str, Any]
     source: Source | None = None
     base: Source | None = None
-    served: Layerwise | None = field(default=None, init=False)
 
     def run(self) -> Iterator[int]:
         """Yield the number of each decoder layer once it is calibrated and searched; it is there until the next step. Raises DataError."""
@@ -57,8 +47,6 @@ class LayerJob:
         with self.cost.part("calibrate"):
             data = Layerwise(self.model, self.batches)
             asked = Layerwise(self.model, [probe(self.batches[0])])
-        if self.recipe.feedback and self.recipe.feedback.served:
-            self.served = same_place(data)
         for index, layer in enumerate(decoder_layers(self.model)):
             self._quantize(index, layer, data, asked)
             yield index
@@ -79,22 +67,11 @@ class LayerJob:
                 for _ in data.advance(index):
                     pass
         else:
-            before = same_place(data)
-            self._calibrate(layer, prefix, data.advance(index), lambda: asked.output(index), before, index)
-        if self.served:
-            with self.cost.part("calibrate"):
-                for _ in self.served.advance(index):
-                    pass
+            self._calibrate(layer, prefix, data.advance(index), lambda: asked.output(index))
         asked.hidden = [following]
 
     def _calibrate(
-        self,
-        layer: nn.Module,
-        prefix: str,
-        run: Iterator[Batch],
-        forward: Callable[[], Any],
-        before: Layerwise,
-        index: int,
+        self, layer: nn.Module, prefix: str, run: Iterator[Batch], forward: Callable[[], Any]
     ) -> None:
         recipe = self.recipe
         with self.cost.part("load"):
@@ -106,42 +83,10 @@ class LayerJob:
             set_input_amax(layer, seen, prefix)
         if recipe.awq:
             with self.cost.part("awq"):
-                folded = fold_awq(
-                    layer,
-                    seen,
-                    forward,
-                    recipe.awq.alpha_step,
-                    recipe.awq.least_gain,
-                    prefix,
-                    recipe.awq.rounded_inputs,
-                )
+                folded = fold_awq(layer, seen, forward, recipe.awq.alpha_step, recipe.awq.least_gain, prefix)
                 found = self.facts.setdefault("awq", [])
                 found += [asdict(one) | {"gain": round(one.gain, 4)} for one in folded]
         with self.cost.part("scales"):
             set_scales(layer, recipe.weights.scales)
         if recipe.feedback:
-            served = self._make_up(layer, seen, before, index) if self.served else None
-            round_with_feedback(layer, seen, recipe.feedback.damping, self.cost, served)
-
-    def _make_up(
-        self, layer: nn.Module, seen: Mapping[str, InputStats], before: Layerwise, index: int
-    ) -> dict[str, ServedInputs]:
-        """Let the weights of a decoder layer make up for what quantization does to its inputs; what those are."""
-        assert self.served and self.recipe.feedback
-        settings, groups = self.recipe.feedback, reading_the_same(nvfp4_layers(layer), seen)
-        with self.cost.part("calibrate"):
-            inputs = served_inputs(layer, [next(iter(group)) for group in groups], before, self.served, index)
-        with self.cost.part("feedback"):
-            for group in groups:
-                for one in group.values():
-                    make_up_for_inputs(one, inputs[next(iter(group))], settings.damping, settings.served)
-            refresh_weight_amax(layer)
-            set_scales(layer, self.recipe.weights.scales)
-        return inputs
-
-
-def same_place(data: Layerwise) -> Layerwise:
-    """The same batches where they are now, to be moved on their own."""
-    other = copy.copy(data)
-    other.hidden = list(data.hidden)
-    return other
+            round_with_feedback(layer, seen, recipe.feedback.damping, self.cost)

@@ -10,7 +10,7 @@ Padding is ignored. A Gram matrix costs as much as a layer, so it is summed only
 
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,14 +23,9 @@ from quantizer.layers.experts import SeparateExperts
 from quantizer.layers.linear import nvfp4_layers, unquantized
 
 
-ROWS: Final = 128
-"""Tokens of each batch that are kept as they are."""
-
-
 @dataclass(slots=True)
 class InputStats:
-    """Statistics of everything that a layer reads: amax and total magnitude of each channel, float32 [in]. rows: some tokens of
-    each batch, where there is a Gram matrix.
+    """Statistics of everything that a layer reads: amax and total magnitude of each channel, float32 [in].
 
     The total adds up each batch's mean in the input's type, times its number of tokens, so that the mean equals ModelOpt's to the
     bit with batches of similar size: a scale that differs in the last bit changes the rounding of many weights.
@@ -40,7 +35,6 @@ class InputStats:
     total: Tensor
     gram: Tensor | None
     tokens: int = 0
-    rows: list[Tensor] = field(default_factory=list)
 
     @property
     def mean(self) -> Tensor:
@@ -56,7 +50,6 @@ class InputStats:
         self.total += size.mean(dim=0).float() * len(x)
         self.tokens += len(x)
         if self.gram is not None:
-            self.rows.append(x[:: max(1, len(x) // ROWS)].clone())
             self.gram += gram(x if weight is None else x * weight.sqrt().unsqueeze(1).to(x.dtype))
 
 

@@ -12,16 +12,11 @@ With a base, tokens count by how much the fine-tune changes the layer's output t
 the error is small where the fine-tune acts:
 
   H = sum over tokens of (1 - share + share * |D x|^2 / mean over the batch) * x x^T
-
-Served inputs y differ from x: they are rounded, and come from quantized layers. The weight that maps y closest to W x
-is rounded under their Gram matrix instead (as GPTAQ's asymmetric calibration, arXiv 2504.02692):
-
-  minimize |Q y - W x|^2:    W' = W (X^T Y) (Y^T Y)^-1,    H = Y^T Y
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Final, NamedTuple
 
@@ -32,9 +27,8 @@ from quantizer.checkpoint.source import Source
 from quantizer.core import kernels
 from quantizer.core.cost import Cost
 from quantizer.core.errors import SourceError
-from quantizer.core.layerwise import Layerwise
 from quantizer.layers.fused import fused_groups
-from quantizer.layers.linear import SERVED_DTYPE, NVFP4Linear, nvfp4_layers, unquantized
+from quantizer.layers.linear import SERVED_DTYPE, NVFP4Linear, nvfp4_layers
 from quantizer.nvfp4 import blocks, grid
 from quantizer.ptq.calibrate import InputStats, Weigh
 
@@ -44,22 +38,17 @@ COLUMNS: Final = 128
 
 @torch.no_grad()
 def round_with_feedback(
-    module: nn.Module,
-    seen: Mapping[str, InputStats],
-    damping: float,
-    cost: Cost,
-    served: Mapping[str, ServedInputs] | None = None,
+    module: nn.Module, seen: Mapping[str, InputStats], damping: float, cost: Cost
 ) -> None:
     """Replace the weights of every NVFP4 layer by rounded ones, under its block scales; `seen` has Gram matrices.
 
     Layers that read the same tensor are rounded as one matrix; an expert that no token chose keeps its weights.
     """
     for layers in reading_the_same(nvfp4_layers(module), seen):
-        first = next(iter(layers))
-        read = served[first].gram if served else seen[first].gram
-        assert read is not None
+        record = seen[next(iter(layers))]
+        assert record.gram is not None
         with cost.part("factor"):
-            factor = factor_of(read, damping)
+            factor = factor_of(record.gram, damping)
         with cost.part("feedback"):
             steps = [blocks.step(layer.block_scale(), layer.tensor_scale()) for layer in layers.values()]
             weights = [layer.weight.to(SERVED_DTYPE).float() for layer in layers.values()]
@@ -68,58 +57,6 @@ def round_with_feedback(
                 layers.values(), rounded.split([len(one) for one in weights]), strict=True
             ):
                 _keep(layer, part)
-
-
-class ServedInputs(NamedTuple):
-    """What layers read when all is quantized, y, and what they read before, x. gram: Y^T Y; cross: X^T Y. float32 [in, in]."""
-
-    gram: Tensor
-    cross: Tensor
-
-
-@torch.no_grad()
-def served_inputs(
-    module: nn.Module, names: Iterable[str], plain: Layerwise, served: Layerwise, index: int
-) -> dict[str, ServedInputs]:
-    """The inputs of some layers of a decoder layer, by name. `plain`, `served`: the same batches before that layer, in a model
-    without quantization and in the quantized one."""
-    layers = {name: layer for name, layer in nvfp4_layers(module).items() if name in set(names)}
-    read: dict[str, Tensor] = {}
-
-    def look(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
-        return lambda layer, args: read.__setitem__(name, args[0])
-
-    found: dict[str, ServedInputs] = {}
-    hooks = [layer.register_forward_pre_hook(look(name)) for name, layer in layers.items()]
-    try:
-        for number, batch in enumerate(plain.batches):
-            with unquantized(module):
-                plain.output(index, number)
-            before = {name: x[batch.attention].float() for name, x in read.items()}
-            served.output(index, number)
-            for name, layer in layers.items():
-                y = layer.fake_input(read[name])[batch.attention].float()
-                sums = (y.T @ y, before[name].T @ y)
-                found[name] = (
-                    ServedInputs(*map(torch.add, found[name], sums)) if name in found else ServedInputs(*sums)
-                )
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return found
-
-
-@torch.no_grad()
-def make_up_for_inputs(layer: NVFP4Linear, inputs: ServedInputs, damping: float, share: float) -> None:
-    """Replace a weight by that share of the way to the one which maps served inputs closest to its own outputs."""
-    gram, cross = inputs.gram.clone(), inputs.cross.clone()
-    for matrix in (gram, cross):  # damped alike, so that equal inputs leave the weight
-        matrix.diagonal().add_(
-            damping * inputs.gram.diagonal().mean().clamp(min=torch.finfo(torch.float32).tiny)
-        )
-    weight = layer.weight.float()
-    best = torch.linalg.solve(gram, (weight @ cross).T).T
-    layer.weight.copy_(weight + share * (best - weight))
 
 
 @torch.no_grad()

@@ -54,7 +54,6 @@ def fold_awq(
     step: float = 0.1,
     least_gain: float = 0.05,
     prefix: str = "",
-    rounded_inputs: bool = False,
 ) -> list[FoldedScale]:
     """Search and fold every scale that can be folded, then update the amax of weights and inputs. Raises SourceError.
 
@@ -68,17 +67,13 @@ def fold_awq(
     for norm, readers in norms.items():
         quantized = [name for name in readers if name in layers]
         if quantized:
-            choice = search(
-                [layers[name].weight for name in quantized], seen[quantized[0]], step, rounded_inputs
-            )
+            choice = search([layers[name].weight for name in quantized], seen[quantized[0]], step)
             scaled = [model.get_submodule(name) for name in readers]
             factor = fold_norm(model.get_submodule(norm), scaled, choice.scale, least_gain)
             done.append(_account(norm, readers, choice, factor, [seen[name] for name in quantized]))
     # An expert that no token chose has no record, and is left as it is.
     done += [
-        _fold_down(model, name, seen[name], step, rounded_inputs)
-        for name in layers
-        if name in seen and _has_up(model, name)
+        _fold_down(model, name, seen[name], step) for name in layers if name in seen and _has_up(model, name)
     ]
     refresh_weight_amax(model)
     set_input_amax(model, seen)
@@ -169,13 +164,11 @@ def _has_up(model: nn.Module, name: str) -> bool:
     )
 
 
-def _fold_down(
-    model: nn.Module, name: str, seen: InputStats, step: float, rounded_inputs: bool
-) -> FoldedScale:
+def _fold_down(model: nn.Module, name: str, seen: InputStats, step: float) -> FoldedScale:
     down, into = model.get_submodule(name), f"{name.rpartition('.')[0]}.up_proj"
     up = model.get_submodule(into)
     assert isinstance(down, NVFP4Linear) and isinstance(up, nn.Linear)
-    choice = search([down.weight], seen, step, rounded_inputs)
+    choice = search([down.weight], seen, step)
     down.weight.copy_(down.weight.float() * choice.scale)
     up.weight.copy_(up.weight.float() / choice.scale.unsqueeze(-1))
     if up.bias is not None:
@@ -190,7 +183,6 @@ def _account(
     for record in {id(record): record for record in records}.values():
         record.amax = record.amax / factor.abs()
         record.total = record.total / factor.abs()
-        record.rows = [(rows / factor).to(rows.dtype) for rows in record.rows]
         if record.gram is not None:
             record.gram = record.gram / (factor.unsqueeze(0) * factor.unsqueeze(1))
     worst = choice.losses[0.0]

@@ -64,12 +64,10 @@ class Calibrate:
 
 @dataclass(frozen=True, slots=True)
 class Awq:
-    """AWQ-lite, folded into norms and up_proj. least_gain: channels whose norm gain is smaller are not scaled. rounded_inputs: the
-    search counts what the rounding of inputs costs, too (W4A4)."""
+    """AWQ-lite, folded into norms and up_proj. least_gain: channels whose norm gain is smaller are not scaled."""
 
     alpha_step: Annotated[float, Meta(ge=0.01, le=1)] = 0.1
     least_gain: Annotated[float, Meta(ge=0, le=1)] = 0.05
-    rounded_inputs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +75,11 @@ class Feedback:
     """Rounding with error feedback (GPTQ, arXiv 2210.17323), under the block scales of [weights].
 
     damping: a share of the mean, added to the Gram matrix's diagonal. delta: the share of a token's weight that follows how much the
-    fine-tune changes the layer's output there, for which the model before the fine-tune is needed. served: the share of the error from
-    quantized inputs, and from all quantized layers before, that the weights make up for; above 0 the Gram matrix is that of served inputs.
+    fine-tune changes the layer's output there, for which the model before the fine-tune is needed.
     """
 
     damping: Annotated[float, Meta(ge=1e-6, le=1)] = 0.03
     delta: Annotated[float, Meta(ge=0, le=1)] = 0.0
-    served: Annotated[float, Meta(ge=0, le=1)] = 0.0
-
-    def __post_init__(self) -> None:
-        if self.delta and self.served:
-            raise DecodeError("served", "cannot be joined with delta")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
 """What rounding to NVFP4 will leave of a fine-tune, from the weights before and after it alone.
 
-Each layer is rounded as by the recipe `default`, in slices of rows. The word of a layer's risk is that of a model all of whose
-layers were changed as much against their steps (`quantizer.verify.prediction`).
+Each layer is rounded as by the recipe `default`, in slices of rows. What that costs in behaviour no weight tells (docs/study).
 """
 
 import math
@@ -18,12 +17,10 @@ from quantizer.core.errors import SourceError
 from quantizer.layers.fused import fused_groups
 from quantizer.layers.selection import ALWAYS_KEPT
 from quantizer.nvfp4 import blocks
-from quantizer.verify import prediction
 from quantizer.verify.folder import Folder, open_intact_folder, pinned
 from quantizer.verify.report import FineTuneDelta
 from quantizer.verify.values import fine_tune_delta
 
-UNCHANGED: Final = "none"
 FLOATS: Final = frozenset(("BF16", "F16", "F32"))
 ROWS_BYTES: Final = 32 * 2**20
 """Of the weights in float32 that are rounded at a time; on a GPU GPU_PARTS times as much."""
@@ -45,13 +42,8 @@ class LayerRisk:
         """The change over the blocks' step, both as root mean squares."""
         return math.sqrt(self.delta.wanted / self.steps) if self.steps else 0.0
 
-    def risk(self, weights: int) -> str:
-        """The word for it in a model with so many weights in these layers, or UNCHANGED."""
-        return prediction.risk(self.delta_to_step, weights) if self.delta.moved else UNCHANGED
-
-    def as_json(self, weights: int) -> dict[str, Any]:
-        """The layer's figures. weights: of all layers of the model. norm: the length of the change after rounding over that
-        before."""
+    def as_json(self) -> dict[str, Any]:
+        """The layer's figures. norm: the length of the change after rounding over that before."""
         delta = self.delta
         return {
             "name": self.name,
@@ -61,7 +53,6 @@ class LayerRisk:
             "sign_kept": delta.sign_kept,
             "cosine": delta.cosine,
             "norm": math.sqrt(delta.got / delta.wanted) if delta.wanted else 0.0,
-            "risk": self.risk(weights),
         }
 
 

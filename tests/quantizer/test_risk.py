@@ -63,12 +63,10 @@ def test_a_smaller_change_is_at_a_higher_risk(
     for strength in (0.001, 0.02, 1.0):
         source = save_source(tmp_path / f"{strength}", tuned(strength))
         found.append(told(base, source, capsys))
-    for part, name in (("whole", "cosine"), ("whole", "delta_to_step"), ("survives", "manners")):
-        figures = [one[part][name] for one in found]
+    for name in ("cosine", "delta_to_step"):
+        figures = [one["whole"][name] for one in found]
         assert figures == sorted(set(figures))
-
-    assert [one["whole"]["risk"] for one in found] == ["high", "medium", "low"]
-    assert told(base, base, capsys)["whole"]["risk"] == "none"
+    assert told(base, base, capsys)["whole"]["moved"] == 0
 
 
 Q_PROJ = "model.layers.0.self_attn.q_proj.weight"
