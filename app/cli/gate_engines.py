@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from importlib import metadata
+from io import StringIO
 from pathlib import Path
 
 from rich.console import Console
@@ -34,7 +35,6 @@ from gates.contracts import strict_json
 from gates.contracts.errors import ManifestError, RunError, SuiteError
 from gates.contracts.verdict import Decision, GateResult, Verdict
 from gates.detect.tags import added_tokens
-from gates.judge.formatting import percent
 from gates.policy.check import check_policy
 from gates.policy.load import policy_for
 from gates.report import labels
@@ -355,7 +355,6 @@ def show_decision(decision: Decision, speed: Sequence[str] = ()) -> None:
 
 def show_side_by_side(runs: Sequence[tuple[str, Statement]], html: Path | None = None) -> None:
     """Print a table with a row for each rule and a column for each run; as a page, too, if `html` names one."""
-    console = Console(record=html is not None)
     table = terminal.table()
     for title in ("gate", "rule", *(name for name, _ in runs)):
         table.add_column(escape(title), overflow="fold")
@@ -376,16 +375,15 @@ def show_side_by_side(runs: Sequence[tuple[str, Statement]], html: Path | None =
     table.add_row(
         "verdict", "", *(_MARKS[statement.verdict].replace("open", "inconclusive") for _, statement in runs)
     )
-    console.print(table)
+    Console().print(table)
     if html is not None:
-        html.write_text(console.export_html(inline_styles=True), "utf-8")
+        page = Console(
+            record=True, width=60 + 50 * len(runs), file=StringIO()
+        )  # however narrow the terminal is
+        page.print(table)
+        html.write_text(page.export_html(inline_styles=True), "utf-8")
 
 
 def _cell(result: GateResult | None) -> str:
-    """A rule's mark and its estimate: a share, or points or a factor against the baseline."""
-    if result is None:
-        return ""
-    if result.estimate is None:
-        return _MARKS[result.verdict]
-    shown = percent(result.estimate) if result.unit == "share" else f"{result.estimate:.4g} {result.unit}"
-    return f"{_MARKS[result.verdict]} {shown} [dim]of {result.n}[/]"
+    """A rule's mark, and what its sentence says first."""
+    return f"{_MARKS[result.verdict]} {escape(result.sentence.partition(' (')[0])}" if result else ""
