@@ -15,9 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-import torch
-
 from quantizer.checkpoint.source import load_model, open_source
+from quantizer.core.cost import chosen_device
 from quantizer.data import conversation
 from quantizer.data.render import open_renderer
 from quantizer.ptq import quantize
@@ -111,9 +110,8 @@ def main() -> None:
     option("--base", type=Path, required=True, help="a BF16 folder whose template renders tools")
     option("--out", type=Path, required=True, help="the folder of rows, fine-tunes, and what is made of them")
     option("--seed", type=int, default=1, help="of the trainings (%(default)s)")
-    option("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="(%(default)s)")
     given = parser.parse_args()
-    study = Study(given.base, given.out, given.seed, given.device)
+    study = Study(given.base, given.out, given.seed, chosen_device(None))
     for lr in STRENGTHS:
         study.strength(lr, (*EVERYWHERE, *(WAYS if lr == ORDINARY else ())))
 

@@ -49,9 +49,6 @@ class Question(NamedTuple):
     answers: Texts = ()
 
 
-Questions = Sequence[Question]
-
-
 class Reference(NamedTuple):
     """The BF16 model on some texts of some kinds: its last states from each start on, and its output matrix."""
 
@@ -86,8 +83,7 @@ def facts(renderer: Renderer) -> list[Question]:
             prompt = renderer.encode(renderer.prompt(rows.from_row({"messages": talk}), 2))
             stem = relation["stem"].format(subject)
             place = answers.index(answer)
-            four = [answers[(place + step) % len(answers)] for step in range(4)]
-            ends = [renderer.encode(f" {one}") for one in four]
+            ends = [renderer.encode(f" {answers[(place + step) % len(answers)]}") for step in range(4)]
             opened = renderer.encode(stem[0].upper() + stem[1:])
             found.append(Question("fact", prompt, _names(answer), opened, ends))
     return found
@@ -101,7 +97,7 @@ def prose(renderer: Renderer, count: int = 96) -> list[list[int]]:
 
 
 @torch.no_grad()
-def replies(model: Any, questions: Questions, renderer: Renderer) -> list[list[int]]:
+def replies(model: Any, questions: list[Question], renderer: Renderer) -> list[list[int]]:
     """What the model says to each, up to and with its end of turn."""
     device, made = next(model.parameters()).device, {}
     for limit in sorted({LIMITS[one.kind] for one in questions}):
@@ -111,16 +107,15 @@ def replies(model: Any, questions: Questions, renderer: Renderer) -> list[list[i
             width = max(len(prompt) for prompt in prompts)
             ids = torch.tensor([[renderer.pad] * (width - len(one)) + one for one in prompts], device=device)
             seen = torch.tensor([[0] * (width - len(one)) + [1] * len(one) for one in prompts], device=device)
-            ends = sorted(renderer.ends)
             out = model.generate(input_ids=ids, attention_mask=seen, do_sample=False, max_new_tokens=limit,
-                                 eos_token_id=ends, pad_token_id=renderer.pad)  # fmt: skip
+                                 eos_token_id=sorted(renderer.ends), pad_token_id=renderer.pad)  # fmt: skip
             for place, line in zip(group, out[:, width:].tolist(), strict=True):
                 end = next((at for at, token in enumerate(line) if token in renderer.ends), len(line) - 1)
                 made[alike[place]] = line[: end + 1]
     return [made[i] for i in range(len(questions))]
 
 
-def judged(questions: Questions, said: Texts, renderer: Renderer) -> dict[str, str]:
+def judged(questions: list[Question], said: Texts, renderer: Renderer) -> dict[str, str]:
     """Of each check a string of 0 and 1, in the order of the questions that have it."""
     found: dict[str, str] = {}
     for question, ids in zip(questions, said, strict=True):
@@ -132,7 +127,7 @@ def judged(questions: Questions, said: Texts, renderer: Renderer) -> dict[str, s
 
 
 @torch.no_grad()
-def chosen(model: Any, questions: Questions, pad: int) -> str:
+def chosen(model: Any, questions: list[Question], pad: int) -> str:
     """Whether the right answer to each fact is the likeliest of four, by its mean token; a string of 0 and 1."""
     pairs = [(one, answer) for one in questions for answer in one.answers]
     texts = [[*one.prompt, *one.stem, *answer] for one, answer in pairs]
@@ -158,7 +153,7 @@ def states(model: Any, texts: Texts, starts: Sequence[int], pad: int) -> Tensor:
     return torch.cat([parts[i] for i in range(len(texts))])
 
 
-def refer(model: Any, questions: Questions, said: Texts, other: Texts, pad: int) -> Reference:
+def refer(model: Any, questions: list[Question], said: Texts, other: Texts, pad: int) -> Reference:
     """The BF16 model at its own replies, and at other texts."""
     texts = [[*one.prompt, *ids] for one, ids in zip(questions, said, strict=True)] + [*map(list, other)]
     starts = [len(one.prompt) for one in questions] + [1] * len(other)
