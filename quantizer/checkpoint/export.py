@@ -6,7 +6,6 @@ MTP layers included. F32 and F16 weights become BF16, because the packed weights
 """
 
 import json
-import re
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -25,48 +24,55 @@ from quantizer.checkpoint.shards import (
     write_weights,
 )
 from quantizer.checkpoint.source import FLOATS, Source
+from quantizer.core.decoder import layers_name
 from quantizer.core.errors import ExportError
 from quantizer.core.json_file import write_object
 from quantizer.layers.linear import NVFP4Linear, nvfp4_layers
 from quantizer.nvfp4 import blocks
 from quantizer.verify.folder import TYPES
-from quantizer.verify.scheme import PRODUCER, W4A4, config_groups
+from quantizer.verify.scheme import PRODUCER, W4A4, W4A16, config_groups
 
 CARRIED: Final = ("mtp", "model.mtp", "model.visual", "visual")
 """Parts of a checkpoint that the text model does not have. Each is excluded from quantization as a whole."""
-_LAYER: Final = re.compile(r"model\.layers\.(\d+)\.")
 
 
-def write_nvfp4(model: nn.Module, source: Source, folder: Path, shard_bytes: int = SHARD_BYTES) -> None:
-    """Write an NVFP4 folder, except its manifest. Raises ExportError."""
+def write_nvfp4(
+    model: nn.Module, source: Source, folder: Path, shard_bytes: int = SHARD_BYTES, *, kv_cache: str = "bf16"
+) -> None:
+    """Write an NVFP4 folder, except its manifest. kv_cache: what a server keeps there. Raises ExportError."""
     layers = nvfp4_layers(model)
     if not layers:
         raise ExportError("no layer of the model is quantized")
     require_calibrated(layers)
-    write_weights(folder, plan_tensors(model, source, layers), shard_bytes)
-    write_settings(model, source, folder, layers)
+    weight_only = any(layer.weight_only for layer in layers.values())
+    write_weights(folder, plan_tensors(model, source, layers, weight_only), shard_bytes)
+    write_settings(model, source, folder, layers, kv_cache)
 
 
 def write_bf16(model: nn.Module, source: Source, folder: Path, shard_bytes: int = SHARD_BYTES) -> None:
     """Write a BF16 folder with the master weights instead of the quantized ones, as input for a GGUF file."""
     write_weights(folder, plan_tensors(model, source, ()), shard_bytes)
     write_object(folder / "config.json", _config(source))
-    copy_others(source.path, folder)
+    copy_others(source.path, folder, source.template)
 
 
 def require_calibrated(layers: Mapping[str, NVFP4Linear], prefix: str = "") -> None:
     """Raises ExportError if the inputs of a layer have no amax. prefix: of the layers' names."""
     for name, layer in layers.items():
-        if not layer.input_amax > 0:
+        if not (layer.input_amax > 0 or layer.weight_only):
             raise ExportError(f"{prefix}{name}: its input has no amax; calibrate the model first")
 
 
-def write_settings(model: nn.Module, source: Source, folder: Path, layers: Collection[str]) -> None:
+def write_settings(
+    model: nn.Module, source: Source, folder: Path, layers: Collection[str], kv_cache: str = "bf16"
+) -> None:
     """Write everything of an NVFP4 folder but the weights. layers: the names of those in NVFP4."""
     excluded = excluded_modules(model, source, layers)
-    write_object(folder / "hf_quant_config.json", quant_config(excluded))
-    write_object(folder / "config.json", _config(source) | {"quantization_config": model_config(excluded)})
-    copy_others(source.path, folder)
+    weight_only = any(layer.weight_only for layer in nvfp4_layers(model).values())
+    ours, servers = settings(excluded, W4A16 if weight_only else W4A4, kv_cache == "fp8")
+    write_object(folder / "hf_quant_config.json", ours)
+    write_object(folder / "config.json", _config(source) | {"quantization_config": servers})
+    copy_others(source.path, folder, source.template)
 
 
 def seal(
@@ -86,28 +92,25 @@ def seal(
     return artefact.seal(folder, name=name, format=format, created=created, provenance=whole)
 
 
-def quant_config(excluded: list[str]) -> dict[str, Any]:
-    """The content of hf_quant_config.json, as ModelOpt writes it."""
-    return {
-        "producer": PRODUCER,
-        "quantization": {
-            "quant_algo": "NVFP4",
-            "kv_cache_quant_algo": None,
-            "group_size": blocks.BLOCK,
-            "exclude_modules": excluded,
-        },
-    }
-
-
-def model_config(excluded: list[str]) -> dict[str, Any]:
-    """`quantization_config` of config.json, as ModelOpt writes it."""
-    return {
-        "config_groups": config_groups(W4A4),
+def settings(excluded: list[str], algorithm: str, fp8_cache: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """hf_quant_config.json, and `quantization_config` of config.json, as ModelOpt writes them. Without scales of its own an
+    FP8 cache is a cast."""
+    theirs = {
+        "config_groups": config_groups(algorithm),
         "ignore": excluded,
-        "quant_algo": "NVFP4",
+        "quant_algo": algorithm,
         "producer": PRODUCER,
         "quant_method": "modelopt",
     }
+    if fp8_cache:
+        theirs["kv_cache_scheme"] = {"dynamic": False, "num_bits": 8, "type": "float"}
+    ours = {
+        "quant_algo": algorithm,
+        "kv_cache_quant_algo": "FP8" if fp8_cache else None,
+        "group_size": blocks.BLOCK,
+        "exclude_modules": excluded,
+    }
+    return {"producer": PRODUCER, "quantization": ours}, theirs
 
 
 def excluded_modules(model: nn.Module, source: Source, quantized: Collection[str]) -> list[str]:
@@ -136,7 +139,9 @@ def _matrix(module: nn.Module) -> bool:
 # ---------------------------------------------------------------------------------------------- weights
 
 
-def plan_tensors(model: nn.Module, source: Source, quantized: Collection[str]) -> list[Group]:
+def plan_tensors(
+    model: nn.Module, source: Source, quantized: Collection[str], weight_only: bool = False
+) -> list[Group]:
     """Every tensor of the folder: those outside of the decoder layers, then the decoder layers in order, each as one group.
 
     The numbers are looked at when a tensor is made; what is on the meta device then is copied. Raises ExportError.
@@ -145,15 +150,16 @@ def plan_tensors(model: nn.Module, source: Source, quantized: Collection[str]) -
         if name not in source.names and not name.endswith(".block_amax"):
             raise ExportError(f"{source.path} has no {name}; adapters have to be merged before an export")
     outside: list[Group] = []
+    inside = f"{layers_name(model)}."
     layers: dict[int, list[ShardTensor]] = {}
     for bare, name in source.names.items():
         module = bare.removesuffix(".weight")
         if bare != module and module in quantized:
-            tensors = _LayerWriter(model, source, module, name).plan()
+            tensors = _LayerWriter(model, source, module, name).plan()[: 3 if weight_only else 4]
         else:
             tensors = [_plain(model, source, bare, name)]
-        if found := _LAYER.match(bare):
-            layers.setdefault(int(found[1]), []).extend(tensors)
+        if bare.startswith(inside):
+            layers.setdefault(int(bare.removeprefix(inside).split(".")[0]), []).extend(tensors)
         else:
             outside.append(tensors)
     return [*outside, *(layers[index] for index in sorted(layers))]

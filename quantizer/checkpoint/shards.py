@@ -129,9 +129,11 @@ def layout(groups: Sequence[Group], shard_bytes: int) -> list[list[Group]]:
     return shards
 
 
-def copy_others(source: Path, folder: Path) -> None:
+def copy_others(source: Path, folder: Path, template: str | None = None) -> None:
     """Copy tokenizer, templates and settings, including subfolders. Links become files. Code, pickles and hidden
-    files are not copied."""
+    files are not copied. template: of chats, in place of the source's."""
+    if template:
+        (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
     for path in sorted(source.rglob("*")):
         place = path.relative_to(source)
         hidden = any(part.startswith(".") for part in place.parts)

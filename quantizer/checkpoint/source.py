@@ -22,15 +22,6 @@ from quantizer.core.expert_names import separate_tensor, unwrapped_name
 from quantizer.layers.experts import separate_experts
 from quantizer.verify.folder import Folder, TensorInfo, open_intact_folder
 
-ARCHITECTURES: Final = {
-    "qwen3": "Qwen3ForCausalLM",
-    "qwen3_moe": "Qwen3MoeForCausalLM",
-    "llama": "LlamaForCausalLM",
-    "gemma3_text": "Gemma3ForCausalLM",
-    "qwen3_5_text": "Qwen3_5ForCausalLM",
-    "qwen3_5": "Qwen3_5ForConditionalGeneration",
-}
-"""`model_type` to its architecture. Of the last one, only the text model is loaded and quantized."""
 FLOATS: Final = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
 READERS: Final = 4
 """Threads that read tensors: one alone is slower than the disk's cache."""
@@ -38,10 +29,12 @@ READERS: Final = 4
 
 @dataclass(frozen=True)
 class Source:
-    """A folder that can be quantized. manifest: its artefact.json, if it has one."""
+    """A folder that can be quantized. manifest: its artefact.json, if it has one. template: a chat template's text, in place
+    of the folder's own."""
 
     folder: Folder
     manifest: Artefact | None
+    template: str | None = None
 
     @property
     def path(self) -> Path:
@@ -88,27 +81,30 @@ def root_digest_of(path: Path, manifest: Artefact | None, *, hidden: bool = True
     return root_digest(FileEntry(n.as_posix(), *one) for n, one in zip(kept, digests, strict=True))
 
 
-def open_source(path: Path) -> Source:
+def open_source(path: Path, template: str | None = None) -> Source:
     """Open and check a folder. Raises SourceError with one line."""
     folder = open_intact_folder(path)
     require_config(path, folder.config)
-    require_known_type(path, folder.config)
     refuse_code(path, "config.json", folder.config)
     if "quantization_config" in folder.config:
         raise SourceError(f"{path}: is quantized already; give the BF16 model that it was made from")
-    return Source(by_expert(folder), read_manifest(path))
+    return Source(by_expert(folder), read_manifest(path), template)
 
 
 def by_expert(folder: Folder) -> Folder:
     """The folder with each stacked tensor of experts as one tensor for each of them; others as they are."""
     tensors: dict[str, TensorInfo] = {}
     for name, entry in folder.tensors.items():
-        parts = {
-            part: TensorInfo(
-                entry.shard, entry.dtype, (rows.stop - rows.start, entry.shape[2]), (name, index, rows)
-            )
-            for part, index, rows in separate_tensor(name, entry.shape)
-        }
+        parts = (
+            {}
+            if f"{name}_bias" in folder.tensors
+            else {  # GPT-OSS's stay stacked
+                part: TensorInfo(
+                    entry.shard, entry.dtype, (rows.stop - rows.start, entry.shape[2]), (name, index, rows)
+                )
+                for part, index, rows in separate_tensor(name, entry.shape)
+            }
+        )
         tensors |= parts or {name: entry}
     return replace(folder, tensors=tensors)
 
@@ -127,17 +123,11 @@ def read_manifest(path: Path) -> Artefact | None:
 
 
 def require_config(path: Path, config: Mapping[str, Any] | None) -> None:
-    """Raises SourceError if the folder has no config.json."""
+    """Raises SourceError if the folder has no config.json, or that names no type of model."""
     if not config:
         raise SourceError(f"{path}: there is no config.json; a Hugging Face model folder is needed")
-
-
-def require_known_type(path: Path, config: Mapping[str, Any]) -> None:
-    """Raises SourceError if the model is of an architecture that is not supported."""
-    kind = config.get("model_type")
-    if kind not in ARCHITECTURES:
-        known = ", ".join(ARCHITECTURES)
-        raise SourceError(f"{path}: models of type {kind!r} are not supported; supported: {known}")
+    if not isinstance(config.get("model_type"), str):
+        raise SourceError(f"{path}: config.json names no model_type")
 
 
 def refuse_code(path: Path, name: str, document: Mapping[str, Any]) -> None:
@@ -188,13 +178,19 @@ def from_config(config: Any, dtype: torch.dtype) -> nn.Module:
 
 
 def fill(
-    module: nn.Module, folder: Folder, names: Mapping[str, str], device: str | torch.device, prefix: str = ""
+    module: nn.Module,
+    folder: Folder,
+    names: Mapping[str, str],
+    device: str | torch.device,
+    prefix: str = "",
+    leave: tuple[str, ...] = (),
 ) -> None:
     """Read the parameters of a module that are on the meta device, and put its buffers on the device, too.
 
     `names`: a parameter's name in the model to its name in the folder; `prefix`: the module's name in the model, with a dot.
+    `leave`: beginnings of the names of parameters that stay.
     """
-    empty = [name for name, parameter in module.named_parameters() if parameter.is_meta]
+    empty = [n for n, parameter in module.named_parameters() if parameter.is_meta and not n.startswith(leave)]
 
     def read(name: str) -> Tensor:
         return folder.copy(names[prefix + name], device, module.get_parameter(name).dtype)

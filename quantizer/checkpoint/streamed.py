@@ -12,10 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from quantizer.checkpoint.source import Source, fill, skeleton
+from quantizer.core.decoder import head, layers_name, name_of
 from quantizer.verify.folder import Folder, pinned
 
-EMBEDDING: Final = "model.embed_tokens"
-HEAD: Final = "lm_head"
 HEAD_ROWS: Final = 8192
 """Rows of the output matrix that are on the device at a time."""
 
@@ -25,16 +24,16 @@ def open_streamed(source: Source, device: str) -> nn.Module:
     return stream(skeleton(source), source.folder, source.names, device)
 
 
-def stream(model: nn.Module, folder: Folder, names: Mapping[str, str], device: str) -> nn.Module:
+def stream(model: Any, folder: Folder, names: Mapping[str, str], device: str) -> nn.Module:
     """Fill a skeleton except its decoder layers. names: a parameter's name to its name in the folder."""
-    embedding = names[f"{EMBEDDING}.weight"]
-    model.set_submodule(EMBEDDING, StreamedRows(model.get_submodule(EMBEDDING), folder, embedding, device))
-    head = names.get(f"{HEAD}.weight", embedding)
-    model.set_submodule(HEAD, StreamedHead(model.get_submodule(HEAD), folder, head, device))
-    for name, part in model.get_submodule("model").named_children():
-        if name not in ("layers", "embed_tokens"):
-            fill(part, folder, names, device, f"model.{name}.")
-    return model
+    rows, last = model.get_input_embeddings(), head(model)
+    first, final = name_of(model, rows), name_of(model, last)
+    fill(model, folder, names, device, leave=(f"{layers_name(model)}.", f"{first}.weight", f"{final}.weight"))
+    embedding = names[f"{first}.weight"]
+    model.set_submodule(first, StreamedRows(rows, folder, embedding, device))
+    matrix = names.get(f"{final}.weight", embedding)
+    model.set_submodule(final, StreamedHead(last, folder, matrix, device))
+    return model  # type: ignore[no-any-return]
 
 
 class _Streamed(nn.Module):
@@ -46,7 +45,8 @@ class _Streamed(nn.Module):
         super().__init__()
         self.register_parameter("weight", own.get_parameter("weight"))
         self.folder, self.name, self.device = folder, name, device
-        self.scale: Tensor | None = getattr(own, "embed_scale", None)  # Gemma's embedding multiplies by it
+        self.bias: Tensor | None = getattr(own, "bias", None)
+        self.scale: Any = getattr(own, "embed_scale", None)  # Gemma's embedding multiplies by it
 
     def parts(self, rows: int) -> Iterator[tuple[Any, Tensor]]:
         """The matrix in slices of so many rows, in the model's type, on the CPU."""
@@ -67,7 +67,11 @@ class StreamedRows(_Streamed):
             if rows.stop > sought[-1]:
                 break
         rows = F.embedding(places, torch.cat(found).to(self.device))
-        return rows if self.scale is None else rows * self.scale.to(rows.device, rows.dtype)
+        return (
+            rows
+            if self.scale is None
+            else rows * torch.as_tensor(self.scale, device=rows.device, dtype=rows.dtype)
+        )
 
 
 class StreamedHead(_Streamed):
@@ -75,13 +79,14 @@ class StreamedHead(_Streamed):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """[..., width] to [..., vocabulary], for few tokens only: the result is as wide as the vocabulary."""
-        return torch.cat([F.linear(hidden, part) for part in head_parts(self)], dim=-1)
+        logits = torch.cat([F.linear(hidden, part) for part in head_parts(self)], dim=-1)
+        return logits if self.bias is None else logits + self.bias
 
 
-def head_parts(head: nn.Module) -> Iterator[Tensor]:
+def head_parts(own: nn.Module) -> Iterator[Tensor]:
     """The rows of an output matrix on their device, HEAD_ROWS at a time."""
-    if isinstance(head, StreamedHead):
-        for _, part in head.parts(HEAD_ROWS):
-            yield pinned(part, torch.device(head.device)).to(head.device, non_blocking=True)
+    if isinstance(own, StreamedHead):
+        for _, part in own.parts(HEAD_ROWS):
+            yield pinned(part, torch.device(own.device)).to(own.device, non_blocking=True)
     else:
-        yield from head.get_parameter("weight").detach().split(HEAD_ROWS)
+        yield from own.get_parameter("weight").detach().split(HEAD_ROWS)

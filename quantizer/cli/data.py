@@ -77,6 +77,7 @@ def _validate(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="a model folder: every row is rendered and masked as in training",
     )
+    option("--template", metavar="T", help="hermes, or a .jinja file, in place of the folder's chat template")
     option("--suite", action="append", default=[], metavar="S",
            help="report prompts of this suite (default: every shipped one); may be repeated")  # fmt: skip
     option("--max-seconds", type=float, default=30.0, metavar="S",
@@ -124,7 +125,8 @@ def run_validate(args: argparse.Namespace) -> int:
     """Run `data validate`. Returns the exit code."""
     from quantizer.data.validate import report_as_json, report_lines, validate
 
-    report = validate(args.file, _suites(args.suite), source=args.source, max_seconds=args.max_seconds)
+    suites, more = _suites(args.suite), {"source": args.source, "template": args.template}
+    report = validate(args.file, suites, **more, max_seconds=args.max_seconds)
     if args.json:
         print(json.dumps(report_as_json(report), indent=2, ensure_ascii=False))
     else:

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from os import EX_DATAERR, EX_IOERR, EX_UNAVAILABLE
 from typing import TYPE_CHECKING, Any, Final
@@ -43,7 +46,8 @@ def run(args: argparse.Namespace) -> int:
     from quantizer.core.errors import QuantizerError
 
     try:
-        return int(args.part(args))
+        with _stoppable():
+            return int(args.part(args))
     except QuantizerError as error:
         print(f"{called}: {error}", file=sys.stderr)
         return error.exit_code
@@ -56,6 +60,20 @@ def run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print(f"{called}: stopped; run the same command again", file=sys.stderr)
         return INTERRUPTED
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """Within a `with` block SIGTERM ends the work as Ctrl-C does, so that no unfinished folder is left."""
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def _command(commands: Any, name: str, parts: tuple[str, ...], words: str) -> argparse.ArgumentParser:

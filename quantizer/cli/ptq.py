@@ -7,15 +7,16 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from os import EX_UNAVAILABLE
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
 
 from quantizer.cli.plan import force_argument, refuse_if_short
 
+BETWEEN_LINES: Final = 10.0
+"""Seconds between two lines of progress."""
 if TYPE_CHECKING:
     from gates.artefact.manifest import Artefact
-    from quantizer.recipes.recipe import Recipe
 
 
 def add(verbs: Any) -> None:
@@ -37,29 +38,44 @@ def job_arguments(parser: argparse.ArgumentParser, recipe: str) -> None:
     option("--recipe", default=recipe, metavar="R", help="a shipped recipe or a .toml (default: %(default)s)")
     option("--set", action="append", default=[], dest="changes", metavar="KEY=VALUE",
            help="change one value of the recipe, such as layers.last=1; may be repeated")  # fmt: skip
-    option(
-        "--source", type=Path, required=True, metavar="DIR", help="the model in BF16, a Hugging Face folder"
-    )
+    option("--source", type=Path, required=True, metavar="DIR",
+           help="the model: a Hugging Face folder in BF16, or a .gguf file, which is dequantized first")  # fmt: skip
     option("--data", type=Path, required=True, metavar="FILE", help="conversations, JSONL")
     option("--out", type=Path, required=True, metavar="DIR", help="the folder to make; must not exist")
     option("--device", metavar="D", help="a torch device (default: a GPU if there is one)")
+    option("--template", metavar="T",
+           help="hermes, or a .jinja file: the chat template in place of the folder's, in the result too")  # fmt: skip
+    option("--proof", choices=("full", "sample", "none"), default="full",
+           help="compare the result with what was computed on 8 conversations, on 1, or not (default: %(default)s)")  # fmt: skip
     option("--json", action="store_true", help="print the result as JSON, without progress")
     force_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run `quantize ptq`. Returns the exit code."""
+    from quantizer.checkpoint.from_gguf import as_folder
     from quantizer.core import cost
+    from quantizer.data.render import read_template
     from quantizer.ptq import quantize
     from quantizer.recipes.recipe import load_recipe
 
     recipe, device = load_recipe(args.recipe, args.changes), cost.chosen_device(args.device)
-    refuse_if_short(args, recipe, device)
-    track = quantize.no_progress if args.json else shown
-    if recipe.svdquant:
-        return _report(recipe, args, device, track)
-    places = (args.source, args.data, args.out)
-    made = quantize.run(recipe, *places, now=datetime.now(UTC), device=device, track=track, base=args.base)
+    quantize.require_packages(recipe)
+    template = read_template(args.template)
+    with as_folder(args.source, args.out) as args.source:
+        refuse_if_short(args, recipe, device)
+        made = quantize.run(
+            recipe,
+            args.source,
+            args.data,
+            args.out,
+            now=datetime.now(UTC),
+            device=device,
+            track=quantize.no_progress if args.json else shown,
+            base=args.base,
+            template=template,
+            proof=args.proof,
+        )
     if args.json:
         print(json.dumps(facts(made, args.out), indent=2))
     else:
@@ -89,40 +105,44 @@ def facts(made: Artefact, out: Path) -> dict[str, Any]:
 def lines(made: Artefact, out: Path) -> Iterable[str]:
     """The result as text, for a person."""
     outcome = made.provenance.recipe["outcome"]
-    check, parity = outcome["check"], outcome["check"]["parity"]
     yield f"{out}: {made.name}, {made.format}, {made.root}"
-    yield f"  {check['layers']} layers in NVFP4, {check['sqnr_db']:.1f} dB signal to rounding noise"
-    exact = "to the bit" if parity["equal"] == parity["tokens"] else "to BF16 rounding"
-    yield f"  computes what was calibrated: equal logits at {parity['tokens']} tokens, {exact}"
+    yield from proof_lines(outcome["check"], "calibrated")
     if auto := outcome.get("auto"):
-        yield "  effective bits   divergence   groups in BF16"
-        for point in auto["curve"]:
-            mark = "  <- taken" if point == auto["chosen"] else ""
-            yield f"  {point['bits']:14.2f} {point['divergence']:12.4f} {point['kept_groups']:16}{mark}"
-    spent = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in outcome["seconds"].items())
-    yield f"  {spent}; {outcome['peak_memory_bytes'] / 1e9:.1f} GB at most, {outcome['device']}"
+        mix = auto["chosen"]
+        yield f"  {mix['bits']:.2f} bits a weight, divergence {mix['divergence']:.4f}, {mix['kept_groups']} groups in BF16"
+    yield spent(outcome)
+
+
+def proof_lines(check: dict[str, Any], made: str) -> Iterable[str]:
+    """What was proven of a result, as text. made: how it came to be."""
+    if "parity" not in check:
+        yield f"  {check['layers']} layers in NVFP4; nothing was checked (--proof none)"
+        return
+    parity = check["parity"]
+    exact = "to the bit" if parity["equal"] == parity["tokens"] else "to BF16 rounding"
+    yield f"  {check['layers']} layers in NVFP4, {check['sqnr_db']:.1f} dB signal to rounding noise"
+    yield f"  computes what was {made}: equal logits at {parity['tokens']} tokens, {exact}"
+
+
+def spent(outcome: dict[str, Any]) -> str:
+    """Time and memory, as text."""
+    parts = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in outcome["seconds"].items())
+    return f"  {parts}; {outcome['peak_memory_bytes'] / 1e9:.1f} GB at most, {outcome['device']}"
 
 
 def shown(name: str, items: Sequence[Any]) -> Iterable[Any]:
-    """Iterate with a progress bar on stderr that disappears at the end."""
+    """Iterate with a progress bar on stderr that disappears at the end; without a terminal, with lines."""
     from rich.console import Console
     from rich.progress import track
 
-    return track(items, name, console=Console(stderr=True), transient=True)
+    console = Console(stderr=True)
+    return track(items, name, console=console, transient=True) if console.is_terminal else _told(name, items)
 
 
-def _report(recipe: Recipe, args: argparse.Namespace, device: str, track: Any) -> int:
-    from dataclasses import asdict
-
-    from quantizer.ptq import quantize
-    from quantizer.ptq.svdquant import WHY_NOT
-
-    savings = quantize.report_svdquant(recipe, args.source, args.data, device, track)
-    if args.json:
-        print(json.dumps([asdict(saving) for saving in savings], indent=2))
-    else:
-        print(f"{'layer':48} {'error':>9} {'with branch':>12} {'bits':>6}")
-        for saving in savings:
-            print(f"{saving.layer:48} {saving.plain:9.5f} {saving.branch:12.5f} {saving.bits:6.2f}")
-    print(f"manners quantize ptq: {WHY_NOT}", file=sys.stderr)
-    return EX_UNAVAILABLE
+def _told(name: str, items: Sequence[Any]) -> Iterable[Any]:
+    began = last = monotonic()
+    for done, item in enumerate(items, start=1):
+        yield item
+        if (now := monotonic()) - last >= BETWEEN_LINES:
+            last, left = now, (now - began) / done * (len(items) - done)
+            print(f"{name}: {done} of {len(items)}, about {left:.0f} s left", file=sys.stderr, flush=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from quantizer.cli.plan import refuse_if_short
-from quantizer.cli.ptq import facts, job_arguments
+from quantizer.cli.ptq import facts, job_arguments, proof_lines, spent
 
 if TYPE_CHECKING:
     from gates.artefact.manifest import Artefact
@@ -46,7 +46,9 @@ def add(verbs: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """One of them; the exit code."""
+    from quantizer.checkpoint.from_gguf import as_folder
     from quantizer.core import cost
+    from quantizer.data.render import read_template
     from quantizer.recipes.recipe import load_recipe
     from quantizer.train import run as training
     from quantizer.train import shard
@@ -54,19 +56,23 @@ def run(args: argparse.Namespace) -> int:
     recipe = load_recipe(args.recipe, args.changes)
     _check(args.verb, recipe)
     device = cost.chosen_device(args.device)
-    refuse_if_short(args, recipe, device)
+    template = read_template(args.template)
     try:
-        made = training.run(
-            recipe,
-            args.source,
-            args.data,
-            args.out,
-            now=datetime.now(UTC),
-            device=device,
-            resume=args.resume,
-            bf16=args.bf16,
-            log=(lambda text: None) if args.json else partial(print, file=sys.stderr, flush=True),
-        )
+        with as_folder(args.source, args.out) as args.source:
+            refuse_if_short(args, recipe, device)
+            made = training.run(
+                recipe,
+                args.source,
+                args.data,
+                args.out,
+                now=datetime.now(UTC),
+                device=device,
+                resume=args.resume,
+                bf16=args.bf16,
+                template=template,
+                proof=args.proof,
+                log=(lambda text: None) if args.json else partial(print, file=sys.stderr, flush=True),
+            )
     finally:
         shard.leave()
     if not shard.first():
@@ -105,7 +111,5 @@ def lines(made: Artefact, out: Path) -> Iterable[str]:
         f"{train['tokens_per_second']:,.0f} tokens/s"
     )
     if check:
-        exact = "to the bit" if check["parity"]["equal"] == check["parity"]["tokens"] else "to BF16 rounding"
-        yield f"  computes what was trained: equal logits at {check['parity']['tokens']} tokens, {exact}"
-    spent = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in outcome["seconds"].items())
-    yield f"  {spent}; {outcome['peak_memory_bytes'] / 1e9:.1f} GB at most, {outcome['device']}"
+        yield from proof_lines(check, "trained")
+    yield spent(outcome)

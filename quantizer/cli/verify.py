@@ -1,10 +1,10 @@
-"""`manners quantize verify DIR [--source DIR] [--base DIR] [--json]`: check an NVFP4 folder; exit code 0: sound, 1: not."""
+"""`manners quantize verify DIR [--source DIR] [--json]`: check an NVFP4 folder; exit code 0: sound, 1: not."""
 
 import argparse
 import json
 import sys
 from functools import partial
-from os import EX_DATAERR, EX_USAGE
+from os import EX_DATAERR
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +22,6 @@ def add(verbs: Any) -> None:
     option = parser.add_argument
     option("folder", type=Path, metavar="DIR", help="the NVFP4 folder")
     option("--source", type=Path, metavar="DIR", help="the model it was made from, in BF16")
-    option("--base", type=Path, metavar="DIR", help="that model before its fine-tune; needs --source")
     option("--device", metavar="D", help="a torch device (default: a GPU if there is one)")
     option("--json", action="store_true", help="print everything as JSON")
     parser.set_defaults(part=run)
@@ -36,13 +35,10 @@ def run(args: argparse.Namespace) -> int:
     from quantizer.verify.render import lines
     from quantizer.verify.report import as_json
 
-    if args.base and not args.source:
-        print("manners quantize verify: --base needs --source", file=sys.stderr)
-        return EX_USAGE
     track = list if args.json else partial(shown, "checking layers")
     device = cost.chosen_device(args.device)
     try:
-        report = verify(args.folder, args.source, args.base, track, device)
+        report = verify(args.folder, args.source, track, device)
     except FolderError as error:
         print(f"manners quantize verify: {error}", file=sys.stderr)
         return EX_DATAERR

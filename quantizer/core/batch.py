@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 IGNORE: Final = -100
 """The label of a position that is neither trained on nor scored."""
@@ -36,10 +36,3 @@ def to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
     if torch.device(device).type != "cuda" or tensor.is_cuda:
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
-
-
-def hidden_states(model: nn.Module, batch: Batch) -> Tensor:
-    """The last hidden states of a causal language model: [rows, tokens, width]. Without padding no mask is passed, for speed."""
-    mask = None if bool(batch.attention.all()) else batch.attention
-    decoder = model.get_submodule("model")
-    return decoder(input_ids=batch.ids, attention_mask=mask, use_cache=False).last_hidden_state

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from quantizer.core.batch import Batch, hidden_states
-
-LAYERS = "model.layers"
+from quantizer.core.batch import Batch
+from quantizer.core.decoder import decoder_layers, hidden_states, layers_name
+from quantizer.core.errors import SourceError, first_line
 
 
 class Layerwise:
@@ -51,17 +51,23 @@ class Layerwise:
         return self._run_standins(self.batches[number], self.hidden[number])[-1].result
 
     def _run_standins(self, batch: Batch, out: Tensor | None = None) -> list[_Standin]:
-        layers = self.model.get_submodule(LAYERS)
+        layers = self.model.get_submodule(layers_name(self.model))
         assert isinstance(layers, nn.ModuleList)
         standins = [_Standin(out) for _ in layers]
         with _replaced(layers, standins):
-            standins[-1].result = hidden_states(self.model, batch)
+            try:
+                standins[-1].result = hidden_states(self.model, batch)
+            except torch.OutOfMemoryError:
+                raise
+            except (IndexError, RuntimeError, ValueError) as error:
+                raise SourceError(f"{self._unlike()} ({first_line(error)})") from error
+        if standins[-1].result.shape[:2] != batch.ids.shape:
+            raise SourceError(self._unlike())
         return standins
 
-
-def decoder_layers(model: nn.Module) -> list[nn.Module]:
-    """The decoder layers of a causal language model, in order."""
-    return list(model.get_submodule(LAYERS).children())
+    def _unlike(self) -> str:
+        """Why a model that hands tuples from layer to layer (GPT-J, Falcon, Bamba) is refused."""
+        return f"{type(self.model).__name__}: its decoder layers do not hand on hidden states alone"
 
 
 class _Standin(nn.Module):

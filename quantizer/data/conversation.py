@@ -16,6 +16,7 @@ import difflib
 import hashlib
 import json
 import lzma
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,7 @@ from quantizer.core.errors import DataError
 KEYS: Final = ("messages", "tools", "chat_template_kwargs")
 THOUGHTS: Final = ("reasoning_content", "reasoning")
 END_OF_THOUGHT: Final = "</think>"
+_NUMBERED: Final = re.compile(r"(.+?)[-_:/.]\d+")
 MAX_LINE: Final = 16 * 2**20  # bytes; far more than a model can read
 
 Message = dict[str, Any]
@@ -37,12 +39,14 @@ Message = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """One validated line: messages as a template takes them, and `switches`, keyword arguments for the template."""
+    """One validated line: messages as a template takes them, and `switches`, keyword arguments for the template. kind: what
+    stands before the number of its id, such as greeting in greeting-00012; without such an id, whether it has calls or tools."""
 
     messages: tuple[Message, ...]
     tools: tuple[dict[str, Any], ...] = ()
     switches: Mapping[str, Any] = field(default_factory=dict)
     where: str = "conversation"
+    kind: str = "text"
 
     @property
     def thinks(self) -> bool:
@@ -109,7 +113,10 @@ def from_row(row: Mapping[str, Any], where: str = "conversation") -> Conversatio
     made = tuple(_message(message, f"{where}: message {i}") for i, message in enumerate(row["messages"]))
     if not any(message["role"] == "assistant" for message in made):
         raise DataError(f"{where}: has no message of the assistant's, so there is nothing to learn")
-    return Conversation(made, tuple(tools), switches, where)
+    calls = any("tool_calls" in message for message in made)
+    named = _NUMBERED.fullmatch(str(row.get("id")))
+    kind = named[1] if named else "calls" if calls else "tools" if tools else "text"
+    return Conversation(made, tuple(tools), switches, where, kind)
 
 
 def thought_of(message: Mapping[str, Any]) -> str:

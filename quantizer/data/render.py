@@ -21,6 +21,7 @@ from quantizer.core.errors import DataError, SourceError, first_line
 from quantizer.data.conversation import END_OF_THOUGHT, Conversation, Message
 
 Thinking = Literal["as_is", "none"]
+HERMES: Final = "hermes"
 SWITCH: Final = "enable_thinking"
 
 
@@ -38,7 +39,9 @@ class Renderer:
         """Raises SourceError if there is no template, or no end-of-turn token."""
         template = getattr(tokenizer, "chat_template", None)
         if not (template.get("default") if isinstance(template, dict) else template):
-            raise SourceError("the model's tokenizer has no chat template; put chat_template.jinja beside it")
+            raise SourceError(
+                "the model's tokenizer has no chat template; name one: --template hermes, or a file"
+            )
         self.tokenizer = tokenizer
         self.ends = frozenset(ends)
         if not self.ends:
@@ -91,8 +94,8 @@ class Renderer:
         ]
         if lost := next((text for text, seen in (*offered, *written) if not _shows(seen, text)), None):
             raise DataError(
-                f"{where}: the template drops {lost[:60]!r}; give the model folder a chat_template.jinja that renders "
-                "every message, tool and call"
+                f"{where}: the template drops {lost[:60]!r}; name one that renders every message, tool and "
+                f"call: --template {HERMES}, or a file"
             )
         return self.encode(prompt), self._reply(reply, where)
 
@@ -158,8 +161,21 @@ class _SampleBuilder:
         return TrainingSample(np.array(self._ids, np.int32), np.array(self._learned))
 
 
-def open_renderer(folder: Path) -> Renderer:
-    """The renderer of a model folder. Raises SourceError if its tokenizer or template cannot be used."""
+def read_template(name: str | None) -> str | None:
+    """The text of a chat template: the one that is shipped, or a file's. Raises SourceError."""
+    if name is None:
+        return None
+    try:
+        return (Path(__file__).with_name("hermes.jinja") if name == HERMES else Path(name)).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SourceError(
+            f"--template {name}: neither {HERMES} nor a file that can be read ({error})"
+        ) from None
+
+
+def open_renderer(folder: Path, template: str | None = None) -> Renderer:
+    """The renderer of a model folder, with another template's text if one is given. Raises SourceError if its tokenizer or
+    template cannot be used."""
     from transformers import AutoTokenizer
 
     if not folder.is_dir():
@@ -168,6 +184,7 @@ def open_renderer(folder: Path) -> Renderer:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # a broken tokenizer.json raises bare Exception
         raise SourceError(f"{folder}: its tokenizer cannot be loaded ({first_line(error)})") from None
+    tokenizer.chat_template = template or tokenizer.chat_template
     try:
         return Renderer(tokenizer, _ends(folder, tokenizer))
     except SourceError as error:

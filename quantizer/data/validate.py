@@ -74,10 +74,15 @@ class DataReport:
 
 
 def validate(
-    path: Path, suites: Sequence[Suite], *, source: Path | None = None, max_seconds: float
+    path: Path,
+    suites: Sequence[Suite],
+    *,
+    source: Path | None = None,
+    template: str | None = None,
+    max_seconds: float,
 ) -> DataReport:
-    """Check every row of a file; `source`: the model folder that renders them. Raises DataError, SourceError, UnavailableError."""
-    renderer = _renderer(source)
+    """Check every row of a file; `source`: the model folder that renders them, by `template` if it is named. Raises DataError, SourceError, UnavailableError."""
+    renderer = _renderer(source, template)
     report = DataReport(str(path), rows.file_digest(path), tokens=[] if renderer else None)
     report.suites = {suite.name: suite.digest for suite in suites}
     look = RowValidator(report, suites, renderer, max_seconds)
@@ -89,18 +94,18 @@ def validate(
     return report
 
 
-def _renderer(source: Path | None) -> Renderer | None:
+def _renderer(source: Path | None, template: str | None) -> Renderer | None:
     if source is None:
         return None
     try:
-        from quantizer.data.render import open_renderer
+        from quantizer.data.render import open_renderer, read_template
     except ImportError:
         from quantizer.core.errors import UnavailableError
 
         raise UnavailableError(
             "--source renders with transformers, which is not installed: make quantizer"
         ) from None
-    return open_renderer(source)
+    return open_renderer(source, read_template(template))
 
 
 class RowValidator:

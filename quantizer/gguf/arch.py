@@ -1,6 +1,7 @@
 """The mapping from Hugging Face tensors to GGUF tensors, and the conversion of their values, by architecture.
 
-Llama needs another order of rows in q_proj and k_proj: transformers rotates a head's first half with its second, ggml neighbours.
+`gguf` knows every architecture's names. Llama and its like (PAIRED) need another order of rows in q_proj and k_proj: transformers
+rotates a head's first half with its second, ggml neighbours.
 Qwen3-MoE's experts are one tensor for a layer, [experts, rows, columns]. Qwen3.5 (llama.cpp's `qwen35`) needs
 
 * norms with the 1 that its RMSNorm adds: 1 + w, except in the gated norm of the DeltaNet;
@@ -30,14 +31,28 @@ Numbers = Callable[[Tensor], Tensor]
 LEFT: Final = ("model.visual.", "visual.")
 """Parts that a text model in a GGUF file does not need."""
 WRITTEN: Final = {
-    "qwen3": ("qwen3", gguf.MODEL_ARCH.QWEN3),
-    "qwen3_moe": ("qwen3moe", gguf.MODEL_ARCH.QWEN3MOE),
-    "llama": ("llama", gguf.MODEL_ARCH.LLAMA),
-    "qwen3_5_text": ("qwen35", gguf.MODEL_ARCH.QWEN35),
+    "qwen2": gguf.MODEL_ARCH.QWEN2,
+    "qwen3": gguf.MODEL_ARCH.QWEN3,
+    "qwen3_moe": gguf.MODEL_ARCH.QWEN3MOE,
+    "llama": gguf.MODEL_ARCH.LLAMA,
+    "mistral": gguf.MODEL_ARCH.LLAMA,
+    "granite": gguf.MODEL_ARCH.GRANITE,
+    "smollm3": gguf.MODEL_ARCH.SMOLLM3,
+    "olmo2": gguf.MODEL_ARCH.OLMO2,
+    "phi3": gguf.MODEL_ARCH.PHI3,
+    "qwen3_5_text": gguf.MODEL_ARCH.QWEN35,
 }
-"""`model_type` to llama.cpp's name and table of names."""
-HEADS: Final = {"q_proj.weight": "num_attention_heads", "k_proj.weight": "num_key_value_heads"}
-"""Where Llama's rows are in another order, and how many heads they are."""
+"""`model_type` to llama.cpp's architecture."""
+PAIRED: Final = ("llama", "granite", "smollm3")
+HEADS: Final = {"q_proj": "num_attention_heads", "k_proj": "num_key_value_heads"}
+"""Where PAIRED's rows are in another order, and how many heads they are."""
+SCALES: Final = {
+    "attention_multiplier": "attention.scale",
+    "embedding_multiplier": "embedding_scale",
+    "residual_multiplier": "residual_scale",
+    "logits_scaling": "logit_scale",
+}
+"""Granite's factors, and their keys in the file."""
 NEXTN: Final = {
     "fc.weight": "eh_proj.weight",
     "pre_fc_norm_embedding.weight": "enorm.weight",
@@ -99,7 +114,8 @@ class Architecture:
             raise SourceError(f"{name}: not a tensor of the architecture {self.name}")
         if self.name == "qwen35":
             return _qwen35(plain, found, self.config)
-        heads = HEADS.get(plain.rpartition(".self_attn.")[2]) if self.name == "llama" else None
+        part = plain.rpartition(".self_attn.")[2].partition(".")[0]
+        heads = HEADS.get(part) if self.name in PAIRED else None
         rows = rotary_order(self.config[heads], self.config["head_dim"]) if heads else None
         return TensorMapping(found, rows=rows)
 
@@ -127,17 +143,29 @@ def architecture(config: Config, tensors: Iterable[str] = ()) -> Architecture:
         raise SourceError(
             f"rope of type {_rope(config)['rope_type']!r} is not written here; use llama.cpp's convert_hf_to_gguf.py"
         )
-    config = {
+    _require_sizes(config, _SIZES)
+    width, heads = config["hidden_size"], config["num_attention_heads"]
+    usual = {
         "num_experts": config.get("num_local_experts"),
-        **config,
-    }  # transformers 5 has another name for it
-    _require_sizes(config, (*_SIZES, *_MORE_SIZES.get(kind, ())))
+        "head_dim": width // heads,
+        "num_key_value_heads": heads,
+    }
+    config = usual | {name: value for name, value in config.items() if value is not None}
+    _require_sizes(config, ("head_dim", "num_key_value_heads", *_MORE_SIZES.get(kind, ())))
+    if kind == "smollm3" and config.get("no_rope_layer_interval", 4) != 4:
+        raise SourceError(
+            "llama.cpp's smollm3 has one layer in 4 without rope; this model has another pattern"
+        )
+    if any(config.get(key) for key in _UNREAD):
+        raise SourceError(
+            f"config.json: llama.cpp does not read {' and '.join(k for k in _UNREAD if config.get(k))} here"
+        )
     blocks = int(config["num_hidden_layers"])
     if kind != "qwen3_5_text":
         if kind == "qwen3_moe":
             _require_plain_experts(config)
-        name, known = WRITTEN[kind]
-        return Architecture(name, config, gguf.get_tensor_name_map(known, blocks))
+        known = WRITTEN[kind]
+        return Architecture(gguf.MODEL_ARCH_NAMES[known], config, gguf.get_tensor_name_map(known, blocks))
     nextn = int(whole_head(tensors))
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN35, blocks + nextn)
     return Architecture("qwen35", config, names, _interval(config), nextn)
@@ -145,8 +173,9 @@ def architecture(config: Config, tensors: Iterable[str] = ()) -> Architecture:
 
 _SIZES: Final = (
     "num_hidden_layers", "max_position_embeddings", "hidden_size", "intermediate_size", "num_attention_heads",
-    "num_key_value_heads", "head_dim", "vocab_size", "rms_norm_eps",
+    "vocab_size", "rms_norm_eps",
 )  # fmt: skip
+_UNREAD: Final = ("use_sliding_window", "mlp_bias")
 _DELTANET_SIZES: Final = (
     "linear_conv_kernel_dim", "linear_key_head_dim", "linear_num_key_heads", "linear_num_value_heads",
     "linear_value_head_dim",
@@ -211,8 +240,12 @@ def add_shape(writer: gguf.GGUFWriter, arch: Architecture) -> None:
     writer.add_rope_freq_base(rope["rope_theta"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_vocab_size(config["vocab_size"])
-    if arch.name == "llama":
-        writer.add_rope_dimension_count(config["head_dim"])
+    if arch.name in (*PAIRED, "phi3"):
+        writer.add_rope_dimension_count(int(config["head_dim"] * rope.get("partial_rotary_factor", 1.0)))
+    for name, key in SCALES.items() if arch.name == "granite" else ():
+        writer.add_float32(f"{arch.name}.{key}", config[name])
+    if arch.name in ("phi3",) and config.get("sliding_window"):
+        writer.add_sliding_window(config["sliding_window"])
     if arch.name == "qwen3moe":
         writer.add_expert_count(config["num_experts"])
         writer.add_expert_used_count(config["num_experts_per_tok"])

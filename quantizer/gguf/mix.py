@@ -51,7 +51,7 @@ def choose(mix: Mix, name: str, dimensions: int, blocks: int, tied: bool, interv
         return Type.F32
     if name == "output.weight" or (tied and name == "token_embd.weight"):
         return mix.output or mix.rest
-    if interval > 1 and mix.fused and name.endswith("attn_qkv.weight"):
+    if mix.fused and name.endswith("attn_qkv.weight"):
         return mix.fused
     if found := _PART.fullmatch(name):
         block, part = int(found[1]), found[2]

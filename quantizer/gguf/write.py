@@ -1,6 +1,6 @@
-"""Write a GGUF file from a Hugging Face folder: Qwen3, Qwen3-MoE, Qwen3.5's text model and Llama, with a byte-level BPE tokenizer.
+"""Write a GGUF file from a Hugging Face folder of an architecture in `quantizer.gguf.arch`, with a byte-level BPE tokenizer.
 
-Does what convert_hf_to_gguf.py and llama-quantize do for these architectures, in one step. Tensors are read, packed and written
+Does what convert_hf_to_gguf.py and llama-quantize do in one step. Tensors are read, packed and written
 one at a time and in slices of rows, so memory does not grow with the model.
 """
 
@@ -34,8 +34,14 @@ NVFP4: Final = "nvfp4"
 KINDS: Final = (*mix.MIXES, NVFP4)
 PLAIN: Final = {"BF16": Type.BF16, "F16": Type.F16, "F32": Type.F32}
 """Types that an NVFP4 file keeps unchanged."""
-PRE: Final = {QWEN2: "qwen2", QWEN35: "qwen35", LLAMA3: "llama-bpe"}
-"""The pre-tokenizer's pattern, and llama.cpp's name for it."""
+PRE: Final = {
+    QWEN2: "qwen2",
+    QWEN35: "qwen35",
+    LLAMA3: "llama-bpe",
+    "Digits ByteLevel": "smollm",
+    "ByteLevel": "gpt-2",
+}
+"""The pre-tokenizer's pattern, or its parts where it has none, and llama.cpp's name for it."""
 
 
 @dataclass(frozen=True)
@@ -147,14 +153,16 @@ def pre_tokenizer(document: dict[str, Any]) -> str:
     """llama.cpp's name of the pre-tokenizer of tokenizer.json. Raises SourceError for an unknown one."""
     kind = document["model"].get("type")
     before = document.get("pre_tokenizer") or {}
-    patterns = {
-        part.get("pattern", {}).get("Regex") for part in before.get("pretokenizers", [before])
-    } & PRE.keys()
-    if kind != "BPE" or not patterns:
+    parts = [part for part in before.get("pretokenizers", [before]) if "type" in part]
+    split = next((part["pattern"].get("Regex") for part in parts if part["type"] == "Split"), None)
+    plain = " ".join(
+        part["type"] for part in parts if part.get("use_regex", True) and part.get("individual_digits", True)
+    )
+    if kind != "BPE" or (found := split or plain) not in PRE:
         raise SourceError(
-            "tokenizer.json is not the byte-level BPE of Qwen or Llama 3; use llama.cpp's convert_hf_to_gguf.py"
+            "tokenizer.json is not the byte-level BPE of Qwen, Llama 3, SmolLM or GPT-2; use llama.cpp's convert_hf_to_gguf.py"
         )
-    return PRE[patterns.pop()]
+    return PRE[found]
 
 
 def _first_token(document: dict[str, Any]) -> str | None:

@@ -44,11 +44,13 @@ def make_plan(model: nn.Module, wanted: Layers) -> LayerPlan:
     return LayerPlan(layers, tuple(name for name in matrices if name not in set(layers)))
 
 
-def attach(model: nn.Module, plan: LayerPlan, norm: float = blocks.E4M3_MAX) -> dict[str, NVFP4Linear]:
+def attach(
+    model: nn.Module, plan: LayerPlan, norm: float = blocks.E4M3_MAX, weight_only: bool = False
+) -> dict[str, NVFP4Linear]:
     """Replace the layers of the plan by quantized ones with shared scales, by name; `calibrate` sets the amax of their inputs."""
     for name in plan.layers:
         layer = model.get_submodule(name)
-        model.set_submodule(name, NVFP4Linear(layer, norm))  # type: ignore[arg-type]
+        model.set_submodule(name, NVFP4Linear(layer, norm, weight_only))  # type: ignore[arg-type]
     share_scales(model)
     return nvfp4_layers(model)
 

@@ -1,4 +1,4 @@
-"""Splits the experts of a mixture (Qwen3-MoE) into separate linear layers, named as in checkpoints.
+"""Splits the experts of a mixture, stacked as Qwen3-MoE's, into separate linear layers, named as in checkpoints.
 
 Code that looks for linear layers then finds them, and each has its own scale, as servers load it.
 """
@@ -44,8 +44,13 @@ def separate_experts(model: nn.Module) -> None:
     """Replace stacked experts by separate ones without weights: their parameters are on the meta device."""
     for name, module in list(model.named_modules()):
         stacked = getattr(module, "gate_up_proj", None)
-        if isinstance(stacked, nn.Parameter) and stacked.ndim == 3:
-            count, double, width = stacked.shape
+        if not isinstance(stacked, nn.Parameter) or stacked.ndim != 3:
+            continue
+        count, double, width = stacked.shape
+        # Others, such as GPT-OSS's with biases and transposed, stay as they are.
+        if module.get_parameter("down_proj").shape == (count, width, double // 2) and hasattr(
+            module, "act_fn"
+        ):
             act: Any = module.act_fn
             experts = (Expert(width, double // 2, act, stacked.dtype) for _ in range(count))
             model.set_submodule(name, SeparateExperts(experts))

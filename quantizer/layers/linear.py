@@ -31,7 +31,8 @@ _EXACT: Final = ("weight_amax", "input_amax", "weight_scale", "block_amax")
 
 
 class NVFP4Linear(nn.Linear):
-    """A layer in NVFP4 in the place of an `nn.Linear`, with the same parameters. `active` false makes it a plain layer."""
+    """A layer in NVFP4 in the place of an `nn.Linear`, with the same parameters. `active` false makes it a plain layer.
+    weight_only: inputs are not rounded (W4A16)."""
 
     weight_amax: Tensor
     input_amax: Tensor
@@ -39,14 +40,14 @@ class NVFP4Linear(nn.Linear):
     block_amax: nn.Parameter | None
     held: Tensor | None
 
-    def __init__(self, linear: nn.Linear, norm: float = blocks.E4M3_MAX) -> None:
+    def __init__(self, linear: nn.Linear, norm: float = blocks.E4M3_MAX, weight_only: bool = False) -> None:
         """Raises ValueError if the rows of the weight are not whole blocks of 16."""
         if linear.in_features % BLOCK:
             raise ValueError(f"{linear.in_features} input columns are not whole blocks of {BLOCK}")
         bias = linear.bias is not None
         super().__init__(linear.in_features, linear.out_features, bias=bias, device="meta")
         self.weight, self.bias = linear.weight, linear.bias
-        self.active, self.norm = True, norm
+        self.active, self.norm, self.weight_only = True, norm, weight_only
         self.training = linear.training
         nothing = torch.zeros((), device=linear.weight.device)
         self.register_buffer("weight_amax", nothing)
@@ -124,7 +125,7 @@ class NVFP4Linear(nn.Linear):
         return fake.fake_learned(weight, self.block_amax, self.tensor_scale())
 
     def fake_input(self, x: Tensor) -> Tensor:
-        return fake.fake_dynamic(x, self.input_amax)
+        return x if self.weight_only else fake.fake_dynamic(x, self.input_amax)
 
 
 def rounded(weight: Tensor, amax: Tensor, scale: Tensor | None, norm: float) -> Tensor:

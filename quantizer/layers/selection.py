@@ -9,12 +9,26 @@ from quantizer.core.errors import RecipeError
 from quantizer.layers.fused import fused_groups
 from quantizer.recipes.recipe import Layers
 
-ALWAYS_KEPT: Final = ("lm_head", "in_proj_a", "in_proj_b")
+ALWAYS_KEPT: Final = (
+    "lm_head",
+    "embed_out",
+    "in_proj_a",
+    "in_proj_b",
+    "gate",
+    "router",
+    "shared_expert_gate",
+)
 """Last parts of the names of linear layers that always stay in BF16; see `quantizer.recipes.recipe.Layers`."""
 DELTANET: Final = "linear_attn"
 BLOCK: Final = 16
 """Columns of one block of NVFP4."""
-_LAYER: Final = re.compile(r"(?:^|\.)layers\.(\d+)\.")
+_NUMBER: Final = re.compile(r"\.(\d+)\.")
+
+
+def layer_index(name: str) -> int | None:
+    """The number of the decoder layer that a module or tensor is in: the first number of its name."""
+    found = _NUMBER.search(name)
+    return int(found[1]) if found else None
 
 
 def select_layers(linear: Mapping[str, int], matrices: Iterable[str], wanted: Layers) -> tuple[str, ...]:
@@ -52,7 +66,7 @@ def _covered(patterns: Iterable[str], names: Iterable[str], key: str) -> set[str
 
 def _by_place(names: Iterable[str], wanted: Layers) -> set[str]:
     """The layers that `first`, `last` and `deltanet` leave out."""
-    places = {name: int(found[1]) for name in names if (found := _LAYER.search(name))}
+    places = {name: place for name in names if (place := layer_index(name)) is not None}
     count = max(places.values(), default=-1) + 1
     if wanted.first + wanted.last >= count > 0 and wanted.first + wanted.last:
         raise RecipeError(f"layers: first and last leave out all of this model's {count} decoder layers")

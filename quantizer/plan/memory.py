@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Final
 
-from quantizer.layers.selection import BLOCK, select_layers
+from quantizer.layers.selection import BLOCK, layer_index, select_layers
 from quantizer.plan.model import PlannedModel, count
 from quantizer.recipes.recipe import Recipe, Train
 
@@ -115,12 +115,6 @@ class Job:
     on_cpu: bool = False
 
     @property
-    def streamed(self) -> bool:
-        """Whether one decoder layer at a time is on the device: `quantizer.ptq.quantize.streams`."""
-        recipe = self.recipe
-        return recipe.kind == "ptq" and recipe.backend == "manners" and recipe.auto is None
-
-    @property
     def calibration_data(self) -> int:
         """Tokens of the conversations that calibration reads."""
         limit = self.recipe.calibrate.conversations
@@ -178,8 +172,7 @@ def phases(job: Job) -> list[PhaseNeed]:
         made.append(PhaseNeed("train", worst, _host(job)))
     if job.recipe.auto:
         made.append(score(job))
-    if job.recipe.kind != "report":
-        made.append(export(job))
+    made.append(export(job))
     return made
 
 
@@ -202,7 +195,7 @@ def calibrate(job: Job) -> PhaseNeed:
     model, recipe = job.model, job.recipe
     hidden = int(HELD * PADDING * job.calibration_data) * model.width * BF16
     parts = _shared(job, {"weights": weights(model)}) | {"hidden states": hidden}
-    if job.streamed:
+    if job.recipe.streamed:
         parts["weights"] = model.largest_layer * BF16 + 2 * HEAD_ROWS * model.width * BF16
     search = 0
     if recipe.awq:
@@ -211,8 +204,6 @@ def calibrate(job: Job) -> PhaseNeed:
     elif recipe.feedback:
         parts["calibration"] = gram(model) + model.width**2 * F32  # of o_proj's inputs, too
         search = FED_BACK * model.largest_inside + 3 * F64 * max(model.width, model.intermediate) ** 2
-    elif recipe.svdquant:
-        parts["calibration"] = model.layers * gram(model)
     elif not job.train:
         search = PACKED * model.largest_inside
     parts["activations"] = max(forward(model, job.calibrated_tokens), search)
@@ -306,7 +297,7 @@ def _shared(job: Job, parts: dict[str, int]) -> dict[str, int]:
     if job.processes == 1:
         return parts
     model = job.model
-    around = sum(count(shape) for name, shape in model.tensors.items() if ".layers." not in name)
+    around = sum(count(shape) for name, shape in model.tensors.items() if layer_index(name) is None)
     gathered = BF16 * (around + 2 * model.largest_layer)
     return {name: size // job.processes for name, size in parts.items()} | {"gathered": gathered}
 
@@ -407,7 +398,7 @@ def export(job: Job) -> PhaseNeed:
     """Parts of tensors are written and hashed, then the folder is read back and compared layer by layer. Where the model
     is whole, it and a training's state are still there."""
     model = job.model
-    if job.streamed:
+    if job.recipe.streamed:
         held = {"weights": 2 * model.largest_layer * BF16}
     elif job.train:
         held = {name: size for name, size in _kept(job, job.train).items() if name != "rounded weights"}

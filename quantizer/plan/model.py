@@ -1,6 +1,5 @@
 """What a plan has to know of a model, from config.json and the headers of its shards; torch is not imported."""
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,17 +9,13 @@ from quantizer.core.errors import SourceError
 from quantizer.core.expert_names import separate_tensor, unwrapped_name
 from quantizer.core.json_file import read_object
 from quantizer.core.safetensors_header import HeaderEntry, is_file_name, read_header
-from quantizer.layers.selection import DELTANET
+from quantizer.layers.selection import DELTANET, layer_index
 
-KNOWN: Final = ("qwen3", "qwen3_5", "qwen3_5_text", "qwen3_moe", "llama", "gemma3_text")
-"""Types of models whose memory is known: attention and MLP in every layer, or a DeltaNet in place of attention, or experts
-in place of the MLP."""
 NOT_LOADED: Final = ("mtp.", "model.mtp.", "model.visual.", "visual.")
 """Parts that the text model does not load: they are copied from file to file."""
 HEAD: Final = "lm_head.weight"
 EMBEDDING: Final = "model.embed_tokens.weight"
 _INDEX: Final = "model.safetensors.index.json"
-_LAYER: Final = re.compile(r"model\.layers\.(\d+)\.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +71,17 @@ class PlannedModel:
     @property
     def largest_inside(self) -> int:
         """Elements of the largest tensor of a decoder layer."""
-        return max((count(shape) for name, shape in self.tensors.items() if ".layers." in name), default=0)
+        return max(
+            (count(shape) for name, shape in self.tensors.items() if layer_index(name) is not None), default=0
+        )
 
     @property
     def largest_layer(self) -> int:
         """Elements of the largest decoder layer."""
-        sums: dict[str, int] = {}
+        sums: dict[int, int] = {}
         for name, shape in self.tensors.items():
-            if found := _LAYER.match(name):
-                sums[found[1]] = sums.get(found[1], 0) + count(shape)
+            if (index := layer_index(name)) is not None:
+                sums[index] = sums.get(index, 0) + count(shape)
         return max(sums.values(), default=0)
 
     @property
@@ -120,16 +117,17 @@ def read_model(path: Path) -> PlannedModel:
 
 def make_model(config: Mapping[str, Any], entries: Mapping[str, HeaderEntry]) -> PlannedModel:
     """From a configuration and the tensors of all shards. Raises SourceError as `read_model`, without the path."""
-    kind = config.get("model_type")
-    if kind not in KNOWN:
-        raise SourceError(f"models of type {kind!r} are not supported; supported: {', '.join(KNOWN)}")
     inner = config.get("text_config")
     text = {**config, **inner} if isinstance(inner, dict) else dict(config)
     loaded = {
         name: shape
         for n, e in entries.items()
         if not n.startswith(NOT_LOADED)
-        for name, shape in _by_expert(unwrapped_name(n), e.shape)
+        for name, shape in (
+            [(unwrapped_name(n), e.shape)]
+            if f"{n}_bias" in entries
+            else _by_expert(unwrapped_name(n), e.shape)
+        )
     }
     embedding = loaded.get(EMBEDDING)
     if embedding is None or len(embedding) != 2:
@@ -141,7 +139,7 @@ def make_model(config: Mapping[str, Any], entries: Mapping[str, HeaderEntry]) ->
     heads = _whole(text, "num_attention_heads")
     values = _whole(text, "linear_num_value_heads", 0) * _whole(text, "linear_value_head_dim", 128)
     return PlannedModel(
-        kind=str(kind),
+        kind=str(config.get("model_type")),
         tensors=loaded,
         tied=tied,
         stored=sum(entry.bytes for entry in entries.values()),

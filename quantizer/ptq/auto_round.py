@@ -7,7 +7,6 @@ fuses: there the layer with the smaller scale is rounded again. Source: AutoRoun
 
 import tempfile
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 
 from quantizer.checkpoint.source import Source, load_model
 from quantizer.core.cost import Cost
-from quantizer.core.errors import DataError, SourceError, UnavailableError
+from quantizer.core.errors import DataError, SourceError
 from quantizer.core.expert_names import unwrapped_name
 from quantizer.data.dataset import Dataset
 from quantizer.layers.attach import LayerPlan, attach, make_plan, share_scales
@@ -29,16 +28,12 @@ from quantizer.ptq.scales import sweep
 from quantizer.recipes.recipe import Recipe, Rounding
 from quantizer.verify.folder import Folder, open_folder
 
-NEEDED: Final = {"auto_round": "auto-round", "compressed_tensors": "compressed-tensors"}
 WHOLE: Final = {"bits": 16, "act_bits": 16}
 """AutoRound's settings for a layer that is not quantized."""
 
 
 def quantize(recipe: Recipe, source: Source, data: Dataset, device: str, cost: Cost) -> nn.Module:
-    """The source's model with NVFP4 layers that have AutoRound's codes and scales. Raises UnavailableError, DataError."""
-    missing = [package for module, package in NEEDED.items() if find_spec(module) is None]
-    if missing:
-        raise UnavailableError(f"AutoRound is not installed: pip install {' '.join(missing)}")
+    """The source's model with NVFP4 layers that have AutoRound's codes and scales. Raises DataError."""
     settings = recipe.rounding or Rounding()
     rows = token_rows(data, settings.tokens)
     with cost.part("load"):

@@ -12,8 +12,9 @@ from torch import nn
 from quantizer.checkpoint.source import Source, fill
 from quantizer.core.batch import Batch
 from quantizer.core.cost import Cost
+from quantizer.core.decoder import decoder_layers, layers_name
 from quantizer.core.errors import DataError, RecipeError
-from quantizer.core.layerwise import LAYERS, Layerwise, decoder_layers
+from quantizer.core.layerwise import Layerwise
 from quantizer.layers.attach import LayerPlan, attach
 from quantizer.layers.deltanet import chunked
 from quantizer.layers.linear import nvfp4_layers, unquantized
@@ -41,7 +42,7 @@ class LayerJob:
         """Yield the number of each decoder layer once it is calibrated and searched; it is there until the next step. Raises DataError."""
         if not self.batches:
             raise DataError("there is no conversation to calibrate with")
-        outside = [name for name in self.plan.layers if not name.startswith(f"{LAYERS}.")]
+        outside = [name for name in self.plan.layers if not name.startswith(f"{layers_name(self.model)}.")]
         if outside:
             raise RecipeError(f"layers: {outside[0]} is outside of the decoder layers: add it to exclude")
         with self.cost.part("calibrate"):
@@ -54,12 +55,12 @@ class LayerJob:
                 layer.to("meta")
 
     def _quantize(self, index: int, layer: nn.Module, data: Layerwise, asked: Layerwise) -> None:
-        recipe, prefix = self.recipe, f"{LAYERS}.{index}."
+        recipe, prefix = self.recipe, f"{layers_name(self.model)}.{index}."
         plan = self.plan.within(prefix)
         with self.cost.part("load"):
             if self.source:
                 fill(layer, self.source.folder, self.source.names, data.hidden[0].device, prefix)
-            attach(layer, plan, norm_of(recipe.weights.scales))
+            attach(layer, plan, norm_of(recipe.weights.scales), recipe.weight_only)
         with self.cost.part("calibrate"), unquantized(layer):
             following = asked.output(index)
         if not plan.layers:

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from quantizer.core.batch import Batch, hidden_states
+from quantizer.core.batch import Batch
+from quantizer.core.decoder import hidden_states
 from quantizer.core.errors import DataError
 from quantizer.layers.attach import share_scales
 from quantizer.layers.deltanet import chunked

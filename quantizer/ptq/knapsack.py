@@ -48,20 +48,8 @@ def solve(groups: Sequence[LayerGroup], budget: float) -> PrecisionMix:
     return PrecisionMix(tuple(sorted(kept)), bits_of(groups, kept), rest)
 
 
-def curve(groups: Sequence[LayerGroup], step: float = 0.5) -> list[PrecisionMix]:
-    """Bits against divergence, from all NVFP4 to all BF16; each point has a smaller divergence than the one before
-    it."""
-    count = int((BF16_BITS - NVFP4_BITS) / step)
-    points: list[PrecisionMix] = []
-    for budget in (*(NVFP4_BITS + step * index for index in range(count)), BF16_BITS):
-        mix = solve(groups, budget)
-        if not points or mix.divergence < points[-1].divergence:
-            points.append(mix)
-    return points
-
-
 def point_as_json(mix: PrecisionMix, groups: Sequence[LayerGroup]) -> Mapping[str, float | int]:
-    """A point of the curve as JSON values."""
+    """A solution as JSON values."""
     weights = sum(groups[index].weights for index in mix.kept)
     return {
         "bits": round(mix.bits, 4),

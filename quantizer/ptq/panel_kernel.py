@@ -6,6 +6,7 @@ which is exact. Every operation is rounded by itself, so the result is the same 
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Final
 
 import torch
@@ -13,8 +14,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from quantizer.nvfp4.grid_kernel import nearest
+from quantizer.nvfp4 import grid
 
+_LEAST: Final = tl.constexpr(grid.VALUES[0])
+_BORDERS: Final = tl.constexpr(grid.BORDERS)
+_GAPS: Final = tl.constexpr(tuple(high - low for low, high in pairwise(grid.VALUES)))
+_COUNT: Final = tl.constexpr(len(grid.BORDERS))
 ROWS: Final = 32
 OPTIONS: Final = {"num_warps": 4, "enable_fp_fusion": False}
 """With 128 columns a tile takes 32 registers of a thread."""
@@ -54,3 +59,12 @@ def _panel(  # type: ignore[no-untyped-def]  # Triton looks annotations up as gl
         tl.store(made + at, value, mask=there)
         tl.store(error + at, off, mask=there)
         tile += spread[:, None] * off[None, :]
+
+
+@triton.jit
+def nearest(x):  # type: ignore[no-untyped-def]  # Triton looks annotations up as globals
+    """The nearest E2M1 value of finite float32 numbers. Sums of gaps are exact."""
+    value = tl.full(x.shape, _LEAST, tl.float32)
+    for k in tl.static_range(_COUNT):
+        value += tl.where(x > _BORDERS[k], _GAPS[k], 0.0)
+    return value

@@ -18,9 +18,10 @@ from torch.nn import functional as F
 from quantizer.checkpoint.source import fill, from_config
 from quantizer.checkpoint.streamed import head_parts, stream
 from quantizer.core.batch import Batch
+from quantizer.core.decoder import decoder_layers, head, layers_name
 from quantizer.core.errors import SourceError
 from quantizer.core.expert_names import unwrapped_name
-from quantizer.core.layerwise import LAYERS, Layerwise, decoder_layers
+from quantizer.core.layerwise import Layerwise
 from quantizer.nvfp4 import blocks, fake
 from quantizer.verify.check import load_layer
 from quantizer.verify.folder import Folder, open_folder
@@ -85,12 +86,13 @@ class ServedLayers:
     def __init__(
         self,
         folder: Folder,
+        name: str,
         empty: Sequence[nn.Module],
         names: dict[str, str],
         device: str,
         weight_only: bool = False,
     ) -> None:
-        self.folder, self.empty, self.names, self.device = folder, empty, names, device
+        self.folder, self.name, self.empty, self.names, self.device = folder, name, empty, names, device
         self.weight_only = weight_only
         self.packed = {unwrapped_name(name): name for name in readable_layers(folder)}
         self.index, self.layer = -1, nn.Module()
@@ -103,7 +105,7 @@ class ServedLayers:
         return self.layer
 
     def _load(self, index: int) -> nn.Module:
-        prefix = f"{LAYERS}.{index}."
+        prefix = f"{self.name}.{index}."
         layer = copy.deepcopy(self.empty[index])
         for short, name in self.packed.items():
             if short.startswith(prefix):
@@ -142,17 +144,17 @@ def served_model(path: Path, device: str = "cpu", weight_only: bool = False) -> 
     gone = sorted({name for name, _ in model.named_parameters()} - held)
     if gone:
         raise SourceError(f"{path}: lacks {len(gone)} of the model's weights, first {gone[0]}")
-    layers = ServedLayers(folder, decoder_layers(model), plain, device, weight_only)
-    count = len(layers.empty)
-    model.set_submodule(LAYERS, nn.ModuleList(ServedLayer(layers, index) for index in range(count)))
+    name, empty = layers_name(model), decoder_layers(model)
+    layers = ServedLayers(folder, name, empty, plain, device, weight_only)
+    model.set_submodule(name, nn.ModuleList(ServedLayer(layers, index) for index in range(len(empty))))
     return stream(model, folder, plain, device)
 
 
 def compare(model: nn.Module, served: nn.Module, batches: Iterable[Batch]) -> Parity:
-    """Compare the logits of two models on the same tokens, on the device of their last norm; padding is ignored."""
-    device = next(model.get_submodule("model.norm").parameters()).device
+    """Compare the logits of two models on the same tokens, on the first one's device; padding is ignored."""
+    device = next(model.parameters()).device
     moved = [batch.to(device) for batch in batches]
-    return compare_outputs(outputs(model, moved), model.get_submodule("lm_head"), served, moved)
+    return compare_outputs(outputs(model, moved), head(model), served, moved)
 
 
 def outputs(model: nn.Module, batches: Sequence[Batch]) -> list[Tensor]:
@@ -165,16 +167,16 @@ def outputs(model: nn.Module, batches: Sequence[Batch]) -> list[Tensor]:
 
 
 def compare_outputs(
-    hidden: Sequence[Tensor], head: nn.Module, served: nn.Module, batches: Sequence[Batch]
+    hidden: Sequence[Tensor], matrix: nn.Module, served: nn.Module, batches: Sequence[Batch]
 ) -> Parity:
-    """Compare with a served model. hidden, head: what the other model has come to on these batches, and its output
+    """Compare with a served model. hidden, matrix: what the other model has come to on these batches, and its output
     matrix."""
     tokens = equal = same = 0
     largest = 0.0
     theirs = outputs(served, batches)
     for ours, other, batch in zip(hidden, theirs, batches, strict=True):
         found = _Logits(ours[batch.attention], other[batch.attention])
-        found.read(head, served.get_submodule("lm_head"))
+        found.read(matrix, head(served))
         tokens += len(found.ours)
         equal += int((found.off == 0).sum())
         same += int((found.choices[0] == found.choices[1]).sum())
@@ -194,9 +196,9 @@ class _Logits:
         self.choices = torch.zeros((2, count), dtype=torch.int64, device=device)
 
     @torch.no_grad()
-    def read(self, head: nn.Module, other: nn.Module) -> None:
+    def read(self, own: nn.Module, other: nn.Module) -> None:
         first = 0
-        for rows in zip(head_parts(head), head_parts(other), strict=True):
+        for rows in zip(head_parts(own), head_parts(other), strict=True):
             for begin in range(0, len(self.ours), TOKENS):
                 self._add(slice(begin, begin + TOKENS), rows, first)
             first += len(rows[0])

@@ -5,16 +5,17 @@
         load it, observe what its layers read, fold AWQ's scales, find block scales, write it, let it go
     check, compare, seal, rename         the checks of `quantizer.verify` and the parity of logits
 
-A mix of precisions, ModelOpt and AutoRound need the whole model on the device. If a step fails, nothing is left at the output.
+A mix of precisions and AutoRound need the whole model on the device. If a step fails, nothing is left at the output.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import torch
 from torch import nn
@@ -34,16 +35,16 @@ from quantizer.checkpoint.streamed import open_streamed
 from quantizer.core import cost
 from quantizer.core.atomic_output import atomic_folder, check_available
 from quantizer.core.batch import Batch
+from quantizer.core.decoder import decoder_layers, head, layers_name
 from quantizer.core.errors import ExportError, RecipeError, UnavailableError
-from quantizer.core.layerwise import LAYERS, Layerwise, decoder_layers
+from quantizer.core.layerwise import Layerwise
 from quantizer.data import batches as data_batches
 from quantizer.data.dataset import Dataset, load_dataset
 from quantizer.data.render import open_renderer
-from quantizer.layers.attach import LayerPlan, attach, make_plan
+from quantizer.layers.attach import LayerPlan, make_plan
 from quantizer.layers.linear import NVFP4Linear, nvfp4_layers
-from quantizer.ptq import knapsack, sensitivity, svdquant
+from quantizer.ptq import knapsack, sensitivity
 from quantizer.ptq.by_layer import LayerJob
-from quantizer.ptq.calibrate import observe
 from quantizer.ptq.parity import Parity, compare, compare_outputs, served_model
 from quantizer.recipes.recipe import Recipe, recipe_as_json
 from quantizer.verify import values
@@ -51,8 +52,14 @@ from quantizer.verify.check import verify
 from quantizer.verify.report import CheckReport, RoundingStats
 
 FORMAT: Final = "hf-nvfp4"
-PARITY_SAMPLES: Final = 8
-"""The number of samples that are compared, token by token, after an export."""
+Proof = Literal["full", "sample", "none"]
+PROVEN: Final[Mapping[str, int]] = {"full": 8, "sample": 1, "none": 0}
+"""The number of conversations that are compared, token by token, after an export; without any, nothing is checked."""
+BACKENDS: Final = {
+    "manners": {},
+    "auto_round": {"auto_round": "auto-round", "compressed_tensors": "compressed-tensors"},
+}
+"""The modules that each needs, and their packages."""
 Track = Callable[[str, Sequence[Any]], Iterable[Any]]
 """Iterates over something that takes long, and may show its progress under a name."""
 
@@ -73,6 +80,7 @@ class QuantizationJob:
     track: Track = no_progress
     facts: dict[str, Any] = field(default_factory=dict)
     base: Source | None = None
+    proof: Proof = "full"
 
     def __post_init__(self) -> None:
         self.cost = cost.Cost(self.device)
@@ -82,15 +90,18 @@ class QuantizationJob:
         chosen = tuple(islice(self.data.samples, samples))
         return list(data_batches.in_order(chosen, self.data.pad, self.recipe.calibrate.batch_tokens))
 
+    def proven(self) -> list[Batch]:
+        """The conversations of the proof."""
+        return self.batches(PROVEN[self.proof])
+
     def provenance(self) -> Provenance:
         """What the artefact records of how it was made."""
-        backend = {"modelopt": ["nvidia-modelopt"], "auto_round": ["auto-round"]}
         mtp = mtp_facts(self.source, trained=self.recipe.train is not None)
         outcome = self.facts | ({"mtp": mtp} if mtp else {}) | {"data": self.data.facts()} | self.cost.facts()
         return Provenance(
             recipe={**recipe_as_json(self.recipe), "outcome": outcome},
             data_digest=self.data.file_digest,
-            tools=cost.tools(*backend.get(self.recipe.backend, ())),
+            tools=cost.tools(*BACKENDS[self.recipe.backend].values()),
         )
 
 
@@ -104,22 +115,25 @@ def run(
     device: str,
     track: Track = no_progress,
     base: Path | None = None,
+    template: str | None = None,
+    proof: Proof = "full",
 ) -> Artefact:
     """Quantize a model; the manifest of the folder `out`. Raises QuantizerError.
 
-    `source`: a Hugging Face folder; `data`: conversations, JSONL; `base`: the model before its fine-tune, if the recipe needs it.
+    `source`: a Hugging Face folder; `data`: conversations, JSONL; `base`: the model before its fine-tune, if the recipe needs it;
+    `template`: the text of a chat template in place of the folder's.
     """
-    if recipe.kind == "report":
-        raise UnavailableError(svdquant.WHY_NOT)
     if recipe.kind == "train":
         raise RecipeError(f"{recipe.name} trains: run it with manners quantize qat (or qad), not ptq")
     check_available(out)
-    opened = open_source(source)
+    opened = open_source(source, template)
     before = open_base(recipe, base)
-    job = QuantizationJob(recipe, opened, _data(recipe, source, data), device, track, base=before)
+    job = QuantizationJob(
+        recipe, opened, _data(recipe, opened, data), device, track, base=before, proof=proof
+    )
     with atomic_folder(out) as folder, ThreadPoolExecutor(1) as helper:
         root = helper.submit(lambda: opened.root)  # takes as long as reading the source once
-        (_stream if streams(recipe) else _at_once)(job, folder)
+        (_stream if recipe.streamed else _at_once)(job, folder)
         root.result()
         with job.cost.part("seal"):
             made = seal(
@@ -133,6 +147,15 @@ def run(
     return made
 
 
+def require_packages(recipe: Recipe) -> None:
+    """Raises UnavailableError if what does the work is not installed."""
+    missing = [package for module, package in BACKENDS[recipe.backend].items() if find_spec(module) is None]
+    if missing:
+        raise UnavailableError(
+            f"{recipe.name}: {recipe.backend} is not installed: pip install {' '.join(missing)}"
+        )
+
+
 def open_base(recipe: Recipe, base: Path | None) -> Source | None:
     """The model before its fine-tune, if the recipe asks for it. Raises RecipeError if it is not given, or not needed."""
     needed = bool(recipe.feedback and recipe.feedback.delta > 0)
@@ -143,18 +166,9 @@ def open_base(recipe: Recipe, base: Path | None) -> Source | None:
     return open_source(base) if base else None
 
 
-def streams(recipe: Recipe) -> bool:
-    """Whether a recipe needs only one decoder layer at a time."""
-    return recipe.backend == "manners" and recipe.auto is None
-
-
 def quantize(job: QuantizationJob) -> nn.Module:
     """The model in memory, calibrated and searched as the recipe says."""
     recipe = job.recipe
-    if recipe.backend == "modelopt":
-        from quantizer.ptq import modelopt
-
-        return modelopt.quantize(recipe, job.source, job.batches(), job.device, job.cost)
     if recipe.backend == "auto_round":
         from quantizer.ptq import auto_round
 
@@ -174,12 +188,11 @@ def _at_once(job: QuantizationJob, folder: Path) -> None:
     """Quantize a model that is in memory as a whole, write it and check what was written."""
     model = quantize(job)
     with job.cost.part("export"):
-        write_nvfp4(model, job.source, folder)
+        write_nvfp4(model, job.source, folder, kv_cache=job.recipe.kv_cache)
     with job.cost.part("check"):
         # AutoRound learns the codes, and the weights in memory were computed from them.
         reference = job.source.path if job.recipe.backend == "auto_round" else None
-        samples = job.batches(PARITY_SAMPLES)
-        job.facts["check"] = check_export(model, folder, samples, job.device, reference)
+        job.facts["check"] = check_export(model, folder, job, reference)
 
 
 def _stream(job: QuantizationJob, folder: Path) -> None:
@@ -188,8 +201,8 @@ def _stream(job: QuantizationJob, folder: Path) -> None:
     with cost.part("load"):
         model = open_streamed(source, job.device)
         plan = make_plan(model, job.recipe.layers)
-        groups = plan_tensors(model, source, plan.layers)
-        proof = Layerwise(model, [batch.to(job.device) for batch in job.batches(PARITY_SAMPLES)])
+        groups = plan_tensors(model, source, plan.layers, job.recipe.weight_only)
+        proof = Layerwise(model, [batch.to(job.device) for batch in job.proven()])
     fit = RoundingStats()
     with ShardWriter(folder, groups) as writer:
         with cost.part("export"):
@@ -198,21 +211,25 @@ def _stream(job: QuantizationJob, folder: Path) -> None:
         for index in _layers(job, model, plan, source):
             layer = decoder_layers(model)[index]
             with cost.part("export"):
-                require_calibrated(nvfp4_layers(layer), f"{LAYERS}.{index}.")
+                require_calibrated(nvfp4_layers(layer), f"{layers_name(model)}.{index}.")
                 writer.write()
             with cost.part("check"):
-                fit = sum((layer_rounding_stats(one) for one in nvfp4_layers(layer).values()), fit)
+                if proof.batches:
+                    fit = sum((layer_rounding_stats(one) for one in nvfp4_layers(layer).values()), fit)
                 for _ in proof.advance(index):
                     pass
         with cost.part("export"):
-            write_settings(model, source, folder, plan.layers)
+            write_settings(model, source, folder, plan.layers, job.recipe.kv_cache)
+    if not proof.batches:
+        job.facts["check"] = {"proof": job.proof, "layers": len(plan.layers)}
+        return
     with cost.part("check"):
         # The weights in memory are rounded already where errors were fed back.
         report = _sound(folder, job.device, source.path if job.recipe.feedback else None)
         found = [proof.finish(number) for number in range(len(proof.batches))]
-        head, served = model.get_submodule("lm_head"), served_model(folder, job.device)
-        job.facts["check"] = _facts(
-            report, report.fit or fit, compare_outputs(found, head, served, proof.batches)
+        served = served_model(folder, job.device, job.recipe.weight_only)
+        job.facts["check"] = {"proof": job.proof} | _facts(
+            report, report.fit or fit, compare_outputs(found, head(model), served, proof.batches)
         )
 
 
@@ -228,14 +245,16 @@ def _layers(
 
 
 def check_export(
-    model: nn.Module, folder: Path, batches: Sequence[Batch], device: str, source: Path | None = None
+    model: nn.Module, folder: Path, job: QuantizationJob, source: Path | None = None
 ) -> dict[str, Any]:
     """Check an exported folder and compare its logits with the model's, as JSON values. Raises ExportError."""
+    layers, device = nvfp4_layers(model).values(), job.device
+    if job.proof == "none":
+        return {"proof": job.proof, "layers": len(layers)}
     report = _sound(folder, device, source)
-    fit = report.fit or sum(
-        (layer_rounding_stats(layer) for layer in nvfp4_layers(model).values()), RoundingStats()
-    )
-    return _facts(report, fit, compare(model, served_model(folder, device), batches))
+    fit = report.fit or sum((layer_rounding_stats(layer) for layer in layers), RoundingStats())
+    served = served_model(folder, device, any(layer.weight_only for layer in layers))
+    return {"proof": job.proof} | _facts(report, fit, compare(model, served, job.proven()))
 
 
 def _sound(folder: Path, device: str, source: Path | None = None) -> CheckReport:
@@ -255,25 +274,17 @@ def _facts(report: CheckReport, fit: RoundingStats, parity: Parity) -> dict[str,
 def layer_rounding_stats(layer: NVFP4Linear) -> RoundingStats:
     """How close a layer's NVFP4 is to its master weight, which a fold may have changed from the source's."""
     with torch.no_grad():
-        return values.compare_weights(layer.quantize(), layer.weight.float(), None)[0]
+        return values.compare_weights(layer.quantize(), layer.weight.float())
 
 
-def report_svdquant(
-    recipe: Recipe, source: Path, data: Path, device: str, track: Track = no_progress
-) -> list[svdquant.Saving]:
-    """What a low-rank branch would save in each layer of a model. Raises QuantizerError."""
-    assert recipe.svdquant is not None
-    job = QuantizationJob(recipe, open_source(source), _data(recipe, source, data), device, track=track)
-    model = load_model(job.source, device=device)
-    attach(model, make_plan(model, recipe.layers))
-    seen = observe(model, track("calibrating", job.batches()), nvfp4_layers(model))
-    return svdquant.report(model, seen, recipe.svdquant.rank)
-
-
-def _data(recipe: Recipe, source: Path, data: Path) -> Dataset:
+def _data(recipe: Recipe, source: Source, data: Path) -> Dataset:
     limits = recipe.calibrate
     return load_dataset(
-        data, open_renderer(source), max_tokens=limits.max_tokens, conversations=limits.conversations
+        data,
+        open_renderer(source.path, source.template),
+        max_tokens=limits.max_tokens,
+        conversations=limits.conversations,
+        seed=limits.seed,
     )
 
 
@@ -291,7 +302,6 @@ def _mix(job: QuantizationJob, model: nn.Module, plan: LayerPlan) -> None:
         "scored_tokens": tokens,
         "chosen": knapsack.point_as_json(mix, groups),
         "kept": [list(groups[index].layers) for index in mix.kept],
-        "curve": [knapsack.point_as_json(point, groups) for point in knapsack.curve(groups)],
         "groups": [asdict(group) | {"divergence": round(group.divergence, 6)} for group in groups],
     }
 

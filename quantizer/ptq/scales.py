@@ -20,14 +20,12 @@ Source: ModelOpt 0.47, quantization/calib/mse.py and the recipe nvfp4_four_over_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from functools import cache
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import torch
 from torch import Tensor, nn
 
-from quantizer.core import kernels
 from quantizer.layers.linear import SERVED_DTYPE, nvfp4_layers
 from quantizer.nvfp4 import blocks
 from quantizer.nvfp4.blocks import BLOCK, E4M3_MAX, FOUR_OVER_SIX
@@ -58,10 +56,9 @@ def set_scales(model: nn.Module, scales: Scales) -> None:
             layer.fix_scales(four_over_six(layer.weight.to(SERVED_DTYPE), layer.weight_amax))
 
 
-def sweep(weight: Tensor, tensor_scale: Tensor, form: Search | None = None) -> Tensor:
-    """The scale with the least squared error for each block: float8_e4m3fn [out, in / 16]."""
-    form = form or best_search(weight.device)
-    return torch.cat([_sweep(part, tensor_scale, form) for part in _parts(weight)])
+def sweep(weight: Tensor, tensor_scale: Tensor) -> Tensor:
+    """The scale with the least squared error for each block: float8_e4m3fn [out, in / 16]; of equally good ones the smallest."""
+    return torch.cat([_sweep(part, tensor_scale) for part in _parts(weight)])
 
 
 def four_over_six(weight: Tensor, amax: Tensor) -> Tensor:
@@ -69,41 +66,9 @@ def four_over_six(weight: Tensor, amax: Tensor) -> Tensor:
     return torch.cat([_four_over_six(part, amax) for part in _parts(weight)])
 
 
-def _sweep(weight: Tensor, tensor_scale: Tensor, form: Search) -> Tensor:
-    return form(weight, _reaching(blocks.block_amax(weight), tensor_scale), tensor_scale, CODES, LARGEST_CODE)
-
-
-Search = Callable[[Tensor, Tensor, Tensor, range, int], Tensor]
-"""As `search`."""
-
-
-def search(weight: Tensor, first: Tensor, tensor_scale: Tensor, codes: range, largest: int) -> Tensor:
-    """The best of several scales for each block; of equally good ones the smallest.
-
-    `first`: int32 [..., in / 16], E4M3 codes; `codes`: those to try, relative to that, within 1 … `largest`.
-    """
-    tried = ((first + offset).clamp(1, largest) for offset in codes)
-    return _best(weight, tensor_scale, (_decode(code) for code in tried))
-
-
-@cache
-def best_search(device: torch.device) -> Search:
-    """One kernel for all scales where it can be used, else torch's fourteen for each."""
-    return kernels.best(device, "quantizer.ptq.scale_kernel", "search", search, agrees)
-
-
-def agrees(kernel: Search, device: torch.device) -> bool:
-    """Whether it finds scales for random weights that are as good as those of `search`, up to float32's rounding."""
-    generator = torch.Generator().manual_seed(0)
-    spread = torch.exp2(4 * torch.randn(70, 4, 1, generator=generator))
-    weight = (torch.randn(70, 4, BLOCK, generator=generator) * spread).flatten(-2).to(device)
-    second = blocks.tensor_scale(weight.abs().amax())
-    given = (weight, _reaching(blocks.block_amax(weight), second), second, CODES, LARGEST_CODE)
-    found, wanted = (
-        (blocks.round_blocks(weight, blocks.step(scale, second)) - weight).unflatten(-1, (-1, BLOCK)).square()
-        for scale in (kernel(*given), search(*given))
-    )
-    return bool((found.sum(dim=-1) <= 1.00001 * wanted.sum(dim=-1)).all())
+def _sweep(weight: Tensor, tensor_scale: Tensor) -> Tensor:
+    first = _reaching(blocks.block_amax(weight), tensor_scale)
+    return _best(weight, tensor_scale, (_decode((first + code).clamp(1, LARGEST_CODE)) for code in CODES))
 
 
 def _four_over_six(weight: Tensor, amax: Tensor) -> Tensor:

@@ -12,10 +12,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from quantizer.core.batch import Batch
+from quantizer.core.decoder import decoder_layers, head, logit_scale
 from quantizer.core.errors import DataError
-from quantizer.core.layerwise import Layerwise, decoder_layers
+from quantizer.core.layerwise import Layerwise
 from quantizer.layers.attach import detach
 from quantizer.layers.linear import drop_weights, hold_weights, nvfp4_layers, unquantized
+from quantizer.layers.selection import layer_index
 from quantizer.ptq.knapsack import LayerGroup, PrecisionMix
 
 Groups = Sequence[tuple[str, ...]]
@@ -57,7 +59,8 @@ class _Pass:
     """A batch after a pass through the unquantized model: the input of each decoder layer, and the output."""
 
     def __init__(self, model: nn.Module, batch: Batch) -> None:
-        self.head, self.batch = model.get_submodule("lm_head"), batch.to(next(model.parameters()).device)
+        self.head, self.batch = head(model), batch.to(next(model.parameters()).device)
+        self.scale = logit_scale(model)
         self.run = Layerwise(model, [self.batch])
         self.layers = range(len(decoder_layers(model)))
         self.read = [self.run.hidden[0]]
@@ -69,7 +72,7 @@ class _Pass:
     def divergence(self, group: tuple[str, ...]) -> float:
         """The summed KL divergence of the model as it is now from the reference. group: the layers that have
         changed."""
-        first = min(int(name.split("layers.", 1)[1].split(".", 1)[0]) for name in group)
+        first = min(index for name in group if (index := layer_index(name)) is not None)
         self.run.hidden[0] = self.read[first]
         for index in self.layers[first:]:
             deque(self.run.advance(index), maxlen=0)
@@ -78,5 +81,5 @@ class _Pass:
     def _logits(self) -> Tensor:
         """Of the tokens of the assistant, as logarithms: float32 [assistant tokens, vocabulary]."""
         hidden = self.run.finish(0)[:, :-1]
-        logits: Tensor = self.head(hidden[self.batch.loss_mask])
+        logits: Tensor = self.head(hidden[self.batch.loss_mask]) * self.scale
         return F.log_softmax(logits.float(), dim=-1)

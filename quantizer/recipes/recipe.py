@@ -3,7 +3,7 @@
     [layers]                      which linear layers become NVFP4
     [weights]                     how their block scales are found
     [calibrate]                   how much data sets the input scales
-    [awq] [auto] [svdquant]       searches before the quantization
+    [awq] [auto]                  searches before the quantization
     [feedback]                    rounding that makes up for its own error, for inputs, and for a fine-tune's change
     [rounding]                    AutoRound's settings
     [train] [lora]                training with the quantization in place
@@ -25,7 +25,7 @@ from gates.decode.files import TomlFiles
 from quantizer.core.errors import RecipeError
 
 Scales = Literal["max", "mse", "four_over_six"]
-Backend = Literal["manners", "modelopt", "auto_round"]
+Backend = Literal["manners", "auto_round"]
 NVFP4_BITS: Final = 4.5
 BF16_BITS: Final = 16.0
 
@@ -55,11 +55,13 @@ class WeightScales:
 
 @dataclass(frozen=True, slots=True)
 class Calibrate:
-    """Data for calibration. max_tokens: longer conversations are skipped; batch_tokens: padded tokens in one forward pass."""
+    """Data for calibration: conversations drawn by kind. max_tokens: longer ones are skipped; batch_tokens: padded tokens in one
+    forward pass."""
 
     conversations: Annotated[int, Meta(ge=1, le=1_000_000)] = 512
     max_tokens: Annotated[int, Meta(ge=16, le=1_000_000)] = 2048
     batch_tokens: Annotated[int, Meta(ge=16, le=16_777_216)] = 8192
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +90,6 @@ class Auto:
 
     effective_bits: Annotated[float, Meta(ge=NVFP4_BITS, le=BF16_BITS)] = 6.0
     samples: Annotated[int, Meta(ge=1, le=1_000_000)] = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Svdquant:
-    """A report only: what a low-rank branch in BF16 beside NVFP4 would save. rank: of the branch."""
-
-    rank: Annotated[int, Meta(ge=1, le=4096)] = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,39 +177,39 @@ class Train:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A whole recipe. description: one line. backend: what does the work; "manners" is this program."""
+    """A whole recipe. description: one line. backend: what does the work; "manners" is this program. activations: "bf16" leaves
+    a layer's inputs as they are (W4A16). kv_cache: "fp8" tells a server to keep it so."""
 
     name: str
     description: str = ""
     backend: Backend = "manners"
+    activations: Literal["nvfp4", "bf16"] = "nvfp4"
+    kv_cache: Literal["bf16", "fp8"] = "bf16"
     layers: Layers = field(default_factory=Layers)
     weights: WeightScales = field(default_factory=WeightScales)
     calibrate: Calibrate = field(default_factory=Calibrate)
     awq: Awq | None = None
     feedback: Feedback | None = None
     auto: Auto | None = None
-    svdquant: Svdquant | None = None
     rounding: Rounding | None = None
     train: Train | None = None
     lora: Lora | None = None
 
     def __post_init__(self) -> None:
-        searches = [name for name in ("awq", "auto", "svdquant") if getattr(self, name)]
-        if len(searches) > 1 and searches != ["awq", "auto"]:
-            raise DecodeError(searches[-1], f"cannot be joined with {searches[0]}")
-        if self.feedback and (clash := [n for n in ("awq", "auto", "svdquant", "train") if getattr(self, n)]):
+        searches = [name for name in ("awq", "auto") if getattr(self, name)]
+        if self.feedback and (clash := [n for n in ("awq", "auto", "train") if getattr(self, n)]):
             raise DecodeError("feedback", f"cannot be joined with {clash[0]}")
         if self.lora and not (self.train and self.train.trained == "weights"):
             raise DecodeError("lora", 'needs a [train] of "weights"')
         if self.lora and self.train and self.train.optimizer != "adamw":
             raise DecodeError("lora", 'needs train.optimizer = "adamw"')
-        if self.svdquant and self.train:
-            raise DecodeError("svdquant", "is a report; nothing is trained")
         if self.rounding and self.backend != "auto_round":
             raise DecodeError("rounding", 'is AutoRound\'s; needs backend = "auto_round"')
         if self.backend == "auto_round" and self.weights != WeightScales():
             raise DecodeError("weights", "AutoRound finds its own scales; leave the section out")
         ours = [*searches, *(name for name in ("feedback", "train") if getattr(self, name))]
+        if self.backend != "manners" and self.weight_only:
+            raise DecodeError("activations", f"{self.backend} rounds inputs, too; leave the key out")
         if self.backend != "manners" and ours:
             raise DecodeError("backend", f"{self.backend} takes no [{ours[0]}]")
 
@@ -227,9 +222,19 @@ class Recipe:
         return replace(self, train=replace(train, lr=lr, lr_up_to=None))
 
     @property
-    def kind(self) -> Literal["ptq", "train", "report"]:
-        """What runs the recipe: `quantizer.ptq.quantize`, `quantizer.train`, or a report without an artefact."""
-        return "train" if self.train else "report" if self.svdquant else "ptq"
+    def weight_only(self) -> bool:
+        """Whether inputs are not rounded."""
+        return self.activations == "bf16"
+
+    @property
+    def kind(self) -> Literal["ptq", "train"]:
+        """What runs the recipe: `quantizer.ptq.quantize` or `quantizer.train`."""
+        return "train" if self.train else "ptq"
+
+    @property
+    def streamed(self) -> bool:
+        """Whether one decoder layer at a time is enough."""
+        return self.kind == "ptq" and self.backend == "manners" and self.auto is None
 
 
 FILES: Final = TomlFiles("recipe", Path(__file__).parent, RecipeError)

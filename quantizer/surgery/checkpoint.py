@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gates.artefact.manifest import MANIFEST, Artefact
-from quantizer.checkpoint.source import read_manifest, refuse_code, require_config, require_known_type
+from quantizer.checkpoint.source import read_manifest, refuse_code, require_config
 from quantizer.core.errors import SourceError
 from quantizer.core.json_file import read_object
 from quantizer.verify.folder import INDEX, PICKLES, Folder, open_folder
@@ -111,7 +111,6 @@ def _check(path: Path, documents: Mapping[str, Document]) -> None:
     require_config(path, documents.get(CONFIG))
     for name, document in documents.items():
         refuse_code(path, name, document)
-    require_known_type(path, documents[CONFIG])
 
 
 def _walk(path: Path) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], frozenset[int]]:

@@ -104,7 +104,7 @@ def rope(checkpoint: ModelCheckpoint, server: Server) -> tuple[OperationResult, 
     the model generates nonsense without an error."""
     config = checkpoint.config
     held = config.get("rope_parameters")
-    if not server.transformers_4 or config["model_type"] != "qwen3" or not isinstance(held, dict):
+    if not server.transformers_4 or not isinstance(held, dict):
         return fine("rope", "set where the server reads it"), checkpoint
     added: dict[str, Any] = {}
     if "rope_theta" in held and config.get("rope_theta") != held["rope_theta"]:

@@ -11,8 +11,10 @@ from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from quantizer.core.batch import Batch, to_device
+from quantizer.core.decoder import body, head, logit_scale
 from quantizer.data.batches import batches, collate
 from quantizer.data.render import TrainingSample
 from quantizer.layers.deltanet import chunked
@@ -41,7 +43,7 @@ def micro(batch: Batch) -> Micro:
 
 
 class Learner(nn.Module):
-    """model: a causal language model with `model` and `lm_head`. The whole forward pass and its loss."""
+    """model: a causal language model. scale: by `logit_scale`, of the first pass. The whole forward pass and its loss."""
 
     def __init__(self, model: nn.Module, settings: Train) -> None:
         super().__init__()
@@ -49,19 +51,31 @@ class Learner(nn.Module):
         share = {"ce": 1.0, "kl": 0.0, "mix": settings.ce_share}[settings.loss]
         self.goal = Goal(share, settings.temperature)
         self.compiled = False
+        self.scale: float | None = None
 
     def forward(
         self, ids: Tensor, places: Tensor, targets: Tensor, count: float, taught: Taught | None
     ) -> Loss:
         """As `Micro` and `head_loss` have it. count: of the assistant's tokens in the optimizer step."""
         hidden = self.hidden(ids, places)
-        head: Any = self.model.get_submodule("lm_head").weight
-        return head_loss(hidden, head, targets, count, self.goal, taught, self.compiled)
+        return head_loss(hidden, self.head(), targets, count, self.goal, taught, self.compiled)
 
     def hidden(self, ids: Tensor, places: Tensor) -> Tensor:
-        """The last hidden states at some places: [n, width]."""
-        states = self.model.get_submodule("model")(input_ids=ids, use_cache=False).last_hidden_state
-        return states.flatten(0, 1).index_select(0, places)  # type: ignore[no-any-return]
+        """The last hidden states at some places, so that their product with `head` is logits: [n, width]."""
+        if self.scale is None:
+            self.scale = logit_scale(self.model)
+        states = body(self.model)(input_ids=ids, use_cache=False).last_hidden_state
+        states = states.flatten(0, 1).index_select(0, places) * self.scale
+        if getattr(head(self.model), "bias", None) is None:
+            return states  # type: ignore[no-any-return]
+        return F.pad(states, (0, 1), value=self.scale)
+
+    def head(self) -> Tensor:
+        """The output matrix, with its bias, if it has one, as one more column: [vocabulary, width]."""
+        own: Any = head(self.model)
+        bias = getattr(own, "bias", None)
+        matrix: Tensor = own.weight if bias is None else torch.cat([own.weight, bias.unsqueeze(1)], dim=1)
+        return matrix
 
     def hidden_states(self, ids: Tensor, places: Tensor) -> Tensor:
         """`hidden` on its own: a sharded learner gathers its weights for it as for `forward`."""
@@ -107,8 +121,7 @@ def teacher_states(
                 kept[starts[i] : starts[i + 1]] = part
     assert kept is not None
     with whole(learner):
-        head: Any = learner.model.get_submodule("lm_head").weight
-        return Teacher(kept, head.detach().to(kept.dtype).clone(), starts)
+        return Teacher(kept, learner.head().detach().to(kept.dtype).clone(), starts)
 
 
 def _space(rows: int, like: Tensor, folder: Path | None) -> Tensor:

@@ -163,8 +163,10 @@ class Trainer:
             length /= self.world.size
             self.records.append(Record(step + 1, loss, ce, kl, length, lr, tokens, round(seconds, 3)))
         speed = sum(tokens for *_, tokens in self._pending) / max(seconds - self._last_seconds(), 1e-9)
+        left = seconds / self.step * (len(self.steps) - self.step)
         log(
-            f"step {self.step}/{len(self.steps)} loss {sums[-1][0]:.4f} {speed:,.0f} tokens/s {seconds:.0f} s"
+            f"step {self.step}/{len(self.steps)} loss {sums[-1][0]:.4f} {speed:,.0f} tokens/s {seconds:.0f} s, "
+            f"about {left:.0f} s left"
         )
         self._pending = []
 

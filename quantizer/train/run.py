@@ -24,7 +24,7 @@ from quantizer.core.atomic_output import atomic_folder, check_available
 from quantizer.core.errors import RecipeError
 from quantizer.data.dataset import Dataset, load_dataset
 from quantizer.data.render import open_renderer
-from quantizer.ptq.quantize import PARITY_SAMPLES, QuantizationJob, check_export
+from quantizer.ptq.quantize import Proof, QuantizationJob, check_export
 from quantizer.recipes.recipe import Recipe, Train, recipe_as_json
 from quantizer.train import shard
 from quantizer.train.checkpoint import Checkpoints
@@ -49,11 +49,13 @@ def run(
     device: str,
     resume: bool = False,
     bf16: Path | None = None,
+    template: str | None = None,
+    proof: Proof = "full",
     log: Log = print,
 ) -> Artefact:
     """Train a model by a recipe; the manifest of the folder that `out` has become. Raises QuantizerError.
 
-    resume: go on from the checkpoints of the same run. bf16: where to put the trained weights before their rounding too.
+    resume: go on from the checkpoints of the same run. bf16: where to put the trained weights before their rounding too. template: the text of a chat template in place of the folder's.
     Under torchrun every process calls this, and the first one writes.
     """
     settings = recipe.train
@@ -67,12 +69,12 @@ def run(
             "[lora], [awq], [auto] and learned scales train on one GPU; leave them out to shard"
         )
     log = log if world.rank == 0 else lambda text: None
-    opened = open_source(source)
+    opened = open_source(source, template)
     recipe = _for_size_of(opened, recipe, log)
     samples = load_dataset(
-        data, open_renderer(source), max_tokens=settings.max_tokens, thinking=settings.thinking
+        data, open_renderer(source, template), max_tokens=settings.max_tokens, thinking=settings.thinking
     )
-    job = QuantizationJob(recipe, opened, samples, device)
+    job = QuantizationJob(recipe, opened, samples, device, proof=proof)
     log(_summary(samples))
     saved = Checkpoints(out.with_name(f"{out.name}.training"), _about(job), world)
     with shard.peers_watched(world):
@@ -171,15 +173,15 @@ def _write(
 def _place(
     job: QuantizationJob, student: Student, records: Sequence[Record], out: Path, format: str, now: datetime
 ) -> None:
-    write = write_bf16 if format == "hf-bf16" else write_nvfp4
     with atomic_folder(out) as folder:
         with job.cost.part("export"):
-            write(student.model, job.source, folder)
+            if format == "hf-bf16":
+                write_bf16(student.model, job.source, folder)
+            else:
+                write_nvfp4(student.model, job.source, folder, kv_cache=job.recipe.kv_cache)
         if format == "hf-nvfp4":
             with job.cost.part("check"), student.plainly():
-                job.facts["check"] = check_export(
-                    student.model, folder, job.batches(PARITY_SAMPLES), job.device
-                )
+                job.facts["check"] = check_export(student.model, folder, job)
         lines = [json.dumps(asdict(record)) for record in records]
         (folder / CURVE).write_text("\n".join(lines) + "\n", encoding="utf-8")
         manifest = job.source.manifest

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from quantizer.core.decoder import decoder_layers
 from quantizer.core.errors import RecipeError, UnavailableError, first_line
 
 PATIENCE: Final = timedelta(days=1)
@@ -106,7 +107,7 @@ def shard(learner: nn.Module, model: nn.Module, world: World) -> None:
 
     policy = MixedPrecisionPolicy(reduce_dtype=torch.float32)
     mesh = init_device_mesh("cuda" if torch.cuda.is_available() else "cpu", (world.size,))
-    blocks: list[Any] = blocks_of(model)
+    blocks: list[Any] = decoder_layers(model)
     for block in blocks:
         fully_shard(block, mesh=mesh, mp_policy=policy)
     root: Any = fully_shard(learner, mesh=mesh, mp_policy=policy)
@@ -114,11 +115,6 @@ def shard(learner: nn.Module, model: nn.Module, world: World) -> None:
     root.set_modules_to_forward_prefetch(blocks[:1])  # in backward passes FSDP2 gathers one ahead by itself
     for place, block in enumerate(blocks):
         block.set_modules_to_forward_prefetch(blocks[place + 1 : place + 2])
-
-
-def blocks_of(model: nn.Module) -> list[nn.Module]:
-    """The decoder's layers."""
-    return list(model.get_submodule("model.layers").children())
 
 
 @contextmanager

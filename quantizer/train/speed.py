@@ -10,11 +10,11 @@ from typing import Any, Final
 import torch
 from torch import nn
 
+from quantizer.core.decoder import decoder_layers
 from quantizer.layers.deltanet import compile_around, deltanets, uses_chunks
 from quantizer.layers.fused import fused_groups
 from quantizer.layers.linear import hold_weights, nvfp4_layers, rounded
 from quantizer.layers.selection import DELTANET
-from quantizer.train.shard import blocks_of
 
 _EXACT: Final = {
     "emulate_precision_casts": True,
@@ -43,7 +43,7 @@ def compile_blocks(model: nn.Module) -> None:
 
     torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)
     torch._functorch.config.activation_memory_budget = KEPT
-    for block in blocks_of(model):
+    for block in decoder_layers(model):
         for part in _compilable(block):
             part.compile(options=exact_options())
         for layer in filter(uses_chunks, deltanets(block)):
@@ -68,7 +68,7 @@ def recompute(model: Any, kept: int = 0) -> None:
     layers keep theirs, which are the first that backward frees."""
     enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
     enable({"use_reentrant": False})
-    blocks: list[Any] = blocks_of(model)
+    blocks: list[Any] = decoder_layers(model)
     for block in blocks[max(0, len(blocks) - kept) :]:
         block.gradient_checkpointing = False
 

@@ -15,6 +15,7 @@ from torch import nn
 
 from quantizer.checkpoint.source import finish, load_model, skeleton
 from quantizer.core.batch import Batch
+from quantizer.core.decoder import decoder_layers
 from quantizer.layers.attach import attach, make_plan, refresh_weight_amax
 from quantizer.layers.deltanet import use_chunks, use_own
 from quantizer.layers.linear import SERVED_DTYPE, NVFP4Linear, drop_weights, hold_weights, nvfp4_layers
@@ -27,7 +28,7 @@ from quantizer.train.learner import Learner
 from quantizer.train.load import fill_shards, wake
 from quantizer.train.loop import moved_by, trained
 from quantizer.train.optimizer_in_backward import OptimizerInBackward
-from quantizer.train.shard import World, blocks_of, gathered, shard, whole
+from quantizer.train.shard import World, gathered, shard, whole
 from quantizer.train.speed import compile_blocks, compiled_hold, eager, recompute, share_inputs
 from quantizer.train.weights import Weights
 
@@ -113,7 +114,7 @@ def _open_sharded(job: QuantizationJob, world: World) -> Student:
     with job.cost.part("load"):
         model = skeleton(job.source)
         if settings.quantized:
-            attach(model, make_plan(model, recipe.layers), norm_of(recipe.weights.scales))
+            attach(model, make_plan(model, recipe.layers), norm_of(recipe.weights.scales), recipe.weight_only)
         if settings.recompute:
             recompute(model, settings.kept_layers)
         learner = Learner(model, settings)
@@ -130,7 +131,7 @@ def _open_sharded(job: QuantizationJob, world: World) -> Student:
 
 def find_scales(model: nn.Module, recipe: Recipe) -> None:
     """Take the amax of every weight again and find its block scales, with one whole block at a time."""
-    for block in blocks_of(model):
+    for block in decoder_layers(model):
         with whole(block):
             refresh_weight_amax(block)
             set_scales(block, recipe.weights.scales)
@@ -166,7 +167,7 @@ def alone(student: Student, job: QuantizationJob, world: World) -> Student | Non
         return None
     model = skeleton(job.source)
     for name, old in before.items():
-        layer = NVFP4Linear(model.get_submodule(name), old.norm)  # type: ignore[arg-type]
+        layer = NVFP4Linear(model.get_submodule(name), old.norm, old.weight_only)  # type: ignore[arg-type]
         model.set_submodule(name, layer)
         layer.fix_scales(old.weight_scale)
     model.load_state_dict(state, assign=True)
@@ -176,7 +177,10 @@ def alone(student: Student, job: QuantizationJob, world: World) -> Student | Non
 
 def calibration_run(job: QuantizationJob) -> QuantizationJob:
     """The same run with so much of its data as calibration takes."""
-    samples = job.data.samples[: job.recipe.calibrate.conversations]
-    some = replace(job, data=replace(job.data, samples=samples))
+    limits = job.recipe.calibrate
+    some = replace(job, data=job.data.drawn(limits.conversations, limits.seed))
+    job.facts["calibration"] = {
+        name: some.data.facts()[name] for name in ("samples", "rendered", "seed", "kinds")
+    }
     some.cost = job.cost
     return some

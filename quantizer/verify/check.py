@@ -21,7 +21,7 @@ from quantizer.verify.layout import (
     readable_layers,
     tensors_by_module,
 )
-from quantizer.verify.report import CheckFinding, CheckReport, FineTuneDelta, Layer, RoundingStats
+from quantizer.verify.report import CheckFinding, CheckReport, Layer, RoundingStats
 from quantizer.verify.scheme import read_scheme
 
 Track = Callable[[list[str]], Iterable[str]]
@@ -54,20 +54,18 @@ class SourceWeights:
 def verify(
     folder: Path,
     source: Path | None = None,
-    base: Path | None = None,
     track: Track = iter,
     device: str = "cpu",
 ) -> CheckReport:
-    """Check a folder; with `source`, against the weights it was made from; with `base`, what is left of a fine-tune.
+    """Check a folder; with `source`, against the weights it was made from.
 
     `track` iterates over the names of the layers, and may show progress. Raises FolderError if a folder cannot be checked.
     """
     held = open_folder(folder)
     scheme, findings = read_scheme(held)
     wanted = SourceWeights.open(source) if source else None
-    before = SourceWeights.open(base) if base else None
     names = readable_layers(held)
-    checks = [_check_layer(held, name, wanted, before, device) for name in track(names)]
+    checks = [_check_layer(held, name, wanted, device) for name in track(names)]
     findings += check_layout(held, scheme)
     findings += [finding for _, found in checks for finding in found]
     findings += _shared(held, names)
@@ -90,13 +88,13 @@ def load_layer(folder: Folder, name: str, device: str = "cpu") -> Nvfp4Tensor:
 
 
 def _check_layer(
-    held: Folder, name: str, wanted: SourceWeights | None, before: SourceWeights | None, device: str
+    held: Folder, name: str, wanted: SourceWeights | None, device: str
 ) -> tuple[Layer, list[CheckFinding]]:
     tensor, input_scale = load_layer(held, name, device), _input_scale(held, name)
     findings = values.check_scales(name, tensor, input_scale)
-    fit, delta = None, None
+    fit = None
     if wanted and not any(finding.severity == "error" for finding in findings):
-        fit, delta, found = _compare(name, tensor, wanted, before)
+        fit, found = _compare(name, tensor, wanted)
         findings += found
     scale = tensor.scale.float()
     layer = Layer(
@@ -107,7 +105,6 @@ def _check_layer(
         smallest_scale=scale.min().item(),
         largest_scale=scale.max().item(),
         fit=fit,
-        delta=delta,
     )
     return layer, findings
 
@@ -118,17 +115,15 @@ def _input_scale(held: Folder, name: str) -> Tensor | None:
 
 
 def _compare(
-    name: str, tensor: Nvfp4Tensor, wanted: SourceWeights, before: SourceWeights | None
-) -> tuple[RoundingStats | None, FineTuneDelta | None, list[CheckFinding]]:
+    name: str, tensor: Nvfp4Tensor, wanted: SourceWeights
+) -> tuple[RoundingStats | None, list[CheckFinding]]:
     weight = f"{name}.weight"
     shape = (*tensor.packed.shape[:-1], 2 * tensor.packed.shape[-1])
-    findings = [f for model in (wanted, before) if model for f in _fits(model, weight, shape)]
-    if findings:
-        return None, None, findings
-    device = str(tensor.packed.device)
-    source = wanted.load(weight, device)
-    fit, delta = values.compare_weights(tensor, source, before.load(weight, device) if before else None)
-    return fit, delta, values.findings_of(name, tensor, source, fit)
+    if findings := list(_fits(wanted, weight, shape)):
+        return None, findings
+    source = wanted.load(weight, str(tensor.packed.device))
+    fit = values.compare_weights(tensor, source)
+    return fit, values.findings_of(name, tensor, source, fit)
 
 
 def _fits(model: SourceWeights, weight: str, shape: tuple[int, ...]) -> Iterable[CheckFinding]:

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from quantizer.verify.report import CODES, CheckFinding, CheckReport, FineTuneDelta, Layer, RoundingStats
+from quantizer.verify.report import CODES, CheckFinding, CheckReport, Layer, RoundingStats
 
 EXAMPLES = 3  # findings of one code that are printed in full
 
@@ -41,9 +41,6 @@ def _row(layers: Sequence[Layer]) -> str:
             f", SQNR dB {total.sqnr_db:.2f}, worst {worst.sqnr_db:.2f} at {name}, worst gap {total.worst:.3f}"
         )
         row += f", beyond 6 {total.saturated / total.weights:.2%}"
-    if deltas := [layer.delta for layer in layers if layer.delta]:
-        delta = sum(deltas, FineTuneDelta())
-        row += f", sign kept {delta.sign_kept:.1%}, delta cosine {delta.cosine:.3f}"
     return row
 
 

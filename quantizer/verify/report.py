@@ -137,7 +137,6 @@ class Layer:
     smallest_scale: float
     largest_scale: float
     fit: RoundingStats | None = None
-    delta: FineTuneDelta | None = None
 
     @property
     def kind(self) -> str:
@@ -167,11 +166,6 @@ class CheckReport:
         found = [layer.fit for layer in self.layers if layer.fit]
         return sum(found, RoundingStats()) if found else None
 
-    @property
-    def delta(self) -> FineTuneDelta | None:
-        found = [layer.delta for layer in self.layers if layer.delta]
-        return sum(found, FineTuneDelta()) if found else None
-
 
 def as_json(report: CheckReport) -> dict[str, Any]:
     """The report as JSON values; infinite numbers become null."""
@@ -184,7 +178,6 @@ def as_json(report: CheckReport) -> dict[str, Any]:
             for f in report.findings
         ],
         "fit": _fit(report.fit),
-        "delta": _delta(report.delta),
         "layers": [_layer(layer) for layer in report.layers],
         "excluded": list(report.excluded),
         "unquantized": {"same": report.same, "changed": list(report.changed)},
@@ -200,7 +193,6 @@ def _layer(layer: Layer) -> dict[str, Any]:
         "input_scale": _finite(layer.input_scale),
         "scale_range": [_finite(layer.smallest_scale), _finite(layer.largest_scale)],
         "fit": _fit(layer.fit),
-        "delta": _delta(layer.delta),
     }
 
 
@@ -214,12 +206,6 @@ def _fit(fit: RoundingStats | None) -> dict[str, Any] | None:
         "saturated": fit.saturated,
         "not_nearest": fit.not_nearest,
     }
-
-
-def _delta(delta: FineTuneDelta | None) -> dict[str, Any] | None:
-    if delta is None:
-        return None
-    return {"moved": delta.moved, "sign_kept": delta.sign_kept, "cosine": delta.cosine}
 
 
 def _finite(value: float | None) -> float | None:

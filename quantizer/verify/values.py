@@ -55,17 +55,10 @@ def check_shared(group: Sequence[str], part: str, values: Sequence[Tensor]) -> l
     return [CheckFinding("fused_scales", f"{group[0]}.{part}", named)]
 
 
-def compare_weights(
-    tensor: Nvfp4Tensor, source: Tensor, base: Tensor | None
-) -> tuple[RoundingStats, FineTuneDelta | None]:
-    """Compare a layer with the weights it was made from, and both with those before a fine-tune."""
-    fit, delta = RoundingStats(), FineTuneDelta()
-    for part, rows in _slices(tensor):
-        weights = _rows(source)[rows].float()
-        fit += rounding_stats(part, weights)
-        if base is not None:
-            delta += fine_tune_delta(blocks.dequantize(part), weights, _rows(base)[rows].float())
-    return fit, delta if base is not None else None
+def compare_weights(tensor: Nvfp4Tensor, source: Tensor) -> RoundingStats:
+    """Compare a layer with the weights it was made from."""
+    parts = _slices(tensor)
+    return sum((rounding_stats(part, _rows(source)[rows].float()) for part, rows in parts), RoundingStats())
 
 
 def rounding_stats(tensor: Nvfp4Tensor, source: Tensor) -> RoundingStats:
@@ -102,7 +95,7 @@ def findings_of(name: str, tensor: Nvfp4Tensor, source: Tensor, fit: RoundingSta
     """The findings that follow from the statistics of a layer."""
     if fit.sqnr_db < FAR_DB:
         swapped = tensor._replace(packed=(tensor.packed >> 4) | (tensor.packed << 4))
-        other, _ = compare_weights(swapped, source, None)
+        other = compare_weights(swapped, source)
         if other.sqnr_db > fit.sqnr_db + SWAPPED_DB:
             detail = (
                 f"swapped, they are {other.sqnr_db:.1f} dB from the source; as they are, {fit.sqnr_db:.1f} dB"

@@ -27,8 +27,6 @@ NANO = Path(__file__).parents[2] / "models" / "annie-nano-hf"
 VOCABULARY = 2048  # the nano tokenizer's
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 BUILDS = (tiny.qwen3, tiny.qwen3_5)
-OTHERS = (tiny.llama, tiny.gemma3, tiny.qwen3_moe)
-"""Architectures that the recipes were not made for, and have to serve, too."""
 
 
 def save(build: Any, folder: Path, **more: Any) -> Path:

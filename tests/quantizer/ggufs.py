@@ -10,20 +10,19 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    AutoConfig,
     Qwen3_5ForCausalLM,
     Qwen3_5TextConfig,
     Qwen3Config,
     Qwen3ForCausalLM,
-    Qwen3MoeConfig,
-    Qwen3MoeForCausalLM,
 )
 
 from quantizer.core.pre_tokenizers import LLAMA3, QWEN2, QWEN35
 from quantizer.layers.fused import fused_groups
 from quantizer.nvfp4 import blocks
 from quantizer.surgery.tokenizer import TEXTS
+from tests.quantizer.tiny import EXPERTS
 
 VOCABULARY = 608
 SIZE: dict[str, Any] = {
@@ -52,25 +51,38 @@ DELTANET: dict[str, Any] = {
 }
 
 
+OTHERS: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "mistral": {},
+    "qwen2": {},
+    "granite": {
+        "logits_scaling": 4.0,
+        "embedding_multiplier": 2.0,
+        "residual_multiplier": 0.5,
+        "attention_multiplier": 0.2,
+    },
+    "smollm3": {"num_hidden_layers": 4},
+    "olmo2": {},
+    "phi3": {},
+    "qwen3_moe": EXPERTS,
+}
+
+
 def qwen3() -> Any:
     """Two blocks."""
     return _random(Qwen3ForCausalLM, Qwen3Config(num_hidden_layers=2, **SIZE))
 
 
-def llama() -> Any:
-    """Two blocks of Llama."""
-    return _random(LlamaForCausalLM, LlamaConfig(num_hidden_layers=2, **SIZE))
+def other(kind: str) -> Any:
+    """Two blocks of another architecture, by its `model_type`."""
+    more: dict[str, Any] = {"num_hidden_layers": 2, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 0}
+    config = AutoConfig.for_model(kind, **SIZE | more | OTHERS[kind])
+    return _random(MODEL_FOR_CAUSAL_LM_MAPPING[type(config)], config)
 
 
 def qwen3_moe() -> Any:
-    """Two blocks of four experts each, of which two see a token."""
-    experts: dict[str, Any] = {
-        "num_experts": 4,
-        "num_experts_per_tok": 2,
-        "moe_intermediate_size": 64,
-        "norm_topk_prob": True,
-    }
-    return _random(Qwen3MoeForCausalLM, Qwen3MoeConfig(num_hidden_layers=2, **SIZE, **experts))
+    """Four experts in each block, of which two see a token."""
+    return other("qwen3_moe")
 
 
 def qwen3_5() -> Any:

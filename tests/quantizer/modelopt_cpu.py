@@ -3,7 +3,9 @@
 The kernels are module globals of ModelOpt's `tensor_quantizer`; NVIDIA's own CPU tests replace them in the same way.
 """
 
+import copy
 import importlib
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,17 +14,38 @@ import pytest
 import torch
 from torch import Tensor
 
+from quantizer.layers.attach import LayerPlan
+from quantizer.layers.fused import FUSED
 from quantizer.nvfp4 import blocks, fake
-from quantizer.ptq import modelopt
-from quantizer.recipes.recipe import load_recipe
+from quantizer.recipes.recipe import Recipe
 
 SEAM = "modelopt.torch.quantization.nn.modules.tensor_quantizer"
+CONFIGS = {
+    "max": "NVFP4_DEFAULT_CFG",
+    "mse": "NVFP4_W4A4_WEIGHT_MSE_FP8_SWEEP_CFG",
+    "four_over_six": "NVFP4_FOUR_OVER_SIX_CFG",
+}
+"""A recipe's weights.scales to ModelOpt's name of the configuration."""
+
+
+def config(mtq: Any, recipe: Recipe, plan: LayerPlan) -> dict[str, Any]:
+    """ModelOpt's configuration for a recipe and the selected layers."""
+    made: dict[str, Any] = copy.deepcopy(getattr(mtq, CONFIGS[recipe.weights.scales]))
+    made["quant_cfg"] += [{"quantizer_name": f"{name}.*", "enable": False} for name in plan.kept]
+    if recipe.weights.scales != "max":
+        # By default, scales are shared among q, k, v and gate, up, but not between DeltaNet's two.
+        neighbours = [rf"(?:(.*)\.)?(?:{'|'.join(kinds)})" for kinds in FUSED]
+        made["algorithm"]["shared_states"] = {"weight_global_amax": {"patterns": neighbours}}
+    return made
 
 
 @contextmanager
 def installed() -> Iterator[Any]:
     """Within a `with` block ModelOpt rounds on a CPU; yields `modelopt.torch.quantization`."""
-    mtq = modelopt.open_modelopt(load_recipe("modelopt_default"), "cpu")
+    with warnings.catch_warnings():  # of transformers 5.15 and newer
+        warnings.simplefilter("ignore")
+        mtq = importlib.import_module("modelopt.torch.quantization")
+        importlib.import_module("modelopt.torch.export")
     with pytest.MonkeyPatch.context() as patch:
         seam = importlib.import_module(SEAM)
         patch.setattr(seam, "dynamic_block_quant", _dynamic)

@@ -1,6 +1,7 @@
-"""Other architectures than Qwen's dense ones: Llama, Gemma 3 and Qwen3-MoE, as tiny random models through the whole quantizer."""
+"""Any decoder that transformers loads, as a tiny random model through the whole quantizer; and what experts need."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ torch = pytest.importorskip("torch", reason=INSTALL)
 pytest.importorskip("transformers", reason=INSTALL)
 
 from safetensors.torch import save_file  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
 from transformers import Qwen3MoeForCausalLM  # noqa: E402
 
 from quantizer.checkpoint.source import load_model, open_source  # noqa: E402
+from quantizer.core.decoder import logit_scale  # noqa: E402
 from quantizer.core.errors import SourceError  # noqa: E402
 from quantizer.gguf.write import write_gguf  # noqa: E402
 from quantizer.layers.attach import attach, make_plan, share_scales  # noqa: E402
@@ -23,70 +26,94 @@ from quantizer.plan.model import read_model  # noqa: E402
 from quantizer.ptq.calibrate import observe  # noqa: E402
 from quantizer.ptq.quantize import run  # noqa: E402
 from quantizer.recipes.recipe import Layers, load_recipe  # noqa: E402
+from quantizer.surgery.plan import make_plan as plan_surgery  # noqa: E402
+from quantizer.surgery.server import parse_server  # noqa: E402
 from quantizer.train import run as train_run  # noqa: E402
+from quantizer.train.learner import Learner, micro  # noqa: E402
 from quantizer.verify.check import verify  # noqa: E402
 from tests.quantizer import folders, ggufs, tiny  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
-NAMES = [build.__name__ for build in folders.OTHERS]
-
-
-def pairs(recipes: list[str]) -> list[Any]:
-    """Every recipe with every architecture. At night only: a later recipe with what has no experts; it goes the same
-    way there as with Qwen's dense models, whose tests run always."""
-    return [
-        pytest.param(
-            name,
-            shape,
-            id=f"{name}-{shape}",
-            marks=[pytest.mark.nightly] if name != recipes[0] and shape != "qwen3_moe" else [],
-        )
-        for name in recipes
-        for shape in NAMES
-    ]
+DECODERS: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "qwen2": {"tie_word_embeddings": True},  # biases in q, k and v
+    "mistral": {},
+    "phi": {"partial_rotary_factor": 0.5},  # biases everywhere, the head's too; norms with a mean; no gate
+    "phi3": {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}},  # fused qkv_proj, gate_up_proj
+    "olmo2": {},  # norms behind attention and MLP
+    "granite": {"logits_scaling": 8.0, "embedding_multiplier": 12.0, "residual_multiplier": 0.22},
+    "cohere": {},
+    "gemma3_text": {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 8},
+    "smollm3": {"no_rope_layers": [1, 0]},
+    "gpt_oss": {"num_local_experts": 4, "num_experts_per_tok": 2},  # experts with biases stay in BF16
+    "qwen3_moe": tiny.EXPERTS,
+    "opt": {"ffn_dim": 128, "word_embed_proj_dim": 64},  # other names for layers and embedding
+}
+FEW = [
+    *(
+        f"train.{setting}"
+        for setting in ("max_steps=2", "batch_tokens=512", "micro_tokens=512", "compile=false")
+    ),
+    "calibrate.conversations=3",
+]
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("sources")
-    for build in folders.OTHERS:
-        folders.save(build, folder / build.__name__)
-    conversations.write(folder / "rows.jsonl", 6)
-    return folder
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return conversations.write(tmp_path_factory.mktemp("rows") / "rows.jsonl", 6)
 
 
-def quantized(name: str, source: Path, place: Path, out: Path) -> Any:
+def quantized(name: str, source: Path, rows: Path, out: Path) -> Any:
     recipe = load_recipe(name, ["calibrate.conversations=3"])
-    return run(recipe, source, place / "rows.jsonl", out, now=folders.NOW, device="cpu")
+    return run(recipe, source, rows, out, now=folders.NOW, device="cpu")
 
 
-@pytest.mark.parametrize("name, shape", pairs(["default", "awq_lite", "gptq"]))
-def test_what_is_calibrated_is_what_is_served(name: str, shape: str, place: Path, tmp_path: Path) -> None:
-    made = quantized(name, place / shape, place, tmp_path / "out")
-    check = made.provenance.recipe["outcome"]["check"]
+@pytest.mark.parametrize("kind", DECODERS)
+def test_any_decoder_is_served_as_it_was_calibrated_and_trained(
+    kind: str, rows: Path, tmp_path: Path
+) -> None:
+    source = folders.save(partial(tiny.decoder, kind, **DECODERS[kind]), tmp_path / "source")
 
-    assert check["parity"]["equal"] == check["parity"]["tokens"] > 500
-    assert verify(tmp_path / "out", place / shape).sound
-
-
-@pytest.mark.parametrize("name, shape", pairs(["qad", "qat"]))
-def test_training_writes_what_it_trained(name: str, shape: str, place: Path, tmp_path: Path) -> None:
-    few = [
-        "train.max_steps=2",
-        "train.batch_tokens=512",
-        "train.micro_tokens=512",
-        "calibrate.conversations=3",
-        "train.compile=false",
-    ]
-    recipe = load_recipe(name, few)
-    made = train_run.run(
-        recipe, place / shape, place / "rows.jsonl", tmp_path / "out", now=folders.NOW, device="cpu"
+    ptq = quantized("awq_lite", source, rows, tmp_path / "ptq")
+    qad = train_run.run(
+        load_recipe("qad", FEW),
+        source,
+        rows,
+        tmp_path / "qad",
+        now=folders.NOW,
+        device="cpu",
+        log=lambda _: None,
     )
-    outcome = made.provenance.recipe["outcome"]
 
-    assert outcome["train"]["steps"] == 2
-    assert outcome["check"]["parity"]["equal"] == outcome["check"]["parity"]["tokens"]
-    assert verify(tmp_path / "out").sound
+    for made in (ptq, qad):
+        parity = made.provenance.recipe["outcome"]["check"]["parity"]
+        assert parity["equal"] == parity["tokens"] > 500
+    assert verify(tmp_path / "ptq", source).sound and verify(tmp_path / "qad").sound
+    assert not plan_surgery(tmp_path / "ptq", parse_server("vllm-0.33")).refused
+
+
+@pytest.mark.parametrize("kind, scale", [("granite", 1 / 8), ("cohere", 0.0625), ("phi", 1.0)])
+def test_the_loss_is_that_of_the_models_own_logits(kind: str, scale: float, tmp_path: Path) -> None:
+    source = folders.bare(partial(tiny.decoder, kind, **DECODERS[kind]), tmp_path / "source")
+    model: Any = load_model(source, torch.float32)
+    batch = folders.batch()
+    train = load_recipe("qat").train
+    assert train is not None
+    one = micro(batch)
+
+    with torch.no_grad():
+        loss = Learner(model, train)(*one, len(one.targets), None).ce
+        wanted = F.cross_entropy(model(batch.ids).logits.flatten(0, 1)[one.places], one.targets)
+
+    assert logit_scale(model) == pytest.approx(scale)
+    assert float(loss) == pytest.approx(float(wanted), rel=1e-4)
+
+
+def test_logits_with_a_soft_cap_are_not_trained(tmp_path: Path) -> None:
+    source = folders.bare(partial(tiny.decoder, "gemma2"), tmp_path / "source")
+
+    with pytest.raises(SourceError, match="changes its logits by more than a factor"):
+        logit_scale(load_model(source))
 
 
 # ------------------------------------------------------------------------------------------------ experts
@@ -156,13 +183,11 @@ def test_padding_goes_through_no_expert(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["default", "awq_lite", "gptq"])
-def test_an_expert_that_no_token_chose_is_rounded_all_the_same(
-    name: str, place: Path, tmp_path: Path
-) -> None:
+def test_an_expert_that_no_token_chose_is_rounded_all_the_same(name: str, rows: Path, tmp_path: Path) -> None:
     source = folders.save(tiny.qwen3_moe, tmp_path / "source", num_experts=24)
     recipe = load_recipe(name, ["calibrate.conversations=1"])
 
-    run(recipe, source, place / "rows.jsonl", tmp_path / "out", now=folders.NOW, device="cpu")
+    run(recipe, source, rows, tmp_path / "out", now=folders.NOW, device="cpu")
 
     assert verify(tmp_path / "out", source).sound
 
@@ -173,10 +198,6 @@ def test_an_expert_that_no_token_chose_is_rounded_all_the_same(
 @pytest.mark.parametrize(
     "change, reason",
     [
-        (
-            {"model_type": "gemma3_text"},
-            "models of type 'gemma3_text' are not written here; use llama.cpp's",
-        ),
         ({"norm_topk_prob": False}, "norm_topk_prob is not true here"),
         ({"mlp_only_layers": [0]}, "this model has an MLP in some"),
         ({"num_local_experts": 8}, "otherwise for eight experts"),

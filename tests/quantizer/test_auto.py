@@ -11,7 +11,8 @@ torch = pytest.importorskip("torch", reason=INSTALL)
 pytest.importorskip("transformers", reason=INSTALL)
 
 
-from quantizer.core.batch import Batch, hidden_states  # noqa: E402
+from quantizer.core.batch import Batch  # noqa: E402
+from quantizer.core.decoder import hidden_states  # noqa: E402
 from quantizer.layers.attach import attach, make_plan  # noqa: E402
 from quantizer.layers.linear import nvfp4_layers, unquantized  # noqa: E402
 from quantizer.ptq.calibrate import calibrate  # noqa: E402

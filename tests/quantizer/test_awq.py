@@ -12,7 +12,7 @@ pytest.importorskip("transformers", reason=INSTALL)
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from quantizer.core.batch import hidden_states  # noqa: E402
+from quantizer.core.decoder import hidden_states  # noqa: E402
 from quantizer.core.errors import SourceError  # noqa: E402
 from quantizer.layers.attach import attach, make_plan  # noqa: E402
 from quantizer.layers.linear import nvfp4_layers, unquantized  # noqa: E402

@@ -1,6 +1,8 @@
 """`manners quantize`: a nano model end to end, and one clear line with its exit code for whatever is wrong."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +17,9 @@ from app.__main__ import main  # noqa: E402
 from gates.artefact import artefact  # noqa: E402
 from gates.artefact.manifest import same_lineage  # noqa: E402
 from quantizer.cli import main as quantizer_main  # noqa: E402
+from quantizer.cli import ptq as cli_ptq  # noqa: E402
 from quantizer.nano import conversations  # noqa: E402
+from quantizer.ptq import quantize  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
@@ -47,15 +51,37 @@ def test_a_device_that_is_not_there_is_one_line(
     assert told.startswith(f"manners quantize {verb}: --device {device}: ") and told.count("\n") == 1
 
 
-def test_svdquant_is_a_report_and_says_why(
+def test_what_was_not_proven_is_sealed_as_that(
     source: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert ptq(source, data, tmp_path / "out", "--recipe", "svdquant", "--json") == 69
-    told = capsys.readouterr()
+    checks = {}
+    for proof in ("sample", "none"):
+        assert ptq(source, data, tmp_path / proof, "--proof", proof, "--set", "kv_cache=fp8") == 0
+        checks[proof] = artefact.load(tmp_path / proof).provenance.recipe["outcome"]["check"]
 
-    assert len(json.loads(told.out)) == 14
-    assert told.err.startswith("manners quantize ptq: svdquant is a report: no server loads its branch")
-    assert not (tmp_path / "out").exists()
+    assert checks["none"] == {"proof": "none", "layers": 14}
+    assert checks["sample"]["proof"] == "sample" and checks["sample"]["parity"]["tokens"] > 100
+    assert "nothing was checked (--proof none)" in capsys.readouterr().out
+    config = json.loads((tmp_path / "none" / "config.json").read_text())["quantization_config"]
+    assert config["kv_cache_scheme"] == {"dynamic": False, "num_bits": 8, "type": "float"}
+
+
+def test_progress_without_a_terminal_is_lines_with_an_eta(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli_ptq, "BETWEEN_LINES", 0.0)
+
+    assert list(cli_ptq.shown("layers", "ab")) == ["a", "b"]
+    assert capsys.readouterr().err == "layers: 1 of 2, about 0 s left\nlayers: 2 of 2, about 0 s left\n"
+
+
+def test_sigterm_leaves_no_unfinished_folder(
+    source: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quantize, "seal", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
+
+    assert ptq(source, data, tmp_path / "out", "--proof", "none") == 130
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
 
 def config(source: Path, **changes: object) -> None:

@@ -16,10 +16,7 @@ from tests.quantizer.every_recipe import PROVEN, REFUSED, Place, attempt, settle
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 
-WHY = {
-    "svdquant": "svdquant is a report: no server loads its branch",
-    "autoround": "pip install auto-round compressed-tensors",
-}
+WHY = {"autoround": "pip install auto-round compressed-tensors"}
 """Recipes that make no folder here, and what they say; AutoRound makes one where it is installed."""
 
 
@@ -58,6 +55,6 @@ def test_every_recipe_of_the_committed_run_on_a_gpu_was_proven_and_its_page_is_o
     told = json.loads((folder / "recipes.json").read_text())
     found = [every_recipe.Outcome(**one) for one in told["recipes"]]
     assert {one.recipe for one in found} <= set(shipped_recipes())
-    assert {one.recipe: one.verdict for one in found if one.verdict != PROVEN} == {"svdquant": REFUSED}
+    assert all(one.verdict == PROVEN for one in found)
     assert all(one.equal is None or one.equal[0] == one.equal[1] for one in found)
     assert (folder / "recipes.md").read_text() == "\n".join(every_recipe.page(told["about"], found)) + "\n"

@@ -1,5 +1,6 @@
 """What llama.cpp itself makes of the files: the same next tokens as transformers, the same answers in NVFP4 as in F16."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,8 @@ pytestmark = [pytest.mark.torch, pytest.mark.engine, pytest.mark.usefixtures("on
 ANNIE = Path(__file__).parents[2] / "models" / "annie-nano-hf"
 PROMPTS = scaled(6, 20)
 # Largest difference of a log-probability. F16's products are taken with inputs in F16, NVFP4's with inputs rounded to
-# eight bits: measured 0.015 and 0.15 at most, where the logits' own spread is 1.1 to 1.3.
-WITHIN = {"f16": 0.05, "nvfp4": 0.4}
+# eight bits: measured 0.045 (Phi-3) and 0.15 at most, where the logits' own spread is 1.1 to 1.3.
+WITHIN = {"f16": 0.1, "nvfp4": 0.4}
 MIXES = ("q8_0", pytest.param("q6_k", marks=pytest.mark.nightly), "q5_k_m")
 """Q5_K_M has matrices in Q6_K, too."""
 WITHIN_MIX = 0.4
@@ -49,8 +50,9 @@ def dequantized(model: Any, folder: Path) -> Any:
 @pytest.mark.parametrize(
     "build, kind",
     [
-        *((build, kind) for kind in WITHIN for build in (ggufs.qwen3, ggufs.qwen3_5, ggufs.llama)),
-        (ggufs.qwen3_moe, "f16"),
+        *((build, kind) for kind in WITHIN for build in (ggufs.qwen3, ggufs.qwen3_5)),
+        *((partial(ggufs.other, name), "f16") for name in ggufs.OTHERS),
+        (partial(ggufs.other, "llama"), "nvfp4"),
     ],
 )
 def test_llama_cpp_foretells_what_transformers_does(tmp_path: Path, build: Any, kind: str) -> None:

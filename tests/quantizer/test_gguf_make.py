@@ -236,7 +236,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "an unknown architecture": (config(model_type="mamba"), "f16", "'mamba' are not written here; use llama.cpp's"),
     "code of its own": (config(auto_map={"AutoModel": "x"}), "f16", "auto_map"),
     "a stretched rope": (config(rope_parameters={"rope_type": "yarn", "rope_theta": 1.0}), "f16", "'yarn'"),
-    "a foreign tokenizer": (no_bpe, "f16", "not the byte-level BPE of Qwen or Llama 3"),
+    "a foreign tokenizer": (no_bpe, "f16", "not the byte-level BPE of Qwen, Llama 3, SmolLM or GPT-2"),
     "no tokenizer": (lambda f: (f / "tokenizer.json").unlink(), "f16", "tokenizer.json: cannot be read"),
     "NVFP4 of a BF16 folder": (lambda f: None, "nvfp4", "holds nothing in NVFP4"),
     "another quantization": (config(quantization_config={"quant_method": "fp8"}), "f16", "and not as NVFP4"),

@@ -15,7 +15,7 @@ pytest.importorskip("transformers", reason=INSTALL)
 from safetensors.torch import save_file  # noqa: E402
 
 from gates.artefact import artefact  # noqa: E402
-from quantizer.core.errors import ExportError, RecipeError, UnavailableError  # noqa: E402
+from quantizer.core.errors import ExportError, RecipeError  # noqa: E402
 from quantizer.nano import conversations  # noqa: E402
 from quantizer.ptq import quantize  # noqa: E402
 from quantizer.ptq.parity import compare, served_model  # noqa: E402
@@ -52,14 +52,12 @@ def quantized(name: str, source: Path, data: Path, out: Path, *changes: str) -> 
         ("awq_mse", "qwen3_5"),
         ("mlp_only", "qwen3"),
         ("careful", "qwen3_5"),
-        ("modelopt_default", "qwen3"),
+        ("w4a16", "qwen3"),
     ],
 )
 def test_what_is_calibrated_is_what_is_served(
     name: str, shape: str, sources: dict[str, Path], data: Path, tmp_path: Path
 ) -> None:
-    if name.startswith("modelopt"):
-        pytest.importorskip("modelopt", reason=INSTALL)
     made = quantized(name, sources[shape], data, tmp_path / "out")
     outcome = made.provenance.recipe["outcome"]
     parity = outcome["check"]["parity"]
@@ -85,7 +83,7 @@ def test_a_mix_keeps_what_is_sensitive_and_stays_plain_nvfp4(
     assert 4.5 < auto["chosen"]["bits"] <= 6.0
     assert kept and set(kept) <= set(config["ignore"])
     assert config["quant_algo"] == "NVFP4"
-    assert len(auto["curve"]) > 8 and auto["scored_tokens"] > 5
+    assert auto["scored_tokens"] > 5
     assert verify(tmp_path / "out").sound
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
@@ -96,22 +94,20 @@ def test_modelopt_exports_the_same_folder(
     name: str, shape: str, sources: dict[str, Path], data: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip("modelopt", reason=INSTALL)
-    from modelopt.torch.export import export_hf_checkpoint
-
     from quantizer.checkpoint.source import load_model, open_source
-    from quantizer.core.batch import hidden_states
+    from quantizer.core.decoder import hidden_states
     from quantizer.layers.attach import make_plan
-    from quantizer.ptq.modelopt import config
     from tests.quantizer import modelopt_cpu
 
     recipe = load_recipe(name, SMALL)
     quantized(name, sources[shape], data, tmp_path / "ours")
-    job = quantize.QuantizationJob(
-        recipe, open_source(sources[shape]), quantize._data(recipe, sources[shape], data), "cpu"
-    )
+    source = open_source(sources[shape])
+    job = quantize.QuantizationJob(recipe, source, quantize._data(recipe, source, data), "cpu")
     model = load_model(job.source)
     with modelopt_cpu.installed() as mtq:
-        wanted = config(mtq, recipe, make_plan(model, recipe.layers))
+        wanted = modelopt_cpu.config(mtq, recipe, make_plan(model, recipe.layers))
+        from modelopt.torch.export import export_hf_checkpoint
+
         mtq.quantize(model, wanted, lambda m: [hidden_states(m, batch) for batch in job.batches()])
         export_hf_checkpoint(model, export_dir=tmp_path / "theirs")
     ours = folders.load(tmp_path / "ours")
@@ -198,7 +194,6 @@ def test_an_unsound_result_is_not_kept(
     "name, kind, line",
     [
         ("qat", RecipeError, "qat trains: run it with manners quantize qat"),
-        ("svdquant", UnavailableError, "svdquant is a report: no server loads its branch"),
         ("default", RecipeError, "layers.exclude: '*nowhere' matches no layer"),
         ("auto_mixed", RecipeError, "auto.effective_bits: 16 keeps every layer in BF16"),
     ],

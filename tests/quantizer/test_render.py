@@ -12,7 +12,7 @@ pytest.importorskip("transformers", reason=INSTALL)
 from quantizer.core.errors import DataError, SourceError  # noqa: E402
 from quantizer.data.conversation import from_row  # noqa: E402
 from quantizer.data.dataset import load_dataset  # noqa: E402
-from quantizer.data.render import Renderer, open_renderer  # noqa: E402
+from quantizer.data.render import Renderer, open_renderer, read_template  # noqa: E402
 from tests.quantizer import templates  # noqa: E402
 from tests.quantizer.templates import TEMPLATES, said, talk, write  # noqa: E402
 
@@ -154,11 +154,49 @@ def test_what_a_template_raises_is_one_line_with_the_rows_place(tmp_path: Path) 
 def test_a_folder_without_a_template_or_tokenizer_is_one_line(tmp_path: Path) -> None:
     place = templates.folder(tmp_path / "model", "plain")
     (place / "chat_template.jinja").unlink()
-    with pytest.raises(SourceError, match="has no chat template; put chat_template"):
+    with pytest.raises(SourceError, match="has no chat template; name one: --template hermes"):
         open_renderer(place)
     (place / "tokenizer.json").write_text("{")
     with pytest.raises(SourceError, match="its tokenizer cannot be loaded"):
         open_renderer(place)
+
+
+def test_a_template_can_be_named_in_place_of_one_that_drops_calls(tmp_path: Path) -> None:
+    place = templates.folder(tmp_path / "model", "plain")
+    (place / "chat_template.jinja").write_text(templates.PLAIN.replace(templates.CALLS, ""))
+    with pytest.raises(DataError, match="the template drops 'web_search'; name one .*: --template hermes"):
+        open_renderer(place).samples(from_row(talk()))
+
+    renderer = open_renderer(place, read_template("hermes"))
+
+    assert learned(renderer, renderer.samples(from_row(talk()))[0]) == [
+        "Good morning to you.<|im_end|>",
+        '<tool_call>\n{"name": "web_search", "arguments": {"query": "rain in Paris", "count": 2}}\n</tool_call><|im_end|>',
+        "It stays dry until noon.<|im_end|>",
+    ]
+    with pytest.raises(SourceError, match="--template nowhere: neither hermes nor a file"):
+        read_template("nowhere")
+
+
+def test_calibration_is_drawn_by_kind_from_a_sorted_file(
+    renderers: dict[str, Renderer], tmp_path: Path
+) -> None:
+    counts = {"greeting": 12, "fact": 6, "call": 2}
+    rows = [
+        {"id": f"{kind}-{n:05}", "messages": [said("user", f"{kind} {n}"), said("assistant", "Yes.")]}
+        for kind, count in counts.items()
+        for n in range(count)
+    ]
+    path = write(tmp_path / "data.jsonl", rows)
+
+    def drawn(conversations: int, seed: int = 1) -> dict[str, Any]:
+        return load_dataset(
+            path, renderers["plain"], max_tokens=99, conversations=conversations, seed=seed
+        ).facts()
+
+    assert drawn(10)["kinds"] == {"greeting": 6, "fact": 3, "call": 1}
+    assert set(drawn(3)["kinds"]) == set(counts)
+    assert drawn(10) == drawn(10) and drawn(10)["rendered"] != drawn(10, seed=2)["rendered"]
 
 
 def test_without_thinking_every_answer_stands_behind_an_empty_thought(

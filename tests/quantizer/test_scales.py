@@ -88,12 +88,13 @@ def layers_with(kind: Any, build: Any = tiny.qwen3) -> Any:
 @pytest.mark.parametrize("kind", ["mse", "four_over_six"])
 def test_modelopt_finds_the_same_scales(build: Any, kind: Any) -> None:
     pytest.importorskip("modelopt", reason=INSTALL)
-    from quantizer.ptq.modelopt import config
     from quantizer.recipes.recipe import Recipe, WeightScales
     from tests.quantizer import modelopt_cpu
 
     with modelopt_cpu.installed() as mtq:
-        wanted = config(mtq, Recipe("x", weights=WeightScales(kind)), make_plan(build(), Layers()))
+        wanted = modelopt_cpu.config(
+            mtq, Recipe("x", weights=WeightScales(kind)), make_plan(build(), Layers())
+        )
         theirs = mtq.quantize(build(), copy.deepcopy(wanted), lambda model: model(tiny.tokens()))
     for name, layer in layers_with(kind, build).items():
         found = theirs.get_submodule(name).weight_quantizer

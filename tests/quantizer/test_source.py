@@ -14,9 +14,12 @@ from safetensors.torch import save_file  # noqa: E402
 
 from gates.artefact import artefact  # noqa: E402
 from gates.artefact.manifest import MANIFEST  # noqa: E402
+from quantizer.checkpoint.from_gguf import as_folder  # noqa: E402
 from quantizer.checkpoint.source import load_model, open_source  # noqa: E402
 from quantizer.core.errors import SourceError  # noqa: E402
-from tests.quantizer import folders, tiny  # noqa: E402
+from quantizer.data.render import open_renderer, read_template  # noqa: E402
+from quantizer.gguf.write import write_gguf  # noqa: E402
+from tests.quantizer import folders, ggufs, tiny  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 
@@ -64,8 +67,8 @@ def bad_manifest(folder: Path) -> None:
 
 
 REFUSED = [
-    (lambda f: rewrite(f, model_type="gpt2"), "models of type 'gpt2' are not supported; supported: qwen3, qwen3_moe, llama, gemma3_text"),
-    (lambda f: rewrite(f, model_type=None), "models of type None are not supported"),
+    (lambda f: rewrite(f, model_type="t5"), "cannot be loaded (Unrecognized configuration class"),
+    (lambda f: rewrite(f, model_type=None), "config.json names no model_type"),
     (lambda f: rewrite(f, auto_map={"AutoModel": "x.Y"}), "config.json has an auto_map; code of a model folder is never run"),
     (lambda f: rewrite(f, quantization_config={"quant_method": "gptq"}), "is quantized already; give the BF16 model"),
     (lambda f: (f / "config.json").unlink(), "there is no config.json; a Hugging Face model folder is needed"),
@@ -83,7 +86,7 @@ def test_what_cannot_be_quantized_is_one_line(spoil: Any, line: str, tmp_path: P
     spoil(tmp_path / "source")
 
     with pytest.raises(SourceError) as error:
-        open_source(tmp_path / "source")
+        load_model(open_source(tmp_path / "source"))
     assert line in str(error.value)
     assert str(tmp_path / "source") in str(error.value)
     assert "\n" not in str(error.value)
@@ -108,3 +111,20 @@ def test_weights_of_another_shape_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="cannot be loaded") as error:
         load_model(open_source(source.path))
     assert "\n" not in str(error.value)
+
+
+def test_a_gguf_file_is_a_source_for_as_long_as_the_work_lasts(tmp_path: Path) -> None:
+    model = ggufs.other("llama")
+    write_gguf(ggufs.save(model, tmp_path / "bf16"), tmp_path / "x.gguf", "f16", "x")
+
+    with as_folder(tmp_path / "x.gguf", tmp_path / "out") as folder:
+        held = load_model(open_source(folder)).state_dict()
+        assert open_renderer(folder, read_template("hermes")).tokenizer.eos_token == "<|im_end|>"
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bf16", "x.gguf"]
+    assert all(torch.allclose(held[name], weight, atol=1e-6) for name, weight in model.named_parameters())
+    with (
+        pytest.raises(SourceError, match="cannot be read as GGUF"),
+        as_folder(tmp_path / "bf16" / "no.gguf", tmp_path / "out"),
+    ):
+        pass

@@ -309,7 +309,6 @@ def config(**changes: Any) -> Any:
 
 BAD = {
     "a shard that is cut off": (cut, "cut off or damaged"),
-    "an unknown architecture": (config(model_type="mamba"), "'mamba' are not supported"),
     "code of its own": (config(auto_map={"AutoModel": "x.Model"}), "config.json has an auto_map"),
     "a pickle": (lambda f: (f / "pytorch_model.bin").write_bytes(b""), "pytorch_model.bin is a pickle"),
     "a pickle below": (lambda f: ((f / "a").mkdir(), (f / "a" / "x.pt").write_bytes(b"")), "a/x.pt is a pickle"),

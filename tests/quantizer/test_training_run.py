@@ -127,7 +127,7 @@ def test_an_export_that_fails_costs_no_training(
 ) -> None:
     from quantizer.train import run as module
 
-    def full(*_: Any) -> None:
+    def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
@@ -190,7 +190,7 @@ def test_a_checkpoint_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.
     saved = Checkpoints(tmp_path / "run", {"recipe": 1})
     saved.save({"step": 2, "x": torch.ones(3)})
 
-    def full(*_: Any) -> None:
+    def full(*_: Any, **__: Any) -> None:
         raise RuntimeError("[enforce fail at inline_container.cc:820] . PytorchStreamWriter failed\nmore")
 
     with monkeypatch.context() as patch:

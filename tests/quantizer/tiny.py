@@ -4,16 +4,12 @@ from typing import Any
 
 import torch
 from transformers import (
-    Gemma3ForCausalLM,
-    Gemma3TextConfig,
-    LlamaConfig,
-    LlamaForCausalLM,
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    AutoConfig,
     Qwen3_5ForCausalLM,
     Qwen3_5TextConfig,
     Qwen3Config,
     Qwen3ForCausalLM,
-    Qwen3MoeConfig,
-    Qwen3MoeForCausalLM,
 )
 
 SIZE: dict[str, Any] = {
@@ -27,6 +23,12 @@ SIZE: dict[str, Any] = {
     "tie_word_embeddings": False,
 }
 
+EXPERTS: dict[str, Any] = {
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 64,
+    "norm_topk_prob": True,
+}
 # The default sections of the rotary embedding add up to 32 and want heads of 64 or more.
 ROPE = {
     "rope_type": "default",
@@ -49,26 +51,21 @@ def qwen3(seed: int = 0, **more: Any) -> Any:
     return _build(Qwen3ForCausalLM, Qwen3Config(num_hidden_layers=2, **SIZE | more), seed)
 
 
-def llama(seed: int = 0, **more: Any) -> Any:
-    """Two layers of Llama."""
-    return _build(LlamaForCausalLM, LlamaConfig(num_hidden_layers=2, **SIZE | more), seed)
-
-
-def gemma3(seed: int = 0, **more: Any) -> Any:
-    """One layer of Gemma 3 that looks back for 8 tokens, and one that looks back for all."""
-    kinds: dict[str, Any] = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 8}
-    return _build(Gemma3ForCausalLM, Gemma3TextConfig(num_hidden_layers=2, **SIZE | kinds | more), seed)
+def decoder(kind: str, seed: int = 0, **more: Any) -> Any:
+    """Two layers of any architecture, by its `model_type`, with numbers in what is initialized to nothing, too."""
+    ends: dict[str, Any] = {"num_hidden_layers": 2, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    config = AutoConfig.for_model(kind, **SIZE | ends | more)
+    model = _build(MODEL_FOR_CAUSAL_LM_MAPPING[type(config)], config, seed)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if name.endswith(("bias", "sinks")):
+                weight.normal_(0, 0.1)
+    return model
 
 
 def qwen3_moe(seed: int = 0, **more: Any) -> Any:
     """Two layers of Qwen3-MoE: four experts, of which two see a token."""
-    experts: dict[str, Any] = {
-        "num_experts": 4,
-        "num_experts_per_tok": 2,
-        "moe_intermediate_size": 64,
-        "norm_topk_prob": True,
-    }
-    return _build(Qwen3MoeForCausalLM, Qwen3MoeConfig(num_hidden_layers=2, **SIZE | experts | more), seed)
+    return decoder("qwen3_moe", seed, **EXPERTS | more)
 
 
 def qwen3_5(seed: int = 0, **more: Any) -> Any:

@@ -47,10 +47,6 @@ def no_config(folder: Path) -> None:
     (folder / "config.json").unlink()
 
 
-def odd_type(folder: Path) -> None:
-    (folder / "config.json").write_text('{"model_type": "gpt_oss"}')
-
-
 def odd_number(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(SMALL | {"intermediate_size": "many"}))
 
@@ -78,7 +74,6 @@ def no_embedding(folder: Path) -> None:
 
 FAULTS = [
     (no_config, "there is no config.json"),
-    (odd_type, "models of type 'gpt_oss' are not supported"),
     (odd_number, "intermediate_size must be a positive whole number, not 'many'"),
     (odd_json, "cannot be read as JSON"),
     (no_shard, "there is no safetensors file"),

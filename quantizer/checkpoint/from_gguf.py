@@ -1,0 +1,45 @@
+"""A GGUF file as a source: transformers reads and dequantizes it, and what comes of it is a Hugging Face folder in BF16."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+
+from quantizer.core.errors import SourceError, UnavailableError, first_line
+
+
+@contextmanager
+def as_folder(source: Path, out: Path) -> Iterator[Path]:
+    """A source as a folder; that of a GGUF file lies beside `out` for as long as the `with` block lasts. Raises SourceError."""
+    if source.suffix != ".gguf":
+        yield source
+        return
+    if find_spec("accelerate") is None:
+        raise UnavailableError("transformers reads a GGUF file with accelerate: pip install accelerate")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f".{out.name}.source-", dir=out.parent) as place:
+        folder = Path(place) / source.stem
+        _unpack(source, folder)
+        yield folder
+
+
+def _unpack(source: Path, folder: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    given = {"gguf_file": source.name, "local_files_only": True}
+    try:
+        read = AutoModelForCausalLM.from_pretrained(source.parent, dtype=torch.bfloat16, **given)
+        config = read.config
+        if hasattr(config, "quantization_config"):
+            del config.quantization_config
+        # Anew: the model that was read still counts as quantized, and cannot be saved.
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+        model.load_state_dict(read.state_dict(), assign=True)
+        model.tie_weights()
+        model.save_pretrained(folder)
+        AutoTokenizer.from_pretrained(source.parent, **given).save_pretrained(folder)
+    except (OSError, ValueError, KeyError, RuntimeError, NotImplementedError) as error:
+        raise SourceError(f"{source}: cannot be read as GGUF ({first_line(error)})") from error
