@@ -215,10 +215,6 @@ $(VENV)/.fuzz: $(VENV)/.dev requirements/fuzz.txt
 	$(call install,$(VENV),--require-hashes -r requirements/fuzz.txt)
 	@touch $@
 
-$(VENV)/.triton: $(VENV)/.dev requirements/triton.txt
-	$(call install,$(VENV),--require-hashes -r requirements/triton.txt)
-	@touch $@
-
 $(VLLM)/.installed: $(BIN)/uv requirements/vllm.txt
 	$(BIN)/python -m venv --clear $(VLLM)
 	$(VLLM)/bin/pip install --quiet --disable-pip-version-check --no-compile torch==$(TORCH)

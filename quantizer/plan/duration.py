@@ -27,9 +27,8 @@ SEARCH_AWQ: Final = 15_400
 9B shape on one H200 (whole-path.json); 1.28 s for 0.47B on one H100 (bench.json) are two thirds of that."""
 SEARCH_MSE: Final = 8000
 """The same for the sweep of 35 scales: ten times what one kernel took, 1.64 s at the 9B shape (docs/study/real-size-delta.json)."""
-FED_BACK_COLUMN: Final = 7.5e-6
-"""Error feedback by one kernel a panel, a column, the factor included. Measured there: 5.9 s for 786,432 columns. Without the kernel
-it is thirteen times as long (docs/study/whole-path.json)."""
+FED_BACK_COLUMN: Final = 1e-4
+"""Error feedback, a column, the factor included. Measured: gptq of the 9B shape (docs/study/whole-path.json), one H200."""
 READ, WRITTEN = 1.4e9, 0.5e9
 """Bytes a second from and to the disk, with starting and hashing, and with packing and the proof. Measured: ptq of
 whole-path.json, 16 CPU cores."""

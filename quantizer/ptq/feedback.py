@@ -16,15 +16,13 @@ the error is small where the fine-tune acts:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from quantizer.checkpoint.source import Source
-from quantizer.core import kernels
 from quantizer.core.cost import Cost
 from quantizer.core.errors import SourceError
 from quantizer.layers.fused import fused_groups
@@ -126,30 +124,25 @@ def factor_of(gram: Tensor, damping: float) -> Factor:
 
 
 @torch.no_grad()
-def fed_back(weight: Tensor, step: Tensor, factor: Factor, panel: RoundPanel | None = None) -> Tensor:
+def fed_back(weight: Tensor, step: Tensor, factor: Factor) -> Tensor:
     """The rounded weight, float32 [out, in]; `step`: the values of code 1, [out, in / 16]."""
     order, upper = factor
-    panel = panel or best_panel(weight.device)
     # Transposed, so that a column is contiguous.
     whole, steps = weight.T[order].contiguous(), step.T.contiguous()
     left, made = whole.clone(), torch.empty_like(whole)
     for first in range(0, len(left), COLUMNS):
         some = slice(first, min(first + COLUMNS, len(left)))
-        error = panel(
+        error = round_panel(
             left[some], whole[some], steps[order[some] // blocks.BLOCK], upper[some, some], made[some]
         )
         left[some.stop :].addmm_(upper[some, some.stop :].T, error)
     return torch.empty_like(made).index_copy_(0, order, made).T.contiguous()
 
 
-RoundPanel = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
-"""As `round_panel`."""
-
-
 def round_panel(left: Tensor, whole: Tensor, steps: Tensor, upper: Tensor, made: Tensor) -> Tensor:
     """Round some columns one after the other into `made`; what they lack. All float32 [columns, out], contiguous.
 
-    `left`: with the errors of earlier panels made up for; `whole`: as they were. Equal to `panel_kernel.round_panel` to the bit.
+    `left`: with the errors of earlier panels made up for; `whole`: as they were.
     """
     values, borders = (torch.tensor(some, device=left.device) for some in (grid.VALUES, grid.BORDERS))
     error, spread = torch.empty_like(left), torch.empty_like(left)
@@ -160,24 +153,6 @@ def round_panel(left: Tensor, whole: Tensor, steps: Tensor, upper: Tensor, made:
         torch.mul(upper[i, i + 1 :, None], error[i], out=spread[i + 1 :])
         left[i + 1 :] += spread[i + 1 :]
     return error
-
-
-@cache
-def best_panel(device: torch.device) -> RoundPanel:
-    """One kernel for all columns where it can be used, else torch's seven for each."""
-    return kernels.best(device, "quantizer.ptq.panel_kernel", "round_panel", round_panel, agrees)
-
-
-def agrees(panel: RoundPanel, device: torch.device, rows: int = 40, columns: int = COLUMNS) -> bool:
-    """Whether it rounds a random panel as `round_panel` does, to the bit."""
-    found = []
-    for one in (panel, round_panel):
-        generator = torch.Generator().manual_seed(0)
-        left, whole, steps = (torch.randn(columns, rows, generator=generator).to(device) for _ in range(3))
-        upper = 0.2 * torch.randn(columns, columns, generator=generator).to(device)
-        made = torch.empty_like(left)
-        found.append((one(left, whole, steps.abs(), upper, made), made))
-    return all(torch.equal(ours, theirs) for ours, theirs in zip(*found, strict=True))
 
 
 def _keep(layer: NVFP4Linear, rounded: Tensor) -> None:

@@ -1,14 +1,8 @@
 """What the quantizer's tests share."""
 
-import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-if not Path("/dev/nvidiactl").exists():
-    # Before anything imports Triton, which reads it then: kernels are interpreted where there is no GPU.
-    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
 @pytest.fixture(scope="module")

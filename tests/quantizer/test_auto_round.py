@@ -13,18 +13,17 @@ pytest.importorskip("transformers", reason=INSTALL)
 from safetensors.torch import save_file  # noqa: E402
 
 from quantizer.checkpoint.source import Source, load_model  # noqa: E402
-from quantizer.core.cost import Cost  # noqa: E402
 from quantizer.core.errors import UnavailableError  # noqa: E402
 from quantizer.data.dataset import Dataset  # noqa: E402
 from quantizer.data.render import TrainingSample  # noqa: E402
 from quantizer.layers.attach import make_plan  # noqa: E402
 from quantizer.nvfp4 import blocks, grid  # noqa: E402
 from quantizer.nvfp4.blocks import Nvfp4Tensor  # noqa: E402
-from quantizer.ptq import auto_round  # noqa: E402
+from quantizer.ptq import quantize  # noqa: E402
 from quantizer.ptq.auto_round import import_layers, token_rows  # noqa: E402
 from quantizer.recipes.recipe import load_recipe  # noqa: E402
 from quantizer.verify.folder import open_folder  # noqa: E402
-from tests.quantizer import folders, tiny  # noqa: E402
+from tests.quantizer import folders  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 NEIGHBOURS = {"in_proj_qkv": 1.0, "in_proj_z": 0.7}
@@ -91,13 +90,10 @@ def test_its_rows_are_cut_from_all_samples_in_order() -> None:
     assert torch.cat(rows).tolist() == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
 
 
-def test_without_autoround_one_line_says_how_to_get_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = folders.bare(tiny.qwen3, tmp_path / "source")
-    monkeypatch.setattr(auto_round, "find_spec", lambda name: None)
+def test_without_autoround_one_line_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quantize, "find_spec", lambda name: None)
 
     with pytest.raises(
-        UnavailableError, match="AutoRound is not installed: pip install auto-round compressed-tensors"
+        UnavailableError, match="auto_round is not installed: pip install auto-round compressed-tensors"
     ):
-        auto_round.quantize(load_recipe("autoround"), source, dataset(600), "cpu", Cost("cpu"))
+        quantize.require_packages(load_recipe("autoround"))

@@ -152,3 +152,19 @@ def test_a_base_that_does_not_fit_is_refused(
             now=datetime.now(UTC), device="cpu", base=place / base if base else None,
         )  # fmt: skip
     assert not (tmp_path / "out").exists()
+
+
+def test_what_is_too_much_for_float32_is_factored_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator, asked = torch.Generator().manual_seed(0), []
+    mixed = torch.randn(1000, 8, generator=generator) @ torch.randn(8, 512, generator=generator)
+    own = torch.linalg.cholesky_ex
+
+    def factored(matrix: Any) -> Any:
+        asked.append(matrix.dtype)
+        return own(matrix)
+
+    monkeypatch.setattr(torch.linalg, "cholesky_ex", factored)
+    _, upper = feedback.factor_of(gram(mixed.bfloat16().float()), 1e-6)
+    feedback.factor_of(gram(mixed), 0.03)
+
+    assert asked == [torch.float32, torch.float64, torch.float32] and torch.isfinite(upper).all()
