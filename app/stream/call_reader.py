@@ -54,8 +54,9 @@ def read_calls(body: str, word: str, tools: Tools) -> list[Call]:
 
 
 def _is_sound(call: Call) -> bool:
-    is_name = _NAME.fullmatch(call.name) and call.name.isprintable()
-    return bool(is_name) and kind_of(call.arguments) == "object"
+    return (
+        bool(_NAME.fullmatch(call.name)) and call.name.isprintable() and kind_of(call.arguments) == "object"
+    )
 
 
 def declared_calls(text: str, tools: Tools, own_keys: tuple[str, ...]) -> list[Call]:

@@ -1,7 +1,4 @@
-"""Events to what the caller gets: SSE chunks, or one chat completion.
-
-What every chunk of a stream shares is encoded once; a content chunk then costs one string escape and one join.
-"""
+"""Events to what the caller gets: SSE chunks, or one chat completion. What every chunk of a stream shares is encoded once."""
 
 from collections.abc import Sequence
 from typing import Any, Literal

@@ -31,7 +31,6 @@ MAX_RUN = 64
 """Backticks or tildes in a row that mean something."""
 MAX_HEADER = 300
 """Characters of a message's header."""
-MAX_FIRST_KEY = 64
 
 _NO_END = RUN + "\xa0"
 """Characters at the end of a text that the parser holds: they belong to a removed piece, or decide how a marker after them is read."""
@@ -418,7 +417,7 @@ class Parser:
             return False
         if rules.tools or rules.format in OWN_JSON:
             return True
-        self._wait_if(len(buf) - at < MAX_FIRST_KEY and _FIRST_KEY_BEGUN.fullmatch(buf, at))
+        self._wait_if(len(buf) - at < 64 and _FIRST_KEY_BEGUN.fullmatch(buf, at))
         return _FIRST_KEY.match(buf, at) is not None
 
     def _value(self, char: str, at: int) -> int:
@@ -685,10 +684,9 @@ class Parser:
         for part in _SEAM.split(text) if text else ():
             if part and part in SEAMS:
                 self._field = part
-            elif part:
-                region.body.append(part)
-                if self._is_thought(region):
-                    self._think(part)
+            elif part and self._is_thought(region):
+                self._think(part)
+            region.body.append(part)
 
     def _call_step(self) -> None:
         region = self._region
@@ -774,14 +772,14 @@ class Parser:
         self._end_call(region)
 
     def _end_call(self, region: _Region) -> None:
-        behind = re.sub(r"[}\]]", "", "".join(region.body))
+        behind = re.sub(rf"[}}\]{SEAMS}]", "", "".join(region.body))
         self._close_region(region)
         if not region.inside:
             self._say(behind)
 
     def _read_body(self, region: _Region) -> None:
         """The body is whole: hand its calls on, or drop it."""
-        body = "".join(region.body)
+        body = "".join(region.body).translate(_NO_SEAMS)
         region.next_value("after")
         calls = [] if region.is_result else read_calls(body, region.marker.word, self._rules.tools)
         if self._is_thought(region):
@@ -815,6 +813,11 @@ class Parser:
         if region.mode == "after":
             return self._end_call(region)
         body, word = "".join(region.body), region.marker.word
+        answer = body.rpartition(CONTENT)[2]
+        if region.inside == REASONING and answer != body and not set("<{[}]") & set(answer):
+            self._close_region(region)  # the thought left it open, and the answer has nothing of a call
+            return self._say(answer)
+        body = body.translate(_NO_SEAMS)
         is_prose = not (region.inside or region.is_structured or _STRUCTURE.search(body))
         if is_prose and len(body.split()) > 1 and region.marker.name not in ("python_tag", "TOOL_CALLS"):
             self._region, self._state = None, "text"

@@ -222,10 +222,9 @@ class Pipeline:
     def _read(self, payload: bytes) -> list[Event]:
         if self.over:
             return []
-        if self.meter is not None:
-            self.meter.feed(payload)
-        if self._aligner is not None:
-            self._aligner.feed(payload)
+        for observer in (self.meter, self._aligner):
+            if observer is not None:
+                observer.feed(payload)
         choice = self._choice
         text = plain_text(payload) if choice.is_plain else None
         if text is not None and choice.parser.passes(text):

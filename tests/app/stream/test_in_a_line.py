@@ -35,6 +35,8 @@ ACROSS = {
     ),
     "the header of a thought": ("Hm.<|channel|>analysis<|mess", "age|>Four.<|end|>Hello."),
     "a call's tag that a thought mentions": ("<tool_call>X", "Hello."),
+    "a call by elements that a thought leaves open": ("<function=get_weather><parameter=city>Os", "Hello."),
+    "a call in JSON that a thought leaves open": (f"<tool_call>{OSLO[:20]}", "Hello."),
     "a whole call behind such a tag": (f"<tool_call>X <tool_call>{OSLO}</tool_call>", "Hello."),
     "a role": ("<|im_start|>assis", "tant\nHello."),
     "a role that is whole": ("<|im_start|>assistant", "Hello."),
