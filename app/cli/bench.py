@@ -53,8 +53,6 @@ def run(args: argparse.Namespace) -> int:
 
 async def _run(args: argparse.Namespace, config: Config) -> int:
     specs = chosen(args, config)
-    if args.apart and args.rounds < 4:
-        raise UsageError("--apart takes turns by whole rounds, and needs --rounds 4 at least")
     suite = load_suite(args.suite or config.gates.suite)
     schedule = Schedule(
         buckets=args.length,
@@ -62,22 +60,19 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
         blocks=args.rounds,
         pause_s=(args.pause, args.pause * 2),
         max_tokens=args.max_tokens,
-        together=not args.apart,
     )
     async with AsyncExitStack() as stack:
-        pool = _Engines(specs, config.state_dir, apart=args.apart)
-        stack.push_async_callback(pool.stop)
+        engines = {name: await _up(spec, config, stack) for name, spec in specs.items()}
         ways = (False, True) if args.matrix else (False,)
         shapes = (True, False) if args.matrix else (True,)
-        engines = await pool.targets()
         asked = matrix.cells(engines, ways, shapes)
-        found = await _measure(args, suite, asked, engines, schedule, pool)
+        found = await _measure(args, suite, asked, engines, schedule)
     table = matrix.rows(asked, args.length, found)
     print(as_json(args, suite.name, table)) if args.json else show(args, suite.name, table)
     return 0
 
 
-def chosen(args: argparse.Namespace, config: Config) -> dict[str, "EngineSpec"]:
+def chosen(args: argparse.Namespace, config: Config) -> dict[str, EngineSpec]:
     """The engines to compare: those of the configuration by name, and profiles."""
     wanted = args.engine or ([] if args.profile else _asked(config))
     specs: dict[str, EngineSpec] = {}
@@ -112,33 +107,12 @@ def from_profile(text: str) -> EngineSpec:
     return engine_spec(profile, name=profile.name, artefact=Path(place).resolve(), image=image or None)
 
 
-# ------------------------------------------------------------------------------------------- engines
-
-
-class _Engines:
-    """The engines of a bench: all running, or one at a time."""
-
-    def __init__(self, specs: Mapping[str, EngineSpec], state: Path, *, apart: bool) -> None:
-        self._specs, self._apart = specs, apart
-        self._engines = {name: make_engine(spec, state_dir=state) for name, spec in specs.items()}
-        self._up: str | None = None
-
-    async def targets(self) -> dict[str, Target]:
-        """Start each engine once, and return their addresses."""
-        return {name: await self.bring(name) for name in self._engines}
-
-    async def bring(self, name: str) -> Target:
-        """Start this engine; with `apart`, stop the one that runs. Raises EngineError."""
-        if self._apart and self._up not in (None, name):
-            await self._engines[str(self._up)].stop()
-        self._up = name
-        state = await self._engines[name].start()
-        spec = self._specs[name]
-        return target_of(spec, state, str(spec.artefact or state.url), name)
-
-    async def stop(self) -> None:
-        for engine in self._engines.values():
-            await engine.stop()
+async def _up(spec: EngineSpec, config: Config, stack: AsyncExitStack) -> Target:
+    """Start an engine, which stops with the stack. Raises EngineError."""
+    engine = make_engine(spec, state_dir=config.state_dir)
+    stack.push_async_callback(engine.stop)
+    state = await engine.start()
+    return target_of(spec, state, str(spec.artefact or state.url), spec.name)
 
 
 async def _measure(
@@ -147,22 +121,16 @@ async def _measure(
     asked: Sequence[BenchCell],
     engines: Mapping[str, Target],
     schedule: Schedule,
-    pool: _Engines,
 ) -> Sequence[Any]:
     """Send all requests; their readings."""
     prompts = matrix.pick(suite, args.prompts)
-    names = {LATENCY_PREFIX + cell.arm: cell.engine for cell in asked}
+    targets = {LATENCY_PREFIX + cell.arm: engines[cell.engine] for cell in asked}
     with tempfile.TemporaryDirectory(prefix="manners-bench-") as folder:
         out = args.out or Path(folder)
         out.mkdir(parents=True, exist_ok=True)
         with SampleStore(out / "samples.jsonl", suite=suite.digest) as book:
-            for phase in matrix.plan(suite, asked, engines, prompts, schedule):
-                up = dict(engines)
-                if args.apart:
-                    name = names[phase[0].key.arm]
-                    up[name] = await pool.bring(name)
-                targets = {arm: up[engine] for arm, engine in names.items()}
-                await ask(phase, targets, book, pace=LATENCY_PACE, progress=make_progress("timing"))
+            wanted = matrix.plan(suite, asked, engines, prompts, schedule)
+            await ask(wanted, targets, book, pace=LATENCY_PACE, progress=make_progress("timing"))
             return latency_readings(book.samples(), cache_unsaid=True)
 
 

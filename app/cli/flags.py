@@ -197,7 +197,6 @@ COMMANDS: Final[Mapping[str, CommandSpec]] = {
         flag("--pause", type=float, default=0.5, metavar="SECONDS", help="silence before a request (default: 0.5)"),
         flag("--max-tokens", type=_count, default=96, metavar="N", help="of an answer (default: %(default)s)"),
         flag("--suite", metavar="S", help="the suite that the prompts are from (default: [gates] suite)"),
-        flag("--apart", action="store_true", help="run one engine at a time, for engines that do not fit into memory together"),
         flag("--out", type=Path, metavar="DIR", help="keep every raw reply there; the same command resumes"),
         flag("--json", action="store_true", help="the table as JSON on stdout"),
     ), description="Measures time to first content, time to first sentence and decoding rate; the engines take turns."),

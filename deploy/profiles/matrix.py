@@ -14,7 +14,7 @@ from deploy.engine.dialects import DIALECTS
 from gates.contracts.case import Case, Sampling, Suite
 from gates.contracts.sample import LATENCY_PREFIX
 from gates.run.latency_readings import LatencyReading
-from gates.run.latency_schedule import Schedule, phases
+from gates.run.latency_schedule import Schedule, latency_requests
 from gates.run.request import PlannedRequest, body_digest
 from gates.run.target import Arm, Target, Variant
 
@@ -90,8 +90,8 @@ def plan(
     engines: Mapping[str, Target],
     prompts: Sequence[Case],
     schedule: Schedule,
-) -> tuple[tuple[PlannedRequest, ...], ...]:
-    """The requests in phases: one phase, unless the engines cannot run at the same time. Raises RunError."""
+) -> tuple[PlannedRequest, ...]:
+    """All requests in order. Raises RunError."""
     arms = {
         LATENCY_PREFIX + cell.arm: Arm(
             LATENCY_PREFIX + cell.arm, engines[cell.engine], Variant(thinking=cell.thinking)
@@ -99,8 +99,8 @@ def plan(
         for cell in asked
     }
     ways = {LATENCY_PREFIX + cell.arm: cell for cell in asked}
-    made = phases(suite.digest, list(arms.values()), prompts, _sampling(suite, schedule), schedule)
-    return tuple(tuple(_in_its_way(ask, ways[ask.key.arm]) for ask in phase) for phase in made)
+    made = latency_requests(suite.digest, list(arms.values()), prompts, _sampling(suite, schedule), schedule)
+    return tuple(_in_its_way(ask, ways[ask.key.arm]) for ask in made)
 
 
 def _sampling(suite: Suite, schedule: Schedule) -> Sampling:

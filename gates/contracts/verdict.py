@@ -1,5 +1,6 @@
 """The values of a decision: three possible verdicts, with the numbers behind them. No logic."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
@@ -46,14 +47,6 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class CurvePoint:
-    """A point of an operating curve: a model whose true rate is `rate` passes with probability `chance`."""
-
-    rate: float
-    chance: float
-
-
-@dataclass(frozen=True, slots=True)
 class Flip:
     """A case in which candidate and baseline have different outcomes."""
 
@@ -82,7 +75,7 @@ class GateResult:
     unit: str
     sentence: str
     extend: bool = False
-    curve: tuple[CurvePoint, ...] = ()
+    curve: tuple[Mapping[str, float], ...] = ()
     curve_words: str = ""
     flips: tuple[Flip, ...] = ()
     alarms: tuple[str, ...] = ()

@@ -3,15 +3,11 @@
 from typing import Final
 
 from gates.judge.formatting import outcome_wording, percent, points
+from gates.policy.load import CHURN
 from gates.policy.policy import FloorRule
 from gates.stats.binomial import tail
 from gates.stats.compare import ComparePlan
 from gates.stats.plans import QuantilePlan, RatePlan, ZeroPlan
-
-CHURN: Final = 0.02
-"""The assumed share of prompts that flip in the candidate's favour by chance. Equal models then disagree
-on 4 %, as one baseline asked twice does where batching is not deterministic.
-"""
 
 _FLOORS: Final = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)
 _WEAK, _GOOD = 0.02, 0.001  # failure rates that the sentence of rule A names

@@ -23,7 +23,8 @@ from gates.stats.compare import ComparePlan, passes
 DERIVED: Final = "derived"
 """The name by which a configuration or `--policy` asks for it."""
 CHURN: Final = 0.02
-"""The assumed share of prompts that flip in the candidate's favour by chance (as in `gates.judge.curves`)."""
+"""The assumed share of prompts that flip in the candidate's favour by chance: equal models then disagree on 4 %, as one
+baseline asked twice does where batching is not deterministic."""
 POWER: Final = 0.8
 """The least chance that an equal model passes a comparison."""
 LEAST: Final = 3

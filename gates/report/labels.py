@@ -1,13 +1,12 @@
-"""Labels, formatted values and the geometry of bars of a report, shared by the page and the Markdown. Pure."""
+"""Labels and formatted values of a report, shared by the page and the Markdown. Pure."""
 
 import math
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 from gates.contracts.metric import METRICS
 from gates.contracts.sample import BASELINE, CANDIDATE, OTHER_PREFIX
 from gates.contracts.verdict import GateResult, Verdict
-from gates.judge.formatting import Rounding, format_number, percent, plural, points, title
+from gates.judge.formatting import format_number, percent, plural, points, title
 from gates.report.statement import Distribution, Statement
 
 RULES: Final = {
@@ -71,24 +70,24 @@ def reasons(statement: Statement) -> list[tuple[str, str]]:
 # --------------------------------------------------------------------------------------- numbers
 
 
-def amount(value: float | None, gate: GateResult, way: Rounding = "near") -> str:
-    """A value in the gate's unit: 1.8 %, 92 ms, 6 % slower, 2 pt worse. Bounds are rounded away from what they bound (`way`)."""
+def amount(value: float | None, gate: GateResult) -> str:
+    """A value in the gate's unit: 1.8 %, 92 ms, 6 % slower, 2 pt worse."""
     if value is None:
         return "–"
     if gate.rule == "latency":
-        return f"{plain(value, way)} {gate.unit}"
+        return f"{plain(value)} {gate.unit}"
     if gate.rule == "ratio":
-        return f"{percent(abs(value), way)} {'faster' if value < 0 else 'slower'}" if value else "as fast"
+        return f"{percent(abs(value))} {'faster' if value < 0 else 'slower'}" if value else "as fast"
     if gate.rule == "compare":
-        return f"{points(abs(value), way)} pt {'better' if value < 0 else 'worse'}" if value else "no worse"
-    return percent(value, way)
+        return f"{points(abs(value))} pt {'better' if value < 0 else 'worse'}" if value else "no worse"
+    return percent(value)
 
 
-def plain(value: float, way: Rounding = "near") -> str:
+def plain(value: float) -> str:
     """A number for display: 1,204 or 92.3; infinity is ∞."""
     if math.isinf(value):
         return "∞"
-    digits = format_number(value, 0 if abs(value) >= 100 else 1, way)
+    digits = format_number(value, 0 if abs(value) >= 100 else 1)
     return f"{float(digits):,.1f}".removesuffix(".0")
 
 
@@ -175,79 +174,6 @@ def gate_verdict(statement: Statement, name: str) -> tuple[Verdict, bool]:
 def gate_names(statement: Statement) -> list[str]:
     """The gates of the decision in order, each once."""
     return list(dict.fromkeys(gate.gate for gate in statement.decision.gates))
-
-
-Scale = Callable[[float], float]
-
-WIDTH: Final = 240.0
-_LEFT, _RIGHT = 6.0, 234.0  # where a bar's axis begins and ends
-
-
-class Label(NamedTuple):
-    """A text, and where it stands."""
-
-    x: float
-    anchor: str
-    words: str
-
-
-class IntervalBar(NamedTuple):
-    """An estimate and its interval against a limit. `allowed` is (x, width) of the allowed side."""
-
-    label: Label
-    whisker: tuple[float, float]
-    caps: tuple[float, ...]
-    dot: float | None
-    limit: float | None
-    allowed: tuple[float, float] | None
-
-
-def linear_scale(low: float, high: float, start: float, end: float) -> Scale:
-    """A linear map of [low, high] to [start, end]; values outside are clamped."""
-    span = (high - low) or 1.0
-    return lambda value: start + (end - start) * min(1.0, max(0.0, (value - low) / span))
-
-
-def interval_bar(gate: GateResult) -> IntervalBar | None:
-    """The bar of one rule; None without an interval or a limit. Rule A allows no share, so no side is shaded there."""
-    if gate.interval is None or gate.limit is None:
-        return None
-    low, high = gate.interval.low, gate.interval.high
-    at = linear_scale(*_domain(gate), _LEFT, _RIGHT)
-    limit, allowed = None, None
-    if gate.rule == "zero":
-        place = at(low or 0.0 if high is None else high)
-        words = f"≥ {percent(low or 0.0, 'down')}" if high is None else f"≤ {percent(high, 'up')}"
-    else:
-        place = limit = at(gate.limit)
-        words = f"{'≥' if higher_is_better(gate) else '≤'} {amount(gate.limit, gate)}"
-        allowed = (limit, _RIGHT - limit) if higher_is_better(gate) else (_LEFT, limit - _LEFT)
-    left, right = _LEFT if low is None else at(low), _RIGHT if high is None else at(high)
-    return IntervalBar(
-        label=Label(place, _anchor(place), words),
-        whisker=(left, max(right, left + 0.5)),
-        caps=tuple(at(end) for end in (low, high) if end is not None),
-        dot=None if gate.estimate is None else at(gate.estimate),
-        limit=limit,
-        allowed=allowed,
-    )
-
-
-def _anchor(x: float) -> str:
-    """Keeps a label inside its chart."""
-    return "start" if x < 0.3 * WIDTH else "end" if x > 0.7 * WIDTH else "middle"
-
-
-def _domain(gate: GateResult) -> tuple[float, float]:
-    """The range of the axis: 0 to 1 for shares of success, else as much as is needed."""
-    assert gate.interval is not None
-    if gate.rule == "rate":
-        return 0.0, 1.0
-    found = (gate.limit, gate.estimate, gate.interval.low, gate.interval.high)
-    reach = 1.25 * max(abs(v) for v in found if v is not None and math.isfinite(v))
-    if gate.rule in ("compare", "ratio"):
-        return -reach, reach
-    return 0.0, max(reach, 0.05) if gate.rule == "zero" else reach
 
 
 def summary(timing: Distribution) -> str:

@@ -68,10 +68,7 @@ def _template() -> Template:
 
 
 def _shown(value: Any) -> Any:
-    """Every value of the template before it is escaped: hidden characters are made visible, and coordinates,
-    of which a page has thousands, get one decimal."""
-    if isinstance(value, float):
-        return f"{value:.1f}".removesuffix(".0")
+    """Every value of the template before it is escaped: hidden characters are made visible."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 

@@ -24,7 +24,7 @@ from gates.policy.policy import Policy
 from gates.run.calibrate import calibrate
 from gates.run.gate_job import GateJob
 from gates.run.latency_readings import LatencyReading, latency_readings, timings, void_summary
-from gates.run.latency_schedule import Schedule, phases, prompts_needed
+from gates.run.latency_schedule import Schedule, latency_requests, prompts_needed
 from gates.run.progress import RunProgress
 from gates.run.request import PlannedRequest
 from gates.run.request_plan import (
@@ -130,8 +130,8 @@ class _JobRunner:
         n = max(rule.n for rule in job.policy.latency.values())
         many = math.ceil(LATENCY_SURPLUS * prompts_needed(n, schedule) / len(schedule.buckets))
         prompts = latency_prompts(job.suite, self._store.samples())[:many]
-        for requests in phases(job.suite.digest, job.timed_arms, prompts, job.suite.sampling, schedule):
-            await self.ask(title, requests, LATENCY_PACE)
+        requests = latency_requests(job.suite.digest, job.timed_arms, prompts, job.suite.sampling, schedule)
+        await self.ask(title, requests, LATENCY_PACE)
 
     @property
     def failed(self) -> bool:

@@ -1,8 +1,7 @@
 """The schedule of latency measurements: the requests, their order, and the silence before each. Pure.
 
 Arms alternate and never run at the same time: each prompt goes A B B A, in a new random order per block, so that drift affects all
-arms alike. Arms that cannot be up together have a phase each, in an order that is reversed from block to block. A nonce makes every
-prompt new to the engine (vLLM #54227), after seconds of silence (vLLM #31602). *cold*: nothing of the prompt is cached; *steady*:
+arms alike. A nonce makes every prompt new to the engine (vLLM #54227), after seconds of silence (vLLM #31602). *cold*: nothing of the prompt is cached; *steady*:
 all but its last turn is. Random choices are hashes of a label, so that a run can be resumed.
 """
 
@@ -27,7 +26,7 @@ Regime = Literal["cold", "steady"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
     """What the latency part measures. `buckets`: prompt lengths in tokens; `first_block` continues the numbering in an extension;
-    `pause_s`: the shortest and longest silence. A block asks each prompt twice per arm if the arms are up `together`, else once.
+    `pause_s`: the shortest and longest silence. A block asks each prompt twice per arm.
     """
 
     buckets: tuple[int, ...] = BUCKETS
@@ -37,12 +36,6 @@ class Schedule:
     pause_s: tuple[float, float] = (5.0, 10.0)
     max_tokens: int = 96
     chars_per_token: float = CHARS_PER_TOKEN
-    together: bool = True
-
-    @property
-    def rounds(self) -> int:
-        """How often a block asks one prompt in one bucket of one arm."""
-        return 2 if self.together else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,38 +70,17 @@ def slot_of(case: str, repeat: int) -> LatencySlot:
 
 def prompts_needed(n: int, schedule: Schedule) -> int:
     """The number of prompts that gives at least n requests per bucket and arm."""
-    return -(-n // (schedule.blocks * schedule.rounds))
+    return -(-n // (2 * schedule.blocks))
 
 
-def phases(
+def latency_requests(
     suite: str, arms: Sequence[Arm], prompts: Sequence[Case], sampling: Sampling, schedule: Schedule
-) -> tuple[tuple[PlannedRequest, ...], ...]:
-    """All requests in order, grouped into phases, each after a warm-up of its arms in every shape. Arms that are up together have one
-    phase; otherwise each phase is of one arm, whose engine is started for it. Raises RunError: nothing to ask, or to alternate.
-    """
+) -> tuple[PlannedRequest, ...]:
+    """All requests in order, after a warm-up of the arms in every shape. Raises RunError: nothing to ask."""
     if not arms or not prompts or not schedule.buckets or schedule.blocks < 1:
         raise RunError("a latency schedule needs arms, prompts, buckets and blocks")
     make = _RequestFactory(suite, prompts, replace(sampling, max_tokens=schedule.max_tokens), schedule)
-    if schedule.together:
-        return ((*make.warm_up(arms), *make.palindromes(arms)),)
-    if schedule.blocks < 4:
-        raise RunError("arms that are never up together need 4 alternating blocks at least")
-    return tuple(
-        (*make.warm_up([arm]), *make.straight(arm, block))
-        for block, arm in _alternating_turns(arms, schedule)
-    )
-
-
-def _alternating_turns(arms: Sequence[Arm], schedule: Schedule) -> Iterator[tuple[int, Arm]]:
-    """A B, B A, A B, ... over the blocks; the first arm is random."""
-    order = _shuffled(arms, "arms")
-    for block in _blocks(schedule):
-        for arm in order if block % 2 == 0 else reversed(order):
-            yield block, arm
-
-
-def _blocks(schedule: Schedule) -> range:
-    return range(schedule.first_block, schedule.first_block + schedule.blocks)
+    return (*make.warm_up(arms), *make.palindromes(arms))
 
 
 @dataclass(frozen=True)
@@ -122,18 +94,14 @@ class _RequestFactory:
 
     def palindromes(self, arms: Sequence[Arm]) -> Iterator[PlannedRequest]:
         """Each prompt and bucket forwards and backwards through all arms."""
-        for block in _blocks(self.schedule):
+        first = self.schedule.first_block
+        for block in range(first, first + self.schedule.blocks):
             for case, bucket in self._order(block):
                 order = _shuffled(arms, f"{self.schedule.regime} {block} {case.id} {bucket}")
                 for turn, arm in ((0, arm) for arm in order):
                     yield self._ask(arm, case, bucket, block, turn)
                 for turn, arm in ((1, arm) for arm in reversed(order)):
                     yield self._ask(arm, case, bucket, block, turn)
-
-    def straight(self, arm: Arm, block: int) -> Iterator[PlannedRequest]:
-        """Each prompt and bucket once, for one arm."""
-        for case, bucket in self._order(block):
-            yield self._ask(arm, case, bucket, block, 0)
 
     def warm_up(self, arms: Sequence[Arm]) -> Iterator[PlannedRequest]:
         """One unrecorded request of every shape, without a pause."""

@@ -102,12 +102,6 @@ def clopper_pearson_upper(k: int, n: int, confidence: float = 0.95) -> float:
     return 1.0 if k == n else root(lambda p: cdf(k, n, p) - (1.0 - confidence), 0.0, 1.0)
 
 
-def clopper_pearson(k: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
-    """The two-sided exact interval, (low, high)."""
-    each = (1.0 + confidence) / 2.0
-    return clopper_pearson_lower(k, n, each), clopper_pearson_upper(k, n, each)
-
-
 def wilson_lower(k: int, n: int, confidence: float = 0.95) -> float:
     """The one-sided score lower bound of the share."""
     return 0.0 if k == 0 else _wilson(k, n, -z_of(confidence))

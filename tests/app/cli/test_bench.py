@@ -50,25 +50,3 @@ async def test_two_engines_are_timed_every_way(tmp_path: Path, capsys: pytest.Ca
     shown = capsys.readouterr().out
     assert "nano-embedded" in shown and "on, 2 thought" in shown and "which is no TTFT" in shown
     assert len((tmp_path / "out" / "samples.jsonl").read_text("utf-8").splitlines()) == 16
-
-
-@pytest.mark.slow  # starts two real engines three times each, one after the other
-@pytest.mark.engine
-async def test_engines_that_do_not_fit_together_take_turns_by_rounds(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    args = (
-        "--apart",
-        "--engine",
-        "annie-nano",
-        "--engine",
-        "annie-nano-bf16",
-        "--config",
-        settings(tmp_path),
-    )
-    assert await bench(*args, *QUICK, "--rounds", "4", "--json") == 0
-    rows = json.loads(capsys.readouterr().out)["rows"]
-    assert [(r["engine"], r["n"], r["failed"]) for r in rows] == [
-        ("annie-nano", 4, 0),
-        ("annie-nano-bf16", 4, 0),
-    ]

@@ -92,7 +92,6 @@ REFUSED: list[tuple[str, int, str]] = [
     ("bench --profile vllm-nvfp4-9b=x", 78, "is not pinned"),
     ("bench --profile nano-embedded=/nowhere", 78, "/nowhere does not exist"),
     ("bench --engine nano --profile nano-embedded=a --profile nano-embedded=b", 64, "two engines are named"),
-    ("bench --apart --rounds 1", 64, "needs --rounds 4 at least"),
     ("bench --suite nobody", 78, "nobody: no such suite"),
     (f"{SHADOW} stranger", 66, "record = true"),
     ("key add key-1", 1, "invalid_value"),

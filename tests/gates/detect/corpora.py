@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from gates.decode.files import read_objects
 from gates.detect.catalogue import DETECTORS
 from gates.reply.reply import ReplyCall
-from gates.stats.binomial import clopper_pearson, clopper_pearson_upper
+from gates.stats.binomial import clopper_pearson_lower, clopper_pearson_upper
 
 FOLDER: Final = Path(__file__).parents[3] / "gates" / "corpus"
 OF_PLAIN_TEXT: Final = ("leak", "raw_call", "template", "empty", "loop", "refusal")
@@ -103,7 +103,10 @@ class Rate(NamedTuple):
         """With Clopper-Pearson's two-sided interval in percent; "" of none."""
         if not self.of:
             return ""
-        low, high = clopper_pearson(self.found, self.of, CONFIDENCE)
+        low, high = (
+            end(self.found, self.of, (1.0 + CONFIDENCE) / 2.0)
+            for end in (clopper_pearson_lower, clopper_pearson_upper)
+        )
         return f"{self.found} of {self.of} ({100 * low:.1f}–{100 * high:.1f} %)"
 
 

@@ -12,7 +12,7 @@ from gates.contracts.errors import RunError
 from gates.contracts.sample import LATENCY_PREFIX
 from gates.run.calibrate import calibrate
 from gates.run.latency_readings import LatencyReading, latency_readings, timings
-from gates.run.latency_schedule import Regime, Schedule, phases
+from gates.run.latency_schedule import Regime, Schedule, latency_requests
 from gates.run.runner import LATENCY_PACE, run
 from gates.run.sample_store import SampleStore
 from gates.run.target import Target
@@ -29,7 +29,7 @@ NAMES = ("latency:candidate", "latency:baseline")
 async def test_a_schedule_is_run_in_order_and_resumed_where_it_was_left(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine:
         engine.always(*reply("Hi."))
-        (asks,) = phases(SUITE, [arm(n, target(engine)) for n in NAMES], PROMPTS, Sampling(), QUIET)
+        asks = latency_requests(SUITE, [arm(n, target(engine)) for n in NAMES], PROMPTS, Sampling(), QUIET)
         first, _ = await asked(engine, tmp_path / "s.jsonl", asks[:7], LATENCY_PACE)
         went = len(engine.requests)
         second, samples = await asked(engine, tmp_path / "s.jsonl", asks, LATENCY_PACE)
@@ -42,7 +42,7 @@ async def test_a_schedule_is_run_in_order_and_resumed_where_it_was_left(tmp_path
 
 async def test_a_request_that_failed_is_not_tried_again(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine:
-        (asks,) = phases(SUITE, [arm(n, target(engine)) for n in NAMES], PROMPTS, Sampling(), QUIET)
+        asks = latency_requests(SUITE, [arm(n, target(engine)) for n in NAMES], PROMPTS, Sampling(), QUIET)
         recorded = [replace(a, before=None) for a in asks if a.recorded]
         engine.play(*status(503))
         tally, samples = await asked(engine, tmp_path / "s.jsonl", recorded, LATENCY_PACE)
@@ -111,7 +111,7 @@ async def _measured(
 ) -> tuple[LatencyReading, ...]:
     schedule = replace(QUIET, buckets=(150, 300), regime=regime, chars_per_token=density, max_tokens=16)
     arms = [arm(f"{LATENCY_PREFIX}{name}", at) for name, at in where.items()]
-    (asks,) = phases(SUITE, arms, PROMPTS, Sampling(), schedule)
+    asks = latency_requests(SUITE, arms, PROMPTS, Sampling(), schedule)
     with SampleStore(folder / f"{regime}.jsonl", suite=SUITE) as ledger:
         await run(asks, {a.name: a.target for a in arms}, ledger, pace=LATENCY_PACE)
         return latency_readings(ledger.samples())

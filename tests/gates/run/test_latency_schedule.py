@@ -13,7 +13,7 @@ from gates.contracts.errors import RunError
 from gates.contracts.sample import Sample, TimedRead, TransportFault
 from gates.run.conversation import estimate, pad_conversation
 from gates.run.latency_readings import CACHE_UNKNOWN, LatencyReading, latency_readings, timings, void_summary
-from gates.run.latency_schedule import LatencySlot, Schedule, phases, slot_of
+from gates.run.latency_schedule import LatencySlot, Schedule, latency_requests, slot_of
 from gates.run.request import PlannedRequest
 from tests.gates.run.parts import SUITE, SYSTEM, arm, case, sample, target
 from tests.script import DONE, call, event, finish, role, text, thought
@@ -27,10 +27,8 @@ THREE = (*TWO, "latency:gateway")
 def asks(
     schedule: Schedule = SMALL, names: tuple[str, ...] = TWO, dialect: Dialect = "vllm"
 ) -> tuple[PlannedRequest, ...]:
-    """The one phase of arms that are up together."""
     where = target("http://127.0.0.1:1", dialect)
-    (phase,) = phases(SUITE, [arm(name, where) for name in names], PROMPTS, Sampling(), schedule)
-    return phase
+    return latency_requests(SUITE, [arm(name, where) for name in names], PROMPTS, Sampling(), schedule)
 
 
 def measured(every: tuple[PlannedRequest, ...]) -> list[PlannedRequest]:
@@ -56,19 +54,6 @@ def test_every_block_asks_every_prompt_in_every_bucket_twice_of_every_arm() -> N
 
     assert set(counted.values()) == {2} and len(counted) == 2 * 6 * 4
     assert len({tuple(order) for order in orders.values()}) == 4
-
-
-def test_arms_that_are_never_up_together_alternate_block_by_block() -> None:
-    apart = replace(SMALL, together=False)
-    made = phases(SUITE, [arm(name) for name in TWO], PROMPTS, Sampling(), apart)
-    who = [{a.key.arm for a in phase} for phase in made]
-
-    assert len(made) == 8 and all(len(arms) == 1 for arms in who)
-    assert who[0] == who[3] == who[4] == who[7] != who[1] == who[2] == who[5] == who[6]
-    assert all(not phase[0].recorded for phase in made)
-    assert Counter(Counter(a.key for phase in made for a in phase if a.recorded).values()) == {1: 48}
-    with pytest.raises(RunError, match="4 alternating blocks"):
-        phases(SUITE, [arm()], PROMPTS, Sampling(), replace(apart, blocks=3))
 
 
 def test_in_the_steady_regime_the_turn_before_is_asked_first() -> None:
