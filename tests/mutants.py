@@ -73,7 +73,6 @@ MUTANTS = [
     Mutant("a half marker at the end is heard", "test_every_cut.py::test_the_bank_of_replies_is_heard_as_it_should_be", "parser.py", 'if self._final and not (self._fence or self._span) and may_become(rest, 0) and is_half(rest):', 'if False:'),
     Mutant("the seam ends no marker", "test_every_cut.py::test_the_bank_of_replies_is_heard_as_it_should_be", "parser.py", '            self._seam(seams[-1], at)\n', '            pass\n'),
     Mutant("the seam in a header ends no field", "test_in_a_line.py::test_headers_and_calls_are_read_across_the_seam_of_the_fields", "parser.py", '        self._cross_seams(at, end)\n        if role', '        if role'),
-    Mutant("a tag that a thought mentions begins a call", "test_in_a_line.py::test_headers_and_calls_are_read_across_the_seam_of_the_fields", "parser.py", "or (is_inside and not is_structured):", "or False:"),
     Mutant("a call of another tool is handed on", "test_every_cut.py::test_the_bank_of_replies_is_heard_as_it_should_be", "parser.py", '            elif self._rules.strips_unasked:\n                self.hold.drop("unasked")', '            elif False:\n                pass'),
     Mutant("the engine's own call of no tool is handed on", "test_wire_cases.py::test_a_caller_gets_what_is_right_on_any_split", "parser.py", 'self._drops_native = self._rules.strips_unasked and event.name not in self._rules.tools', 'self._drops_native = False'),
     Mutant("JSON that was asked for is edited", "test_every_cut.py::test_the_bank_of_replies_is_heard_as_it_should_be", "parser.py", '            self._json_was_read, self._scanner, self._state = True, ValueScanner(), "json"\n            return at', '            self._json_was_read = True\n            return self._literal(at, at + 1)'),
@@ -122,12 +121,11 @@ def outcome(mutant: Mutant | None) -> Outcome:
     name pass."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder)
-        for part in ("app", "gates", TESTS):
+        for part in ("app", "gates", TESTS, "tests/data/replies", "tests/data/streams"):
             shutil.copytree(ROOT / part, copy / part)  # with what is compiled already
-        shutil.copytree(ROOT / "tests/data/replies", copy / "tests/data/replies")
         (copy / "tests/app/__init__.py").touch()
         (copy / "tests/gates").mkdir()
-        wire = [ROOT / "tests/gates" / name for name in ("__init__.py", "test_sse.py")]
+        wire = [ROOT / "tests/gates" / name for name in ("__init__.py", "test_reply.py")]
         for path in [*(ROOT / "tests").glob("*.py"), *wire, ROOT / "pyproject.toml"]:
             shutil.copy(path, copy / path.relative_to(ROOT))
         if mutant is None:
