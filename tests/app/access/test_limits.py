@@ -140,20 +140,6 @@ def test_heads_first_and_bodies_later_spend_a_budget_once() -> None:
     assert len(passed) == 1
 
 
-def test_parallel_requests_cannot_all_pass_on_the_same_remainder() -> None:
-    """Each reserves what it may take."""
-    account = Account("kitchen", KeyLimits(tpm=1000))
-    first = account.begin(NOON)
-    first.reserve(0, 600, NOON)
-    second = account.begin(NOON)
-    with pytest.raises(KeyLimited, match="1000 tokens a minute") as caught:
-        second.reserve(0, 600, NOON)
-    assert caught.value.code == "key_tpm_exceeded"
-    assert caught.value.retry_after == ceil(200 * MINUTE / 1000)
-    first.end(100, NOON)  # it took less: the rest is free again
-    second.reserve(0, 600, NOON)
-
-
 def test_a_request_larger_than_the_limit_passes_when_nothing_else_is_used() -> None:
     """Otherwise it could never be served."""
     account = Account("kitchen", KeyLimits(tpm=100))

@@ -10,18 +10,15 @@ from collections.abc import AsyncIterator
 from os import EX_UNAVAILABLE
 from typing import Any
 
-import httpx2
 import openai
 import pytest
 import pytest_asyncio
 
 from app.__main__ import main
-from app.conformance.suite import hang_up
 from gates.detect.rawcall import find_raw_calls
 from tests.app.api.nanos import MARKS, nano_house
 from tests.app.api.sdks import APIS, CHAT, Chat
-from tests.app.house import House, Scrape
-from tests.scale import PATIENCE
+from tests.app.house import House
 
 pytestmark = MARKS
 SCHEMA = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
@@ -174,15 +171,6 @@ async def test_the_chat_command_speaks_no_call(running: House, capsys: pytest.Ca
     assert code == 0 or (code == EX_UNAVAILABLE and "filtered" in shown.err)
 
 
-async def test_an_engine_without_embeddings_says_so_and_goes_on(clients: dict[Chat, Any]) -> None:
-    """It is asked for them often, and answers others all the same."""
-    for _ in range(4):
-        with pytest.raises(openai.BadRequestError) as caught:
-            await clients[CHAT].embeddings.create(model="annie", input="x")
-        assert caught.value.code == "unsupported_by_engine"
-    assert (await CHAT.ask(clients[CHAT], False, **CHAT.turn("Hello!"))).text
-
-
 async def test_choices_and_prompts_of_a_real_engine(clients: dict[Chat, Any]) -> None:
     """Three answers at once, and the prompt's tokens once; each of two prompts is what it is alone."""
     asked: Any = {"model": "annie", **CHAT.turn("Hello!"), "max_tokens": 24}
@@ -214,56 +202,3 @@ async def test_logprobs_of_a_real_engine(clients: dict[Chat, Any], model: str) -
     with pytest.raises(openai.BadRequestError) as caught:
         await clients[CHAT].chat.completions.create(**asked, **tools(CHAT), logprobs=True)
     assert (caught.value.code, caught.value.param) == ("unsupported_by_engine", "logprobs")
-
-
-async def test_logprobs_of_a_real_completion(clients: dict[Chat, Any]) -> None:
-    """In the older API's form, with the place of each token."""
-    asked: Any = {"model": "annie", "prompt": "Once upon a time", "max_tokens": 8, "temperature": 0}
-    choice = (await clients[CHAT].completions.create(**asked, logprobs=2)).choices[0]
-    told = choice.logprobs
-    assert told.tokens and len(told.tokens) == len(told.token_logprobs) == len(told.top_logprobs)
-    for token, offset in zip(told.tokens, told.text_offset, strict=True):
-        assert choice.text[offset:].startswith(token)
-
-
-async def busy_slots(running: House) -> int:
-    """How many of the engine's slots are computing, by its own word."""
-    url = running.gateway.pool.states()["annie-nano"].url
-    async with running.client.get(f"{url}/slots") as reply:
-        return sum(slot["is_processing"] for slot in await reply.json())
-
-
-async def tokens_generated(running: House) -> float:
-    """How many tokens the engine has generated, by its own word."""
-    url = running.gateway.pool.states()["annie-nano"].url
-    async with running.client.get(f"{url}/metrics") as reply:
-        return Scrape.of(await reply.text())("llamacpp:tokens_predicted_total")
-
-
-MOST = 4000  # tokens of a reply that nothing ends: 4 s of a quiet machine
-PHASES = ("before headers", "before the first token", "in mid-stream", "not streaming")
-
-
-@pytest.mark.parametrize("phase", PHASES)
-async def test_a_caller_who_leaves_frees_the_engines_slot(running: House, phase: str) -> None:
-    """It is freed long before the reply is whole: the engine counts what it generated."""
-    endless = {"max_tokens": MOST, "ignore_eos": True, "temperature": 2.0, "seed": 7, "stop": ["\u0000"]}
-    body = {"model": "annie", **CHAT.turn("Tell me about yourself"), **endless}
-    body["stream"] = phase != "not streaming"
-    before = await tokens_generated(running)
-    async with httpx2.AsyncClient(timeout=None) as client:
-        sent = client.build_request("POST", f"{running.url}/v1/chat/completions", json=body)
-        request = asyncio.create_task(client.send(sent, stream=True))
-        if phase == "in mid-stream":
-            reply = await request
-            await anext(reply.aiter_raw())
-            await reply.aclose()
-        else:
-            while phase != "before headers" and not await busy_slots(running):
-                await asyncio.sleep(0.002)
-            await asyncio.sleep(0)
-            await hang_up(request)
-    async with asyncio.timeout(PATIENCE):
-        while await busy_slots(running) or running.gateway.proxy.in_flight:
-            await asyncio.sleep(0.002)
-    assert await tokens_generated(running) - before < MOST, "the engine went on for nobody"

@@ -92,7 +92,7 @@ async def test_a_thought_that_outgrows_its_budget_ends_and_the_answer_follows(tm
         home.engine.play(*answered("It is ", "42."))
         reply = await home.ask(**USAGE, **BUDGET)
         first, second = home.engine.requests
-        assert reply.text == "It is 42."
+        assert reply.text == "It is 42." and first.gone.is_set()
         assert "thinking_token_budget" not in first.body and first.body["return_token_ids"] is True
         assert second.path == "/v1/completions"
         assert second.body["prompt"] == [*PROMPT, 0, 1, 2, *CLOSING]
@@ -117,21 +117,6 @@ async def test_on_the_wire_it_is_one_stream(tmp_path: Path) -> None:
             "completion_tokens_details": {"reasoning_tokens": 3},
         }  # fmt: skip
         assert done == "[DONE]"
-
-
-async def test_a_whole_reply_comes_the_same_way(tmp_path: Path) -> None:
-    async with raw_vllm(tmp_path) as home:
-        home.engine.play(*THOUGHT, Hang())
-        home.engine.play(*answered("It is ", "42."))
-        assert (await home.ask(**BUDGET)).text == "It is 42."
-
-
-async def test_the_reply_that_is_given_up_is_given_up_at_once(tmp_path: Path) -> None:
-    async with raw_vllm(tmp_path) as home:
-        home.engine.play(*THOUGHT, Hang())
-        home.engine.play(*answered("Yes."))
-        await home.ask(**BUDGET)
-        assert home.engine.requests[0].gone.is_set()
 
 
 async def test_calls_behind_an_ended_thought_are_calls(tmp_path: Path) -> None:

@@ -62,30 +62,24 @@ def feed(watch: ThoughtWatch, pipeline: Pipeline, data: bytes) -> bool:
     return any(looks)
 
 
-def test_the_meter_counts_the_ids_that_vllm_sends() -> None:
+METERED: list[tuple[bytes, tuple[str, list[int], list[int], int]]] = [
+    (ROLE + piece(ids=(5, 6)) + piece(ids=None) + piece(ids=(7,)), ("c-9", [9, 8], [5, 6, 7], 3)),
+    (b'{"id":"x","choices":[{"index":0,"delta":{}}],"timings":{"predicted_n":11}}', ("x", [], [], 11)),
+    *((odd, ("", [], [], 0)) for odd in (b"", b"[DONE]", b"{", b'{"id":7}', b'{"choices":[{"token_ids":["a"]}]}')),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("said", "metered"), METERED)
+def test_the_meter_reads_vllms_ids_and_llama_servers_count_and_nothing_else(
+    said: bytes, metered: tuple[str, list[int], list[int], int]
+) -> None:
     meter = ThoughtMeter()
-    for line in (ROLE + piece(ids=(5, 6)) + piece(ids=None) + piece(ids=(7,))).split(b"\n\n"):
+    for line in said.split(b"\n\n"):
         meter.feed(line.removeprefix(b"data: "))
-    assert (meter.reply_id, meter.prompt, meter.tokens, meter.count) == ("c-9", [9, 8], [5, 6, 7], 3)
-
-
-def test_the_meter_reads_the_count_that_llama_server_sends() -> None:
-    meter = ThoughtMeter()
-    meter.feed(b'{"id":"x","choices":[{"index":0,"delta":{}}],"timings":{"predicted_n":11}}')
-    assert meter.count == 11 and meter.tokens == []
-
-
-def test_the_meter_counts_pieces_where_the_engine_counts_nothing() -> None:
-    meter = ThoughtMeter()
-    meter.pieces = 4
-    assert meter.count == 4
-
-
-@pytest.mark.parametrize("payload", [b"", b"[DONE]", b"{", b'{"id":7}', b'{"choices":[{"token_ids":["a"]}]}'])
-def test_the_meter_leaves_what_it_does_not_understand_to_others(payload: bytes) -> None:
-    meter = ThoughtMeter()
-    meter.feed(payload)
-    assert meter.count == 0 and meter.reply_id == ""
+    assert (meter.reply_id, meter.prompt, meter.tokens, meter.count) == metered
+    if metered[-1] == 0:
+        meter.pieces = 4
+    assert meter.count == (metered[-1] or 4), "pieces count where the engine counts nothing"
 
 
 def test_a_thought_ends_at_its_last_token_even_inside_one_read() -> None:

@@ -218,15 +218,6 @@ async def test_llama_server_is_asked_the_other_way_the_second_time(tmp_path: Pat
         assert "response_format" not in second.body and second.body["tool_choice"] == "required"
 
 
-@pytest.mark.parametrize("api", APIS)
-async def test_a_name_that_is_not_declared_is_400(tmp_path: Path, api: str) -> None:
-    async with house(tmp_path, dialect="vllm") as home:
-        choice = json.loads(json.dumps(NAMED[api]).replace("web_search", "dance"))
-        status, raw = await post(home, api, choice)
-        assert status == 400 and "tool_choice" in raw and "dance" in raw
-        assert home.engine.requests == []
-
-
 # Real llama.cpp.
 
 
@@ -270,14 +261,6 @@ async def test_a_real_engine_makes_the_call_whatever_is_asked(nano: House, api: 
         assert (status, calls_in(api, raw)) == (200, [name]), raw
     status, raw = await post(nano, api, {**REQUIRED[api], **asked, "temperature": 0})
     assert status == 200 and calls_in(api, raw), raw
-
-
-@pytest.mark.engine
-@pytest.mark.asyncio(loop_scope="module")
-@pytest.mark.parametrize("stream", [True, False])
-async def test_a_real_engine_makes_no_call_where_none_may_be(nano: House, stream: bool) -> None:
-    status, raw = await post(nano, CHAT, {"tool_choice": "none", "temperature": 0}, stream)
-    assert status == 200 and "tool_calls" not in raw
 
 
 @pytest.mark.engine

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from app.config.config import parse
 from app.engines import backend
 from app.engines.behaviour import QUESTIONS
 from app.stream.audit import unasked_thought
 from app.stream.conduct import HELD, conduct, held_characters
 from deploy.engine.abilities import Abilities
 from tests.app.house import HELLO, TOOLS, House, config, eventually, house, run
+from tests.app.proxy.test_failover import pair
 from tests.script import DONE, Head, Say, Step, finish, role, status, text
 from tests.scripted_engine import ScriptedEngine
 
@@ -221,14 +221,6 @@ async def test_what_a_raw_prompt_brings_is_no_evidence(tmp_path: Path, hasty: No
 
 
 @live
-async def test_a_passing_report_is_evidence_enough(tmp_path: Path) -> None:
-    async with house(tmp_path, dialect="openai") as home:
-        home.gateway.pool.trust("scripted")
-        assert await state(home) == "obeys"
-        assert home.gateway.pool.first("annie", {}).conduct == "obeys"
-
-
-@live
 async def test_a_number_in_the_configuration_overrides_the_evidence(tmp_path: Path) -> None:
     async with house(tmp_path, dialect="openai", thought_guard=0) as home:
         home.engine.play(*says("SECRET", "</think>", "Hi."))
@@ -277,18 +269,7 @@ async def test_a_reply_of_which_nothing_is_left_says_so_on_every_surface(
 
 @live
 async def test_another_engine_may_answer_what_was_filtered_away(tmp_path: Path) -> None:
-    async with ScriptedEngine() as first, ScriptedEngine() as second:
-        tables = {
-            "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(tmp_path)},
-            "engines": {
-                name: {"dialect": "llama-server", "driver": "url", "url": engine.url}
-                for name, engine in (("first", first), ("second", second))
-            },
-            "models": {"annie": {"live": "first", "fallback": ["second"]}},
-        }
-        async with run(parse(tables, tmp_path), first) as home:
-            while not home.gateway.pool.is_up("second"):
-                await asyncio.sleep(0.005)
-            first.play(*says("<think>SECRET"))
-            second.play(*says("Hello."))
-            assert (await home.ask(stream=True)).text == "Hello."
+    async with pair(tmp_path) as (home, live_one, spare):
+        live_one.play(*says("<think>SECRET"))
+        spare.play(*says("Hello."))
+        assert (await home.ask(stream=True)).text == "Hello."

@@ -28,7 +28,6 @@ from app.http.connection import (
 from app.server import raise_descriptor_limit
 from app.wiring import set_limits
 from tests.app.house import config
-from tests.looped import looped
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 ONE_READ = 256 << 10
@@ -198,18 +197,6 @@ async def test_requests_are_the_same_in_pieces_of_any_size(size: int) -> None:
     assert server.asked == ASKED
 
 
-@looped("cut", range(1, len(REQUESTS)))
-async def test_requests_are_the_same_on_any_cut(cut: int) -> None:
-    """All at once, up to a cut and from there on."""
-    server = Server()
-    made, _ = server.connect()
-    made.data_received(REQUESTS[:cut])
-    made.data_received(REQUESTS[cut:])
-    while len(server.asked) < len(ASKED):
-        await asyncio.sleep(0)
-    assert server.asked == ASKED
-
-
 async def test_so_many_connections_go_on_in_an_iteration_and_each_comes_to_its_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -284,15 +271,6 @@ async def test_what_is_no_data_is_bounded(name: str) -> None:
     assert transport.closed and code(transport) == "headers_too_large"
     assert server.counted == ["headers_too_large"]
     assert len(made.url or b"") + sum(len(n) + len(v) for n, v in made.headers) <= MAX_HEAD_BYTES + 1
-
-
-async def test_tiny_chunks_alone_are_no_offence() -> None:
-    server = Server()
-    made, _ = server.connect()
-    made.data_received(CHUNKED + b"1\r\nx\r\n" * 20_000 + b"0\r\n\r\n")
-    while not server.asked:
-        await asyncio.sleep(0)
-    assert server.asked == [("POST", "/c", b"x" * 20_000)]
 
 
 async def test_one_connection_too_many_is_told_and_closed() -> None:

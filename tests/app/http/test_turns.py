@@ -92,16 +92,6 @@ async def test_requests_for_an_engine_take_no_turns(access: AccessControl) -> No
     assert await together(asked) == MANY
 
 
-async def test_who_comes_when_nobody_waits_goes_on_at_once() -> None:
-    turns = FairScheduler()
-    for _ in range(3):
-        coroutine = turns.turn()
-        with pytest.raises(StopIteration):
-            coroutine.send(None)
-        for _ in range(2):
-            await asyncio.sleep(0)
-
-
 async def test_turns_are_taken_in_the_order_of_coming_and_a_cancelled_one_is_the_next_ones() -> None:
     turns = FairScheduler()
     came: list[int] = []

@@ -88,36 +88,6 @@ async def test_while_one_runs_the_model_is_busy_and_it_can_be_cancelled_before_t
         assert (await it.house.ask()).headers["x-manners-engine"] == "small"
 
 
-@pytest.mark.slow  # engines are started and promoted: 3 s
-async def test_an_engine_that_does_not_come_up_leaves_everything_as_it_was(tmp_path: Path) -> None:
-    config = settings(tmp_path)
-    spec = replace(config.engines["large"], args=("--ctx-size", "4096", "--chat-template-file", "/none"))
-    broken = config.model_copy(update={"engines": {**config.engines, "large": spec}})
-    async with stage(tmp_path, broken) as it:
-        ended = await it.promote("large")
-        assert (ended["phase"], ended["error"]["code"]) == ("failed", "start_failed")
-        assert it.house.gateway.pool.running() == {"small"}
-        assert (await it.house.ask()).status == 200
-        assert (await it.house.metrics())("manners_promotions_total", result="failed") == 1
-
-
-@pytest.mark.slow  # engines are started and promoted: 4 s
-@pytest.mark.usefixtures("quick")
-async def test_who_is_live_outlives_the_gateway(tmp_path: Path) -> None:
-    async with stage(tmp_path) as it:
-        assert (await it.promote("large"))["phase"] == "succeeded"
-    async with stage(tmp_path) as it:
-        await eventually(lambda: it.house.gateway.pool.is_up("large"))
-        assert (await it.house.ask()).headers["x-manners-engine"] == "large"
-        assert it.house.gateway.pool.running() == {"large"}
-        assert (await it.house.metrics())("manners_live_gated", model="annie", engine="large") == 1
-        assert (await it.rollback())["phase"] == "succeeded"
-        assert (await it.house.get(it.house.url + "/readyz")).json["ungated"] == [
-            "annie"
-        ]  # nothing let "small" in
-        assert (await it.house.ask()).headers["x-manners-engine"] == "small"
-
-
 @pytest.mark.slow  # engines are started and promoted: 4 s
 @pytest.mark.usefixtures("quick")
 async def test_what_was_promoted_serves_on_when_the_file_names_another(tmp_path: Path) -> None:

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from gates.contracts.numerics import Numerics
 from gates.contracts.verdict import Verdict
 from gates.report import dsse
-from gates.report.statement import EngineIdentity, ModelIdentity, Pinned, format_time
+from gates.report.statement import format_time
 from tests.app.promotion.stage import OPERATOR, Stage, signed, stage, statement
 from tests.app.promotion.stage import quick as quick
 from tests.gates.report import examples
@@ -53,32 +52,6 @@ async def of_other_weights(running: Stage) -> str:
     return await running.report("stranger", "small")
 
 
-async def of_another_engine(running: Stage) -> str:
-    made = statement(running.config, "large", "small")
-    engine: EngineIdentity = replace(made.candidate.engine, argv=("--ctx-size", "1024"))
-    return await running.report("large", "small", candidate=replace(made.candidate, engine=engine))
-
-
-async def computed_otherwise(running: Stage) -> str:
-    made = statement(running.config, "large", "small").candidate
-    cache = Numerics(kv_cache="K q8_0, V q8_0")
-    return await running.report("large", "small", candidate=replace(made, numerics=cache))
-
-
-async def of_another_suite(running: Stage) -> str:
-    return await running.report("large", "small", suite=Pinned("easy", None, sha("easy")))
-
-
-async def under_another_policy(running: Stage) -> str:
-    return await running.report("large", "small", policy=Pinned("lax", None, sha("lax")))
-
-
-async def beside_another_model(running: Stage) -> str:
-    made = statement(running.config, "large", "small")
-    other = ModelIdentity("other", "hf-bf16", sha("other"), "somebody/else", {})
-    return await running.report("large", "small", baseline=replace(made.baseline, model=other))
-
-
 async def revoked(running: Stage) -> str:
     report = await running.report(
         "large", "small", created=format_time(datetime.now(UTC) - timedelta(hours=1))
@@ -100,11 +73,6 @@ REFUSALS: dict[str, Callable[[Stage], Awaitable[str]]] = {
     "report_stale": old,
     "verdict_not_pass": failed,
     "mismatch_artefact": of_other_weights,
-    "mismatch_engine": of_another_engine,
-    "mismatch_numerics": computed_otherwise,
-    "mismatch_suite": of_another_suite,
-    "mismatch_policy": under_another_policy,
-    "baseline_lineage": beside_another_model,
     "revoked": revoked,
 }
 

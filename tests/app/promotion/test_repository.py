@@ -159,14 +159,3 @@ def test_what_the_report_compared_with_is_the_baseline_once_a_promotion_succeede
     repository.commit(registry, at, Begin(), at=NOW, actor="gateway")
     baseline = registry.alias("annie", "baseline")
     assert baseline and baseline.engine == "bf16"
-
-
-def test_each_step_is_one_event_of_its_operation_and_the_chain_holds(registry: Registry) -> None:
-    at = run_until(registry, OperationPhase.SUCCEEDED)
-    repository.commit(registry, at, Begin(), at=NOW, actor="gateway")
-    operation = registry.operation("op")
-    assert (operation.done, operation.result, operation.error) == (True, '{"live":"new"}', None)
-    phases = [event.verb.removeprefix("promote.") for event in registry.events(operation="op")]
-    assert tuple(dict.fromkeys(phases)) == PATHS[OperationKind.PROMOTE]
-    assert phases.count("admitted") == 2  # it has two effects in this plan
-    assert registry.verify_chain().seq == registry.head().seq == len(phases) + 4

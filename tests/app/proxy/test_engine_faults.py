@@ -241,14 +241,3 @@ async def test_whatever_the_framing_the_reply_is_the_same(home: House, name: str
     last = answer.frames[-2] if stream else answer.json
     assert last["choices"][0]["finish_reason"] == "stop"
     assert (await home.booked())["outcome"] == "ok"
-
-
-async def test_an_engine_that_says_more_than_it_was_asked_is_not_asked_again(home: House) -> None:
-    """A second reply behind the first is nobody's: its connection is closed, not used."""
-    extra = b"HTTP/1.1 500 No\r\ncontent-length: 2\r\n\r\n{}"
-    home.engine.play(*reply("One."), Raw(b"0\r\n\r\n" + extra), CloseNow())
-    home.engine.play(*status(200, WHOLE), Raw(extra))
-    for expected in ("One.", "Yes.", "Hello there."):
-        answer = await home.ask()
-        assert (answer.status, answer.text) == (200, expected)
-    assert len({seen.connection for seen in home.engine.requests}) == 3

@@ -17,6 +17,7 @@ from app.proxy.context import RequestContext
 from app.proxy.exchange import Exchange
 from app.upstream.connection import BodyReader
 from tests.app.house import HELLO, House
+from tests.app.proxy.test_engine_faults import fresh_connections
 from tests.scale import PATIENCE
 from tests.script import DONE, CloseNow, Head, Say, Step, event, role, status, text
 
@@ -71,6 +72,7 @@ async def test_of_a_refused_request(home: House, monkeypatch: pytest.MonkeyPatch
 FAILED: dict[str, tuple[Step, ...]] = {
     "refused": status(400, {"error": {"message": "no, because"}}),
     "500": status(500, b"x" * 1000),
+    "closed before its reply": (CloseNow(),),
     "cut off": (Head(), Say(role()), CloseNow()),
     "no JSON": status(200, b"{nope"),
     "no JSON, read in a thread": status(200, b"{" + LONG.encode()),
@@ -84,17 +86,9 @@ FAILED: dict[str, tuple[Step, ...]] = {
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 @pytest.mark.parametrize("name", FAILED)
 async def test_of_a_reply_that_failed(home: House, name: str, stream: bool) -> None:
+    fresh_connections(home)
     home.engine.play(*FAILED[name])
     answer: Any = await home.ask(stream=stream)
     assert b'"error"' in answer.raw
-    del answer
-    await nothing_is_held(home)
-
-
-@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-async def test_of_a_request_that_an_engine_closed_before_its_reply(home: House, stream: bool) -> None:
-    home.engine.play(CloseNow())
-    answer: Any = await home.ask(stream=stream)
-    assert answer.status == 502
     del answer
     await nothing_is_held(home)

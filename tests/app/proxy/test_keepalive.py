@@ -305,26 +305,6 @@ async def test_whatever_the_caller_gets_puts_the_next_sign_off(caller: Caller, s
     pulse.close()
 
 
-async def test_a_way_out_that_was_given_back_concerns_no_reply_any_more(caller: Caller) -> None:
-    """Whoever borrowed it is told to wait while it has it, even if it was blocked before."""
-    calls: list[str] = []
-    pulse, _ = pulse_of(caller, caller.now)
-    pulse.take_back()
-    caller.reads.clear()
-    pulse.lend(pulse._deadlines.full, pulse._deadlines.free).put({"type": "http.response.start"})
-    pulse.take_back()
-    assert pulse._deadlines._full_since
-    pulse.lend(lambda: calls.append("full"), lambda: calls.append("free"))
-    assert calls == ["full"]
-    pulse.take_back()
-    caller.reads.set()
-    async with asyncio.timeout(PATIENCE):
-        while pulse._deadlines._full_since:
-            await asyncio.sleep(0)
-    assert calls == ["full"]
-    pulse.close()
-
-
 async def test_a_caller_who_does_not_read_is_sent_no_more(caller: Caller) -> None:
     """It has not even taken the last one: nothing piles up, and the silence counts from when it has."""
     caller.reads.clear()

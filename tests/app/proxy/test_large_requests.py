@@ -91,17 +91,6 @@ async def test_whatever_is_raised_there_is_told(
     assert home.is_quiet()
 
 
-async def test_an_old_turn_is_read_once_however_often_engines_are_asked(
-    home: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    held = Held()
-    monkeypatch.setattr(chat_request, "without_thoughts", held)
-    assert (
-        await home.ask(messages=[{"role": "assistant", "content": "Yes."}, *TURNS[1:]], n=4)
-    ).status == 200
-    assert (held.calls, len(home.engine.requests)) == (1, 4)
-
-
 @pytest.mark.parametrize(
     "content, long",
     [

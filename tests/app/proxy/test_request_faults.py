@@ -169,17 +169,6 @@ async def test_one_long_reply_keeps_an_engine_of_one_place_from_being_taken_for_
         await talking
 
 
-async def test_an_engine_that_takes_no_connection_is_left_alone_without_more_ado(tmp_path: Path) -> None:
-    async with pair(tmp_path) as (home, live, _):
-        live._server.close()
-        live.drop_connections()
-        assert (await home.ask()).headers["x-manners-engine"] == "spare"
-        await home.log.until(1, "breaker")
-        answers: list[Any] = [await home.ask() for _ in range(3)]
-        assert {answer.headers["x-manners-engine"] for answer in answers} == {"spare"}
-        assert (await home.metrics())("manners_failovers_total", engine="live") <= 3
-
-
 CALL = {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f"}}]}
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 REFUSED: list[dict[str, Any]] = [

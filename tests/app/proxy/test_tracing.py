@@ -102,6 +102,7 @@ async def at(here: Watched) -> Watched:
 
 
 async def test_a_streamed_reply_is_one_server_span_in_the_conventions_words(at: Watched) -> None:
+    """With its first token, content and sentence as events, in order; a role frame is none of them."""
     at.home.engine.play(
         Head(), Say(role()), Say(thought("Hm.")), Say(text("One. ")), Say(text("Two.")), Say(finish("length")),
         Say(usage(9, prompt=7)), Say(DONE),
@@ -134,15 +135,6 @@ async def test_a_streamed_reply_is_one_server_span_in_the_conventions_words(at: 
         "manners.failovers": 0,
         "manners.thinking_stripped": True,
     }
-
-
-async def test_first_token_first_content_and_first_sentence_are_events_of_the_span(at: Watched) -> None:
-    """In their order, within its time; a role frame is none of them."""
-    at.home.engine.play(
-        Head(), Say(role()), Say(thought("Hm.")), Say(text("One. ")), Say(finish()), Say(DONE)
-    )
-    await at.home.ask(stream=True, **THINK)
-    span = await at.span()
     names = [event.name for event in span.events]
     assert names == ["manners.first_token", "manners.first_content", "manners.first_sentence"]
     times = [span.start_time or 0, *(event.timestamp for event in span.events), span.end_time or 0]

@@ -9,12 +9,11 @@ import pytest
 import pytest_asyncio
 
 from app.api.engine_request import NO_TOOLS_HINT, SOME_TOOLS_HINT, with_system_line
-from app.config.config import parse
 from gates.reply.sse import SSEDecoder
-from tests.app.house import HELLO, TOOLS, House, house, run
+from tests.app.house import HELLO, TOOLS, House, house
+from tests.app.proxy.test_failover import pair
 from tests.fuzz.hearing import READERS, WHOLE, Heard
 from tests.script import Head, Say, Wait, call, finish, reply, role, text, thought
-from tests.scripted_engine import ScriptedEngine
 
 live = pytest.mark.asyncio(loop_scope="module")
 
@@ -221,23 +220,16 @@ async def test_both_replies_have_one_budget(tmp_path: Path, stream: bool) -> Non
 
 @live
 async def test_then_another_engine_may_answer_and_is_asked_as_it_was(tmp_path: Path) -> None:
-    async with ScriptedEngine() as first, ScriptedEngine() as second:
-        engine = {"dialect": "llama-server", "driver": "url"}
-        tables: dict[str, Any] = {
-            "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(tmp_path)},
-            "engines": {"one": {**engine, "url": first.url}, "two": {**engine, "url": second.url}},
-            "models": {"annie": {"live": "one", "fallback": ["two"], "when_nothing_is_left": "Sorry."}},
-        }
-        async with run(parse(tables, tmp_path), first) as home:
-            first.always(*reply(CALL))
-            second.always(*reply("Words."))
-            assert (await home.ask()).text == "Words."
-            assert (len(first.requests), len(second.requests)) == (2, 1)
-            assert NO_TOOLS_HINT not in second.requests[0].raw.decode()
-            metrics = await home.metrics()
-            assert metrics("manners_retries_total", engine="one", result="failed") == 1
-            assert metrics("manners_tool_calls_total", engine="one", source="unasked") == 2
-            assert metrics("manners_breach_total", engine="one", detector="raw_tool_call") == 1
+    async with pair(tmp_path, when_nothing_is_left="Sorry.") as (home, first, second):
+        first.always(*reply(CALL))
+        second.always(*reply("Words."))
+        assert (await home.ask()).text == "Words."
+        assert (len(first.requests), len(second.requests)) == (2, 1)
+        assert NO_TOOLS_HINT not in second.requests[0].raw.decode()
+        metrics = await home.metrics()
+        assert metrics("manners_retries_total", engine="live", result="failed") == 1
+        assert metrics("manners_tool_calls_total", engine="live", source="unasked") == 2
+        assert metrics("manners_breach_total", engine="live", detector="raw_tool_call") == 1
 
 
 @live

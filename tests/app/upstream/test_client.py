@@ -39,16 +39,6 @@ async def ask(upstream: Upstream, url: str, headers: dict[str, str] | None = Non
         return await body.done
 
 
-async def test_one_connection_serves_many_requests(home: House) -> None:
-    """One after the other needs one connection."""
-    accepted = home.engine.accepted
-    for _ in range(5):
-        assert (await home.ask(stream=True)).text == "Hello there."
-        await home.booked()
-    assert home.engine.accepted - accepted <= 1
-    assert len({seen.connection for seen in home.engine.requests}) == 1
-
-
 @pytest.mark.parametrize("end", [CloseNow(), Reset()])
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_connection_that_dies_as_it_is_used_again_is_no_callers_problem(
@@ -376,19 +366,3 @@ async def test_a_foreign_error_that_is_not_in_the_table_is_a_bug() -> None:
     """It is raised, not hidden."""
     with pytest.raises(ZeroDivisionError):
         translate(ZeroDivisionError())
-
-
-async def test_requests_on_one_house_do_not_mix(home: House) -> None:
-    """Thirty at once, each with its own text: every caller gets its own words."""
-
-    home.engine.echo = True
-
-    async def one(number: int) -> None:
-        word = f"word-{number}"
-        body = home.body(stream=number % 2 == 0, messages=[{"role": "user", "content": word}])
-        assert (await home.ask(body)).text == f"{word} {word}"
-
-    try:
-        await asyncio.gather(*(one(number) for number in range(30)))
-    finally:
-        home.engine.echo = False

@@ -10,9 +10,8 @@ import pytest_asyncio
 
 from app.stream.pipeline import Pipeline
 from app.upstream.batching import IOBatch
-from app.upstream.client import Upstream
 from app.upstream.connection import MAX_EARLY_BYTES, MAX_HEAD_BYTES, MAX_HEADERS, BodyReader, EngineReply
-from tests.app.house import House, eventually, house, said
+from tests.app.house import House, eventually, house
 from tests.app.proxy.test_engine_faults import fresh_connections
 from tests.script import (
     DONE,
@@ -111,14 +110,6 @@ async def test_a_reply_that_is_no_honest_http_hurts_its_own_caller_only(home: Ho
     await eventually(lambda: home.is_quiet() and not home.gateway.pool.outstanding)
 
 
-async def test_an_odd_reply_after_the_first_byte_is_one_frame_and_no_clean_end(home: House) -> None:
-    """The reader fails at the very end of the stream, where nothing more would be missed."""
-    home.engine.play(Head(framing="close"), Say(role()), Say(text("One") + b"data: " + NESTED))
-    *chunks, last = (await home.ask(stream=True)).frames
-    assert said(chunks) == "One"
-    assert (last["error"]["code"], last["error"]["type"]) == ("upstream_malformed", "upstream_error")
-
-
 async def test_a_bug_of_ours_in_reading_is_told_as_the_engines_fault_and_logged_as_ours(
     home: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,47 +196,11 @@ async def test_a_whole_body_over_its_budget_is_given_up_at_once(
     assert (answer.status, answer.error["code"]) == (502, OVER)
 
 
-SILENT: dict[str, bytes] = {
-    "comments": b": still here\n\n",
-    "events without data": b"event: ping\n\n",
-    "empty events": b"data:\n\n",
-    "role frames": role(),
-    "usage frames": usage(1),
-    "empty deltas": text(""),
-    "progress frames": chunk({}, prompt_progress={"processed": 1}),
-}
-
-
-@pytest.mark.parametrize("name", SILENT)
-@pytest.mark.parametrize("begun", [False, True])
-async def test_signs_of_life_are_no_tokens(bounded: House, name: str, begun: bool) -> None:
-    """An engine that says it is alive, and nothing else, runs into the deadlines all the same."""
-    fresh(bounded)
-    said_before = (Say(text("One")),) if begun else ()
-    signs: list[Step] = [Say(SILENT[name]), Wait(0.01)] * 200
-    bounded.engine.play(Head(), *said_before, *signs)
-    answer = await bounded.ask(stream=True)
-    if begun:
-        assert answer.frames[-1]["error"]["code"] == "idle_timeout"
-    else:
-        assert (answer.status, answer.error["code"]) == (504, "first_token_timeout")
-
-
 async def test_a_head_that_comes_a_byte_at_a_time_runs_into_the_deadline(bounded: House) -> None:
     fresh(bounded)
     bounded.engine.play(*[Raw(bytes([b])) if b else Wait(0.01) for byte in HEAD * 4 for b in (byte, 0)])
     answer = await bounded.ask(stream=True)
     assert (answer.status, answer.error["code"]) == (504, "first_token_timeout")
-
-
-async def test_bytes_that_nobody_asked_for_are_no_reply_to_the_next_request(home: House) -> None:
-    """Not even if they came in the very round in which the connection is used again."""
-    engine_reply = EngineReply(IOBatch())
-    transport = Recorded()
-    engine_reply.connection_made(transport)  # type: ignore[arg-type]
-    engine_reply.data_received(b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\nx")
-    assert transport.aborted
-    assert not engine_reply.is_reusable
 
 
 class Recorded:
@@ -328,24 +283,6 @@ async def test_a_sink_that_raises_hears_of_an_end_with_an_error(at: str, length:
     engine_reply.connection_lost(None)
     assert sink.ended == ["upstream_malformed"] if at == "data" or length == 2 else ["upstream_truncated"]
     assert transport.aborted or at == "end"
-
-
-async def test_an_engine_that_drops_every_connection_is_not_connected_to_for_ever() -> None:
-    """One try; failover and breaker see to the rest."""
-
-    async def drop(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.transport.abort()
-
-    server = await asyncio.start_server(drop, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    upstream = Upstream(1.0, IOBatch())
-    with pytest.raises(Exception, match="closed the connection") as caught:
-        async with upstream.ask(f"http://127.0.0.1:{port}/x", b"{}", {}):
-            pass
-    assert caught.value.code == "upstream_disconnected"  # type: ignore[attr-defined]
-    assert upstream.open == 0
-    server.close()
-    await server.wait_closed()
 
 
 SECRET = "the prompt was /home/annie/secret on 10.1.2.3"
