@@ -1,7 +1,5 @@
 """The `openai` package against the gateway: continued prompts, and vectors."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import openai
@@ -10,7 +8,6 @@ from openai import AsyncOpenAI
 
 from tests.app.house import House, house
 from tests.app.proxy.test_failover import pair
-from tests.scale import PATIENCE
 from tests.script import DONE, CloseNow, Hang, Head, Reset, Say, Step, Wait, event, status, usage
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -185,19 +182,3 @@ async def test_an_engine_without_this_api_is_not_to_blame(
                 assert response.status == 400
                 assert (await response.json())["error"]["code"] == "unsupported_by_engine"
         assert (await home.ask()).text == "Hello there."
-
-
-async def test_a_caller_who_leaves_frees_the_engine(tmp_path: Path) -> None:
-    """Vectors, too, are not made for nobody."""
-    import asyncio
-
-    async with house(tmp_path) as home:
-        home.engine.play(Hang())
-        body = {"model": "annie", "input": "x"}
-        asked = asyncio.create_task(home.client.post(f"{home.url}/v1/embeddings", json=body))
-        seen = await home.engine.request()
-        asked.cancel()
-        async with asyncio.timeout(PATIENCE):
-            await seen.gone.wait()
-        assert (await home.booked())["outcome"] == "client_cancel"
-        assert json.loads(seen.raw)["input"] == "x"

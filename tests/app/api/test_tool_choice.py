@@ -19,7 +19,6 @@ from app.api.tool_choice import (
     enforcer_for,
     is_guided,
     other_means,
-    read_choice,
 )
 from app.errors.tree import BadField
 from deploy.engine.abilities import Abilities
@@ -186,12 +185,6 @@ def test_a_choice_that_cannot_be_kept_is_refused_by_its_name(choice: Any) -> Non
     assert "tool_choice" in caught.value.message and len(caught.value.message) < 300
 
 
-@pytest.mark.parametrize("choice", ["required", named("play"), allowed("auto", "play")])
-def test_a_choice_needs_tools(choice: Any) -> None:
-    with pytest.raises(BadField, match="tool_choice needs tools"):
-        read_choice(choice, (), None)
-
-
 # What of a reply passes.
 
 START, ARGUMENTS = CallStart(0, 0, "play", "a"), CallArguments(0, 0, "{}")
@@ -339,8 +332,3 @@ def test_what_passes_keeps_the_choice_on_any_cut_of_the_reply(
     assert not choice.single or len(calls) <= 1
     ended = any(isinstance(event, Finish) and event.reason == "stop" for event in whole[:1])
     assert not (choice.mode == "required" and ended)
-
-
-@pytest.mark.parametrize("choice", [ToolPolicy("auto"), ToolPolicy("none"), ToolPolicy("none", single=True)])
-def test_a_choice_that_no_reply_can_break_is_not_looked_after(choice: ToolPolicy) -> None:
-    assert enforcer_for(choice, "vllm", Abilities()) is None

@@ -157,12 +157,6 @@ def test_a_file_that_cannot_be_used_is_named_when_the_configuration_is_read(
     assert "two words" not in str(caught.value)
 
 
-def test_they_are_of_the_url_driver_only(tmp_path: Path) -> None:
-    engine = {"dialect": "llama-server", "driver": "embedded", "artefact": "m.gguf", "key_file": "f"}
-    with pytest.raises(ConfigError, match=r"engines\.e\.key_file: means nothing to the embedded driver"):
-        parse({"engines": {"e": engine}, "models": {"annie": {"live": "e"}}}, tmp_path)
-
-
 def test_they_are_no_part_of_an_engine_s_identity(tmp_path: Path) -> None:
     """So a key that moves demands no new report; and a promoted engine whose table was edited keeps the key that stands there."""
     plain = EngineSpec(name="e", dialect="openai", driver="url", url="http://e")

@@ -1,20 +1,14 @@
 """An engine that fails callers while its probes pass is asked last for a while, and one caller cannot bring that about for others."""
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from app.config.config import parse
 from app.engines.outlier import BASE_SECONDS, FAILURES, LONGEST_SECONDS, RECENT_SECONDS, OutlierDetector
-from tests.app.house import House, run
+from tests.app.engines.test_replicas import replicas
 from tests.app.proxy.test_failover import pair
-from tests.scale import PATIENCE
 from tests.script import Hang, Head, Say, Step, role, status, text
-from tests.scripted_engine import ScriptedEngine
 
 # --------------------------------------------------------------------------------------------- pure
 
@@ -123,38 +117,11 @@ async def test_a_request_that_every_engine_fails_ejects_none(tmp_path: Path) -> 
         assert not home.log.of("engine_ejected")
 
 
-@asynccontextmanager
-async def chain(base: Path, count: int) -> AsyncIterator[tuple[House, list[ScriptedEngine]]]:
-    """A gateway with a live engine and fallbacks behind it."""
-    engines = [ScriptedEngine() for _ in range(count)]
-    for engine in engines:
-        await engine.__aenter__()
-    tables = {
-        "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(base)},
-        "engines": {
-            f"e{n}": {"dialect": "vllm", "driver": "url", "url": engine.url}
-            for n, engine in enumerate(engines)
-        },
-        "models": {
-            "annie": {
-                "live": "e0",
-                "fallback": [f"e{n}" for n in range(1, count)],
-                "timeouts": {"first_token": 0.2},
-            }
-        },
-    }
-    try:
-        async with run(parse(tables, base), engines[0]) as home, asyncio.timeout(PATIENCE):
-            while not all(home.gateway.pool.is_up(f"e{n}") for n in range(count)):
-                await asyncio.sleep(0.005)
-            yield home, engines
-    finally:
-        for engine in engines:
-            await engine.__aexit__()
-
-
 async def test_ejections_of_more_than_half_are_ignored(tmp_path: Path) -> None:
-    async with chain(tmp_path, 3) as (home, (first, second, _)):
+    names = ("e0", "e1", "e2")
+    more = {"live": ["e0"], "fallback": ["e1", "e2"], "timeouts": {"first_token": 0.2}}
+    async with replicas(tmp_path, names, **more) as (home, engines):
+        first, second, _ = engines.values()
         for engine in (first, second):
             engine.always(Hang())
         for _ in range(FAILURES):

@@ -1,28 +1,21 @@
 """Several live engines of one model: where requests go, and what becomes of them when one is gone."""
 
 import asyncio
-import os
 import shutil
-import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
 from app.cli.admin_client import AdminClient
 from app.config.config import Config, parse
 from app.promotion import replicas as replica_watch
 from tests.app.api.nanos import MODELS
-from tests.app.engines.test_killed import asked_of_a_stopped
 from tests.app.house import NEVER, TOKEN, Answer, House, eventually, run
-from tests.scale import scaled
 from tests.script import Head, Reset, Say, Until, reply, status, text
 from tests.scripted_engine import ScriptedEngine
-
-STREAMS = scaled(80, 200)
 
 
 def settings(base: Path, engines: dict[str, str], **model: Any) -> Config:
@@ -279,48 +272,3 @@ async def test_a_replica_whose_weights_are_not_what_its_manifest_says_is_not_use
         await eventually(lambda: pool.takes("good") and pool.refused())
         assert "mismatch" in pool.refused()["bad"]
         assert [served_by(await house.ask(max_tokens=4)) for _ in range(3)] == ["good"] * 3
-
-
-@pytest.mark.slow
-@pytest.mark.engine
-async def test_one_of_two_replicas_is_killed_and_nothing_is_lost_that_had_shown_nothing(
-    tmp_path: Path,
-) -> None:
-    """Real engines of the same weights."""
-    engine = {
-        "dialect": "llama-server",
-        "driver": "embedded",
-        "args": ["--threads-http", "256", "--threads", "1"],
-    }
-    weights = str(MODELS / "annie-nano-q4_k_m")
-    patient = {"connect": 10.0, "first_token": 120.0, "idle": 120.0, "total": 300.0}
-    tables = {
-        "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(tmp_path)},
-        "engines": {name: {**engine, "artefact": weights} for name in ("one", "two")},
-        "models": {"annie": {"live": ["one", "two"], "concurrency": STREAMS, "timeouts": patient}},
-    }
-    nobody: Any = None
-    async with run(parse(tables, tmp_path), nobody) as house:
-        pool = house.gateway.pool
-        await eventually(lambda: pool.takes("one") and pool.takes("two"))
-        victim = pool.states()["two"].pid
-        assert victim
-        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-            asked = await asked_of_a_stopped(session, house, victim, STREAMS, STREAMS // 5)
-            open_at = {name: pool.open(name) for name in ("one", "two")}
-            os.kill(victim, signal.SIGKILL)
-            replies = await asyncio.gather(*asked)
-        whole, broken = [r for r in replies if r["done"]], [r for r in replies if not r["done"]]
-        assert all(r["status"] == 200 and r["finish"] in ("stop", "length") and r["text"] for r in whole)
-        assert all(r["engine"] == "two" and r["error"] and r["text"] for r in broken), (
-            "only those that had begun"
-        )
-        metrics = await house.metrics()
-        moved = metrics("manners_failovers_total", engine="two")
-        assert 0 < moved == metrics("manners_failovers_total")
-        assert metrics("manners_requests_total", outcome="ok") == len(whole)
-        assert min(open_at.values()) > 0, "both had something to do"
-        print(
-            f"{open_at} open; {len(whole)} whole, {len(broken)} told of the fault, {moved:.0f} moved unnoticed"
-        )
-        await eventually(lambda: house.gateway.proxy.in_flight == 0)

@@ -100,21 +100,6 @@ async def test_the_operators_listener_needs_their_token(home: House, path: str) 
         assert answer.headers["www-authenticate"] == "Bearer"
 
 
-async def test_operators_see_engines_and_callers_do_not(home: House) -> None:
-    """Status, engines and metrics live on the other listener."""
-    status = (await home.operate("/admin/status")).json
-    assert (status["ready"], status["draining"], status["models"]["annie"]["live"]) == (
-        True,
-        False,
-        "scripted",
-    )
-    (engine,) = (await home.operate("/admin/engines")).json["engines"]
-    assert (engine["name"], engine["state"], engine["url"]) == ("scripted", "ready", home.engine.url)
-    for path in ("/metrics", "/admin/status", "/admin/engines"):
-        answer = await fetch(home, "GET", home.url + path, f"Bearer {TOKEN}")
-        assert (answer.status, answer.error["code"]) == (404, "not_found")
-
-
 async def test_without_keys_everyone_on_this_machine_is_let_in(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:

@@ -285,18 +285,6 @@ async def test_a_rollback_before_the_switch_cancels_and_then_goes_back(
         assert (await it.get(f"/admin/operations/{coming['id']}"))["phase"] == "cancelled"
 
 
-async def test_a_rollback_cancels_a_promotion_where_nothing_served_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with staged(tmp_path) as it:
-        Held(monkeypatch, Action.WARM)
-        coming = await promoted(it, until="warming")
-        status, shown = await it.post("/admin/rollback", {"model": "annie"})
-        assert (status, shown["id"]) == (202, coming)
-        assert (await it.ended(coming))["phase"] == "cancelled"
-        assert live(it) == "small"
-
-
 async def test_a_second_rollback_does_not_bring_the_bad_engine_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,15 +1,12 @@
 """The canary sings for annie, is silent for the stranger, and notices an engine that is broken."""
 
-import threading
 import tomllib
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from app.promotion import canary
-from app.promotion.canary import ALWAYS, EXPECTED, QUESTIONS, Canary, CanaryAnswer, canary_for
+from app.promotion.canary import ALWAYS, QUESTIONS, Canary, CanaryAnswer, canary_for
 from app.promotion.state_machine import EffectError
 from gates.contracts.errors import SuiteError
 from gates.run.http import RequestTimeouts
@@ -19,7 +16,6 @@ from tests.script import CloseNow, Hang, Head, Raw, Say, reply, role, text
 from tests.scripted_engine import ScriptedEngine
 
 NANO = load_suite("annie-nano")
-EVERY = (*ALWAYS, *EXPECTED)
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
 
 
@@ -70,23 +66,6 @@ async def test_an_endless_answer_is_short_work(piece: bytes) -> None:
         with pytest.raises(EffectError, match="the reply has more than 1048576 bytes or 16384 lines"):
             await canary.probe(target(engine), few(5))
         assert len(engine.requests) == 1, "the next question is not asked"
-
-
-async def test_answers_are_read_and_judged_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    threads: list[str] = []
-
-    def noting(work: Callable[..., Any]) -> Callable[..., Any]:
-        def noted(*given: Any) -> Any:
-            threads.append(threading.current_thread().name)
-            return work(*given)
-
-        return noted
-
-    for name in ("read_heard", "judged"):
-        monkeypatch.setattr(canary, name, noting(getattr(canary, name)))
-    async with ScriptedEngine() as engine:
-        await canary.probe(target(engine), replace(few(1), least=dict.fromkeys(EVERY, 0.0)))
-    assert len(threads) == 2 and threading.main_thread().name not in threads
 
 
 # ------------------------------------------------------------------------------------- the verdict

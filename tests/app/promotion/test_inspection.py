@@ -128,15 +128,6 @@ async def test_a_running_engine_is_known_by_its_command_line_its_memory_and_its_
 
 
 @needs_models
-async def test_one_that_was_started_with_other_flags_or_weights_is_another(place: Place) -> None:
-    engine, spec = place
-    assert "n_ctx is 16384, and was to be 512" in await refusal(
-        engine, replace(spec, args=("--ctx-size", "512", "--no-kv-unified"))
-    )
-    assert "artefact" in await refusal(engine, replace(spec, artefact=STRANGER))
-
-
-@needs_models
 async def test_a_file_that_was_replaced_under_a_running_engine_is_noticed(place: Place) -> None:
     """Sealed again, so that the folder is sound: it is only not what the engine has in memory."""
     engine, spec = place

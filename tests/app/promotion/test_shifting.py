@@ -81,23 +81,6 @@ async def test_a_good_candidate_gets_its_share_and_then_all_and_no_reply_is_lost
     print(f"{new + old:.0f} requests at 20 and 50 %: {new:.0f} to the candidate, none lost")
 
 
-@pytest.mark.slow  # live traffic at each weight: 5 s
-async def test_of_single_requests_the_candidate_gets_its_share_to_within_one(tmp_path: Path) -> None:
-    async with stage(tmp_path, shifting(tmp_path, (25,), LONG)) as it:
-        _, begun = await it.wish("large", await it.report("large", "small"))
-        await it.events(begun["id"], until="shifting")
-        await eventually(lambda: it.house.gateway.pool.model_route("annie").split is not None)
-        asked = [
-            await it.house.ask(messages=[{"role": "user", "content": f"Question {n}"}], max_tokens=2)
-            for n in range(12)
-        ]
-        engines = [answer.headers["x-manners-engine"] for answer in asked]
-        assert engines.count("large") == 3 and engines.count("small") == 9
-        metrics = await it.house.metrics()
-        assert metrics("manners_shift_requests_total", model="annie", side="candidate") == 3
-        assert metrics("manners_requests_total", engine="large", outcome="ok") == 3
-
-
 @pytest.mark.slow  # live traffic at each weight: 6 s
 @pytest.mark.parametrize("how", ["cancel", "rollback"])
 async def test_an_operator_takes_the_share_back_and_what_the_candidate_had_is_answered(

@@ -102,13 +102,6 @@ def test_what_is_added_is_found_again_by_the_next_gateway(path: Path, registry: 
         assert again.verify_chain().seq == 7
 
 
-def test_adding_the_same_again_writes_nothing(registry: Registry) -> None:
-    before = everything(registry)
-    registry.add_artefact(ARTEFACT, ENTRY)
-    registry.add_engine(ENGINE, ENTRY)
-    assert everything(registry) == before
-
-
 @pytest.mark.parametrize(
     "change, error, why",
     [
@@ -159,15 +152,6 @@ def test_a_model_has_one_unfinished_operation_and_a_key_one_request(registry: Re
     assert [row.id for row in registry.latest_operations(1)] == ["op2"]
 
 
-def test_an_operation_its_aliases_and_its_event_change_together_or_not_at_all(registry: Registry) -> None:
-    registry.begin(OPERATION, ENTRY)
-    registry.advance(replace(OPERATION, phase="switching"), [LIVE], ENTRY)
-    before = everything(registry)
-    with pytest.raises(GenerationMoved):
-        registry.advance(replace(OPERATION, phase="baking"), [LIVE], ENTRY)
-    assert everything(registry) == before
-
-
 def test_events_can_be_read_from_where_one_stopped(registry: Registry) -> None:
     for n in range(5):
         registry.note(replace(ENTRY, operation=f"op{n % 2}", detail={"n": n}))
@@ -213,11 +197,6 @@ def test_a_change_behind_the_triggers_is_named_by_its_event(registry: Registry, 
 
 
 # ----------------------------------------------------------------------------------------- the file
-
-
-def test_there_is_one_writer(path: Path) -> None:
-    with Registry(path), pytest.raises(RegistryLocked, match="another gateway"):
-        Registry(path)
 
 
 def test_nothing_that_is_deleted_in_the_folder_lets_a_second_writer_in(path: Path) -> None:
