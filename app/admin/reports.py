@@ -4,10 +4,7 @@ Every well-formed report is accepted; its signature is verified when it is used 
 """
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -16,9 +13,9 @@ from app.proxy.threads import REPORTS, ThreadQueue
 from app.registry.registry import Registry
 from app.registry.store import translated_files
 from app.registry.values import AuditEntry, KnownReport
+from gates.artefact.durable import draft, sync
 from gates.report import document, dsse
 from gates.report.codec import CodecError
-from gates.report.verify import MAX_REPORT_BYTES
 
 MOST_WAITING: Final = 16
 """Requests that may wait for the thread. A report takes half a second, one of 64 MiB some ten seconds."""
@@ -76,7 +73,9 @@ def keep(registry: Registry, state_dir: Path, report: KnownReport, data: bytes, 
     if registry.report(report.digest) is not None and path.is_file():
         return False
     with translated_files():
-        _write(path, data)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft(path, data, 0o600).replace(path)
+        sync(path.parent)
     registry.add_report(report, entry)
     return True
 
@@ -90,25 +89,3 @@ def bytes_of(state_dir: Path, report: KnownReport | None) -> bytes:
             except FileNotFoundError:
                 pass
     raise UnknownThing("there is no such report here; upload it to /admin/reports", "report_not_found")
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write atomically and durably."""
-    assert len(data) <= MAX_REPORT_BYTES
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor, draft = tempfile.mkstemp(prefix=".draft.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(descriptor)
-        os.replace(draft, path)
-    except BaseException:
-        with suppress(OSError):  # the folder may be gone
-            os.unlink(draft)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

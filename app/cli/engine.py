@@ -132,7 +132,7 @@ async def _check(args: argparse.Namespace) -> int:
         return fail("manners engine", f"{url} does not stream: {reached.for_operators}", UNREACHABLE)
     found = []
     async with suite.open_session(url, args.dialect, model=model, access=access) as it:
-        facts = {"url": url, "dialect": args.dialect, "model": model, "build": it.build}
+        facts = {"url": url, "dialect": args.dialect, "model": model, "build": it.abilities.build}
         with progress(len(suite.CHECK_NAMES)) as advance:
             async for result in suite.results(it):
                 found.append(rated(result, args.dialect))

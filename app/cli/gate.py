@@ -84,6 +84,7 @@ def _running(args: argparse.Namespace) -> Config:
 async def _run(args: argparse.Namespace, config: Config) -> int:
     chosen = dict(config.gates.controls) | gate_engines.pairs(args.control)
     key = load_or_make(config.state_dir / "keys")
+    attach(args.out, args.attach)  # one that cannot be read ends the run before an engine starts
     async with AsyncExitStack() as stack:
         job = await gate_engines.make_job(
             config,

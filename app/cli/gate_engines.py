@@ -324,7 +324,7 @@ def short_words(job: GateJob) -> str:
 
 def show(statement: Statement, written: WrittenReport, short: str = "") -> None:
     """Print the verdict with its reasons, every rule, every control, and the path of the report; `short` before it."""
-    show_decision(statement.decision, statement.speed)
+    show_decision(statement.decision)
     console = Console()
     for gate in labels.gate_names(statement):
         if words := labels.other_words(statement, gate):
@@ -334,7 +334,7 @@ def show(statement: Statement, written: WrittenReport, short: str = "") -> None:
     console.print(f"[dim]{escape(str(written.path.parent))}/report.html  {written.digest}[/]", soft_wrap=True)
 
 
-def show_decision(decision: Decision, speed: Sequence[str] = ()) -> None:
+def show_decision(decision: Decision) -> None:
     """Print every rule and every control, and the verdict with its reasons."""
     console = Console()
     table = terminal.table()
@@ -347,8 +347,6 @@ def show_decision(decision: Decision, speed: Sequence[str] = ()) -> None:
         mark = "[green]holds[/]" if control.holds else "[red]BROKEN[/]"
         table.add_row(mark, "control", "", escape(control.sentence))
     console.print(table)
-    for said in speed:
-        console.print(f"[dim]{escape(said)}[/]")
     console.print(_MARKS[decision.verdict].replace("open", "inconclusive"), end=": ")
     console.print(escape("; ".join(decision.reasons)))
 

@@ -148,6 +148,11 @@ def _view(name: str) -> Callable[[Said], None]:
     return show
 
 
+def _line(text: str) -> Callable[[Said], None]:
+    """One line, with values of the answer in it."""
+    return lambda said: print(text.format_map(said))
+
+
 def _show_drained(said: Said) -> None:
     what = f"gets no new requests; {said['open']} are open" if said["drained"] else "gets requests again"
     print(f"{said['engine']} {what}")
@@ -155,18 +160,6 @@ def _show_drained(said: Said) -> None:
 
 def _show_reloaded(said: Said) -> None:
     print(f"reloaded; changed: {', '.join(said['changed']) or 'nothing in the configuration'}")
-
-
-def _show_override(said: Said) -> None:
-    print(f"override {said['id']}: {said['engine']} may serve {said['model']} until {said['expires']}")
-
-
-def _show_withdrawn(said: Said) -> None:
-    print(f"override {said['id']} is withdrawn")
-
-
-def _show_revoked(said: Said) -> None:
-    print(f"the {said['thing']} {said['id'][:19]}… is revoked")
 
 
 def _show_limits(said: Said) -> None:
@@ -180,10 +173,6 @@ def _show_secret(said: Said) -> None:
         print(f"The old secret works until {until}.", file=sys.stderr)
     print(f"The secret of {said['name']}; it is not shown again:", file=sys.stderr)
     print(said.get("key") or said["token"])
-
-
-def _show_ended(said: Said) -> None:
-    print(f"{said['name']} is revoked")
 
 
 # Values of flags.
@@ -274,11 +263,11 @@ VERBS: Final[Mapping[str, Verb]] = {
         lambda client, args: client.call("POST", "reload"), _show_reloaded,
     ),
     "revoke": Verb(
-        "end an engine or a report as a ground for promotions, for good", _revoke, _show_revoked,
+        "end an engine or a report as a ground for promotions, for good", _revoke, _line("the {thing} {id:.19}… is revoked"),
         (flag("what", metavar="ENGINE|REPORT", help="an engine's name, or a report: its file or its digest"), _REASON),
     ),
     "override add": Verb(
-        "waive refusals of an engine for a model", _override, _show_override,
+        "waive refusals of an engine for a model", _override, _line("override {id}: {engine} may serve {model} until {expires}"),
         (
             _MODEL,
             flag("engine", metavar="ENGINE", help="the engine that may serve it"),
@@ -294,7 +283,7 @@ VERBS: Final[Mapping[str, Verb]] = {
     ),
     "override withdraw": Verb(
         "end an override",
-        lambda client, args: client.call("DELETE", f"overrides/{args.id}"), _show_withdrawn,
+        lambda client, args: client.call("DELETE", f"overrides/{args.id}"), _line("override {id} is withdrawn"),
         (flag("id", type=int, metavar="ID", help="as `manners override list` shows it"),),
     ),
     "key add": Verb(
@@ -319,7 +308,7 @@ VERBS: Final[Mapping[str, Verb]] = {
     ),
     "key revoke": Verb(
         "end a key, at once",
-        lambda store, args: store.revoke("keys", args.name), _show_ended, (_NAME,), offline=True,
+        lambda store, args: store.revoke("keys", args.name), _line("{name} is revoked"), (_NAME,), offline=True,
     ),
     "key list": Verb(
         "all keys, without their secrets",
@@ -337,7 +326,7 @@ VERBS: Final[Mapping[str, Verb]] = {
     ),
     "operator revoke": Verb(
         "end an operator, at once",
-        lambda store, args: store.revoke("operators", args.name), _show_ended, (_NAME,), offline=True,
+        lambda store, args: store.revoke("operators", args.name), _line("{name} is revoked"), (_NAME,), offline=True,
     ),
     "operator list": Verb(
         "all operators, without their secrets",

@@ -189,16 +189,6 @@ def about_priya(values: dict[str, Any]) -> bool:
     return "Priya" in str(values.get("query"))
 
 
-def is_light(values: dict[str, Any]) -> bool:
-    """The kitchen's light."""
-    return values == {"on": True, "room": "kitchen"}
-
-
-def is_ten(values: dict[str, Any]) -> bool:
-    """Ten minutes."""
-    return values == {"minutes": 10}
-
-
 def each(judge: Callable[[ObservedReply], None], *, same: bool = True) -> Judge:
     """Judge each reply; and, if `same`, require that they are equal."""
 
@@ -352,7 +342,7 @@ CHECKS: tuple[Check, ...] = (
     Check("a fact", both(FRANCE), each(lambda r: check_spoken(r, "Paris"))),
     Check("a tool call", both(PRIYA, tools=TOOLS), each(lambda r: check_calls(r, ("search_memory", about_priya)))),
     Check("typed arguments, parallel calls", both(BOTH, tools=[LIGHT, TIMER]),
-        each(lambda r: check_calls(r, ("set_light", is_light), ("set_timer", is_ten)))),
+        each(lambda r: check_calls(r, ("set_light", lambda it: it == {"on": True, "room": "kitchen"}), ("set_timer", lambda it: it == {"minutes": 10})))),
     Check("a tool's result is spoken", both(PRIYA, *RESULT, tools=TOOLS), each(lambda r: check_spoken(r, "Friday"))),
     Check("tools that are not needed", both(FRANCE, tools=TOOLS), each(lambda r: check_spoken(r, "Paris"))),
     Check("tool_choice none", both(PRIYA, tools=TOOLS, tool_choice="none"), each(judge_none)),

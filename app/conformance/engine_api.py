@@ -1,7 +1,6 @@
-"""The endpoints of an engine that the suite calls directly: version, load and tokenizer."""
+"""The endpoints of an engine that the suite calls directly: load and tokenizer."""
 
 from contextlib import suppress
-from importlib import metadata
 from typing import Any
 
 import httpx2
@@ -44,14 +43,6 @@ class EngineEndpoints:
         """The first model that it serves."""
         return str((await self._get("/v1/models"))["data"][0]["id"])
 
-    async def version(self) -> str:
-        """The build, as the engine reports it."""
-        stated = DIALECTS[self._dialect].version
-        if stated is None:
-            return "unknown"
-        path, key = stated
-        return str((await self._get(path))[key]).replace("b0-unknown", _wheel())
-
     async def _get(self, path: str) -> Any:
         async with self._client.stream("GET", self._url + path) as reply:
             reply.raise_for_status()
@@ -61,11 +52,3 @@ class EngineEndpoints:
         async with self._client.stream("POST", self._url + path, json=body) as reply:
             reply.raise_for_status()
             return await read_json(reply)
-
-
-def _wheel() -> str:
-    """The version of the xllamacpp wheel, whose server does not know its own build."""
-    try:
-        return f"xllamacpp {metadata.version('xllamacpp')}"
-    except metadata.PackageNotFoundError:
-        return "unknown"

@@ -78,11 +78,6 @@ class ConformanceSession:
         return reply
 
     @property
-    def build(self) -> str | None:
-        """The engine's name and version, if it gives one."""
-        return self.abilities.build
-
-    @property
     def abilities(self) -> Abilities:
         """What the engine was found to support when the gateway started."""
         (state,) = self.running.gateway.pool.states().values()

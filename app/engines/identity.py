@@ -5,7 +5,9 @@ from pathlib import PurePath
 
 from deploy.engine.engine import EngineState
 from deploy.engine.spec import EngineSpec
+from gates.artefact.artefact import folder_of, load
 from gates.artefact.manifest import Artefact
+from gates.contracts.errors import ManifestError
 from gates.report.statement import EngineIdentity
 from gates.run.target import Target
 
@@ -23,6 +25,16 @@ def target_of(spec: EngineSpec, state: EngineState, artefact: str = "", engine: 
         engine=engine,
         **spec.access.client(),
     )
+
+
+def manifest_of(spec: EngineSpec) -> Artefact | None:
+    """The manifest beside the weights; None without a valid one, and then no report can be about it."""
+    if spec.artefact is None:
+        return None
+    try:
+        return load(folder_of(spec.artefact))
+    except (ManifestError, OSError):
+        return None
 
 
 def describe(spec: EngineSpec, state: EngineState, artefact: Artefact) -> EngineIdentity:

@@ -11,7 +11,6 @@ import time
 from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from app.api.media import UNSUPPORTED, WORDS
@@ -19,6 +18,7 @@ from app.config.config import Config, ModelConfig
 from app.engines.backend import Backend, EngineFactory, PoolContext, Route, driver
 from app.engines.balancer import AFFINITIES, Balancer
 from app.engines.conversations import conversation
+from app.engines.identity import manifest_of
 from app.engines.split import SIDES, TrafficSplit
 from app.errors.tree import BadField, EngineDown, NotForChat, Refused, UnknownModel
 from app.stream.conduct import Conduct
@@ -27,8 +27,6 @@ from app.telemetry.metrics import Metrics
 from app.upstream.batching import IOBatch
 from deploy.engine.engine import Engine, EngineState
 from deploy.engine.spec import EngineSpec, Medium
-from gates.artefact.artefact import folder_of, load
-from gates.contracts.errors import ManifestError
 
 FRESH_SECONDS = 30.0
 """Seconds after its last token in which an engine counts as ready."""
@@ -237,8 +235,9 @@ class EnginePool:
     def _describe(self, spec: EngineSpec) -> None:
         self._metrics.engine(spec.name, False, 0)
         image = (spec.image or "").partition("@")[2]
-        artefact = artefact_digest(spec.artefact)
-        self._metrics.describe_engine(spec.name, spec.dialect, spec.driver, artefact, image)
+        artefact = manifest_of(spec)
+        digest = artefact.root if artefact else ""
+        self._metrics.describe_engine(spec.name, spec.dialect, spec.driver, digest, image)
 
     # ------------------------------------------------------------------------------------- routes
 
@@ -454,13 +453,3 @@ class EnginePool:
     async def stop(self) -> None:
         """Release every engine: child processes end with us, containers run on and are adopted at the next start."""
         await asyncio.gather(*(backend.down(leave=True) for backend in self._backends.values()))
-
-
-def artefact_digest(artefact: Path | None) -> str:
-    """The root digest in the artefact's manifest, or "" without a valid one."""
-    if artefact is None:
-        return ""
-    try:
-        return load(folder_of(artefact)).root
-    except (ManifestError, OSError):
-        return ""

@@ -24,7 +24,7 @@ from gates.policy.load import policy_for
 from gates.report.checks import MAX_SHOWN
 from gates.report.keys import trusted
 from gates.report.statement import Statement
-from gates.report.verify import MAX_REPORT_BYTES, open_report
+from gates.report.verify import open_report, read_bounded
 from gates.suite.load import load_suite
 
 KEYS = "keys"
@@ -134,11 +134,9 @@ def _bytes(known: KnownReport | None, state_dir: Path) -> bytes | None:
     if known is None:
         return None
     try:
-        with (state_dir / known.path).open("rb") as file:
-            data = file.read(MAX_REPORT_BYTES + 1)
-    except OSError:
+        return read_bounded(state_dir / known.path)
+    except ReportError:
         return None
-    return data if len(data) <= MAX_REPORT_BYTES else None
 
 
 def verified(spec: EngineSpec, reads_weights: bool = True) -> tuple[Artefact | None, str]:

@@ -175,17 +175,21 @@ def _hash(path: Path, *fingerprint: int) -> str:
 async def _stated_model(url: str, spec: EngineSpec) -> str | None:
     """The path of its model, as the engine states it. Raises EffectError."""
     try:
-        async with asyncio.timeout(ASK_SECONDS), engine_client(spec.access) as client:
-            if spec.dialect == "llama-server":
-                path = (await _get(client, f"{url}/props")).get("model_path")
-            else:
-                path = (await _get(client, f"{url}/v1/models"))["data"][0].get("root")
-            return plain_word(path, PATH_CHARACTERS)
+        if spec.dialect == "llama-server":
+            path = (await ask(f"{url}/props", spec)).get("model_path")
+        else:
+            path = (await ask(f"{url}/v1/models", spec))["data"][0].get("root")
+        return plain_word(path, PATH_CHARACTERS)
     except (TimeoutError, httpx2.HTTPError, ValueError, LookupError, TypeError, AttributeError) as error:
         why = f"{spec.name} does not say what it serves ({type(error).__name__})"
         raise EffectError(FailureReason("engine_down", why)) from None
 
 
-async def _get(client: httpx2.AsyncClient, url: str) -> Any:
-    async with client.stream("GET", url) as reply:
+async def ask(url: str, spec: EngineSpec) -> Any:
+    """The JSON at one of the engine's own addresses. Raises TimeoutError, HTTPError, ValueError."""
+    async with (
+        asyncio.timeout(ASK_SECONDS),
+        engine_client(spec.access) as client,
+        client.stream("GET", url) as reply,
+    ):
         return await read_json(reply)

@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from app.errors.tree import BadField, UnknownThing
 from app.promotion.spec_catalogue import SpecCatalogue
-from app.promotion.state_machine import OperationPlan
 from app.registry.reader import RegistryReader
 from app.registry.registry import Registry
 from app.registry.values import AuditEntry, timestamp
@@ -112,11 +111,6 @@ def active(reader: RegistryReader, now: datetime) -> dict[int, Override]:
         else:
             found.pop(said["granted"], None)
     return {seq: override for seq, override in found.items() if override.is_active(now)}
-
-
-def waived(reader: RegistryReader, plan: OperationPlan, now: datetime) -> frozenset[str]:
-    """The refusals that are waived now for a plan's model and candidate."""
-    return waived_codes(active(reader, now).values(), model=plan.model, engine=plan.candidate)
 
 
 def grant(

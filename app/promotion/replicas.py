@@ -18,8 +18,6 @@ from app.promotion import inspection
 from app.promotion.spec_catalogue import SpecCatalogue
 from app.promotion.state_machine import EffectError, RefusalError
 from app.telemetry.log import Logger
-from deploy.core.engine_access import EngineAccess
-from deploy.core.engine_http import engine_client, read_json
 from deploy.core.errors import DeployError
 from deploy.core.tasks import report
 from deploy.engine.engine import Engine
@@ -94,7 +92,7 @@ async def _facts(engine: Engine, spec: EngineSpec) -> Facts:
     """What runs. Raises RefusalError: not what the configuration and the manifest say; EffectError: it does not state it."""
     evidence = await inspection.identify(engine, spec)
     try:
-        meta = (await _listed(f"{engine.url}/v1/models", spec.access)).get("meta") or {}
+        meta = (await inspection.ask(f"{engine.url}/v1/models", spec))["data"][0].get("meta") or {}
         numerics = (await engine.describe())["numerics"]
     except (TimeoutError, DeployError, httpx2.HTTPError, ValueError, LookupError, TypeError, AttributeError):
         meta, numerics = {}, None
@@ -106,13 +104,3 @@ async def _facts(engine: Engine, spec: EngineSpec) -> Facts:
         **{name: meta.get(name) for name in STATED},
     }
     return {name: value for name, value in facts.items() if value is not None}
-
-
-async def _listed(url: str, access: EngineAccess) -> Any:
-    """The model that an engine lists first."""
-    async with (
-        asyncio.timeout(inspection.ASK_SECONDS),
-        engine_client(access) as client,
-        client.stream("GET", url) as reply,
-    ):
-        return (await read_json(reply))["data"][0]

@@ -11,6 +11,7 @@ from functools import partial
 
 from app.config.config import Config
 from app.engines.backend import loggable
+from app.engines.identity import manifest_of
 from app.errors.tree import Refused
 from app.promotion import repository
 from app.promotion.spec_catalogue import SpecCatalogue, spec_of
@@ -25,9 +26,6 @@ from deploy.core.tasks import supervise
 from deploy.drivers import factory
 from deploy.drivers.factory import FoundContainer
 from deploy.engine.spec import EngineSpec, spec_digest, spec_text
-from gates.artefact.artefact import folder_of, load
-from gates.artefact.manifest import Artefact
-from gates.contracts.errors import ManifestError
 
 HOLDER = "start"
 """The name under which a start holds the loading lease."""
@@ -189,7 +187,7 @@ def record_engines(registry: Registry, engines: Mapping[str, EngineSpec], at: st
 
 
 def _record_engine(registry: Registry, digest: str, spec: EngineSpec, at: str) -> None:
-    artefact = _manifest(spec)
+    artefact = manifest_of(spec)
     if artefact is not None:
         known = KnownArtefact(
             root=artefact.root,
@@ -212,16 +210,6 @@ def _record_engine(registry: Registry, digest: str, spec: EngineSpec, at: str) -
         detail = {"before": before.artefact if before else None, "now": engine.artefact}
         verb = "engine.weights_changed"
         registry.note(AuditEntry(at=at, actor=ACTOR, verb=verb, subject=engine.name, detail=detail))
-
-
-def _manifest(spec: EngineSpec) -> Artefact | None:
-    """The manifest beside the weights; None without a valid one, and then no report can be about it."""
-    if spec.artefact is None:
-        return None
-    try:
-        return load(folder_of(spec.artefact))
-    except (ManifestError, OSError):
-        return None
 
 
 def _live_engine(registry: Registry, config: Config, catalogue: SpecCatalogue, model: str, at: str) -> str:
@@ -291,7 +279,8 @@ def _mend(config: Config, model: str) -> str:
 def current_roots(catalogue: SpecCatalogue) -> dict[str, str | None]:
     """The root digest of every engine's weights, as their manifest states it now; by the engine's digest."""
     return {
-        digest: artefact.root if (artefact := _manifest(spec)) else None for digest, spec in catalogue.items()
+        digest: artefact.root if (artefact := manifest_of(spec)) else None
+        for digest, spec in catalogue.items()
     }
 
 

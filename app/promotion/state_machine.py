@@ -495,27 +495,11 @@ def _switch_back(plan: OperationPlan) -> RouteChange:
     return RouteChange(plan.model, plan.incumbent, plan.previous, plan.generation + 1)
 
 
-def _begin(state: OperationState, event: Begin) -> Transition:
-    return _enter(state, _next(state))
-
-
 def _done(state: OperationState, event: EffectDone) -> Transition:
     after = replace(state, at=state.at + 1, tries=0)
     if after.effect is None:
         return _enter(after, _next(after))
     return Transition(after, None, after.effect)
-
-
-def _failed(state: OperationState, event: EffectFailed) -> Transition:
-    return _roll_back(state, _P.FAILED, event.fault)
-
-
-def _refused(state: OperationState, event: EffectRefused) -> Transition:
-    return _roll_back(state, _P.REJECTED, event.fault)
-
-
-def _breached(state: OperationState, event: Breached) -> Transition:
-    return _roll_back(state, _P.ROLLED_BACK, event.fault)
 
 
 def _cancelled(state: OperationState, event: Cancel) -> Transition:
@@ -526,14 +510,6 @@ def _interrupted(state: OperationState, event: Restart) -> Transition:
     # Also if nothing was begun: the incumbent has to be started and routed to after the restart.
     fault = FailureReason("interrupted", f"the gateway was stopped while {state.phase}")
     return _enter(replace(state, outcome=_P.FAILED, fault=fault), _P.ROLLING_BACK)
-
-
-def _resume(state: OperationState, event: Restart) -> Transition:
-    return _enter(state, _P.RESUMING)
-
-
-def _roll_back_again(state: OperationState, event: Restart) -> Transition:
-    return _enter(state, _P.ROLLING_BACK)
 
 
 def _retry(state: OperationState, event: EffectFailed) -> Transition:
@@ -555,36 +531,47 @@ def _roll_back(state: OperationState, outcome: OperationPhase, fault: FailureRea
 
 
 _Rule = Callable[..., Transition]
+
+
+def _ends_as(outcome: OperationPhase) -> _Rule:
+    """What was begun is undone, for the event's reason."""
+    return lambda state, event: _roll_back(state, outcome, event.fault)
+
+
+def _goes_to(phase: OperationPhase) -> _Rule:
+    return lambda state, event: _enter(state, phase)
+
+
 _BEFORE: Final[tuple[tuple[type, _Rule], ...]] = (
     (EffectDone, _done),
-    (EffectFailed, _failed),
+    (EffectFailed, _ends_as(_P.FAILED)),
     (Cancel, _cancelled),
     (Restart, _interrupted),
 )
 _AFTER: Final[tuple[tuple[type, _Rule], ...]] = (
     (EffectDone, _done),
-    (EffectFailed, _failed),
-    (Restart, _resume),
-    (Breached, _breached),
+    (EffectFailed, _ends_as(_P.FAILED)),
+    (Restart, _goes_to(_P.RESUMING)),
+    (Breached, _ends_as(_P.ROLLED_BACK)),
 )
 
 
-_REFUSABLE: Final = ((EffectRefused, _refused),)
+_REFUSABLE: Final = ((EffectRefused, _ends_as(_P.REJECTED)),)
 _RULES: Final[Mapping[OperationPhase, tuple[tuple[type, _Rule], ...]]] = {
-    _P.QUEUED: ((Begin, _begin), (Cancel, _cancelled), (Restart, _interrupted)),
+    _P.QUEUED: ((Begin, _goes_to(_P.PREFLIGHT)), (Cancel, _cancelled), (Restart, _interrupted)),
     _P.PREFLIGHT: (*_BEFORE, *_REFUSABLE),
     _P.ADMITTED: _BEFORE,
     _P.STARTING: _BEFORE,
     _P.HEALTHY: (*_BEFORE, *_REFUSABLE),
     _P.WARMING: _BEFORE,
     _P.CANARY: (*_BEFORE, *_REFUSABLE),
-    _P.SHIFTING: (*_BEFORE, *_REFUSABLE, (Breached, _breached)),
+    _P.SHIFTING: (*_BEFORE, *_REFUSABLE, (Breached, _ends_as(_P.ROLLED_BACK))),
     _P.SWITCHING: _AFTER,
     _P.RESUMING: _AFTER,
     _P.DRAINING: _AFTER,
     _P.BAKING: (*_AFTER, *_REFUSABLE),
     _P.RETIRING: (*_AFTER, (EffectFailed, _retry)),
-    _P.ROLLING_BACK: ((EffectDone, _done), (EffectFailed, _retry), (Restart, _roll_back_again)),
+    _P.ROLLING_BACK: ((EffectDone, _done), (EffectFailed, _retry), (Restart, _goes_to(_P.ROLLING_BACK))),
 }
 TABLE: Final[Mapping[tuple[OperationPhase, type], _Rule]] = {
     (phase, event): rule for phase, rules in _RULES.items() for event, rule in rules

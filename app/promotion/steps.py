@@ -123,9 +123,10 @@ async def _recorded(
     deps: Dependencies, plan: OperationPlan, now: datetime
 ) -> tuple[RegistryRecords, Collection[str]]:
     """What the registry has about a plan's report, and the refusals that are waived now."""
-    return await deps.registry.run(
-        lambda registry: (records(registry, plan.report), overrides.waived(registry, plan, now))
+    found, active = await deps.registry.run(
+        lambda registry: (records(registry, plan.report), overrides.active(registry, now))
     )
+    return found, overrides.waived_codes(active.values(), model=plan.model, engine=plan.candidate)
 
 
 async def _facts(

@@ -80,7 +80,7 @@ class Recorder:
         if len(context.body) > LONGEST:
             return self._dropped("too_long")
         chat = FinishedChat(
-            id=new_id(),
+            id=secrets.token_hex(8).translate(_LETTERS),  # letters, because numbers would be redacted
             at=datetime.now(UTC),
             model=context.parsed.chat.model,
             engine=context.engine,
@@ -156,8 +156,3 @@ class Recorder:
             self._told_full = True
             self._log.warning("shadow_full", count=self._size)
         return has_room
-
-
-def new_id() -> str:
-    """A record's id: 64 random bits as letters, because numbers would be redacted."""
-    return secrets.token_hex(8).translate(_LETTERS)

@@ -37,7 +37,7 @@ class VerifiedReport:
 
 def open_report(report: Path | bytes, trusted: Mapping[str, Ed25519PublicKey]) -> VerifiedReport:
     """Read a report and verify its signature only. Raises ReportError: report_missing or report_signature."""
-    data = report if isinstance(report, bytes) else _read(report)
+    data = report if isinstance(report, bytes) else read_bounded(report)
     try:
         envelope = dsse.parse(data)
         signers = checks.signature(envelope, trusted)
@@ -93,7 +93,8 @@ def verify_report(
     return replace(opened, checked=tuple(yes), unchecked=tuple(unasked))
 
 
-def _read(path: Path) -> bytes:
+def read_bounded(path: Path) -> bytes:
+    """A report's file. Raises ReportError: it cannot be read, or is too large to be a report."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_REPORT_BYTES + 1)

@@ -18,9 +18,9 @@ from typing import Any
 import httpx2
 
 from app.api.engine_request import AskedEngine, upstream_body
-from app.conformance.engine_api import EngineEndpoints
 from tests.conformance.engines import COLUMNS, KINDS, Engine, Kind, serving
 from tests.conformance.golden import FOLDER, Golden, Shot, abilities_of, expectation, read, shots_for
+from tests.conformance.versions import version as version_of
 
 LONGEST_TEXT = 200
 MODEL = "annie-nano"
@@ -109,7 +109,7 @@ async def record(engine: Engine) -> None:
         httpx2.Limits(max_keepalive_connections=0),
     )  # an engine may close what is kept open
     async with httpx2.AsyncClient(limits=alone, timeout=None, trust_env=False) as client:
-        version = await EngineEndpoints(client, engine.url, kind.dialect).version()
+        version = await version_of(client, engine.url, kind.dialect)
         for shot in shots_for(kind.name):
             write(kind, version, shot, *await take(client, engine, shot))
             print(f"{kind.name}-{shot.name}", flush=True)

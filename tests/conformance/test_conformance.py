@@ -8,13 +8,13 @@ import pytest
 import pytest_asyncio
 
 from app.conformance.checks import CANCEL, CHECKS, TOO_SOON
-from app.conformance.engine_api import EngineEndpoints
 from app.conformance.suite import NEVER_BEGAN, CheckOutcome, ConformanceSession, open_session, run, run_cancel
 from app.conformance.suite import results as suite_results
 from tests.conformance import report
 from tests.conformance.engines import Engine
 from tests.conformance.known import KNOWN
 from tests.conformance.report import Column
+from tests.conformance.versions import version as version_of
 
 pytestmark = [pytest.mark.engine, pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(480)]
 
@@ -26,7 +26,7 @@ async def column(engine: Engine) -> AsyncIterator[Column]:
         print(f"\n{engine.kind.title} can do: {it.abilities}")
         results = [_seen(engine, await _again(it, result)) async for result in suite_results(it)]
     async with httpx2.AsyncClient(timeout=None) as client:
-        version = await EngineEndpoints(client, engine.url, engine.kind.dialect).version()
+        version = await version_of(client, engine.url, engine.kind.dialect)
     known = KNOWN.get(engine.kind.name, {})
     told = tuple(
         r if r.right or r.name not in known else type(r)(r.name, False, known[r.name]) for r in results
