@@ -50,17 +50,6 @@ def runner(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Runner:
     return Runner(registry)
 
 
-async def test_a_page_shows_events_the_head_and_a_sound_chain(runner: Runner) -> None:
-    page = await Audit(runner).page(0, 2, False)
-    assert [event["seq"] for event in page["events"]] == [1, 2]
-    assert page["head"]["seq"] == EVENTS
-    assert page["chain"] == {"ok": True}
-    assert [event["seq"] for event in (await Audit(runner).page(0, 2, True))["events"]] == [
-        EVENTS - 1,
-        EVENTS,
-    ]
-
-
 async def test_the_registry_has_time_for_others_between_the_parts_of_a_check(runner: Runner) -> None:
     """A promotion's step would else wait for the whole of it, and one with every operator who only looks."""
     checking = asyncio.create_task(Audit(runner).page(0, 1, False))

@@ -30,11 +30,6 @@ async def test_nothing_else_comes_without_a_token(tmp_path: Path) -> None:
             assert (await it.get(it.admin + path)).error["code"] == "missing_api_key", path
 
 
-async def test_the_page_is_not_on_the_public_listener(tmp_path: Path) -> None:
-    async with house(tmp_path) as it:
-        assert (await it.get(f"{it.url}/admin/ui")).status == 404
-
-
 async def test_a_report_that_is_not_here_has_no_words(tmp_path: Path) -> None:
     async with house(tmp_path) as it:
         for view in ("reading", "page"):

@@ -221,6 +221,13 @@ async def test_what_a_raw_prompt_brings_is_no_evidence(tmp_path: Path, hasty: No
 
 
 @live
+async def test_a_passing_report_is_evidence_enough(tmp_path: Path) -> None:
+    async with house(tmp_path, dialect="openai") as home:
+        home.gateway.pool.trust("scripted")
+        assert await state(home) == "obeys"
+
+
+@live
 async def test_a_number_in_the_configuration_overrides_the_evidence(tmp_path: Path) -> None:
     async with house(tmp_path, dialect="openai", thought_guard=0) as home:
         home.engine.play(*says("SECRET", "</think>", "Hi."))

@@ -108,6 +108,16 @@ async def test_a_watched_engine_that_gives_no_vectors_gets_no_requests_until_it_
                 await asyncio.sleep(0.01)
 
 
+async def test_a_vector_vouches_for_its_engine(tmp_path: Path) -> None:
+    """As a token does for others: an engine at work need not be probed."""
+    async with home_of_vectors(tmp_path) as (home, _):
+        (member,) = home.gateway.pool._backends.values()
+        member.seen = float("-inf")
+        home.engine.play(*vectors(0.5))
+        assert (await embed(home))[0] == 200
+        assert member.age < 5
+
+
 async def test_a_vector_does_not_vouch_for_an_engine_that_should_stream(home: House) -> None:
     """One may work where the other hangs."""
     (member,) = home.gateway.pool._backends.values()

@@ -254,6 +254,11 @@ async def test_a_slow_candidate_answers_turns_slowly_too_and_long_prompts_make_n
     assert told["unconfirmed"] == "bake_slow"
 
 
+async def test_a_synthetic_turn_that_goes_badly_is_a_breach() -> None:
+    fault = await breached(ReplyWindow(), probe=Turns(bad=True))
+    assert fault.code == "bake_probe" and "a thought was said" in fault.message
+
+
 async def test_a_turn_with_a_fault_of_our_own_is_not_taken_for_the_engines() -> None:
     async def turn() -> None:
         raise ZeroDivisionError

@@ -68,6 +68,12 @@ async def test_an_endless_answer_is_short_work(piece: bytes) -> None:
         assert len(engine.requests) == 1, "the next question is not asked"
 
 
+async def test_what_passes_says_how_many_answers_were_good() -> None:
+    async with ScriptedEngine() as engine:
+        told = await canary.probe(target(engine), replace(few(1), least=dict.fromkeys(canary.EXPECTED, 0.0)))
+    assert told["asked"] == 1 and told["good"]["leak"] == [1, 1]  # type: ignore[index]
+
+
 # ------------------------------------------------------------------------------------- the verdict
 
 

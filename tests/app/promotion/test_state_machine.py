@@ -1,9 +1,7 @@
 """The promotion machine as a table: every pair, every way through, and every effect by name."""
 
-import re
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -41,7 +39,6 @@ from app.promotion.steps import HANDLERS, TIMEOUTS
 from gates.report.codec import decode, encode
 
 P = OperationPhase
-PAGE = Path(__file__).parents[3] / "docs" / "architecture.md"
 FAULT = FailureReason("code", "message")
 BLUE = OperationPlan(
     operation="op", kind=OperationKind.PROMOTE, model="annie", candidate="new", incumbent="old", previous="older",
@@ -385,9 +382,3 @@ def test_every_action_has_a_handler() -> None:
 def test_every_action_is_bounded() -> None:
     """Three have a bound of their own."""
     assert {*Action} - TIMEOUTS.keys() == {Action.DRAIN, Action.SHARE, Action.WATCH}
-
-
-def test_the_page_says_what_every_action_brings_about() -> None:
-    table = PAGE.read_text("utf-8").partition("| action |")[2].partition("\n\n")[0]
-    named = re.findall(r"\w+", " ".join(re.findall(r"^\|([^|]+)\|", table, re.MULTILINE)))
-    assert {*named} == {str(action) for action in Action}

@@ -305,6 +305,20 @@ async def test_whatever_the_caller_gets_puts_the_next_sign_off(caller: Caller, s
     pulse.close()
 
 
+async def test_whoever_borrows_a_way_out_that_is_blocked_is_told_so(caller: Caller) -> None:
+    calls: list[str] = []
+    pulse, _ = pulse_of(caller, caller.now)
+    pulse.take_back()
+    caller.reads.clear()
+    pulse.lend(pulse._deadlines.full, pulse._deadlines.free).put({"type": "http.response.start"})
+    pulse.take_back()
+    pulse.lend(lambda: calls.append("full"), lambda: calls.append("free"))
+    assert calls == ["full"]
+    caller.reads.set()
+    pulse.take_back()
+    pulse.close()
+
+
 async def test_a_caller_who_does_not_read_is_sent_no_more(caller: Caller) -> None:
     """It has not even taken the last one: nothing piles up, and the silence counts from when it has."""
     caller.reads.clear()

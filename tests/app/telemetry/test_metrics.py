@@ -17,7 +17,7 @@ from app.telemetry.metrics import (
     Metrics,
 )
 from tests.app.house import TOOLS, House, Scrape, eventually, house
-from tests.script import Head, Say, Step, call, finish, reply, text, thought
+from tests.script import Head, Say, Step, call, finish, reply, thought
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -163,22 +163,12 @@ async def test_what_an_engine_is_and_whether_it_streams(lone: House) -> None:
     }
     assert scrape("manners_engine_info", **described) == 1
     assert scrape("manners_host_memory_available_bytes") > 1 << 20
+    assert (scrape("manners_concurrency_limit"), scrape("manners_queue_limit")) == (8, 32)
+    assert not [name for name, _ in scrape.samples if name.endswith("_created")]
     await lone.gateway.pool.stop()
     await eventually(lambda: not lone.gateway.pool.is_ready)
     assert (await lone.metrics())("manners_engine_ready", engine="scripted") == 0
     assert (await lone.get(lone.url + "/readyz")).status == 503
-
-
-async def test_gauges_come_back_to_nothing(home: House) -> None:
-    """After everything above."""
-    home.engine.play(Head(), Say(text("One")), Say(finish()))
-    await home.ask()
-    await home.booked()
-    scrape = await home.metrics()
-    assert scrape("manners_in_flight") == scrape("manners_queue_depth") == 0
-    assert (scrape("manners_concurrency_limit"), scrape("manners_queue_limit")) == (8, 32)
-    assert scrape("manners_queue_wait_seconds_count") > 0
-    assert not [name for name, _ in scrape.samples if name.endswith("_created")]
 
 
 async def test_names_of_keys_become_labels_up_to_a_bound() -> None:
