@@ -74,7 +74,9 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
 
 def chosen(args: argparse.Namespace, config: Config) -> dict[str, EngineSpec]:
     """The engines to compare: those of the configuration by name, and profiles."""
-    wanted = args.engine or ([] if args.profile else _asked(config))
+    used = dict.fromkeys(name for model in config.models.values() for name in model.engines)
+    chat = [name for name in used if config.engines[name].kind == "chat"]
+    wanted = args.engine or ([] if args.profile else chat)
     specs: dict[str, EngineSpec] = {}
     for name in wanted:
         if name not in config.engines:
@@ -88,11 +90,6 @@ def chosen(args: argparse.Namespace, config: Config) -> dict[str, EngineSpec]:
             raise UsageError(f"two engines are named {spec.name!r}")
         specs[spec.name] = spec
     return specs
-
-
-def _asked(config: Config) -> list[str]:
-    used = dict.fromkeys(name for model in config.models.values() for name in model.engines)
-    return [name for name in used if config.engines[name].kind == "chat"]
 
 
 def from_profile(text: str) -> EngineSpec:

@@ -94,7 +94,7 @@ def plan(
     resident = tuple(sorted({*all_fallbacks, *found.others, *(shared & {*new, *old})}))
     try:
         return OperationPlan(
-            operation=_new_id(),
+            operation=f"op-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}",
             kind=request.kind,
             model=request.model,
             candidate=new[0],
@@ -150,7 +150,3 @@ def check_model(config: Config, model: str) -> None:
     if model not in config.models:
         known = ", ".join(sorted(config.models))
         raise UnknownModel(f"there is no model {model[:64]!r} here; there is: {known}")
-
-
-def _new_id() -> str:
-    return f"op-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"

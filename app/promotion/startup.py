@@ -219,9 +219,10 @@ def _live_engine(registry: Registry, config: Config, catalogue: SpecCatalogue, m
     if engine is not None:
         if registry.unfinished(model) is not None:
             return engine  # that operation decides
-        if _was_promoted(registry, model) and (
-            engine in catalogue or _is_kept(registry, config, catalogue, model, engine)
-        ):
+        promoted = any(
+            op.model == model and op.phase == OperationPhase.SUCCEEDED for op in registry.operations()
+        )
+        if promoted and (engine in catalogue or _is_kept(registry, config, catalogue, model, engine)):
             return engine
     if config.gates.require:
         _check_gated(registry, config, catalogue, model)
@@ -282,10 +283,6 @@ def current_roots(catalogue: SpecCatalogue) -> dict[str, str | None]:
         digest: artefact.root if (artefact := manifest_of(spec)) else None
         for digest, spec in catalogue.items()
     }
-
-
-def _was_promoted(registry: Registry, model: str) -> bool:
-    return any(op.model == model and op.phase == OperationPhase.SUCCEEDED for op in registry.operations())
 
 
 def _set_live(registry: Registry, model: str, engine: str, at: str, verb: str) -> str:
