@@ -78,7 +78,8 @@ async def test_a_polite_caller_is_served_while_another_sends_poison(
 ) -> None:
     silent = Hang() in steps
     times = {"first_token": 3.0, "idle": 3.0} if silent else {}
-    async with house(tmp_path, timeouts=times, concurrency=64, queue=200) as home:
+    timeouts = {"connect": PATIENCE, **times}  # a starved host must not look like a dead engine
+    async with house(tmp_path, timeouts=timeouts, concurrency=64, queue=200) as home:
         chokes(home.engine, steps)
         for _ in range(1 if silent else 3):  # silence takes three seconds
             attacking = asyncio.create_task(attack(home, 12))

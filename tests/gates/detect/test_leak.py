@@ -128,7 +128,6 @@ FORMS: Final[Mapping[str, tuple[str, ...]]] = {
     "nested thoughts": ("<think>a<think>b</think>c</think>d",),
     "a closing tag last, with nothing behind it": ("We look it up.</think>",),
     "an opening tag that nothing closes": ("<think>We look it up.",),
-    "a call by elements begun in the reasoning and never closed": ("<function=get_weather>\n<parameter=city>\nOslo",),
 }  # fmt: skip
 
 
