@@ -17,7 +17,7 @@ LINES: Final = {
     "gates": 11_930,
     "quantizer": 14_500,
     "deploy": 8_450,
-    "tests": 64_850,
+    "tests": 65_000,
 }
 WORDS: Final = 39_420
 

@@ -92,11 +92,12 @@ class _ExpectedChecks:
     python: _ExpectedFunction | None = None
 
     def __post_init__(self) -> None:
-        if self.language is not None and self.language not in (known := language_identifier().labels):
-            raise DecodeError(
-                "language",
-                f"{self.language!r:.40} is none of the languages that can be told: {' '.join(known)}",
-            )
+        try:
+            if self.language is not None and self.language not in (known := language_identifier().labels):
+                which = f"{self.language!r:.40} is none of the languages that can be told: {' '.join(known)}"
+                raise DecodeError("language", which)
+        except ImportError:
+            raise DecodeError("language", "needs py3langid: pip install 'py3langid>=0.4'") from None
         try:
             re2.compile(self.regex or "")
             Draft202012Validator.check_schema(self.json_schema or {})

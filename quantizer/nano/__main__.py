@@ -19,8 +19,7 @@ from quantizer.ptq import quantize
 from quantizer.recipes.recipe import load_recipe
 
 MODELS: Final = Path(__file__).parents[2] / "models"
-ROWS: Final = 512  # of the file of conversations; calibration draws from it
-CALIBRATED: Final = 64
+CALIBRATED: Final = 64  # the first of the conversations
 RECIPE: Final = "mse"
 
 
@@ -35,7 +34,7 @@ def build(source: Path, models: Path, now: datetime) -> list[Artefact]:
     recipe = load_recipe(RECIPE, [f"calibrate.conversations={CALIBRATED}"])
     folder = fresh("annie-nano-nvfp4-hf")
     with tempfile.TemporaryDirectory() as scratch:
-        data = conversations.write(Path(scratch) / "conversations.jsonl", ROWS)
+        data = conversations.write(Path(scratch) / "conversations.jsonl", CALIBRATED)
         made.append(quantize.run(recipe, source, data, folder, now=now, device="cpu"))
     return [*made, make_gguf(GgufJob(folder, fresh("annie-nano-nvfp4"), "nvfp4"), now)]
 

@@ -1,5 +1,6 @@
 """Suites in one file, and the policy that is derived from one."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from app.__main__ import main
 from gates.contracts.case import Case
 from gates.contracts.errors import SuiteError
-from gates.detect.checks import find_failed_checks
+from gates.detect.checks import find_failed_checks, language_identifier
 from gates.policy.check import policy_problems
 from gates.policy.load import LEAST, derive, policy_for
 from gates.suite.load import FILES, load_suite
@@ -102,6 +103,16 @@ def test_jsonl_has_a_prompt_in_each_line(tmp_path: Path) -> None:
 def test_plain_words_of_yaml_are_texts(tmp_path: Path, word: str, value: str) -> None:
     (case,) = cases(tmp_path, f"- {{prompt: Hi, contains: {word}}}")
     assert case.expect["checks"]["contains"] == [value]
+
+
+def test_the_package_that_tells_languages_is_named_where_it_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "py3langid.langid", None)
+    language_identifier.cache_clear()
+    (tmp_path / "own.yaml").write_text("- {prompt: A, language: en}", "utf-8")
+    with pytest.raises(SuiteError, match=r"language: needs py3langid: pip install"):
+        load_suite(tmp_path / "own.yaml")
 
 
 @pytest.mark.parametrize(
