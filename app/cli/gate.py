@@ -226,8 +226,8 @@ def _other_format(folder: Path, format: str) -> str | None:
         return None if same else f"its file is a GGUF{kind and f' of type gguf-{kind}'}"
     if format.startswith("gguf-"):
         return "it holds no .gguf file"
-    algorithm = found.quant_algo or found.config_quant_algo or ""
-    if "NVFP4" in algorithm and "nvfp4" not in format:
+    algorithm = found.quant_algo or found.config_quant_algo or found.quant_format or ""
+    if "nvfp4" in algorithm.lower() and "nvfp4" not in format:
         return f"its configuration says {algorithm}"
     return "its configuration says nothing of NVFP4" if "nvfp4" in format and not algorithm else None
 

@@ -127,7 +127,7 @@ class ModelFacts:
     """A model's folder, or its one GGUF.
 
     `sealed` is the root digest of its artefact.json, "" without one; `broken` how the files differ from it. `quant_algo` is
-    from hf_quant_config.json, `config_quant_algo` from config.json. `calls`: the form that the chat template asks for.
+    from hf_quant_config.json, `config_quant_algo` and other exporters' `quant_format` from config.json. `calls`: the form that the chat template asks for.
     """
 
     path: str
@@ -139,6 +139,7 @@ class ModelFacts:
     auto_map: bool = False
     quant_algo: str | None = None
     config_quant_algo: str | None = None
+    quant_format: str | None = None
     kv_cache_quant_algo: str | None = None
     tokenizer_class: str | None = None
     template: bool | None = None

@@ -60,6 +60,7 @@ def run(args: argparse.Namespace) -> int:
     from quantizer.recipes.recipe import load_recipe
 
     recipe, device = load_recipe(args.recipe, args.changes), cost.chosen_device(args.device)
+    quantize.require_packages(recipe)
     template = read_template(args.template)
     with as_folder(args.source, args.out) as args.source:
         refuse_if_short(args, recipe, device)

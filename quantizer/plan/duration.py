@@ -37,7 +37,7 @@ whole-path.json, 16 CPU cores."""
 def durations(job: Job, gpu: str) -> dict[str, float] | None:
     """Seconds by part; None where the GPU or the amount of data is unknown, or another program does the work."""
     chip = accelerator(gpu)
-    if chip is None or job.recipe.auto:
+    if chip is None or job.recipe.backend != "manners" or job.recipe.auto:
         return None
     model, settings, data = job.model, job.train, job.data
     parts = {"load": model.stored / READ}

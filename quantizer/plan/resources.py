@@ -172,6 +172,8 @@ def _lean(recipe: Recipe) -> Iterator[list[str]]:
 def _notes(job: Job) -> Iterator[str]:
     """What is assumed."""
     model, settings = job.model, job.train
+    if job.recipe.backend != "manners":
+        yield f"the work is done by {job.recipe.backend}, whose own memory is not known here"
     if settings and model.deltanet_layers and not settings.recompute:
         yield "without train.recompute a DeltaNet's activations were measured for half of the layers only"
     if model.mtp:

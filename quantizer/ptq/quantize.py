@@ -5,13 +5,14 @@
         load it, observe what its layers read, fold AWQ's scales, find block scales, write it, let it go
     check, compare, seal, rename         the checks of `quantizer.verify` and the parity of logits
 
-A mix of precisions needs the whole model on the device. If a step fails, nothing is left at the output.
+A mix of precisions and AutoRound need the whole model on the device. If a step fails, nothing is left at the output.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -35,7 +36,7 @@ from quantizer.core import cost
 from quantizer.core.atomic_output import atomic_folder, check_available
 from quantizer.core.batch import Batch
 from quantizer.core.decoder import decoder_layers, head, layers_name
-from quantizer.core.errors import ExportError, RecipeError
+from quantizer.core.errors import ExportError, RecipeError, UnavailableError
 from quantizer.core.layerwise import Layerwise
 from quantizer.data import batches as data_batches
 from quantizer.data.dataset import Dataset, load_dataset
@@ -54,6 +55,11 @@ FORMAT: Final = "hf-nvfp4"
 Proof = Literal["full", "sample", "none"]
 PROVEN: Final[Mapping[str, int]] = {"full": 8, "sample": 1, "none": 0}
 """The number of conversations that are compared, token by token, after an export; without any, nothing is checked."""
+BACKENDS: Final = {
+    "manners": {},
+    "auto_round": {"auto_round": "auto-round", "compressed_tensors": "compressed-tensors"},
+}
+"""The modules that each needs, and their packages."""
 Track = Callable[[str, Sequence[Any]], Iterable[Any]]
 """Iterates over something that takes long, and may show its progress under a name."""
 
@@ -95,7 +101,7 @@ class QuantizationJob:
         return Provenance(
             recipe={**recipe_as_json(self.recipe), "outcome": outcome},
             data_digest=self.data.file_digest,
-            tools=cost.tools(),
+            tools=cost.tools(*BACKENDS[self.recipe.backend].values()),
         )
 
 
@@ -141,6 +147,15 @@ def run(
     return made
 
 
+def require_packages(recipe: Recipe) -> None:
+    """Raises UnavailableError if what does the work is not installed."""
+    missing = [package for module, package in BACKENDS[recipe.backend].items() if find_spec(module) is None]
+    if missing:
+        raise UnavailableError(
+            f"{recipe.name}: {recipe.backend} is not installed: pip install {' '.join(missing)}"
+        )
+
+
 def open_base(recipe: Recipe, base: Path | None) -> Source | None:
     """The model before its fine-tune, if the recipe asks for it. Raises RecipeError if it is not given, or not needed."""
     needed = bool(recipe.feedback and recipe.feedback.delta > 0)
@@ -154,6 +169,10 @@ def open_base(recipe: Recipe, base: Path | None) -> Source | None:
 def quantize(job: QuantizationJob) -> nn.Module:
     """The model in memory, calibrated and searched as the recipe says."""
     recipe = job.recipe
+    if recipe.backend == "auto_round":
+        from quantizer.ptq import auto_round
+
+        return auto_round.quantize(recipe, job.source, job.data, job.device, job.cost)
     with job.cost.part("load"):
         model = load_model(job.source, device=job.device)
         plan = make_plan(model, recipe.layers)
@@ -171,7 +190,9 @@ def _at_once(job: QuantizationJob, folder: Path) -> None:
     with job.cost.part("export"):
         write_nvfp4(model, job.source, folder, kv_cache=job.recipe.kv_cache)
     with job.cost.part("check"):
-        job.facts["check"] = check_export(model, folder, job)
+        # AutoRound learns the codes, and the weights in memory were computed from them.
+        reference = job.source.path if job.recipe.backend == "auto_round" else None
+        job.facts["check"] = check_export(model, folder, job, reference)
 
 
 def _stream(job: QuantizationJob, folder: Path) -> None:
@@ -223,13 +244,15 @@ def _layers(
     next(steps, None)  # lets the last one go
 
 
-def check_export(model: nn.Module, folder: Path, job: QuantizationJob) -> dict[str, Any]:
+def check_export(
+    model: nn.Module, folder: Path, job: QuantizationJob, source: Path | None = None
+) -> dict[str, Any]:
     """Check an exported folder and compare its logits with the model's, as JSON values. Raises ExportError."""
     layers, device = nvfp4_layers(model).values(), job.device
     if job.proof == "none":
         return {"proof": job.proof, "layers": len(layers)}
-    report = _sound(folder, device)
-    fit = sum((layer_rounding_stats(layer) for layer in layers), RoundingStats())
+    report = _sound(folder, device, source)
+    fit = report.fit or sum((layer_rounding_stats(layer) for layer in layers), RoundingStats())
     served = served_model(folder, device, any(layer.weight_only for layer in layers))
     return {"proof": job.proof} | _facts(report, fit, compare(model, served, job.proven()))
 

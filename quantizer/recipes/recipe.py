@@ -5,6 +5,7 @@
     [calibrate]                   how much data sets the input scales
     [awq] [auto]                  searches before the quantization
     [feedback]                    rounding that makes up for its own error, for inputs, and for a fine-tune's change
+    [rounding]                    AutoRound's settings
     [train] [lora]                training with the quantization in place
 
 The shipped recipes are `quantizer/recipes/*.toml`. `--set train.lr=1e-6` changes a single value.
@@ -24,6 +25,7 @@ from gates.decode.files import TomlFiles
 from quantizer.core.errors import RecipeError
 
 Scales = Literal["max", "mse", "four_over_six"]
+Backend = Literal["manners", "auto_round"]
 NVFP4_BITS: Final = 4.5
 BF16_BITS: Final = 16.0
 
@@ -88,6 +90,14 @@ class Auto:
 
     effective_bits: Annotated[float, Meta(ge=NVFP4_BITS, le=BF16_BITS)] = 6.0
     samples: Annotated[int, Meta(ge=1, le=1_000_000)] = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """AutoRound's settings. steps: of signed gradient descent for each block. tokens: length of its rows of data."""
+
+    steps: Annotated[int, Meta(ge=0, le=100_000)] = 200
+    tokens: Annotated[int, Meta(ge=16, le=65_536)] = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +177,12 @@ class Train:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A whole recipe. description: one line. activations: "bf16" leaves
+    """A whole recipe. description: one line. backend: what does the work; "manners" is this program. activations: "bf16" leaves
     a layer's inputs as they are (W4A16). kv_cache: "fp8" tells a server to keep it so."""
 
     name: str
     description: str = ""
+    backend: Backend = "manners"
     activations: Literal["nvfp4", "bf16"] = "nvfp4"
     kv_cache: Literal["bf16", "fp8"] = "bf16"
     layers: Layers = field(default_factory=Layers)
@@ -180,6 +191,7 @@ class Recipe:
     awq: Awq | None = None
     feedback: Feedback | None = None
     auto: Auto | None = None
+    rounding: Rounding | None = None
     train: Train | None = None
     lora: Lora | None = None
 
@@ -190,6 +202,15 @@ class Recipe:
             raise DecodeError("lora", 'needs a [train] of "weights"')
         if self.lora and self.train and self.train.optimizer != "adamw":
             raise DecodeError("lora", 'needs train.optimizer = "adamw"')
+        if self.rounding and self.backend != "auto_round":
+            raise DecodeError("rounding", 'is AutoRound\'s; needs backend = "auto_round"')
+        if self.backend == "auto_round" and self.weights != WeightScales():
+            raise DecodeError("weights", "AutoRound finds its own scales; leave the section out")
+        ours = [name for name in ("awq", "auto", "feedback", "train") if getattr(self, name)]
+        if self.backend != "manners" and self.weight_only:
+            raise DecodeError("activations", f"{self.backend} rounds inputs, too; leave the key out")
+        if self.backend != "manners" and ours:
+            raise DecodeError("backend", f"{self.backend} takes no [{ours[0]}]")
 
     def for_size(self, parameters: int) -> Recipe:
         """The recipe for a model of so many parameters: its own peak learning rate stands in `train.lr`."""
@@ -212,7 +233,7 @@ class Recipe:
     @property
     def streamed(self) -> bool:
         """Whether one decoder layer at a time is enough."""
-        return self.kind == "ptq" and self.auto is None
+        return self.kind == "ptq" and self.backend == "manners" and self.auto is None
 
 
 FILES: Final = TomlFiles("recipe", Path(__file__).parent, RecipeError)

@@ -33,6 +33,7 @@ SMALL_TRAINING: Final = (
 )  # fmt: skip
 SMALL: Final = {
     "auto_mixed": ("auto.samples=1",),
+    "autoround": ("rounding.steps=2", "rounding.tokens=64"),
 }
 PROVEN, REFUSED, FAILED = "proven", "no folder", "failed"
 

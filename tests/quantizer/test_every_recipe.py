@@ -1,6 +1,7 @@
-"""Every shipped recipe by its command, on a model of 64 columns and a CPU: a proven folder."""
+"""Every shipped recipe by its command, on a model of 64 columns and a CPU: a proven folder, or one line that says why not."""
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ pytest.importorskip("transformers", reason=INSTALL)
 
 from quantizer.recipes.recipe import shipped_recipes  # noqa: E402
 from tests.quantizer import every_recipe  # noqa: E402
-from tests.quantizer.every_recipe import PROVEN, Place, attempt, settle  # noqa: E402
+from tests.quantizer.every_recipe import PROVEN, REFUSED, Place, attempt, settle  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 
@@ -22,8 +23,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 
 @pytest.mark.parametrize("name", shipped_recipes())
-def test_a_recipe_ends_in_a_proven_folder(name: str, place: Place, tmp_path: Path) -> None:
+def test_a_recipe_ends_in_a_proven_folder_or_says_in_one_line_why_not(
+    name: str, place: Place, tmp_path: Path
+) -> None:
     found = attempt(name, place, tmp_path / "out", "cpu", small=True)
+    if name == "autoround" and not find_spec("auto_round"):
+        assert found.verdict == REFUSED and not (tmp_path / "out").exists()
+        assert "auto_round is not installed: pip install auto-round compressed-tensors" in found.reason
+        return
     assert found.verdict == PROVEN, found.reason
     assert (found.sqnr_db or 0) > 10 or name == "sft"
 

@@ -17,7 +17,7 @@ from quantizer.recipes.recipe import (
 
 STRATEGIES = {
     "default", "mlp_only", "awq_lite", "awq_mse", "mse", "four_over_six", "auto_mixed", "careful", "w4a16",
-    "gptq", "delta", "qat", "qat_no_think", "qat_lora", "qad", "qad_mix", "lsq", "sft",
+    "autoround", "gptq", "delta", "qat", "qat_no_think", "qat_lora", "qad", "qad_mix", "lsq", "sft",
 }  # fmt: skip
 
 
@@ -94,6 +94,17 @@ WRONG = [
     ("[feedback]\n[awq]", "feedback: cannot be joined with awq"),
     ("[feedback]\n[train]", "feedback: cannot be joined with train"),
     ("[feedback]\ndelta = 2.0", "feedback.delta: must be a number of at least 0 and at most 1, not 2.0"),
+    (
+        "backend = 'auto_round'\nactivations = 'bf16'",
+        "activations: auto_round rounds inputs, too; leave the key out",
+    ),
+    ("backend = 'auto_round'\n[awq]", "backend: auto_round takes no [awq]"),
+    ("backend = 'auto_round'\n[train]", "backend: auto_round takes no [train]"),
+    ("[rounding]\nsteps = 5", 'rounding: is AutoRound\'s; needs backend = "auto_round"'),
+    (
+        "backend = 'auto_round'\n[weights]\nscales = 'mse'",
+        "weights: AutoRound finds its own scales; leave the section out",
+    ),
     ("[layers", "not TOML (Expected ']' at the end of a table declaration (at end of document))"),
 ]
 

@@ -28,8 +28,8 @@ def model(path: Path, *, hashes: bool = False) -> ModelFacts:
         return ModelFacts(path=str(path), files=files)
     documents, torn = _documents(folder, files)
     config, quant = documents.get("config.json", {}), documents.get("hf_quant_config.json", {})
+    named, here = _table(config.get("quantization_config")), "config.json" in files
     sealed, broken = _sealed(folder, hashes)
-    here = "config.json" in files
     return ModelFacts(
         path=str(path),
         files=files,
@@ -39,7 +39,8 @@ def model(path: Path, *, hashes: bool = False) -> ModelFacts:
         architectures=tuple(map(str, config.get("architectures") or ())),
         auto_map=any("auto_map" in document for document in documents.values()),
         quant_algo=_text(_table(quant.get("quantization")).get("quant_algo")),
-        config_quant_algo=_text(_table(config.get("quantization_config")).get("quant_algo")),
+        config_quant_algo=_text(named.get("quant_algo")),
+        quant_format=_text(named.get("format") or named.get("packing_format")),
         kv_cache_quant_algo=_text(_table(quant.get("quantization")).get("kv_cache_quant_algo")),
         tokenizer_class=_text(documents.get("tokenizer_config.json", {}).get("tokenizer_class")),
         generation="generation_config.json" in files if here else None,
