@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from gates.contracts.case import Suite
+    from quantizer.data.generate import TeacherServer
     from quantizer.data.plan import DataPlan
-    from quantizer.data.teacher import TeacherServer
 
 FOUND: Final = 1
 """The exit code when a file was read and has findings."""
@@ -107,7 +107,7 @@ def _teacher(args: argparse.Namespace) -> TeacherServer:
     from gates.contracts.errors import RunError
     from gates.run.http import first_model, read_key
     from quantizer.core.errors import RecipeError, UnavailableError
-    from quantizer.data.teacher import make_teacher
+    from quantizer.data.generate import make_teacher
 
     if args.thinking < 0:
         raise RecipeError("--thinking must be a number of tokens, or 0")

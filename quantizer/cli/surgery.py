@@ -12,7 +12,7 @@ from os import EX_DATAERR
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from quantizer.surgery.server import NEWEST, TRANSFORMERS_5, WRAPS, Server, parse_server
+from quantizer.surgery.operation import NEWEST, TRANSFORMERS_5, WRAPS, Server, parse_server
 
 if TYPE_CHECKING:
     from quantizer.surgery.plan import SurgeryPlan

@@ -308,7 +308,7 @@ class ConversationBuilder:
             answer=part.answer if answers else None,
         )
         found = judge.find_faults(reply, expected)
-        return judge.reason(found[0]) if found else ""
+        return f"{found[0].detector}: {found[0].kind}" if found else ""
 
     def _message(self, reply: Reply) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": reply.content.strip()}

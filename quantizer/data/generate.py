@@ -10,6 +10,7 @@ The output folder:
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
 import sys
@@ -23,19 +24,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from gates.contracts.case import Suite
+from gates.contracts.dialect import Dialect
 from gates.contracts.errors import RunError
 from gates.contracts.sample import Sample
 from gates.reply.reply import read_reply
 from gates.run.progress import LINE_SECONDS, RunCounts, in_minutes
 from gates.run.runner import Pace, run
 from gates.run.sample_store import SampleStore
-from gates.run.target import Arm, Variant
+from gates.run.target import Arm, Target, Variant
 from gates.suite.contamination import ContaminationCheck
-from quantizer.core.errors import DataError, ExportError, UnavailableError
+from quantizer.core.errors import DataError, ExportError, RecipeError, UnavailableError
 from quantizer.data.collector import ARM, DataCollector
 from quantizer.data.conversation import file_digest
 from quantizer.data.plan import DataPlan
-from quantizer.data.teacher import TeacherServer
 
 SCHEMA: Final = "manners/data/v1"
 LEDGER: Final = "ledger.jsonl"
@@ -45,6 +46,28 @@ GENERATOR: Final = 1
 MANIFEST: Final = "manifest.json"
 ROUND: Final = 8
 """Requests prepared at a time, as a multiple of the concurrency."""
+
+
+@dataclass(frozen=True, slots=True)
+class TeacherServer:
+    """A server with OpenAI's chat completions, and the tokens that it may think before each answer; 0: thinking is off."""
+
+    target: Target
+    thinking: int = 0
+
+
+def make_teacher(url: str, model: str, dialect: Dialect, key: str = "", thinking: int = 0) -> TeacherServer:
+    """A teacher, identified by its model name and whether it thinks, not by its address. Raises RunError, RecipeError."""
+    if thinking and dialect == "openai":
+        raise RecipeError(f"--thinking: the dialect {dialect} has no switch for it; name another --dialect")
+    named = f"{model} thinking" if thinking else model
+    name = f"sha256:{hashlib.sha256(named.encode()).hexdigest()}"
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    base = url.rstrip("/").removesuffix("/v1")
+    return TeacherServer(
+        Target(url=base, served_model=model, dialect=dialect, artefact=name, engine=name, headers=headers),
+        thinking,
+    )
 
 
 @dataclass(frozen=True, slots=True)

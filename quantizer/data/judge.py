@@ -40,11 +40,6 @@ def find_faults(reply: Reply, expected: ExpectedMessage) -> list[Detection]:
     return found
 
 
-def reason(finding: Detection) -> str:
-    """The code under which a finding is counted, such as "markdown: bullet_list"."""
-    return f"{finding.detector}: {finding.kind}"
-
-
 def _gates(reply: Reply, expected: ExpectedMessage) -> list[str]:
     gates = [] if expected.calls is None else ["tools"]
     if reply.calls:

@@ -41,9 +41,9 @@ from quantizer.core.layerwise import Layerwise
 from quantizer.data import batches as data_batches
 from quantizer.data.dataset import Dataset, load_dataset
 from quantizer.data.render import open_renderer
-from quantizer.layers.attach import LayerPlan, make_plan
+from quantizer.layers.attach import LayerPlan, detach, make_plan
 from quantizer.layers.linear import NVFP4Linear, nvfp4_layers
-from quantizer.ptq import knapsack, sensitivity
+from quantizer.ptq import sensitivity
 from quantizer.ptq.by_layer import LayerJob
 from quantizer.ptq.parity import Parity, compare, compare_outputs, served_model
 from quantizer.recipes.recipe import Recipe, recipe_as_json
@@ -293,14 +293,19 @@ def _mix(job: QuantizationJob, model: nn.Module, plan: LayerPlan) -> None:
     assert settings is not None
     batches = job.batches(settings.samples)
     groups = sensitivity.score(model, plan.groups, batches, lambda some: job.track("scoring groups", some))
-    mix = knapsack.solve(groups, settings.effective_bits)
+    mix = sensitivity.solve(groups, settings.effective_bits)
     tokens = sum(int(batch.loss_mask.sum()) for batch in batches)
-    sensitivity.keep_in_bf16(model, plan.groups, mix)
+    detach(model, [name for index in mix.kept for name in plan.groups[index]])
     if not nvfp4_layers(model):
         raise RecipeError(f"auto.effective_bits: {settings.effective_bits:g} keeps every layer in BF16")
     job.facts["auto"] = {
         "scored_tokens": tokens,
-        "chosen": knapsack.point_as_json(mix, groups),
+        "chosen": {
+            "bits": round(mix.bits, 4),
+            "divergence": mix.divergence,
+            "kept_groups": len(mix.kept),
+            "kept_weights": sum(groups[index].weights for index in mix.kept),
+        },
         "kept": [list(groups[index].layers) for index in mix.kept],
         "groups": [asdict(group) | {"divergence": round(group.divergence, 6)} for group in groups],
     }

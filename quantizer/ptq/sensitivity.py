@@ -1,11 +1,13 @@
-"""Sensitivity scores: how much the model's output changes when one group of layers alone is quantized.
+"""A mix of precisions, by sensitivity: how much the model's output changes when one group of layers alone is quantized.
 
 The score is KL(BF16 || NVFP4 in this group) of the next-token distributions, summed over the assistant's tokens. A group's pass
-starts at its own decoder layer.
+starts at its own decoder layer. The groups with the largest divergence for each weight stay in BF16, within a number of bits: that
+effects add up is an assumption, so an exact solution would be no better.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -15,12 +17,50 @@ from quantizer.core.batch import Batch
 from quantizer.core.decoder import decoder_layers, head, logit_scale
 from quantizer.core.errors import DataError
 from quantizer.core.layerwise import Layerwise
-from quantizer.layers.attach import detach
 from quantizer.layers.linear import drop_weights, hold_weights, nvfp4_layers, unquantized
 from quantizer.layers.selection import layer_index
-from quantizer.ptq.knapsack import LayerGroup, PrecisionMix
+from quantizer.recipes.recipe import BF16_BITS, NVFP4_BITS
 
 Groups = Sequence[tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerGroup:
+    """Layers that are quantized together or not at all. weights: their number. divergence: of the model with only
+    this group in NVFP4, summed over the scored tokens."""
+
+    layers: tuple[str, ...]
+    weights: int
+    divergence: float
+
+
+@dataclass(frozen=True, slots=True)
+class PrecisionMix:
+    """A solution. kept: indices of the groups in BF16. bits: average over all weights. divergence: sum over the
+    groups in NVFP4, under the assumption that their effects add up."""
+
+    kept: tuple[int, ...]
+    bits: float
+    divergence: float
+
+
+def bits_of(groups: Sequence[LayerGroup], kept: Sequence[int]) -> float:
+    """Average bits of a weight with these groups in BF16."""
+    total = sum(group.weights for group in groups)
+    whole = sum(groups[index].weights for index in kept)
+    return NVFP4_BITS + (BF16_BITS - NVFP4_BITS) * whole / total
+
+
+def solve(groups: Sequence[LayerGroup], budget: float) -> PrecisionMix:
+    """The mix for a budget of average bits."""
+    spare = (budget - NVFP4_BITS) / (BF16_BITS - NVFP4_BITS) * sum(group.weights for group in groups)
+    kept = []
+    for index in sorted(range(len(groups)), key=lambda i: -groups[i].divergence / groups[i].weights):
+        if groups[index].divergence > 0 and groups[index].weights <= spare + 1e-6:
+            kept.append(index)
+            spare -= groups[index].weights
+    rest = sum(max(0.0, group.divergence) for index, group in enumerate(groups) if index not in kept)
+    return PrecisionMix(tuple(sorted(kept)), bits_of(groups, kept), rest)
 
 
 @torch.no_grad()
@@ -46,13 +86,6 @@ def score(
                 layers[name].active = False
     drop_weights(model)
     return found
-
-
-def keep_in_bf16(model: nn.Module, groups: Groups, mix: PrecisionMix) -> tuple[str, ...]:
-    """Replace the groups that a mix keeps in BF16 by plain layers. Returns their names."""
-    names = tuple(name for index in mix.kept for name in groups[index])
-    detach(model, names)
-    return names
 
 
 class _Pass:

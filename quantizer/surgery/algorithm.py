@@ -4,17 +4,15 @@ AWQ's and SVDQuant's variants have parts that a server would ignore, so they are
 BF16 and excluded: each E4M3 number times its scale is rounded to BF16 once.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from quantizer.layers.fused import fused_groups
 from quantizer.nvfp4.blocks import BLOCK
 from quantizer.surgery.checkpoint import CONFIG, QUANT, Document, ModelCheckpoint, OutputTensor
-from quantizer.surgery.operation import OperationResult, fine, needed, refused
-from quantizer.surgery.server import W4A16 as W4A16_SINCE
-from quantizer.surgery.server import Server
-from quantizer.verify.layout import EMBEDDINGS
+from quantizer.surgery.operation import W4A16_SINCE, OperationResult, Server, fine, needed, refused
+from quantizer.verify.layout import is_linear
 from quantizer.verify.scheme import MIXED, OURS, PRODUCER, UNSERVED, W4A4, W4A16, config_groups, matches
 
 OPERATION: Final = "quantization"
@@ -108,39 +106,31 @@ def _algorithm(
     return next(iter(kinds)), None
 
 
-def _fp8(checkpoint: ModelCheckpoint, packed: set[str]) -> dict[str, str]:
-    """Layers with FP8 weights, with the name of their scale: one number, or one for each row. Other forms are
-    unknown here."""
-    found = {}
-    for name, part in checkpoint.parts.items():
-        module = name.removesuffix(".weight")
-        if name.endswith(".weight") and part.dtype == "F8_E4M3" and module not in packed:
-            found[module] = f"{module}.weight_scale"
-    return found
+def _fp8(checkpoint: ModelCheckpoint, packed: set[str]) -> list[str]:
+    """Layers with FP8 weights."""
+    found = [n.removesuffix(".weight") for n, part in checkpoint.parts.items() if part.dtype == "F8_E4M3"]
+    return [name for name in found if f"{name}.weight" in checkpoint.parts and name not in packed]
 
 
-def _dequantized(checkpoint: ModelCheckpoint, layers: Mapping[str, str]) -> ModelCheckpoint:
-    """The checkpoint with FP8 layers in BF16 and without their scales."""
+def _dequantized(checkpoint: ModelCheckpoint, layers: Iterable[str]) -> ModelCheckpoint:
+    """The checkpoint with FP8 layers in BF16 and without their scales: one number, or one for each row. `_not_plain`
+    reports other forms."""
     gone = {
         f"{name}.{part}" for name in layers for part in ("weight_scale", "input_scale", "weight_scale_inv")
     }
     parts = {name: part for name, part in checkpoint.parts.items() if name not in gone}
-    for name, scale in layers.items():
-        weight, held = checkpoint.parts[f"{name}.weight"], checkpoint.parts.get(scale)
-        if held is None or held.shape not in ((), (1,), (weight.shape[0],), (weight.shape[0], 1)):
-            # Left unchanged: `_not_plain` reports it.
-            parts[f"{name}.weight"] = weight
-            continue
-        parts[f"{name}.weight"] = OutputTensor(weight.shard, weight.name, "BF16", weight.shape, held.name)
+    for name in layers:
+        weight, held = checkpoint.parts[f"{name}.weight"], checkpoint.parts.get(f"{name}.weight_scale")
+        if held and held.shape in ((), (1,), (weight.shape[0],), (weight.shape[0], 1)):
+            parts[f"{name}.weight"] = OutputTensor(weight.shard, weight.name, "BF16", weight.shape, held.name)
     return replace(checkpoint, parts=parts)
 
 
 def _not_plain(checkpoint: ModelCheckpoint, packed: set[str]) -> list[str]:
     """Reasons why the result would not be plain NVFP4."""
     found = [
-        f"{name}: FP8 without a scale of its own or of each row; give the BF16 model to `manners quantize ptq`"
-        for name, part in checkpoint.parts.items()
-        if name.endswith(".weight") and part.dtype == "F8_E4M3" and name.removesuffix(".weight") not in packed
+        f"{name}.weight: FP8 without a scale of its own or of each row; give the BF16 model to `manners quantize ptq`"
+        for name in _fp8(checkpoint, packed)
     ]
     weights = [name.removesuffix(".weight") for name in checkpoint.parts if name.endswith(".weight")]
     for group in fused_groups(weights):
@@ -164,7 +154,7 @@ def _with_descriptions(
         exclude = sorted(_matrices(checkpoint, packed))
     kv = first.get("kv_cache_quant_algo") or second.get("kv_cache_quant_algo")
     quant = {
-        **{key: value for key, value in first.items() if key not in ("quantized_layers",)},
+        **{key: value for key, value in first.items() if key != "quantized_layers"},
         "quant_algo": algorithm,
         "kv_cache_quant_algo": kv,
         "group_size": BLOCK,
@@ -200,12 +190,8 @@ def _producer(held: Any) -> dict[str, Any]:
 
 def _matrices(checkpoint: ModelCheckpoint, packed: Iterable[str]) -> set[str]:
     """Every module with a matrix that is not packed, by its full name."""
-    weights = {
-        name.removesuffix(".weight"): part
-        for name, part in checkpoint.parts.items()
-        if name.endswith(".weight")
-    }
-    return {name for name, part in weights.items() if len(part.shape) > 1 and name not in packed}
+    named = [n for n, part in checkpoint.parts.items() if n.endswith(".weight") and len(part.shape) > 1]
+    return {name.removesuffix(".weight") for name in named} - set(packed)
 
 
 def _covers_unpacked(exclude: Any, checkpoint: ModelCheckpoint, packed: Iterable[str]) -> bool:
@@ -216,14 +202,12 @@ def _covers_unpacked(exclude: Any, checkpoint: ModelCheckpoint, packed: Iterable
     def covers(name: str) -> bool:
         return any(matches(str(pattern), name) for pattern in exclude)
 
-    bare = [
-        name for name in _matrices(checkpoint, packed) if len(checkpoint.parts[f"{name}.weight"].shape) == 2
-    ]
-    linear = [name for name in bare if not any(word in name.rpartition(".")[2] for word in EMBEDDINGS)]
+    bare = _matrices(checkpoint, packed)
+    linear = [name for name in bare if is_linear(name, checkpoint.parts[f"{name}.weight"].shape)]
     return all(covers(name) for name in linear) and not any(covers(name) for name in packed)
 
 
-def _why(sections: tuple[Document, Document], fp8_layers: Mapping[str, str]) -> str:
+def _why(sections: tuple[Document, Document], fp8_layers: Sequence[str]) -> str:
     if fp8_layers:
         return f"called {_named_algorithm(sections)}, and {len(fp8_layers)} layers are FP8, which nothing here reads"
     return "the two descriptions of the quantization are not whole, equal and true"
@@ -233,7 +217,7 @@ def _changes(
     before: ModelCheckpoint,
     after: ModelCheckpoint,
     sections: tuple[Document, Document],
-    fp8_layers: Mapping[str, str],
+    fp8_layers: Sequence[str],
 ) -> Iterable[str]:
     if fp8_layers:
         yield f"{len(fp8_layers)} FP8 layers become BF16 and are excluded, such as {min(fp8_layers)}"

@@ -82,35 +82,19 @@ class ModelCheckpoint:
 def open_checkpoint(path: Path) -> ModelCheckpoint:
     """Read a folder. Raises SourceError with one line."""
     folder = open_folder(path)
+    others, left, wrong_modes, owners = _walk(path)
     for finding in folder.findings:
-        if finding.code == "link":
-            raise SourceError(
-                f"{path}: {finding.where} is a link; copy the folder with its files (cp -rL) first"
-            )
-        if finding.code == "pickle":
-            raise SourceError(
-                f"{path}: {finding.where} is a pickle, which can run code when it is read; remove it"
-            )
         if finding.severity == "error":
             raise SourceError(f"{path}: {finding}")
-    documents = _documents(path)
-    _check(path, documents)
-    others, left, wrong_modes, owners = _walk(path)
+    documents = {name: read_object(path / name) for name in DOCUMENTS if (path / name).is_file()}
+    require_config(path, documents.get(CONFIG))
+    for name, document in documents.items():
+        refuse_code(path, name, document)
     parts = {
         name: OutputTensor(entry.shard, name, entry.dtype, entry.shape)
         for name, entry in folder.tensors.items()
     }
     return ModelCheckpoint(folder, documents, parts, others, left, wrong_modes, owners, read_manifest(path))
-
-
-def _documents(path: Path) -> dict[str, Document]:
-    return {name: read_object(path / name) for name in DOCUMENTS if (path / name).is_file()}
-
-
-def _check(path: Path, documents: Mapping[str, Document]) -> None:
-    require_config(path, documents.get(CONFIG))
-    for name, document in documents.items():
-        refuse_code(path, name, document)
 
 
 def _walk(path: Path) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], frozenset[int]]:

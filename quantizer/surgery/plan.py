@@ -4,7 +4,6 @@ Every operation examines the checkpoint, says what it found, and returns the che
 replaces the original.
 """
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterable
@@ -23,6 +22,7 @@ from quantizer.checkpoint.shards import ShardTensor, write_weights
 from quantizer.checkpoint.source import root_digest_of
 from quantizer.core.atomic_output import atomic_folder
 from quantizer.core.errors import ExportError, SourceError
+from quantizer.core.json_file import write_object
 from quantizer.surgery.algorithm import quantization
 from quantizer.surgery.checkpoint import (
     FILE_MODE,
@@ -31,8 +31,7 @@ from quantizer.surgery.checkpoint import (
     OutputTensor,
     open_checkpoint,
 )
-from quantizer.surgery.operation import OperationResult
-from quantizer.surgery.server import Server
+from quantizer.surgery.operation import OperationResult, Server, fine, needed
 from quantizer.surgery.tokenizer import rope, tokenizer
 from quantizer.surgery.wrap import names, preprocessor
 from quantizer.verify.folder import Folder
@@ -90,12 +89,8 @@ def access(checkpoint: ModelCheckpoint, uid: int | None) -> OperationResult:
     if uid is not None and checkpoint.owners != {uid}:
         changes.append(f"user {uid} owns the folder")
     if changes:
-        return OperationResult(
-            "access", "needed", "a server under another user must read the files", tuple(changes)
-        )
-    return OperationResult(
-        "access", "fine", "readable for all" + ("" if uid is None else f", owned by {uid}")
-    )
+        return needed("access", "a server under another user must read the files", tuple(changes))
+    return fine("access", "readable for all" + ("" if uid is None else f", owned by {uid}"))
 
 
 def apply_plan(wanted: SurgeryPlan, out: Path, created: datetime, name: str | None = None) -> Artefact:
@@ -143,8 +138,7 @@ def _write(wanted: SurgeryPlan, work: Path) -> None:
         if before.documents.get(name) == document:
             shutil.copyfile(before.path / name, work / name)
         else:
-            text = json.dumps(document, indent=2, ensure_ascii=False)
-            (work / name).write_text(text + "\n", encoding="utf-8")
+            write_object(work / name, document)
     for name in after.others:
         (work / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(before.path / name, work / name)
@@ -180,11 +174,7 @@ def _seal(wanted: SurgeryPlan, work: Path, name: str, created: datetime) -> Arte
     }
     root = root_digest_of(wanted.before.path, manifest, hidden=False)
     origin = Provenance(held.base_model, {"source": root}, recipe, held.data_digest, held.tools)
-    form = manifest.format if manifest else _format(wanted.after)
+    packed = any(part.endswith(".weight_scale_2") for part in wanted.after.parts)
+    form = manifest.format if manifest else "hf-nvfp4" if packed else "hf-bf16"
     title = manifest.name if manifest else name
     return artefact.seal(work, name=title, format=form, created=created, provenance=origin)
-
-
-def _format(checkpoint: ModelCheckpoint) -> str:
-    packed = any(name.endswith(".weight_scale_2") for name in checkpoint.parts)
-    return "hf-nvfp4" if packed else "hf-bf16"

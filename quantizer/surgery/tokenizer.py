@@ -19,8 +19,7 @@ from tokenizers import Tokenizer
 
 from quantizer.core.pre_tokenizers import QWEN2
 from quantizer.surgery.checkpoint import CONFIG, TOKENIZER, TOKENIZER_CONFIG, Document, ModelCheckpoint
-from quantizer.surgery.operation import OperationResult, fine, needed, refused
-from quantizer.surgery.server import Server
+from quantizer.surgery.operation import OperationResult, Server, fine, needed, refused
 
 OPERATION: Final = "tokenizer"
 NEW: Final = ("TokenizersBackend", "TokenizersBackendFast", "Qwen3_5Tokenizer", "Qwen3_5TokenizerFast")

@@ -10,8 +10,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from quantizer.surgery.checkpoint import CONFIG, PREPROCESSOR, Document, ModelCheckpoint
-from quantizer.surgery.operation import OperationResult, fine, needed, refused
-from quantizer.surgery.server import Server
+from quantizer.surgery.operation import OperationResult, Server, fine, needed, refused
 from quantizer.verify.scheme import SECTIONS
 
 OPERATION: Final = "names"

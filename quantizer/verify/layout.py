@@ -10,7 +10,7 @@ A quantized W4A4 layer `X` is stored as
 and any other matrix must be excluded. A linear layer is recognized by two dimensions and a name that is not an embedding's.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from quantizer.core.errors import SourceError
@@ -64,12 +64,10 @@ def readable_layers(folder: Folder) -> list[str]:
     return sorted(
         name
         for name, parts in tensors_by_module(folder).items()
-        if is_quantized(parts) and _readable(name, parts)
+        if is_quantized(parts)
+        and "weight" in parts
+        and not any(_quantized(name, parts, weight_only="input_scale" not in parts))
     )
-
-
-def _readable(name: str, parts: Parts) -> bool:
-    return "weight" in parts and not any(_quantized(name, parts, weight_only="input_scale" not in parts))
 
 
 def check_layout(folder: Folder, scheme: Scheme) -> list[CheckFinding]:
@@ -92,7 +90,7 @@ def _module(name: str, parts: Parts, scheme: Scheme) -> Iterator[CheckFinding]:
         yield from _quantized(name, parts, weight_only=algorithm == W4A16)
     elif algorithm is not None and algorithm not in (*OURS, *UNSERVED):
         yield CheckFinding("other_format", name, f"{algorithm} is not checked")
-    elif algorithm is not None and is_linear(name, parts):
+    elif algorithm is not None and is_linear(name, parts["weight"].shape):
         yield CheckFinding(
             "not_excluded", name, f"a matrix of {parts['weight'].dtype} that no exclusion covers"
         )
@@ -100,35 +98,27 @@ def _module(name: str, parts: Parts, scheme: Scheme) -> Iterator[CheckFinding]:
         yield CheckFinding("pre_quant_scale", name)
 
 
-def is_linear(name: str, parts: Parts) -> bool:
-    """Whether a module is a linear layer, as far as its name and shape can tell."""
+def is_linear(name: str, shape: tuple[int, ...]) -> bool:
+    """Whether a module is a linear layer, as far as its name and its weight's shape can tell."""
     leaf = name.rpartition(".")[2]
-    return len(parts["weight"].shape) == 2 and not any(word in leaf for word in EMBEDDINGS)
+    return len(shape) == 2 and not any(word in leaf for word in EMBEDDINGS)
 
 
 def _quantized(name: str, parts: Parts, weight_only: bool) -> Iterator[CheckFinding]:
     needed = {part: dtype for part, dtype in DTYPES.items() if not (weight_only and part == "input_scale")}
-    yield from _types(name, parts, needed)
-    yield from _shapes(name, parts)
-
-
-def _types(name: str, parts: Parts, needed: Mapping[str, str]) -> Iterator[CheckFinding]:
     for part in needed:
         if part not in parts:
             yield CheckFinding("missing_scale", name, f"there is no {part}")
     for part, dtype in needed.items():
         if part in parts and parts[part].dtype != dtype:
             yield CheckFinding("dtype", f"{name}.{part}", f"is {parts[part].dtype}, must be {dtype}")
-
-
-def _single(name: str, parts: Parts, scales: Iterable[str]) -> Iterator[CheckFinding]:
-    for part in scales:
-        if part in parts and parts[part].shape not in ((), (1,)):
-            yield CheckFinding("shape", f"{name}.{part}", f"is {list(parts[part].shape)}, must be one number")
+    yield from _shapes(name, parts)
 
 
 def _shapes(name: str, parts: Parts) -> Iterator[CheckFinding]:
-    yield from _single(name, parts, ("weight_scale_2", "input_scale"))
+    for part in ("weight_scale_2", "input_scale"):
+        if part in parts and parts[part].shape not in ((), (1,)):
+            yield CheckFinding("shape", f"{name}.{part}", f"is {list(parts[part].shape)}, must be one number")
     packed = parts["weight"].shape
     if len(packed) < 2 or 0 in packed or packed[-1] * 2 % BLOCK:
         yield CheckFinding(

@@ -26,8 +26,8 @@ from quantizer.plan.model import read_model  # noqa: E402
 from quantizer.ptq.calibrate import observe  # noqa: E402
 from quantizer.ptq.quantize import run  # noqa: E402
 from quantizer.recipes.recipe import Layers, load_recipe  # noqa: E402
+from quantizer.surgery.operation import parse_server  # noqa: E402
 from quantizer.surgery.plan import make_plan as plan_surgery  # noqa: E402
-from quantizer.surgery.server import parse_server  # noqa: E402
 from quantizer.train import run as train_run  # noqa: E402
 from quantizer.train.learner import Learner, micro  # noqa: E402
 from quantizer.verify.check import verify  # noqa: E402

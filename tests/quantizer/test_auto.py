@@ -16,8 +16,7 @@ from quantizer.core.decoder import hidden_states  # noqa: E402
 from quantizer.layers.attach import attach, make_plan  # noqa: E402
 from quantizer.layers.linear import nvfp4_layers, unquantized  # noqa: E402
 from quantizer.ptq.calibrate import calibrate  # noqa: E402
-from quantizer.ptq.knapsack import LayerGroup, bits_of, solve  # noqa: E402
-from quantizer.ptq.sensitivity import score  # noqa: E402
+from quantizer.ptq.sensitivity import LayerGroup, bits_of, score, solve  # noqa: E402
 from quantizer.recipes.recipe import Layers  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 

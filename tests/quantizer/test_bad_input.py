@@ -37,17 +37,8 @@ class Place:
 
     def words(self, verb: str) -> list[str]:
         """The command without a fault."""
-        job = [
-            "--source",
-            str(self.source),
-            "--data",
-            str(self.data),
-            "--out",
-            str(self.out),
-            "--device",
-            "cpu",
-        ]
         to = ["--out", str(self.out)]
+        job = ["--source", str(self.source), "--data", str(self.data), *to, "--device", "cpu"]
         return {
             "ptq": ["quantize", "ptq", *job],
             "qat": ["quantize", "qat", *job, "--set", "train.max_steps=2"],
@@ -87,68 +78,37 @@ Spoil = Callable[[Place], list[str] | None]
 """Puts a fault in, and may give further words for the command."""
 
 
-def architecture(place: Place) -> None:
-    for folder in (place.source, place.packed):
-        path = folder / "config.json"
-        config = json.loads(path.read_text()) | {
-            "model_type": "gpt_oss",
-            "architectures": ["GptOssForCausalLM"],
-        }
-        path.write_text(json.dumps(config))
+def in_both(change: Callable[[Path], object]) -> Spoil:
+    """A fault in the BF16 and in the NVFP4 folder."""
+
+    def spoil(place: Place) -> None:
+        change(place.source)
+        change(place.packed)
+
+    return spoil
 
 
-def no_config(place: Place) -> None:
-    for folder in (place.source, place.packed):
-        (folder / "config.json").unlink()
+def architecture(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"model_type": "gpt_oss", "architectures": ["GptOssForCausalLM"]}
+    (folder / "config.json").write_text(json.dumps(config))
 
 
-def broken_config(place: Place) -> None:
-    for folder in (place.source, place.packed):
-        (folder / "config.json").write_text("{")
-
-
-def cut_shard(place: Place) -> None:
+def cut_shard(folder: Path) -> None:
     """A download that stopped."""
-    for folder in (place.source, place.packed):
-        path = folder / "model.safetensors"
-        path.write_bytes(path.read_bytes()[:-1000])
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1000])
 
 
-def empty_shard(place: Place) -> None:
-    for folder in (place.source, place.packed):
-        (folder / "model.safetensors").write_bytes(b"")
+def own_file(option: str, text: str) -> Spoil:
+    """An option that names a file with this text."""
 
+    def spoil(place: Place) -> list[str]:
+        mine = place.out.parent / "mine.toml"
+        mine.write_text(text)
+        return [option, str(mine)]
 
-def no_shard(place: Place) -> None:
-    for folder in (place.source, place.packed):
-        (folder / "model.safetensors").unlink()
-
-
-def no_folder(place: Place) -> None:
-    shutil.rmtree(place.source)
-    shutil.rmtree(place.packed)
-
-
-def no_template(place: Place) -> None:
-    (place.source / "chat_template.jinja").unlink()
-
-
-def unknown_key(place: Place) -> list[str]:
-    mine = place.out.parent / "mine.toml"
-    mine.write_text("[weights]\nscale = 'mse'\n")
-    return ["--recipe", str(mine)]
-
-
-def unknown_plan_key(place: Place) -> list[str]:
-    mine = place.out.parent / "mine.toml"
-    mine.write_text("name = 'mine'\nverson = 1\n")
-    return ["--plan", str(mine)]
-
-
-def not_toml(place: Place) -> list[str]:
-    mine = place.out.parent / "mine.toml"
-    mine.write_text("weights = [\n")
-    return ["--recipe", str(mine)]
+    return spoil
 
 
 def data(text: bytes) -> Spoil:
@@ -162,10 +122,6 @@ ASKED = b'{"messages": [{"role": "user", "content": "hi"}]}\n'
 CALLED = b'{"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}]}\n'
 
 
-def no_data(place: Place) -> None:
-    place.data.unlink()
-
-
 def taken(place: Place) -> None:
     place.out.mkdir()
     (place.out / "mine").write_text("x")
@@ -176,41 +132,39 @@ def no_parent(place: Place) -> list[str]:
     return ["--out", str(place.out.parent / "file" / "out")]
 
 
-def other_checkpoint(place: Place) -> list[str]:
-    saved = Checkpoints(place.out.parent / "out.training", {"recipe": "another"})
-    saved.save({"step": 1})
-    return ["--resume"]
+def other_checkpoint(*more: str) -> Spoil:
+    def spoil(place: Place) -> list[str]:
+        Checkpoints(place.out.parent / "out.training", {"recipe": "another"}).save({"step": 1})
+        return list(more)
 
-
-def unended_run(place: Place) -> None:
-    other_checkpoint(place)
+    return spoil
 
 
 JOBS = ("ptq", "qat", "sft")
 READERS = (*JOBS, "export", "gguf", "surgery")
 VERIFIED = {"verify": 65}
 TABLE: list[tuple[str, Spoil, dict[str, int], str]] = [
-    ("weights of another architecture", architecture, dict.fromkeys(JOBS, 66), "lacks 40 of the model's weights"),
-    ("no config.json", no_config, dict.fromkeys(READERS, 66), "config.json"),
-    ("a config.json that is cut", broken_config, dict.fromkeys(READERS, 66) | VERIFIED, "config.json"),
-    ("a shard that is cut", cut_shard, dict.fromkeys(READERS, 66) | VERIFIED, "model.safetensors"),
-    ("an empty shard", empty_shard, dict.fromkeys(READERS, 66) | VERIFIED, "model.safetensors"),
-    ("no shard", no_shard, dict.fromkeys(READERS, 66) | VERIFIED, "safetensors"),
-    ("no folder", no_folder, dict.fromkeys((*READERS, "validate"), 66) | VERIFIED, "no such folder"),
-    ("no chat template", no_template, dict.fromkeys((*JOBS, "validate"), 66), "chat template"),
-    ("a recipe with an unknown key", unknown_key, dict.fromkeys(JOBS, 78), "did you mean 'scales'?"),
-    ("a recipe that is not TOML", not_toml, dict.fromkeys(JOBS, 78), "mine.toml"),
-    ("a plan with an unknown key", unknown_plan_key, {"generate": 78}, "did you mean 'version'?"),
+    ("weights of another architecture", in_both(architecture), dict.fromkeys(JOBS, 66), "lacks 40 of the model's weights"),
+    ("no config.json", in_both(lambda f: (f / "config.json").unlink()), dict.fromkeys(READERS, 66), "config.json"),
+    ("a config.json that is cut", in_both(lambda f: (f / "config.json").write_text("{")), dict.fromkeys(READERS, 66) | VERIFIED, "config.json"),
+    ("a shard that is cut", in_both(cut_shard), dict.fromkeys(READERS, 66) | VERIFIED, "model.safetensors"),
+    ("an empty shard", in_both(lambda f: (f / "model.safetensors").write_bytes(b"")), dict.fromkeys(READERS, 66) | VERIFIED, "model.safetensors"),
+    ("no shard", in_both(lambda f: (f / "model.safetensors").unlink()), dict.fromkeys(READERS, 66) | VERIFIED, "safetensors"),
+    ("no folder", in_both(shutil.rmtree), dict.fromkeys((*READERS, "validate"), 66) | VERIFIED, "no such folder"),
+    ("no chat template", lambda place: (place.source / "chat_template.jinja").unlink(), dict.fromkeys((*JOBS, "validate"), 66), "chat template"),
+    ("a recipe with an unknown key", own_file("--recipe", "[weights]\nscale = 'mse'\n"), dict.fromkeys(JOBS, 78), "did you mean 'scales'?"),
+    ("a recipe that is not TOML", own_file("--recipe", "weights = [\n"), dict.fromkeys(JOBS, 78), "mine.toml"),
+    ("a plan with an unknown key", own_file("--plan", "name = 'mine'\nverson = 1\n"), {"generate": 78}, "did you mean 'version'?"),
     ("a row that nobody answers", data(ASKED), dict.fromkeys(JOBS, 65), "data.jsonl:1: has no message of the assistant's"),
     ("a row that is not JSON", data(b'{"messages"\n'), dict.fromkeys(JOBS, 65), "data.jsonl:1: not JSON"),
     ("a call that is not JSON", data(CALLED), dict.fromkeys(JOBS, 65), "data.jsonl:1: message 1, call 0: arguments are not JSON"),
     ("bytes that are no text", data(b"\xff\xfe\n"), dict.fromkeys(JOBS, 65), "data.jsonl:1: not JSON"),
     ("no row at all", data(b""), dict.fromkeys((*JOBS, "validate"), 65), "data.jsonl: "),
-    ("no data", no_data, dict.fromkeys((*JOBS, "validate"), 65), "data.jsonl: cannot be read (No such file or directory)"),
+    ("no data", lambda place: place.data.unlink(), dict.fromkeys((*JOBS, "validate"), 65), "data.jsonl: cannot be read (No such file or directory)"),
     ("a place that is taken", taken, dict.fromkeys((*JOBS, "export", "gguf", "surgery"), 73), "is there already"),
     ("a place below a file", no_parent, dict.fromkeys((*JOBS, "export", "gguf", "surgery", "generate"), 73), "cannot be made"),
-    ("a checkpoint of another run", other_checkpoint, dict.fromkeys(("qat", "sft"), 65), "is of another run"),
-    ("a run that did not end", unended_run, dict.fromkeys(("qat", "sft"), 65), "--resume goes on, or remove the folder"),
+    ("a checkpoint of another run", other_checkpoint("--resume"), dict.fromkeys(("qat", "sft"), 65), "is of another run"),
+    ("a run that did not end", other_checkpoint(), dict.fromkeys(("qat", "sft"), 65), "--resume goes on, or remove the folder"),
     ("a teacher that is not there", lambda place: None, {"generate": 69}, "127.0.0.1:9 failed"),
 ]  # fmt: skip
 CASES = [

@@ -30,7 +30,7 @@ from quantizer.ptq.parity import served_model
 from quantizer.ptq.quantize import run
 from quantizer.recipes.recipe import load_recipe
 from quantizer.surgery.plan import apply_plan, make_plan
-from quantizer.surgery.server import parse_server
+from quantizer.surgery.operation import parse_server
 from quantizer.verify import folder
 from quantizer.verify.check import verify
 

@@ -18,9 +18,9 @@ from quantizer.ptq.calibrate import observe, set_input_amax
 from quantizer.ptq.parity import served_model
 from quantizer.ptq.scales import norm_of, set_scales
 from quantizer.recipes.recipe import Layers
+from quantizer.surgery.operation import parse_server
 from quantizer.surgery.plan import apply_plan
 from quantizer.surgery.plan import make_plan as make_surgery_plan
-from quantizer.surgery.server import parse_server
 from tests.quantizer import folders, tiny
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]

@@ -17,6 +17,11 @@ from tests.quantizer import templates  # noqa: E402
 from tests.quantizer.templates import TEMPLATES, said, talk, write  # noqa: E402
 
 pytestmark = pytest.mark.torch
+REPLIES = [
+    "Good morning to you.<|im_end|>",
+    '<tool_call>\n{"name": "web_search", "arguments": {"query": "rain in Paris", "count": 2}}\n</tool_call><|im_end|>',
+    "It stays dry until noon.<|im_end|>",
+]
 
 
 @pytest.fixture(scope="module")
@@ -75,12 +80,7 @@ def test_what_is_learned_is_the_reply_and_its_end(renderers: dict[str, Renderer]
         for text in learned(renderers[name], sample)
     ]
 
-    assert told[0] == "Good morning to you.<|im_end|>"
-    assert told[1] == (
-        '<tool_call>\n{"name": "web_search", "arguments": {"query": "rain in Paris", "count": 2}}\n</tool_call><|im_end|>'
-    )
-    assert told[2] == "It stays dry until noon.<|im_end|>"
-    assert len(told) == 3
+    assert told == REPLIES
 
 
 def test_a_thought_is_learned_where_the_prompt_opens_it(renderers: dict[str, Renderer]) -> None:
@@ -169,11 +169,7 @@ def test_a_template_can_be_named_in_place_of_one_that_drops_calls(tmp_path: Path
 
     renderer = open_renderer(place, read_template("hermes"))
 
-    assert learned(renderer, renderer.samples(from_row(talk()))[0]) == [
-        "Good morning to you.<|im_end|>",
-        '<tool_call>\n{"name": "web_search", "arguments": {"query": "rain in Paris", "count": 2}}\n</tool_call><|im_end|>',
-        "It stays dry until noon.<|im_end|>",
-    ]
+    assert learned(renderer, renderer.samples(from_row(talk()))[0]) == REPLIES
     with pytest.raises(SourceError, match="--template nowhere: neither hermes nor a file"):
         read_template("nowhere")
 

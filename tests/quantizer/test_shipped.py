@@ -21,30 +21,19 @@ TEXTS = [
     "  two spaces, a tab\t, a line\n\nand \r\n another  ",
     "naïve café, cafe\u0301, 日本語, 🙂👍🏽, \u200b",
 ]
-MEMORY = {
-    "type": "function",
-    "function": {
-        "name": "search_memory",
-        "description": "Search the user's memories and past conversations.",
-        "parameters": {
-            "type": "object",
-            "properties": {"query": {"type": "string"}},
-            "required": ["query"],
-        },
-    },
-}
-LIGHT = {
-    "type": "function",
-    "function": {
-        "name": "set_light",
-        "description": "Turn a light on or off.",
-        "parameters": {
-            "type": "object",
-            "properties": {"on": {"type": "boolean"}, "room": {"type": "string"}},
-            "required": ["on", "room"],
-        },
-    },
-}
+
+
+def tool(name: str, description: str, **kinds: str) -> dict[str, Any]:
+    properties = {key: {"type": kind} for key, kind in kinds.items()}
+    parameters = {"type": "object", "properties": properties, "required": list(kinds)}
+    return {
+        "type": "function",
+        "function": {"name": name, "description": description, "parameters": parameters},
+    }
+
+
+MEMORY = tool("search_memory", "Search the user's memories and past conversations.", query="string")
+LIGHT = tool("set_light", "Turn a light on or off.", on="boolean", room="string")
 
 
 @pytest.mark.parametrize("name", SHIPPED)

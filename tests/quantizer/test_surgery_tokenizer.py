@@ -14,7 +14,7 @@ tokenizers = pytest.importorskip("tokenizers", reason=INSTALL)
 
 from quantizer.core.pre_tokenizers import QWEN2  # noqa: E402
 from quantizer.surgery.checkpoint import ModelCheckpoint  # noqa: E402
-from quantizer.surgery.server import parse_server  # noqa: E402
+from quantizer.surgery.operation import parse_server  # noqa: E402
 from quantizer.surgery.tokenizer import (  # noqa: E402
     TEXTS,
     rope,

@@ -55,14 +55,7 @@ def test_the_table_has_a_line_for_each_kind_of_layer(
 ) -> None:
     assert run([str(folder), "--source", str(source)]) == 0
     out = capsys.readouterr().out
-    for word in (
-        "down_proj",
-        "q_proj",
-        "SQNR dB",
-        "worst gap",
-        "0.500",
-    ):
-        assert word in out
+    assert all(word in out for word in ("down_proj", "q_proj", "SQNR dB", "worst gap", "0.500"))
     assert "3 as in the source, 0 changed" in out
 
 
@@ -72,10 +65,8 @@ def test_json_holds_everything(folder: Path, source: Path, capsys: pytest.Captur
 
     assert document["sound"] is True
     assert document["algorithm"] == "NVFP4"
-    assert [layer["name"] for layer in document["layers"]] == sorted(
-        layer["name"] for layer in document["layers"]
-    )
-    assert len(document["layers"]) == 7
+    names = [layer["name"] for layer in document["layers"]]
+    assert names == sorted(names) and len(names) == 7
     assert document["layers"][0]["shape"] == [64, 96]
     assert document["layers"][0]["fit"]["worst_error_gaps"] <= 0.501
     assert 18 < document["fit"]["sqnr_db"] < 23
