@@ -217,7 +217,7 @@ def _opened(folder: Path, trust: list[Path], config: Config) -> Statement:
 
 
 def _other_format(folder: Path, format: str) -> str | None:
-    """What the files of a folder are, if they are plainly not of this format."""
+    """The reason why a folder's files are not of this format; None: they may be."""
     found = model(folder)
     if found.gguf or any(name.endswith(".gguf") for name in found.files or ()):
         number = found.gguf.file_type if found.gguf else None

@@ -1,7 +1,7 @@
 """A recorded reply of an engine as a caller of the gateway hears it: read by the gateway's own stream core. Pure.
 
-The gate judges such replies, the promotion's canary listens to them, and the shadow compares them. What the gateway does by
-asking an engine once more (a hint, a guided call) is not here.
+The gate judges such replies, the promotion's canary listens to them, and the shadow compares them. This module asks
+no engine: a second request of the gateway (with a hint, or for a guided call) is not simulated.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ _CHAT: Final = ChatCompletions()
 
 
 def hearing(model: ModelConfig, dialect: Dialect, abilities: Abilities) -> Hearing:
-    """What callers of `model` would hear of an engine once it is promoted: a passing report has shown that it obeys."""
+    """The function that turns an engine's recorded reply into the one that callers of `model` hear once a report has passed."""
     shown = conduct(abilities, gated=True, caught=abilities.off_works is False)
     guard = held_characters(model.thought_guard, shown)
 

@@ -534,7 +534,7 @@ _Rule = Callable[..., Transition]
 
 
 def _ends_as(outcome: OperationPhase) -> _Rule:
-    """What was begun is undone, for the event's reason."""
+    """A rule that rolls the operation back and ends it in this phase, with the fault of the event."""
     return lambda state, event: _roll_back(state, outcome, event.fault)
 
 

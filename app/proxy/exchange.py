@@ -83,7 +83,7 @@ class Exchange:
     _calls: Sequence[str] = ()  # of a reply of which nothing was left, and how many stood in its text
     _dropped = 0
     _spent: Usage | None = None  # what that reply cost
-    _continued: ThoughtMeter | None = None  # of the ended thought that this reply goes on with
+    _continued: ThoughtMeter | None = None  # of the cut thought that this reply continues
     _bug: BaseException | None = None  # of ours, that the engine's fault was made of; for the log
     _last = b""  # read of the engine, of a metered request
     _beyond_ascii = 0  # bytes of characters behind each one's first
@@ -407,7 +407,7 @@ class Exchange:
             self._over.set_result(None)
 
     def _summed(self, usage: Usage) -> Usage:
-        """What all replies took. Of a thought that was ended the prompt counts once; cache hits of our own are left out."""
+        """The usage of all replies to this request: a continued thought counts its prompt once, and our own cache hits do not count."""
         if self._continued is not None:
             given, thought = len(self._continued.prompt), len(self._continued.tokens)
             made = thought + usage.tokens("completion_tokens")

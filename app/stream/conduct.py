@@ -1,7 +1,7 @@
 """How far an engine is trusted to keep its thoughts apart, and what that costs its callers. Pure.
 
-A closing think tag whose opening tag was lost makes a thought of text that has gone out. Holding text back is the only cure, and
-costs time to first content. So the evidence decides:
+A closing think tag without its opening tag shows that the text before it was a thought, which may have reached the caller. Only
+holding text back prevents that, and it costs time to first content. So the number of held characters follows the evidence:
 
     obeys     a passing gate report put this engine in service, or its start-up probe saw it answer without a thought
     unknown   nothing was shown: an engine that was not asked (dialect `openai`), or gave no clear answer

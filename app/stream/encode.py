@@ -1,4 +1,4 @@
-"""Events to what the caller gets: SSE chunks, or one chat completion. What every chunk of a stream shares is encoded once."""
+"""Encodes events for the caller: as SSE chunks, or as one chat completion. An encoder encodes the fields that all chunks share once."""
 
 from collections.abc import Sequence
 from typing import Any, Literal

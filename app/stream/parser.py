@@ -362,7 +362,7 @@ class Parser:
 
     def _seam(self, field: str, at: int) -> int:
         if field == REASONING and self._state == "thought":
-            self._end_thought()  # the engine's own field goes on with it
+            self._end_thought()  # a thought in the text ends where the reasoning field begins
         if field == CONTENT and self._state == "text":
             self.hold.reasoning_ends()
         self._field = field

@@ -1,4 +1,4 @@
-"""What all detectors share: the detection with its place, sets of spans, and text normalized for comparison. Pure."""
+"""Parts that all detectors use: the detection with its place, sets of spans, and text normalized for comparison. Pure."""
 
 import re
 import unicodedata

@@ -24,7 +24,7 @@ _FILLER: Final = r"okay|ok|alright|all\ right|hmm+|right|so|well|now|first|wait|
 _BEGINS: Final = re.compile(
     rf"(?:\A|[.!?:…\n।])[\s>#*_•\d.()\[\"“-]{{0,12}}(?:(?:{_FILLER})[\s,.!…—-]{{1,4}}){{0,4}}\Z", re.VERBOSE
 )
-"""What stands before the beginning of a sentence or line, filler words included."""
+"""Matches the text before a sign that begins a sentence or line; filler words may stand between."""
 _BEFORE: Final = 40  # characters before a match that are looked at
 _SOFT: Final = r"(?:(?:really|also|still|now|just|probably|then|first|not|only|simply|definitely|clearly|to|have|be|been|is|was|has|had|seems?|might|may)\ ){0,4}"
 _MUST: Final = r"(?:(?:need|needs|have|ought)\ to|should|must|'ll|will|can|could|would|'d)"
@@ -54,11 +54,11 @@ class Sign:
 
 _LETTERS: Final = bytes(c if chr(c).isascii() and chr(c).isalpha() else ord(" ") for c in range(256))
 _UNSPACED: Final = re.compile("[\u0400-\u1fff\u2e80-\uffff]")
-"""Scripts in which a word that is needed may stand inside a longer one."""
+"""Letters of scripts in which a sign's word may be part of a longer word, so that a set of words does not find it."""
 
 
 def _words(low: str) -> set[str]:
-    """The words of a folded text, which end at every character but an ASCII letter; and "?" if it has letters of `_UNSPACED`."""
+    """The runs of ASCII letters in a folded text; and "?", which every sign in another script needs, if it has letters of `_UNSPACED`."""
     words = set(low.encode("ascii", "replace").translate(_LETTERS).decode().split())
     return words if low.isascii() or not _UNSPACED.search(low) else words | {"?"}
 

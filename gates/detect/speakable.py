@@ -24,7 +24,7 @@ _PIECE: Final = re.compile(
 # A consonant or vowel begins an akshara unless a virama joins it to the previous one.
 _AKSHARA: Final = re.compile(r"(?<!\u0ccd)(?<!\u0ccd\u200d)[\u0c85-\u0cb9\u0cde\u0ce0\u0ce1]")
 _KANNADA_DIGIT: Final = re.compile(r"[\u0ce6-\u0cef]")
-_LONGEST_NUMBER: Final = 9  # digits that are said as one number; longer ones are said digit by digit
+_LONGEST_NUMBER: Final = 9  # digits; a voice reads a longer number digit by digit
 
 
 def spoken_seconds(text: str) -> float:

@@ -26,7 +26,7 @@ UNASKED: Final = Ruling("lost", "was not asked outside of the detectors")
 
 
 def label_key(case: Case, number: int) -> str:
-    """What stands for a sample's digest in the ruling on a labelled reply."""
+    """The key of the ruling on a labelled reply, which has no sample whose digest could be the key."""
     return f"label {case.id} {number}"
 
 

@@ -17,7 +17,7 @@ from gates.stats.sequential import Unit, judge_mean, mean_bounds
 
 
 class Sequence(NamedTuple):
-    """What was decided, by which cases, and the mean there with its bounds; None without any case. `words`: what it would let pass."""
+    """One rule's decision, the cases that led to it, and their mean with its bounds (None without cases). `words`: the sentence on its power."""
 
     settled: SettledVerdict
     cases: tuple[str, ...]

@@ -139,7 +139,7 @@ class _JobRunner:
         return self.judged().decision.verdict is Verdict.FAIL
 
     def judged(self) -> JobResult:
-        """The result of the samples so far. Nothing but a new sample or ruling changes it."""
+        """The result of the samples so far; the job computes it anew only after a new sample or ruling."""
         known = len(self._store) + len(self._job.outside.rulings)
         if self._judged is None or self._judged[0] != known:
             self._judged = known, judge(self._job, self._store)

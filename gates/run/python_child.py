@@ -1,7 +1,7 @@
 """Runs an author's function on one reply, in a process of its own, for `gates.run.rulings`.
 
 stdin: {"path", "source", "function", "prompt", "reply"}; without a reply the file is only loaded. The source is what was hashed.
-stdout: [good, why]; `good` is null if the function failed. What the function prints goes to stderr.
+stdout: [good, why]; `good` is null if the function failed. The child sends the function's own output to stderr.
 """
 
 import json
