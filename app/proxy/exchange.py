@@ -150,8 +150,10 @@ class Exchange:
             return True
 
     def sent(self, reply: EngineReply) -> None:
-        """See `ResponseHandler`. On a retry, keep the old reply until the new one starts."""
-        if not self._has_answered:
+        """See `ResponseHandler`. Asked again, keep the old reply until the new one starts."""
+        if self._is_sent and not self._has_answered:  # on another connection, since the engine closed the first
+            self._writer.answered_by(reply, anew=False)
+        elif not self._is_sent:
             context = self._context
             context.expect_reply()
             self._keeper = context.keeper

@@ -15,6 +15,7 @@ from tests.app.proxy.test_failover import pair
 from tests.scale import PATIENCE
 from tests.script import (
     DONE,
+    CloseNow,
     Hang,
     Head,
     Reset,
@@ -60,6 +61,24 @@ async def test_each_choice_is_a_reply_of_its_own(home: House, client: AsyncOpenA
         (1, "Two.", "stop"),
         (2, "Three.", "stop"),
     ]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_choice_that_is_sent_again_stays_one(home: House, client: AsyncOpenAI, stream: bool) -> None:
+    """The engine closes the idle connection of the first choice as the second one is sent."""
+    home.engine.play(*reply("One."))
+    home.engine.play(CloseNow())
+    home.engine.play(*reply("Two."))
+    async with home.begin(n=2, stream=stream) as response:
+        raw = (await response.read()).decode()
+    said = [
+        json.loads(line)
+        for line in raw.removesuffix("data: [DONE]\n\n").replace("data: ", "").splitlines()
+        if line
+    ]
+    told = [(one["index"], one["finish_reason"]) for part in said for one in part["choices"]]
+    assert [one for one in told if one[1]] == [(0, "stop"), (1, "stop")]
+    assert {index for index, _ in told} == {0, 1}
 
 
 async def test_usage_counts_the_prompt_once_and_every_choice(home: House, client: AsyncOpenAI) -> None:
