@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from app.config.config import parse
-from tests.app.house import House, run
+from tests.app.house import House, eventually, run
 from tests.app.promotion import stage
 from tests.ops.facts import ROOT
 
@@ -111,14 +111,19 @@ class Scene:
             statuses |= set(await self.talk(1, callers, pause))
         return await doing, statuses
 
-    def kill(self, spoil: bool = True) -> None:
-        """annie's live engine dies; with `spoil` its weights are no weights any more, so that it stays dead."""
-        if spoil:
-            self._weights.rename(self.base / "kept")
-            self._weights.write_bytes(b"no weights")
-        pid = self.house.gateway.pool.states()["annie-q4"].pid
+    async def kill(self) -> list[int]:
+        """annie's live engine dies while callers wait for its first token, and its weights are no weights any more,
+        so that it stays dead; the statuses the callers get."""
+        self._weights.rename(self.base / "kept")
+        self._weights.write_bytes(b"no weights")
+        pool = self.house.gateway.pool
+        pid = pool.states()["annie-q4"].pid
         assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        talking = asyncio.create_task(self.talk(1))
+        await eventually(lambda: pool.open("annie-q4") >= 2)
         os.kill(pid, signal.SIGKILL)
+        return await talking
 
     def mend(self) -> None:
         """The weights are back; the gateway finds out by itself."""
