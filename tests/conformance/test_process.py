@@ -21,8 +21,8 @@ from tests.scale import scaled
 pytestmark = [
     pytest.mark.engine, pytest.mark.asyncio, pytest.mark.usefixtures("quick"), pytest.mark.timeout(7200),
 ]  # fmt: skip
-PROMOTIONS = 10
-"""Each starts a vLLM, which is killed, and the one that comes in its place is killed, too: 20 kills."""
+PROMOTIONS = scaled(3, 10)
+"""Each starts a vLLM, which is killed, and the one that comes in its place is killed, too."""
 AWAITED = scaled(2, PROMOTIONS)
 """In so many of them the second kill waits until that one serves; else it hits it while it starts."""
 ASKED = 4
