@@ -2,11 +2,11 @@
 
 An engine caches the prompts that it has processed, and processes only the new part of a request that begins in the same
 way. A conversation therefore stays with the replica that had its last turn, unless that has much more load than the others.
-A new conversation goes to the replica with the fewest open requests; ties are broken round-robin.
-
-Conversations are recognized by their messages (`app.engines.conversations`).
+Rendezvous hashing of its beginning chooses where it begins, so that gateways with the same replicas agree without asking
+each other. Conversations are recognized by their messages (`app.engines.conversations`).
 """
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, NamedTuple, get_args
 
@@ -35,24 +35,17 @@ class Balancer:
 
     def __init__(self) -> None:
         self._cached = Conversations[str]()  # the replica of each conversation
-        self._turns = 0
-        self._last: dict[str, int] = {}  # the number of each replica's last choice
+        self._without = 0  # the requests that had no messages, which have no cache to return to
 
-    def choose(self, said: Sequence[int], loads: Mapping[str, int]) -> Chosen:
+    def choose(self, said: Sequence[bytes], loads: Mapping[str, int]) -> Chosen:
         """The replica for a request with these hashes of `conversation`; `loads`: open requests of the eligible replicas."""
+        self._without += not said
+        beginning = said[0] if said else b"%d" % self._without
+        ranked = sorted(loads, key=lambda engine: hashlib.blake2b(beginning + engine.encode()).digest())
         known = self._cached.find(said)
+        wanted = known if known is not None and known in loads else ranked[0]
         least = min(loads.values())
-        if known is not None and known in loads and loads[known] <= max(least + SLACK, least * RATIO):
-            chosen = Chosen(known, "hit")
-        else:
-            rest = (engine for engine, load in loads.items() if load == least)
-            oldest = min(rest, key=lambda engine: self._last.get(engine, 0))
-            chosen = Chosen(oldest, "new" if known is None else "moved")
-        self._cached.remember(said, chosen.engine)
-        self._turns += 1
-        self._last[chosen.engine] = self._turns
-        return chosen
-
-    def keep(self, engines: Sequence[str]) -> None:
-        """Forget all other replicas. Their conversations move, because they are in no `loads` any more."""
-        self._last = {name: turn for name, turn in self._last.items() if name in engines}
+        stays = said and loads[wanted] <= max(least + SLACK, least * RATIO)
+        engine = wanted if stays else min(ranked, key=loads.__getitem__)
+        self._cached.remember(said, engine)
+        return Chosen(engine, "new" if known is None else "hit" if engine == known else "moved")

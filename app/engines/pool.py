@@ -244,7 +244,6 @@ class EnginePool:
     def route(self, model: str, *live: str) -> None:
         """Send new requests of the model to these engines; those that have a route keep it."""
         self._table = {**self._table, model: self._route_to(model, live)}
-        self._balancers[model].keep(live)
         self.changed.set()
         self._metrics.route(model, live)
         self._metrics.shift(model, SIDES, 0)

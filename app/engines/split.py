@@ -25,7 +25,7 @@ class TrafficSplit:
         # Percent of a conversation that the candidate is behind its share; so the first comes halfway.
         self._due = 50
 
-    def choose(self, said: Sequence[int]) -> Side:
+    def choose(self, said: Sequence[bytes]) -> Side:
         """The side for a request, by its `conversation`."""
         side = self._sides.find(said) or self._draw()
         self._sides.remember(said, side)

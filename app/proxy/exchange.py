@@ -151,7 +151,9 @@ class Exchange:
 
     def sent(self, reply: EngineReply) -> None:
         """See `ResponseHandler`. Asked again, keep the old reply until the new one starts."""
-        if self._is_sent and not self._has_answered:  # on another connection, since the engine closed the first
+        if (
+            self._is_sent and not self._has_answered
+        ):  # on another connection, since the engine closed the first
             self._writer.answered_by(reply, anew=False)
         elif not self._is_sent:
             context = self._context
