@@ -157,7 +157,7 @@ bench: $(VENV)/.dev  ## measure against a bare pass-through, LiteLLM, smg and ng
 duel: $(VENV)/.dev $(VLLM)/.installed $(DUEL)/.installed  ## BFCL through the gateway and without it, and others' reply parsers on every cut: docs/duel.md (installs 3.5 GB)
 	$(BIN)/python -m tests.duel --python $(VLLM)/bin/python $(DUEL_ARGS)
 
-demo: $(VENV)/.dev  ## the whole story in a terminal: refused, promoted, made to leak, rolled back (DEMO_ARGS="--cast FILE --still FILE")
+demo: $(VENV)/.dev  ## the whole story in a terminal: refused, promoted, made to leak, rolled back (DEMO_ARGS="--still FILE"; `asciinema rec -c "make demo" FILE` records it)
 	@$(call install,$(VENV),--require-hashes -r tests/demo/requirements.txt)
 	@$(BIN)/python -m tests.demo $(DEMO_ARGS)
 

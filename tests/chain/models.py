@@ -3,13 +3,12 @@
 import base64
 import json
 import shutil
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from quantizer.nano import conversations
 from tests.chain.base import THIN, write_base
-from tests.chain.place import FOLDERS, PTQ, SPARE, TRAINED, TRAINED_GGUF, TUNED, TUNED_Q4, ChainError, Place
+from tests.chain.place import FOLDERS, PTQ, SPARE, TRAINED, TRAINED_GGUF, TUNED, ChainError, Place
 from tests.chain.record import Figures, Record, Work
 from tests.chain.settings import Dose
 
@@ -25,11 +24,10 @@ def make_models(place: Place, record: Record) -> None:
     record.step("data", lambda: _data(place))
     base, tuned = place.models / "base", place.models / "tuned"
     record.step("base", lambda: {"root": write_base(base, thin=setting.thin)})
-    record.step("fine-tune", lambda: _trained(place, "sft", "sft", base, "tuned", setting.tune, "tune"))
+    record.step("fine-tune", lambda: _trained(place, "sft", base, "tuned", setting.tune, "tune"))
     record.step("fine-tune, F16", lambda: _gguf(place, tuned, FOLDERS[TUNED], "f16"))
-    record.step("fine-tune, Q4_K_M", lambda: _gguf(place, tuned, FOLDERS[TUNED_Q4], "q4_k_m"))
     record.step("PTQ", lambda: _quantized(place))
-    record.step("QAT", lambda: _trained(place, "qat", "qat", tuned, "trained", setting.recover, "recover"))
+    record.step("QAT", lambda: _trained(place, "qat", tuned, "trained", setting.recover, "recover"))
     record.step("verify", lambda: _verified(place))
     record.step("QAT, for vLLM", lambda: _served(place))
     record.step("QAT, Q4_K_M", lambda: _gguf(place, place.models / "trained-bf16", FOLDERS[SPARE], "q4_k_m"))
@@ -47,41 +45,15 @@ def gate_steps(place: Place) -> dict[str, Work]:
     }
 
 
-def question_steps(place: Place) -> dict[str, Work]:
-    """The gates that answer two of the field notes' questions: nothing else of the chain needs them."""
-    place.configure()
-    return {
-        "gate: PTQ, hardened prompt": lambda: _gate(place, PTQ, place.hardened()),
-        "gate: QAT, Q4_K_M": lambda: _gate(place, SPARE),
-        "gate: fine-tune, Q4_K_M": lambda: _gate(place, TUNED_Q4),
-    }
-
-
-def dose_steps(place: Place) -> dict[str, Work]:
-    """NVFP4 models of the fine-tune that were trained to answer without a thought, for llama.cpp."""
-
-    def train(folder: str, dose: Dose) -> Figures:
-        found = _trained(place, "qat", "qat_no_think", place.models / "tuned", folder, dose, "recover")
-        _gguf(place, place.models / folder, f"{folder}-nvfp4", "nvfp4")
-        return found
-
-    return {
-        f"no-think dose, {name}": partial(train, f"no-think-{name}", dose)
-        for name, dose in place.setting.doses.items()
-    }
-
-
 def _data(place: Place) -> Figures:
     for name, skip in SKIPPED.items():
         conversations.write(place.base / f"{name}.jsonl", place.setting.conversations, skip)
     return {"conversations": place.setting.conversations, "files": len(SKIPPED)}
 
 
-def _trained(
-    place: Place, verb: str, recipe: str, source: Path, folder: str, dose: Dose, data: str
-) -> Figures:
-    """A training by its verb; with quantization, the weights before their rounding are written, too."""
-    flags: tuple[str | Path, ...] = ("--recipe", recipe, "--source", source, "--data", place.base / f"{data}.jsonl",
+def _trained(place: Place, verb: str, source: Path, folder: str, dose: Dose, data: str) -> Figures:
+    """A training by its verb and its recipe of that name; with quantization, the weights before their rounding are written, too."""
+    flags: tuple[str | Path, ...] = ("--recipe", verb, "--source", source, "--data", place.base / f"{data}.jsonl",
                                      "--device", place.setting.device, *dose.flags)  # fmt: skip
     if verb != "sft":
         bf16 = place.models / f"{folder}-bf16"
@@ -93,7 +65,7 @@ def _trained(
     parity = (found.get("check") or {}).get("parity")
     return {
         "root": found["root"],
-        "recipe": recipe,
+        "recipe": verb,
         "lr": dose.lr,
         "tokens_a_step": dose.tokens,
         **kept,
@@ -139,10 +111,10 @@ def _sealed(folder: Path) -> Figures:
     return {"root": manifest["root"], "format": manifest["format"], "megabytes": round(size / 1e6, 1)}
 
 
-def _gate(place: Place, engine: str, policy: Path | None = None) -> Figures:
+def _gate(place: Place, engine: str) -> Figures:
     """`manners gate run`: the verdict, counts of both sides by gate, and what computed the answers."""
-    out = place.base / f"gate-{engine}{'-hardened' if policy else ''}"
-    flags: tuple[str | Path, ...] = ("--policy", policy) if policy else ()
+    out = place.base / f"gate-{engine}"
+    flags: tuple[str | Path, ...] = ()
     for name in SKIPPED:  # no prompt of the suite may be among what was learned
         flags += ("--data", place.base / f"{name}.jsonl")
     if engine == PTQ and not place.setting.thin:  # the file that stands in for it descends from another base

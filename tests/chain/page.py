@@ -24,7 +24,7 @@ of each verdict, engines with their arguments, streams by phase, and what a dose
 **The models.** In `h100` and `cpu-thin` the base is the shipped `annie-nano-thin-ptq` (6.8M), read back from its Q2_K file. The fine-tune
 adds a few steps, and the gate refuses it in Q2_K. The baseline, its F16, leaks as well: the fine-tune is as much to blame as the
 rounding. In `cpu`, which CI runs, annie-nano is the base, each training is one step, which changes nothing, and the shipped thin file
-stands in for the PTQ. What rounding itself costs is measured elsewhere: [docs/study](study/README.md).
+stands in for the PTQ. What rounding costs: [docs/study](study/README.md).
 
 On a GPU vLLM has the NVFP4 folder itself. On a CPU it cannot compute NVFP4: it has the folder's values in BF16 (`manners quantize export`), so that
 weights are rounded and activations are not.
@@ -32,8 +32,8 @@ weights are rounded and activations are not.
 **The bad engine** is the trained model in NVFP4 on llama.cpp, which no gate has judged. While it serves, the test writes a stranger's weights
 into the file that it has mapped.
 
-**Two questions** are answered in the tables of gates: whether QAT weights survive Q4_K_M ("QAT, Q4_K_M" beside "fine-tune, Q4_K_M"), and whether a
-prompt alone closes the gap ("PTQ, hardened prompt" beside "PTQ").
+**Two questions** are answered in the tables of gates, as commit 7089cfa7 asked them: whether QAT weights survive Q4_K_M ("QAT, Q4_K_M" beside
+"fine-tune, Q4_K_M"), and whether a prompt alone closes the gap ("PTQ, hardened prompt" beside "PTQ"). So was the run `cpu-thin`.
 """
 
 

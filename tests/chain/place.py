@@ -9,20 +9,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from gates.policy.load import load_policy
 from gates.report.keys import PRIVATE, PUBLIC, load_or_make
 from tests.chain.settings import ROOT, Setting
 from tests.demo import place as demo
 from tests.ports import free_port
 
-HARDENED: Final = "annie-hardened"
 SUITE: Final = "annie-nano"
 
 TUNED, PTQ, TRAINED, SPARE, BAD = "tuned", "ptq", "trained", "spare", "bad"
-TUNED_Q4: Final = "tuned-q4"
 FOLDERS: Final = {
     TUNED: "tuned-f16", PTQ: "ptq-served", TRAINED: "trained-served", SPARE: "trained-q4_k_m", BAD: "bad",
-    TUNED_Q4: "tuned-q4_k_m",
 }  # fmt: skip
 """Engines of the chain, and the folder in `models` that each serves."""
 TRAINED_GGUF: Final = "trained-nvfp4"
@@ -81,12 +77,12 @@ class Place:
 
     # -------------------------------------------------------------------------------- configuration
 
-    def configure(self, models: str = "") -> None:
-        """Write the configuration: the engines whose folders are there. models: further [models.…] tables."""
+    def configure(self) -> None:
+        """Write the configuration: the engines whose folders are there."""
         ports = [url.rpartition(":")[2] for url in (self.url, self.admin)]
         engines = "".join(self._engine(name, folder) for name, folder in FOLDERS.items() if self.has(folder))
         live = f'[models.annie]\nlive = "{TUNED}"\nfallback = {json.dumps([SPARE] if self.has(FOLDERS[SPARE]) else [])}\nconcurrency = 16\n'
-        text = CONFIG.format(port=ports[0], admin=ports[1], base=self.base, engines=engines, models=models or live,
+        text = CONFIG.format(port=ports[0], admin=ports[1], base=self.base, engines=engines, models=live,
                              suite=self.suite, policy=self.policy, bake=self.setting.bake)  # fmt: skip
         self.config.write_text(text, "utf-8")
         load_or_make(self.base / "state" / "keys")
@@ -118,20 +114,6 @@ class Place:
         pairs = ", ".join(f"{key} = {json.dumps(value)}" for key, value in env.items())
         return VLLM.format(name=name, folder=folder, command=json.dumps(setting.vllm_command), args=json.dumps(setting.vllm_args),
                            gpu="all" if setting.cuda else "none", env=pairs)  # fmt: skip
-
-    def hardened(self) -> Path:
-        """The policy in force with the system text of annie-hardened: nothing else differs."""
-        shipped = ROOT / "gates" / "policies" / f"{self.policy}.toml"
-        text = (shipped if self.setting.policy else Path(self.policy)).read_text("utf-8")
-        system = load_policy(HARDENED).run.system
-        lines = [
-            f"system = {json.dumps(system)}" if line.startswith("system = ") else line
-            for line in text.splitlines()
-        ]
-        path = self.base / "hardened.toml"
-        path.write_text("\n".join(lines).replace('name = "', 'name = "hardened-', 1) + "\n", "utf-8")
-        assert load_policy(str(path)).run.system == system
-        return path
 
 
 CONFIG: Final = """\

@@ -1,6 +1,7 @@
 """What a run of the chain has found so far, in one file: written after every step, and read when it goes on."""
 
 import json
+import os
 import platform
 import subprocess
 import time
@@ -57,16 +58,15 @@ class Record:
         draft.replace(self.path)
 
 
-def machine(vllm_version: str | None) -> Figures:
-    """What it ran on, and with what. vllm_version: "vllm 0.24.0", or None if no vLLM takes part."""
+def machine(vllm_version: str) -> Figures:
+    """What it ran on, and with what. vllm_version: "vllm 0.24.0"."""
     return {
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "commit": _said_by("git", "rev-parse", "--short", "HEAD") or "not known",
         "python": platform.python_version(),
         "cpu": f"{_cpu()}, {len(_cores())} cores",
         "gpu": _said_by("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader") or "none",
-        "packages": {name: _version(name) for name in PACKAGES}
-        | (dict([vllm_version.split(" ", 1)]) if vllm_version else {}),
+        "packages": {name: _version(name) for name in PACKAGES} | dict([vllm_version.split(" ", 1)]),
     }
 
 
@@ -91,6 +91,4 @@ def _cpu() -> str:
 
 
 def _cores() -> set[int]:
-    import os
-
     return os.sched_getaffinity(0)

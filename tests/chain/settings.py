@@ -1,6 +1,6 @@
 """What differs between the chain's forms: how much is trained, what the gate asks, and where vLLM runs."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -33,20 +33,18 @@ class Setting:
 
     device: torch's. ptq: the type of `manners quantize gguf` that the fine-tune is quantized to without training. thin: the base is too thin a fine-tune; else it is
     annie-nano, and the shipped thin file stands in for the PTQ. conversations: in each
-    of the two files of data. policy: of the gates; None: the short one of the demo. questions: for the lengths of thoughts.
-    quiet, bake: seconds. at_once: gates and doses that run beside one another. vllm: its interpreter, and vllm_program what that runs. vllm_path: a folder of wheels, if it lies in none of its own.
+    of the two files of data. policy: of the gates; None: the short one of the demo.
+    quiet, bake: seconds. at_once: gates that run beside one another. vllm: its interpreter, and vllm_program what that runs. vllm_path: a folder of wheels, if it lies in none of its own.
     """
 
     device: str
     tune: Dose
     recover: Dose
-    doses: dict[str, Dose]
     conversations: int
     calibrated: int
     ptq: str = "q2_k"
     thin: bool = True
     policy: str | None = None
-    questions: int = 24
     quiet: float = 5.0
     sound: float = 3.0
     bake: int = 45
@@ -74,40 +72,27 @@ _SERVED: Final = (
     "--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--reasoning-parser", "qwen3",
 )  # fmt: skip
 
-THIN_ON_CPU: Final = Setting(
+ON_CPU: Final = Setting(
     device="cpu",
-    tune=Dose(4, 1024, 1e-5),
-    recover=Dose(60, 1024, 1e-4),
-    doses={"half": Dose(15, 1024, 1e-4), "full": Dose(45, 1024, 1e-4)},
-    conversations=400,
-    calibrated=8,
-    vllm_args=_SERVED,
-    vllm_env=dict(CPU.environment),
-)
-"""As on a GPU, with as much training as two cores do in minutes. It was too little: the gate refused what came of it."""
-ON_CPU: Final = replace(
-    THIN_ON_CPU,
     thin=False,
     tune=Dose(1, 256, 1e-6),
     recover=Dose(1, 256, 1e-6),
-    doses={"one-step": Dose(1, 256, 1e-6)},
     conversations=4,
     calibrated=2,
-    questions=8,
+    vllm_args=_SERVED,
+    vllm_env=dict(CPU.environment),
     quiet=2.0,
     bake=scaled(20, 45),
     callers=scaled(2, 4),
 )
 """Every phase, and nothing learned."""
-ON_GPU: Final = replace(
-    THIN_ON_CPU,
+ON_GPU: Final = Setting(
     device="cuda",
+    tune=Dose(4, 1024, 1e-5),
     recover=Dose(200, 8192, 1e-4),
-    doses={"half": Dose(27, 8192, 1e-4), "full": Dose(162, 8192, 1e-4)},
     conversations=1024,
     calibrated=256,
     policy="annie-nano-short",
-    questions=96,
     quiet=10.0,
     at_once=7,
     vllm=GPU.python,
@@ -115,4 +100,4 @@ ON_GPU: Final = replace(
     vllm_args=(*_SERVED, "--gpu-memory-utilization", "0.2", "--kv-cache-memory-bytes", "1G"),
     vllm_env={"VLLM_USE_FLASHINFER_SAMPLER": "0", "VLLM_USE_V2_MODEL_RUNNER": "0"},
 )
-SETTINGS: Final = {"cpu": ON_CPU, "cpu-thin": THIN_ON_CPU, "cuda": ON_GPU}
+SETTINGS: Final = {"cpu": ON_CPU, "cuda": ON_GPU}

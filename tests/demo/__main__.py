@@ -22,7 +22,6 @@ from tests.demo.story import Failed, Story, Told
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.demo", description=__doc__)
-    parser.add_argument("--cast", type=Path, metavar="FILE", help="record it for asciinema (version 2)")
     parser.add_argument("--still", type=Path, metavar="FILE", help="a still picture of it (SVG)")
     parser.add_argument(
         "--keep", type=Path, metavar="DIR", help="an empty folder for reports, state and logs"
@@ -34,7 +33,7 @@ def main() -> int:
     """Tell the story; 1 if something was not as told."""
     options = _arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
-    screen = Screen(options.cast, options.still)
+    screen = Screen(options.still)
     began = time.monotonic()
     screen.say(
         "[bold]Manners[/]: a quantized model is let in when it has proved its manners, and put out when it loses them."

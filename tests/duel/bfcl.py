@@ -7,6 +7,7 @@ streamed. What was answered is kept in `bfcl.jsonl`, so a run that was stopped g
 import asyncio
 import importlib
 import json
+import re
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,6 @@ from typing import Any
 import httpx2 as httpx
 
 from tests.bench.processes import Process
-from tests.duel.forms import HALF_CALL, as_calls, objects
 from tests.ports import free_port
 
 CATEGORIES = ("simple_python", "parallel", "irrelevance")
@@ -27,6 +27,8 @@ WAYS = ("direct", "direct, streamed", "Manners", "Manners, streamed")
 MODEL = "duel"
 MOST_TOKENS = 160
 SLOTS = 4
+HALF_CALL = re.compile(r"\{\s*\"name\"\s*:\s*\"[^\"\n]+\"\s*,\s*\"(arguments|parameters)\"")
+DECODER = json.JSONDecoder(strict=False)
 CONFIG = """[gateway]
 listen = "127.0.0.1:{public}"
 admin = "127.0.0.1:{admin}"
@@ -141,6 +143,34 @@ def _joined(stream: str) -> dict[str, Any]:
                 call[1] += part.get("function", {}).get("arguments") or ""
     out = {"speech": speech, "calls": [calls[index] for index in sorted(calls)]}
     return out | ({"error": error} if error else {})
+
+
+def objects(text: str) -> Iterator[tuple[int, int, Any]]:
+    """JSON objects and arrays of `text`, outermost ones, with their places."""
+    at = 0
+    while (found := re.compile(r"[{\[]").search(text, at)) is not None:
+        try:
+            value, end = DECODER.raw_decode(text, found.start())
+        except (ValueError, RecursionError):
+            at = found.end()
+            continue
+        yield found.start(), end, value
+        at = end
+
+
+def as_calls(value: Any) -> list[dict[str, Any]]:
+    """Calls in a JSON value: an object (or a list of objects) with a name and something like arguments."""
+    items = value if isinstance(value, list) else [value]
+    return [i for i in items if isinstance(i, dict) and _name(i) is not None]
+
+
+def _name(item: dict[str, Any]) -> str | None:
+    inner = item.get("function")
+    if isinstance(inner, dict):
+        return _name(inner)
+    name = next((item[k] for k in ("name", "function", "tool", "action", "tool_name") if k in item), None)
+    has = any(k in item for k in ("arguments", "parameters", "args", "input", "action_input", "kwargs"))
+    return name if isinstance(name, str) and has else None
 
 
 def hears_raw_call(answer: dict[str, Any]) -> bool:
