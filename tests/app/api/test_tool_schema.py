@@ -1,7 +1,6 @@
 """The JSON Schema of a tool or of a reply: its shape, and the work that it may cause in an engine."""
 
 import json
-from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from app.api.strict_json import MAX_NODES, MAX_PATTERN_WORK, Budget
 from app.api.surface import Surface
 from app.api.tool_schema import MAX_OPTIONAL, MAX_WAYS, SchemaError, check_schema, pattern_cost
 from tests.app.api.test_strict_json import CHAT, MESSAGES, RESPONSES, nested, refusal
-from tests.work import Counted
+from tests.fuzz.steps import Steps
 
 EVERYDAY = [
     r"^[a-zA-Z0-9._%+-]+@[a-zA-Z0-9.-]+\.[a-zA-Z]{2,}$",
@@ -64,10 +63,10 @@ def test_a_group_costs_no_less_than_what_is_in_it(pattern: str) -> None:
 
 @pytest.mark.parametrize("piece", ["(((a{0,9}){0,9}){0,9})", "[[", "(", "{1", "a{", "[\\", "(?", ")|(", "a?"])
 def test_counting_is_linear(piece: str) -> None:
-    counted = Counted()
-    count = counted("app.api.tool_schema").pattern_cost
-    short, long = (counted.steps(partial(count, piece * n)) for n in (250, 1000))
-    assert long < 4.5 * short
+    with Steps(100_000) as short:
+        pattern_cost(piece * 250)
+    with Steps(4 * short.count + 100):
+        pattern_cost(piece * 1000)
 
 
 def declared(schema: Any) -> list[tuple[Surface, dict[str, Any], str]]:
