@@ -32,8 +32,8 @@ weights are rounded and activations are not.
 **The bad engine** is the trained model in NVFP4 on llama.cpp, which no gate has judged. While it serves, the test writes a stranger's weights
 into the file that it has mapped.
 
-**Two questions** are answered in the tables of gates, as commit 7089cfa7 asked them: whether QAT weights survive Q4_K_M ("QAT, Q4_K_M" beside
-"fine-tune, Q4_K_M"), and whether a prompt alone closes the gap ("PTQ, hardened prompt" beside "PTQ"). So was the run `cpu-thin`.
+**Two questions** (asked at commit 7089cfa7, as was `cpu-thin`) are answered by the gates: whether QAT weights survive Q4_K_M ("QAT, Q4_K_M" beside
+"fine-tune, Q4_K_M"), and whether a prompt alone closes the gap ("PTQ, hardened prompt" beside "PTQ").
 """
 
 
