@@ -17,6 +17,8 @@ from app.stream.schema import Tools
 
 MAX_CALL_CHARS = 1 << 20
 """Longest text of one call; as much as one event may hold (MAX_EVENT_BYTES)."""
+_OPENERS = re.compile(r"\A(?:<[|\uff5c]?[\w:]{1,64}[|\uff5c]?>\s{0,4}){1,4}(?=[\w{\[])")
+"""Further markers behind the one that began a call: InternLM's <|action_start|><|plugin|>, Hunyuan's <tool_calls><tool_call>."""
 _NAME = re.compile(r"[^\s<>{}\[\]()\"']{1,128}")
 """A function's: as long as requests may declare."""
 
@@ -38,7 +40,7 @@ def read_calls(body: str, word: str, tools: Tools) -> list[Call]:
     """The calls in the text of a region, [] if it holds none. `word`: the name that the region's marker said."""
     if len(body) > MAX_CALL_CHARS:
         return []
-    text = body.strip()
+    text = _OPENERS.sub("", body.strip())
     for grammar in (
         _json_calls,
         _element_calls,
@@ -198,7 +200,7 @@ def _json_calls(text: str, word: str, tools: Tools) -> list[Call]:
     """Behind a marker: every value must be a call, whatever tool it names."""
     if word or not text.startswith(("{", "[")):
         return []
-    found = [list(_calls_within(raw, None, 0)) for raw in _values(text)]
+    found = [list(_calls_within(raw, None, 0)) or list(_calls_within(raw, tools, 0)) for raw in _values(text)]
     return [call for calls in found for call in calls] if all(found) else []
 
 
@@ -261,10 +263,10 @@ def _element_calls(text: str, word: str, tools: Tools) -> list[Call]:
 # GLM's NAME<arg_key>k</arg_key><arg_value>v</arg_value>.
 
 _ARG, _ARG_ENDS = (
-    re.compile(r"<(?:longcat_)?arg_(key|value)>"),
-    re.compile(r"</(?:longcat_)?arg_(?:key|value)>"),
+    re.compile(r"<(?:longcat_)?arg_(key|value)(?::\w{1,32})?>"),
+    re.compile(r"</(?:longcat_)?arg_(?:key|value)(?::\w{1,32})?>"),
 )
-_BARE_NAME = re.compile(r"[\w.:/-]{1,128}")
+_BARE_NAME = re.compile(r"([\w.:/-]{1,128})(?:<tool_sep(?::\w{1,32})?>)?")
 
 
 def _arg_key_calls(text: str, word: str, tools: Tools) -> list[Call]:
@@ -278,7 +280,7 @@ def _arg_key_calls(text: str, word: str, tools: Tools) -> list[Call]:
     pairs = [(key.strip(), value.strip()) for (_, key), (_, value) in zip(said[::2], said[1::2], strict=True)]
     if rest and not (pairs and rest.startswith("<")):
         return []
-    return [_typed(name[0], pairs, tools)] if pairs or name[0] in tools else []
+    return [_typed(name[1], pairs, tools)] if pairs or name[1] in tools else []
 
 
 # A name, something special, and JSON: Mistral, Kimi K2, DeepSeek, gpt-oss.
@@ -341,9 +343,8 @@ def python_calls(text: str, word: str, tools: Tools) -> list[Call]:
             return []
         try:
             values: dict[str, Any] = {key.arg or "": ast.literal_eval(key.value) for key in node.keywords}
-            calls.append(
-                Call(ast.unparse(node.func), json.dumps(values, ensure_ascii=False, allow_nan=False))
-            )
+            name = ast.unparse(node.func).removesuffix(".call")  # Llama 3.1's built-in tools
+            calls.append(Call(name, json.dumps(values, ensure_ascii=False, allow_nan=False)))
         except (ValueError, TypeError, RecursionError, MemoryError):
             return []
     return calls

@@ -113,7 +113,7 @@ class Joiner:
             )
         if not then:
             return before or behind
-        if then in _NO_SPACE_BEFORE or last in _NO_SPACE_AFTER:
+        if then in _NO_SPACE_BEFORE or (last in _NO_SPACE_AFTER and not before):
             return ""
         if before or behind:
             return " "

@@ -55,15 +55,15 @@ _NAME_FIRST = ("TOOL_CALLS", "TOOL_CALL")
 _SPLIT = f"[{SEAMS}]?"  # between any two characters
 _ARGS, _CALL_ID = (_SPLIT.join(map(re.escape, tag)) for tag in ("[ARGS]", "[CALL_ID]"))
 _NAME = rf"[\w.:/{SEAMS}-]{{1,128}}"
-_PREFIX = re.compile(rf"{_NAME}(?:{_CALL_ID}[\w{SEAMS}-]{{0,64}})?(?:{_ARGS})?[\s{SEAMS}]{{0,16}}(?=[{{<])")
+_PREFIX = re.compile(rf"{_NAME}(?:{_CALL_ID}[\w{SEAMS}-]{{0,64}})?(?:{_ARGS})?[\s{SEAMS}]{{0,16}}(?=[{{<(])")
 _PREFIX_BEGUN = re.compile(
     rf"{_NAME}(?:\[[A-Z_{SEAMS}]{{0,9}}\]?[\w{SEAMS}-]{{0,64}}){{0,2}}[\s{SEAMS}]{{0,16}}"
 )
 _RUN = re.compile(rf"(`{{1,{MAX_RUN}}}|~{{1,{MAX_RUN}}})[ \t]{{0,{HOLD}}}")
 _PYTHON = re.compile(r"\[\s*[A-Za-z_][\w.]*\(")
 _PYTHON_BEGUN = re.compile(r"\[\s*(?:[A-Za-z_][\w.]{0,128})?")
-_FIRST_KEY = re.compile(r'\{\s*"(?:name|arguments|type|id|function)"')
-_FIRST_KEY_BEGUN = re.compile(r'\{\s*(?:"[a-z]{0,9})?')
+_FIRST_KEY = re.compile(r'(?:\[\s*)?\{\s*"(?:name|arguments|type|id|function)"')
+_FIRST_KEY_BEGUN = re.compile(r'\[\s*|(?:\[\s*)?\{\s*(?:"[a-z]{0,9})?')
 """What a call without a marker begins with, where the request declared no tools."""
 _THINKERS = ("think", "thought", "reason", "reasoning", "analysis", "thinking", "commentary")
 _OTHERS = ("user", "system", "tool", "developer", "observation", "human")
@@ -78,7 +78,7 @@ _HEADER = re.compile(
 )
 """The text between a header's token and its message, and the token that ends it."""
 _RECIPIENT = re.compile(r"to=(?:functions\.)?([\w.-]{1,128})")
-_RESUMES = "<|start|>"
+_RESUMES = ("<|start|>", "<|begin|>")
 OWN_JSON, OWN_PYTHON = frozenset({"llama"}), frozenset({"pythonic", "llama"})
 """Formats whose calls are JSON or Python's lists without a marker."""
 
@@ -407,15 +407,10 @@ class Parser:
     def _may_be_call(self, at: int) -> bool:
         """Whether JSON without a marker that begins here may be a call."""
         rules, buf = self._rules, self._buf
-        if (
-            self._state != "text"
-            or self._in_reasoning
-            or rules.json
-            or at < self._not_before
-            or not rules.finds_calls
-        ):
+        is_speech = self._state == "text" and not self._in_reasoning
+        if not (is_speech and rules.finds_calls) or rules.json or at < self._not_before:
             return False
-        if rules.tools or rules.format in OWN_JSON:
+        if rules.tools or rules.format in OWN_PYTHON:
             return True
         self._wait_if(len(buf) - at < 64 and _FIRST_KEY_BEGUN.fullmatch(buf, at))
         return _FIRST_KEY.match(buf, at) is not None
@@ -490,7 +485,7 @@ class Parser:
             self._end_thought()
             return end
         if kind == "role" or (kind == "turn" and (not is_message or marker.name == "return")):
-            return self._end_reply(end)
+            return self._end_reply(end, marker.name == "end")
         if is_message and kind in ("turn", "header"):
             self._end_thought()
             return end if kind == "turn" else at
@@ -530,8 +525,9 @@ class Parser:
             if kind == "role" or not self.hold.is_blank:
                 return self._end_reply(end, marker.name == "end")
         elif marker.name == "/s":
-            self._wait_if(end == len(self._buf))
-            if self._buf[end : end + 1] not in ("", "[", "<"):
+            behind = self._buf[end : end + HOLD]
+            self._wait_if(not behind.strip() and len(behind) < HOLD)
+            if behind.strip() and behind[0] not in "[<":
                 return self._literal(at, end)
         return self._gone(end)
 
@@ -540,10 +536,10 @@ class Parser:
         if self._line or _WITHIN.search(self._before) is None:
             return False
         behind = self._buf[end : end + 2]
-        self._wait_if(not behind or (behind[0] in " \t\xa0" and len(behind) < 2))
+        self._wait_if(not behind or (behind[0] in " \t\xa0-" and len(behind) < 2))
         if behind and behind[0] in " \t\xa0":
             return len(behind) == 1 or (behind[1].isalpha() and not behind[1].isupper())
-        return behind != "" and behind[0] in ".,;:!?)…，。"
+        return behind != "" and (behind[0] in ".,;:!?)…，。" or (behind[0] == "-" and behind[1:].isalpha()))
 
     def _begin_thought(self, kind: str, end: int) -> int:
         self._gone(end)
@@ -572,7 +568,7 @@ class Parser:
 
     def _end_reply(self, end: int, resumes: bool = False) -> int:
         """A turn is over: what follows is somebody else's, made up."""
-        if self._state == "thought" and self._kind == "message":
+        if self._state == "thought" and (resumes or self._kind == "message"):
             self._end_thought()
         self._state, self._resumes = "ended", resumes
         self.hold.removed()
@@ -582,18 +578,20 @@ class Parser:
         """Only a message's header brings the reply back (gpt-oss ends each of its messages)."""
         at = self._buf.find("<", self._at) if self._resumes else -1
         self._at = len(self._buf) if at < 0 else at
-        begun = self._buf[self._at : self._at + len(_RESUMES)]
-        if begun == _RESUMES:
+        begun = self._buf[self._at : self._at + len(_RESUMES[0])]
+        if begun in _RESUMES:
             self._state = "text"
         elif begun:
-            self._wait_if(_RESUMES.startswith(begun))
+            self._wait_if(any(one.startswith(begun) for one in _RESUMES))
             self._at += 1
 
     def _header(self, name: str, at: int, end: int) -> int:
         """The role or channel behind a header's token decides what the message is."""
         if name in ("message", "end_header_id"):
             return self._gone(end)
-        pattern = _ROLE if name in ("im_start", "start_of_turn") else _HEADER
+        pattern = (
+            _ROLE if name in ("im_start", "start_of_turn", "start_of_role", "begin", "turn") else _HEADER
+        )
         head = pattern.match(self._buf, end)
         if head is None:
             size = len(self._buf)
@@ -875,7 +873,7 @@ class Parser:
             return
         text, tools = "".join(one.value).translate(_NO_SEAMS), self._rules.tools
         if one.is_python:
-            found = [call for call in python_calls(text, "", tools) if call.name in tools]
+            found = python_calls(text, "", tools)
         else:
             is_alone = not one.fence or self.hold.is_blank
             own = ("arguments", "parameters") if self._rules.format in OWN_JSON else ("arguments",)

@@ -52,15 +52,17 @@ _LT, _GT = (
 _ENTITY_BEGUN = r"&(?:a(?:m(?:p(?:;(?:a(?:m(?:p;?)?)?)?)?)?)?)?(?:l(?:t)?|g(?:t)?|#[0-9x]{0,8}[0-9a-f]{0,2})?"
 START = "<\uff1c&[\u25c1"
 """What a marker may begin with."""
+_TURNS = "system|user|assistant|tool|endofturn"
+"""Names in `[|name|]`, as EXAONE writes its turns."""
 _RAW = re.compile(
     rf"(?:{_LT})[^<>\uff1c\uff1e&\n]{{0,{MAX_TAG}}}?\n?(?:(?:{_GT})|(?<==)[\w.:-]{{1,128}}\n)"
     rf"|(?:{_LT})\s{{0,4}}function=[\w.:-]{{1,128}}\n"
-    rf"|(?-i:\[/[A-Z_{INVISIBLE}]{{1,64}}\]|\[[A-Z_{INVISIBLE}]{{1,64}}\](?!\())|\u25c1[^\u25c1\u25b7\n]{{1,64}}\u25b7",
+    rf"|(?-i:\[/[A-Z_{INVISIBLE}]{{1,64}}\]|\[[A-Z_ {INVISIBLE}]{{1,64}}\](?!\()|\[\|(?:{_TURNS})\|\])|\u25c1[^\u25c1\u25b7\n]{{1,64}}\u25b7",
     re.IGNORECASE,
 )
 _PART = re.compile(
     rf"(?:{_LT})[^<>\uff1c\uff1e&\n]{{0,{MAX_TAG}}}(?:{_ENTITY_BEGUN}|\n)?|{_ENTITY_BEGUN}"
-    rf"|(?-i:\[[/A-Z_{INVISIBLE}]{{0,64}}\]?)|\u25c1[^\u25c1\u25b7\n]{{0,64}}",
+    rf"|(?-i:\[[/A-Z_ {INVISIBLE}]{{0,64}}\]?|\[\|[a-z]{{0,9}}\|?)|\u25c1[^\u25c1\u25b7\n]{{0,64}}",
     re.IGNORECASE,
 )
 _TAG = re.compile(
@@ -69,7 +71,7 @@ _TAG = re.compile(
     re.IGNORECASE,
 )
 _TOKEN = re.compile(r"<(?P<a>\|?)\s{0,2}(?P<slash>/?)(?P<name>[^\s<>|]{1,64})\s{0,2}(?P<b>\|?)>")
-_SQUARE = re.compile(r"\[(?P<slash>/?)(?P<name>[A-Z_]{3,64})\]")
+_SQUARE = re.compile(r"\[(?P<slash>/?)(?P<name>[A-Z_ ]{3,64})\]")
 _KIMI = re.compile(r"\u25c1(?P<slash>/?)(?P<name>\w{1,64})\u25b7")
 _TAG_BEGUN = re.compile(
     r"<\s{0,4}/?\s{0,4}(?:\|(?:d(?:s(?:m(?:l\|?)?)?)?)?)?(?P<name>[\w:|-]{0,64})(?P<more>[\s=/].*)?",
@@ -85,7 +87,7 @@ _PLAIN = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x2581: "_"}
 _WORDS = re.compile(r"[_:|]+|(?<=[a-z])(?=[A-Z])")
 
 _THINK = frozenset({
-    "think", "thinking", "thought", "thoughts", "reasoning", "reflection", "scratchpad", "monologue", "cot",
+    "think", "thinking", "thought", "thoughts", "reasoning", "reflection", "scratchpad", "scratch", "monologue", "cot",
     "analysis", "antthinking"
 })  # fmt: skip
 _BESIDE_THINK = frozenset({
@@ -112,19 +114,20 @@ _NAMES: dict[str, Kind] = {
     "inner_prefix": "think", "inner_suffix": "think", "unused94": "think", "unused95": "think",
     "channel": "header", "start": "header", "message": "header", "constrain": "header", "im_start": "header",
     "open": "header", "close": "header", "start_header_id": "header", "end_header_id": "header", "start_of_turn": "header",
+    "start_of_role": "header", "begin": "header",
     "im_end": "turn", "endoftext": "turn", "end_of_text": "turn", "eot_id": "turn", "eom_id": "turn", "eot": "turn",
     "eom": "turn", "end_of_turn": "turn", "end_of_turn_token": "turn", "return": "turn", "eos": "turn", "end": "turn",
-    "end_of_msg": "turn", "end_of_sentence": "turn", "end_of_message": "turn", "call": "turn", "/s": "turn",
+    "endofturn": "turn", "end_of_msg": "turn", "end_of_sentence": "turn", "end_of_message": "turn", "call": "turn", "/s": "turn",
     "user": "role", "system": "role", "human": "role", "observation": "role", "tool": "role", "ipython": "role",
     "environment": "role", "developer": "role", "user_token": "role", "user_id": "role", "inst": "role",
 }  # fmt: skip
 """Names of special tokens that words alone do not tell."""
 _ANGLE_NAMES = frozenset({"unused94", "unused95", "end_of_turn", "start_of_turn", "eos"})
 """Those of them that are written as `<name>`."""
-_WRAPPERS = frozenset({"answer", "final_answer"})
+_WRAPPERS = frozenset({"answer", "final_answer", "response", "output"})
 _SQUARES: dict[str, Kind] = {
     "THINK": "think", "THINKING": "think", "TOOL_CALLS": "call", "TOOL_CALL": "call", "TOOL_REQUEST": "call",
-    "END_TOOL_REQUEST": "call", "TOOL_RESULTS": "result", "TOOL_RESULT": "result", "INST": "role",
+    "END_TOOL_REQUEST": "call", "BEGIN FINAL RESPONSE": "think", "END FINAL RESPONSE": "turn", "TOOL_RESULTS": "result", "TOOL_RESULT": "result", "INST": "role",
 }  # fmt: skip
 HALVES = (
     "think", "thought", "reasoning", "tool_call", "tool_response", "function_call", "function=",
@@ -148,15 +151,12 @@ def read(raw: str) -> Marker | None:
     if found := _SQUARE.fullmatch(text):
         name, slash = found["name"], bool(found["slash"])
         kind = _SQUARES.get(name)
-        return (
-            Marker("token" if kind == "role" and slash else kind, slash or name.startswith("END_"), name)
-            if kind
-            else None
-        )
+        closes = slash or name.startswith(("END", "BEGIN"))
+        return Marker("token" if kind == "role" and slash else kind, closes, name) if kind else None
     if found := _KIMI.fullmatch(text):
         kind = _tag_kind(found["name"])
         return Marker(kind, bool(found["slash"]), found["name"].lower()) if kind else None
-    found = _TOKEN.fullmatch(text)
+    found = _TOKEN.fullmatch(f"<{text[1:-1]}>" if text.startswith("[|") else text)
     if found and (found["a"] or (found["b"] and re.fullmatch(r"[\w:-]+", found["name"]))):
         return _token(found)
     if text == "</s>":
@@ -174,10 +174,10 @@ def _token(found: re.Match[str]) -> Marker:
         or bool(words & _ENDS)
         or name == "inner_suffix"
     )
-    if is_gemma and name == "channel":
-        return Marker("think", closes, name)
     kind: Kind = "token"
-    if name in _NAMES:
+    if is_gemma and name in ("channel", "turn"):
+        kind = "think" if name == "channel" else "turn" if closes else "header"
+    elif name in _NAMES:
         kind = _NAMES[name]
     elif words & _THINK:
         kind = "think"
