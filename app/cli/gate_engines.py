@@ -21,7 +21,7 @@ from rich.markup import escape
 from app.cli import terminal
 from app.config.config import Config, ModelConfig
 from app.config.version import VERSION
-from app.engines.heard import SETTINGS, hearing
+from app.engines.heard import hearing, settings
 from app.engines.identity import describe, target_of
 from app.promotion.facts import baseline_manifest
 from deploy.core.errors import EngineError
@@ -115,7 +115,7 @@ async def make_job(
         timed=timed,
         full=full,
         jobs=jobs,
-        gateway={"model": public} | {key: str(getattr(model, key)) for key in SETTINGS},
+        gateway={"model": public} | settings(model),
         sequential=sequential,
         outside=outside,
     )

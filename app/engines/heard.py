@@ -26,9 +26,13 @@ from gates.reply.events import Broken, Done, Event, Finish, Text
 from gates.run.request import encode_body
 from gates.run.target import Hearing
 
-SETTINGS: Final = ("reasoning", "speech", "unasked_calls", "thought_guard", "when_nothing_is_left")
-"""The keys of `[models.NAME]` that decide what a caller hears of a reply."""
 _CHAT: Final = ChatCompletions()
+
+
+def settings(model: ModelConfig) -> dict[str, str]:
+    """The keys of `[models.NAME]` that decide what a caller hears of a reply, as a report states them."""
+    keys = ("reasoning", "speech", "unasked_calls", "thought_guard", "when_nothing_is_left")
+    return {key: str(getattr(model, key)) for key in keys}
 
 
 def hearing(model: ModelConfig, dialect: Dialect, abilities: Abilities) -> Hearing:

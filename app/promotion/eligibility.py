@@ -36,9 +36,7 @@ class EligibilityFacts:
     trusted: Mapping[str, Ed25519PublicKey]
     now: datetime  # with a zone
     max_age_days: float | None
-    root: (
-        str | None
-    )  # present digest of the candidate's files; None: they are not sound, for the reason in `weights`
+    root: str | None  # present digest of the candidate's files; None: `weights` says why they are not sound
     planned: EngineIdentity | None  # the engine as it would be started
     spec: str  # digest of its spec
     suite: str  # digest of the suite in force
@@ -46,6 +44,7 @@ class EligibilityFacts:
     numerics: Numerics = field(default_factory=Numerics)  # what is known of them before a start
     rules: Policy | None = None  # the policy in force itself
     baseline: str | None = None  # root of the baseline that the configuration names
+    heard: Mapping[str, str] = field(default_factory=dict)  # `app.engines.heard.settings` of the model
     origins: Mapping[str, Origin] = field(default_factory=dict)  # of known artefacts, by root
     weights: str = ""
     revocations: tuple[Revocation, ...] = ()  # all of them
@@ -145,10 +144,10 @@ def _checks(facts: EligibilityFacts, opened: VerifiedReport | None) -> Iterator[
         rule = facts.rules.numerics if facts.rules is not None else NumericsRule()
         yield lambda: checks.numerics(statement, facts.numerics, planned.name, rule, runs=False)
         yield lambda: checks.engine(statement, _comparable(planned, statement.candidate.engine, rule))
-    yield lambda: checks.suite(statement, facts.suite)
-    yield lambda: checks.policy(statement, facts.policy)
-    if facts.rules is not None and statement.policy.digest == facts.policy:
-        rules = facts.rules
+    yield lambda: checks.pinned(statement.suite, facts.suite, "mismatch_suite")
+    yield lambda: checks.pinned(statement.policy, facts.policy, "mismatch_policy")
+    yield lambda: checks.heard(statement, facts.heard)
+    if (rules := facts.rules) is not None and statement.policy.digest == facts.policy:
         yield lambda: checks.complete(statement, rules)
     yield lambda: _baseline(facts, statement)
 

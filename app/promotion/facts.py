@@ -64,6 +64,7 @@ def collect(
     state_dir: Path,
     now: datetime,
     baseline: EngineSpec | None = None,
+    heard: Mapping[str, str] | None = None,
     reads_weights: bool = True,
 ) -> EligibilityFacts:
     """All of the facts. Hashes every byte of the weights, unless their manifest is to be believed: for a thread.
@@ -92,6 +93,7 @@ def collect(
         policy=policy.digest,
         rules=policy,
         baseline=wanted,
+        heard=heard or {},
         origins=_origins(found, artefact),
         revocations=found.revocations,
     )

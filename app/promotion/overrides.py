@@ -26,7 +26,7 @@ WITHDRAWN: Final = "override.withdrawn"
 WAIVABLE: Final = frozenset(
     {
         "report_missing", "report_stale", "verdict_not_pass", "mismatch_engine", "mismatch_numerics",
-        "mismatch_suite", "mismatch_policy", "baseline_lineage",
+        "mismatch_suite", "mismatch_policy", "mismatch_model", "baseline_lineage",
     }
 )  # fmt: skip
 

@@ -14,7 +14,7 @@ from math import inf
 from typing import Final
 
 from app.config.config import Config
-from app.engines.heard import hearing
+from app.engines.heard import hearing, settings
 from app.engines.identity import target_of
 from app.engines.pool import EnginePool
 from app.promotion import bake, eligibility, inspection, overrides
@@ -143,6 +143,7 @@ async def _facts(
         state_dir=deps.config.state_dir,
         now=now,
         baseline=deps.config.engines[model.baseline] if model is not None and model.baseline else None,
+        heard=None if model is None else settings(model),
         reads_weights=reads_weights,
     )
     return facts, waived

@@ -31,6 +31,7 @@ Code = Literal[
     "mismatch_numerics",
     "mismatch_suite",
     "mismatch_policy",
+    "mismatch_model",
     "mismatch_running",
     "baseline_lineage",
 ]
@@ -131,22 +132,20 @@ def _gate_run(engine: str, statement: Statement) -> str:
     return f"manners gate run --candidate {engine} --baseline {statement.baseline.engine.name}"
 
 
-def suite(statement: Statement, digest: str) -> None:
-    """The report was made with the suite of this digest."""
-    _pinned(statement.suite, digest, "suite", "mismatch_suite")
-
-
-def policy(statement: Statement, digest: str) -> None:
-    """The report was made under the policy of this digest."""
-    _pinned(statement.policy, digest, "policy", "mismatch_policy")
-
-
-def _pinned(stated: Pinned, digest: str, what: str, code: Code) -> None:
+def pinned(stated: Pinned, digest: str, code: Literal["mismatch_suite", "mismatch_policy"]) -> None:
+    """The report was made with the suite, or under the policy, of this digest."""
     if stated.digest != digest:
-        made = f"{what} {stated.name} {_short(stated.digest)}"
-        raise refuse(
-            code, f"the report was made with {made}; {_short(digest)} is in force: run the gate again"
-        )
+        made = f"{code.removeprefix('mismatch_')} {stated.name} {_short(stated.digest)}"
+        why = f"the report was made with {made}; {_short(digest)} is in force: run the gate again"
+        raise refuse(code, why)
+
+
+def heard(statement: Statement, settings: Mapping[str, str]) -> None:
+    """A verdict on what callers hear was reached with these settings of the model."""
+    for key, value in settings.items():
+        if statement.judged == "through" and (made := statement.gateway.get(key, value)) != value:
+            why = f"the report was made with {key} = {made:.80}; {value:.80} is in force: run the gate again"
+            raise refuse("mismatch_model", why)
 
 
 def engine(

@@ -142,6 +142,8 @@ def with_cache(kind: str, *args: str) -> EligibilityFacts:
     return replace(facts, planned=replace(FACTS.planned, argv=argv))
 
 
+HEARD = {"judged": "through", "reasoning": "strip"}
+
 REFUSALS: list[tuple[str, Callable[[], EligibilityFacts]]] = [
     ("report_missing", lambda: replace(FACTS, report=None)),
     ("report_missing", lambda: replace(FACTS, report=None, asked=None)),
@@ -165,6 +167,7 @@ REFUSALS: list[tuple[str, Callable[[], EligibilityFacts]]] = [
     ("mismatch_engine", lambda: permitting(with_cache("q8_0", "--jinja"), "kv_cache")),
     ("mismatch_suite", lambda: replace(FACTS, suite=examples.sha("stricter"))),
     ("mismatch_policy", lambda: sequential("refused")),
+    ("mismatch_model", lambda: replace(stating(gateway=HEARD), heard={"reasoning": "inline"})),
     ("mismatch_policy", lambda: stating(policy=Pinned("lax", 1, examples.sha("lax")))),
     ("baseline_lineage", of_another_base),
     ("baseline_lineage", lambda: stating(baseline=GOOD.candidate)),
