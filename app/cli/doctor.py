@@ -24,7 +24,7 @@ from app.config.config import EMBEDDED_DEFAULT, ConfigError, load
 from app.promotion.repository import FILE
 from app.registry.errors import RegistryError
 from app.registry.reader import RegistryReader
-from deploy.doctor.collectors import configuration, gateway, host, image, model
+from deploy.doctor.collectors import configuration, host, image, model
 from deploy.doctor.evidence import ConfigFacts, Evidence, parse, render
 from deploy.doctor.examine import examine, silent
 from deploy.doctor.result import EXIT_CODES, Diagnosis, worst
@@ -100,19 +100,14 @@ def _config_facts(path: Path, tables: Any) -> ConfigFacts:
         config = load(path)
     except ConfigError as error:
         return ConfigFacts(error=str(error).removeprefix(f"{path}: "), **facts)
-    state, table = config.state_dir, config.gateway
-    named = [name for name in (table.api_keys_file, table.admin_token_file) if name]
-    secrets = [path.parent / Path(name).expanduser() for name in named]
+    state = config.state_dir
     return ConfigFacts(
         listen=str(config.listen),
         admin=str(config.admin),
         keys=len(config.secrets.api_keys) + _stored_keys(state),
         weak=weak(config.secrets.api_keys),
-        secrets=configuration.modes([*secrets, state / "admin.token"]),
         state=str(state),
         filesystem=configuration.filesystem(state),
-        locks=configuration.locks(state),
-        calls=gateway.calls(str(config.admin)),
         **facts,
     )
 

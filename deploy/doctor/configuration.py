@@ -3,7 +3,7 @@
 from typing import Final
 
 from deploy.doctor.evidence import Evidence
-from deploy.doctor.result import CheckResult, HostCheck, check, fail, ok, unknown, warn
+from deploy.doctor.result import CheckResult, check, fail, ok, unknown, warn
 
 LOOPBACK: Final = ("127.", "localhost", "[::1]", "::1")
 FAR: Final = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs", "ceph", "glusterfs")
@@ -11,10 +11,7 @@ FAR: Final = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs",
 PASSING: Final = ("tmpfs", "ramfs", "overlay")
 
 
-CHECKS: Final[dict[str, HostCheck]] = {}
-
-
-@check(CHECKS, "config.schema")
+@check("config.schema")
 def _schema(evidence: Evidence) -> CheckResult:
     setting = evidence.setting
     if setting.error:
@@ -26,7 +23,7 @@ def _public(address: str | None) -> bool:
     return address is not None and not address.startswith(LOOPBACK)
 
 
-@check(CHECKS, "config.listen")
+@check("config.listen")
 def _listen(evidence: Evidence) -> CheckResult | None:
     setting = evidence.setting
     if setting.listen is None:
@@ -39,7 +36,7 @@ def _listen(evidence: Evidence) -> CheckResult | None:
     return ok(f"{setting.listen}{', with keys' if setting.keys else ', this machine only'}")
 
 
-@check(CHECKS, "config.admin")
+@check("config.admin")
 def _admin(evidence: Evidence) -> CheckResult | None:
     admin = evidence.setting.admin
     if admin is None:
@@ -52,7 +49,7 @@ def _admin(evidence: Evidence) -> CheckResult | None:
     return ok(f"{admin}, this machine only")
 
 
-@check(CHECKS, "config.keys")
+@check("config.keys")
 def _keys(evidence: Evidence) -> CheckResult | None:
     setting = evidence.setting
     if setting.keys is None:
@@ -62,27 +59,15 @@ def _keys(evidence: Evidence) -> CheckResult | None:
     return ok(f"{setting.keys} keys" if setting.keys else "none, and none is needed on loopback")
 
 
-@check(CHECKS, "config.secrets")
-def _secrets(evidence: Evidence) -> CheckResult | None:
-    files = evidence.setting.secrets
-    if not files:
-        return None
-    if open_ := sorted(name for name, mode in files.items() if mode & 0o077):
-        return fail(f"{open_[0]} can be read by others (mode {files[open_[0]]:o})", f"chmod 600 {open_[0]}")
-    return ok(f"{', '.join(sorted(files))}: mode 600")
-
-
-@check(CHECKS, "config.state")
+@check("config.state")
 def _state(evidence: Evidence) -> CheckResult | None:
     setting = evidence.setting
     if setting.state is None:
         return None
-    if setting.filesystem is None or setting.locks is None:
-        return unknown(
-            f"{setting.state} could not be tried", f"mkdir -p {setting.state}; df -T {setting.state}"
-        )
+    if setting.filesystem is None:
+        return unknown(f"the file system of {setting.state} is not known", f"df -T {setting.state}")
     fix = "[gateway] state = a folder on a local disk (ext4, xfs, btrfs)"
-    if not setting.locks or setting.filesystem in FAR:
+    if setting.filesystem in FAR:
         return fail(f"{setting.state} is on {setting.filesystem}: a lock or an fsync may not hold there", fix)
     if setting.filesystem in PASSING:
         return warn(

@@ -6,7 +6,7 @@ from typing import Final, cast
 from deploy.core.flags import flag_value
 from deploy.doctor.evidence import EngineFacts, Evidence, ModelFacts
 from deploy.doctor.host import is_spark
-from deploy.doctor.result import CheckResult, EngineCheck, engine_check, fail, ok, unknown, warn
+from deploy.doctor.result import CheckResult, engine_check, fail, ok, unknown, warn
 from deploy.engine.dialect import no_odd_flag
 from deploy.engine.dialects import DIALECTS
 from gates.contracts.dialect import Dialect
@@ -18,9 +18,6 @@ PARSERS: Final[Mapping[str, tuple[str, ...]]] = {
 """vLLM's parsers for each form of calls that a Qwen template asks for."""
 STARTED: Final = ("docker", "process")
 """The drivers that start a server with the flags of its own command line."""
-
-
-CHECKS: Final[dict[str, EngineCheck]] = {}
 
 
 Flags = tuple[str, ...]
@@ -38,7 +35,7 @@ def _vllm(evidence: Evidence, engine: str) -> Flags | None:
     return spec.args if spec.dialect == "vllm" and spec.driver in STARTED else None
 
 
-@engine_check(CHECKS, "engine.flags", _ours)
+@engine_check("engine.flags", _ours)
 def _known(evidence: Evidence, engine: str, spec: EngineFacts) -> CheckResult | None:
     """Flags that the driver sets itself, and flags that the server does not know."""
     dialect = DIALECTS.get(cast("Dialect", spec.dialect))  # the spec says whether it is one
@@ -55,24 +52,7 @@ def _known(evidence: Evidence, engine: str, spec: EngineFacts) -> CheckResult | 
     return ok(" ".join(spec.args) or "none")
 
 
-@engine_check(CHECKS, "engine.command", _ours)
-def _command(evidence: Evidence, engine: str, spec: EngineFacts) -> CheckResult | None:
-    """The program that the process driver executes."""
-    if spec.driver != "process":
-        return None
-    if not spec.command:
-        return fail("none", 'command = [".venv-vllm/bin/vllm", "serve"]')
-    if spec.executable is None:
-        return unknown("the program was not looked for", f"ls -l {spec.command[0]}")
-    if not spec.executable:
-        return fail(
-            f"{spec.command[0]} is not there, or may not be executed",
-            "install the engine there, or correct command",
-        )
-    return ok(" ".join(spec.command))
-
-
-@engine_check(CHECKS, "engine.tool_parser", _vllm)
+@engine_check("engine.tool_parser", _vllm)
 def _tool_parser(evidence: Evidence, engine: str, args: Flags) -> CheckResult | None:
     parser, calls = (
         flag_value(args, "--tool-call-parser"),
@@ -86,15 +66,6 @@ def _tool_parser(evidence: Evidence, engine: str, args: Flags) -> CheckResult | 
         return fail(
             f"{parser} without --enable-auto-tool-choice: vLLM refuses every request with tools", wanted
         )
-    heard = evidence.setting.calls.get(engine, {})
-    found, rescued = heard.get("engine", 0), heard.get("rescued", 0)
-    if rescued > found:
-        return fail(
-            f"{parser} found {found} calls, and the gateway {rescued} more in the text: the model writes another form",
-            f"args: --tool-call-parser {'qwen3_coder' if parser == 'hermes' else 'hermes'}",
-        )
-    if found:
-        return ok(f"{parser}, which has found {found} calls")
     if right and parser not in right:
         # A model trained on hermes calls writes them even under a template that asks for XML (docs/spark.md).
         said, state = (
@@ -108,7 +79,7 @@ def _tool_parser(evidence: Evidence, engine: str, args: Flags) -> CheckResult | 
     return ok(f"{parser}{f' for {calls} calls' if calls else ''}")
 
 
-@engine_check(CHECKS, "engine.reasoning_parser", _vllm)
+@engine_check("engine.reasoning_parser", _vllm)
 def _reasoning_parser(evidence: Evidence, engine: str, args: Flags) -> CheckResult | None:
     parser = flag_value(args, "--reasoning-parser")
     if not parser:
@@ -119,7 +90,7 @@ def _reasoning_parser(evidence: Evidence, engine: str, args: Flags) -> CheckResu
     return ok(parser)
 
 
-@engine_check(CHECKS, "engine.graphs", _vllm)
+@engine_check("engine.graphs", _vllm)
 def _eager(evidence: Evidence, engine: str, args: Flags) -> CheckResult | None:
     if flag_value(args, "--enforce-eager") is not None:
         return warn(
@@ -129,7 +100,7 @@ def _eager(evidence: Evidence, engine: str, args: Flags) -> CheckResult | None:
     return ok("CUDA graphs")
 
 
-@engine_check(CHECKS, "engine.quantization", _vllm)
+@engine_check("engine.quantization", _vllm)
 def _method(evidence: Evidence, engine: str, args: Flags) -> CheckResult | None:
     model, method = evidence.models.get(engine, ModelFacts(path="")), flag_value(args, "--quantization")
     if method is None or not (model.quant_algo or model.config_quant_algo or "").endswith("NVFP4"):
@@ -142,7 +113,7 @@ def _method(evidence: Evidence, engine: str, args: Flags) -> CheckResult | None:
     return ok(method)
 
 
-@engine_check(CHECKS, "engine.language_only", _vllm)
+@engine_check("engine.language_only", _vllm)
 def _language_only(evidence: Evidence, engine: str, args: Flags) -> CheckResult | None:
     model = evidence.models.get(engine, ModelFacts(path=""))
     if not any("ConditionalGeneration" in name for name in model.architectures):
@@ -155,7 +126,7 @@ def _language_only(evidence: Evidence, engine: str, args: Flags) -> CheckResult 
     return ok("--language-model-only")
 
 
-@engine_check(CHECKS, "engine.unsafe", _vllm)
+@engine_check("engine.unsafe", _vllm)
 def _unsafe(evidence: Evidence, engine: str, args: Flags) -> CheckResult | None:
     if flag_value(args, "--trust-remote-code") is not None:
         return fail(

@@ -18,7 +18,6 @@ class Gpu:
     name: str
     capability: str | None = None
     driver: str | None = None
-    persistent: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,30 +38,26 @@ class Nvcc:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFacts:
-    """The machine. `memory_*` are from /proc/meminfo; `nvccs` are in the order in which a build finds them; `journal` are
-    this boot's kernel lines that name an Xid or NV_ERR_NO_MEMORY; `disk_free` is of Docker's folder of images.
+    """The machine. `memory_*` are from /proc/meminfo; `nvccs` are in the order in which a build finds them;
+    `disk_free` is of Docker's folder of images.
     """
 
     architecture: str | None = None
     kernel: str | None = None
     gpus: tuple[Gpu, ...] | None = None
-    gpu_processes: tuple[str, ...] | None = None
     memory_total: int | None = None
     memory_available: int | None = None
     swaps: tuple[Swap, ...] | None = None
     toolkit: str | None = None
-    cdi: tuple[str, ...] | None = None
     docker: str | None = None
     uid: int | None = None
     disk_free: int | None = None
-    journal: tuple[str, ...] | None = None
-    time_synchronized: bool | None = None
     nvccs: tuple[Nvcc, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFacts:
-    """An `[engines.NAME]` table as written, valid or not. `pin`: the tag's entry in engines.lock; `executable`: `command` can be run."""
+    """An `[engines.NAME]` table as written, valid or not. `pin`: the tag's entry in engines.lock."""
 
     dialect: str = ""
     driver: str = ""
@@ -70,11 +65,8 @@ class EngineFacts:
     pin: str | None = None
     gpu: str | None = None
     args: tuple[str, ...] = ()
-    url: str | None = None
     artefact: str | None = None
-    command: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
-    executable: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +80,6 @@ class ImageContents:
     flashinfer: str | None = None
     flashinfer_archs: tuple[str, ...] | None = None
     nvcc: str | None = None
-    ptxas: str | None = None
     ggml_archs: tuple[str, ...] | None = None
 
 
@@ -145,7 +136,6 @@ class ModelFacts:
     template: bool | None = None
     calls: str | None = None
     thinking_switch: bool | None = None
-    generation: bool | None = None
     gguf: GgufFacts | None = None
     unreadable: tuple[str, ...] = ()
 
@@ -154,9 +144,7 @@ class ModelFacts:
 class ConfigFacts:
     """The configuration without its engines.
 
-    `together`: the engines that run at the same time. `weak`: what is wrong with callers' keys. `secrets`: files and their
-    permission bits. `locks`: fsync and flock work in the state folder. `calls`: tool calls that a running gateway has
-    counted, by engine and by who found them ("engine", "rescued").
+    `together`: the engines that run at the same time. `weak`: what is wrong with callers' keys.
     """
 
     file: str = ""
@@ -166,11 +154,8 @@ class ConfigFacts:
     together: tuple[str, ...] = ()
     keys: int | None = None
     weak: tuple[str, ...] = ()
-    secrets: Mapping[str, int] = field(default_factory=dict)
     state: str | None = None
     filesystem: str | None = None
-    locks: bool | None = None
-    calls: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

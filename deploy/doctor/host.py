@@ -7,7 +7,7 @@ from typing import Final
 
 from deploy.core.versions import at_least, numbers
 from deploy.doctor.evidence import Evidence, Gpu
-from deploy.doctor.result import CheckResult, HostCheck, check, fail, ok, unknown, warn
+from deploy.doctor.result import CheckResult, check, fail, ok, unknown, warn
 from deploy.memory.sizing import GIB
 
 SMI: Final = "install NVIDIA's driver; nvidia-smi must answer"
@@ -19,9 +19,6 @@ LOSSY_DRIVERS: Final = ("580.173", "610.43")
 TOOLKIT_FLOOR: Final = "1.18"  # CDI by default: nvidia-container-toolkit#1227, #251, #48
 IMAGE_BYTES: Final = 22 * GIB
 """Assumed for an image of unknown size; vllm-openai has 20.3 GB."""
-
-
-CHECKS: Final[dict[str, HostCheck]] = {}
 
 
 def on_gpu(evidence: Evidence) -> bool:
@@ -43,7 +40,7 @@ def gpu_of(evidence: Evidence) -> Gpu | None:
     return next(iter(evidence.host.gpus or ()), None)
 
 
-@check(CHECKS, "host.architecture", applies=on_gpu)
+@check("host.architecture", applies=on_gpu)
 def _architecture(evidence: Evidence) -> CheckResult | None:
     arch, gpu = evidence.host.architecture, gpu_of(evidence)
     if arch is None:
@@ -53,7 +50,7 @@ def _architecture(evidence: Evidence) -> CheckResult | None:
     return ok(f"{arch}{f' with {gpu.name}' if gpu else ''}")
 
 
-@check(CHECKS, "host.gpu", applies=on_gpu)
+@check("host.gpu", applies=on_gpu)
 def _gpu(evidence: Evidence) -> CheckResult | None:
     gpu = gpu_of(evidence)
     if gpu is None or gpu.capability is None:
@@ -69,7 +66,7 @@ def _gpu(evidence: Evidence) -> CheckResult | None:
     return fail(f"{said}: no kernel for NVFP4", "serve the GGUF with llama-server")
 
 
-@check(CHECKS, "host.driver", applies=on_gpu)
+@check("host.driver", applies=on_gpu)
 def _driver(evidence: Evidence) -> CheckResult | None:
     gpu, kernel = gpu_of(evidence), evidence.host.kernel
     if gpu is None or gpu.driver is None:
@@ -85,7 +82,7 @@ def _driver(evidence: Evidence) -> CheckResult | None:
     return ok(f"{gpu.driver}{f', kernel {kernel}' if kernel else ''}")
 
 
-@check(CHECKS, "host.swap", applies=on_gpu)
+@check("host.swap", applies=on_gpu)
 def _swap(evidence: Evidence) -> CheckResult | None:
     swaps = evidence.host.swaps
     if swaps is None:
@@ -102,30 +99,7 @@ def _swap(evidence: Evidence) -> CheckResult | None:
     return ok("zram only" if swaps else "off")
 
 
-@check(CHECKS, "host.gpu_processes", applies=on_gpu)
-def _processes(evidence: Evidence) -> CheckResult | None:
-    held = evidence.host.gpu_processes
-    if held is None:
-        return unknown("nvidia-smi does not say which processes use the GPU", SMI)
-    if held:
-        return warn(
-            f"the GPU is also used by {', '.join(held[:4])}",
-            "unless these are this gateway's engines, stop them before anything is timed or loaded",
-        )
-    return ok("no other process uses the GPU")
-
-
-@check(CHECKS, "host.persistence", applies=on_gpu)
-def _persistence(evidence: Evidence) -> CheckResult | None:
-    gpu = gpu_of(evidence)
-    if gpu is None or gpu.persistent is None:
-        return unknown("persistence mode is not known", SMI)
-    if not gpu.persistent:
-        return warn("off: the driver unloads between engines", "sudo nvidia-smi -pm 1")
-    return ok("on")
-
-
-@check(CHECKS, "host.toolkit", applies=on_gpu)
+@check("host.toolkit", applies=on_gpu)
 def _toolkit(evidence: Evidence) -> CheckResult | None:
     version = evidence.host.toolkit
     if version is None:
@@ -138,15 +112,7 @@ def _toolkit(evidence: Evidence) -> CheckResult | None:
     return ok(version)
 
 
-@check(CHECKS, "host.cdi", applies=on_gpu)
-def _cdi(evidence: Evidence) -> CheckResult | None:
-    specs, how = evidence.host.cdi, "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
-    if specs is None or (not specs and evidence.host.toolkit is None):
-        return unknown("no description of the GPU in /etc/cdi or /var/run/cdi", how)
-    return ok(", ".join(specs)) if specs else fail("no CDI description of the GPU", how)
-
-
-@check(CHECKS, "host.docker")
+@check("host.docker")
 def _docker(evidence: Evidence) -> CheckResult | None:
     if not any(e.driver == "docker" for e in evidence.engines.values()):
         return None
@@ -159,17 +125,7 @@ def _docker(evidence: Evidence) -> CheckResult | None:
     return ok(version)
 
 
-@check(CHECKS, "host.user")
-def _user(evidence: Evidence) -> CheckResult | None:
-    uid = evidence.host.uid
-    if not on_gpu(evidence) or uid is None:
-        return None
-    if uid == 0:
-        return warn("root: every file it makes is root's", "run manners as a user in the group docker")
-    return ok(f"uid {uid}")
-
-
-@check(CHECKS, "host.disk")
+@check("host.disk")
 def _disk(evidence: Evidence) -> CheckResult | None:
     if not any(e.driver == "docker" for e in evidence.engines.values()):
         return None
@@ -184,30 +140,7 @@ def _disk(evidence: Evidence) -> CheckResult | None:
     return ok(said) if free >= need else fail(said, "docker image prune; docker builder prune")
 
 
-@check(CHECKS, "host.journal", applies=on_gpu)
-def _journal(evidence: Evidence) -> CheckResult | None:
-    lines = evidence.host.journal
-    if lines is None:
-        how = "sudo journalctl -k -b | grep -E 'NVRM: Xid|NV_ERR_NO_MEMORY'"
-        return unknown("the kernel's journal could not be read", f"{how}; or join the group systemd-journal")
-    if lines:
-        return fail(
-            f"{len(lines)} since boot, the last: {lines[-1]}", "reboot: memory that the GPU lost stays lost"
-        )
-    return ok("no Xid and no NV_ERR_NO_MEMORY since boot")
-
-
-@check(CHECKS, "host.time_sync", applies=on_gpu)
-def _time_sync(evidence: Evidence) -> CheckResult | None:
-    synced = evidence.host.time_synchronized
-    if synced is None:
-        return unknown("it is not known whether the clock is synchronized", "timedatectl")
-    if not synced:
-        return warn("the clock is not synchronized; reports carry its time", "sudo timedatectl set-ntp true")
-    return ok("synchronized")
-
-
-@check(CHECKS, "host.nvcc")
+@check("host.nvcc")
 def _nvcc(evidence: Evidence) -> CheckResult | None:
     """/usr/bin/nvcc of a DGX Spark is CUDA 12.0, and FlashInfer compiles SM 12.1 kernels with it (docs/spark.md)."""
     if not is_spark(evidence):

@@ -5,7 +5,7 @@ from typing import Final
 from deploy.core.versions import at_least, is_candidate
 from deploy.doctor.evidence import Evidence, ImageContents, ImageFacts
 from deploy.doctor.host import is_spark
-from deploy.doctor.result import CheckResult, EngineCheck, engine_check, fail, ok, unknown, warn
+from deploy.doctor.result import CheckResult, engine_check, fail, ok, unknown, warn
 from deploy.engine.spec import PINNED_IMAGE
 
 PROBE: Final = "manners doctor --probe"
@@ -18,9 +18,6 @@ GOOD_IMAGE: Final = "vllm/vllm-openai:v0.24.0-ubuntu2404"
 GOOD_LLAMA: Final = "ghcr.io/ggml-org/llama.cpp:server-cuda13"
 CUDA_FLOOR: Final = "12.9"  # the first that knows sm_121 (flashinfer#3170)
 _MACHINES: Final = {"aarch64": "arm64", "x86_64": "amd64"}
-
-
-CHECKS: Final[dict[str, EngineCheck]] = {}
 
 
 def _good(evidence: Evidence, engine: str) -> str:
@@ -44,7 +41,7 @@ def _inside_on_spark(evidence: Evidence, engine: str) -> ImageContents | None:
     return _inside(evidence, engine) if is_spark(evidence) else None
 
 
-@engine_check(CHECKS, "image.pinned", _image)
+@engine_check("image.pinned", _image)
 def _pinned(evidence: Evidence, engine: str, image: str) -> CheckResult | None:
     pin = evidence.engines[engine].pin or image
     if PINNED_IMAGE.fullmatch(pin):
@@ -55,7 +52,7 @@ def _pinned(evidence: Evidence, engine: str, image: str) -> CheckResult | None:
     )
 
 
-@engine_check(CHECKS, "image.nightly", _image)
+@engine_check("image.nightly", _image)
 def _nightly(evidence: Evidence, engine: str, image: str) -> CheckResult | None:
     """TTFT was 90 ms with one nightly build and 1 to 4 s with the next day's (docs/spark.md)."""
     name = image.partition("@")[0].rpartition("/")[2]
@@ -67,7 +64,7 @@ def _nightly(evidence: Evidence, engine: str, image: str) -> CheckResult | None:
     return ok(f"{name}: no nightly build")
 
 
-@engine_check(CHECKS, "image.present", _image)
+@engine_check("image.present", _image)
 def _present(evidence: Evidence, engine: str, name: str) -> CheckResult | None:
     image, pull = evidence.images.get(engine, ImageFacts()), f"docker pull {name or _good(evidence, engine)}"
     if image.present is None:
@@ -81,7 +78,7 @@ def _present(evidence: Evidence, engine: str, name: str) -> CheckResult | None:
     return ok(f"there{f', {image.size / 1e9:.1f} GB' if image.size else ''}")
 
 
-@engine_check(CHECKS, "image.architecture", _image)
+@engine_check("image.architecture", _image)
 def _architecture(evidence: Evidence, engine: str, image: str) -> CheckResult | None:
     found, host = evidence.images.get(engine, ImageFacts()).architecture, evidence.host.architecture
     if found is None or host is None:
@@ -93,7 +90,7 @@ def _architecture(evidence: Evidence, engine: str, image: str) -> CheckResult | 
     return ok(found)
 
 
-@engine_check(CHECKS, "image.cuda", _inside)
+@engine_check("image.cuda", _inside)
 def _cuda(evidence: Evidence, engine: str, inside: ImageContents) -> CheckResult | None:
     if inside.cuda is None:
         return unknown("its CUDA version is not known", PROBE)
@@ -105,7 +102,7 @@ def _cuda(evidence: Evidence, engine: str, inside: ImageContents) -> CheckResult
     return ok(f"CUDA {inside.cuda}")
 
 
-@engine_check(CHECKS, "image.kernels", _inside_on_spark)
+@engine_check("image.kernels", _inside_on_spark)
 def _kernels(evidence: Evidence, engine: str, inside: ImageContents) -> CheckResult | None:
     """Whether torch's or ggml's kernels were compiled for this GPU."""
     llama = evidence.engines[engine].dialect == "llama-server"
@@ -118,7 +115,7 @@ def _kernels(evidence: Evidence, engine: str, inside: ImageContents) -> CheckRes
     return fail(f"{said}: 'no kernel image' at the first token", f"use {_good(evidence, engine)}")
 
 
-@engine_check(CHECKS, "image.vllm", _inside, dialect="vllm")
+@engine_check("image.vllm", _inside, dialect="vllm")
 def _vllm(evidence: Evidence, engine: str, inside: ImageContents) -> CheckResult | None:
     if not inside.vllm:
         return unknown("its vLLM version is not known", PROBE)
@@ -141,7 +138,7 @@ def has_sm121(archs: tuple[str, ...]) -> bool:
     )
 
 
-@engine_check(CHECKS, "image.flashinfer", _inside_on_spark, dialect="vllm")
+@engine_check("image.flashinfer", _inside_on_spark, dialect="vllm")
 def _flashinfer(evidence: Evidence, engine: str, inside: ImageContents) -> CheckResult | None:
     """With kernels for SM 10.0 only, SM 12.1 gets generic ones with ten times the overhead (docs/spark.md)."""
     if inside.flashinfer is None:
@@ -166,16 +163,3 @@ def _flashinfer(evidence: Evidence, engine: str, inside: ImageContents) -> Check
             f"{fix}; keep its cache in a volume",
         )
     return fail(f"{inside.flashinfer}, {held}, and nothing that could compile SM 12.1", fix)
-
-
-@engine_check(CHECKS, "image.compiler", _inside_on_spark, dialect="vllm")
-def _compiler(evidence: Evidence, engine: str, inside: ImageContents) -> CheckResult | None:
-    """Triton's bundled ptxas of CUDA 12.8 fails with "sm_121a is not defined" (vllm#30163)."""
-    if inside.ptxas is None:
-        return unknown("its ptxas is not known", PROBE)
-    if not at_least(inside.ptxas, CUDA_FLOOR):
-        return fail(
-            f"ptxas {inside.ptxas or 'is missing'}: Triton's kernels for sm_121a cannot be assembled",
-            f"TRITON_PTXAS_PATH=/usr/local/cuda/bin/ptxas in the image, or {GOOD_IMAGE}",
-        )
-    return ok(f"ptxas {inside.ptxas}{f', nvcc {inside.nvcc}' if inside.nvcc else ', no nvcc'}")

@@ -5,13 +5,11 @@ from typing import Final
 
 from deploy.doctor.evidence import Evidence, GgufFacts, ModelFacts
 from deploy.doctor.host import gpu_of, is_spark
-from deploy.doctor.result import CheckResult, HostCheck, check, fail, ok, unknown, warn
+from deploy.doctor.result import CheckResult, check, fail, ok, unknown, warn
 from deploy.engine.dialects import DIALECTS
 from deploy.memory.sizing import GIB, LOAD, VLLM_OVERHEAD, EngineLoad, Memory, engine_need
 
 TAKES_SHARE: Final = {name for name, dialect in DIALECTS.items() if dialect.takes_share}
-
-CHECKS: Final[dict[str, HostCheck]] = {}
 
 
 def weights_of(model: ModelFacts | None) -> int | None:
@@ -49,7 +47,7 @@ def _needs(evidence: Evidence) -> dict[str, int | None]:
     return {name: need_of(evidence, name) for name in evidence.setting.together if name in evidence.engines}
 
 
-@check(CHECKS, "host.memory")
+@check("host.memory")
 def _plan(evidence: Evidence) -> CheckResult | None:
     needs, total = _needs(evidence), evidence.host.memory_total
     if not any(needs.values()) and None not in needs.values():
@@ -79,7 +77,7 @@ def _smaller(evidence: Evidence, needs: Mapping[str, int | None], room: int) -> 
     return f"--gpu-memory-utilization {share:g} or less for {', '.join(greedy)}; {least:.2f} is the least for its weights"
 
 
-@check(CHECKS, "host.available")
+@check("host.available")
 def _now(evidence: Evidence) -> CheckResult | None:
     needs, host = _needs(evidence), evidence.host
     if not any(needs.values()):

@@ -7,7 +7,7 @@ from typing import Final
 from deploy.core.versions import at_least
 from deploy.doctor.evidence import Evidence, ImageContents, ImageFacts, ModelFacts
 from deploy.doctor.image import PROBE
-from deploy.doctor.result import CheckResult, EngineCheck, engine_check, fail, ok, unknown, warn
+from deploy.doctor.result import CheckResult, engine_check, fail, ok, unknown, warn
 
 UNSAFE: Final = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 NEW_TOKENIZERS: Final = (
@@ -27,9 +27,6 @@ FILE_TYPES: Final = {0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 10: "Q
                      32: "BF16", 39: "NVFP4"}  # fmt: skip
 GGUF_ARCHS: Final = ("qwen2", "qwen3", "qwen3moe", "qwen3next", "qwen35", "qwen35moe", "llama", "gemma3")
 """Architectures that have been served with this gateway; others may work, and were not tried."""
-
-
-CHECKS: Final[dict[str, EngineCheck]] = {}
 
 
 def _model(evidence: Evidence, engine: str) -> ModelFacts | None:
@@ -56,7 +53,7 @@ def _surgery(model: ModelFacts, evidence: Evidence, engine: str) -> str:
     return f"manners quantize surgery {model.path} --out {model.path}-served --for vllm-{short}"
 
 
-@engine_check(CHECKS, "model.files", _model)
+@engine_check("model.files", _model)
 def _files(evidence: Evidence, engine: str, model: ModelFacts) -> CheckResult | None:
     if model.files is None:
         return unknown(f"{model.path} cannot be read", f"ls -l {model.path}")
@@ -74,7 +71,7 @@ def _files(evidence: Evidence, engine: str, model: ModelFacts) -> CheckResult | 
     return ok(f"{weights[0]}{more}, {f'{size / 1e9:.1f} GB' if size >= 1e9 else f'{size / 1e6:.1f} MB'}")
 
 
-@engine_check(CHECKS, "model.code", _folder)
+@engine_check("model.code", _folder)
 def _code(evidence: Evidence, engine: str, model: ModelFacts) -> CheckResult | None:
     found = sorted(name for name in model.files or () if name.endswith(".py"))
     if model.auto_map or found:
@@ -86,7 +83,7 @@ def _code(evidence: Evidence, engine: str, model: ModelFacts) -> CheckResult | N
     return ok("brings no code")
 
 
-@engine_check(CHECKS, "model.sealed", _model)
+@engine_check("model.sealed", _model)
 def _sealed(evidence: Evidence, engine: str, model: ModelFacts) -> CheckResult | None:
     if not model.files:
         return None
@@ -103,7 +100,7 @@ def _sealed(evidence: Evidence, engine: str, model: ModelFacts) -> CheckResult |
     return ok(f"{model.sealed[:19]}, {len(model.files)} files")
 
 
-@engine_check(CHECKS, "model.quantization", _folder, dialect="vllm")
+@engine_check("model.quantization", _folder, dialect="vllm")
 def _quantization(evidence: Evidence, engine: str, model: ModelFacts) -> CheckResult | None:
     told = {algo for algo in (model.quant_algo, model.config_quant_algo) if algo}
     if not told:
@@ -128,7 +125,7 @@ def _quantization(evidence: Evidence, engine: str, model: ModelFacts) -> CheckRe
     return ok(f"{algo}{kv}")
 
 
-@engine_check(CHECKS, "model.type", _folder)
+@engine_check("model.type", _folder)
 def _type(evidence: Evidence, engine: str, model: ModelFacts) -> CheckResult | None:
     if model.unreadable:
         return fail(f"{model.unreadable[0]} is not JSON", "export the model again")
@@ -141,7 +138,7 @@ def _type(evidence: Evidence, engine: str, model: ModelFacts) -> CheckResult | N
     return ok(f"{model.model_type or 'no model_type'}, {', '.join(model.architectures) or 'no architecture'}")
 
 
-@engine_check(CHECKS, "model.preprocessor", _folder)
+@engine_check("model.preprocessor", _folder)
 def _preprocessor(evidence: Evidence, engine: str, model: ModelFacts) -> CheckResult | None:
     """Older vLLM versions need a vision-language wrapper, which loads only with a preprocessor."""
     if not any("ConditionalGeneration" in name for name in model.architectures):
@@ -154,7 +151,7 @@ def _preprocessor(evidence: Evidence, engine: str, model: ModelFacts) -> CheckRe
     return ok("preprocessor_config.json is there")
 
 
-@engine_check(CHECKS, "model.tokenizer", _folder)
+@engine_check("model.tokenizer", _folder)
 def _tokenizer(evidence: Evidence, engine: str, model: ModelFacts) -> CheckResult | None:
     if "tokenizer.json" not in (model.files or {}):
         return fail("no tokenizer.json", "copy it from the source model")
@@ -175,7 +172,7 @@ def _tokenizer(evidence: Evidence, engine: str, model: ModelFacts) -> CheckResul
     return ok(f"{name}, and transformers {inside.transformers or '5'} has it")
 
 
-@engine_check(CHECKS, "model.template", _folder)
+@engine_check("model.template", _folder)
 def _template(evidence: Evidence, engine: str, model: ModelFacts) -> CheckResult | None:
     if model.template is None:
         return None
@@ -189,19 +186,7 @@ def _template(evidence: Evidence, engine: str, model: ModelFacts) -> CheckResult
     return ok(f"with enable_thinking{f', calls in {model.calls} form' if model.calls else ''}")
 
 
-@engine_check(CHECKS, "model.generation", _folder)
-def _generation(evidence: Evidence, engine: str, model: ModelFacts) -> CheckResult | None:
-    if model.generation is None:
-        return None
-    if not model.generation:
-        return warn(
-            "no generation_config.json: the reply ends only where the tokenizer's eos is",
-            "copy generation_config.json from the source model",
-        )
-    return ok("generation_config.json is there")
-
-
-@engine_check(CHECKS, "model.gguf", _model)
+@engine_check("model.gguf", _model)
 def _gguf(evidence: Evidence, engine: str, model: ModelFacts) -> CheckResult | None:
     if not any(name.endswith(".gguf") for name in model.files or ()):
         return None
@@ -221,7 +206,7 @@ def _gguf(evidence: Evidence, engine: str, model: ModelFacts) -> CheckResult | N
     return ok(said)
 
 
-@engine_check(CHECKS, "model.access", _model)
+@engine_check("model.access", _model)
 def _access(evidence: Evidence, engine: str, model: ModelFacts) -> CheckResult | None:
     """A container that ran as root leaves files that other users cannot change."""
     if not model.files:

@@ -1,6 +1,6 @@
-"""The results of checks. Values."""
+"""The registry of the checks, and their results."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeVar
@@ -27,13 +27,8 @@ EXIT_CODES: Final[Mapping[CheckState, int]] = {
 """A warning does not fail. An unknown is not a pass, as in the gate."""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckResult:
-    """A check's outcome: the facts, and what to do about them; for UNKNOWN, how to get the evidence."""
-
-    state: CheckState
-    evidence: str
-    fix: str = ""
+CheckResult = tuple[CheckState, str, str]
+"""A check's outcome: the state, the facts, and what to do about them; for UNKNOWN, how to get the evidence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,61 +44,65 @@ class Diagnosis:
 
 def ok(evidence: str) -> CheckResult:
     """The check passed."""
-    return CheckResult(CheckState.OK, evidence)
+    return CheckState.OK, evidence, ""
 
 
 def warn(evidence: str, fix: str) -> CheckResult:
     """It works, at a cost."""
-    return CheckResult(CheckState.WARN, evidence, fix)
+    return CheckState.WARN, evidence, fix
 
 
 def fail(evidence: str, fix: str) -> CheckResult:
     """It does not work, or is unsafe."""
-    return CheckResult(CheckState.FAIL, evidence, fix)
+    return CheckState.FAIL, evidence, fix
 
 
 def unknown(missing: str, how: str) -> CheckResult:
     """The evidence is missing."""
-    return CheckResult(CheckState.UNKNOWN, missing, how)
+    return CheckState.UNKNOWN, missing, how
 
 
+CHECKS: Final[dict[str, Callable[[Evidence], Iterator[Diagnosis]]]] = {}
+"""Every check by its id; the modules of checks enter them here."""
 HostCheck = Callable[[Evidence], CheckResult | None]
 """None: the check does not apply."""
-EngineCheck = Callable[[Evidence, str], CheckResult | None]
-"""A check of one engine, by its name."""
 Subject = TypeVar("Subject")
 
 
 def check(
-    checks: dict[str, HostCheck], name: str, *, applies: Callable[[Evidence], bool] = lambda _: True
+    name: str, *, applies: Callable[[Evidence], bool] = lambda _: True
 ) -> Callable[[HostCheck], HostCheck]:
-    """Decorator: enter a check into its module's table under its id. Where `applies` is false, it gives None."""
+    """Decorator: enter a check of the whole machine under its id. Where `applies` is false, it finds nothing."""
 
     def enter(function: HostCheck) -> HostCheck:
-        checks[name] = lambda evidence: function(evidence) if applies(evidence) else None
+        def run(evidence: Evidence) -> Iterator[Diagnosis]:
+            if applies(evidence) and (found := function(evidence)) is not None:
+                yield Diagnosis(name, "", *found)
+
+        CHECKS[name] = run
         return function
 
     return enter
 
 
 def engine_check(
-    checks: dict[str, EngineCheck],
-    name: str,
-    subject: Callable[[Evidence, str], Subject | None],
-    *,
-    dialect: str | None = None,
-) -> Callable[[Callable[[Evidence, str, Subject], CheckResult | None]], EngineCheck]:
-    """The same for a check of an engine's image, model or flags: where there is no `subject`, or the dialect is another, it gives None."""
+    name: str, subject: Callable[[Evidence, str], Subject | None], *, dialect: str | None = None
+) -> Callable[
+    [Callable[[Evidence, str, Subject], CheckResult | None]], Callable[[Evidence], Iterator[Diagnosis]]
+]:
+    """The same for a check of each engine's image, model or flags: without a `subject`, or in another dialect, it finds nothing."""
 
-    def enter(function: Callable[[Evidence, str, Subject], CheckResult | None]) -> EngineCheck:
-        def guarded(evidence: Evidence, engine: str) -> CheckResult | None:
-            found = subject(evidence, engine)
-            if found is None or dialect not in (None, evidence.engines[engine].dialect):
-                return None
-            return function(evidence, engine, found)
+    def enter(
+        function: Callable[[Evidence, str, Subject], CheckResult | None],
+    ) -> Callable[[Evidence], Iterator[Diagnosis]]:
+        def run(evidence: Evidence) -> Iterator[Diagnosis]:
+            for engine, spec in evidence.engines.items():
+                about = subject(evidence, engine) if dialect in (None, spec.dialect) else None
+                if about is not None and (found := function(evidence, engine, about)) is not None:
+                    yield Diagnosis(name, engine, *found)
 
-        checks[name] = guarded
-        return guarded
+        CHECKS[name] = run
+        return run
 
     return enter
 

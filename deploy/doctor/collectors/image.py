@@ -100,9 +100,7 @@ def parse_inside(told: str) -> ImageContents | None:
     lines = [line for line in told.splitlines() if line.startswith("{")]
     try:
         found = {key: value for key, value in json.loads(lines[-1]).items() if value is not None}
-        for tool in ("nvcc", "ptxas"):
-            if tool in found:
-                found[tool] = release(found[tool]) or ""
+        found["nvcc"] = release(found["nvcc"]) or ""
         return decoder.read(ImageContents, found)
     except (LookupError, ValueError):
         return None

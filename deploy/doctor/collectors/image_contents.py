@@ -51,16 +51,13 @@ def _flashinfer_archs() -> "list[str] | None":
 
 
 def main() -> None:
-    ptxas = _say("ptxas", "--version") or _say("/usr/local/cuda/bin/ptxas", "--version")
-    nvcc = _say("nvcc", "--version") or _say("/usr/local/cuda/bin/nvcc", "--version")
     facts = {
         **_torch(),
         "vllm": _version("vllm"),
         "transformers": _version("transformers"),
         "flashinfer": _version("flashinfer-python", "flashinfer"),
         "flashinfer_archs": _flashinfer_archs(),
-        "nvcc": nvcc,
-        "ptxas": ptxas,
+        "nvcc": _say("nvcc", "--version") or _say("/usr/local/cuda/bin/nvcc", "--version"),
     }
     print(json.dumps(facts))  # noqa: T201
 

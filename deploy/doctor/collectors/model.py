@@ -16,7 +16,7 @@ from gates.artefact.manifest import MANIFEST
 from gates.contracts import strict_json
 from gates.contracts.errors import ManifestError
 
-_JSON: Final = ("config.json", "hf_quant_config.json", "tokenizer_config.json", "generation_config.json")
+_JSON: Final = ("config.json", "hf_quant_config.json", "tokenizer_config.json")
 _MOST: Final = 4 * 2**20  # bytes of a JSON that is read
 
 
@@ -43,7 +43,6 @@ def model(path: Path, *, hashes: bool = False) -> ModelFacts:
         quant_format=_text(named.get("format") or named.get("packing_format")),
         kv_cache_quant_algo=_text(_table(quant.get("quantization")).get("kv_cache_quant_algo")),
         tokenizer_class=_text(documents.get("tokenizer_config.json", {}).get("tokenizer_class")),
-        generation="generation_config.json" in files if here else None,
         gguf=_gguf(folder, files),
         unreadable=torn,
         **(_template(folder, documents) if here else {}),

@@ -42,7 +42,7 @@ class NoDocker:
 @pytest.fixture
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine like any that runs the tests: what is healthy about the Spark's host, without its GPU."""
-    none = dict.fromkeys(("gpus", "gpu_processes", "toolkit", "cdi", "docker", "nvccs", "journal"))
+    none = dict.fromkeys(("gpus", "toolkit", "docker", "nvccs"))
     plain = replace(parse(Path(HEALTHY).read_text("utf-8")).host, architecture="x86_64", **none)
     monkeypatch.setattr("deploy.doctor.collectors.host.host", lambda: plain)
     monkeypatch.setattr("app.cli.doctor.Docker", NoDocker)

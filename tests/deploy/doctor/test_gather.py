@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 
 from deploy.core.errors import DockerError
-from deploy.doctor.collectors import configuration, gateway, host, image, model
+from deploy.doctor.collectors import configuration, host, image, model
 from deploy.doctor.evidence import EngineFacts, Gpu, ImageFacts
 from deploy.drivers import docker_client
 
@@ -25,31 +24,14 @@ DIGEST = "sha256:" + "ab" * 32
 
 
 def test_nvidia_smi_of_a_gb10_has_no_memory_and_is_read_all_the_same() -> None:
-    text = "NVIDIA GB10, 12.1, 580.159.03, Enabled\n"
-    assert host.gpus(text) == (
-        Gpu(name="NVIDIA GB10", capability="12.1", driver="580.159.03", persistent=True),
-    )
-    odd = host.gpus("NVIDIA GB10, [N/A], 580.1, [Not Supported]\n")
-    assert odd == (Gpu(name="NVIDIA GB10", capability=None, driver="580.1", persistent=None),)
+    text = "NVIDIA GB10, 12.1, 580.159.03\n"
+    assert host.gpus(text) == (Gpu(name="NVIDIA GB10", capability="12.1", driver="580.159.03"),)
+    odd = host.gpus("NVIDIA GB10, [N/A], 580.1\n")
+    assert odd == (Gpu(name="NVIDIA GB10", capability=None, driver="580.1"),)
 
 
 def test_a_missing_program_is_not_known_and_an_empty_answer_is_nothing() -> None:
     assert host.gpus(None) is None and host.gpus("") == ()
-    assert host.gpu_processes(None) is None and host.gpu_processes("\n") == ()
-    assert host.gpu_processes("4711, /usr/bin/llama-server\n") == ("llama-server (4711)",)
-
-
-def test_no_line_in_a_readable_journal_is_nothing_and_an_unreadable_one_is_not_known() -> None:
-    def readable(command: Sequence[str]) -> str | None:
-        return "Linux version 6.17\n" if "-n" in command else None
-
-    def faulty(command: Sequence[str]) -> str | None:
-        return "NVRM: Xid (PCI:000f:01:00): 13\n" if "-g" in command else None
-
-    assert host.host(ask=lambda c: readable(c) if c[0] == "journalctl" else None).journal == ()
-    assert host.host(ask=lambda c: faulty(c) if c[0] == "journalctl" else None).journal == (
-        "NVRM: Xid (PCI:000f:01:00): 13",
-    )
 
 
 # -------------------------------------------------------------------------------------------- image
@@ -57,7 +39,7 @@ def test_no_line_in_a_readable_journal_is_nothing_and_an_unreadable_one_is_not_k
 ENGINE = EngineFacts(dialect="vllm", driver="docker", image=f"vllm/vllm-openai@{DIGEST}")
 TOLD = {
     "cuda": "13.0", "torch_archs": ["sm_120"], "vllm": "0.24.0", "transformers": "5.8.1", "flashinfer": "0.6.4",
-    "flashinfer_archs": None, "nvcc": "release 13.0, V13.0.88", "ptxas": "",
+    "flashinfer_archs": None, "nvcc": "release 13.0, V13.0.88",
 }  # fmt: skip
 
 
@@ -118,7 +100,7 @@ async def test_an_image_is_looked_into_once_for_its_digest(tmp_path: Path) -> No
     assert docker.body["HostConfig"]["NetworkMode"] == "none"
     inside = first["spark"].inside
     assert inside is not None and offline["spark"] == ImageFacts(inside=inside)
-    assert (inside.vllm, inside.nvcc, inside.ptxas, inside.flashinfer_archs) == ("0.24.0", "13.0", "", None)
+    assert (inside.vllm, inside.nvcc, inside.flashinfer_archs) == ("0.24.0", "13.0", None)
 
 
 async def test_a_tag_is_looked_up_by_its_pin_and_one_without_is_not_there(tmp_path: Path) -> None:
@@ -165,7 +147,7 @@ def test_the_shipped_models_are_read_as_what_they_are() -> None:
     assert quantized.sealed and quantized.sealed.startswith("sha256:") and quantized.broken == ()
     folder = model.model(MODELS / "annie-nano-hf")
     assert (folder.model_type, folder.template, folder.thinking_switch) == ("qwen3", True, True)
-    assert folder.calls == "hermes" and folder.broken == () and folder.generation is True
+    assert folder.calls == "hermes" and folder.broken == ()
 
 
 def test_of_several_files_in_a_folder_the_configured_one_is_described(tmp_path: Path) -> None:
@@ -229,6 +211,8 @@ def test_engines_are_read_from_a_file_that_does_not_load(tmp_path: Path) -> None
     assert configuration.together(configuration.tables(path)) == ("far", "near")
     (tmp_path / "engines.lock").write_text(json.dumps({"images": {"a/b:nightly": f"a/b@{DIGEST}"}}), "utf-8")
     assert configuration.engines(configuration.tables(path), tmp_path)["far"].pin == f"a/b@{DIGEST}"
+    path.write_text('[engines.far]\ndriver="docker"\nargs="--x"\n', "utf-8")
+    assert configuration.engines(configuration.tables(path), tmp_path)["far"] == EngineFacts(driver="docker")
     path.write_text("[engines", "utf-8")
     assert configuration.engines(configuration.tables(path), tmp_path) == {}
 
@@ -238,24 +222,6 @@ def test_the_filesystem_is_that_of_the_longest_mount(tmp_path: Path) -> None:
     assert configuration.filesystem(tmp_path / "state", mounts) == "nfs4"
     assert configuration.filesystem(Path("/"), mounts) == "ext4"
     assert configuration.filesystem(tmp_path, "") is None
-
-
-def test_locks_are_tried_where_the_folder_is_or_would_be(tmp_path: Path) -> None:
-    assert configuration.locks(tmp_path / "not" / "yet") is True
-    assert list(tmp_path.iterdir()) == []
-
-
-# ------------------------------------------------------------------------------------------ gateway
-
-
-def test_calls_are_counted_by_engine_and_by_who_found_them() -> None:
-    text = (
-        "# TYPE manners_tool_calls_total counter\n"
-        'manners_tool_calls_total{model="annie",engine="spark",source="engine"} 3.0\n'
-        'manners_tool_calls_total{model="bob",engine="spark",source="engine"} 1.0\n'
-        'manners_tool_calls_total{model="annie",engine="spark",source="rescued"} 2.0\n'
-    )
-    assert gateway.calls_in(text) == {"spark": {"engine": 4, "rescued": 2}}
 
 
 async def test_docker_is_not_asked_where_no_engine_has_an_image() -> None:
