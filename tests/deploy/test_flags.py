@@ -78,18 +78,18 @@ def test_every_field_of_the_table_exists_in_llama_cpp() -> None:
     xllamacpp = pytest.importorskip("xllamacpp", reason="make test")
     from deploy.drivers.llama_child import build_params
 
-    words = {"int": "1", "float": "1.0", "str": "x", "_tristate": "on"}
-    words["_template_kwargs"] = '{"a": 1}'
+    words = {
+        "int": "1",
+        "float": "1.0",
+        "str": "x",
+        "json": '{"a": 1}',
+        "cache_type": "q8_0",
+        "pooling": "mean",
+    }
     names = [name for flag in FLAGS for name in flag.names]
     assert len(names) == len(set(names))
     for flag in FLAGS:
         if flag.field == "chat_template_file":
             continue
-        args = [flag.names[0]]
-        if flag.parse is not None:
-            args.append(words.get(flag.parse.__name__, "auto"))
-        if flag.field.startswith("cache_type"):
-            args[1] = "q8_0"
-        if flag.field == "pooling_type":
-            args[1] = "mean"
+        args = [flag.names[0], *([words.get(flag.value, "auto")] if flag.value else [])]
         build_params(xllamacpp, "m.gguf", "a", parse_flags("e", tuple(args), cores=2))
