@@ -37,10 +37,10 @@ from deploy.core.tasks import spawn, supervise
 from deploy.drivers.factory import make_engine
 from deploy.engine.abilities import Abilities
 from deploy.engine.dialects import DIALECTS
-from deploy.engine.engine import Engine, EngineState, Phase
+from deploy.engine.engine import EngineState, Phase
 from deploy.engine.probe import ProbeOutcome, ProbeResult, probe, work_done
 from deploy.engine.spec import EngineSpec, Kind
-from deploy.engine.supervised import SupervisedEngine
+from deploy.engine.supervised import Engine
 from gates.contracts.dialect import Dialect
 
 QUIET_SECONDS = 10.0
@@ -283,7 +283,7 @@ class Backend:
         self._step(event)
         self.silent_probes += 1
         self._context.log.warning("probe_failed", engine=spec.name, reason=str(result.verdict))
-        if self.silent_probes >= SILENT_PROBES and isinstance(self.engine, SupervisedEngine):
+        if self.silent_probes >= SILENT_PROBES and spec.driver != "url":
             self.silent_probes = 0
             self.engine.restart_unhealthy(f"{SILENT_PROBES} probes in a row failed")
 

@@ -25,8 +25,9 @@ from app.stream.conduct import Conduct
 from app.telemetry.log import Logger
 from app.telemetry.metrics import Metrics
 from app.upstream.batching import IOBatch
-from deploy.engine.engine import Engine, EngineState
+from deploy.engine.engine import EngineState
 from deploy.engine.spec import EngineSpec, Medium
+from deploy.engine.supervised import Engine
 
 FRESH_SECONDS = 30.0
 """Seconds after its last token in which an engine counts as ready."""

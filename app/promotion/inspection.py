@@ -21,9 +21,9 @@ from app.promotion.state_machine import EffectError, FailureReason, RefusalError
 from deploy.core.engine_http import engine_client, plain_word, read_json
 from deploy.core.errors import DeployError
 from deploy.drivers.embedded import usable_cores
-from deploy.engine.engine import Engine
 from deploy.engine.flags import parse_flags
 from deploy.engine.spec import EngineSpec
+from deploy.engine.supervised import Engine
 from deploy.engine.weights import find_model
 from gates.artefact.artefact import Snapshot, folder_of, hash_file, load, snapshot
 from gates.artefact.manifest import MANIFEST, Artefact

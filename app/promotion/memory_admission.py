@@ -5,8 +5,8 @@ from contextlib import AbstractContextManager
 
 from app.promotion.state_machine import EffectError, FailureReason, Strategy
 from deploy.core.errors import DeployError
-from deploy.engine.engine import Engine
 from deploy.engine.spec import EngineSpec
+from deploy.engine.supervised import Engine
 from deploy.memory.guard import Guard
 from deploy.memory.lease import Lease
 from deploy.memory.sizing import Memory, strategy

@@ -20,8 +20,8 @@ from app.promotion.state_machine import EffectError, RefusalError
 from app.telemetry.log import Logger
 from deploy.core.errors import DeployError
 from deploy.core.tasks import report
-from deploy.engine.engine import Engine
 from deploy.engine.spec import EngineSpec
+from deploy.engine.supervised import Engine
 
 AGAIN_SECONDS: Final = 5.0
 """Seconds until a replica that could not be identified is asked again."""

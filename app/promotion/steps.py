@@ -39,7 +39,8 @@ from app.promotion.watch import bake_limits, watch_replies
 from app.registry.errors import StorageFailed
 from app.telemetry.reply_window import ReplyWindow
 from deploy.core.errors import DeployError, LeaseHeld
-from deploy.engine.engine import Engine, EngineState
+from deploy.engine.engine import EngineState
+from deploy.engine.supervised import Engine
 from gates.contracts.errors import PolicyError, ReportError, SuiteError
 from gates.policy.load import policy_for
 from gates.report import checks

@@ -30,7 +30,7 @@ from deploy.engine.dialects import DIALECTS
 from deploy.engine.engine import Phase
 from deploy.engine.run import EngineRun
 from deploy.engine.spec import PINNED_IMAGE, EngineSpec
-from deploy.engine.supervised import SupervisedEngine, Supervision
+from deploy.engine.supervised import Engine, Supervision
 from deploy.engine.weights import MANIFEST, find_model
 from gates.artefact import artefact as artefacts
 from gates.contracts.errors import ManifestError
@@ -55,7 +55,7 @@ def weights_digest(artefact: Path) -> str:
         return f"file:{seen.st_size}:{seen.st_mtime_ns}"
 
 
-class DockerEngine(SupervisedEngine):
+class DockerEngine(Engine):
     """An `Engine` in a container. Raises SpecError: not a spec for this driver; FlagError: one of `args` is the driver's to set."""
 
     start_timeout_s = LOAD_SECONDS

@@ -13,7 +13,7 @@ from deploy.engine.flags import parse_flags
 from deploy.engine.log import LogFile
 from deploy.engine.run import EngineRun
 from deploy.engine.spec import EngineSpec
-from deploy.engine.supervised import SupervisedEngine, Supervision
+from deploy.engine.supervised import Engine, Supervision
 from deploy.engine.weights import find_gguf, find_projector
 
 
@@ -31,7 +31,7 @@ async def spawn_llama(config: Mapping[str, Any], log: LogFile, environ: Mapping[
     return await spawn(program, ("--config", text), log, child_environment(environ))
 
 
-class EmbeddedEngine(SupervisedEngine):
+class EmbeddedEngine(Engine):
     """An `Engine` that runs llama.cpp's server from the `xllamacpp` wheel. Raises SpecError, FlagError."""
 
     def __init__(

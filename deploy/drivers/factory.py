@@ -12,9 +12,10 @@ from deploy.drivers.docker_client import Docker, shared
 from deploy.drivers.embedded import EmbeddedEngine
 from deploy.drivers.process import ProcessEngine
 from deploy.drivers.url import UrlEngine
-from deploy.engine.engine import Engine, OnChange
+from deploy.engine.engine import OnChange
 from deploy.engine.log import log_path
 from deploy.engine.spec import EngineSpec
+from deploy.engine.supervised import Engine
 from deploy.engine.supervisor import RestartPolicy
 
 
@@ -36,7 +37,7 @@ def make_engine(
         return ProcessEngine(spec, state_dir=state_dir, on_change=on_change, policy=policy)
     if spec.driver == "docker":
         return DockerEngine(spec, state_dir=state_dir, on_change=on_change, policy=policy)
-    return UrlEngine(spec, on_change=on_change, retry_s=retry_s)
+    return UrlEngine(spec, on_change=on_change, policy=policy)
 
 
 @dataclass(frozen=True, slots=True)

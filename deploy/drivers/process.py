@@ -20,7 +20,7 @@ from deploy.engine.command import SILENT, server_args
 from deploy.engine.dialect import Launch
 from deploy.engine.run import EngineRun, RunEnd
 from deploy.engine.spec import EngineSpec
-from deploy.engine.supervised import SupervisedEngine, Supervision
+from deploy.engine.supervised import Engine, Supervision
 from deploy.engine.weights import find_model
 
 HOST: Final = "127.0.0.1"
@@ -29,7 +29,7 @@ _NO_GPU: Final = {"CUDA_VISIBLE_DEVICES": ""}
 _LISTENING: Final = "0A"
 
 
-class ProcessEngine(SupervisedEngine):
+class ProcessEngine(Engine):
     """An `Engine` whose server is installed in another environment. Raises SpecError, FlagError."""
 
     start_timeout_s = LOAD_SECONDS

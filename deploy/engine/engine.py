@@ -1,15 +1,9 @@
-"""The interface of an engine, whichever driver runs it.
+"""The state of an engine, whichever driver runs it."""
 
-Every change of its state creates a new frozen `EngineState`, passes it to the `on_change` callback, and wakes the
-callers of `changed()`.
-"""
-
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
 
-from deploy.core.errors import StartFailed
 from deploy.engine.abilities import Abilities
 
 
@@ -46,54 +40,3 @@ class EngineState:
 
 OnChange = Callable[[EngineState], None]
 """Called in the event loop's thread, once per new snapshot, in order. It must not block."""
-
-
-class Engine(Protocol):
-    """An engine that can be started, observed and stopped."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def state(self) -> EngineState: ...
-
-    @property
-    def url(self) -> str | None:
-        """`state.url`: the address while ready, otherwise None."""
-
-    async def start(self) -> EngineState:
-        """Start it and return once it has streamed a token; idempotent while running. If the caller is cancelled, it is stopped.
-
-        Raises:
-            WeightsError, FlagError: the configuration cannot work; nothing was started.
-            StartFailed, StartTimeout: it is `FAILED`, and may be started again.
-            StartCancelled: `stop()` came first.
-        """
-        ...
-
-    def failure(self) -> StartFailed:
-        """Why it is `FAILED`, as the error that `start()` raises."""
-        ...
-
-    async def stop(self) -> None:
-        """Stop it and return once nothing of it is left. Idempotent, safe at any time."""
-        ...
-
-    async def leave(self) -> None:
-        """Release it because this process ends: the next `start()` adopts a running container; a child process is stopped."""
-        ...
-
-    def kill(self, why: str) -> None:
-        """End it now (SIGKILL), from any thread: `FAILED` with this reason, and no restart until `start()` or the policy's retry."""
-
-    async def describe(self) -> Mapping[str, Any]:
-        """What runs now, from the process or the Docker daemon, as plain JSON values; None or () for what is unknown.
-
-        Always: `name`, `driver`, `spec` (`spec_digest`), `url`, `pid`, `numerics`. Embedded: `argv`, `model_file`. Docker: `argv`,
-        `image` (as pinned), `image_id`, `container`, `labels`, `mounts` ({inside: on the host}), `model_file`.
-        """
-        ...
-
-    async def changed(self, seen: EngineState) -> EngineState:
-        """Wait until the state is another than `seen`, and return it (at once if it is)."""
-        ...

@@ -1,4 +1,7 @@
-"""The base of every engine that we run, as a process or as a container.
+"""An engine, whichever driver runs it: a process, a container, or an address.
+
+Every change of its state creates a new frozen `EngineState`, passes it to the `on_change` callback, and wakes the callers of
+`changed()`.
 
 `deploy.engine.supervisor` decides; this shell makes the events and runs the commands. Each run has one task, which spawns,
 waits for the address, probes until a token streams, waits for the end, and reports that end exactly once. Only `leave()`
@@ -23,7 +26,6 @@ from deploy.engine.numerics import from_start
 from deploy.engine.probe import wait_until_streams
 from deploy.engine.run import EngineRun, RunEnd
 from deploy.engine.spec import EngineSpec, spec_digest
-from deploy.engine.watched import WatchedEngine
 from gates.artefact.artefact import Snapshot, snapshot
 
 _GONE = (Phase.STOPPED, Phase.FAILED)
@@ -38,14 +40,18 @@ class Supervision(TypedDict, total=False):
     stop_grace_s: float
 
 
-class SupervisedEngine(WatchedEngine, ABC):
-    """An `Engine` whose runs a driver makes. For use in one event loop."""
+class Engine(ABC):
+    """An engine that can be started, observed and stopped; drivers make its runs. For one event loop."""
 
     start_timeout_s = 120.0
     stop_grace_s = 5.0
 
     def __init__(self, spec: EngineSpec, *, state_dir: Path, **how: Unpack[Supervision]) -> None:
-        super().__init__(spec, how.get("on_change"))
+        self._spec = spec
+        self._state = EngineState(name=spec.name)
+        self._on_change = how.get("on_change")
+        self._waiters: set[asyncio.Future[None]] = set()
+        self._model: str | None = spec.name  # the name to request
         self._log_path = log_path(state_dir, spec.name)
         self._policy = how.get("policy") or supervisor.RestartPolicy()
         self._start_timeout_s = how.get("start_timeout_s", self.start_timeout_s)
@@ -60,6 +66,19 @@ class SupervisedEngine(WatchedEngine, ABC):
         self._life: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
+    @property
+    def name(self) -> str:
+        return self._spec.name
+
+    @property
+    def state(self) -> EngineState:
+        return self._state
+
+    @property
+    def url(self) -> str | None:
+        """`state.url`: the address while ready, otherwise None."""
+        return self._state.url
+
     @abstractmethod
     def _prepare(self) -> None:
         """Check that the configuration can work, before anything is started. Raises WeightsError."""
@@ -69,7 +88,11 @@ class SupervisedEngine(WatchedEngine, ABC):
         """Start a run. Raises OSError, EngineError: it failed and left nothing behind; StartRefused: so would another one."""
 
     async def describe(self) -> Mapping[str, Any]:
-        """What runs now; see `Engine.describe`. Drivers add their own keys."""
+        """What runs now, from the process or the Docker daemon, as plain JSON values; None or () for what is unknown.
+
+        Always: `name`, `driver`, `spec` (`spec_digest`), `url`, `pid`, `numerics`. Embedded, process: `argv`, `model_file`. Docker:
+        `argv`, `image` (as pinned), `image_id`, `container`, `labels`, `mounts` ({inside: on the host}), `model_file`.
+        """
         return {
             "name": self.name,
             "driver": self._spec.driver,
@@ -97,7 +120,13 @@ class SupervisedEngine(WatchedEngine, ABC):
         return self._log_path
 
     async def start(self) -> EngineState:
-        """Bring it up and return once it has streamed a real token; see `Engine.start`."""
+        """Start it and return once it has streamed a token; idempotent while running. If the caller is cancelled, it is stopped.
+
+        Raises:
+            WeightsError, FlagError: the configuration cannot work; nothing was started.
+            StartFailed, StartTimeout: it is `FAILED`, and may be started again.
+            StartCancelled: `stop()` came first.
+        """
         while self._child.phase is Phase.STOPPING:
             await self.changed(self.state)
         mine = self._child.phase in _GONE
@@ -124,11 +153,11 @@ class SupervisedEngine(WatchedEngine, ABC):
         return state
 
     def failure(self) -> StartFailed:
-        """See `Engine.failure`; with the last lines of its log."""
+        """Why it is `FAILED`, as the error that `start()` raises; with the last lines of its log."""
         return StartFailed(self.name, self.state.last_error or "", tail(self._log_path))
 
     async def stop(self) -> None:
-        """Bring it down; see `Engine.stop`. Cancelling the wait does not cancel the stop."""
+        """Stop it and return once nothing of it is left; idempotent. Cancelling the wait does not cancel the stop."""
         life = self._life  # now: a start() that waits for this end may make another
         if self._child.phase not in (Phase.STOPPED, Phase.STOPPING):
             self._feed(supervisor.Stop(time.monotonic()))
@@ -136,11 +165,11 @@ class SupervisedEngine(WatchedEngine, ABC):
             await asyncio.wait([life])
 
     async def leave(self) -> None:
-        """A child process ends with us, so this is `stop()`. Drivers whose runs outlive us override it."""
+        """Release it because this process ends: the next `start()` adopts a running container; a child process is stopped."""
         await self.stop()
 
     def kill(self, why: str) -> None:
-        """End it now; see `Engine.kill`."""
+        """End it now (SIGKILL), from any thread: `FAILED` with this reason, and no restart until `start()` or the policy's retry."""
         self._kill_reason = why
         run = self._run
         if run is not None:  # else `_one_run` will look at the reason
@@ -150,6 +179,17 @@ class SupervisedEngine(WatchedEngine, ABC):
         """Replace the run, because a probe saw that it no longer streams. No effect unless ready."""
         if self._child.phase is Phase.READY:
             self._feed(supervisor.GaveUp(time.monotonic(), why))
+
+    async def changed(self, seen: EngineState) -> EngineState:
+        """Wait until the state differs from `seen`, and return it (at once if it does)."""
+        while self._state == seen:
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.add(waiter)
+            try:
+                await waiter
+            finally:
+                self._waiters.discard(waiter)
+        return self._state
 
     # Events in, commands out.
 
@@ -194,19 +234,28 @@ class SupervisedEngine(WatchedEngine, ABC):
     def _publish(self) -> None:
         child = self._child
         ready = child.phase is Phase.READY
-        self._publish_state(
-            EngineState(
-                name=self.name,
-                state=child.phase,
-                url=self._url if ready else None,
-                model=self.name if ready else None,
-                pid=self._run.pid if self._run is not None else None,
-                restarts=child.restarts,
-                since=child.since,
-                last_error=child.error,
-                abilities=self._abilities if ready else Abilities(),
-            )
+        state = EngineState(
+            name=self.name,
+            state=child.phase,
+            url=self._url if ready else None,
+            model=self._model if ready else None,
+            pid=self._run.pid if self._run is not None else None,
+            restarts=child.restarts,
+            since=child.since,
+            last_error=child.error,
+            abilities=self._abilities if ready else Abilities(),
         )
+        if state == self._state:
+            return
+        self._state = state
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        if self._on_change is not None:
+            try:
+                self._on_change(state)
+            except Exception as error:  # of a listener; the supervision goes on
+                report("engine_listener", error)
 
     # One run, from its start to its end.
 
@@ -262,31 +311,34 @@ class SupervisedEngine(WatchedEngine, ABC):
             self._feed(supervisor.GaveUp(time.monotonic(), why))
 
     async def _until_ready(self, run: EngineRun) -> None:
-        spec, url = self._spec, None
+        spec, began = self._spec, time.monotonic()
         try:
             async with asyncio.timeout(self._start_timeout_s):
                 url = await run.address()
-                if url is None:
-                    return  # it refused, and ends by itself
-                result = await wait_until_streams(
-                    url,
-                    model=self.name,
-                    deadline_s=self._start_timeout_s,
-                    dialect=spec.dialect,
-                    kind=spec.kind,
-                )
-            why = result.for_operators
-            if result.ok:
-                self._abilities = await abilities(url, spec, model=self.name)
         except TimeoutError:
-            result, why = None, "no token in time"
-        if self._child.phase is not Phase.STARTING:
-            return  # it is being stopped
-        now = time.monotonic()
-        if result is not None and result.ok:
+            return self._give_up("no address in time")
+        if url is None:
+            return None  # it refused, and ends by itself
+        model = self._model or self.name
+        result = await wait_until_streams(
+            url,
+            model=model,
+            deadline_s=began + self._start_timeout_s - time.monotonic(),
+            dialect=spec.dialect,
+            kind=spec.kind,
+            access=spec.access,
+        )
+        if not result.ok:
+            what = "stream" if spec.kind == "chat" else "give embeddings"
+            return self._give_up(f"{url} does not {what}: {result.for_operators}")
+        self._abilities = await abilities(url, spec, model=model)
+        if self._child.phase is Phase.STARTING:  # else it is being stopped
             self._url = url
             run.up()
-            self._feed(supervisor.Streams(now))
-        else:
-            limit = f"gave up after {now - self._child.since:.1f} s"
-            self._feed(supervisor.GaveUp(now, f"{limit}: {why}"))
+            self._feed(supervisor.Streams(time.monotonic()))
+        return None
+
+    def _give_up(self, why: str) -> None:
+        now = time.monotonic()
+        if self._child.phase is Phase.STARTING:  # else it is being stopped
+            self._feed(supervisor.GaveUp(now, f"gave up after {now - self._child.since:.1f} s: {why}"))

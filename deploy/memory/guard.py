@@ -12,9 +12,9 @@ from contextlib import contextmanager
 
 from deploy.core.gguf import read_metadata
 from deploy.engine.dialects import DIALECTS
-from deploy.engine.engine import Engine
 from deploy.engine.gpu import host_gpu
 from deploy.engine.spec import EngineSpec
+from deploy.engine.supervised import Engine
 from deploy.engine.weights import find_gguf, find_model, find_projector
 from deploy.memory.sizing import (
     GIB,

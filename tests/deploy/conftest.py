@@ -11,7 +11,7 @@ import pytest
 
 from deploy.engine.engine import EngineState, Phase
 from deploy.engine.spec import EngineSpec
-from deploy.engine.supervised import SupervisedEngine
+from deploy.engine.supervised import Engine
 from tests.scale import PATIENCE
 
 NANO = Path(__file__).parents[2] / "models" / "annie-nano-q4_k_m" / "annie-nano-q4_k_m.gguf"
@@ -76,7 +76,7 @@ def children_before() -> Iterator[set[int]]:
     assert not left, f"left behind: {left}"
 
 
-async def until(engine: SupervisedEngine, phase: Phase) -> EngineState:
+async def until(engine: Engine, phase: Phase) -> EngineState:
     """Wait until the engine is in a phase."""
     state = engine.state
     async with asyncio.timeout(PATIENCE):

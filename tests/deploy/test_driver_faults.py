@@ -14,7 +14,7 @@ from deploy.drivers.url import UrlEngine
 from deploy.engine.engine import Phase
 from deploy.engine.run import EngineRun, RunEnd
 from deploy.engine.spec import EngineSpec
-from deploy.engine.supervised import SupervisedEngine
+from deploy.engine.supervised import Engine
 from deploy.engine.supervisor import RestartPolicy
 from tests.deploy.scripted import DONE, OK, TOKEN, answer, scripted
 from tests.deploy.test_tasks import reports
@@ -59,7 +59,7 @@ class FakeRun:
             raise RecursionError(name)
 
 
-class Driver(SupervisedEngine):
+class Driver(Engine):
     """Makes fake runs."""
 
     def __init__(self, base: Path, url: str, *faults: str, retry_s: float | None = None) -> None:
@@ -124,7 +124,7 @@ async def test_a_strangers_engine_that_comes_up_late_is_found(tmp_path: Path) ->
     script = [answer(b"503 Loading", b"")]
     async with scripted(script) as server:
         spec = EngineSpec(name="late", dialect="openai", driver="url", url=server.url)
-        engine = UrlEngine(spec, model="m", start_timeout_s=0.1, retry_s=0.01)
+        engine = UrlEngine(spec, model="m", start_timeout_s=0.1, policy=RestartPolicy(retry_s=0.01))
         with pytest.raises(StartTimeout, match="does not stream"):
             await engine.start()
         script[:] = [OK, TOKEN, DONE]

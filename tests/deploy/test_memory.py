@@ -1,15 +1,14 @@
 """The guard of the host's memory: sizes, room, the floor, and a candidate that eats it all."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from deploy.core.errors import StartFailed
 from deploy.core.gguf import Value, read_metadata
-from deploy.engine.engine import EngineState
+from deploy.drivers.url import UrlEngine
 from deploy.engine.gpu import host_gpu
 from deploy.engine.spec import EngineSpec
 from deploy.memory import sizing
@@ -138,36 +137,19 @@ def test_three_looks_under_the_floor_end_a_candidate_and_two_do_not() -> None:
     assert Watch(12, 6).look(5).is_over, "one look under the hard floor"
 
 
-class Candidate:
+class Candidate(UrlEngine):
     """An engine of which only its end is asked."""
 
-    name = "candidate"
-    state = EngineState(name="candidate")
-    url = None
-
     def __init__(self) -> None:
+        super().__init__(
+            EngineSpec(name="candidate", dialect="openai", driver="url", url="http://127.0.0.1:9")
+        )
         self.killed: list[str] = []
         self.end = threading.Event()
 
     def kill(self, why: str) -> None:
         self.killed.append(why)
         self.end.set()
-
-    async def start(self) -> EngineState:
-        raise NotImplementedError
-
-    async def stop(self) -> None: ...
-
-    async def leave(self) -> None: ...
-
-    async def describe(self) -> Mapping[str, Any]:
-        return {}
-
-    def failure(self) -> StartFailed:
-        raise NotImplementedError
-
-    async def changed(self, seen: EngineState) -> EngineState:
-        return self.state
 
 
 def scripted(*gib: float) -> Callable[[], Memory]:

@@ -120,9 +120,7 @@ def _place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("MANNERS_ADMIN_TOKEN", "token")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("app.cli.engine.REACH_SECONDS", 0.2)
-    defaults = UrlEngine.__init__.__kwdefaults__
-    assert defaults is not None
-    monkeypatch.setitem(defaults, "start_timeout_s", 0.2)
+    monkeypatch.setattr(UrlEngine, "start_timeout_s", 0.2)
     (tmp_path / "manners.toml").write_text(CONFIG)
     (tmp_path / "a-file").write_text("x")
     pins = {"images": {"boxed:latest": "sha256:" + "0" * 64}}
