@@ -11,8 +11,6 @@ from io import FileIO
 from pathlib import Path
 from typing import Final
 
-from deploy.core.lines import LineSplitter
-
 READ_BYTES: Final = 8 << 10
 """What is split into lines before other tasks get a turn."""
 LINE_BYTES: Final = 64 << 10
@@ -20,6 +18,8 @@ LINE_BYTES: Final = 64 << 10
 SAFE_BYTES = 1024
 """The longest line that is checked for signs of a crash."""
 
+_LINE_ENDS: Final = re.compile(rb"[\r\n]+")
+"""A progress bar ends its lines with CR alone."""
 # Lines that may be kept whole once there are requests: the signs of a crash.
 _SAFE = re.compile(
     rb"\S+\.(c|cc|cpp|cu|h):\d+: (GGML_ASSERT\([^\"']*\) failed|fatal error|CUDA error)$"
@@ -100,12 +100,15 @@ class LogFile:
 
 
 async def log_output(stream: asyncio.StreamReader, log: LogFile) -> None:
-    """Log what an engine prints until its output ends."""
-    splitter = LineSplitter(LINE_BYTES)
+    """Log what an engine prints until its output ends, without empty lines."""
+    held = b""
     while data := await stream.read(READ_BYTES):
-        log.write(*splitter.feed(data))
+        *lines, held = _LINE_ENDS.split(held + data)
+        if len(held) > LINE_BYTES:
+            lines, held = [*lines, held], b""
+        log.write(*filter(None, lines))
         await asyncio.sleep(0)  # what is here already is read without a turn of the event loop
-    log.write(*splitter.close())
+    log.write(*filter(None, [held]))
 
 
 def start_of(path: Path, size: int = 1 << 20) -> str:

@@ -11,15 +11,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 import httpx2
+import msgspec
 
 from deploy.core.engine_access import OPEN, EngineAccess
 from deploy.core.engine_http import (
     engine_client,
     is_hosts_fault,
-    parse_json,
     plain_word,
     read_body,
     read_json,
@@ -72,6 +72,16 @@ class ProbeResult:
     def for_operators(self) -> str:
         """The outcome, the detail, and the engine's own message."""
         return ": ".join(part for part in (self.verdict, self.detail, self.said) if part)
+
+
+class _Embedding(msgspec.Struct):
+    embedding: Annotated[list[float], msgspec.Meta(min_length=1)]
+
+
+class _Embeddings(msgspec.Struct):
+    """A reply of `/v1/embeddings`, as far as a probe reads it."""
+
+    data: Annotated[list[_Embedding], msgspec.Meta(min_length=1)]
 
 
 @dataclass(slots=True)
@@ -196,12 +206,12 @@ async def _embed(client: httpx2.AsyncClient, url: str, body: dict[str, Any]) -> 
             return refusal
         raw = await read_body(response)
     try:
-        embedded = has_vector(parse_json(raw))
-    except ValueError:
-        return _error("the reply is not JSON")
-    if not embedded:
-        return _error("the reply holds no vector of finite numbers")
-    return ProbeResult(verdict=ProbeOutcome.EMBEDDED)
+        vector = msgspec.json.decode(raw, type=_Embeddings).data[0].embedding
+        if all(map(math.isfinite, vector)):
+            return ProbeResult(verdict=ProbeOutcome.EMBEDDED)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        pass
+    return _error("the reply holds no vector of finite numbers")
 
 
 async def _rejection(response: httpx2.Response) -> ProbeResult | None:
@@ -243,26 +253,6 @@ def _listen(payloads: Sequence[bytes], heard: _Heard) -> Broken | None:
             return event
         heard.token = heard.token or isinstance(event, Text | Thought | CallStart | CallArguments)
     return None
-
-
-def has_vector(reply: Any) -> bool:
-    """Whether a reply of `/v1/embeddings` holds a vector of finite numbers."""
-    try:
-        vector = reply["data"][0]["embedding"]
-    except (LookupError, TypeError):
-        return False
-    return (
-        isinstance(vector, list)
-        and bool(vector)
-        and all(isinstance(x, int | float) and not isinstance(x, bool) and _is_finite(x) for x in vector)
-    )
-
-
-def _is_finite(number: float) -> bool:
-    try:
-        return math.isfinite(number)
-    except OverflowError:  # an integer larger than any float
-        return False
 
 
 async def wait_until_streams(

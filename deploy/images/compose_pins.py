@@ -19,9 +19,8 @@ from deploy.images.pins import replace_text
 NO_IMAGE: Final = "scratch"
 """The image of a service that the profile does not start: a name that Docker reserves and cannot run."""
 _LOCK: Final = ".lock.env"
-_TAG: Final = "_TAG"
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_IMAGE: Final = re.compile(r"[A-Z0-9_]+_(IMAGE|BASE)")
+_IMAGE: Final = re.compile(r"([A-Z0-9_]+_(?:IMAGE|BASE))(_TAG)?")
 _REFERENCE: Final = re.compile(r"[a-z0-9][a-zA-Z0-9._/:@-]*")
 
 
@@ -58,23 +57,20 @@ def tags(path: Path) -> dict[str, str]:
     """The images that an env file names by tag, by the variable of compose.yaml: `{"LLAMA_IMAGE": "NAME:TAG"}`. Raises PinError."""
     if path.name.endswith(_LOCK):
         raise PinError(f"{path} is a lock; give the file that it was made of")
-    values = read_env(path)
-    found = {
-        name.removesuffix(_TAG): value
-        for name, value in values.items()
-        if name.endswith(_TAG) and _IMAGE.fullmatch(name.removesuffix(_TAG))
-    }
-    for name, tag in found.items():
-        if not _REFERENCE.fullmatch(tag):
-            raise PinError(f"{path}: {name}{_TAG}={tag} is not an image's NAME:TAG")
-    given = {name: value for name, value in values.items() if _IMAGE.fullmatch(name)}
-    for name, value in given.items():
-        if name in found:
-            raise PinError(f"{path} names an image twice: as {name} and as {name}{_TAG}")
-        if value != NO_IMAGE and not PINNED_IMAGE.fullmatch(value):
-            raise PinError(f"{path}: {name}={value} is not pinned; a tag is written as {name}{_TAG}={value}")
-    if not found and not given:
-        raise PinError(f"{path} names no image; a line is LLAMA_IMAGE{_TAG}=NAME:TAG")
+    found: dict[str, str] = {}
+    named = [(one, value) for name, value in read_env(path).items() if (one := _IMAGE.fullmatch(name))]
+    for one, value in named:
+        variable, is_tag = one.groups()
+        if is_tag:
+            found[variable] = value
+        if is_tag and not _REFERENCE.fullmatch(value):
+            raise PinError(f"{path}: {one[0]}={value} is not an image's NAME:TAG")
+        if not is_tag and value != NO_IMAGE and not PINNED_IMAGE.fullmatch(value):
+            raise PinError(
+                f"{path}: {one[0]}={value} is not pinned; a tag is written as {one[0]}_TAG={value}"
+            )
+    if not named:
+        raise PinError(f"{path} names no image; a line is LLAMA_IMAGE_TAG=NAME:TAG")
     return found
 
 

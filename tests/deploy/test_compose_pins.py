@@ -62,7 +62,6 @@ def test_a_lock_with_a_tag_written_into_it_is_found(path: Path) -> None:
     ("text", "why"),
     [
         ("LLAMA_IMAGE=x:1", "is not pinned; a tag is written as LLAMA_IMAGE_TAG=x:1"),
-        (f"LLAMA_IMAGE_TAG=x:1\nLLAMA_IMAGE=x@{ONE}", "names an image twice"),
         ("LLAMA_IMAGE_TAG=", "is not an image's NAME:TAG"),
         ("LLAMA_IMAGE_TAG=x:1  # the newest", "is not an image's NAME:TAG"),
         ("LLAMA_IMAGE_TAG=${OTHER}", "is not an image's NAME:TAG"),

@@ -4,33 +4,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from deploy.core.lines import LineSplitter
 from deploy.engine.log import LINE_BYTES, LogFile, log_output, tail, withhold
-
-LINE = st.binary(max_size=6).filter(lambda b: b"\r" not in b and b"\n" not in b)
-END = st.sampled_from([b"\n", b"\r\n", b"\r"])
-
-
-@given(st.lists(st.tuples(LINE, END)), LINE, st.lists(st.integers(1, 5), min_size=1))
-def test_lines_do_not_depend_on_where_the_bytes_are_cut(
-    lines: list[tuple[bytes, bytes]], last: bytes, sizes: list[int]
-) -> None:
-    # A CR followed by an empty line that ends in LF is one CRLF, and is not drawn as two.
-    ends = [b"\n" if end == b"\r" else end for _, end in lines]
-    data = b"".join(line + end for (line, _), end in zip(lines, ends, strict=True)) + last
-    splitter, got, at, turn = LineSplitter(), [], 0, 0
-    while at < len(data):
-        got += splitter.feed(data[at : at + sizes[turn % len(sizes)]])
-        at, turn = at + sizes[turn % len(sizes)], turn + 1
-    assert got + splitter.close() == [line for line, _ in lines] + ([last] if last else [])
-
-
-def test_a_lone_cr_ends_a_line_and_unicode_separators_do_not() -> None:
-    text = "a\rb\u2028c\u0085d\n".encode()
-    assert LineSplitter().feed(text) == [b"a", "b\u2028c\u0085d".encode()]
 
 
 @pytest.mark.parametrize(

@@ -217,7 +217,7 @@ async def test_a_compressed_reply_is_not_unpacked() -> None:
     head = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(packed)
     async with scripted([head + packed]) as server:
         result = await probe(server.url, model="m", deadline_s=PATIENCE, kind="embeddings")
-    assert result.detail == "the reply is not JSON"
+    assert result.detail == "the reply holds no vector of finite numbers"
     assert b"accept-encoding: identity" in server.requests[0].lower()
 
 
