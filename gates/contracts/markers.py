@@ -168,12 +168,7 @@ def _token(found: re.Match[str]) -> Marker:
     name = found["name"].lower().replace("\u2581", "_")
     is_gemma = not (found["a"] and found["b"])
     words = set(_WORDS.split(name))
-    closes = (
-        bool(found["slash"])
-        or (is_gemma and bool(found["b"]))
-        or bool(words & _ENDS)
-        or name == "inner_suffix"
-    )
+    closes = bool(found["slash"] or (is_gemma and found["b"]) or words & _ENDS)
     kind: Kind = "token"
     if is_gemma and name in ("channel", "turn"):
         kind = "think" if name == "channel" else "turn" if closes else "header"

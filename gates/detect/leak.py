@@ -33,7 +33,12 @@ _ASKS: Final = (
     r"gave|giving|seems|expect\w*|prefers|know|knows|thank\w*|mean(?:s|t)|refer\w*|interested|curious|trying|testing|happy|sad|upset|"
     r"wondering|looking|agrees?)"
 )
-_REPLY: Final = r"(?:answer|response|reply|greeting|explanation|tone)"
+_REPLY: Final = r"(?:answer|response|reply|greeting|acknowledge?ment|explanation|tone)"
+_ANSWER: Final = (
+    r"(?:answer|respond|reply)\b(?!\ (?:to\ )?(?:your|them|him|her|my|the\ (?!user|question|query|prompt|last)|[\w'-]+\ (?:questions|letters?|e?mails?)\b|[\w-]+'s\b|"
+    r"by\ (?!saying)|within|in\ \d|today|tomorrow|on\b))"
+)
+"""Without what else one answers: the door, three questions, a letter, somebody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,32 +75,32 @@ def _sign(weight: int, needs: str, regex: str, *, begins: bool = False) -> Sign:
 
 MAIN: Final[Mapping[str, tuple[Sign, ...]]] = {
     "user": (
-        _sign(2, "user human", rf"\b(?:the|this|our)\ (?:user|human)(?:'s\ (?:\w+\ ){{0,2}}(?:question|query|message|request|intent|utterance)\b|\s{_SOFT}{_ASKS}\b|\ is\ \w+ing\b)", begins=True),
-        _sign(1, "user human", rf"\b(?:the|this|our)\ (?:user|human)(?:'s\ (?:\w+\ ){{0,2}}(?:question|query|message|request|intent|utterance)\b|\s{_SOFT}{_ASKS}\b|\ is\ \w+ing\b)"),
+        _sign(2, "user human", rf"\b(?:the|this|our)\ (?:user|human)(?:'s\ (?:\w+\ ){{0,2}}(?:question|query|message|request|intent|utterance|greeting|input)\b|\s{_SOFT}{_ASKS}\b|\ (?:is|might\ be|may\ be)\ \w+ing\b)", begins=True),
+        _sign(1, "user human", rf"\b(?:the|this|our)\ (?:user|human)(?:'s\ (?:\w+\ ){{0,2}}(?:question|query|message|request|intent|utterance|greeting|input)\b|\s{_SOFT}{_ASKS}\b|\ (?:is|might\ be|may\ be)\ \w+ing\b)"),
         _sign(2, "user", rf"\buser(?:'s)?\s{_SOFT}{_ASKS}\b", begins=True),
-        _sign(2, "notice", r"\bi\ notice\ (?:they|(?:that\ )?the\ user)\b"),
+        _sign(2, "notice", rf"\bi\ notice\ (?:that\ )?(?:they\b|the\ user(?:'s|\ (?:is|has)|\s{_SOFT}{_ASKS})\b)"),
         _sign(1, "they", r"\bthey(?:'re|\ are|\ have|\ just)?\ (?:ask|want|greet|thank|say\b|said|tell|told|didn't\ say)\w*", begins=True),
         _sign(2, "用户 ユーザー 사용자 المستخدم", r"用户(?:刚|现在|正)?(?:在)?(?:问|说|想|要|让|希望|询|输入|发|需要|似乎|提|给|请求)|ユーザー[はが][^。\n]{0,40}(?:尋ね|聞い|求め|言っ|質問)"
             r"|사용자[가는][^.\n]{0,40}(?:묻|물었|원하|요청|말했|질문)|المستخدم\s(?:يسأل|يريد|يطلب|سأل|قال)"),
-        _sign(2, "usuario usuário utente utilisateur nutzer пользователь", r"\b(?:el\ usuario|o\ usuário|l'utente|l'utilisateur|der\ (?:nutzer|benutzer)|пользователь)\s(?:\w+\ ){0,2}"
+        _sign(2, "usuario usuário utente utilisateur nutzer benutzer пользователь", r"\b(?:el\ usuario|o\ usuário|l'utente|l'utilisateur|der\ (?:nutzer|benutzer)|пользователь)\s(?:\w+\ ){0,2}"
             r"(?:pregunt|quier|pid|dice|pergunt|quer|ped|diz|chied|vuole|demand|veut|souhait|dit|frag|möcht|will|bitt|sagt|спраш|спрос|хочет|прос|говор)"),
         _sign(2, "उपयोगकर्ता ಬಳಕೆದಾರ", r"उपयोगकर्ता\s(?:\S{1,20}\s){0,6}?(?:पूछ|चाह|कह|जानना)|ಬಳಕೆದಾರ[^\s,.]{0,40}[\s,]{1,4}(?:\S{1,60}\s{1,4}){0,5}?(?:ಕೇಳ|ಹೇಳ|ಬಯಸ|ಇಚ್ಛಿಸ|ನನ್ನ|ಪ್ರಶ್ನ|ಕೋರ)"),
     ),
     "plan": (
-        _sign(2, "i we", rf"\b(?:i|we)(?:\ {_SOFT}{_MUST}|'ll|'d)\ {_SOFT}(?:respond|reply|acknowledge|greet|craft|formulate|draft|"
-            rf"answer\ (?!the\ door|your|them|him|her)|keep\ (?:it|this|my|the\ (?:{_REPLY}|conversation))\b|come\ up\ with|"
-            rf"avoid\ (?:using\ )?(?:markdown|bullet|list|emoji)|(?:use|call|invoke)\ (?:the|a|my)\ [`\"']?\w+[`\"']?\ (?:tool|function)|"
+        _sign(2, "i we", rf"\b(?:i|we)(?:\ {_SOFT}{_MUST}|'ll|'d)\ {_SOFT}(?:{_ANSWER}|acknowledge|greet|craft|formulate|draft|"
+            rf"keep\ (?:it|this|my|the\ (?:{_REPLY}|conversation))\b|come\ up\ with|"
+            rf"avoid\ (?:using\ )?(?:markdown|bullet|list|emoji)|(?:use|call|invoke)\ (?:(?:the|a|my)\ [`\"']?\w+[`\"']?\ (?:tool|function)|[a-z]+_[a-z])|"
             rf"(?:give|offer|provide)\ (?:a|an|them|some|only)\ (?:\w+,?\ (?:and\ )?){{0,3}}{_REPLY}|figure\ out\ (?:what|how|which)|"
-            rf"be\ (?:friendly|polite|brief|concise|warm|helpful|encouraging|empathetic|honest|clear)|say\ so|"
+            rf"be\ (?:friendly|polite|brief|concise|warm|helpful|encouraging|empathetic|honest|clear)|say\ so\b|"
             rf"make\ (?:sure|sense)\ (?:the\ {_REPLY}|my|it|of)\b)"),
-        _sign(2, "need should must have", r"\b(?:we\ )?(?:need|should|must|have)\ (?:to\ )?(?:answer|respond|reply|output|produce|call)\b", begins=True),
+        _sign(2, "need should must have", rf"\b(?:(?:we|the\ assistant)\ )?(?:need|should|must|have)\ {_SOFT}(?:{_ANSWER}|output|produce|call)\b", begins=True),
         _sign(2, "我 返答 答え 대답 답변 يجب ответить देना", r"我(?:需要|应该|得|必须)(?:先|用|直接|简短)?(?:回答|回复|回应|给|调用|告诉|用|简短)|返答(?:する)?(?:べき|必要)|答え(?:る)?(?:べき|必要|なければ)"
             r"|대답해야|답변해야|يجب\sأن\s(?:أرد|أجيب)|(?:я\sдолж\w+|нужно)\s(?:\S{1,20}\s){0,2}ответить|मुझे\s(?:\S{1,20}\s){0,6}?(?:जवाब|उत्तर)\sदेना"),
         _sign(2, "responder contestar répondre antworten rispondere", r"\b(?:debo|tengo\ que|necesito|debería|devo|preciso|je\ (?:dois|devrais|vais)|ich\ (?:muss|sollte|soll|werde)|dovrei)"
             r"\ (?:\w+\ ){0,4}?(?:responder|contestar|répondre|antworten|beantworten|rispondere)\b"),
         _sign(2, "ನಾನು ಯೋಚಿಸ ವಿಶ್ಲೇಷಿಸೋಣ ಹಾಕೋಣ", r"ನಾನು\s{1,4}(?:\S{1,60}\s{1,4}){0,6}?(?:ಉತ್ತರಿಸಬೇಕು|ಪ್ರತಿಕ್ರಿಯಿಸಬೇಕು|ಉತ್ತರ\s+(?:ಕೊಡ|ನೀಡ|ಹೇಳ)ಬೇಕು|\S{0,60}\s?(?:ಬಳಸ|ಕರೆಯ)ಬೇಕು)"
             r"|ಯೋಚಿಸ(?:ೋಣ|ಬೇಕು)|ಯೋಚಿಸೋಣ|ವಿಶ್ಲೇಷಿಸೋಣ|ಲೆಕ್ಕ\s+ಹಾಕೋಣ"),
-        _sign(1, "need should must have", rf"\b(?:i|we)\ {_SOFT}(?:(?:need|have)\ to|should|must)\ {_SOFT}\w+"),
+        _sign(1, "need should shouldn't must have", rf"\b(?:i|we)\ {_SOFT}(?:(?:need|have)\ to|should(?:n't)?|must)\ {_SOFT}\w+"),
     ),
     "let": (
         _sign(1, "let", r"\blet(?:\ me|'s|\ us)\ (?:think|see|check|recall|re-?read|double[- ]check|verify|analy[sz]e|break|parse|figure|consider|try|start|look|work)\b"),
@@ -139,7 +144,7 @@ FURTHER: Final[Mapping[str, tuple[Sign, ...]]] = {
         _sign(1, "", r"ತಡಿ,|ತಾಳಿ,|等等|不对"),
     ),
     "opening": (
-        _sign(1, "", r"\A[\s*_]{0,4}(?:(?:okay|ok|alright|hmm+|wait|now|so|first|well)[,.!…\s]{1,3}){1,3}(?=(?:the|this|our)\ (?:user|human)\b|user\b)|"
+        _sign(1, "", r"\A[\s*_]{0,4}(?:(?:(?:okay|ok|alright|hmm+|wait)[,.!…\s]|(?:now|so|first|well),)\s{0,2}){1,3}(?=(?:the|this|our)\ (?:user|human)\b|user\b)|"
             r"\Auser\ (?:asks|asked|says|said|wants)\b"),
         _sign(1, "", r"\A[\s*_]{0,4}(?:okay|ok|alright|hmm+|wait)[,.!…\s]{1,3}(?:so[,\s]{1,2})?(?=(?:let|i|we)\b)|"
             r"\A(?:vale|bien|d'accord|gut|okay)[,.\s]"),
@@ -209,7 +214,8 @@ def _monologue(text: str) -> list[Detection]:
         if all(end <= first or last <= start for first, last in spans):
             spans.append((start, end))
             points.setdefault(kind, weight)  # its heaviest sign
-    if sum(points.values()) < _ENOUGH:
+    is_diary = points.keys() <= {"plan", "let", "doubt", "opening"} and points.get("plan") != 2  # or a proof
+    if is_diary or sum(points.values()) < _ENOUGH:
         return []
     return [detection("leak", "monologue", text, min(spans)[0], max(end for _, end in spans))]
 

@@ -27,13 +27,14 @@ _CODE: Final = re.compile(
 _PATTERNS: Final = (
     ("tool_code", re.compile(r"^[ \t]*```+tool_code\b", re.MULTILINE)),
     ("react_call", re.compile(r"^\W{0,8}action\W{0,4}:[^\n]{1,80}\n\W{0,8}action[ _]input\W{0,4}:", re.MULTILINE | re.IGNORECASE)),
-    ("header_call", re.compile(r"(?:^|assistant|<\|channel\|>)(?:commentary|analysis)\s{1,4}to=functions\.\w", re.MULTILINE)),
+    ("header_call", re.compile(r"(?:assistant|(?:^|assistant|<\|channel\|>)(?:commentary|analysis))\s{1,4}to=functions\.\w", re.MULTILINE)),
 )  # fmt: skip
 _ANNOUNCED: Final = (
     r"(?:\b(?:I|we)(?:'ll|'d| will| would| can| could| should| must| need to| have to|['’]m going to)? (?:use|used|call|called|invoke|need)"
     r"(?: the| my)?(?: function| tool)?|ನಾನು)\s[`\"'*]{0,3}%s\b"
 )
-_NAMED: Final = re.compile(r"\{\s*[\"']?(?:name|tool)")
+_NAMED: Final = re.compile(r"\{\s*(?:\"type\"\s*:\s*\"function\"\s*,\s*)?[\"']?(?:name|tool)")
+_JSON_BEHIND: Final = re.compile(r"\s{0,80}(?:\[\s{0,80})?(?:\{\s{0,80}(?:[\"'}]|\w+\s*:)|\])")
 _BRACE: Final = re.compile(r"[{}]")
 _SIGNS: Final = START + "{}_(=`"
 """Every pattern needs one of these, but that of ReAct."""
@@ -50,7 +51,7 @@ def find_raw_calls(text: str, names: Collection[str] = ()) -> list[Detection]:
 def _spans(text: str, names: Collection[str]) -> Iterator[tuple[str, int, int]]:
     own = own_words(text)
     for marker, start, end in markers(text):
-        if _is_call(marker, own[end : end + 80].lstrip()[:1]):
+        if _is_call(marker, bool(_JSON_BEHIND.match(own, end))):
             yield f"{marker.kind}_tag", start, end
     for kind, pattern in _PATTERNS:
         yield from ((kind, *match.span()) for match in pattern.finditer(text if kind == "tool_code" else own))
@@ -64,7 +65,8 @@ def _spans(text: str, names: Collection[str]) -> Iterator[tuple[str, int, int]]:
         word = exact if "_" in name else rf"(?:`{exact}`|{exact} (?:tool|function))"
         for form in (
             _ANNOUNCED % word,
-            rf"</?{exact}\b[^<>\n]{{0,200}}>|<function name=[\"']{exact}[\"']",
+            rf"</?{exact}\b[^<>\n]{{0,200}}>|<function name=[\"']{exact}[\"']|\[{exact}\((?:\w+=|\)\])",
+            rf"(?:^|[\n>])\W{{0,4}}{exact}\s{{1,4}}(?:<\|[^<>\n]{{1,40}}>\s{{0,4}})?\{{\s{{0,9}}[\"}}]",  # GLM-4
         ):
             yield from (("named", *match.span()) for match in re.finditer(form, text))
     if not names:
@@ -82,10 +84,10 @@ def _end_of_json(text: str) -> int:
     return 0
 
 
-def _is_call(marker: Marker, behind: str) -> bool:
-    """Whether a marker is a call's, with the first character of what stands behind it."""
+def _is_call(marker: Marker, has_json: bool) -> bool:
+    """Whether a marker is a call's, and JSON follows it."""
     if marker.kind == "weak_call":
-        return not marker.closes and behind in "[{" and bool(behind)
+        return not marker.closes and has_json
     if marker.kind == "part":
         return bool(marker.word) and not marker.closes
     return marker.kind in ("call", "result")
@@ -107,7 +109,8 @@ def _json_and_code(
                 is_sent or (is_sure and bool(names) and not text[: match.start()].strip())
             )
         else:
-            is_call = is_sent or is_sure or (not names and bool(_NAMED.match(match[0])))
+            is_object = text[match.end() :].lstrip()[:1] in ("", "{", '"')
+            is_call = is_sent or is_sure or (is_object and not names and bool(_NAMED.match(match[0])))
         if is_call:
             yield "json_call", at + match.start(), at + match.end()
     lines = [line for line in text.splitlines() if line.strip()]

@@ -149,12 +149,8 @@ def find_empty(text: str, *, calls: int = 0) -> list[Detection]:
     if not text:
         return [Detection("empty", "nothing", 0, 0, "")]
     if not _HEARD.search(text):
-        kind = (
-            "signs"
-            if any(unicodedata.category(character)[0] not in "ZC" for character in text)
-            else "invisible"
-        )
-        return [detection("empty", kind, text, 0, len(text))]
+        is_visible = any(unicodedata.category(character)[0] not in "ZC" for character in text)
+        return [detection("empty", "signs" if is_visible else "invisible", text, 0, len(text))]
     if "<" in text and not _HEARD.search(_outside(text)):
         return [detection("empty", "tags", text, 0, len(text))]
     return []
