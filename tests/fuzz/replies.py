@@ -25,6 +25,7 @@ THOUGHTS = (
     ("◁think▷", "◁/think▷"), ("<seed:think>", "</seed:think>"), ("<|begin_of_thought|>", "<|end_of_thought|>"),
     ("<|channel>thought\n", "<channel|>"), ("&lt;think&gt;", "&lt;/think&gt;"), ("<thought>", "</thought>"),
     ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
+    ("<|think|>", "<|end|><|begin|>assistant<|content|>"), ("<scratch_pad>", "</scratch_pad>"),
 )  # fmt: skip
 CALLS = (
     '<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>',
@@ -39,6 +40,12 @@ CALLS = (
     '\n{{"name": "{name}", "arguments": {arguments}}}\n',
     '<|tool_call|>[{{"name": "{name}", "arguments": {arguments}}}]',
     "<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>{arguments}<|call|>",
+    '<|action_start|><|plugin|>\n{{"name": "{name}", "parameters": {arguments}}}<|action_end|>',
+    '<|tools_prefix|>[{{"{name}": {arguments}}}]<|tools_suffix|>',
+    "<tool_calls>\n<tool_call>{name}<tool_sep>\n<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>\n</tool_call>\n</tool_calls>",
+    '<function_calls>\n{name}({key}="{value}")\n</function_calls>',
+    '<|START_ACTION|>[{{"tool_call_id": "0", "tool_name": "{name}", "parameters": {arguments}}}]<|END_ACTION|>',
+    "<|tool_call:begin|>c1<|tool_call:name|>{name}<|tool_call:args|>{arguments}<|tool_call:end|>",
 )  # fmt: skip
 PROSE = (
     "Hi.",

@@ -102,10 +102,10 @@ FORMS: Final[Mapping[str, tuple[str, ...]]] = {
         "{'name': 'weather', 'arguments': {'city': 'Pune'}}",
         "{tool: weather, parameters: {city: Pune}}",
     ),
-    "Python lists `[f(x=1)]`, unless the format is `pythonic` or `llama`": (
-        '[weather(city="Pune")]', "[get.weather(city='Pune', days=2), get.time(zone=\"IST\")]",
+    "`f(x=1)` alone on its line, or `[f(x=1)]` unless the format is `pythonic` or `llama`": (
+        'weather(city="Pune")', 'One moment.\nlookup(city="Pune", days=2)\n', '[weather(city="Pune")]',
+        "[get.weather(city='Pune', days=2), get.time(zone=\"IST\")]", 'Sure. [weather(city="Pune")]',
     ),
-    "`f(x=1)` alone on its line": ('weather(city="Pune")', 'One moment.\nlookup(city="Pune", days=2)\n'),
     "ReAct (`Action:`, `Action Input:`)": (
         'Thought: look\nAction: lookup\nAction Input: {"city": "Pune"}', "**Action:** lookup\n**Action Input:** Pune",
     ),
@@ -114,14 +114,16 @@ FORMS: Final[Mapping[str, tuple[str, ...]]] = {
     "`<parameter=` without its call": ("<parameter=city>\nPune\n</parameter>",),
     "fences with the language `tool_code` around Python": ('```tool_code\nprint(lookup("Pune"))\n```',),
     "tagged calls in a fence": ('```\n<tool_call>\n{"name": "lookup", "arguments": {}}\n</tool_call>\n```',),
-    "JSON in the middle of prose or behind a bullet": (
+    "JSON in prose, behind a bullet or `functools` (phi-4-mini)": (
         'I will call {"name": "lookup", "arguments": {"city": "Pune"}} now.', '- {"tool": "lookup", "args": {}}',
+        'functools[{"name": "lookup", "arguments": {"city": "Pune"}}]',
     ),
     "fenced JSON, then prose or another fence": ('```json\n{"name": "lookup", "arguments": {}}\n```\nThat is all.',),
     "untagged JSON begun in reasoning and ended in text": ('"Pune"}}', 'uments": {"city": "Pune", "at": {"day": 1}}}', '"days": 2}}\n'),
     'granite 3.2\'s "Here is my thought process:"': ("Here is my thought process:\nThe capital is asked for.",),
-    "gpt-oss headers without their first token": (
+    "gpt-oss headers without their first token; a tool's name above its JSON (GLM-4, functionary)": (
         "analysisWe look.assistantfinalHi.", 'commentary to=functions.lookup json{"city":"Pune"}', "analysis<|message|>We look.",
+        'lookup\n{"city": "Pune"}', '>>>lookup\n{"city": "Pune"}', '<|recipient|>lookup\n<|content|>{"city": "Pune"}',
     ),
     "a call in a thought that is closed": ('<think>{"name": "lookup", "arguments": {}}</think>Hi.',),
     "think pairs in a code fence or span": ("```\n<think>We look.</think>\n```",),
