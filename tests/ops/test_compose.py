@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from app.config.config import load
 from deploy.drivers.container import _ENVIRONMENT
@@ -43,11 +44,7 @@ def config(name: str) -> dict[str, Any]:
         pins = {key: f"{tag.rpartition(':')[0]}@sha256:{'1' * 64}" for key, tag in tags(mine).items()}
         done = asked(write_compose_lock(mine, pins))
     assert done.returncode == 0, done.stderr
-    to_json = "import json, sys, yaml; json.dump(yaml.safe_load(sys.stdin), sys.stdout, default=str)"
-    out = subprocess.run(
-        ["/usr/bin/python3", "-c", to_json], input=done.stdout, capture_output=True, text=True, check=True
-    )
-    found: dict[str, Any] = json.loads(out.stdout)
+    found: dict[str, Any] = json.loads(json.dumps(yaml.safe_load(done.stdout), default=str))
     return found
 
 
@@ -60,56 +57,46 @@ def words(service: dict[str, Any]) -> list[str]:
 @pytest.mark.ops
 @pytest.mark.parametrize("name", PROFILES)
 def test_no_container_may_more_than_it_must(name: str) -> None:
-    for title, service in config(name)["services"].items():
+    found, started = config(name), {name, "observability"}
+    for title, service in found["services"].items():
         assert service["read_only"] is True, title
         assert service["cap_drop"] == ["ALL"] and service["security_opt"] == ["no-new-privileges:true"], title
         assert service.get("cap_add", []) == (["CHOWN"] if title == "ownership" else []), title
         assert not service.get("privileged") and "pid" not in service and "ipc" not in service, title
         assert "mem_limit" not in service, "no container's limit sees what a GPU takes of unified memory"
-
-
-@pytest.mark.ops
-@pytest.mark.parametrize("name", PROFILES)
-def test_only_the_launcher_sees_the_docker_socket_and_it_has_no_network(name: str) -> None:
-    services = config(name)["services"]
-    holders = {title for title, s in services.items() if any(SOCKET in str(v) for v in s.get("volumes", []))}
-    assert holders <= {"launcher"}
-    for title in holders:
-        assert services[title]["network_mode"] == "none"
-
-
-@pytest.mark.ops
-@pytest.mark.parametrize("name", PROFILES)
-def test_what_is_published_is_published_on_loopback_and_engines_are_not(name: str) -> None:
-    found = config(name)
-    for title, service in found["services"].items():
+        if any(SOCKET in str(volume) for volume in service.get("volumes", [])):
+            assert (title, service["network_mode"]) == ("launcher", "none")
         ports = [str(port) for port in service.get("ports", [])]
         assert all(port.startswith("127.0.0.1:") for port in ports), title
         assert not ports or title in ("gateway", "grafana")
         if title.startswith(("vllm", "llama")):
             assert set(service["networks"]) == {"manners"} and service["restart"] == "no"
+        if not service["image"].startswith("manners:") and started & set(service.get("profiles", started)):
+            assert PINNED_IMAGE.fullmatch(service["image"]), title
+    assert PINNED_IMAGE.fullmatch(found["services"]["gateway"]["build"]["args"]["BASE"])
     assert found["networks"]["manners"]["internal"] is True
 
 
 @pytest.mark.ops
-def test_the_vllm_of_compose_is_the_one_of_the_profile_and_the_driver() -> None:
-    service, shipped = config("gpu")["services"]["vllm"], load_profile("vllm-nvfp4-9b")
-    assert tags(COMPOSE / "gpu.env")["VLLM_IMAGE"] == shipped.image
-    assert service["environment"] == _ENVIRONMENT
+@pytest.mark.parametrize(
+    "name, profile, image, own",
+    [("vllm", "vllm-nvfp4-9b", "VLLM_IMAGE", 7), ("llama-server-gpu", "llama-q4_k_m", "LLAMA_IMAGE", 11)],
+)
+def test_an_engine_of_compose_is_the_one_of_the_profile(
+    name: str, profile: str, image: str, own: int
+) -> None:
+    """And of the driver. `own`: words of the command that are not the profile's."""
+    service, shipped = config("gpu")["services"][name], load_profile(profile)
+    assert tags(COMPOSE / "gpu.env")[image] == shipped.image
+    assert words(service)[own:] == [
+        word for flag in shipped.flags for word in (flag.flag, flag.value) if word
+    ]
     (gpus,) = service["deploy"]["resources"]["reservations"]["devices"]
-    assert (gpus["driver"], gpus["capabilities"], str(gpus["count"]) in ("all", "-1")) == (
-        "nvidia",
-        ["gpu"],
-        True,
+    assert (gpus["driver"], gpus["capabilities"]) == ("nvidia", ["gpu"]) and str(gpus["count"]) in (
+        "all",
+        "-1",
     )
-    assert words(service)[7:] == [word for flag in shipped.flags for word in (flag.flag, flag.value) if word]
-
-
-@pytest.mark.ops
-def test_the_llama_server_of_compose_is_the_one_of_the_profile() -> None:
-    service, shipped = config("gpu")["services"]["llama-server-gpu"], load_profile("llama-q4_k_m")
-    assert tags(COMPOSE / "gpu.env")["LLAMA_IMAGE"] == shipped.image
-    assert words(service)[11:] == [word for flag in shipped.flags for word in (flag.flag, flag.value) if word]
+    assert name != "vllm" or service["environment"] == _ENVIRONMENT
 
 
 @pytest.mark.ops
@@ -118,17 +105,6 @@ def test_what_is_not_pinned_is_refused_and_the_command_is_named(name: str) -> No
     done = asked(COMPOSE / f"{name}.env")
     assert done.returncode != 0
     assert "manners engine pin --pull --compose deploy/compose/cpu.env (or gpu.env)" in done.stderr
-
-
-@pytest.mark.ops
-@pytest.mark.parametrize("name", PROFILES)
-def test_every_foreign_image_that_a_profile_starts_is_pinned(name: str) -> None:
-    started = {name, "observability"}
-    for title, service in config(name)["services"].items():
-        ours = service["image"].startswith("manners:")
-        if not ours and started & set(service.get("profiles", started)):
-            assert PINNED_IMAGE.fullmatch(service["image"]), title
-    assert PINNED_IMAGE.fullmatch(config(name)["services"]["gateway"]["build"]["args"]["BASE"])
 
 
 @pytest.mark.parametrize("name", ["embedded", *PROFILES])

@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from app.__main__ import main
 from gates.report.keys import load_or_make
@@ -19,7 +21,7 @@ prompts:
   - {prompt: "Good night!", max_sentences: 4, language: en, python: "own.py:spoken"}
   - {prompt: "What is three plus four?", contains: [seven]}
 """
-ASK = (
+ASK = [
     "gate",
     "run",
     "--suite",
@@ -29,7 +31,10 @@ ASK = (
     "annie-nano",
     "--baseline",
     "annie-nano-bf16",
-)
+]
+ROOT = Path(__file__).parents[3]
+JOBS = {"Argo": "deploy/argo/analysistemplates.yaml", "Helm": "tests/ops/helm/trial.yaml"}
+"""The manifests of a Job that compares two running engines."""
 
 
 @pytest.fixture
@@ -49,31 +54,38 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
     return code, capsys.readouterr().out
 
 
-async def test_two_running_engines_are_compared_without_a_configuration(folder: Path) -> None:
-    """Their report is genuine, and about addresses: no promotion takes it."""
-    async with ScriptedEngine() as candidate, ScriptedEngine() as baseline:
-        for engine in (candidate, baseline):
-            engine.always(*reply("It is seven."))
-        asked = [
-            "gate",
-            "run",
-            "--suite",
-            "mine.yaml",
-            "--out",
-            "one",
-            "--candidate-url",
-            f"{candidate.url}/v1/",
-        ]
-        assert await asyncio.to_thread(main, asked) == 64
-        assert await asyncio.to_thread(main, [*asked, "--baseline-url", baseline.url, "--jobs", "2"]) == 0
-        candidate.always(*reply("<think>The user asks."))
-        again = [*asked[:5], "two", *asked[6:], "--baseline-url", baseline.url]
-        assert await asyncio.to_thread(main, again) == 1
-    assert main(["gate", "verify", "one/report.json"]) == 0
+def job_command(manifest: str, **values: str) -> list[str]:
+    """What the Job of a manifest runs, with a controller's values; its folders are the current one."""
+    (args,) = re.findall(r"args:\n((?: +- .*\n)+) +(?:security|volume)", (ROOT / manifest).read_text())
+    text = re.sub(r"/var/lib/manners|/etc/manners", ".", args)
+    for name, value in values.items():
+        text = re.sub(rf"(?<=--{name}=).*", value, text)
+    return [str(word) for word in yaml.safe_load(text)]
 
+
+@pytest.mark.parametrize("manifest", JOBS.values(), ids=JOBS)
+async def test_a_controllers_job_compares_two_running_engines(folder: Path, manifest: str) -> None:
+    """It ends by the verdict. Its report is genuine, and about addresses: no promotion takes it."""
+    async with ScriptedEngine() as candidate, ScriptedEngine() as baseline:
+        urls = {"candidate-url": f"{candidate.url}/v1/", "baseline-url": baseline.url}
+        asked = job_command(manifest, **urls, suite="mine.yaml", policy="derived")
+        assert await asyncio.to_thread(main, [one for one in asked if "baseline" not in one]) == 64
+        good, leak = reply("It is seven."), reply("<think>The user asks.")
+        for out, said, again, code in (
+            ("one", good, good, 0),
+            ("two", leak, good, 1),
+            ("three", good, leak, 2),
+        ):
+            candidate.always(*said)
+            for _ in range(4):
+                baseline.play(*good)
+            baseline.always(*again)  # the baseline is asked a second time, and should not differ
+            assert await asyncio.to_thread(main, [*asked, "--out", out, "--jobs=2"]) == code
+            baseline.forget()
+    assert main(["gate", "verify", "one/report.json"]) == 0
     assert (
         main(["gate", "export", "two", "--inspect", "logs"]) == 0
-    )  # tests/clients reads such logs with inspect_ai
+    )  # which tests/clients reads with inspect_ai
     (path,) = Path("logs").glob("*_mine_candidate.json")
     log = json.loads(path.read_text())
     assert log["eval"]["task"] == "mine (candidate)" and log["version"] == 2

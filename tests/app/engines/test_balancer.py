@@ -38,10 +38,14 @@ def asked(
 def test_each_conversation_stays_where_it_began() -> None:
     balancer = Balancer()
     began = {name: asked(balancer, turns(name, 1)) for name in ("x", "y", "z")}
-    assert {affinity for _, affinity in began.values()} == {"new"}
-    for count in (2, 3, 9):  # also with turns between that were had elsewhere
+    assert {affinity for _, affinity in began.values()} == {"new"}, "a system prompt alone is no conversation"
+    for count in (2, 3, 9, 9):  # also with turns between that were had elsewhere, and once more
         for name in ("z", "x", "y"):
             assert asked(balancer, turns(name, count)) == (began[name][0], "hit")
+    otherwise = [*turns("x", 9)[:-1], {"role": "user", "content": "another"}]
+    assert asked(balancer, otherwise) == (began["x"][0], "hit")
+    otherwise[1] = {"role": "user", "content": "x asks something else"}
+    assert asked(balancer, otherwise)[1] == "new", "only messages count, and every word of them"
 
 
 HOMES = """
@@ -62,19 +66,6 @@ def test_another_gateway_finds_each_conversation_whoever_is_up() -> None:
     assert min(Counter(begun).values()) > 40, "and the replicas get about equally many"
 
 
-def test_a_system_prompt_alone_is_no_conversation() -> None:
-    balancer = Balancer()
-    assert [asked(balancer, turns(f"caller {n}", 1))[1] for n in range(6)] == ["new"] * 6
-
-
-def test_a_question_asked_again_or_otherwise_goes_where_its_history_is() -> None:
-    balancer = Balancer()
-    home, _ = asked(balancer, turns("x", 1))
-    asked(balancer, turns("x", 2))
-    assert asked(balancer, turns("x", 2)) == (home, "hit")
-    assert asked(balancer, [*turns("x", 2)[:-1], {"role": "user", "content": "another"}]) == (home, "hit")
-
-
 @pytest.mark.parametrize(
     "own, other, stays",
     [(SLACK, 0, True), (SLACK + 1, 0, False), (10 * RATIO, 10, True), (10 * RATIO + 1, 10, False)],
@@ -88,12 +79,7 @@ def test_a_conversation_leaves_a_replica_that_has_much_more_to_do(own: int, othe
     assert asked(balancer, turns("x", 3)) == (went[0], "hit"), "and stays there"
     began = asked(Balancer(), turns("x", 1), {home: int(own), away: other})
     assert began == (went[0], "new"), "nor does one begin there"
-
-
-def test_a_conversation_leaves_a_replica_that_takes_no_requests() -> None:
-    balancer = Balancer()
-    asked(balancer, turns("x", 1), {"a": 0})
-    assert asked(balancer, turns("x", 2), {"b": 5, "c": 1}) == ("c", "moved")
+    assert asked(balancer, turns("x", 4), {"d": 5, "c": 1}) == ("c", "moved"), "nobody else takes requests"
 
 
 def test_what_has_no_messages_is_spread() -> None:
@@ -107,12 +93,3 @@ def test_the_memory_is_bounded_and_forgets_the_oldest() -> None:
     for name in ("x", "y", "z"):
         went.remember(conversation(turns(name, 1)), name)
     assert [went.find(conversation(turns(name, 2))) for name in ("x", "y", "z")] == [None, "y", "z"]
-
-
-def test_an_id_of_the_callers_decides_nothing_outside_the_messages() -> None:
-    """Only messages are looked at, and all that is in them: another word anywhere is another conversation."""
-    balancer = Balancer()
-    asked(balancer, turns("x", 2))
-    changed = turns("x", 3)
-    changed[1] = {"role": "user", "content": "x asks something else"}
-    assert asked(balancer, changed)[1] == "new"

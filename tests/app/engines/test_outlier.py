@@ -119,7 +119,7 @@ async def test_a_request_that_every_engine_fails_ejects_none(tmp_path: Path) -> 
 
 async def test_ejections_of_more_than_half_are_ignored(tmp_path: Path) -> None:
     names = ("e0", "e1", "e2")
-    more = {"live": ["e0"], "fallback": ["e1", "e2"], "timeouts": {"first_token": 0.2}}
+    more: dict[str, Any] = {"live": ["e0"], "fallback": ["e1", "e2"], "timeouts": {"first_token": 0.2}}
     async with replicas(tmp_path, names, **more) as (home, engines):
         first, second, _ = engines.values()
         for engine in (first, second):

@@ -1,5 +1,6 @@
 """Operations over HTTP, each on a gateway of its own: from the wish to the end, turned back, cancelled, in turns."""
 
+import re
 import shutil
 import threading
 from dataclasses import replace
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from app.config.config import parse
 from app.promotion import repository, service
@@ -18,6 +20,7 @@ from tests.app.promotion.stage import settings, stage, tables
 from tests.scale import PATIENCE
 
 pytestmark = pytest.mark.engine
+ROOT = Path(__file__).parents[3]
 
 
 def events_of(shown: list[tuple[int, str, Any]]) -> list[str]:
@@ -51,6 +54,14 @@ async def test_a_promotion_from_its_wish_to_its_end(tmp_path: Path) -> None:
         assert (same_status, same["id"]) == (202, begun["id"])
         other_status, other = await it.wish("stranger", report, **{"idempotency-key": "k1"})
         assert (other_status, other["error"]["code"]) == (422, "idempotency_key_reused")
+        _, bake = yaml.safe_load_all((ROOT / "deploy/argo/analysistemplates.yaml").read_text())
+        (metric,) = bake["spec"]["metrics"]  # by which Argo Rollouts follows the bake
+        told = await it.get(metric["provider"]["web"]["url"].removeprefix("{{args.admin-url}}"))
+        for key in re.findall(
+            r"\w+", metric["provider"]["web"]["jsonPath"].replace("{{args.model}}", "annie")
+        ):
+            told = told[key]
+        assert metric["successCondition"].replace("{{args.engine}}", "large") == f'result == "{told}"'
         now = (await it.get("/admin/status"))["models"]["annie"]
         assert (now["live"], now["previous"], now["operation"]) == ("large", "small", None)
         assert (await it.house.ask()).headers["x-manners-engine"] == "large"
