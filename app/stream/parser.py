@@ -871,17 +871,18 @@ class Parser:
         self._hold_back(one, end)
         if not one.scanner.done:
             return
-        text, tools = "".join(one.value).translate(_NO_SEAMS), self._rules.tools
-        if one.is_python:
-            found = python_calls(text, "", tools)
-        else:
-            is_alone = not one.fence or self.hold.is_blank
-            own = ("arguments", "parameters") if self._rules.format in OWN_JSON else ("arguments",)
-            found = declared_calls(text, tools, own if is_alone else ())
+        found = self._calls_in(one)
         if not found:
             return self._release(one, end)
         one.calls += found
         one.mode = "lead" if one.fence else "behind"
+
+    def _calls_in(self, one: _Candidate) -> list[Call]:
+        text, tools = "".join(one.value).translate(_NO_SEAMS), self._rules.tools
+        if one.is_python:
+            return python_calls(text, "", tools)
+        own = ("arguments", "parameters") if self._rules.format in OWN_JSON else ("arguments",)
+        return declared_calls(text, tools, own if not one.fence or self.hold.is_blank else ())
 
     def _may_follow_call(self, at: int) -> bool:
         """Whether a marker stands here that may follow a call."""
@@ -897,9 +898,8 @@ class Parser:
     def _unfinished_candidate(self, one: _Candidate) -> None:
         """The reply ended inside it: a value that only lacks its brackets is whole."""
         if one.mode == "value":
-            value, tools = "".join(one.value), self._rules.tools
-            found = [] if one.is_python else declared_calls(value, tools, ())
-            if not found and names_declared(value, tools):
+            found = self._calls_in(one)
+            if not found and names_declared("".join(one.value), self._rules.tools):
                 self._candidate, self._state = None, "text"
                 return self.hold.drop("invalid")
             one.calls = [*one.calls, *found] if found else []

@@ -158,6 +158,7 @@ CASES = [
     Case("one delta with thought, text, call and finish", b'data: {"choices":[{"index":0,"delta":{"reasoning":"Hm","content":"Yes.","tool_calls":[{"index":0,"id":"c","function":{"name":"now","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}\n\n' + DONE, "Yes.", "Hm", (("now", {}),), "tool_calls", policy=policy(thinking=True)),
     Case("finish tool_calls without a call is a stop", stream("Hi.", finish="tool_calls"), "Hi."),
     Case("a whole call of an unknown tool is not spoken, and no call", stream("Well. " + call_text("get_moon", '{"a": 1}')), "Well. "),
+    Case("nor is one without a tag that lacks its last bracket", stream('Well.\n{"name": "get_moon", "arguments": {"a": 1}'), "Well.\n"),
     Case("nor is one that the engine made itself", stream("Well.", tool_delta(0, name="get_moon", arguments='{"a": 1}'), tool_delta(1, name="now", arguments="{}")), "Well.", calls=(("now", {}),), finish="tool_calls"),
     Case("where such calls are left as text it is handed on as it was", stream(call_text("get_moon", '{"a": 1}')), calls=(("get_moon", {"a": 1}),), finish="tool_calls", policy=policy(unasked="text")),
     Case("an unknown function that is never finished is text", stream("<function=foo> is how it begins"), "<function=foo> is how it begins"),
