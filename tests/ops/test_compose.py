@@ -48,12 +48,6 @@ def config(name: str) -> dict[str, Any]:
     return found
 
 
-def words(service: dict[str, Any]) -> list[str]:
-    """A service's command, word by word."""
-    command = service["command"]
-    return shlex.split(command) if isinstance(command, str) else [str(word) for word in command]
-
-
 @pytest.mark.ops
 @pytest.mark.parametrize("name", PROFILES)
 def test_no_container_may_more_than_it_must(name: str) -> None:
@@ -88,9 +82,9 @@ def test_an_engine_of_compose_is_the_one_of_the_profile(
     """And of the driver. `own`: words of the command that are not the profile's."""
     service, shipped = config("gpu")["services"][name], load_profile(profile)
     assert tags(COMPOSE / "gpu.env")[image] == shipped.image
-    assert words(service)[own:] == [
-        word for flag in shipped.flags for word in (flag.flag, flag.value) if word
-    ]
+    command = service["command"]
+    said = shlex.split(command) if isinstance(command, str) else [str(word) for word in command]
+    assert said[own:] == [word for flag in shipped.flags for word in (flag.flag, flag.value) if word]
     (gpus,) = service["deploy"]["resources"]["reservations"]["devices"]
     assert (gpus["driver"], gpus["capabilities"]) == ("nvidia", ["gpu"]) and str(gpus["count"]) in (
         "all",

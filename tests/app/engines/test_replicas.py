@@ -46,8 +46,7 @@ async def replicas(
         house = await stack.enter_async_context(run(config, next(iter(engines.values()))))
         pool, live = house.gateway.pool, house.gateway.config.models["annie"].live
         if told is None:
-            replicas = live if len(live) > 1 else ()
-            await eventually(lambda: all(pool.takes(name) for name in replicas))
+            await eventually(lambda: len(live) == 1 or all(pool.takes(name) for name in live))
             await eventually(lambda: all(pool.is_up(name) for name in names))
         yield house, engines
 
