@@ -166,7 +166,12 @@ chain: $(VENV)/.quantizer $(VLLM)/.installed  ## fine-tune to a vLLM that was ki
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.chain $(CHAIN_ARGS)
 
 nano: $(VENV)/.quantizer  ## make annie-nano's F16, Q4_K_M and NVFP4 folders again from models/annie-nano-hf
-	$(BIN)/python -m quantizer.nano
+	rm -rf models/annie-nano-f16 models/annie-nano-q4_k_m models/annie-nano-nvfp4-hf models/annie-nano-nvfp4
+	@mkdir -p .work
+	$(BIN)/python -c "from pathlib import Path; from quantizer.nano.conversations import write; write(Path('.work/nano.jsonl'), 64)"
+	$(BIN)/manners quantize ptq --recipe mse --set calibrate.conversations=64 --source models/annie-nano-hf --data .work/nano.jsonl --out models/annie-nano-nvfp4-hf --device cpu
+	for type in f16 q4_k_m; do $(BIN)/manners quantize gguf models/annie-nano-hf --type $$type --out models/annie-nano-$$type || exit; done
+	$(BIN)/manners quantize gguf models/annie-nano-nvfp4-hf --type nvfp4 --out models/annie-nano-nvfp4
 
 quantizer: $(VENV)/.quantizer  ## install what model builders need, into the same environment
 

@@ -20,7 +20,7 @@ from quantizer.cli.plan import unknown_host
 if TYPE_CHECKING:
     from quantizer.plan.machine import ReadHost
 
-QUANTIZE: Final = ("plan", "risk", "ptq", "train", "surgery", "gguf", "folder", "card")
+QUANTIZE: Final = ("plan", "risk", "ptq", "train", "surgery", "gguf", "folder", "compare", "card")
 DATA: Final = ("data",)
 """Modules of this folder with a function `add(verbs)`. It sets the parser default `part` to `run(args) -> int`, and
 `needs_torch` to false if the command works without torch."""

@@ -45,15 +45,10 @@ class Cost:
         }
 
 
-def default_device() -> str:
-    """ "cuda" if torch sees a GPU, else "cpu"."""
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
 def chosen_device(name: str | None) -> str:
-    """The requested device, or the default one. Raises UnavailableError if torch cannot use it on this machine."""
+    """The requested device; by default a GPU if torch sees one. Raises UnavailableError if torch cannot use it on this machine."""
     if name is None:
-        return default_device()
+        return "cuda" if torch.cuda.is_available() else "cpu"
     try:
         torch.empty(0, device=name)
     except (AssertionError, RuntimeError) as error:  # without CUDA built in it is an AssertionError

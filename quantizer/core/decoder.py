@@ -1,13 +1,16 @@
 """The parts of a causal language model of transformers, found by what they do and not by what an architecture calls them."""
 
 import math
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
 from quantizer.core.batch import Batch
 from quantizer.core.errors import SourceError
+
+LARGE: Final = 64.0
+"""The largest logit that `logit_scale` tries: more than any soft cap leaves."""
 
 
 def body(model: Any) -> Any:
@@ -48,38 +51,36 @@ def hidden_states(model: nn.Module, batch: Batch) -> Tensor:
 
 
 @torch.no_grad()
+def logits(model: Any, hidden: Tensor) -> Tensor:
+    """The logits of last hidden states, [n, width] to [n, vocabulary], by the model's own code behind its body: with Granite's
+    factor, Gemma 2's soft cap. The decoder layers are not run, and may be gone."""
+    from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
+
+    part = model.get_decoder()
+    out: Any = BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=hidden.unsqueeze(0))
+    out.router_logits = None
+    part.forward = lambda *_, **__: out
+    try:
+        found: Tensor = model(input_ids=torch.zeros(1, 1, dtype=torch.int64, device=hidden.device)).logits[0]
+    finally:
+        del part.forward
+    return found
+
+
+@torch.no_grad()
 def logit_scale(model: Any) -> float:
     """The factor between the head's product with the last hidden states and the model's logits, measured: Granite divides,
     Cohere multiplies. Raises SourceError for any other change, such as Gemma 2's soft cap."""
-    read: list[Tensor] = []
-    raw = torch.linspace(-64, 64, head(model).get_parameter("weight").shape[0])
-
-    def answer(module: nn.Module, args: tuple[Tensor, ...], out: Tensor) -> Tensor:
-        read.append(args[0])
-        return raw.to(out).expand_as(out)
-
-    # A padding token's embedding may be zero, so that one token is not enough.
-    ids = torch.arange(8, device=next(model.parameters()).device).unsqueeze(0)
-    training, hook = model.training, head(model).register_forward_hook(answer)
-    try:
-        with torch.compiler.set_stance("force_eager"):
-            states = body(model.eval())(input_ids=ids, use_cache=False).last_hidden_state
-            logits = model(input_ids=ids, use_cache=False).logits
-    finally:
-        hook.remove()
-        model.train(training)
-    before, after = _ratio(read[0], states), _ratio(logits[0, -1], raw.to(logits))
-    if before is None or after is None:
-        raise SourceError(
-            f"{type(model).__name__} changes its logits by more than a factor (a soft cap?), which is not trained or scored here"
-        )
-    return before * after
-
-
-def _ratio(changed: Tensor, own: Tensor) -> float | None:
-    """What a tensor was multiplied by; None if it was something else. Of numbers that overflow nothing can be said: 1."""
-    changed, own = changed.float(), own.float()
-    ratio = float((changed * own).sum() / own.square().sum())
-    if not math.isfinite(ratio):
+    last = head(model)
+    weight = last.get_parameter("weight")
+    hidden = torch.linspace(-1, 1, 8 * weight.shape[1]).view(8, -1).to(weight)
+    hidden *= LARGE / last(hidden).abs().amax()
+    raw, own = last(hidden).float(), logits(model, hidden).float()
+    ratio = float((own * raw).sum() / raw.square().sum())
+    if not math.isfinite(ratio):  # of numbers that overflow nothing can be said
         return 1.0
-    return round(ratio, 6) if torch.allclose(changed, ratio * own, rtol=2e-2, atol=1e-3) else None
+    if not torch.allclose(own, ratio * raw, rtol=2e-2, atol=LARGE / 1000):
+        raise SourceError(
+            f"{type(model).__name__} changes its logits by more than a factor (a soft cap?), which is not trained here"
+        )
+    return round(ratio, 6)

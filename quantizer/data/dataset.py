@@ -93,7 +93,7 @@ def load_dataset(
     kinds: list[str] = []
     dropped: Counter[str] = Counter()
     count = 0
-    for count, row in enumerate(_rows(path, conversations, seed), start=1):
+    for count, row in enumerate(chosen_rows(path, conversations, seed), start=1):
         samples = renderer.samples(row if thinking == "as_is" else _unthinking(row, opened=count % 2 == 0))
         short = [sample for sample in samples if len(sample.ids) <= max_tokens]
         dropped[f"longer than {max_tokens} tokens"] += len(samples) - len(short)
@@ -109,7 +109,7 @@ def load_dataset(
     )
 
 
-def _rows(path: Path, conversations: int | None, seed: int) -> Iterable[Conversation]:
+def chosen_rows(path: Path, conversations: int | None, seed: int) -> Iterable[Conversation]:
     """Those of a file that are read: all in order, or so many as drawn."""
     if conversations is None:
         return rows.read(path)

@@ -32,7 +32,7 @@ _EXACT: Final = ("weight_amax", "input_amax", "weight_scale", "block_amax")
 
 class NVFP4Linear(nn.Linear):
     """A layer in NVFP4 in the place of an `nn.Linear`, with the same parameters. `active` false makes it a plain layer.
-    weight_only: inputs are not rounded (W4A16)."""
+    weight_only: inputs are not rounded (W4A16). fit: how close rounding kept to weights that it has replaced."""
 
     weight_amax: Tensor
     input_amax: Tensor
@@ -48,6 +48,7 @@ class NVFP4Linear(nn.Linear):
         super().__init__(linear.in_features, linear.out_features, bias=bias, device="meta")
         self.weight, self.bias = linear.weight, linear.bias
         self.active, self.norm, self.weight_only = True, norm, weight_only
+        self.fit: Any = None
         self.training = linear.training
         nothing = torch.zeros((), device=linear.weight.device)
         self.register_buffer("weight_amax", nothing)

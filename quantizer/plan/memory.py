@@ -198,12 +198,12 @@ def calibrate(job: Job) -> PhaseNeed:
     if job.recipe.streamed:
         parts["weights"] = model.largest_layer * BF16 + 2 * HEAD_ROWS * model.width * BF16
     search = 0
-    if recipe.awq:
-        parts["calibration"] = gram(model)
-        search = SEARCHED * 2 * model.largest_inside  # gate and up are one matrix to a search
-    elif recipe.feedback:
+    if recipe.feedback:
         parts["calibration"] = gram(model) + model.width**2 * F32  # of o_proj's inputs, too
         search = FED_BACK * model.largest_inside + 3 * F64 * max(model.width, model.intermediate) ** 2
+    elif recipe.awq:
+        parts["calibration"] = gram(model)
+        search = SEARCHED * 2 * model.largest_inside  # gate and up are one matrix to a search
     elif not job.train:
         search = PACKED * model.largest_inside
     parts["activations"] = max(forward(model, job.calibrated_tokens), search)

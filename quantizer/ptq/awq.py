@@ -36,12 +36,15 @@ class AwqScale:
 
 
 @torch.no_grad()
-def search(weights: Sequence[Tensor], seen: InputStats, step: float = 0.1) -> AwqScale:
+def search(
+    weights: Sequence[Tensor], seen: InputStats, step: float = 0.1, rounded_inputs: bool = False
+) -> AwqScale:
     """The best alpha and its scale for layers that read the same tensor, weights [out, in] each. Raises ValueError."""
     weight = torch.cat([one.to(SERVED_DTYPE) for one in weights])
     share = weight_share(weight)
     scales = {alpha: channel_scale(seen.mean, share, alpha) for alpha in alphas(step)}
-    errors = torch.stack([_error(weight, scale, seen) for scale in scales.values()])
+    error = _served_error if rounded_inputs else _error
+    errors = torch.stack([error(weight, scale, seen) for scale in scales.values()])
     losses = dict(zip(scales, errors.tolist(), strict=True))
     best = min(losses, key=lambda alpha: losses[alpha])
     return AwqScale(best, scales[best], losses)
@@ -68,8 +71,19 @@ def channel_scale(mean: Tensor, share: Tensor, alpha: float) -> Tensor:
 def _error(weight: Tensor, scale: Tensor, seen: InputStats) -> Tensor:
     """The squared error at the output from rounding `weight` (BF16 [out, in]) under these scales."""
     served, inverse = scale.to(SERVED_DTYPE), (1 / scale).to(SERVED_DTYPE)
-    scaled = weight * served
-    largest = blocks.block_amax(scaled)
+    return trace_error(_rounded(weight * served).float() * inverse.float() - weight.float(), seen)
+
+
+def _served_error(weight: Tensor, scale: Tensor, seen: InputStats) -> Tensor:
+    """The same on some tokens, whose own rounding counts, too."""
+    rows = torch.cat(seen.rows)
+    inputs = _rounded((rows / scale).to(SERVED_DTYPE)).float()
+    made = inputs @ _rounded(weight * scale.to(SERVED_DTYPE)).float().T
+    return (made - rows.float() @ weight.float().T).square().sum()
+
+
+def _rounded(values: Tensor) -> Tensor:
+    """[..., in] in NVFP4, under scales of its own."""
+    largest = blocks.block_amax(values)
     second = blocks.tensor_scale(largest.amax())
-    step = blocks.step(blocks.block_scale(largest, second), second)
-    return trace_error(blocks.round_blocks(scaled, step).float() * inverse.float() - weight.float(), seen)
+    return blocks.round_blocks(values, blocks.step(blocks.block_scale(largest, second), second))

@@ -79,12 +79,12 @@ class LayerJob:
             deltas = deltas_of(layer, self.base, prefix) if self.base else {}
         weigh = weigh_by_delta(deltas, recipe.feedback.delta) if recipe.feedback and deltas else None
         with self.cost.part("calibrate"):
-            gram = foldable(layer, forward) if recipe.awq else nvfp4_layers(layer) if recipe.feedback else ()
+            gram = nvfp4_layers(layer) if recipe.feedback else foldable(layer, forward) if recipe.awq else ()
             seen = watch(layer, run, gram, prefix, weigh)
             set_input_amax(layer, seen, prefix)
         if recipe.awq:
             with self.cost.part("awq"):
-                folded = fold_awq(layer, seen, forward, recipe.awq.alpha_step, recipe.awq.least_gain, prefix)
+                folded = fold_awq(layer, seen, forward, recipe.awq, prefix)
                 found = self.facts.setdefault("awq", [])
                 found += [asdict(one) | {"gain": round(one.gain, 4)} for one in folded]
         with self.cost.part("scales"):

@@ -10,7 +10,7 @@ Padding is ignored. A Gram matrix costs as much as a layer, so it is summed only
 
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -23,10 +23,13 @@ from quantizer.layers.deltanet import chunked
 from quantizer.layers.experts import SeparateExperts
 from quantizer.layers.linear import nvfp4_layers, unquantized
 
+ROWS: Final = 128
+
 
 @dataclass(slots=True)
 class InputStats:
-    """Statistics of everything that a layer reads: amax and total magnitude of each channel, float32 [in].
+    """Statistics of everything that a layer reads: amax and total magnitude of each channel, float32 [in]. rows: ROWS tokens of
+    each batch, where there is a Gram matrix.
 
     The total adds up each batch's mean in the input's type, times its number of tokens, so that the mean equals ModelOpt's to the
     bit with batches of similar size: a scale that differs in the last bit changes the rounding of many weights.
@@ -36,6 +39,7 @@ class InputStats:
     total: Tensor
     gram: Tensor | None
     tokens: int = 0
+    rows: list[Tensor] = field(default_factory=list)
 
     @property
     def mean(self) -> Tensor:
@@ -51,6 +55,7 @@ class InputStats:
         self.total += size.mean(dim=0).float() * len(x)
         self.tokens += len(x)
         if self.gram is not None:
+            self.rows.append(x[:: max(1, len(x) // ROWS)].clone())
             self.gram += gram(x if weight is None else x * weight.sqrt().unsqueeze(1).to(x.dtype))
 
 
@@ -98,7 +103,7 @@ class _Watch:
         if record.gram is None and name in self.gram:
             tokens = self._tokens(name, x)
             if record.tokens == len(tokens):  # otherwise earlier batches would be missing
-                record.gram = gram(tokens)
+                record.gram, record.rows = gram(tokens), [tokens[:: max(1, len(tokens) // ROWS)].clone()]
 
     def skip_padding(
         self, experts: nn.Module, args: tuple[Tensor, Tensor, Tensor]

@@ -29,6 +29,7 @@ from quantizer.layers.fused import fused_groups
 from quantizer.layers.linear import SERVED_DTYPE, NVFP4Linear, nvfp4_layers
 from quantizer.nvfp4 import blocks, grid
 from quantizer.ptq.calibrate import InputStats, Weigh
+from quantizer.verify import values
 
 COLUMNS: Final = 128
 """Columns whose errors are spread at once over all that come after them."""
@@ -51,10 +52,10 @@ def round_with_feedback(
             steps = [blocks.step(layer.block_scale(), layer.tensor_scale()) for layer in layers.values()]
             weights = [layer.weight.to(SERVED_DTYPE).float() for layer in layers.values()]
             rounded = fed_back(torch.cat(weights), torch.cat(steps), factor)
-            for layer, part in zip(
-                layers.values(), rounded.split([len(one) for one in weights]), strict=True
-            ):
+            parts = rounded.split([len(one) for one in weights])
+            for layer, part, before in zip(layers.values(), parts, weights, strict=True):
                 _keep(layer, part)
+                layer.fit = values.compare_weights(layer.quantize(), before)
 
 
 @torch.no_grad()
@@ -144,11 +145,11 @@ def round_panel(left: Tensor, whole: Tensor, steps: Tensor, upper: Tensor, made:
 
     `left`: with the errors of earlier panels made up for; `whole`: as they were.
     """
-    values, borders = (torch.tensor(some, device=left.device) for some in (grid.VALUES, grid.BORDERS))
+    points, borders = (torch.tensor(some, device=left.device) for some in (grid.VALUES, grid.BORDERS))
     error, spread = torch.empty_like(left), torch.empty_like(left)
     for i in range(len(left)):
         place = torch.bucketize(left[i] / steps[i], borders, out_int32=True)
-        torch.mul(values.index_select(0, place), steps[i], out=made[i])
+        torch.mul(points.index_select(0, place), steps[i], out=made[i])
         torch.sub(whole[i], made[i], out=error[i])
         torch.mul(upper[i, i + 1 :, None], error[i], out=spread[i + 1 :])
         left[i + 1 :] += spread[i + 1 :]

@@ -24,6 +24,7 @@ from quantizer.layers.attach import refresh_weight_amax
 from quantizer.layers.linear import NVFP4Linear, nvfp4_layers, unquantized
 from quantizer.ptq.awq import TINY, AwqScale, search
 from quantizer.ptq.calibrate import InputStats, set_input_amax
+from quantizer.recipes.recipe import Awq
 
 FAR: Final = 0.1
 """Relative change of an output that counts as wrong. Rounding folded weights to BF16 causes a few thousandths, a wrong
@@ -50,8 +51,7 @@ def fold_awq(
     model: nn.Module,
     seen: dict[str, InputStats],
     run: Forward,
-    step: float = 0.1,
-    least_gain: float = 0.05,
+    settings: Awq = Awq(),  # noqa: B008 - frozen
     prefix: str = "",
 ) -> list[FoldedScale]:
     """Search and fold every scale that can be folded, then update the amax of weights and inputs. Raises SourceError.
@@ -66,13 +66,16 @@ def fold_awq(
     for norm, readers in norms.items():
         quantized = [name for name in readers if name in layers]
         if quantized:
-            choice = search([layers[name].weight for name in quantized], seen[quantized[0]], step)
+            weights = [layers[name].weight for name in quantized]
+            choice = search(weights, seen[quantized[0]], settings.alpha_step, settings.rounded_inputs)
             scaled = [model.get_submodule(name) for name in readers]
-            factor = fold_norm(model.get_submodule(norm), scaled, choice.scale, least_gain)
+            factor = fold_norm(model.get_submodule(norm), scaled, choice.scale, settings.least_gain)
             done.append(_account(norm, readers, choice, factor, [seen[name] for name in quantized]))
     # An expert that no token chose has no record, and is left as it is.
     done += [
-        _fold_down(model, name, seen[name], step) for name in layers if name in seen and _has_up(model, name)
+        _fold_down(model, name, seen[name], settings)
+        for name in layers
+        if name in seen and _has_up(model, name)
     ]
     refresh_weight_amax(model)
     set_input_amax(model, seen)
@@ -167,11 +170,11 @@ def _has_up(model: nn.Module, name: str) -> bool:
     return leaf == "down_proj" and all(isinstance(parts.get(n), nn.Linear) for n in ("gate_proj", "up_proj"))
 
 
-def _fold_down(model: nn.Module, name: str, seen: InputStats, step: float) -> FoldedScale:
+def _fold_down(model: nn.Module, name: str, seen: InputStats, settings: Awq) -> FoldedScale:
     down, into = model.get_submodule(name), f"{name.rpartition('.')[0]}.up_proj"
     up = model.get_submodule(into)
     assert isinstance(down, NVFP4Linear) and isinstance(up, nn.Linear)
-    choice = search([down.weight], seen, step)
+    choice = search([down.weight], seen, settings.alpha_step, settings.rounded_inputs)
     down.weight.copy_(down.weight.float() * choice.scale)
     up.weight.copy_(up.weight.float() / choice.scale.unsqueeze(-1))
     if up.bias is not None:
@@ -186,6 +189,7 @@ def _account(
     for record in {id(record): record for record in records}.values():
         record.amax = record.amax / factor.abs()
         record.total = record.total / factor.abs()
+        record.rows = [(rows / factor).to(rows.dtype) for rows in record.rows]
         if record.gram is not None:
             record.gram = record.gram / (factor.unsqueeze(0) * factor.unsqueeze(1))
     worst = choice.losses[0.0]

@@ -88,33 +88,33 @@ class ServedLayers:
         folder: Folder,
         name: str,
         empty: Sequence[nn.Module],
-        names: dict[str, str],
         device: str,
         weight_only: bool = False,
     ) -> None:
-        self.folder, self.name, self.empty, self.names, self.device = folder, name, empty, names, device
+        self.folder, self.name, self.empty, self.device = folder, name, empty, device
         self.weight_only = weight_only
         self.packed = {unwrapped_name(name): name for name in readable_layers(folder)}
+        gone = {f"{name}.weight" for name in self.packed.values()}
+        self.names = {unwrapped_name(name): name for name in folder.tensors if name not in gone}
         self.index, self.layer = -1, nn.Module()
 
     def get(self, index: int) -> nn.Module:
         if index != self.index:
             self.index, self.layer = -1, nn.Module()  # let the other one go first
-            self.layer = self._load(index)
+            self.layer = self.put(copy.deepcopy(self.empty[index]), f"{self.name}.{index}.")
             self.index = index
         return self.layer
 
-    def _load(self, index: int) -> nn.Module:
-        prefix = f"{self.name}.{index}."
-        layer = copy.deepcopy(self.empty[index])
+    def put(self, module: nn.Module, prefix: str = "") -> nn.Module:
+        """Read a part of the model, or all of it. prefix: the part's name, with a dot."""
         for short, name in self.packed.items():
             if short.startswith(prefix):
                 place = short.removeprefix(prefix)
-                bias = getattr(layer.get_submodule(place), "bias", None)
+                bias = getattr(module.get_submodule(place), "bias", None)
                 served = served_linear(self.folder, name, self.device, bias, self.weight_only)
-                layer.set_submodule(place, served)
-        fill(layer, self.folder, self.names, self.device, prefix)
-        return layer
+                module.set_submodule(place, served)
+        fill(module, self.folder, self.names, self.device, prefix)
+        return module
 
 
 class ServedLayer(nn.Module):
@@ -133,21 +133,29 @@ def served_model(path: Path, device: str = "cpu", weight_only: bool = False) -> 
 
     `weight_only`: inputs are not rounded, as in kernels such as Marlin's on GPUs without FP4.
     """
+    model, layers = open_served(path, device, weight_only)
+    served = nn.ModuleList(ServedLayer(layers, index) for index in range(len(layers.empty)))
+    model.set_submodule(layers.name, served)
+    return stream(model, layers.folder, layers.names, device)
+
+
+def open_served(path: Path, device: str, weight_only: bool) -> tuple[nn.Module, ServedLayers]:
+    """The model of an NVFP4 folder without numbers, and what reads its decoder layers. Raises SourceError if a weight is missing."""
     from transformers import AutoConfig
 
     folder = open_folder(path)
     refuse_fp8(folder)
     model = from_config(AutoConfig.from_pretrained(path, local_files_only=True), torch.bfloat16)
-    packed = {f"{name}.weight" for name in readable_layers(folder)}
-    plain = {unwrapped_name(name): name for name in folder.tensors if name not in packed}
-    held = plain.keys() | {unwrapped_name(name) for name in packed}
-    gone = sorted({name for name, _ in model.named_parameters()} - held)
-    if gone:
+    layers = ServedLayers(folder, layers_name(model), decoder_layers(model), device, weight_only)
+    if foreign := sorted(layers.packed.keys() - {name for name, _ in model.named_modules()}):
+        raise SourceError(
+            f"{path}: {foreign[0]} is no layer of transformers' model (stacked experts?); it is not served"
+        )
+    model.tie_weights()  # type: ignore[operator]  # transformers'
+    held = layers.names.keys() | {f"{name}.weight" for name in layers.packed}
+    if gone := sorted({name for name, _ in model.named_parameters()} - held):
         raise SourceError(f"{path}: lacks {len(gone)} of the model's weights, first {gone[0]}")
-    name, empty = layers_name(model), decoder_layers(model)
-    layers = ServedLayers(folder, name, empty, plain, device, weight_only)
-    model.set_submodule(name, nn.ModuleList(ServedLayer(layers, index) for index in range(len(empty))))
-    return stream(model, folder, plain, device)
+    return model, layers
 
 
 def compare(model: nn.Module, served: nn.Module, batches: Iterable[Batch]) -> Parity:

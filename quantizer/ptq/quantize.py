@@ -224,12 +224,11 @@ def _stream(job: QuantizationJob, folder: Path) -> None:
         job.facts["check"] = {"proof": job.proof, "layers": len(plan.layers)}
         return
     with cost.part("check"):
-        # The weights in memory are rounded already where errors were fed back.
-        report = _sound(folder, job.device, source.path if job.recipe.feedback else None)
+        report = _sound(folder, job.device)
         found = [proof.finish(number) for number in range(len(proof.batches))]
         served = served_model(folder, job.device, job.recipe.weight_only)
         job.facts["check"] = {"proof": job.proof} | _facts(
-            report, report.fit or fit, compare_outputs(found, head(model), served, proof.batches)
+            report, fit, compare_outputs(found, head(model), served, proof.batches)
         )
 
 
@@ -273,6 +272,8 @@ def _facts(report: CheckReport, fit: RoundingStats, parity: Parity) -> dict[str,
 
 def layer_rounding_stats(layer: NVFP4Linear) -> RoundingStats:
     """How close a layer's NVFP4 is to its master weight, which a fold may have changed from the source's."""
+    if layer.fit:
+        return layer.fit  # type: ignore[no-any-return]
     with torch.no_grad():
         return values.compare_weights(layer.quantize(), layer.weight.float())
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from quantizer.core.batch import Batch
-from quantizer.core.decoder import decoder_layers, head, logit_scale
+from quantizer.core.decoder import decoder_layers, logits
 from quantizer.core.errors import DataError
 from quantizer.core.layerwise import Layerwise
 from quantizer.layers.linear import drop_weights, hold_weights, nvfp4_layers, unquantized
@@ -92,8 +92,7 @@ class _Pass:
     """A batch after a pass through the unquantized model: the input of each decoder layer, and the output."""
 
     def __init__(self, model: nn.Module, batch: Batch) -> None:
-        self.head, self.batch = head(model), batch.to(next(model.parameters()).device)
-        self.scale = logit_scale(model)
+        self.model, self.batch = model, batch.to(next(model.parameters()).device)
         self.run = Layerwise(model, [self.batch])
         self.layers = range(len(decoder_layers(model)))
         self.read = [self.run.hidden[0]]
@@ -114,5 +113,4 @@ class _Pass:
     def _logits(self) -> Tensor:
         """Of the tokens of the assistant, as logarithms: float32 [assistant tokens, vocabulary]."""
         hidden = self.run.finish(0)[:, :-1]
-        logits: Tensor = self.head(hidden[self.batch.loss_mask]) * self.scale
-        return F.log_softmax(logits.float(), dim=-1)
+        return F.log_softmax(logits(self.model, hidden[self.batch.loss_mask]).float(), dim=-1)

@@ -66,10 +66,12 @@ class Calibrate:
 
 @dataclass(frozen=True, slots=True)
 class Awq:
-    """AWQ-lite, folded into norms and up_proj. least_gain: channels whose norm gain is smaller are not scaled."""
+    """AWQ-lite, folded into norms and up_proj. least_gain: channels whose norm gain is smaller are not scaled. rounded_inputs: the
+    search counts what the rounding of inputs costs, too (W4A4)."""
 
     alpha_step: Annotated[float, Meta(ge=0.01, le=1)] = 0.1
     least_gain: Annotated[float, Meta(ge=0, le=1)] = 0.05
+    rounded_inputs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +198,7 @@ class Recipe:
     lora: Lora | None = None
 
     def __post_init__(self) -> None:
-        if self.feedback and (clash := [n for n in ("awq", "auto", "train") if getattr(self, n)]):
+        if self.feedback and (clash := [n for n in ("auto", "train") if getattr(self, n)]):
             raise DecodeError("feedback", f"cannot be joined with {clash[0]}")
         if self.lora and not (self.train and self.train.trained == "weights"):
             raise DecodeError("lora", 'needs a [train] of "weights"')

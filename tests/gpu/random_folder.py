@@ -20,7 +20,7 @@ from torch import Tensor
 
 from quantizer.checkpoint.shards import SHARD_BYTES, Group, ShardTensor, write_weights
 from quantizer.checkpoint.source import from_config
-from quantizer.core.cost import default_device
+from quantizer.core.cost import chosen_device
 from quantizer.core.json_file import write_object
 from quantizer.nano import conversations
 
@@ -101,7 +101,7 @@ def main() -> None:
     parser.add_argument("--shape", default="9b", choices=sorted(SHAPES), help="of the model (%(default)s)")
     parser.add_argument("--rows", type=Path, help="a file of conversations to write, too")
     given = parser.parse_args()
-    print(f"{write_random(given.folder, SHAPES[given.shape], default_device()):,} parameters")
+    print(f"{write_random(given.folder, SHAPES[given.shape], chosen_device(None)):,} parameters")
     if given.rows:
         conversations.write(given.rows, 4 if given.shape == "tiny" else CONVERSATIONS)
 

@@ -9,7 +9,6 @@ import gc
 import json
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass
@@ -156,15 +155,12 @@ def everything(given: argparse.Namespace) -> list[Outcome]:
         "tools": cost.tools("nvidia-modelopt", "auto-round"),
     }
     given.out.mkdir(parents=True, exist_ok=True)
-    until, done = time.monotonic() + 60 * given.minutes, _before(given.out / "recipes.json", about)
+    done = _before(given.out / "recipes.json", about)
     with tempfile.TemporaryDirectory(prefix="recipes-") as folder:
         place = settle(Path(folder), given.small, given.conversations)
         for name in given.only or shipped_recipes():
             if name in done and done[name].verdict != FAILED:
                 continue
-            if time.monotonic() > until:
-                print(f"no time left at {name}; the same command goes on there", flush=True)
-                break
             _fresh()
             done[name] = attempt(name, place, Path(folder) / "made" / name, given.device, given.small)
             _write(given.out, about, done)
@@ -241,7 +237,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--small", action="store_true", help="tiny models and a few steps, as the test has them"
     )
     parser.add_argument("--conversations", type=int, default=1024, help="the data (default: %(default)s)")
-    parser.add_argument("--minutes", type=float, default=60.0, help="begin no further recipe after so many")
     given = parser.parse_args(arguments)
     if given.device.startswith("cuda") and not torch.cuda.is_available():
         print(f"every_recipe needs a CUDA GPU, and torch {torch.__version__} sees none here", file=sys.stderr)

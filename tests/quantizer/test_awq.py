@@ -21,7 +21,7 @@ from quantizer.ptq import fold  # noqa: E402
 from quantizer.ptq.awq import search  # noqa: E402
 from quantizer.ptq.calibrate import InputStats, observe  # noqa: E402
 from quantizer.ptq.fold import find_readers, fold_awq, fold_norm  # noqa: E402
-from quantizer.recipes.recipe import Layers  # noqa: E402
+from quantizer.recipes.recipe import Awq, Layers  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
@@ -119,8 +119,9 @@ def test_the_folded_model_computes_what_it_did(build: Any, layers: dict[str, Any
     assert 0 < off(hidden(model), before) < 0.02
 
 
+@pytest.mark.parametrize("rounded_inputs", [False, True])
 @pytest.mark.parametrize("build", folders.BUILDS)
-def test_the_folded_model_is_quantized_better(build: Any) -> None:
+def test_the_folded_model_is_quantized_better(build: Any, rounded_inputs: bool) -> None:
     model = trained(build)
     wanted = hidden(model)
     seen = observe(model, [folders.batch()], nvfp4_layers(model))
@@ -128,7 +129,7 @@ def test_the_folded_model_is_quantized_better(build: Any) -> None:
 
     set_input_amax(model, seen)
     before = off(hidden(model, quantized=True), wanted)
-    folded = fold_awq(model, seen, run(model))
+    folded = fold_awq(model, seen, run(model), Awq(rounded_inputs=rounded_inputs))
 
     assert off(hidden(model, quantized=True), wanted) < before
     assert all(one.gain >= 1 for one in folded) and max(one.gain for one in folded) > 1.3

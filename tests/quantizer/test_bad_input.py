@@ -10,12 +10,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
 pytest.importorskip("torch", reason=INSTALL)
 pytest.importorskip("transformers", reason=INSTALL)
+
+from safetensors.torch import save_file  # noqa: E402
 
 from app.__main__ import main  # noqa: E402
 from gates.run.runner import Pace  # noqa: E402
@@ -46,6 +49,7 @@ class Place:
             "export": ["quantize", "export", str(self.packed), *to],
             "gguf": ["quantize", "gguf", str(self.source), *to, "--type", "f16"],
             "surgery": ["quantize", "surgery", str(self.source), *to, "--for", "vllm-0.19"],
+            "compare": ["quantize", "compare", str(self.source), str(self.packed), "--data", str(self.data), "--device", "cpu"],
             "verify": ["quantize", "verify", str(self.packed), "--source", str(self.source)],
             "validate": ["data", "validate", str(self.data), "--source", str(self.source), "--suite", "annie-nano"],
             "generate": ["data", "generate", "--url", "http://127.0.0.1:9", "--model", "m", "--suite", "annie-nano", *to],
@@ -88,10 +92,31 @@ def in_both(change: Callable[[Path], object]) -> Spoil:
     return spoil
 
 
-def architecture(folder: Path) -> None:
-    config = json.loads((folder / "config.json").read_text())
-    config |= {"model_type": "gpt_oss", "architectures": ["GptOssForCausalLM"]}
+def configured(folder: Path, **changes: Any) -> None:
+    config = json.loads((folder / "config.json").read_text()) | changes
     (folder / "config.json").write_text(json.dumps(config))
+
+
+def architecture(folder: Path) -> None:
+    configured(folder, model_type="gpt_oss", architectures=["GptOssForCausalLM"])
+
+
+def otherwise_quantized(place: Place) -> None:
+    configured(place.packed, quantization_config={"quant_method": "gptq"})
+
+
+def other_tokens(place: Place) -> None:
+    path = place.packed / "tokenizer.json"
+    document = json.loads(path.read_text())
+    words = document["model"]["vocab"]
+    document["model"]["vocab"] = dict(zip(words, reversed(words.values()), strict=True))
+    path.write_text(json.dumps(document))
+
+
+def not_numbers(place: Place) -> None:
+    tensors = folders.load(place.packed)
+    tensors["model.norm.weight"] *= float("nan")
+    save_file(tensors, place.packed / "model.safetensors", metadata={"format": "pt"})
 
 
 def cut_shard(folder: Path) -> None:
@@ -141,7 +166,7 @@ def other_checkpoint(*more: str) -> Spoil:
 
 
 JOBS = ("ptq", "qat", "sft")
-READERS = (*JOBS, "export", "gguf", "surgery")
+READERS = (*JOBS, "export", "gguf", "surgery", "compare")
 VERIFIED = {"verify": 65}
 TABLE: list[tuple[str, Spoil, dict[str, int], str]] = [
     ("weights of another architecture", in_both(architecture), dict.fromkeys(JOBS, 66), "lacks 40 of the model's weights"),
@@ -151,7 +176,10 @@ TABLE: list[tuple[str, Spoil, dict[str, int], str]] = [
     ("an empty shard", in_both(lambda f: (f / "model.safetensors").write_bytes(b"")), dict.fromkeys(READERS, 66) | VERIFIED, "model.safetensors"),
     ("no shard", in_both(lambda f: (f / "model.safetensors").unlink()), dict.fromkeys(READERS, 66) | VERIFIED, "safetensors"),
     ("no folder", in_both(shutil.rmtree), dict.fromkeys((*READERS, "validate"), 66) | VERIFIED, "no such folder"),
-    ("no chat template", lambda place: (place.source / "chat_template.jinja").unlink(), dict.fromkeys((*JOBS, "validate"), 66), "chat template"),
+    ("another quantization", otherwise_quantized, {"compare": 66}, "quantized by 'gptq'"),
+    ("weights that are NaN", not_numbers, {"compare": 66}, "packed: computes NaN or infinity"),
+    ("another tokenizer", other_tokens, {"compare": 66}, "has another vocabulary"),
+    ("no chat template", lambda place: (place.source / "chat_template.jinja").unlink(), dict.fromkeys((*JOBS, "validate", "compare"), 66), "chat template"),
     ("a recipe with an unknown key", own_file("--recipe", "[weights]\nscale = 'mse'\n"), dict.fromkeys(JOBS, 78), "did you mean 'scales'?"),
     ("a recipe that is not TOML", own_file("--recipe", "weights = [\n"), dict.fromkeys(JOBS, 78), "mine.toml"),
     ("a plan with an unknown key", own_file("--plan", "name = 'mine'\nverson = 1\n"), {"generate": 78}, "did you mean 'version'?"),
@@ -159,7 +187,7 @@ TABLE: list[tuple[str, Spoil, dict[str, int], str]] = [
     ("a row that is not JSON", data(b'{"messages"\n'), dict.fromkeys(JOBS, 65), "data.jsonl:1: not JSON"),
     ("a call that is not JSON", data(CALLED), dict.fromkeys(JOBS, 65), "data.jsonl:1: message 1, call 0: arguments are not JSON"),
     ("bytes that are no text", data(b"\xff\xfe\n"), dict.fromkeys(JOBS, 65), "data.jsonl:1: not JSON"),
-    ("no row at all", data(b""), dict.fromkeys((*JOBS, "validate"), 65), "data.jsonl: "),
+    ("no row at all", data(b""), dict.fromkeys((*JOBS, "validate", "compare"), 65), "data.jsonl: "),
     ("no data", lambda place: place.data.unlink(), dict.fromkeys((*JOBS, "validate"), 65), "data.jsonl: cannot be read (No such file or directory)"),
     ("a place that is taken", taken, dict.fromkeys((*JOBS, "export", "gguf", "surgery"), 73), "is there already"),
     ("a place below a file", no_parent, dict.fromkeys((*JOBS, "export", "gguf", "surgery", "generate"), 73), "cannot be made"),

@@ -15,7 +15,6 @@ pytest.importorskip("transformers", reason=INSTALL)
 
 from app.__main__ import main  # noqa: E402
 from gates.artefact import artefact  # noqa: E402
-from gates.artefact.manifest import same_lineage  # noqa: E402
 from quantizer.cli import main as quantizer_main  # noqa: E402
 from quantizer.cli import ptq as cli_ptq  # noqa: E402
 from quantizer.nano import conversations  # noqa: E402
@@ -109,26 +108,3 @@ def test_the_command_line_starts_without_torch() -> None:
     told = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True)
 
     assert told.stdout.strip() == "[]"
-
-
-NANO = folders.NANO
-
-
-@pytest.mark.nightly  # the next one runs the command on a tiny model, and test_every_recipe.py proves what each recipe writes
-def test_a_nano_model_goes_from_bf16_to_a_proven_folder(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "annie-nano-nvfp4"
-    assert ptq(NANO, data, out, "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-
-    assert told["check"]["layers"] == 56 and 20 < told["check"]["sqnr_db"] < 21
-    assert told["check"]["parity"]["equal"] == told["check"]["parity"]["tokens"] > 1000
-    made, before = artefact.load(out), artefact.load(NANO)
-    assert (made.name, made.format, made.root) == ("annie-nano", "hf-nvfp4", told["root"])
-    assert same_lineage(made, before)
-    size = (out / "model.safetensors").stat().st_size
-    assert 0.30 < size / (NANO / "model.safetensors").stat().st_size < 0.36
-
-    assert main(["quantize", "verify", str(out), "--source", str(NANO)]) == 0
-    assert capsys.readouterr().out.rstrip().endswith("sound")

@@ -35,15 +35,6 @@ def test_a_recipe_ends_in_a_proven_folder_or_says_in_one_line_why_not(
     assert (found.sqnr_db or 0) > 10 or name == "sft"
 
 
-def test_without_a_gpu_it_says_so_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert every_recipe.main(["--out", str(tmp_path / "out")]) == 69
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1 and "needs a CUDA GPU" in told and not (tmp_path / "out").exists()
-
-
 def test_every_recipe_of_the_committed_run_on_a_gpu_was_proven_and_its_page_is_of_its_numbers() -> None:
     folder = Path(__file__).parents[2] / "docs" / "study" / "recipes"
     told = json.loads((folder / "recipes.json").read_text())

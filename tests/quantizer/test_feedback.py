@@ -112,26 +112,23 @@ def test_tokens_count_by_what_the_fine_tune_changes_of_them(place: Path) -> None
     assert weights[0] == pytest.approx(0.25) and weights.mean() == pytest.approx(1.0, abs=1e-3)
 
 
-def test_a_folder_of_plain_nvfp4_and_another_than_without_a_base(place: Path, tmp_path: Path) -> None:
-    def made(name: str, **more: Any) -> Path:
-        out = tmp_path / name
-        run(
-            load_recipe(name),
-            place / "tuned",
-            place / "data.jsonl",
-            out,
-            now=datetime.now(UTC),
-            device="cpu",
-            **more,
-        )
-        return out
+def made(name: str, place: Path, out: Path, **more: Any) -> Any:
+    """What the recipe's artefact says of how the folder came to be."""
+    given = {"now": datetime.now(UTC), "device": "cpu", **more}
+    artefact = run(load_recipe(name), place / "tuned", place / "data.jsonl", out, **given)
+    return artefact.provenance.recipe["outcome"]
 
-    delta, plain = made("delta", base=place / "base"), made("gptq")
+
+def test_a_folder_of_plain_nvfp4_and_another_than_without_a_base(place: Path, tmp_path: Path) -> None:
+    delta, plain = tmp_path / "delta", tmp_path / "gptq"
+    outcome = made("delta", place, delta, base=place / "base")
+    made("gptq", place, plain)
     report = verify(delta, place / "tuned")
     assert report.sound and report.algorithm == "NVFP4"
+    assert report.fit is not None
     assert (
-        report.fit is not None and report.fit.sqnr_db < 25
-    )  # of the source, not of weights that are rounded already
+        outcome["check"]["sqnr_db"] == pytest.approx(report.fit.sqnr_db, abs=1e-3) and report.fit.sqnr_db < 25
+    )
     assert (delta / "model.safetensors").read_bytes() != (plain / "model.safetensors").read_bytes()
 
 

@@ -17,7 +17,7 @@ from quantizer.recipes.recipe import (
 
 STRATEGIES = {
     "default", "mlp_only", "awq_lite", "awq_mse", "mse", "four_over_six", "auto_mixed", "careful", "w4a16",
-    "autoround", "gptq", "delta", "qat", "qat_no_think", "qat_lora", "qad", "qad_mix", "lsq", "sft",
+    "autoround", "gptq", "awq_gptq", "delta", "qat", "qat_no_think", "qat_lora", "qad", "qad_mix", "lsq", "sft",
 }  # fmt: skip
 
 
@@ -37,18 +37,12 @@ def test_a_shipped_recipe_says_why_it_is_there(name: str) -> None:
 @pytest.mark.parametrize(
     "name, parameters, lr",
     [
-        ("qad", 1_300_000, 1e-4),
         ("qad", 3_000_000, 1e-4),
         ("qad", 3_000_001, 1e-5),
-        ("qad", 6_800_000, 1e-5),
         ("qad", 200_000_000, 1e-4),
         ("qad", 200_000_001, 3e-6),
-        ("qad", 9_000_000_000, 3e-6),
         ("lsq", 1_300_000, 3e-4),
-        ("lsq", 6_800_000, 3e-4),
         ("lsq", 9_000_000_000, 1e-4),
-        ("qat", 1_300_000, 1e-5),
-        ("qat", 9_000_000_000, 1e-5),
     ],
 )
 def test_the_peak_learning_rate_is_that_of_the_models_size(name: str, parameters: int, lr: float) -> None:
@@ -91,7 +85,6 @@ WRONG = [
         "auto.effective_bits: must be a number of at least 4.5 and at most 16.0, not 4",
     ),
     ("[lora]\nrank = 8", 'lora: needs a [train] of "weights"'),
-    ("[feedback]\n[awq]", "feedback: cannot be joined with awq"),
     ("[feedback]\n[train]", "feedback: cannot be joined with train"),
     ("[feedback]\ndelta = 2.0", "feedback.delta: must be a number of at least 0 and at most 1, not 2.0"),
     (

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -73,9 +72,16 @@ def test_make_nano_makes_the_shipped_weights_again(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason=INSTALL)
     from safetensors.torch import load_file
 
-    from quantizer.nano.__main__ import build
+    from app.__main__ import main
+    from quantizer.nano.conversations import write
 
-    assert len(build(MODELS / "annie-nano-hf", tmp_path, datetime.now(UTC))) == 4
+    nano, rows = str(MODELS / "annie-nano-hf"), str(write(tmp_path / "rows.jsonl", 64))
+    mse = f"ptq --recipe mse --set calibrate.conversations=64 --source {nano} --data {rows} --device cpu"
+    for end, given in (
+        ("nvfp4-hf", mse),
+        *((kind, f"gguf {nano} --type {kind}") for kind in ("f16", "q4_k_m")),
+    ):
+        assert main(["quantize", *given.split(), "--out", str(tmp_path / f"annie-nano-{end}")]) == 0
     for file in ("annie-nano-f16/annie-nano-f16.gguf", "annie-nano-q4_k_m/annie-nano-q4_k_m.gguf"):
         assert (tmp_path / file).read_bytes() == (MODELS / file).read_bytes()
     made, shipped = (load_file(p / "annie-nano-nvfp4-hf" / "model.safetensors") for p in (tmp_path, MODELS))

@@ -1,4 +1,4 @@
-"""`python -m tests.study [ROWS]`: the tables and the picture of docs/study from the rows of `quantizer.study`."""
+"""`python -m tests.study [ROWS]`: the tables and the picture of docs/study from the rows of its first study."""
 
 import json
 import lzma
@@ -60,7 +60,7 @@ def table(rows: Rows, lr: str) -> Iterator[str]:
 
 
 def equally_hard(rows: Rows, lr: str, way: str, numerics: str) -> Iterator[str]:
-    """The share of likeliest tokens that change, by BF16's lead there (`quantizer.study.measure.MARGINS`)."""
+    """The share of likeliest tokens that change, by BF16's lead there (borders of 0.5, 1, 2, 4 and 8 nats)."""
     mine = [row for row in rows if (row["lr"], row["way"], row["numerics"]) == (lr, way, numerics)]
     for kind in ("call", "speech", "fact", "prose"):
         sums = [[sum(row["by_margin"][kind][level][i] for row in mine) for i in (1, 0)] for level in range(6)]
