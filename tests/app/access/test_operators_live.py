@@ -139,16 +139,3 @@ async def test_the_first_token_is_admin_and_cannot_be_revoked_by_name(home: Hous
     assert listed[0] == {"name": "admin", "role": "administer", "created": None, "revoked": None}
     answer = await operate(home, "DELETE", "/admin/operators/admin")
     assert (answer.status, answer.error["code"]) == (404, "operator_not_found")
-
-
-async def test_a_callers_key_opens_no_admin_route_and_an_operators_token_no_public_one(home: House) -> None:
-    key = (await operate(home, "POST", "/admin/keys", {"name": "porch"})).json["key"]
-    assert (await operate(home, "GET", "/admin/status", token=key)).status == 401
-    for held in (TOKEN, TOKENS[Role.ADMINISTER]):
-        assert (await home.ask(headers={"authorization": f"Bearer {held}"})).status == 401
-
-
-async def test_status_says_who_is_asking(home: House) -> None:
-    """The console shows it."""
-    answer = await operate(home, "GET", "/admin/status", token=TOKENS[Role.WATCH])
-    assert answer.json["operator"] == {"name": "wanda", "role": "watch"}

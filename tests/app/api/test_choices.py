@@ -92,16 +92,6 @@ async def test_usage_counts_the_prompt_once_and_every_choice(home: House, client
     assert (last.usage.prompt_tokens, last.usage.completion_tokens) == (7, 4)
 
 
-async def test_the_time_per_token_is_that_of_one_choice(home: House, client: AsyncOpenAI) -> None:
-    """Two choices make twice the tokens in the same time: no token is faster for it."""
-    by_seed(home, reply("One"), reply("Two"))
-    before = await home.metrics()
-    await client.chat.completions.create(**ASKED, n=2, seed=10)
-    after = await home.metrics()
-    name = "gen_ai_server_time_per_output_token_seconds_count"  # a choice of one token has none
-    assert after(name) == before(name)
-
-
 async def test_thoughts_of_each_choice_are_removed(home: House, client: AsyncOpenAI) -> None:
     """One choice's open tag says nothing of another's text."""
     thinks = (Head(), Say(text("<think>SECRET")), Say(text("</think>Yes.")), Say(finish()), Say(DONE))

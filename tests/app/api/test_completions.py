@@ -8,7 +8,7 @@ from openai import AsyncOpenAI
 
 from tests.app.house import House, house
 from tests.app.proxy.test_failover import pair
-from tests.script import DONE, CloseNow, Hang, Head, Reset, Say, Step, Wait, event, status, usage
+from tests.script import DONE, CloseNow, Hang, Head, Say, Step, event, status, usage
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -93,29 +93,6 @@ async def test_what_cannot_be_served_is_refused(
     with pytest.raises(openai.BadRequestError) as caught:
         await client.completions.create(**{**ASKED, **fields})
     assert (caught.value.param or "").startswith(param)
-
-
-async def test_what_goes_nowhere_is_named(home: House, client: AsyncOpenAI) -> None:
-    home.engine.play(*tale("."))
-    asked = client.completions.with_raw_response.create(
-        **ASKED, extra_body={"tools": [], "messages": [], "top_k": 3}
-    )
-    assert (await asked).headers["x-manners-ignored"] == "messages,tools"
-    assert (await home.engine.request()).body["top_k"] == 3
-
-
-async def test_a_stream_that_breaks_off_raises(home: House, client: AsyncOpenAI) -> None:
-    home.engine.play(Head(), Say(words("One")), Wait(0.02), Say(words(" two")), Wait(0.02), Reset())
-    said = []
-    stream = await client.completions.create(**ASKED, stream=True)
-
-    async def listen() -> None:
-        async for c in stream:
-            said.append(c.choices[0].text)
-
-    with pytest.raises(openai.APIError) as caught:
-        await listen()
-    assert "".join(said) == "One two" and caught.value.code == "upstream_truncated"
 
 
 FAILED: dict[str, tuple[Step, ...]] = {"500": status(500), "closed": (CloseNow(),), "silent": (Hang(),)}

@@ -12,11 +12,10 @@ import pytest
 import pytest_asyncio
 
 from tests.app.api.sdks import APIS, CHAT, MESSAGES, RESPONSES, Chat, raw
-from tests.app.house import HELLO, House, eventually, house
+from tests.app.house import HELLO, House, house
 from tests.scale import PATIENCE
 from tests.script import (
     DONE,
-    Hang,
     Head,
     Reset,
     Say,
@@ -343,32 +342,6 @@ async def test_a_stream_that_breaks_off_is_not_taken_for_a_whole_reply(
     assert (await home.booked())["outcome"] == "upstream_error"
 
 
-@pytest.mark.parametrize("api", [RESPONSES, MESSAGES], ids=lambda api: type(api).__name__)
-async def test_silence_in_mid_stream_is_the_last_event(tmp_path: Path, api: Any) -> None:
-    timeouts = {"connect": 1.0, "first_token": 1.0, "idle": 0.2, "total": 5.0}
-    async with house(tmp_path, timeouts=timeouts) as home:
-        home.engine.play(Head(), Say(text("One")), Hang())
-        *before, last = api.events((await raw(home, api, stream=True))[1])
-    error = last["error"]["details"]["error_code"] if api is MESSAGES else last["response"]["error"]["type"]
-    assert error == "idle_timeout"
-    ends = {"message_delta", "message_stop", "response.completed", "response.incomplete"}
-    assert not ends & {event["type"] for event in before}
-
-
-async def test_closing_a_stream_stops_the_engine(home: House, clients: dict[Chat, Any]) -> None:
-    """Barge-in: the user speaks, the client closes, the engine's place is free."""
-    home.engine.play(Head(), Say(text("One")), Hang())
-    stream = await CHAT.begin(clients[CHAT], messages=HELLO)
-    async for event in stream:
-        if CHAT.word(event):
-            break
-    await stream.close()
-    async with asyncio.timeout(PATIENCE):
-        await (await home.engine.request()).gone.wait()
-    assert (await home.booked())["outcome"] == "client_cancel"
-    await eventually(home.is_quiet)
-
-
 async def test_the_first_words_are_not_held_back(home: House, clients: dict[Chat, Any]) -> None:
     """A chunk is with the caller before the engine says the next one."""
     go = [asyncio.Event() for _ in range(3)]
@@ -381,13 +354,6 @@ async def test_the_first_words_are_not_held_back(home: House, clients: dict[Chat
                 heard.append(word)
                 go[len(heard) - 1].set()
     assert heard == [" w0", " w1", " w2"]
-
-
-async def test_models_can_be_listed(clients: dict[Chat, Any]) -> None:
-    """As a chat frontend does at its start."""
-    assert [model.id async for model in clients[CHAT].models.list()] == ["annie"]
-    with pytest.raises(openai.NotFoundError):
-        await clients[CHAT].models.retrieve("nobody")
 
 
 # Anthropic's stop sequences and keys.

@@ -58,30 +58,6 @@ def tools(api: Chat) -> dict[str, Any]:
 
 @apis
 @both
-async def test_a_fact_is_told_in_plain_words(clients: dict[Chat, Any], api: Chat, stream: bool) -> None:
-    said = await api.ask(clients[api], stream, **api.turn("What is the capital of France?"), temperature=0)
-    assert "Paris" in said.text and said.end == api.ends["stop"]
-    assert not re.search(r"[*#<>`]|^- ", said.text)
-    assert said.usage[0] > 5 and said.usage[1] > 1
-
-
-@apis
-@both
-async def test_a_tool_is_called_and_its_result_is_spoken(
-    clients: dict[Chat, Any], api: Chat, stream: bool
-) -> None:
-    question = "What did Priya say about the trip?"
-    said = await api.ask(clients[api], stream, **api.turn(question), **tools(api), temperature=0)
-    ((name, arguments, _),) = said.calls
-    assert name == "search_memory" and "Priya" in arguments["query"]
-    assert (said.end, said.kinds) == (api.ends["tool_calls"], ["call"])
-    told = api.answered(said, question, "Priya said the trip to Mysuru is on Friday.")
-    spoken = await api.ask(clients[api], stream, **told, **tools(api), temperature=0)
-    assert "Friday" in spoken.text and spoken.end == api.ends["stop"]
-
-
-@apis
-@both
 async def test_thoughts_appear_only_where_the_model_says(
     clients: dict[Chat, Any], api: Chat, stream: bool
 ) -> None:
@@ -169,22 +145,6 @@ async def test_the_chat_command_speaks_no_call(running: House, capsys: pytest.Ca
     shown = capsys.readouterr()
     assert "tool_call" not in shown.out and "get_date" not in shown.out
     assert code == 0 or (code == EX_UNAVAILABLE and "filtered" in shown.err)
-
-
-async def test_choices_and_prompts_of_a_real_engine(clients: dict[Chat, Any]) -> None:
-    """Three answers at once, and the prompt's tokens once; each of two prompts is what it is alone."""
-    asked: Any = {"model": "annie", **CHAT.turn("Hello!"), "max_tokens": 24}
-    one = await clients[CHAT].chat.completions.create(**asked)
-    done = await clients[CHAT].chat.completions.create(**asked, n=3, seed=1, temperature=0.8)
-    assert [choice.index for choice in done.choices] == [0, 1, 2]
-    assert all(choice.message.content for choice in done.choices)
-    assert done.usage.prompt_tokens == one.usage.prompt_tokens
-    alone = [await completion(clients[CHAT], p, False, max_tokens=4) for p in ([1, 2, 3], [7, 8])]
-    asked = {"model": "annie", "max_tokens": 4, "temperature": 0}
-    both = await clients[CHAT].completions.create(**asked, prompt=[[1, 2, 3], [7, 8]])
-    assert [choice.text for choice in both.choices] == alone
-    texts = await clients[CHAT].completions.create(**asked, prompt=["Hello", "Good"], stream=True)
-    assert {choice.index async for chunk in texts for choice in chunk.choices} == {0, 1}
 
 
 @pytest.mark.parametrize("model", ["annie", "annie-aloud"])

@@ -165,29 +165,15 @@ async def test_an_answer_that_is_due_begins(tmp_path: Path, stream: bool) -> Non
         assert (await home.booked())["thought_cut"] == "time"
 
 
-async def test_a_model_may_have_a_time_limit_of_its_own(tmp_path: Path) -> None:
-    async with raw_vllm(tmp_path, thinking="on", thinking_ms=30) as home:
-        home.engine.play(*head(), piece("hm ", 1), Hang())
-        home.engine.play(*answered("It is 42."))
-        assert (await home.ask()).text == "It is 42."
-
-
-@pytest.mark.parametrize("end", [CloseNow(), Reset()])
+@pytest.mark.parametrize("end", [(Head(), CloseNow()), (Head(), Reset()), status(500)])
 async def test_an_engine_that_dies_over_the_answer_gives_an_error_and_no_false_finish(
-    tmp_path: Path, end: Step
+    tmp_path: Path, end: tuple[Step, ...]
 ) -> None:
     async with raw_vllm(tmp_path) as home:
         home.engine.play(*THOUGHT, Hang())
-        home.engine.play(Head(), end)
+        home.engine.play(*end)
         reply = await home.ask(stream=True, **BUDGET)
         assert reply.status == 502 and reply.error["code"]
-
-
-async def test_an_engine_that_refuses_the_second_request_is_an_error(tmp_path: Path) -> None:
-    async with raw_vllm(tmp_path) as home:
-        home.engine.play(*THOUGHT, Hang())
-        home.engine.play(*status(500, {"error": {"message": "no", "code": 500}}))
-        assert (await home.ask(stream=True, **BUDGET)).status == 502
 
 
 async def test_a_caller_who_leaves_in_the_second_request_frees_the_engine(tmp_path: Path) -> None:

@@ -228,16 +228,14 @@ async def nano(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]
     engine = {"dialect": "llama-server", "driver": "embedded", "artefact": str(MODELS / "annie-nano-q4_k_m")}
     tables = {
         "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(base)},
-        "engines": {"nano": engine, "xml": {**engine, "args": ["--chat-template-file", str(XML)]}},
-        "models": {"annie": {"live": "nano"}, "annie-xml": {"live": "xml"}},
+        "engines": {"nano": engine},
+        "models": {"annie": {"live": "nano"}},
     }
     async with ScriptedEngine() as unused, run(parse(tables, base), unused) as home:
-        for name in ("nano", "xml"):
-            await home.gateway.pool.bring_up(home.gateway.config.engines[name], "annie")
+        await home.gateway.pool.bring_up(home.gateway.config.engines["nano"], "annie")
         yield home
 
 
-XML = MODELS / "annie-nano-hf" / "additional_chat_templates" / "xml.jinja"
 QUESTIONS = (
     "Hello!",
     "What did Priya say about the trip?",
@@ -261,35 +259,3 @@ async def test_a_real_engine_makes_the_call_whatever_is_asked(nano: House, api: 
         assert (status, calls_in(api, raw)) == (200, [name]), raw
     status, raw = await post(nano, api, {**REQUIRED[api], **asked, "temperature": 0})
     assert status == 200 and calls_in(api, raw), raw
-
-
-@pytest.mark.engine
-@pytest.mark.asyncio(loop_scope="module")
-async def test_a_real_engines_forced_arguments_fit_the_schema(nano: House) -> None:
-    """What instructor's TOOLS, LangChain's structured output and pydantic-ai send."""
-    fields = {
-        "mood": {"enum": ["glad", "sad"]},
-        "age": {"type": "integer", "minimum": 0, "maximum": 99},
-        "tall": {"type": "boolean"},
-    }
-    schema = {"type": "object", "properties": fields, "required": [*fields], "additionalProperties": False}
-    person = {"type": "function", "function": {"name": "Person", "parameters": schema}}
-    choice = {"type": "function", "function": {"name": "Person"}}
-    asked = [{"role": "user", "content": "Ravi is 41 years old."}]
-    answer = await nano.ask(messages=asked, tools=[person], tool_choice=choice, temperature=0)
-    (made,) = answer.json["choices"][0]["message"]["tool_calls"]
-    found = json.loads(made["function"]["arguments"])
-    assert {name: type(value) for name, value in found.items()} == {"mood": str, "age": int, "tall": bool}
-
-
-SEARCHES = ("Who is Ada Lovelace?", "When was chess invented?", "Look up the news about rice.")
-
-
-@pytest.mark.engine
-@pytest.mark.asyncio(loop_scope="module")
-@pytest.mark.parametrize("question", SEARCHES)
-async def test_a_model_that_writes_xml_makes_the_named_call_too(nano: House, question: str) -> None:
-    """Forced to search in XML for what it would answer itself, the nano does not end its query: cut, and said to be."""
-    asked = {"model": "annie-xml", "messages": [{"role": "user", "content": question}], "temperature": 0}
-    status, raw = await post(nano, CHAT, {**NAMED[CHAT], **asked})
-    assert (status, calls_in(CHAT, raw)) == (200, ["web_search"]), raw

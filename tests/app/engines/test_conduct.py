@@ -13,7 +13,7 @@ from app.stream.audit import unasked_thought
 from app.stream.conduct import HELD, conduct, held_characters
 from deploy.engine.abilities import Abilities
 from tests.app.house import HELLO, TOOLS, House, config, eventually, house, run
-from tests.app.proxy.test_failover import pair
+from tests.app.proxy.test_unasked_calls import SURFACES, WITH_TOOLS
 from tests.script import DONE, Head, Say, Step, finish, role, status, text
 from tests.scripted_engine import ScriptedEngine
 
@@ -236,20 +236,6 @@ async def test_a_number_in_the_configuration_overrides_the_evidence(tmp_path: Pa
 
 # ------------------------------------------------------------------------------------ nothing left
 
-SURFACES: dict[str, dict[str, Any]] = {
-    "/v1/chat/completions": {"messages": [{"role": "user", "content": "Hi"}], "tools": TOOLS},
-    "/v1/messages": {
-        "messages": [{"role": "user", "content": "Hi"}],
-        "max_tokens": 50,
-        "tools": [{"name": "web_search", "input_schema": {"type": "object"}}],
-    },
-    "/v1/responses": {
-        "input": "Hi",
-        "tools": [{"type": "function", "name": "web_search", "parameters": {"type": "object"}}],
-    },
-    "/v1/completions": {"prompt": "Hi"},
-}
-
 
 @live
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
@@ -263,7 +249,12 @@ async def test_a_reply_of_which_nothing_is_left_says_so_on_every_surface(
             home.engine.play(*says(*said))
             if said is BROKEN:  # asked once more, with a hint
                 home.engine.play(*says(*said))
-            body: dict[str, Any] = {"model": "annie", "stream": stream, **SURFACES[path]}
+            body: dict[str, Any] = {
+                "model": "annie",
+                "stream": stream,
+                **SURFACES[path],
+                **WITH_TOOLS.get(path, {}),
+            }
             async with home.client.post(home.url + path, json=body) as response:
                 raw = await response.text()
             assert response.status == 502 and "SECRET" not in raw
@@ -272,11 +263,3 @@ async def test_a_reply_of_which_nothing_is_left_says_so_on_every_surface(
         assert home.gateway.pool.first("annie", {}).engine == "scripted"
         if path != "/v1/completions":
             assert (await home.metrics())("manners_tool_calls_total", source="invalid") == 8
-
-
-@live
-async def test_another_engine_may_answer_what_was_filtered_away(tmp_path: Path) -> None:
-    async with pair(tmp_path) as (home, live_one, spare):
-        live_one.play(*says("<think>SECRET"))
-        spare.play(*says("Hello."))
-        assert (await home.ask(stream=True)).text == "Hello."

@@ -101,14 +101,6 @@ def test_the_engines_of_a_set_are_known_from_the_operation_that_put_them_in_serv
     assert repository.replicas_of(registry, "bertha", "new") == ("new",)
 
 
-def test_the_alias_moves_with_the_commit_of_switching_and_not_before(registry: Registry) -> None:
-    at = run_until(registry, OperationPhase.SWITCHING)
-    assert live(registry) == ("old", 1)
-    repository.commit(registry, at, Begin(), at=NOW, actor="gateway")
-    previous = registry.alias("annie", "previous")
-    assert live(registry) == ("new", 2) and previous and previous.engine == "old"
-
-
 def test_an_alias_that_somebody_else_moved_stops_the_switch(registry: Registry) -> None:
     """The state is where it was, so its effect can be fed the failure, and what was begun is undone."""
     at = run_until(registry, OperationPhase.SWITCHING)
@@ -124,24 +116,6 @@ def test_an_alias_that_somebody_else_moved_stops_the_switch(registry: Registry) 
     repository.commit(registry, step(before, event), event, at=NOW, actor="gateway")
     assert registry.operation("op").phase == "rolling_back"
     assert live(registry) == ("third", 2)
-
-
-def test_a_refusal_is_the_operations_error_and_in_the_audit(registry: Registry) -> None:
-    at = run_until(registry, OperationPhase.PREFLIGHT)
-    repository.commit(registry, at, Begin(), at=NOW, actor="gateway")
-    event = EffectRefused("op/preflight/check/new", FailureReason("report_stale", "9 days old"))
-    repository.commit(
-        registry, step(at.state, event), event, at=NOW, actor="gateway", evidence={"age_days": 9}
-    )
-    operation = registry.operation("op")
-    assert (operation.done, operation.phase, operation.result) == (True, "rejected", None)
-    assert json.loads(operation.error or "") == {"code": "report_stale", "message": "9 days old"}
-    told = registry.events(operation="op")[-1]
-    assert told.verb == "promote.rejected"
-    detail = json.loads(told.detail)
-    assert (detail["effect"], detail["fault"]["code"], detail["evidence"]) == (
-        event.key, "report_stale", {"age_days": 9},
-    )  # fmt: skip
 
 
 def test_what_the_report_compared_with_is_the_baseline_once_a_promotion_succeeded(registry: Registry) -> None:

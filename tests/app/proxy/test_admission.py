@@ -158,13 +158,3 @@ async def test_a_wait_in_vain_is_a_429_of_its_own(tmp_path_factory: pytest.TempP
         assert [(a.status, a.error["code"]) for a in answers] == [(429, "queue_timeout")] * 2
         assert all(a.headers["retry-after"] == "1" for a in answers)
         assert home.gateway.proxy.in_flight == 1
-
-
-async def test_a_wait_is_measured_until_its_place_or_until_it_gives_up() -> None:
-    waits: list[float] = []
-    queue = AdmissionQueue(1, 1, waited=waits.append)
-    async with queue.place(60):
-        with pytest.raises(Busy):
-            async with queue.place(0.01):
-                pass
-    assert waits[0] == 0 < waits[1]

@@ -238,20 +238,6 @@ async def test_a_caller_who_leaves_as_a_deadline_passes_is_not_forgotten(clock: 
             await two_engines()
 
 
-@pytest.mark.parametrize("leaves", ["before", "meanwhile"])
-async def test_a_caller_who_leaves_ends_what_serves_it(leaves: str) -> None:
-    cycle = Cycle(disconnected=leaves == "before")
-
-    async def serve() -> None:
-        async with Deadlines(cycle.receive, Timeouts()) as line, line.attempt():
-            if leaves == "meanwhile":
-                cycle.on_lost()
-            await asyncio.sleep(PATIENCE)
-
-    with pytest.raises(ClientGone):
-        await serve()
-
-
 async def test_a_gateway_whose_engine_never_came_up_says_so(tmp_path: Path) -> None:
     """No engine is a 503 of its own, on /readyz too; the process lives."""
     nowhere = config("http://127.0.0.1:9", tmp_path)

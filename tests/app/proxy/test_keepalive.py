@@ -15,8 +15,9 @@ from app.proxy.deadlines import Deadlines
 from app.proxy.keepalive import KeepAlive
 from app.stream.clocks import Clocks
 from app.upstream.batching import IOBatch
-from tests.app.house import HELLO, House, eventually, frames, house, run, said
+from tests.app.house import HELLO, House, frames, house, said
 from tests.app.proxy.test_clocks import THINK
+from tests.app.proxy.test_failover import pair
 from tests.scale import PATIENCE
 from tests.script import (
     DONE,
@@ -35,7 +36,6 @@ from tests.script import (
     text,
     thought,
 )
-from tests.scripted_engine import ScriptedEngine
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -121,30 +121,6 @@ async def test_off_there_is_none(tmp_path: Path) -> None:
 # Failover, and errors.
 
 
-def two(base: Path, live: ScriptedEngine, spare: ScriptedEngine, **model: Any) -> Any:
-    """A configuration with a live engine and a fallback."""
-    table = {"dialect": "vllm", "driver": "url"}
-    timeouts = {"connect": 0.5, "first_token": 0.4, "idle": 0.4, "total": 5.0}
-    tables = {
-        "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(base)},
-        "engines": {"live": {**table, "url": live.url}, "spare": {**table, "url": spare.url}},
-        "models": {
-            "annie": {"live": "live", "fallback": ["spare"], "timeouts": timeouts, "keepalive": SOON, **model}
-        },
-    }
-    return parse(tables, base)
-
-
-def noting(calls: list[str], name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
-    """The same method, which writes its name down at each call."""
-
-    def noted(*args: Any) -> Any:
-        calls.append(name)
-        return plain(*args)
-
-    return noted
-
-
 LATE: dict[str, tuple[tuple[Step, ...], str]] = {
     "it never answers": ((Hang(),), "first_token_timeout"),
     "it gives no token": ((Head(), Say(role()), Hang()), "first_token_timeout"),
@@ -159,24 +135,10 @@ LATE: dict[str, tuple[tuple[Step, ...], str]] = {
 
 
 @pytest.mark.parametrize("fault", LATE)
-async def test_behind_a_sign_of_life_another_engine_may_still_answer(
-    tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One status line, one reply; and signs go on while the second engine thinks.
-
-    A reply that is over gives the way out back: its connection may carry another's by then, which must
-    not be made to wait for this caller.
-    """
+async def test_behind_a_sign_of_life_another_engine_may_still_answer(tmp_path: Path, fault: str) -> None:
+    """One status line, one reply; and signs go on while the second engine thinks."""
     steps, reason = LATE[fault]
-    lent: list[str] = []
-    for name in ("lend", "take_back"):
-        monkeypatch.setattr(KeepAlive, name, noting(lent, name, getattr(KeepAlive, name)))
-    async with (
-        ScriptedEngine() as live,
-        ScriptedEngine() as spare,
-        run(two(tmp_path, live, spare), live) as home,
-    ):
-        await eventually(lambda: len([s for s in home.gateway.pool.states().values() if s.url]) == 2)
+    async with pair(tmp_path, keepalive=SOON) as (home, live, spare):
         live.play(*steps)
         spare.play(Head(), Say(role()), Wait(3 * SOON), *reply("Hello.")[2:])
         async with home.begin(**THINK) as response:
@@ -189,7 +151,6 @@ async def test_behind_a_sign_of_life_another_engine_may_still_answer(
         metrics = await home.metrics()
         assert metrics("manners_failovers_total", engine="live", reason=reason) == 1
         assert metrics("manners_requests_total", engine="spare", outcome="ok") == 1
-        assert lent in (["lend", "take_back"], ["lend", "take_back"] * 2)  # some faults come before a reply
 
 
 TOLD: dict[str, Callable[[bytes], Any]] = {
@@ -302,20 +263,6 @@ async def test_whatever_the_caller_gets_puts_the_next_sign_off(caller: Caller, s
         caller.now += seconds
         pulse._look()
         assert caller.signs == signs
-    pulse.close()
-
-
-async def test_whoever_borrows_a_way_out_that_is_blocked_is_told_so(caller: Caller) -> None:
-    calls: list[str] = []
-    pulse, _ = pulse_of(caller, caller.now)
-    pulse.take_back()
-    caller.reads.clear()
-    pulse.lend(pulse._deadlines.full, pulse._deadlines.free).put({"type": "http.response.start"})
-    pulse.take_back()
-    pulse.lend(lambda: calls.append("full"), lambda: calls.append("free"))
-    assert calls == ["full"]
-    caller.reads.set()
-    pulse.take_back()
     pulse.close()
 
 

@@ -1,12 +1,10 @@
 """A call that nobody asked for is not spoken: what is left is heard, and of nothing the engine is asked once more."""
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from app.api.engine_request import NO_TOOLS_HINT, SOME_TOOLS_HINT, with_system_line
 from gates.reply.sse import SSEDecoder
@@ -31,20 +29,6 @@ WITH_TOOLS: dict[str, dict[str, Any]] = {
     "/v1/responses": {"tools": [{"type": "function", **f} for f in FLAT]},
 }
 both = pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
-    """A gateway as it is by default."""
-    async with house(tmp_path_factory.mktemp("state")) as it:
-        yield it
-
-
-@pytest.fixture
-def home(shared: House) -> House:
-    """The same, its engine as if new."""
-    shared.engine.forget()
-    return shared
 
 
 async def ask(home: House, path: str, stream: bool, **more: Any) -> tuple[int, Heard]:

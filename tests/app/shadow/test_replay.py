@@ -125,13 +125,3 @@ async def test_nothing_is_asked_twice(recorded: Config) -> None:
     again = await replay(recorded, wish, datetime.now(UTC))
     assert path.read_bytes() == before and again == first and first.records == 2
     assert {sample.key.arm for sample in read_samples(path)} >= {"annie-nano", "annie-nano-nvfp4"}
-
-
-async def test_what_cannot_run_says_why(recorded: Config, tmp_path: Path) -> None:
-    now = datetime.now(UTC)
-    with pytest.raises(RunError, match="no engine 'nobody'"):
-        await replay(recorded, ReplayRequest(candidate="nobody"), now)
-    with pytest.raises(RunError, match="compared with itself"):
-        await replay(recorded, ReplayRequest(candidate="annie-nano"), now)
-    with pytest.raises(NothingRecorded, match="record = true"):
-        await replay(parse(tables(tmp_path), tmp_path), ReplayRequest(candidate="stranger-nano"), now)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from app.stream.holdback import UNBOUNDED
 from app.stream.pipeline import Pipeline
 from gates.reply.events import CallArguments, CallStart, Event, Text, Thought
-from tests.app.stream.wire import chunk, pieces, policy, run, stream
+from tests.app.stream.wire import policy, run, stream
 
 PLAIN = st.text("ab <>/é🙂ನ.\n", min_size=1, max_size=12)
 VALUE = st.text('ab"\\{}[]<>/: \té🙂', max_size=10)
@@ -139,98 +139,6 @@ def test_the_short_way_gives_what_the_long_way_gives(
             want += long.feed(piece)
         assert digest([*got, *short.close()]) == digest([*want, *long.close()])
         assert short.tokens == long.tokens
-
-
-def test_hard_spaces_before_a_tag_count_as_others_wherever_the_text_is_cut() -> None:
-    words = ("The", " tags", "\xa0", "\xa0", "<think> and </think> mark it.")
-    assert digest(run(stream(*words), policy())) == digest(run(stream("".join(words)), policy()))
-
-
-@given(st.binary(max_size=200), SIZES)
-def test_arbitrary_bytes_break_the_stream_and_nothing_else(noise: bytes, sizes: list[int]) -> None:
-    pipeline = Pipeline(policy())
-    events = [
-        e for p in pieces(stream("Hi.", finish=None, done=False) + noise, sizes) for e in pipeline.feed(p)
-    ]
-    events += pipeline.close()
-    assert type(events[-1]).__name__ in ("Broken", "Done")
-    assert pipeline.over and not pipeline.feed(chunk("more")) and not pipeline.close()
-
-
-# ------------------------------------------------------------------ thoughts and calls, well made or not
-
-QUIET = "SECRET"
-thoughts = st.recursive(
-    st.just(QUIET),
-    lambda inner: st.tuples(
-        st.sampled_from(
-            [
-                ("<think>", "</think>"),
-                ("<Think >", "</ think>"),
-                ("[THINK]", "[/THINK]"),
-                ("◁think▷", "◁/think▷"),
-            ]
-        ),
-        inner,
-        st.just(QUIET),
-    ).map(lambda t: f"{t[0][0]}{t[1]}{t[0][1]}{t[2]}"),
-    max_leaves=3,
-).map(lambda text: f"<think>{text}</think>")
-broken = st.sampled_from(
-    [
-        '{"arguments": {"q": "SECRET"}}',
-        "{'name': 'SECRET'}",
-        '[{"name": "SECRET"}]',
-        '```json\n{"name": "SECRET"}\n```',
-        '{"name": <think>SECRET</think>}',
-        "<function=now>SECRET</function>",
-        'now("SECRET")',
-        '{"x": "SECRET</tool_call>SECRET"',
-    ]
-).map(lambda body: f"<tool_call>{body}\n</tool_call>")
-good = st.sampled_from(
-    [
-        '<tool_call>{"name": "now", "arguments": {}}</tool_call>',
-        "<tool_call>\n<function=web_search>\n<parameter=query>\n<think>\n</parameter>\n</function>\n</tool_call>",
-        '<tool_call>{"name": "web_search", "arguments": {"query": "</think>"}}</tool_call>',
-    ]
-)
-spoken = st.sampled_from(
-    ["Hi. ", "a < b ", "[1] ", "`<think>` ", "the <tool_call> tag ", "\n", "…", "</tool_call>"]
-)
-reasoned = st.sampled_from(["SECRET", "SECRET</think>", "\n", "SECRET <tool_call>SECRET"])
-manners = st.lists(
-    st.tuples(st.just("content"), spoken | thoughts | broken | good)
-    | st.tuples(st.just("reasoning"), reasoned),
-    max_size=7,
-)
-lost = st.sampled_from(["", "SECRET</think>", "SECRET " + QUIET + "[/THINK]"])
-
-
-def heard_of(events: list[Event]) -> str:
-    return "".join(e.text for e in events if isinstance(e, Text))
-
-
-@given(lost, manners, SIZES, SIZES, st.sampled_from([(160, 160), (UNBOUNDED, UNBOUNDED)]))
-def test_no_cut_changes_what_is_heard_and_nothing_secret_ever_is(
-    before: str, said: list[tuple[str, str]], deltas: list[int], reads: list[int], held: tuple[int, int]
-) -> None:
-    written = [("content", before), *said, ("content", "\n\nSo.")] if held[0] else said
-    rules = policy(guard=held[0], after=held[1])
-    whole = run(wire(written, [1 << 20]), rules)
-    assert digest(run(wire(written, deltas), rules)) == digest(whole)
-    assert digest(run(wire(written, [1]), rules, reads * 20)) == digest(whole)
-    assert QUIET not in heard_of(whole)
-
-
-@given(manners, SIZES)
-def test_a_whole_reply_is_heard_as_a_stream_that_had_nothing_to_take_back(
-    said: list[tuple[str, str]], deltas: list[int]
-) -> None:
-    streamed = run(wire(said, deltas), policy(guard=0, after=0))
-    whole = run(wire(said, deltas), policy(guard=UNBOUNDED, after=UNBOUNDED))
-    if not any(isinstance(event, Thought) and event.kind == "orphan" for event in whole):
-        assert heard_of(whole) == heard_of(streamed)
 
 
 SOUP = (
