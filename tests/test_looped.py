@@ -2,13 +2,7 @@
 
 import pytest
 
-from tests.looped import ENOUGH, looped
-
-
-@looped("size", (1, 2, 3))
-@pytest.mark.parametrize("word", ["a", "b"])
-def test_rows_and_parameters_combine(word: str, size: int) -> None:
-    assert word in "ab" and size in (1, 2, 3)
+from tests.looped import looped
 
 
 def test_every_row_runs() -> None:
@@ -22,21 +16,6 @@ def test_every_row_runs() -> None:
     assert seen == [("a", 1), ("a", 2), ("a", 3)]
 
 
-@looped("size", (1, 2))
-async def test_a_coroutine_is_awaited(size: int) -> None:
-    assert size in (1, 2)
-
-
-def test_one_failure_is_raised_as_it_is_and_names_its_row() -> None:
-    @looped("size", (1, 2, 3))
-    def even(size: int) -> None:
-        assert size != 2
-
-    with pytest.raises(AssertionError) as caught:
-        even()
-    assert caught.value.__notes__ == ["size = 2"]
-
-
 async def test_several_failures_are_all_shown() -> None:
     @looped("size", (1, 2, 3))
     async def odd(size: int) -> None:
@@ -45,12 +24,6 @@ async def test_several_failures_are_all_shown() -> None:
     with pytest.raises(ExceptionGroup) as caught:
         await odd()
     assert [error.__notes__ for error in caught.value.exceptions] == [["size = 1"], ["size = 3"]]
-
-
-@looped("row", range(5), in_groups_of=2)
-@looped("word", "ab")
-def test_a_group_holds_at_most_as_many_rows(row: int, word: str) -> None:
-    assert row in range(5) and word in "ab"
 
 
 def test_the_groups_hold_every_row_once() -> None:
@@ -70,16 +43,6 @@ def test_the_groups_hold_every_row_once() -> None:
     for group in mark.args[1]:
         run(group=group.values[0])
     assert seen == [(row, word) for row in range(5) for word in "ab"]
-
-
-def test_after_enough_failures_the_rest_is_left_out() -> None:
-    @looped("size", range(3 * ENOUGH))
-    def odd(size: int) -> None:
-        assert size % 2
-
-    with pytest.raises(ExceptionGroup) as caught:
-        odd()
-    assert len(caught.value.exceptions) == ENOUGH
 
 
 def test_no_rows_and_a_name_that_is_no_parameter_are_mistakes() -> None:

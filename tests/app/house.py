@@ -23,6 +23,7 @@ from tests.scripted_engine import ScriptedEngine
 
 TOKEN = "operators-token"
 ANYWHERE = Address(host="127.0.0.1", port=0)
+MODELS = Path(__file__).parents[2] / "models"
 NEVER = dict.fromkeys(("first_token", "idle", "total"), 10 * PATIENCE)
 HELLO = [{"role": "user", "content": "Hello!"}]
 TOOLS: list[dict[str, Any]] = [
@@ -227,19 +228,34 @@ def config(
     url = engine if isinstance(engine, str) else engine.url
     model["timeouts"] = {**NEVER, **model.get("timeouts", {})}
     stated = {} if media is None else {"media": media}
-    tables = {
-        "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(base), **(gateway or {})},
-        "engines": {"scripted": {"dialect": dialect, "driver": "url", "url": url, **stated}},
-        "models": {"annie": {"live": "scripted", **model}},
-    }
-    return parse(tables, base).model_copy(update={"secrets": Secrets(api_keys=keys)})
+    engines = {"scripted": {"dialect": dialect, "driver": "url", "url": url, **stated}}
+    made = configured(base, engines, gateway=gateway, annie={"live": "scripted", **model})
+    return made.model_copy(update={"secrets": Secrets(api_keys=keys)})
+
+
+def configured(
+    base: Path,
+    engines: dict[str, dict[str, Any]],
+    *,
+    gateway: dict[str, Any] | None = None,
+    **models: dict[str, Any],
+) -> Config:
+    """A gateway of these engines and models, at any two ports, with its state in `base`."""
+    table = {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(base), **(gateway or {})}
+    return parse({"gateway": table, "engines": engines, "models": models}, base)
+
+
+def nano(artefact: str | Path = "annie-nano-q4_k_m", *args: str) -> dict[str, Any]:
+    """The table of a llama.cpp server with one of the shipped models."""
+    engine = {"dialect": "llama-server", "driver": "embedded", "artefact": str(MODELS / artefact)}
+    return {**engine, "args": list(args)}
 
 
 @asynccontextmanager
 async def run(
-    config: Config, engine: ScriptedEngine, ready: bool = True, tracing: Tracing | None = None
+    config: Config, engine: Any = None, ready: bool = True, tracing: Tracing | None = None
 ) -> AsyncIterator[House]:
-    """The gateway of a configuration, up and ready, until the block ends."""
+    """The gateway of a configuration, up and ready, until the block ends; `engine` is its scripted one."""
     tape, outer = Tape(), structlog.get_config()
     gateway = create_gateway(config, TOKEN, logs.configure(stream=tape), tracing=tracing)
     sockets = [bind(ANYWHERE, "listen"), bind(ANYWHERE, "admin")]

@@ -115,7 +115,7 @@ def main() -> int:
     except Failed as why:
         console.print(f"[red]{why}[/]")
         return 1
-    report.show(found, console)
+    print(report.markdown(found))
     folder = options.out or (None if options.quick else DOCS)
     for path in report.write(found, folder) if folder else []:
         console.print(f"wrote {path}")

@@ -1,4 +1,4 @@
-"""The same figures three times: a table in the terminal, a page for people, JSON for scripts."""
+"""The figures as a page for people and as JSON for scripts."""
 
 import json
 import math
@@ -6,9 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console
-from rich.table import Table
 
 from tests.bench.figures import Line, Ratio, Sample, line, ratios
 from tests.bench.rounds import ROWS, Row
@@ -87,22 +84,6 @@ def verdict(ratio: Ratio) -> list[str]:
 
 
 RATIO_COLUMNS = ("figure", "row", "Manners over", "ratio", "range over rounds", "aim", "")
-
-
-def show(report: Report, console: Console) -> None:
-    """Print it."""
-    for row in report.rows:
-        table = Table(*COLUMNS, title=f"{row.name}: {row.title}", title_justify="left")
-        for one in report.lines(row):
-            table.add_row(*cells(one), style="bold" if one.subject == "manners" else "")
-        console.print(table)
-    table = Table(*RATIO_COLUMNS, title="Manners against the others", title_justify="left")
-    for ratio in report.ratios:
-        table.add_row(*verdict(ratio), style="red" if verdict(ratio)[-1] == "MISSED" else "")
-    if report.ratios:
-        console.print(table)
-    for name, why in report.missing.items():
-        console.print(f"[red]{SUBJECTS[name].title} is missing:[/] {why}", highlight=False)
 
 
 def _markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from app.access.roles import OPEN_ROUTES, ROUTES, Role, check
 from app.errors.tree import RoleRequired
 from tests.app.access.test_keys_live import operate
-from tests.app.house import TOKEN, House, house
+from tests.app.house import House, house
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -6,13 +6,10 @@ from typing import Any
 import anthropic
 import pytest
 
-from app.config.config import parse
-from tests.app.house import HELLO, House, house, run
+from tests.app.house import HELLO, House, configured, house, nano, run
 from tests.script import status
-from tests.scripted_engine import ScriptedEngine
 
 HI: list[Any] = [*HELLO]
-MODELS = Path(__file__).parents[3] / "models"
 TOOLS: list[Any] = [
     {"name": "web_search", "description": "Search.", "input_schema": {"type": "object", "properties": {}}}
 ]
@@ -103,13 +100,8 @@ async def test_what_messages_refuses_is_refused_here(
 
 @pytest.mark.engine
 async def test_a_real_engines_count_is_the_usage_of_the_reply(tmp_path: Path) -> None:
-    engine = {"dialect": "llama-server", "driver": "embedded", "artefact": str(MODELS / "annie-nano-q4_k_m")}
-    tables: dict[str, Any] = {
-        "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(tmp_path)},
-        "engines": {"nano": engine},
-        "models": {"annie": {"live": "nano"}},
-    }
-    async with ScriptedEngine() as no, run(parse(tables, tmp_path), no) as home, client(home) as it:
+    made = configured(tmp_path, {"nano": nano()}, annie={"live": "nano"})
+    async with run(made) as home, client(home) as it:
         for more in ({}, {"tools": TOOLS, "system": "Be brief."}):
             asked: Any = {"model": "annie", "messages": HELLO, **more}
             counted = await it.messages.count_tokens(**asked)

@@ -49,13 +49,6 @@ async def test_a_reply_of_which_something_was_removed_has_none_and_the_header_sa
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_every_choice_has_its_own(home: House, stream: bool) -> None:
-    for word in ("One", "Two"):
-        home.engine.play(Head(), token(word), token("."), Say(finish()), Say(usage(2)), Say(DONE))
-    assert sorted(await ask(home, stream, n=2)) == [".", ".", "One", "Two"]
-
-
-@pytest.mark.parametrize("stream", [True, False])
 async def test_an_engine_that_tells_none_leaves_null(home: House, stream: bool) -> None:
     home.engine.play(*reply("Hello."))
     assert await ask(home, stream) == []

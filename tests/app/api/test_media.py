@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from app.config.config import parse
 from deploy.engine.samples import SAMPLES
 from tests.app.access.test_keys_live import add
-from tests.app.house import HELLO, NEVER, config, eventually, house, run
+from tests.app.house import HELLO, NEVER, config, configured, eventually, house, run
 from tests.script import status
 from tests.scripted_engine import ScriptedEngine
 
@@ -141,14 +140,12 @@ async def test_what_cannot_be_handed_on_is_refused_by_name(tmp_path: Path, name:
 
 async def test_a_fallback_that_sees_answers_for_a_live_engine_that_does_not(tmp_path: Path) -> None:
     async with ScriptedEngine() as blind, ScriptedEngine() as seeing:
-        told = {
+        told: dict[str, Any] = {
             "blind": {"dialect": "openai", "driver": "url", "url": blind.url},
             "seeing": {"dialect": "openai", "driver": "url", "url": seeing.url, "media": ["image"]},
         }
-        gateway = {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(tmp_path)}
         model = {"live": "blind", "fallback": ["seeing"], "timeouts": NEVER}
-        tables = {"gateway": gateway, "engines": told, "models": {"annie": model}}
-        async with run(parse(tables, tmp_path), blind) as home:
+        async with run(configured(tmp_path, told, annie=model), blind) as home:
             await eventually(lambda: home.gateway.pool.is_up("seeing"))
             for parts, engine in ((turn(ASK), "blind"), (turn(SEEN), "seeing")):
                 answer = await home.post(CHAT, body(CHAT, parts))

@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from app.config.config import parse
-from tests.app.house import HELLO, House, house, run
+from tests.app.house import HELLO, House, configured, house, nano, run
 from tests.app.proxy.test_failover import pair
 from tests.script import DONE, Head, Say, Step, Until, call, finish, reply, role, text, usage
-from tests.scripted_engine import ScriptedEngine
 
 MODELS = Path(__file__).parents[3] / "models"
 CODE = "tool_choice_not_kept"
@@ -222,16 +220,10 @@ async def test_llama_server_is_asked_the_other_way_the_second_time(tmp_path: Pat
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def nano(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def real(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
     """annie-nano behind a gateway."""
     base = tmp_path_factory.mktemp("state")
-    engine = {"dialect": "llama-server", "driver": "embedded", "artefact": str(MODELS / "annie-nano-q4_k_m")}
-    tables = {
-        "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(base)},
-        "engines": {"nano": engine},
-        "models": {"annie": {"live": "nano"}},
-    }
-    async with ScriptedEngine() as unused, run(parse(tables, base), unused) as home:
+    async with run(configured(base, {"nano": nano()}, annie={"live": "nano"})) as home:
         await home.gateway.pool.bring_up(home.gateway.config.engines["nano"], "annie")
         yield home
 
@@ -248,14 +240,14 @@ QUESTIONS = (
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("question", QUESTIONS)
-async def test_a_real_engine_makes_the_call_whatever_is_asked(nano: House, api: str, question: str) -> None:
+async def test_a_real_engine_makes_the_call_whatever_is_asked(real: House, api: str, question: str) -> None:
     """The named one, or some where one is required."""
     asked = (
         {"input": question} if api == "responses" else {"messages": [{"role": "user", "content": question}]}
     )
     for name in NAMES:
         fields = json.loads(json.dumps(NAMED[api]).replace("web_search", name))
-        status, raw = await post(nano, api, {**fields, **asked, "temperature": 0})
+        status, raw = await post(real, api, {**fields, **asked, "temperature": 0})
         assert (status, calls_in(api, raw)) == (200, [name]), raw
-    status, raw = await post(nano, api, {**REQUIRED[api], **asked, "temperature": 0})
+    status, raw = await post(real, api, {**REQUIRED[api], **asked, "temperature": 0})
     assert status == 200 and calls_in(api, raw), raw

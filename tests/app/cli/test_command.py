@@ -1,6 +1,5 @@
 """The `manners` command says no in one line, with sysexits' code, and never with a traceback."""
 
-import json
 import os
 import socket
 import subprocess
@@ -12,6 +11,7 @@ import pytest
 import structlog
 
 from app.__main__ import main
+from tests.app.cli.test_serve import write
 
 
 @pytest.fixture(autouse=True)
@@ -31,16 +31,6 @@ def taken() -> Iterator[str]:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         yield f"127.0.0.1:{listener.getsockname()[1]}"
-
-
-def write(folder: Path, **gateway: str) -> Path:
-    """A configuration with these keys."""
-    table = {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": "state", **gateway}
-    lines = ["[gateway]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
-    lines += ["[engines.far]", 'dialect = "vllm"', 'driver = "url"', 'url = "http://127.0.0.1:9"']
-    path = folder / "manners.toml"
-    path.write_text("\n".join([*lines, "[models.annie]", 'live = "far"', ""]))
-    return path
 
 
 WRONG: dict[str, tuple[dict[str, str], str]] = {
@@ -70,7 +60,11 @@ def test_what_cannot_be_served_is_one_line_and_code_78(
         (tmp_path / file).chmod(mode)
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared").chmod(0o777)
-    path = write(tmp_path, **{key: value.replace("TAKEN", taken) for key, value in gateway.items()})
+    path = write(
+        tmp_path,
+        "http://127.0.0.1:9",
+        **{key: value.replace("TAKEN", taken) for key, value in gateway.items()},
+    )
     assert main(["serve", "--config", str(path)]) == 78
     out, err = capfd.readouterr()
     assert out == ""

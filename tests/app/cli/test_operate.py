@@ -165,16 +165,6 @@ async def test_a_revoked_report_promotes_nothing(running: Stage, tmp_path: Path,
     assert "the engine sha256:" in capsys.readouterr().out
 
 
-@pytest.mark.slow  # engines are started and promoted: 2 s
-@live
-async def test_a_report_about_other_weights_is_refused(running: Stage, tmp_path: Path, capsys: Any) -> None:
-    wish = ("promote", "annie", "large", *report(running, tmp_path, "stranger"), "--json")
-    assert await command(running, tmp_path, *wish) == 1
-    assert json.loads(capsys.readouterr().out)["error"]["code"] == "mismatch_artefact"
-    assert await command(running, tmp_path, "audit", "--last", "1") == 0
-    assert re.search(r"admin +promote.refused +annie +mismatch_artefact", capsys.readouterr().out)
-
-
 @live
 async def test_a_wrong_token_ends_with_77(running: Stage, tmp_path: Path, capsys: Any) -> None:
     assert await command(running, tmp_path, "status", token="somebody-else's") == 77

@@ -13,8 +13,7 @@ from openai import AsyncOpenAI
 import app.engines.backend
 from app.config.config import parse
 from deploy.engine.probe import embedding_body
-from tests.app.api.nanos import MODELS
-from tests.app.house import HELLO, House, config, eventually, run
+from tests.app.house import HELLO, House, config, configured, eventually, nano, run
 from tests.scale import PATIENCE
 from tests.script import Step, status, vectors
 from tests.scripted_engine import ScriptedEngine, Seen
@@ -163,14 +162,9 @@ async def test_an_engine_must_stream_unless_only_embeddings_are_asked_of_it(
 @pytest.mark.engine
 async def test_a_real_engine_embeds_for_a_real_client(tmp_path: Path) -> None:
     """llama.cpp in its embedding mode, up through the gateway, by OpenAI's client (which asks for base64)."""
-    engine = {"dialect": "llama-server", "driver": "embedded", "args": ["--embeddings", "--pooling", "mean"]}
-    described = {
-        "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(tmp_path)},
-        "engines": {"nano": {**engine, "artefact": str(MODELS / "annie-nano-q4_k_m")}},
-        "models": {"vectors": {"live": "nano", "kind": "embeddings"}},
-    }
-    nobody: Any = None
-    async with run(parse(described, tmp_path), nobody) as home:
+    engine = nano("annie-nano-q4_k_m", "--embeddings", "--pooling", "mean")
+    made = configured(tmp_path, {"nano": engine}, vectors={"live": "nano", "kind": "embeddings"})
+    async with run(made) as home:
         await eventually(lambda: home.gateway.pool.is_ready)
         async with AsyncOpenAI(base_url=home.url + "/v1", api_key="none", max_retries=0) as client:
             done = await client.embeddings.create(model="vectors", input=["Hello!", "Hello!", "Trains?"])

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.config.config import parse
-from tests.app.house import House, config, run
+from tests.app.house import House, config, configured, nano, run
 from tests.app.proxy.test_request_faults import attack, chokes
 from tests.deploy.scripted import OK, Step, answer, scripted
 from tests.scale import PATIENCE
@@ -61,13 +60,8 @@ async def test_of_one_that_fails_its_probe(tmp_path: Path, probes: Any) -> None:
 async def test_of_a_child_that_refuses_its_model(tmp_path: Path) -> None:
     """llama.cpp's own words, with the path, are in its log and in the operators' answer."""
     (tmp_path / f"{WORD}.gguf").write_bytes(b"GGUF" + b"\0" * 64)
-    engine = {"dialect": "llama-server", "driver": "embedded", "artefact": str(tmp_path / f"{WORD}.gguf")}
-    tables = {
-        "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(tmp_path / "state")},
-        "engines": {"nano": engine},
-        "models": {"annie": {"live": "nano"}},
-    }
-    async with ScriptedEngine() as unused, run(parse(tables, tmp_path), unused, ready=False) as home:
+    made = configured(tmp_path / "state", {"nano": nano(tmp_path / f"{WORD}.gguf")}, annie={"live": "nano"})
+    async with run(made, ready=False) as home:
         async with asyncio.timeout(PATIENCE):
             await home.log.until(1, "engine_down")
         assert (await home.ask()).error["code"] == "no_engine"

@@ -9,8 +9,7 @@ import pytest
 import pytest_asyncio
 
 from app.__main__ import main
-from app.config.config import parse
-from tests.app.house import House, run
+from tests.app.house import House, configured, run
 from tests.scripted_engine import ScriptedEngine
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -27,12 +26,7 @@ async def home(tmp_path: Path) -> AsyncIterator[House]:
     async with ScriptedEngine() as engine:
         engine.answers["/props"] = PROPS
         spec = {"dialect": "llama-server", "driver": "url", "url": engine.url, "format": "llama"}
-        tables = {
-            "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(tmp_path)},
-            "engines": {"one": spec},
-            "models": {"annie": {"live": ["one"]}},
-        }
-        async with run(parse(tables, tmp_path), engine) as it:
+        async with run(configured(tmp_path, {"one": spec}, annie={"live": ["one"]}), engine) as it:
             yield it
 
 

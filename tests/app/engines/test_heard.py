@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from app.config.config import parse
 from app.conformance.gateway import run_gateway
 from app.engines.heard import hearing
 from gates.contracts.dialect import Dialect
@@ -20,6 +19,7 @@ from gates.run.runner import Pace, run
 from gates.run.sample_store import SampleStore
 from gates.run.target import Arm, Target
 from gates.suite.load import load_suite
+from tests.app.house import configured
 from tests.app.promotion.nano import ANNIE, needs_models, running, spec_of
 from tests.gates.run.parts import SUITE, case, suite
 from tests.script import Head, Say, reply
@@ -56,14 +56,7 @@ async def both_ways(
 ) -> list[tuple[Sample, Sample]]:
     """Every case of the engine, with what a caller would hear, and of a real gateway before it."""
     table = {"dialect": dialect, "driver": "url", "url": engine}
-    config = parse(
-        {
-            "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(tmp_path)},
-            "engines": {"engine": table},
-            "models": {"annie": {"live": "engine", **settings}},
-        },
-        tmp_path,
-    )
+    config = configured(tmp_path, {"engine": table}, annie={"live": "engine", **settings})
     async with run_gateway(config, served) as it:
         abilities = it.gateway.pool.states()["engine"].abilities
         target = partial(Target, dialect=dialect, artefact="sha256:a", engine="sha256:e")

@@ -11,32 +11,22 @@ from typing import Any
 import aiohttp
 import pytest
 
-from app.config.config import parse
-from tests.app.api.nanos import MODELS
-from tests.app.house import House, eventually, run
+from app.config.config import Config
+from tests.app.house import House, configured, eventually, nano, run
 from tests.scale import scaled
 
 STREAMS = scaled(80, 200)
 pytestmark = pytest.mark.engine
 
 
-def tables(base: Path) -> dict[str, Any]:
-    engine = {"dialect": "llama-server", "driver": "embedded", "args": ["--threads-http", "256"]}
-    return {
-        "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(base)},
-        "engines": {
-            "live": {**engine, "artefact": str(MODELS / "annie-nano-q4_k_m")},
-            "spare": {**engine, "artefact": str(MODELS / "annie-nano-f16")},
-        },
-        "models": {
-            "annie": {
-                "live": "live",
-                "fallback": ["spare"],
-                "concurrency": STREAMS,
-                "timeouts": {"first_token": 60.0, "idle": 30.0, "total": 100.0},
-            }
-        },
+def settings(base: Path) -> Config:
+    engines = {
+        "live": nano("annie-nano-q4_k_m", "--threads-http", "256"),
+        "spare": nano("annie-nano-f16", "--threads-http", "256"),
     }
+    limits = {"first_token": 60.0, "idle": 30.0, "total": 100.0}
+    model = {"live": "live", "fallback": ["spare"], "concurrency": STREAMS, "timeouts": limits}
+    return configured(base, engines, annie=model)
 
 
 async def stream(
@@ -96,8 +86,7 @@ async def asked_of_a_stopped(
 async def test_no_caller_sees_a_false_finish_when_the_live_engine_is_killed(
     tmp_path: Path, seed: int
 ) -> None:
-    nobody: Any = None
-    async with run(parse(tables(tmp_path), tmp_path), nobody) as house:
+    async with run(settings(tmp_path)) as house:
         states = house.gateway.pool.states
         await eventually(lambda: len(states()) == 2 and all(s.url for s in states().values()))
         victim = states()["live"].pid

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from app.cli.admin_client import AdminClient
-from app.config.config import Config, parse
+from app.config.config import Config
 from app.promotion import replicas as replica_watch
 from tests.app.api.nanos import MODELS
-from tests.app.house import NEVER, TOKEN, Answer, House, eventually, run
+from tests.app.house import NEVER, TOKEN, Answer, House, configured, eventually, nano, run
 from tests.script import Head, Reset, Say, Until, reply, status, text
 from tests.scripted_engine import ScriptedEngine
 
@@ -23,14 +23,8 @@ WITH_SPARE: dict[str, Any] = {"names": ("one", "two", "spare"), "live": ["one", 
 def settings(base: Path, engines: dict[str, str], **model: Any) -> Config:
     """One model; its replicas are these engines at these addresses, unless `model` says otherwise."""
     kind = {"dialect": "llama-server", "driver": "url", "artefact": str(MODELS / "annie-nano-q4_k_m")}
-    return parse(
-        {
-            "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(base)},
-            "engines": {name: {**kind, "url": url} for name, url in engines.items()},
-            "models": {"annie": {"live": list(engines), "timeouts": NEVER, **model}},
-        },
-        base,
-    )
+    tables = {name: {**kind, "url": url} for name, url in engines.items()}
+    return configured(base, tables, annie={"live": list(engines), "timeouts": NEVER, **model})
 
 
 @asynccontextmanager
@@ -226,21 +220,10 @@ async def test_a_replica_whose_weights_are_not_what_its_manifest_says_is_not_use
     changed = bytearray(weights.read_bytes())
     changed[-1] ^= 1
     weights.write_bytes(changed)
-    engine = {
-        "dialect": "llama-server",
-        "driver": "embedded",
-        "args": ["--ctx-size", "2048", "--threads", "1"],
-    }
-    tables = {
-        "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(tmp_path / "state")},
-        "engines": {
-            "good": {**engine, "artefact": str(MODELS / "annie-nano-q4_k_m")},
-            "bad": {**engine, "artefact": str(copy)},
-        },
-        "models": {"annie": {"live": ["bad", "good"], "timeouts": NEVER}},
-    }
-    nobody: Any = None
-    async with run(parse(tables, tmp_path), nobody) as house:
+    args = ("--ctx-size", "2048", "--threads", "1")
+    engines = {"good": nano("annie-nano-q4_k_m", *args), "bad": nano(copy, *args)}
+    made = configured(tmp_path / "state", engines, annie={"live": ["bad", "good"], "timeouts": NEVER})
+    async with run(made) as house:
         pool = house.gateway.pool
         await eventually(lambda: pool.takes("good") and pool.refused())
         assert "mismatch" in pool.refused()["bad"]

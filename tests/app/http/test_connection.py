@@ -141,18 +141,6 @@ async def test_pipelined_requests_are_parsed_one_by_one() -> None:
     assert not made.pipeline
 
 
-async def test_reading_stays_paused_whoever_resumes_it() -> None:
-    """uvicorn's `receive` resumes reading for an application that waits for its caller to leave."""
-    server = Server()
-    server.go_on.clear()
-    made, transport = server.connect()
-    made.data_received(GET * 3000)
-    await settle()
-    assert transport.paused
-    made.flow.resume_reading()
-    assert transport.paused
-
-
 async def test_a_little_may_be_sent_ahead_and_the_end_is_still_seen() -> None:
     """Reading goes on, so that a caller who leaves is noticed at once."""
     server = Server()
@@ -303,14 +291,6 @@ async def test_a_peer_that_takes_nothing_is_cut_off(closing: bool) -> None:
     before = transport.aborted
     made.sweep(59)
     assert not before and transport.aborted and server.counted == ["reader_timeout"]
-
-
-async def test_a_peer_that_takes_all_is_not() -> None:
-    server = Server(ConnectionLimits(write_seconds=30))
-    made, transport = server.connect()
-    for now in range(0, 1000, 10):
-        made.sweep(now)
-    assert not transport.aborted
 
 
 async def test_line_ends_between_requests_keep_no_connection_open() -> None:

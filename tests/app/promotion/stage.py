@@ -192,8 +192,7 @@ async def _fields(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, 
 @asynccontextmanager
 async def stage(state: Path, config: Config | None = None) -> AsyncIterator[Stage]:
     """A gateway of these settings, ready."""
-    nobody: Any = None
-    async with run(config or settings(state), nobody) as house:
+    async with run(config or settings(state)) as house:
         yield Stage(house)
 
 

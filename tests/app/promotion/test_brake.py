@@ -135,21 +135,6 @@ async def test_a_full_disk_keeps_no_bad_candidate_in_service(
             )
 
 
-async def test_on_a_full_disk_what_was_promoted_is_rolled_back(tmp_path: Path) -> None:
-    with disk(tmp_path / "state") as fill:
-        async with staged(tmp_path / "state", bake_seconds=0.1) as it:
-            await promoted(it, until=None)
-            fill(it, True)
-            ended = await it.rollback()
-            assert (ended["phase"], ended["written"]) == ("succeeded", False)
-            assert it.house.gateway.pool.running() == {"small"}
-            assert (await shown(it))["live"] == "small"
-            fill(it, False)
-            await eventually(lambda: not it.house.gateway.promotions._worker.running)
-            steps = await it.events(ended["id"])
-            assert steps[-1][2] == {**ended, "written": True} and steps[0][2]["phase"] == "queued"
-
-
 @contextmanager
 def without_answers(it: Stage, state: Path, how: str) -> Iterator[None]:
     """The registry's file is gone, or its disk hangs."""

@@ -13,7 +13,6 @@ from app.promotion.state_machine import (
     Begin,
     EffectDone,
     EffectFailed,
-    EffectRefused,
     FailureReason,
     OperationKind,
     OperationPhase,

@@ -7,17 +7,14 @@ from typing import Any
 
 import pytest
 
-from app.config.config import parse
 from app.engines import backend
 from app.errors.translate import from_status, from_stream, in_stream, is_context_exceeded
 from app.errors.tree import ContextExceeded
 from gates.reply.events import Broken
-from tests.app.house import HELLO, House, house, run
+from tests.app.house import HELLO, House, configured, house, nano, run
 from tests.app.proxy.test_failover import pair
 from tests.script import Head, Say, Step, event, reply, role, status
-from tests.scripted_engine import ScriptedEngine
 
-MODELS = Path(__file__).parents[3] / "models"
 CODE = "context_length_exceeded"
 PROMPT = {
     "code": 400,
@@ -177,14 +174,8 @@ async def test_a_context_that_stays_full_while_nobody_gets_a_token_is_a_fault(
 @pytest.mark.engine
 async def test_a_shared_context_that_is_filled_ends_the_requests_and_not_the_engine(tmp_path: Path) -> None:
     """The pool of `--ctx-size` alone, too small for three at once: whoever fails is told so, and the next is served."""
-    engine = {"dialect": "llama-server", "driver": "embedded", "artefact": str(MODELS / "annie-nano-q4_k_m"),
-              "args": ["--ctx-size", "512"]}  # fmt: skip
-    tables: dict[str, Any] = {
-        "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(tmp_path)},
-        "engines": {"nano": engine},
-        "models": {"annie": {"live": "nano"}},
-    }
-    async with ScriptedEngine() as unused, run(parse(tables, tmp_path), unused) as home:
+    engine = nano("annie-nano-q4_k_m", "--ctx-size", "512")
+    async with run(configured(tmp_path, {"nano": engine}, annie={"live": "nano"})) as home:
         answers = await asyncio.gather(*(_json(home, max_tokens=480) for _ in range(3)))
         assert {(a.status, a.json.get("error", {}).get("code")) for a in answers} <= {
             (200, None),

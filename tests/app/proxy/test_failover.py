@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from app.config.config import parse
 from app.engines.breaker import Breaker, BreakerState
-from tests.app.house import House, eventually, run
+from tests.app.house import House, configured, eventually, run
 from tests.script import (
     CloseNow,
     Hang,
@@ -36,12 +35,9 @@ async def pair(base: Path, **model: Any) -> AsyncIterator[tuple[House, ScriptedE
     """A gateway with a live engine and a fallback, both scripted."""
     async with ScriptedEngine() as live, ScriptedEngine() as spare:
         table = {"dialect": "vllm", "driver": "url"}
-        tables = {
-            "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(base)},
-            "engines": {"live": {**table, "url": live.url}, "spare": {**table, "url": spare.url}},
-            "models": {"annie": {"live": "live", "fallback": ["spare"], "timeouts": TIMEOUTS, **model}},
-        }
-        async with run(parse(tables, base), live) as house:
+        engines = {"live": {**table, "url": live.url}, "spare": {**table, "url": spare.url}}
+        annie = {"live": "live", "fallback": ["spare"], "timeouts": TIMEOUTS, **model}
+        async with run(configured(base, engines, annie=annie), live) as house:
             await eventually(lambda: all(s.url for s in house.gateway.pool.states().values()))
             await eventually(lambda: len(house.gateway.pool.states()) == 2)
             yield house, live, spare

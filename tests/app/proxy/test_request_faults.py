@@ -13,10 +13,9 @@ import pytest
 from app.api.chat_completions import ChatCompletions
 from app.api.strict_json import MAX_PATTERN_WORK
 from app.api.tool_schema import pattern_cost
-from app.config.config import parse
+from app.config.config import Config
 from app.engines import backend
-from tests.app.api.nanos import MODELS
-from tests.app.house import Answer, House, house, run
+from tests.app.house import Answer, House, configured, house, nano, run
 from tests.app.proxy.test_failover import pair
 from tests.scale import PATIENCE
 from tests.script import (
@@ -186,7 +185,7 @@ async def test_a_real_engine_serves_99_of_99_while_another_caller_makes_it_fail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     poison(monkeypatch, itertools.cycle(REFUSED))
-    async with ScriptedEngine() as unused, run(parse(nano(tmp_path), tmp_path), unused) as home:
+    async with run(alone(tmp_path)) as home:
         polite = asyncio.create_task(_ask_one_by_one(home, 99))
         attacks = []
         while not polite.done():
@@ -209,7 +208,7 @@ HEAVIEST = "^(" + "|".join("a" * 31) + ")*$"
 async def test_a_real_engine_serves_others_beside_the_heaviest_pattern_that_passes(tmp_path: Path) -> None:
     assert MAX_PATTERN_WORK * 0.9 < pattern_cost(HEAVIEST) <= MAX_PATTERN_WORK
     form = {"name": "x", "schema": {"type": "string", "pattern": HEAVIEST}}
-    async with ScriptedEngine() as unused, run(parse(nano(tmp_path), tmp_path), unused) as home:
+    async with run(alone(tmp_path)) as home:
         asked: dict[str, Any] = {
             "response_format": {"type": "json_schema", "json_schema": form},
             "max_tokens": 8,
@@ -221,14 +220,10 @@ async def test_a_real_engine_serves_others_beside_the_heaviest_pattern_that_pass
         assert not [line for line in home.log.lines if line["event"] == "breaker"]
 
 
-def nano(state: Path) -> dict[str, Any]:
+def alone(state: Path) -> Config:
     """annie-nano alone, in the embedded engine."""
-    engine = {"dialect": "llama-server", "driver": "embedded", "artefact": str(MODELS / "annie-nano-q4_k_m")}
-    return {
-        "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(state)},
-        "engines": {"nano": {**engine, "args": ["--threads", "1"]}},
-        "models": {"annie": {"live": "nano", "queue": 256}},
-    }
+    engine = nano("annie-nano-q4_k_m", "--threads", "1")
+    return configured(state, {"nano": engine}, annie={"live": "nano", "queue": 256})
 
 
 def poison(monkeypatch: pytest.MonkeyPatch, fields: Iterator[dict[str, Any]]) -> None:

@@ -26,21 +26,20 @@ def script(pieces: int) -> tuple[Head | Say, ...]:
 
 
 @asynccontextmanager
-async def dawdler(home: House) -> AsyncIterator[socket.socket]:
-    """A caller who sends a request and reads nothing, with a small window."""
-    body = json.dumps(home.body(stream=True)).encode()
+async def dawdler(home: House, whole: int = 0) -> AsyncIterator[socket.socket]:
+    """A caller who asks for a stream, or for so many whole replies, and reads nothing, with a small window."""
+    body = json.dumps(home.body(stream=not whole)).encode()
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    head += b"" if whole else b"connection: close\r\n"
     with socket.socket() as sock:
-        await _ask(sock, home, body)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(sock, ("127.0.0.1", int(home.url.rpartition(":")[2])))
+        await loop.sock_sendall(
+            sock, (b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body)) * (whole or 1)
+        )
         yield sock
-
-
-async def _ask(sock: socket.socket, home: House, body: bytes) -> None:
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    sock.setblocking(False)
-    loop = asyncio.get_running_loop()
-    await loop.sock_connect(sock, ("127.0.0.1", int(home.url.rpartition(":")[2])))
-    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
-    await loop.sock_sendall(sock, head % len(body) + body)
 
 
 async def standstill(home: House) -> int:
@@ -121,17 +120,7 @@ async def test_a_caller_who_asks_for_whole_replies_and_reads_none_keeps_no_place
     limits = {"idle": 0.4, "first_token": 5, "total": 60}
     async with house(tmp_path, concurrency=1, queue=0, timeouts=limits) as home:
         home.engine.always(*script(200))
-        body = json.dumps(home.body(stream=False)).encode()
-        request = (
-            b"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
-        )
-        request += b"content-length: %d\r\n\r\n%b" % (len(body), body)
-        with socket.socket() as sock:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            sock.setblocking(False)
-            loop = asyncio.get_running_loop()
-            await loop.sock_connect(sock, ("127.0.0.1", int(home.url.rpartition(":")[2])))
-            await loop.sock_sendall(sock, request * asked)
+        async with dawdler(home, whole=asked):
             await home.engine.request(2)
             await eventually(home.is_quiet)
             home.engine.forget()

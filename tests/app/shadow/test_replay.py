@@ -2,26 +2,28 @@
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from app.config.config import Config, parse
-from app.shadow.runner import NothingRecorded, ReplayRequest, replay
+from app.config.config import Config, Shadow
+from app.shadow.runner import ReplayRequest, replay
 from app.shadow.store import Store
-from gates.contracts.errors import RunError
 from gates.run.sample_store import read_samples
-from tests.app.house import run
+from tests.app.house import MODELS, configured, nano, run
 
-MODELS = Path(__file__).parents[3] / "models"
-NAMES = ("annie-nano-q4_k_m", "annie-nano-nvfp4", "stranger-nano-q4_k_m")
+ENGINES = {
+    "annie-nano": "annie-nano-q4_k_m",
+    "annie-nano-nvfp4": "annie-nano-nvfp4",
+    "stranger-nano": "stranger-nano-q4_k_m",
+}
 pytestmark = [
     pytest.mark.engine,
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.skipif(
-        not all((MODELS / name).exists() for name in NAMES), reason="the nano models are missing: make nano"
+        not all((MODELS / name).exists() for name in ENGINES.values()),
+        reason="the nano models are missing: make nano",
     ),
 ]
 
@@ -59,27 +61,14 @@ TALK: list[tuple[str, list[dict[str, Any]]]] = [
 ]
 
 
-def tables(base: Path) -> dict[str, Any]:
-    engine = {"dialect": "llama-server", "driver": "embedded"}
-    named = ("annie-nano", "annie-nano-nvfp4", "stranger-nano")
-    return {
-        "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(base)},
-        "engines": {
-            name: {**engine, "artefact": str(MODELS / folder)}
-            for name, folder in zip(named, NAMES, strict=True)
-        },
-        "models": {"annie": {"live": "annie-nano"}},
-        "shadow": {"record": True, "share": 1.0},
-    }
-
-
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def recorded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Config]:
     """A configuration whose state folder holds what callers asked a real gateway."""
     base = tmp_path_factory.mktemp("state")
-    config = parse(tables(base), base)
-    nobody: Any = None  # the engine follows no script
-    async with run(config, nobody) as it:
+    engines = {name: nano(folder) for name, folder in ENGINES.items()}
+    config = configured(base, engines, annie={"live": "annie-nano"})
+    config = config.model_copy(update={"shadow": Shadow(record=True, share=1.0)})
+    async with run(config) as it:
         for words, tools in TALK:
             more: dict[str, Any] = {"temperature": 0, **({"tools": tools} if tools else {})}
             reply = await it.ask(messages=[{"role": "user", "content": words}], stream=True, **more)

@@ -155,6 +155,7 @@ soups = st.lists(
 )
 
 
+@example([("content", '<tool_call>now("x")\n\nSo.')], [1], True, False, 0, "stop")
 @example([("content", '{{"name": "now", "arguments": {')], [1], True, False, 0, "length")
 @example([("content", '{{"name": "now", "arguments": {}}\n')], [1], True, False, 0, "stop")
 @example([("content", '["a", {"name": "now", "arguments": {}}')], [1], True, False, 0, "stop")

@@ -5,12 +5,10 @@ from typing import Any
 
 import pytest
 
-from app.stream.encode import CHOICE_FIELDS, MessageCollector, StreamEncoder
+from app.stream.encode import MessageCollector
 from app.stream.holdback import UNBOUNDED
 from app.stream.pipeline import Pipeline, StreamPolicy
 from gates.reply import chunks
-from gates.reply.events import CallStart, Event, Finish, Text, Thought
-from gates.reply.sse import SSEDecoder
 from tests.app.stream.wire import HEAD, policy
 
 
@@ -53,50 +51,9 @@ def test_a_whole_reply_takes_the_same_road(
     assert (choice["message"]["content"] or "", choice["finish_reason"]) == (content, finish)
 
 
-def test_a_tool_call_of_a_whole_reply_keeps_its_id() -> None:
-    call = {
-        "id": "call-7",
-        "type": "function",
-        "function": {"name": "web_search", "arguments": '{"query": "a"}'},
-    }
-    message = hear(whole({"content": None, "tool_calls": [call]}, "tool_calls"), policy())["choices"][0][
-        "message"
-    ]
-    assert message["tool_calls"] == [call]
-    assert message["content"] is None
-
-
 def test_usage_comes_through_unchanged() -> None:
     usage = {"prompt_tokens": 3, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 1}}
     assert hear(whole({"content": "Hi."}, usage=usage), policy())["usage"] == usage
-
-
-@pytest.mark.parametrize(
-    "payload, code",
-    [
-        (b"", "upstream_truncated"),
-        (b"{}", "upstream_truncated"),
-        (b"<html>", "upstream_malformed"),
-        (b'{"choices": "no"}', "upstream_malformed"),
-        (b'{"error": {"message": "oom", "code": "oom"}}', "oom"),
-        (
-            b'{"choices": [{"index": 0, "message": {"content": "\\ud800"}, "finish_reason": "stop"}]}',
-            "upstream_malformed",
-        ),
-    ],
-)
-def test_what_is_no_completion_is_an_error(payload: bytes, code: str) -> None:
-    assert hear(payload, policy()) == {"error": code}
-
-
-def test_a_field_of_a_choice_is_stated_in_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(CHOICE_FIELDS, "new", 1)
-    encoder, collector = StreamEncoder(HEAD), MessageCollector(HEAD)
-    said: list[Event] = [Text(0, "a"), Text(0, "b"), Thought(0, "c"), CallStart(0, 0, "f"), Finish(0, "stop")]
-    collector.feed(said)
-    frames = SSEDecoder().feed(encoder.feed(said[:1]) + encoder.texts(["b"]) + encoder.feed(said[2:]))
-    choices = [json.loads(reply)["choices"][0] for reply in (*frames, collector.message())]
-    assert len(choices) == 7 and all(choice["new"] == 1 for choice in choices)
 
 
 @pytest.mark.parametrize("struct, at", [(chunks._Chunk, 0), (chunks._Choice, 1), (chunks._Delta, 2)])

@@ -105,16 +105,6 @@ async def test_a_connection_whose_request_was_not_read_is_not_used_again() -> No
         until.set()
 
 
-async def test_an_engine_that_closes_after_every_reply_is_served_without_a_fault(home: House) -> None:
-    """However the close and the next request cross."""
-    home.engine.close_idle_after_reply = True
-    try:
-        for _ in range(100):
-            assert (await home.ask(stream=True)).status == 200
-    finally:
-        home.engine.close_idle_after_reply = False
-
-
 @pytest.mark.parametrize("coding", [b"", b"identity", b"Identity"])
 async def test_a_body_whose_coding_is_none_is_read(engine: ScriptedEngine, coding: bytes) -> None:
     head = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-encoding: %b\r\n\r\n{}" % coding
@@ -139,16 +129,6 @@ async def test_what_an_engine_began_to_answer_is_not_asked_twice(
     home.engine.play(*broken)
     assert (await home.ask(stream=True)).status == 502
     assert len(home.engine.requests) == 2
-
-
-async def test_a_reply_that_was_not_read_to_its_end_is_not_followed_by_another(home: House) -> None:
-    """An engine that goes on talking behind [DONE] loses its connection, and nobody waits for it."""
-    home.engine.play(*reply("One."), Hang())
-    async with asyncio.timeout(PATIENCE):
-        assert (await home.ask(stream=True)).text == "One."
-        assert (await home.ask(stream=True)).text == "Hello there."
-    await home.booked()
-    assert home.engine.requests[0].connection != home.engine.requests[1].connection
 
 
 OTHER = b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nSECRET"
@@ -320,17 +300,6 @@ async def test_an_engine_is_not_given_up_because_we_had_no_time_ourselves(engine
     time.sleep(0.3)
     assert b"Hello." in await asking
     upstream.close()
-
-
-async def test_a_caller_who_leaves_while_we_connect_leaves_no_connection(full: int) -> None:
-    """Cancelled in the first phase of all."""
-    upstream = Upstream(5, IOBatch())
-    asking = asyncio.create_task(ask(upstream, f"http://127.0.0.1:{full}"))
-    await asyncio.sleep(0.05)
-    asking.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await asking
-    assert upstream.open == 0
 
 
 async def test_headers_that_could_split_the_request_are_not_sent(engine: ScriptedEngine) -> None:
