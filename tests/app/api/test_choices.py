@@ -10,7 +10,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from tests.app.house import HELLO, TOOLS, House, eventually, house
+from tests.app.house import HELLO, House, eventually, house
 from tests.app.proxy.test_failover import pair
 from tests.scale import PATIENCE
 from tests.script import (
@@ -102,14 +102,6 @@ async def test_thoughts_of_each_choice_are_removed(home: House, client: AsyncOpe
         for choice in chunk.choices:
             said[choice.index] += choice.delta.content or ""
     assert said == {0: "Yes.", 1: "No."}
-
-
-async def test_calls_of_two_choices_have_ids_of_their_own(home: House, client: AsyncOpenAI) -> None:
-    made = '<tool_call>\n{"name": "web_search", "arguments": {"q": "rain"}}\n</tool_call>'
-    home.engine.always(Head(), Say(text(made)), Say(finish()), Say(DONE))
-    done = await client.chat.completions.create(**{**ASKED, "tools": TOOLS}, n=2)
-    calls = [one for choice in done.choices for one in choice.message.tool_calls or ()]
-    assert len({one.id for one in calls}) == 2
 
 
 @pytest.mark.parametrize("stream", [True, False])

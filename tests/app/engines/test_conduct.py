@@ -67,15 +67,6 @@ async def state(home: House) -> str:
 
 
 @live
-async def test_an_engine_that_was_shown_to_obey_is_held_by_nothing(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        assert await state(home) == "obeys"
-        home.engine.play(*says("Hi", " there."))
-        frames = (await home.ask(stream=True)).frames
-        assert [f["choices"][0]["delta"].get("content") for f in frames[1:3]] == ["Hi", " there."]
-
-
-@live
 @pytest.mark.parametrize(
     "dialect, off, shown",
     [

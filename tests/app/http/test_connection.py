@@ -293,19 +293,6 @@ async def test_a_peer_that_takes_nothing_is_cut_off(closing: bool) -> None:
     assert not before and transport.aborted and server.counted == ["reader_timeout"]
 
 
-async def test_line_ends_between_requests_keep_no_connection_open() -> None:
-    """Only a request ends the wait for the next one."""
-    server = Server()
-    made, _ = server.connect()
-    made.data_received(GET)
-    await settle()
-    timer = made.timeout_keep_alive_task
-    made.data_received(b"\r\n" * 100)
-    assert timer is not None and made.timeout_keep_alive_task is timer and not timer.cancelled()
-    made.data_received(b"G")
-    assert timer.cancelled() and made._due is not None
-
-
 UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
 POST = b"POST /p HTTP/1.1\r\nHost: localhost\r\n" + UPGRADE
 
