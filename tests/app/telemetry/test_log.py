@@ -136,6 +136,13 @@ async def test_no_header_is_logged(home: House, name: str) -> None:
     await is_clean(home)
 
 
+@pytest.mark.parametrize("path", [f"/v1/models/{CANARY}", f"/{CANARY}", f"/v1/models?q={CANARY}"])
+async def test_no_path_is_logged_or_counted(home: House, path: str) -> None:
+    """Paths come from callers, too."""
+    await home.get(home.url + path, with_key())
+    await is_clean(home)
+
+
 async def is_clean(home: House) -> None:
     """Neither canary nor key in the log and in the metrics; every line is JSON."""
     scraped = await home.get(home.admin + "/metrics")
