@@ -16,7 +16,7 @@ from app.conformance.checks import CANCEL, Check, ask, each, expect, require, us
 from app.conformance.engine_api import EngineEndpoints
 from app.conformance.suite import CheckOutcome
 from deploy.engine.dialects import DIALECTS
-from tests.script import reply
+from tests.script import Hang, Head, Say, reply, text
 from tests.scripted_engine import ScriptedEngine
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -131,3 +131,17 @@ async def test_an_engine_that_tells_nothing_of_itself_is_asked_all_the_same(dial
     async with ScriptedEngine() as engine, httpx2.AsyncClient(timeout=None) as client:
         api = EngineEndpoints(client, engine.url, dialect)
         assert (await api.running(), await api.tokens("Hi"), await api.tokens("")) == (None, None, 0)
+
+
+async def test_a_caller_who_leaves_does_not_read_the_reply_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What came instead of a beginning is read only where none came: else nobody would leave before the end."""
+
+    async def read(asking: Any) -> str:
+        raise AssertionError("the reply was read to its end")
+
+    monkeypatch.setattr(suite, "_answer_of", read)
+    async with ScriptedEngine() as engine:
+        engine.always(*reply("Hello ", "there."))
+        async with suite.open_session(engine.url, "openai") as it:
+            engine.always(Head(), Say(text("Hello there. " * 500)), Hang())
+            assert await suite.run_cancel(it) == CheckOutcome(CANCEL, True)
