@@ -105,7 +105,7 @@ COMMANDS: Final[Mapping[str, CommandSpec]] = {
         flag("--check", action="store_true", help="with --compose: only check whether the lock is up to date"),
         _JSON,
     ), either=(flag("--compose", type=Path, metavar="ENV", help="compose.yaml's images, as this env file names them"), _CONFIG)),
-    "gate run": CommandSpec("ask both engines, judge, and write a signed report", "gate", (
+    "gate run": CommandSpec("ask both engines, judge, and write a signed report", "gate_suite", (
         flag("--candidate", metavar="ENGINE", help="an engine of the configuration"),
         flag("--baseline", metavar="ENGINE", help="the same model before quantization"),
         flag("--candidate-url", metavar="URL", help="instead, without a configuration: a running engine"),
@@ -140,10 +140,10 @@ COMMANDS: Final[Mapping[str, CommandSpec]] = {
         _TRUST,
         flag("--config", type=Path, metavar="FILE", help="the configuration whose state folder holds this host's key"),
     )),
-    "gate new-suite": CommandSpec("write NAME.yaml: five prompts of your own, to be changed", "gate", (
+    "gate new-suite": CommandSpec("write NAME.yaml: five prompts of your own, to be changed", "gate_suite", (
         flag("name", metavar="NAME", type=_file_name),
     )),
-    "gate rejudge": CommandSpec("judge the samples of a run again, by another policy", "gate", (
+    "gate rejudge": CommandSpec("judge the samples of a run again, by another policy", "gate_suite", (
         flag("folder", type=Path, metavar="DIR", help="the run's: report.json and samples.jsonl"),
         flag("--suite", metavar="S", help="the suite that was asked (default: by the report's name)"),
         flag("--policy", metavar="P", help="(default: [gates] policy; of a .yaml or .jsonl: derived)"),

@@ -1,4 +1,4 @@
-"""`manners gate run`, `verify` and `seal`: make a report, check one, seal a model folder.
+"""`manners gate`: make reports, check and compare them, seal a model folder.
 
 The gate itself is in `gates`; `app.cli.gate_engines` starts engines and identifies them.
 """
@@ -6,6 +6,7 @@ The gate itself is in `gates`; `app.cli.gate_engines` starts engines and identif
 import argparse
 import asyncio
 import json
+import re
 import sys
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from app.config.served import config_for_running
 from deploy.core.errors import DeployError
 from deploy.doctor.collectors.model import model
 from deploy.doctor.model import FILE_TYPES
+from deploy.engine.weights import is_projector
 from gates.artefact import artefact as artefacts
 from gates.artefact.manifest import Provenance
 from gates.contracts.errors import GatesError, ManifestError, ReportError, RunError, SuiteError
@@ -38,10 +40,9 @@ from gates.run.rulings import FILE as RULINGS
 from gates.run.rulings import read_rulings
 from gates.run.sample_store import SampleStore, read_samples
 from gates.suite.draw import drawn
-from gates.suite.load import FILES, load_suite
+from gates.suite.load import load_suite
 from gates.suite.own import is_own
 
-TEMPLATE = FILES.folder / "new.yaml"
 EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 2}
 
 
@@ -60,8 +61,6 @@ def run(args: argparse.Namespace) -> int:
 def _verb(args: argparse.Namespace) -> int:
     if args.verb == "seal":
         return _seal(args)
-    if args.verb == "new-suite":
-        return _new_suite(args.name)
     config = _running(args) if args.verb == "run" else load(args.config)
     others = {"verify": _verify, "rejudge": _rejudge, "compare": _compare, "export": _export}
     if args.verb in others:
@@ -140,20 +139,6 @@ def _policy(args: argparse.Namespace, config: Config) -> str:
     return str(args.policy or (DERIVED if is_own(args.suite or "") else config.gates.policy))
 
 
-def _new_suite(name: str) -> int:
-    """Write a suite of five prompts, commented, into the current folder. Raises SuiteError: there is one."""
-    path = Path(f"{name.removesuffix('.yaml')}.yaml")
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(TEMPLATE.read_text("utf-8").replace("NAME", path.stem))
-    except OSError as error:
-        raise SuiteError(f"{path}: {error.strerror}") from None
-    print(
-        f"{path}: five prompts to change; then `manners gate run --suite {path} --candidate ENGINE --baseline ENGINE`"
-    )
-    return 0
-
-
 def _seal(args: argparse.Namespace) -> int:
     if fault := _other_format(args.folder, args.format):
         raise ManifestError(f"{args.folder}: --format {args.format}, but {fault}")
@@ -213,12 +198,19 @@ def _export(args: argparse.Namespace, config: Config) -> int:
 
 def _opened(folder: Path, trust: list[Path], config: Config) -> Statement:
     """The report in a folder. Raises ReportError: its signature is no trusted one's."""
-    return open_report(folder / "report.json", trusted(trust or [config.state_dir / "keys"])).statement
+    try:
+        return open_report(folder / "report.json", trusted(trust or [config.state_dir / "keys"])).statement
+    except ReportError as error:
+        raise ReportError(error.code, f"{folder}: {error}") from None
 
 
 def _other_format(folder: Path, format: str) -> str | None:
     """The reason why a folder's files are not of this format; None: they may be."""
     found = model(folder)
+    shard = r"-\d{5}-of-\d{5}(?=\.gguf\Z)"
+    models = sorted({re.sub(shard, "", f.name) for f in folder.glob("*.gguf") if not is_projector(f.name)})
+    if len(models) > 1:
+        return f"it holds {', '.join(models)}: move each model to a folder of its own, and seal each folder"
     if found.gguf or any(name.endswith(".gguf") for name in found.files or ()):
         number = found.gguf.file_type if found.gguf else None
         kind = FILE_TYPES.get(-1 if number is None else number, "").lower()

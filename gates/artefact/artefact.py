@@ -131,7 +131,7 @@ def seal(
     provenance: Provenance | None = None,
 ) -> Artefact:
     """Flush a folder's files to disk, and write its manifest last, by a rename."""
-    (folder / MANIFEST).unlink(missing_ok=True)
+    (_checked_folder(folder) / MANIFEST).unlink(missing_ok=True)
     files = describe_files(folder)
     stamp = created.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     made = Artefact(name, format, root_digest(files), files, stamp, provenance or Provenance())

@@ -17,6 +17,13 @@ from gates.reply.reply import SENTENCE_END
 SURE: Final = 0.5
 """From this probability on, the language that is found counts; short replies and lists of figures have none."""
 NO_LANGUAGE: Final = "zxx"
+LANGUAGES: Final = (
+    "ace af am an ar ary arz as az ba bcl be bg bn br bs ca crh cs cy da de dz el en eo es et eu ext fa fi fo fr fuv fy ga gcf gcr gd gl gom grc gu gug "
+    "guw ha hbo he hi hr ht hu hy id ig is it ja jv ka kab kik kk km kn ko ku ky la lb lg lij ln lo lt ltg lv mg mk ml mn mr ms mt my ne nl nn no nso oc "
+    "om or pa pcm pl ps pt qu ro ru rw sa sdh se si sk sl sn so sq sr st sv sw ta te tg th tk tl tr tt ug uk ur uz uzs vec vi vo wa wuu xh yo yue zh zu "
+    "zxx"
+)
+"""Those of py3langid; written down, because loading its model takes a second."""
 MOST_CHARACTERS: Final = 4000
 """Of a reply, to find its language."""
 
@@ -32,7 +39,7 @@ def find_failed_checks(text: str, checks: Mapping[str, Any]) -> list[Detection]:
 
 @cache
 def language_identifier() -> Any:
-    """py3langid's, with probabilities; loaded with the first suite that names a language."""
+    """py3langid's, with probabilities; loaded with the first reply that is judged by its language."""
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

@@ -199,7 +199,7 @@ def noise_problem(context: JudgingContext, name: str) -> str:
     if asked < same.n:
         return f"A/A has {asked} prompts of {name}, and needs {same.n}"
     if lost > context.policy.run.max_lost * asked:
-        return f"A/A lost {lost} of {asked} answers of {name} to transport faults"
+        return f"A/A lost {lost} of {asked} answers of {name}: no reply came, or no ruling on it"
     flips = (noise.count.bad + lost) / asked
     if flips > same.max_flips:
         return (

@@ -130,7 +130,8 @@ class OutsideChecks:
         """`folder` is the suite's."""
         self._cases = {c.id: c for c in cases if any(needs_ruling(c, gate) for gate in c.gates)}
         self._folder = folder
-        self._functions = {name: f for name, c in self._cases.items() if (f := _function(c))}
+        checks = {name: c.expect.get("checks", {}) for name, c in self._cases.items()}
+        self._functions = {name: check["python"] for name, check in checks.items() if "python" in check}
         self._judges = {name: c.expect["judge"] for name, c in self._cases.items() if "judge" in c.expect}
         self.rulings: dict[tuple[str, str], Ruling] = {}
 
@@ -196,8 +197,3 @@ def read_rulings(file: Path) -> dict[tuple[str, str], Ruling]:
         raise SamplesError(
             f"{file}: is no file of rulings; remove it, and its checks are asked again"
         ) from None
-
-
-def _function(case: Case) -> Mapping[str, str] | None:
-    found: Mapping[str, str] | None = case.expect.get("checks", {}).get("python")
-    return found

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Annotated, Any
 
 import re2
@@ -9,9 +10,12 @@ from jsonschema import Draft202012Validator, SchemaError
 from msgspec import Meta
 
 from gates.decode.decoder import DecodeError, Text, read
-from gates.detect.checks import language_identifier
+from gates.detect.checks import LANGUAGES
 from gates.detect.script import SCRIPTS
 from gates.detect.toolcall import ABSENT
+
+_QUIET = re2.Options()
+_QUIET.log_errors = False  # on stderr, beside our one line
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +96,18 @@ class _ExpectedChecks:
     python: _ExpectedFunction | None = None
 
     def __post_init__(self) -> None:
+        if self.language is not None and self.language not in LANGUAGES.split():
+            which = f"{self.language!r:.40} is none of the languages that can be told: {LANGUAGES}"
+            raise DecodeError("language", which)
+        if self.language is not None and find_spec("py3langid") is None:
+            raise DecodeError("language", "needs py3langid: pip install 'py3langid>=0.4'")
         try:
-            if self.language is not None and self.language not in (known := language_identifier().labels):
-                which = f"{self.language!r:.40} is none of the languages that can be told: {' '.join(known)}"
-                raise DecodeError("language", which)
-        except ImportError:
-            raise DecodeError("language", "needs py3langid: pip install 'py3langid>=0.4'") from None
-        try:
-            re2.compile(self.regex or "")
+            re2.compile(self.regex or "", _QUIET)
             Draft202012Validator.check_schema(self.json_schema or {})
         except re2.error as error:
-            raise DecodeError("regex", f"{self.regex!r:.80} is no pattern of RE2: {error}") from None
+            raise DecodeError(
+                "regex", f"{self.regex!r:.80} is no pattern of RE2: {error.args[0].decode()}"
+            ) from None
         except SchemaError as error:
             raise DecodeError("json_schema", f"{error.message:.120}") from None
 

@@ -95,8 +95,6 @@ def _own(path: Path) -> Suite:
     head, documents = read_own(path)
     sampling = _sampling({**asdict(Sampling()), **head.sampling}, path)
     cases = tuple(_placed(documents, SuiteDefinitions()))
-    if not cases:
-        raise SuiteError(f"{path}: has no prompt")
     _check_distinct(cases, str(path))
     name = head.name or path.stem
     return Suite(name, 1, head.description.strip(), sampling, cases, digest_of(sampling, cases))
@@ -152,14 +150,8 @@ def _tools(path: Path) -> dict[str, Mapping[str, Any]]:
 
 
 def _cases(path: Path, files: Iterable[str], definitions: SuiteDefinitions) -> tuple[Case, ...]:
-    cases = [case for name in files for case in _file(path.parent / name, definitions)]
-    if not cases:
-        raise SuiteError(f"{path}: has no case; a suite that asks nothing passes nothing")
-    return tuple(cases)
-
-
-def _file(path: Path, definitions: SuiteDefinitions) -> Iterator[Case]:
-    yield from _placed(read_objects(path, unique_keys=True), definitions)
+    lines = (line for name in files for line in read_objects(path.parent / name, unique_keys=True))
+    return tuple(_placed(lines, definitions))
 
 
 def _placed(
@@ -173,7 +165,9 @@ def _placed(
             raise SuiteError(f"{where}: {error}") from None
 
 
-def _check_distinct(cases: Iterable[Case], where: str) -> None:
+def _check_distinct(cases: Collection[Case], where: str) -> None:
+    if not cases:
+        raise SuiteError(f"{where}: has no prompt; a suite that asks nothing passes nothing")
     ids: set[str] = set()
     messages: dict[str, str] = {}
     for case in cases:
@@ -308,11 +302,8 @@ class _ToolResult:
 
 
 _MESSAGES: Final[Mapping[str, Any]] = {
-    "system": _Text,
-    "user": _Text,
-    "assistant": _Assistant,
-    "tool": _ToolResult,
-}
+    "system": _Text, "user": _Text, "assistant": _Assistant, "tool": _ToolResult,
+}  # fmt: skip
 
 
 def _messages(line: _Line, definitions: SuiteDefinitions) -> tuple[Mapping[str, Any], ...]:

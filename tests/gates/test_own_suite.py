@@ -10,7 +10,7 @@ import pytest
 from app.__main__ import main
 from gates.contracts.case import Case
 from gates.contracts.errors import SuiteError
-from gates.detect.checks import find_failed_checks, language_identifier
+from gates.detect.checks import LANGUAGES, find_failed_checks, language_identifier
 from gates.policy.check import policy_problems
 from gates.policy.load import LEAST, derive, policy_for
 from gates.suite.load import FILES, load_suite
@@ -105,11 +105,14 @@ def test_plain_words_of_yaml_are_texts(tmp_path: Path, word: str, value: str) ->
     assert case.expect["checks"]["contains"] == [value]
 
 
+def test_the_languages_are_those_that_can_be_told() -> None:
+    assert LANGUAGES.split() == sorted(language_identifier().labels)
+
+
 def test_the_package_that_tells_languages_is_named_where_it_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "py3langid.langid", None)
-    language_identifier.cache_clear()
+    monkeypatch.setitem(sys.modules, "py3langid", None)
     (tmp_path / "own.yaml").write_text("- {prompt: A, language: en}", "utf-8")
     with pytest.raises(SuiteError, match=r"language: needs py3langid: pip install"):
         load_suite(tmp_path / "own.yaml")
@@ -124,9 +127,9 @@ def test_the_package_that_tells_languages_is_named_where_it_is_missing(
         ("- {prompt: A, turns: [{user: B}]}", "prompts[0]: must have a prompt, or turns"),
         ("- {prompt: A, contain: B}", "prompts[0]: contain: unknown key; did you mean 'contains'?"),
         ("- {prompt: A, max_sentences: 0}", "prompts[0]: max_sentences: must be a whole number of at least 1"),
-        ("- {prompt: A, regex: '['}", "is no pattern of RE2"),
+        ("- {prompt: A, regex: '['}", "'[' is no pattern of RE2: missing ]: ["),
         ("- {prompt: A, json_schema: {type: lost}}", "json_schema"),
-        ("- {prompt: A, language: xx}", "language: 'xx' is none of the languages that can be told: af am"),
+        ("- {prompt: A, language: xx}", "language: 'xx' is none of the languages that can be told: ace af"),
         ("- {prompt: A, python: none.py:f}", "python: must be FILE.py:FUNCTION; none.py: [Errno 2]"),
         ("- {prompt: A, python: odd.py:f}", "python: must be FILE.py:FUNCTION; odd.py: "),
         ("- {prompt: A, python: good.py:polit}", "python: good.py defines no function 'polit'; did you mean 'polite'?"),

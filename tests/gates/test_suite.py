@@ -215,7 +215,7 @@ AGAIN = {"id": "again", "gates": ["leak"], "system": "annie", "user": "hello its
 @pytest.mark.parametrize(
     "lines, why",
     [
-        (("",), "has no case"),
+        (("",), "has no prompt"),
         ((HELLO, HELLO | {"user": "Good day"}), "two cases have the id 'hello'"),
         ((HELLO, AGAIN), "'hello' and 'again' say the same"),
     ],

@@ -80,6 +80,16 @@ def test_a_command_imports_what_it_needs_alone() -> None:
     assert told.stdout.strip() == "[]"
 
 
+def test_a_wrong_suite_is_refused_before_what_only_a_run_needs_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text("- {prompt: A, language: en, regex: '['}")
+    heavy = {"app.cli.gate_engines", "app.config.config", "asyncio", "httpx2", "jinja2", "numpy", "pydantic"}
+    argv = ["gate", "run", "--suite", str(tmp_path / "own.yaml")]
+    script = f"import sys; from app.__main__ import main; print(main({argv}), sys.modules.keys() & {heavy})"
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True)
+    assert told.stdout == "65 set()\n" and told.stderr.count("\n") == 1
+    assert "prompts[0]: expect.checks.regex" in told.stderr
+
+
 @pytest.mark.parametrize("argv", [["doctor", "--json"], ["--help"]], ids=" ".join)
 def test_a_command_whose_reader_has_gone_ends_as_sigpipe_ends_it_and_says_nothing(argv: list[str]) -> None:
     reader, writer = os.pipe()

@@ -58,3 +58,14 @@ def test_a_folder_is_not_sealed_as_what_it_is_not(
     assert main(["gate", "seal", str(tmp_path / "it"), "--name", "a", "--format", format]) == 65
     assert f"--format {format}, but {why}" in capsys.readouterr().err
     assert (tmp_path / "it" / "artefact.json").read_bytes() == before
+
+
+def test_two_models_in_a_folder_are_told_to_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a-00001-of-00002", "a-00002-of-00002", "mmproj-a", "b"):
+        (tmp_path / f"{name}.gguf").touch()
+    argv = ["gate", "seal", str(tmp_path), "--name", "a", "--format", "gguf-f16"]
+    assert main(argv) == 65
+    assert "it holds a.gguf, b.gguf: move each model to a folder of its own" in capsys.readouterr().err
+    (tmp_path / "b.gguf").unlink()
+    assert main(argv) == 0
+    assert main([*argv[:2], str(tmp_path / "mmproj-a.gguf"), *argv[3:]]) == 65

@@ -71,11 +71,8 @@ async def test_a_controllers_job_compares_two_running_engines(folder: Path, mani
         asked = job_command(manifest, **urls, suite="mine.yaml", policy="derived")
         assert await asyncio.to_thread(main, [one for one in asked if "baseline" not in one]) == 64
         good, leak = reply("It is seven."), reply("<think>The user asks.")
-        for out, said, again, code in (
-            ("one", good, good, 0),
-            ("two", leak, good, 1),
-            ("three", good, leak, 2),
-        ):
+        runs = ("one", good, good, 0), ("two", leak, good, 1), ("three", good, leak, 2)
+        for out, said, again, code in runs:
             candidate.always(*said)
             for _ in range(4):
                 baseline.play(*good)
@@ -83,9 +80,7 @@ async def test_a_controllers_job_compares_two_running_engines(folder: Path, mani
             assert await asyncio.to_thread(main, [*asked, "--out", out, "--jobs=2"]) == code
             baseline.forget()
     assert main(["gate", "verify", "one/report.json"]) == 0
-    assert (
-        main(["gate", "export", "two", "--inspect", "logs"]) == 0
-    )  # which tests/clients reads with inspect_ai
+    assert main(["gate", "export", "two", "--inspect", "logs"]) == 0  # tests/clients reads them
     (path,) = Path("logs").glob("*_mine_candidate.json")
     log = json.loads(path.read_text())
     assert log["eval"]["task"] == "mine (candidate)" and log["version"] == 2
@@ -118,4 +113,5 @@ def test_a_suite_of_four_prompts_is_asked_judged_again_and_compared(
     assert "<html" in Path("both.html").read_text().lower()
 
     load_or_make(folder / "other")
-    assert said(capsys, "gate", "compare", "one", "--trust", "other")[0] == 1  # signed by somebody else
+    assert main(["gate", "compare", "one", "--trust", "other"]) == 1
+    assert "manners gate: report_signature: one: signed by " in capsys.readouterr().err
