@@ -6,7 +6,7 @@ meanwhile comes behind.
 """
 
 from app.stream.call_reader import MAX_CALL_CHARS
-from app.stream.json_value import WHITESPACE, NotJSON, ValueScanner, kind_of
+from app.stream.json_value import WHITESPACE, NotJSON, ValueScanner, kind_of, last_values
 from app.stream.schema import Tools
 from gates.reply.events import Broken, CallArguments, CallStart, Event, Finish, Text, Thought
 
@@ -52,7 +52,8 @@ class CallNormalizer:
             return []
         rest = self._arguments.close(is_cut=reason == "length")
         out: list[Event] = [CallArguments(0, self._count - 1, rest)] if rest else []
-        if reason != "length" and kind_of("".join(self._arguments.said)) != "object":
+        said = "".join(self._arguments.said)
+        if reason != "length" and (kind_of(said) != "object" or last_values(said) != said):
             self.sources[-1] = "invalid"
         out += self._waiting
         self._open, self._waiting = None, []
@@ -113,6 +114,7 @@ class _Arguments:
             self._lead = fragment.rstrip(WHITESPACE)
             if "null".startswith(self._lead):
                 return ""
+            fragment = last_values(fragment)
         self.said.append(fragment)
         return fragment
 

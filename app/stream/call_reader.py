@@ -41,14 +41,7 @@ def read_calls(body: str, word: str, tools: Tools) -> list[Call]:
     if len(body) > MAX_CALL_CHARS:
         return []
     text = _OPENERS.sub("", body.strip())
-    for grammar in (
-        _json_calls,
-        _element_calls,
-        _arg_key_calls,
-        _named_json,
-        _gemma_calls,
-        python_calls,
-    ):
+    for grammar in (_json_calls, _element_calls, _arg_key_calls, _named_json, _gemma_calls, python_calls):
         calls = grammar(text, word, tools)
         if calls and all(map(_is_sound, calls)):
             return calls
@@ -189,9 +182,8 @@ def _is_declaration(fields: dict[str, msgspec.Raw]) -> bool:
 def _plain_call(raw: bytes, keys: tuple[str, ...]) -> Call | None:
     """An object that has a name and arguments, and nothing that a call has not."""
     fields = _object(raw)
-    if fields is None or not set(fields) <= {"name", "arguments", "parameters", "id", "type", "function"}:
-        return None
-    if not any(key in fields for key in keys) or _is_declaration(fields):
+    known = {"name", "arguments", "parameters", "id", "type", "function"}
+    if fields is None or not set(fields) <= known or set(keys).isdisjoint(fields) or _is_declaration(fields):
         return None
     return _call(fields, None)
 
@@ -235,11 +227,10 @@ def _elements(text: str, begins: re.Pattern[str], ends: re.Pattern[str]) -> Iter
 
 
 def _typed(name: str, pairs: list[tuple[str, str]], tools: Tools) -> Call:
-    """Arguments that are written as texts become JSON by the tool's schema. A call that says a key twice is unsound: it has none."""
-    if len({key for key, _ in pairs}) < len(pairs):
-        return Call(name, "")
+    """Arguments that are written as texts become JSON by the tool's schema. Of a repeated key the last value counts."""
     said = (
-        f"{json.dumps(key, ensure_ascii=False)}: {tools.encode(name, key, value)}" for key, value in pairs
+        f"{json.dumps(key, ensure_ascii=False)}: {tools.encode(name, key, value)}"
+        for key, value in dict(pairs).items()
     )
     return Call(name, "{" + ", ".join(said) + "}")
 

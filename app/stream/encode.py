@@ -167,8 +167,6 @@ class StreamEncoder(EventEncoder):
         """Plain texts of choice 0: what `feed` would give, the short way."""
         if not self._begun or self._inliner.is_on:
             return super().texts(texts)
-        if len(texts) == 1:
-            return self._content + _json(texts[0]) + self._content_end
         return b"".join([self._content + _json(text) + self._content_end for text in texts])
 
     def _encode(self, event: Event, out: list[bytes]) -> None:

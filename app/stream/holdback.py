@@ -234,7 +234,7 @@ class HoldBack:
             self._limit = 0
             self._release()
 
-    def _show(self, event: Text | CallStart | CallArguments) -> None:
+    def _show(self, event: Event) -> None:
         if type(event) is CallStart or (type(event) is Text and not event.text.isspace()):
             self.is_visible, self._orphan = True, ""
             self._flush_withheld()
@@ -245,10 +245,7 @@ class HoldBack:
     def _release(self) -> None:
         """What was held is speech after all."""
         for event in self._take_held():
-            if type(event) is Text or type(event) is CallStart or type(event) is CallArguments:
-                self._show(event)
-            else:
-                self._out.append(event)
+            self._show(event)
 
     def _take_back(self, always: bool = False) -> None:
         """Held text becomes an orphan thought, and calls in it were part of the thought.

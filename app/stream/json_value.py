@@ -1,10 +1,12 @@
 """Where a JSON value ends in a text that arrives in pieces, and what a whole one is. Pure; linear in the text."""
 
+import json
 import re
 from math import isinf
 
 import msgspec
 
+from gates.contracts import strict_json
 from gates.contracts.markers import SEAMS
 
 MAX_DEPTH = 128
@@ -115,3 +117,12 @@ def kind_of(text: str) -> str:
     except (NotJSON, msgspec.DecodeError, UnicodeError, RecursionError):
         return ""
     return "integer" if type(value) is float and value.is_integer() else _KINDS[type(value)]
+
+
+def last_values(text: str) -> str:
+    """A whole value in which an object repeats a key, with that key's last value alone; any other text as it is."""
+    try:
+        strict_json.loads(text, unique_keys=True)
+    except ValueError:
+        return json.dumps(json.loads(text)) if kind_of(text) else text
+    return text

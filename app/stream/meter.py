@@ -30,11 +30,9 @@ _decode = msgspec.json.Decoder(_Payload).decode
 
 def has_token(payload: bytes, token: int) -> bool:
     """Whether a payload's token ids, where it has any, hold this one."""
-    try:
-        choices = _decode(payload).choices or ()
-    except UNREADABLE:
-        return False
-    return any(token in (choice.token_ids or ()) for choice in choices)
+    meter = ThoughtMeter()
+    meter.feed(payload)
+    return token in meter.tokens
 
 
 class ThoughtMeter:

@@ -17,17 +17,7 @@ from app.stream.parser import Parser, Rules
 from app.stream.plain_speech import PlainSpeech
 from app.stream.schema import Tools, UnaskedCalls
 from gates.reply.chunks import MalformedChunk, parse_payload, plain_text
-from gates.reply.events import (
-    Broken,
-    CallArguments,
-    CallStart,
-    Done,
-    Event,
-    Finish,
-    Text,
-    Thought,
-    Usage,
-)
+from gates.reply.events import Broken, CallArguments, CallStart, Done, Event, Finish, Text, Thought, Usage
 from gates.reply.sse import EventTooLong, SSEDecoder
 
 
@@ -269,8 +259,8 @@ class Pipeline:
         is_bounded = self._policy.most is not None or self._policy.room is not None
         hold = self._choice.holdback
         made_calls_only = not hold.is_visible and (hold.dropped or self._choice.parser.has_call)
-        is_wanted = bool(made_calls_only) or (finish.reason == "tool_calls" and is_bounded)
-        return is_wanted and self._late is None
+        is_wanted = made_calls_only or (finish.reason == "tool_calls" and is_bounded)
+        return bool(is_wanted) and self._late is None
 
     def _feed_choice(self, event: Event, out: list[Event]) -> None:
         self.size += _size_of(event)
@@ -312,8 +302,5 @@ class Pipeline:
         if self._choice.finished:
             return [*out, Done()]
         rest = [event for event in self._choice.close() if type(event) is not Broken]
-        return [
-            *out,
-            *rest,
-            fault or Broken("the engine's stream ended without a finish_reason", "upstream_truncated"),
-        ]
+        cut = Broken("the engine's stream ended without a finish_reason", "upstream_truncated")
+        return [*out, *rest, fault or cut]

@@ -285,6 +285,26 @@ def test_what_nobody_could_read_makes_no_valid_call(form: str, arguments: str) -
         assert pipeline.call_sources == ["invalid"] and (form == "native" or not handed)
 
 
+TWICE = {
+    "in a call tag": (['<tool_call>{"name": "run", "arguments": {"a": {"b": 1, "b": 2}}}</tool_call>'], "rescued"),
+    "in elements": (["<tool_call><function=run><parameter=a>{}</parameter><parameter=a>{\"b\": 2}</parameter></function></tool_call>"], "rescued"),
+    "in Python": (["<|python_tag|>run(a=1, a={'b': 2})"], "rescued"),
+    "by the engine, in one piece": (native('{"a": 1, "a": {"b": 2}}', name="run"), "engine"),
+    "by the engine, in pieces": (native('{"a": 1, ', '"a": {"b": 2}}', name="run"), "invalid"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", TWICE)
+def test_of_a_key_twice_in_a_call_the_last_value_counts(form: str) -> None:
+    """The caller gets it alone, unless the engine sent it in pieces, which are not held back: this counts as an invalid call."""
+    deltas, source = TWICE[form]
+    pipeline = Pipeline(policy())
+    events = [*pipeline.feed(stream(*deltas)), *pipeline.close()]
+    handed = "".join(e.fragment for e in events if isinstance(e, CallArguments))
+    assert json.loads(handed)["a"] in ({"b": 2}, '{"b": 2}') and pipeline.call_sources == [source]
+    assert (handed.count('"a"') == 2) == (source == "invalid") and handed.count("b") == 1
+
+
 LINES = [
     b"*" + b"a" * 200,
     b"data: " + b"a" * 101,
