@@ -42,13 +42,12 @@ from gates.suite.load import load_suite
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print the table; the exit code."""
-
-    def work() -> int:
-        return asyncio.run(_run(args, load(args.config)))
-
     codes = {UsageError: EX_USAGE, RunError: EX_UNAVAILABLE, EngineError: EX_UNAVAILABLE, ConfigError: EX_CONFIG,
              DeployError: EX_CONFIG, GatesError: EX_CONFIG}  # fmt: skip
-    return exit_code("manners bench", work, codes, stopped="stopped; with --out the same command goes on")
+    stopped = "stopped; with --out the same command goes on"
+    return exit_code(
+        "manners bench", lambda: asyncio.run(_run(args, load(args.config))), codes, stopped=stopped
+    )
 
 
 async def _run(args: argparse.Namespace, config: Config) -> int:

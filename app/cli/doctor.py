@@ -43,7 +43,8 @@ def run(args: argparse.Namespace) -> int:
         if args.save:
             args.save.write_text(render(evidence), encoding="utf-8")
     except (OSError, ValueError) as error:
-        print(f"manners doctor: {args.evidence or args.save or args.config}: {_why(error)}", file=sys.stderr)
+        why = getattr(error, "strerror", None) or error
+        print(f"manners doctor: {args.evidence or args.save or args.config}: {why}", file=sys.stderr)
         return EX_NOINPUT
     findings = examine(evidence)
     if args.json:
@@ -53,20 +54,10 @@ def run(args: argparse.Namespace) -> int:
     return EXIT_CODES[worst(findings)]
 
 
-def _why(error: Exception) -> str:
-    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
-
-
 def as_json(findings: Sequence[Diagnosis], unasked: Sequence[str]) -> str:
-    return json.dumps(
-        {
-            "state": worst(findings),
-            "checks": [asdict(finding) for finding in findings],
-            "not_applicable": list(unasked),
-        },
-        indent=1,
-        ensure_ascii=False,
-    )
+    checks = [asdict(finding) for finding in findings]
+    told = {"state": worst(findings), "checks": checks, "not_applicable": list(unasked)}
+    return json.dumps(told, indent=1, ensure_ascii=False)
 
 
 # ------------------------------------------------------------------------------------------- facts

@@ -14,6 +14,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from os import EX_CONFIG, EX_NOINPUT, EX_TEMPFAIL, EX_USAGE
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from app.cli.exit_codes import exit_code, fail
@@ -25,7 +26,6 @@ from deploy.core.errors import DeployError, DockerError, LeaseHeld, PinError, Sp
 from deploy.drivers.docker_client import shared
 from deploy.drivers.factory import make_engine, put_down, running
 from deploy.engine.abilities import shown_format
-from deploy.engine.engine import EngineState
 from deploy.engine.log import log_path
 from deploy.engine.probe import served_model, wait_until_streams
 from deploy.engine.spec import EngineSpec, spec_digest
@@ -45,9 +45,6 @@ REACH_SECONDS = 10.0
 def run(args: argparse.Namespace) -> int:
     """Run one verb; its exit code."""
 
-    def work() -> int:
-        return _list(load(args.config), args.json) if args.verb == "list" else asyncio.run(_run(args))
-
     def words(error: Exception) -> str:
         if isinstance(error, SpecError):
             return f"{error.field}: {error.why}"
@@ -55,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
 
     codes = {ConfigError: EX_CONFIG, SpecError: EX_USAGE, WeightsError: EX_NOINPUT, PinError: EX_NOINPUT, LeaseHeld: EX_TEMPFAIL,
              DockerError: EX_TEMPFAIL, DeployError: UNREACHABLE, TimeoutError: UNREACHABLE}  # fmt: skip
-    return exit_code("manners engine", work, codes, words=words)
+    return exit_code("manners engine", lambda: asyncio.run(_run(args)), codes, words=words)
 
 
 async def _run(args: argparse.Namespace) -> int:
@@ -65,6 +62,8 @@ async def _run(args: argparse.Namespace) -> int:
     if args.verb == "pin":
         return await (_pin if args.compose is None else _pin_compose)(args)
     config = load(args.config)
+    if args.verb == "list":
+        return await _list(config, args.json)
     spec = config.engines.get(args.engine)
     if spec is None:
         known = ", ".join(sorted(config.engines))
@@ -74,8 +73,8 @@ async def _run(args: argparse.Namespace) -> int:
     return await (_up if args.verb == "up" else _down)(config, spec, args.json)
 
 
-def _list(config: Config, as_json: bool) -> int:
-    formats = asyncio.run(_formats(config.engines.values()))
+async def _list(config: Config, as_json: bool) -> int:
+    formats = await _formats(config.engines.values())
     listed = [
         {
             "name": name,
@@ -134,9 +133,11 @@ async def _check(args: argparse.Namespace) -> int:
     async with suite.open_session(url, args.dialect, model=model, access=access) as it:
         facts = {"url": url, "dialect": args.dialect, "model": model, "build": it.abilities.build}
         with progress(len(suite.CHECK_NAMES)) as advance:
+            began = monotonic()
             async for result in suite.results(it):
                 found.append(rated(result, args.dialect))
-                advance()
+                advance(f"{found[-1]['heard']:3}  {result.name}  {monotonic() - began:.1f} s")
+                began = monotonic()
     if args.json:
         print(json.dumps({**facts, "rows": found}, indent=1, ensure_ascii=False))
     else:
@@ -159,16 +160,12 @@ async def _up(config: Config, spec: EngineSpec, as_json: bool) -> int:
             return fail("manners engine", f"{spec.name} {short.why}", EX_TEMPFAIL)
         with guard.watching(engine):
             state = await engine.start()
-    _report(_facts(spec, state, digest), f"{spec.name} streams at {state.url}", as_json)
+    facts = {"engine": spec.name, "url": state.url, "pid": state.pid, "build": state.abilities.build}
+    _report({**facts, "spec": digest}, f"{spec.name} streams at {state.url}", as_json)
     if spec.driver in CHILDREN:
         await _wait_for_interrupt()
     await engine.leave()
     return 0
-
-
-def _facts(spec: EngineSpec, state: EngineState, digest: str) -> dict[str, Any]:
-    build = state.abilities.build
-    return {"engine": spec.name, "url": state.url, "pid": state.pid, "build": build, "spec": digest}
 
 
 async def _wait_for_interrupt() -> None:

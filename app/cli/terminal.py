@@ -51,8 +51,13 @@ def table() -> Table:
 
 
 @contextmanager
-def progress(total: int) -> Iterator[Callable[[], None]]:
-    """A progress bar on stderr; call the yielded function once for each finished item."""
+def progress(total: int) -> Iterator[Callable[[str], None]]:
+    """A progress bar on stderr, with the time that is left; call the yielded function with a line for each finished item."""
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("asking", total=total)
-        yield lambda: bar.advance(task)
+
+        def advance(line: str) -> None:
+            bar.console.print(escape(line))
+            bar.advance(task)
+
+        yield advance

@@ -32,10 +32,11 @@ def _difference(first: EngineSpec, other: EngineSpec) -> str | None:
                 f"{other.name!r} is no replica of {first.name!r}: its {key} is {_shown(getattr(other, key))}, and that of "
                 f"{first.name!r} {_shown(getattr(first, key))}; one report is about all replicas of a model"
             )
-    if first.artefact == other.artefact:
-        return None if first.artefact else _unnamed(first, other)
     if first.artefact is None or other.artefact is None:
-        return _unnamed(first, other)
+        bad = first if first.artefact is None else other
+        return f"{bad.name!r} names no artefact, so that its weights cannot be compared"
+    if first.artefact == other.artefact:
+        return None
     ours, theirs = _root(first.artefact), _root(other.artefact)
     if ours is None or theirs is None:
         bad = first if ours is None else other
@@ -48,11 +49,6 @@ def _difference(first: EngineSpec, other: EngineSpec) -> str | None:
     ):
         return f"{other.name!r} serves {other.artefact.name}, and {first.name!r} {first.artefact.name}"
     return None
-
-
-def _unnamed(first: EngineSpec, other: EngineSpec) -> str:
-    bad = first if first.artefact is None else other
-    return f"{bad.name!r} names no artefact, so that its weights cannot be compared"
 
 
 def _root(artefact: Path) -> str | None:

@@ -91,25 +91,28 @@ PRIYA = user("What did Priya say about the trip?")
 BOTH = user("Turn on the kitchen light, and set a timer for 10 minutes")
 
 ON: dict[str, Any] = {"chat_template_kwargs": {"enable_thinking": True}}
+MOST = 128
+"""Tokens of a reply: more than an answer takes, and few for a model that never ends one."""
+THINKING = "thinking on"
+NO_THOUGHT = "it does not think when asked to"
 
 
 def ask(
-    *messages: dict[str, Any], stream: bool = True, with_reasoning: bool = False, **fields: Any
+    *messages: dict[str, Any],
+    stream: bool = True,
+    with_reasoning: bool = False,
+    count: bool = False,
+    **fields: Any,
 ) -> CheckRequest:
-    """A request with the usual fields: greedy, at most 200 tokens."""
-    return CheckRequest(messages, {"temperature": 0, "max_tokens": 200, **fields}, stream, with_reasoning)
+    """A request with the usual fields: greedy, at most MOST tokens."""
+    body = {"temperature": 0, "max_tokens": MOST, **fields}
+    return CheckRequest(messages, body, stream, with_reasoning, count)
 
 
-def both(
-    *messages: dict[str, Any], with_reasoning: bool = False, count: bool = False, **fields: Any
-) -> tuple[CheckRequest, ...]:
-    """The same request twice: streamed and whole."""
-    body = {"temperature": 0, "max_tokens": 200, **fields}
-    usage = {"stream_options": {"include_usage": True}}
-    return (
-        CheckRequest(messages, {**body, **usage}, True, with_reasoning, count),
-        CheckRequest(messages, body, False, with_reasoning, count),
-    )
+def both(*messages: dict[str, Any], **settings: Any) -> tuple[CheckRequest, ...]:
+    """The same request twice: streamed, with its usage, and whole."""
+    usage = {"include_usage": True}
+    return ask(*messages, stream_options=usage, **settings), ask(*messages, stream=False, **settings)
 
 
 def check_ended(reply: ObservedReply, finish: str) -> None:
@@ -247,8 +250,8 @@ def judge_on(replies: Sequence[ObservedReply]) -> None:
     """The thought is visible in the model that shows thoughts, stripped in the other, and counted in both."""
     *with_reasoning, strip_stream, strip_whole = replies
     for reply in with_reasoning:
+        expect(reply.reasoning.strip(), NO_THOUGHT)
         check_clean(reply, "stop")
-        expect(reply.reasoning.strip(), "it does not think when asked to")
         require(reply.content.strip(), "no answer after the thought")
     check_same(with_reasoning)
     for reply in (strip_stream, strip_whole):
@@ -266,13 +269,13 @@ def budget(tokens: int) -> Check:
         if tokens <= 1:
             require(len(reply.reasoning.split()) <= tokens, f"it thought: {reply.reasoning!r}")
         else:
-            expect(reply.reasoning.strip(), "it does not think when asked to")
+            expect(reply.reasoning.strip(), NO_THOUGHT)
         if reply.thought_tokens is not None:
             require(reply.thought_tokens <= tokens, f"{reply.thought_tokens} tokens of thought")
 
     thinking = {"type": "enabled", "budget_tokens": tokens}
     asks = both(SUM, with_reasoning=True, count=True, thinking=thinking)
-    return Check(f"thinking budget {tokens}", asks, each(judge))
+    return Check(f"thinking budget {tokens}", asks, each(judge), after=THINKING)
 
 
 def judge_refusal(reply: ObservedReply) -> None:
@@ -321,7 +324,7 @@ HURRY = {"thinking": {"type": "enabled", "budget_ms": 1}}
 def judge_time(replies: Sequence[ObservedReply]) -> None:
     """At the time limit the thought ends and the answer begins, in one reply with summed usage."""
     *hurried, free = replies
-    expect(free.reasoning.strip(), "it does not think when asked to")
+    expect(free.reasoning.strip(), NO_THOUGHT)
     # A thought as short as this one may end before the gateway can end it.
     shorter = [len(reply.reasoning) < len(free.reasoning) for reply in hurried]
     require(any(shorter), f"{TOO_SOON}: {free.reasoning!r}")
@@ -349,11 +352,11 @@ CHECKS: tuple[Check, ...] = (
     Check("tool_choice required", both(PRIYA, tools=TOOLS, tool_choice="required"),
         each(lambda r: check_calls(r, ("search_memory", about_priya)))),
     Check("thinking off: no token of it is paid for", both(SUM, with_reasoning=True, count=True), each(judge_off)),
-    Check("thinking on", (*both(SUM, with_reasoning=True, **ON), *both(SUM, count=True, **ON)), judge_on),
+    Check(THINKING, (*both(SUM, with_reasoning=True, **ON), *both(SUM, count=True, **ON)), judge_on),
     *(budget(n) for n in (0, 1, 8, 64)),
-    Check("thinking time budget", (*both(SUM, with_reasoning=True, count=True, **HURRY) * 2, ask(SUM, with_reasoning=True, **ON)), judge_time),
-    Check("a thought, then a call", both(PRIYA, tools=TOOLS, with_reasoning=True, **ON), each(judge_after_thought)),
-    Check("a thought cut by max_tokens", both(SUM, **ON, max_tokens=5), each(check_cut), after="thinking on"),
+    Check("thinking time budget", (*both(SUM, with_reasoning=True, count=True, **HURRY) * 2, ask(SUM, with_reasoning=True, **ON)), judge_time, after=THINKING),
+    Check("a thought, then a call", both(PRIYA, tools=TOOLS, with_reasoning=True, **ON), each(judge_after_thought), after=THINKING),
+    Check("a thought cut by max_tokens", both(SUM, **ON, max_tokens=5), each(check_cut), after=THINKING),
     Check("a call cut by max_tokens", both(PRIYA, tools=TOOLS, max_tokens=12), each(check_cut), after="a tool call"),
     Check("usage for those who ask", (*both(HELLO)[:1], ask(HELLO), ask(HELLO, stream=False)), judge_usage),
     Check("stop sequences", both(FRANCE, stop=["Paris"]), each(lambda r: check_said(r, "stop", has="France", lacks="Paris"))),

@@ -35,20 +35,15 @@ class EngineEndpoints:
         if tokenize is None or not text:
             return None if text else 0
         with suppress(*_NO_ANSWER):
-            said = await self._post("/tokenize", tokenize(await self.model(), text))
+            said = await self._ask("POST", "/tokenize", tokenize(await self.model(), text))
             return int(said["count"]) if "count" in said else len(said["tokens"])
         return None
 
     async def model(self) -> str:
         """The first model that it serves."""
-        return str((await self._get("/v1/models"))["data"][0]["id"])
+        return str((await self._ask("GET", "/v1/models"))["data"][0]["id"])
 
-    async def _get(self, path: str) -> Any:
-        async with self._client.stream("GET", self._url + path) as reply:
-            reply.raise_for_status()
-            return await read_json(reply)
-
-    async def _post(self, path: str, body: dict[str, Any]) -> Any:
-        async with self._client.stream("POST", self._url + path, json=body) as reply:
+    async def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        async with self._client.stream(method, self._url + path, json=body) as reply:
             reply.raise_for_status()
             return await read_json(reply)

@@ -17,6 +17,8 @@ import httpx2
 from app.conformance.checks import (
     CANCEL,
     CHECKS,
+    NO_THOUGHT,
+    THINKING,
     Check,
     CheckFailed,
     CheckRequest,
@@ -69,13 +71,10 @@ class ConformanceSession:
         url = self.running.url + "/v1/chat/completions"
         response = await self.client.post(url, json=body)
         reply = observed(response.status_code, response.content)
-        if ask.count:
-            content, thought = (
-                await self.engine.tokens(reply.content),
-                await self.engine.tokens(reply.reasoning),
-            )
-            reply = replace(reply, content_tokens=content, thought_tokens=thought)
-        return reply
+        if not ask.count:
+            return reply
+        content, thought = [await self.engine.tokens(text) for text in (reply.content, reply.reasoning)]
+        return replace(reply, content_tokens=content, thought_tokens=thought)
 
     @property
     def abilities(self) -> Abilities:
@@ -113,7 +112,8 @@ async def results(it: ConformanceSession) -> AsyncIterator[CheckOutcome]:
     for check in CHECKS:
         before = lacking.get(check.after)
         found = replace(before, name=check.name) if before else await run(it, check)
-        if found.lacks:
+        is_endless = found.name == THINKING and NO_THOUGHT not in found.why  # such a thought can be cut
+        if found.lacks and not is_endless:
             lacking[check.name] = found
         yield found
     yield await run_cancel(it)

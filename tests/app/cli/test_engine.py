@@ -12,7 +12,7 @@ import structlog
 
 import app.conformance.suite as suite
 from app.__main__ import main
-from app.conformance.checks import CANCEL, Check, ask, each, expect, require, user
+from app.conformance.checks import CANCEL, CHECKS, NO_THOUGHT, SUM, THINKING, Check, ask, each, require, user
 from app.conformance.engine_api import EngineEndpoints
 from app.conformance.suite import CheckOutcome
 from deploy.engine.dialects import DIALECTS
@@ -93,12 +93,8 @@ async def test_a_known_gap_is_shown_and_is_no_failure(
     """As JSON; the model's name is the one that was given, and it is asked for."""
     assert await manners("engine", "check", f"{checked.url}/v1/", "--model", "far-9b", "--json") == 0
     told = json.loads(capsys.readouterr().out)
-    assert (told["url"], told["dialect"], told["model"], told["build"]) == (
-        checked.url,
-        "openai",
-        "far-9b",
-        None,
-    )
+    about = [told[key] for key in ("url", "dialect", "model", "build")]
+    assert about == [checked.url, "openai", "far-9b", None]
     assert told["rows"] == [
         {"name": "a greeting", "heard": "yes", "why": ""},
         {"name": "thinking on", "heard": "gap", "why": DIALECTS["openai"].gaps["thinking on"]},
@@ -107,22 +103,23 @@ async def test_a_known_gap_is_shown_and_is_no_failure(
     assert {seen.body["model"] for seen in checked.requests} == {"far-9b"}
 
 
-async def test_what_the_model_does_not_do_is_a_gap_and_not_asked_for_again(
-    checked: ScriptedEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("said", "asked"), [("Hello.", 4), ("<think>Hm.", 9)])
+async def test_a_model_that_does_not_think_is_no_failure_and_is_not_asked_again(
+    checked: ScriptedEngine,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    said: str,
+    asked: int,
 ) -> None:
-    rows = (
-        Check(
-            "thinking on",
-            (ask(user("Hi")),),
-            each(lambda reply: expect(reply.reasoning, "it does not think")),
-        ),
-        Check("a thought cut", (ask(user("Think")),), each(said("")), after="thinking on"),
-    )
+    """One whose thought does not end is: a budget can end it. Each row is told when it is over."""
+    rows = [check for check in CHECKS if check.name in (THINKING, "thinking time budget")]
     monkeypatch.setattr(suite, "CHECKS", rows)
-    assert await manners("engine", "check", checked.url, "--dialect", "vllm", "--json") == 0
-    found = json.loads(capsys.readouterr().out)["rows"][:2]
-    assert {(one["heard"], one["why"]) for one in found} == {("gap", "the model: it does not think")}
-    assert not any(b"Think" in json.dumps(seen.body).encode() for seen in checked.requests)
+    checked.always(*reply(said, reason="stop" if said == "Hello." else "length"))
+    code = await manners("engine", "check", checked.url, "--dialect", "vllm", "--json")
+    out, err = capsys.readouterr()
+    assert (code, out.count(f"the model: {NO_THOUGHT}")) == ((0, 2) if said == "Hello." else (1, 0))
+    assert sum(json.dumps(SUM["content"]) in json.dumps(seen.body) for seen in checked.requests) == asked
+    assert "thinking time budget  " in err
 
 
 @pytest.mark.parametrize("dialect", ["vllm", "llama-server", "openai"])
