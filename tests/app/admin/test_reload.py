@@ -139,8 +139,11 @@ async def test_timeouts_hold_from_now_on(tmp_path: Path) -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[File], None], str, str]] = {
-    "what needs a restart": (lambda file: file.section("gateway", listen="127.0.0.1:1"), "restart_required", "gateway.listen"),
     "who is live": (lambda file: file.model(live="other"), "restart_required", "models.annie.live"),
+    "a fallback": (lambda file: file.model(fallback=("other",)), "restart_required", "a restart is needed for models.annie.fallback:"),
+    "a running engine's key, and a model less": (
+        lambda file: file.tables(engines={"scripted": {**TABLE, "url": "http://a"}}, models={"b": {"live": "scripted"}}),
+        "restart_required", "a restart is needed for engines.scripted.url, models.annie: restart"),
     "a file that is wrong": (lambda file: setattr(file, "now", ConfigError("x.toml: gateway.lisen: unknown key")),
                              "configuration_invalid", "gateway.lisen"),
 }  # fmt: skip
