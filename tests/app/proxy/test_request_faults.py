@@ -133,12 +133,11 @@ async def test_an_engine_whose_places_are_taken_is_not_broken(
     talk = (Head(), Say(role()), Say(text("One")), Tell(begun), Repeat(text(" more"), 0.05, over))
     async with AsyncExitStack() as stack:
         home = await stack.enter_async_context(house(tmp_path))
-        home.engine.probes = probes
+        home.engine.probes, probed = probes, home.engine.probed
         home.engine.play(*talk, Say(finish()), Say(DONE))
         talking = asyncio.create_task(home.ask(stream=True))
         await begun.wait()
         chokes(home.engine, status(500))
-        probed = home.engine.probed
         await attack(home)
         async with asyncio.timeout(PATIENCE):
             while not (await home.metrics())("manners_engine_faults_total", cause="request"):
