@@ -51,7 +51,10 @@ def _listed() -> Iterator[str]:
 def table(profile: Profile, name: str | None, artefact: str, image: str | None) -> Iterator[str]:
     """The lines of an `[engines.NAME]` table, every flag with its reason."""
     yield f"# {profile.title}. {profile.about}"
-    for program, version in profile.every_need().items():
+    for program, version in [
+        *profile.needs.items(),
+        *(need for one in profile.flags for need in one.needs.items()),
+    ]:
         yield f"# needs {program} {version} or later"
     yield f"[engines.{name or profile.name}]"
     yield f'dialect  = "{profile.dialect}"'

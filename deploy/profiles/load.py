@@ -20,25 +20,12 @@ from pathlib import Path
 from typing import Final, Literal
 
 from deploy.core.errors import DeployError
-from deploy.core.versions import at_least, numbers
 from deploy.engine.dialects import DIALECTS
 from deploy.engine.spec import EngineSpec
 from gates.contracts.dialect import Dialect
 from gates.decode import decoder
-from gates.decode.decoder import DecodeError
+from gates.decode.decoder import DecodeError, Text
 from gates.decode.files import TomlFiles
-
-VERSIONED: Final = (
-    "vllm",
-    "llama.cpp",
-    "sglang",
-    "tensorrt-llm",
-    "cuda",
-    "driver",
-    "transformers",
-    "flashinfer",
-)
-"""The programs of which a profile may need a version."""
 
 Source = Literal["notes", "operations", "vllm", "llama.cpp", "sglang", "tensorrt-llm", "measured"]
 
@@ -52,17 +39,10 @@ class ProfileFlag:
     """One flag. `value` is None for a switch; `source` is where the setting comes from."""
 
     flag: str
-    why: str
+    why: Text
     source: Source
     value: str | None = None
     needs: Mapping[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if not self.flag.startswith("-"):
-            raise DecodeError("flag", f"{self.flag!r} does not begin with a dash")
-        if len(self.why) < 10:
-            raise DecodeError("why", "must say why")
-        _check_needs(self.needs)
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -86,16 +66,8 @@ class Profile:
     name: str = ""
 
     def __post_init__(self) -> None:
-        _check_needs(self.needs)
         if (self.driver == "url") != bool(self.command):
             raise DecodeError("command", "is only for the driver url, whose server is started by hand")
-        if self.driver == "docker" and not self.image:
-            raise DecodeError("image", "is missing; the docker driver needs one")
-        seen: set[str] = set()
-        for at, one in enumerate(self.flags):
-            if one.flag in seen:
-                raise DecodeError(f"flags[{at}].flag", f"{one.flag} is given twice")
-            seen.add(one.flag)
         if odd := DIALECTS[self.dialect].odd_flag(self.args):
             raise DecodeError("flags", odd)
 
@@ -103,23 +75,6 @@ class Profile:
     def args(self) -> tuple[str, ...]:
         """All flags, as on a command line."""
         return tuple(word for one in self.flags for word in one.words)
-
-    def every_need(self) -> Mapping[str, str]:
-        """The latest version that the profile or one of its flags asks for, of each program."""
-        found = dict(self.needs)
-        for one in self.flags:
-            for program, version in one.needs.items():
-                if program not in found or not at_least(found[program], version):
-                    found[program] = version
-        return found
-
-
-def _check_needs(needs: Mapping[str, str]) -> None:
-    for program, version in needs.items():
-        if program not in VERSIONED:
-            raise DecodeError(f"needs.{program}", f"unknown program{decoder.nearest(program, VERSIONED)}")
-        if not numbers(version):
-            raise DecodeError(f"needs.{program}", f"{version!r} is no version")
 
 
 # -------------------------------------------------------------------------------------------- files
@@ -134,8 +89,6 @@ def load_profile(name_or_path: str | Path) -> Profile:
     path = FILES.path(name_or_path)
     table = FILES.table(FILES.text(path), str(path))
     try:
-        if "name" in table:
-            raise DecodeError("name", "is the file's name")
         return decoder.read(Profile, {**table, "name": path.stem})
     except (DeployError, DecodeError) as error:
         raise ProfileError(f"{path}: {error}") from None
@@ -152,34 +105,20 @@ def engine_spec(
     image: str | None = None,
     url: str | None = None,
 ) -> EngineSpec:
-    """The profile as an engine of this name; `image` pins the profile's. Raises SpecError, ProfileError."""
+    """The profile as an engine of this name; `image` pins the profile's. Raises SpecError."""
     if profile.driver == "url":
         return EngineSpec(name=name, dialect=profile.dialect, driver="url", artefact=artefact, url=url)
-    if image and profile.image and _repository(image) != _repository(profile.image):
-        raise ProfileError(
-            f"profile {profile.name} is for {_repository(profile.image)}, not {_repository(image)}"
-        )
-    taken = (image or profile.image) if profile.driver == "docker" else None
     return EngineSpec(
         name=name,
         dialect=profile.dialect,
         driver=profile.driver,
         artefact=artefact,
-        image=taken,
+        image=(image or profile.image) if profile.driver == "docker" else None,
         args=profile.args,
     )
 
 
-def _repository(image: str) -> str:
-    base = image.partition("@")[0]
-    head, slash, last = base.rpartition("/")
-    return f"{head}{slash}{last.partition(':')[0]}"
-
-
 def command_line(profile: Profile, artefact: str) -> tuple[str, ...]:
     """The command that starts a server of the driver "url"; () for the other drivers."""
-    return (
-        tuple(word.replace("{artefact}", artefact) for word in (*profile.command, *profile.args))
-        if profile.command
-        else ()
-    )
+    words = (*profile.command, *profile.args) if profile.command else ()
+    return tuple(word.replace("{artefact}", artefact) for word in words)
