@@ -5,7 +5,7 @@ from typing import Final
 
 from deploy.doctor.evidence import Evidence, GgufFacts, ModelFacts
 from deploy.doctor.host import gpu_of, is_spark
-from deploy.doctor.result import CheckResult, check, fail, ok, unknown, warn
+from deploy.doctor.result import CheckResult, check, fail, ok, unknown
 from deploy.engine.dialects import DIALECTS
 from deploy.memory.sizing import GIB, LOAD, VLLM_OVERHEAD, EngineLoad, Memory, engine_need
 
@@ -75,17 +75,3 @@ def _smaller(evidence: Evidence, needs: Mapping[str, int | None], room: int) -> 
     if not greedy or share < least:
         return "let fewer engines stand at one time: take one out of `live` and `fallback`"
     return f"--gpu-memory-utilization {share:g} or less for {', '.join(greedy)}; {least:.2f} is the least for its weights"
-
-
-@check("host.available")
-def _now(evidence: Evidence) -> CheckResult | None:
-    needs, host = _needs(evidence), evidence.host
-    if not any(needs.values()):
-        return None
-    if host.memory_available is None or host.memory_total is None:
-        return unknown("/proc/meminfo could not be read", "grep MemAvailable /proc/meminfo")
-    memory, need = Memory(host.memory_total, host.memory_available), sum(n or 0 for n in needs.values())
-    said = f"{memory.available / GIB:.1f} GiB available now, {need / GIB:.1f} are needed"
-    if memory.available - need >= memory.floor:
-        return ok(said)
-    return warn(said, "unless the engines are up already: see who holds it, ps aux --sort=-rss | head")

@@ -76,18 +76,15 @@ class EngineSpec:
     def _check_words(self) -> None:
         if not NAME.fullmatch(self.name):
             raise SpecError(self.name, "name", f"must match ^{NAME.pattern}$")
-        if self.dialect not in get_args(Dialect):
-            raise SpecError(self.name, "dialect", _one_of(get_args(Dialect), self.dialect))
-        if self.driver not in get_args(Driver):
-            raise SpecError(self.name, "driver", _one_of(get_args(Driver), self.driver))
-        if self.gpu is not None and self.gpu not in get_args(Gpu):
-            raise SpecError(self.name, "gpu", _one_of(get_args(Gpu), self.gpu))
+        words = {"dialect": Dialect, "driver": Driver, "gpu": Gpu}
+        given = [(name, getattr(self, name), get_args(kind)) for name, kind in words.items()]
+        given += [("media", medium, get_args(Medium)) for medium in self.media or ()]
+        for name, word, allowed in given:
+            if word not in allowed and not (name == "gpu" and word is None):
+                raise SpecError(self.name, name, f"must be one of {', '.join(allowed)}, not {word!r}")
         if self.format is not None and self.format not in FORMATS:
             why = f"{self.format!r} is none of {', '.join(FORMATS)}{nearest(self.format, FORMATS)}"
             raise SpecError(self.name, "format", why)
-        for medium in self.media or ():
-            if medium not in get_args(Medium):
-                raise SpecError(self.name, "media", _one_of(get_args(Medium), medium))
 
     def _refuse(self, *fields: str) -> None:
         if self.driver != "url":
@@ -107,10 +104,6 @@ def spec_text(spec: EngineSpec) -> str:
 def spec_digest(spec: EngineSpec) -> str:
     """The identity of an engine across starts, over `spec_text`. Weights that are replaced in place keep it."""
     return f"sha256:{hashlib.sha256(spec_text(spec).encode()).hexdigest()}"
-
-
-def _one_of(allowed: tuple[str, ...], got: str) -> str:
-    return f"must be one of {', '.join(allowed)}, not {got!r}"
 
 
 def _check_embedded(spec: EngineSpec) -> None:

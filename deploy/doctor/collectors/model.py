@@ -1,6 +1,5 @@
 """Facts about a model folder, from its small files; the checks judge them."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -9,6 +8,8 @@ from deploy.core.errors import WeightsError
 from deploy.core.gguf import Value, read_metadata
 from deploy.doctor.collectors.commands import text_of
 from deploy.doctor.evidence import FileFacts, GgufFacts, ModelFacts
+from deploy.engine.formats import template_of
+from deploy.engine.questions import read_template
 from deploy.engine.weights import is_projector
 from deploy.memory.sizing import kv_values
 from gates.artefact import artefact
@@ -29,7 +30,7 @@ def model(path: Path, *, hashes: bool = False) -> ModelFacts:
     documents, torn = _documents(folder, files)
     config, quant = documents.get("config.json", {}), documents.get("hf_quant_config.json", {})
     named, here = _table(config.get("quantization_config")), "config.json" in files
-    sealed, broken = _sealed(folder, hashes)
+    sealed, broken = _sealed(folder, files, hashes)
     return ModelFacts(
         path=str(path),
         files=files,
@@ -45,7 +46,7 @@ def model(path: Path, *, hashes: bool = False) -> ModelFacts:
         tokenizer_class=_text(documents.get("tokenizer_config.json", {}).get("tokenizer_class")),
         gguf=_gguf(folder, files),
         unreadable=torn,
-        **(_template(folder, documents) if here else {}),
+        **(_template(folder) if here else {}),
     )
 
 
@@ -84,27 +85,26 @@ def _documents(
     return found, tuple(torn)
 
 
-def _sealed(folder: Path, hashes: bool) -> tuple[str, tuple[str, ...]]:
+def _sealed(folder: Path, files: Mapping[str, FileFacts], hashes: bool) -> tuple[str, tuple[str, ...]]:
     """The root digest, and how the folder differs from its manifest in names and sizes (with `hashes`, in bytes)."""
+    if MANIFEST not in files:
+        return "", ()
     try:
         held = artefact.load(folder)
-        problems = artefact.verify(folder) if hashes else []
+        if hashes:
+            return held.root, tuple(map(str, artefact.verify(folder)))
     except ManifestError as error:
-        missing = not (folder / MANIFEST).exists()
-        return ("", ()) if missing else ("unreadable", (str(error),))
-    if hashes:
-        return held.root, tuple(map(str, problems))
+        return "unreadable", (str(error),)
     wanted = {entry.path: entry.size for entry in held.files}
-    there = {str(p.relative_to(folder)): p.stat().st_size for p in folder.rglob("*") if p.is_file()}
-    there.pop(MANIFEST, None)
-    apart = [f"missing: {name}" for name in sorted(wanted.keys() - there.keys())]
-    apart += [f"extra: {name}" for name in sorted(there.keys() - wanted.keys())]
-    apart += [
-        f"changed: {name} ({there[name]} bytes, manifest says {size})"
-        for name, size in sorted(wanted.items())
-        if there.get(name, size) != size
-    ]
-    return held.root, tuple(apart)
+    there = {
+        str(path.relative_to(folder)): path.stat().st_size for path in folder.rglob("*") if path.is_file()
+    }
+    there.pop(MANIFEST)
+    differ = sorted(name for name in wanted.keys() | there.keys() if wanted.get(name) != there.get(name))
+    return held.root, tuple(
+        f"{name} has {there.get(name, 'no')} bytes, and {wanted.get(name, 'none')} in the manifest"
+        for name in differ
+    )
 
 
 def _gguf(folder: Path, files: Mapping[str, FileFacts]) -> GgufFacts | None:
@@ -126,15 +126,10 @@ def _whole(value: Value | None) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def _template(folder: Path, documents: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _template(folder: Path) -> dict[str, Any]:
     """Whether there is a chat template, its form of tool calls, and whether it can switch thinking off."""
-    inside = documents.get("tokenizer_config.json", {}).get("chat_template")
-    text = text_of(folder / "chat_template.jinja") or (json.dumps(inside) if inside else "")
-    return {
-        "template": bool(text),
-        "calls": "xml" if "<function=" in text else "hermes" if "<tool_call>" in text else None,
-        "thinking_switch": "enable_thinking" in text,
-    }
+    text = template_of(folder)
+    return {"template": bool(text), "thinking_switch": "enable_thinking" in text, **read_template(text)}
 
 
 def _text(value: Any) -> str | None:

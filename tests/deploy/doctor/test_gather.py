@@ -163,11 +163,11 @@ def test_of_several_files_in_a_folder_the_configured_one_is_described(tmp_path: 
 @pytest.mark.parametrize(
     ("harm", "says"),
     [
-        (lambda f: (f / "added.txt").write_text("x"), "extra: added.txt"),
-        (lambda f: (f / "annie-nano-q4_k_m.gguf").unlink(), "missing: annie-nano-q4_k_m.gguf"),
+        (lambda f: (f / "added.txt").write_text("x"), "added.txt has 1 bytes, and none in the manifest"),
+        (lambda f: (f / "annie-nano-q4_k_m.gguf").unlink(), "annie-nano-q4_k_m.gguf has no bytes"),
         (
             lambda f: (f / "annie-nano-q4_k_m.gguf").write_bytes(b"GGUF"),
-            "changed: annie-nano-q4_k_m.gguf (4 bytes",
+            "annie-nano-q4_k_m.gguf has 4 bytes",
         ),
     ],
 )
