@@ -33,7 +33,7 @@ PURE = (
     "app.promotion.overrides",
     "app.telemetry.redact", "app.shadow.replay", "app.shadow.compare",
     "app.registry.errors", "app.registry.values", "app.registry.chain", "app.registry.schema",
-    "deploy.engine.spec", "deploy.engine.supervisor", "deploy.engine.numerics", "deploy.core.errors", "gates.contracts.numerics",
+    "deploy.engine.spec", "deploy.engine.supervisor", "deploy.engine.dialects", "deploy.core.errors", "gates.contracts.numerics",
 )  # fmt: skip
 """Modules that take values and return values."""
 IMPURE = {"asyncio", "time", "random", "os", "io", "socket", "subprocess", "threading", "logging", "structlog",

@@ -29,8 +29,15 @@ from deploy.engine.abilities import shown_format
 from deploy.engine.log import log_path
 from deploy.engine.probe import served_model, wait_until_streams
 from deploy.engine.spec import EngineSpec, spec_digest
-from deploy.images.compose_pins import check_compose_lock, tags, write_compose_lock
-from deploy.images.pins import lock_path, pin, read_lock, write_lock
+from deploy.images.pins import (
+    check_compose_lock,
+    lock_path,
+    pin,
+    read_lock,
+    tags,
+    write_compose_lock,
+    write_lock,
+)
 from deploy.memory.guard import Guard
 from deploy.memory.lease import Lease, lease_path
 

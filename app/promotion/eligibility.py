@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from app.engines.identity import UNKNOWN
 from app.promotion.state_machine import EffectEvidence, FailureReason, RefusalError
 from app.registry.values import KnownEngine, Revocation, Thing
-from deploy.engine.kv_cache import without_kv_flags
+from deploy.core.flags import without_kv_flags
 from gates.contracts.errors import ReportError
 from gates.contracts.numerics import Numerics
 from gates.policy.policy import NumericsRule, Policy

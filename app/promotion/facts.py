@@ -14,7 +14,7 @@ from app.promotion.eligibility import EligibilityFacts, Origin
 from app.promotion.state_machine import EffectError, FailureReason
 from app.registry.reader import RegistryReader
 from app.registry.values import KnownArtefact, KnownReport, Revocation
-from deploy.engine.numerics import from_arguments
+from deploy.engine.dialects import from_arguments
 from deploy.engine.spec import EngineSpec, spec_digest
 from gates.artefact import artefact as artefacts
 from gates.artefact.manifest import Artefact

@@ -17,7 +17,7 @@ import msgspec
 
 from deploy.core.tasks import spawn as spawn_task
 from deploy.engine.log import LogFile, log_output
-from deploy.engine.run import RunEnd
+from deploy.engine.supervised import RunEnd
 
 # The environment variables that an engine inherits: paths and compute settings. An allow-list, because
 # the names of secrets cannot be known; MANNERS_* is never inherited.

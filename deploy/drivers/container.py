@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from deploy.core.errors import SpecError
-from deploy.engine.command import SILENT, server_args
 from deploy.engine.dialect import Launch
-from deploy.engine.dialects import DIALECTS
+from deploy.engine.dialects import DIALECTS, SILENT, server_args
 from deploy.engine.spec import EngineSpec, spec_digest
 
 PORT: Final = 8000

@@ -11,7 +11,7 @@ from deploy.core.tasks import spawn
 from deploy.drivers.container import NETWORK, PORT
 from deploy.drivers.docker_client import Docker, Json
 from deploy.engine.log import LogFile
-from deploy.engine.run import RunEnd
+from deploy.engine.supervised import RunEnd
 
 LOOK_SECONDS = 0.5
 AWAY_SECONDS = 30.0

@@ -28,9 +28,8 @@ from deploy.drivers.docker_client import Docker, Json, shared
 from deploy.engine import supervisor
 from deploy.engine.dialects import DIALECTS
 from deploy.engine.engine import Phase
-from deploy.engine.run import EngineRun
 from deploy.engine.spec import PINNED_IMAGE, EngineSpec
-from deploy.engine.supervised import Engine, Supervision
+from deploy.engine.supervised import Engine, EngineRun, Supervision
 from deploy.engine.weights import MANIFEST, find_model
 from gates.artefact import artefact as artefacts
 from gates.contracts.errors import ManifestError

@@ -11,9 +11,8 @@ from deploy.core.errors import SpecError
 from deploy.drivers.child import Child, ChildRun, child_environment, spawn
 from deploy.engine.flags import parse_flags
 from deploy.engine.log import LogFile
-from deploy.engine.run import EngineRun
 from deploy.engine.spec import EngineSpec
-from deploy.engine.supervised import Engine, Supervision
+from deploy.engine.supervised import Engine, EngineRun, Supervision
 from deploy.engine.weights import find_gguf, find_projector
 
 

@@ -16,11 +16,10 @@ from deploy.core.errors import SpecError
 from deploy.drivers import keeper
 from deploy.drivers.child import Child, ChildRun, kept_environment, spawn
 from deploy.drivers.docker import LOAD_SECONDS, STOP_SECONDS
-from deploy.engine.command import SILENT, server_args
 from deploy.engine.dialect import Launch
-from deploy.engine.run import EngineRun, RunEnd
+from deploy.engine.dialects import SILENT, server_args
 from deploy.engine.spec import EngineSpec
-from deploy.engine.supervised import Engine, Supervision
+from deploy.engine.supervised import Engine, EngineRun, RunEnd, Supervision
 from deploy.engine.weights import find_model
 
 HOST: Final = "127.0.0.1"

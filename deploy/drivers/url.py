@@ -7,9 +7,8 @@ from typing import Unpack
 
 from deploy.core.errors import SpecError, StartFailed, StartTimeout
 from deploy.engine.probe import served_model
-from deploy.engine.run import EngineRun, RunEnd
 from deploy.engine.spec import EngineSpec
-from deploy.engine.supervised import Engine, Supervision
+from deploy.engine.supervised import Engine, EngineRun, RunEnd, Supervision
 
 ASK_SECONDS = 2.0
 LOOK_SECONDS = 0.1

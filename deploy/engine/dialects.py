@@ -3,12 +3,15 @@
 from collections.abc import Mapping
 from typing import Final
 
-from deploy.engine.dialect import DialectSpec
+from deploy.core.errors import FlagError
+from deploy.engine.dialect import DialectSpec, Launch
 from deploy.engine.llama_server import LLAMA_SERVER
 from deploy.engine.openai_api import OPENAI_API
 from deploy.engine.sglang import SGLANG
+from deploy.engine.spec import EngineSpec
 from deploy.engine.vllm import VLLM
 from gates.contracts.dialect import Dialect
+from gates.contracts.numerics import Numerics
 
 COMMON_FIELDS: Final = frozenset(
     {
@@ -28,3 +31,32 @@ DIALECTS: Final[Mapping[Dialect, DialectSpec]] = {
     "sglang": SGLANG,
     "openai": OPENAI_API,
 }
+
+SILENT: Final = {
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+}
+"""Environment variables that keep an engine off the network."""
+
+
+def server_args(spec: EngineSpec, launch: Launch) -> tuple[str, ...]:
+    """What follows the name of the server's program. Raises FlagError: one of the `args` is set by the driver."""
+    dialect = DIALECTS[spec.dialect]
+    for word in spec.args:
+        if word.partition("=")[0] in dialect.reserved:
+            raise FlagError(spec.name, f"{word} is set by the driver and cannot be given")
+    return dialect.arguments(spec, launch)
+
+
+def from_arguments(spec: EngineSpec) -> Numerics:
+    """What the configuration alone says, before a start; for an engine that somebody else runs, what was stated."""
+    return from_start(spec, "", "")
+
+
+def from_start(spec: EngineSpec, log: str, host_gpu: str) -> Numerics:
+    """What runs, from its log until the first request (a later line could quote a caller); `host_gpu` is the GPU of its machine."""
+    if spec.driver == "url":
+        return Numerics(**dict(spec.numerics or ()))
+    return DIALECTS[spec.dialect].numerics(spec, log, host_gpu)

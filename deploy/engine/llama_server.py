@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from deploy.core.errors import FlagError
+from deploy.core.flags import kv_types
 from deploy.engine import questions
 from deploy.engine.dialect import DialectSpec, Launch, Thinking, thinking_switch
 from deploy.engine.flags import parse_flags
 from deploy.engine.formats import format_of
-from deploy.engine.kv_cache import kv_types
 from deploy.engine.questions import Asker, Found, build, count, read_template, render_body
 from deploy.engine.spec import EngineSpec, Medium
 from deploy.engine.vllm import SAMPLING

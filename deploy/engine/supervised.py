@@ -12,23 +12,59 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, Protocol, TypedDict, Unpack
 
 from deploy.core.errors import EngineError, StartCancelled, StartFailed
 from deploy.core.tasks import report, spawn
 from deploy.engine import supervisor
 from deploy.engine.abilities import Abilities, abilities
+from deploy.engine.dialects import from_start
 from deploy.engine.engine import EngineState, OnChange, Phase
 from deploy.engine.gpu import host_gpu
 from deploy.engine.log import LogFile, log_path, start_of, tail
-from deploy.engine.numerics import from_start
 from deploy.engine.probe import wait_until_streams
-from deploy.engine.run import EngineRun, RunEnd
 from deploy.engine.spec import EngineSpec, spec_digest
 from gates.artefact.artefact import Snapshot, snapshot
 
 _GONE = (Phase.STOPPED, Phase.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnd:
+    """Why a run ended; `refused`: another run with this configuration would end the same way."""
+
+    why: str
+    refused: bool = False
+
+
+class EngineRun(Protocol):
+    """A process or a container, from its creation to its end."""
+
+    @property
+    def pid(self) -> int | None:
+        """The id of the running process on this host; None if unknown."""
+
+    async def address(self) -> str | None:
+        """Wait until it accepts connections and return its URL; None if it ends before."""
+        ...
+
+    def up(self) -> None:
+        """Called once it streams: from then on its output may quote requests."""
+
+    def terminate(self) -> None:
+        """Terminate it gracefully; no error if it has ended."""
+
+    def kill(self) -> None:
+        """Kill it; no error if it has ended. Thread-safe."""
+
+    async def wait(self) -> RunEnd:
+        """Wait until it has ended."""
+        ...
+
+    def close(self) -> None:
+        """Close its pipes and log file."""
 
 
 class Supervision(TypedDict, total=False):

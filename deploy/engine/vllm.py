@@ -2,22 +2,28 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
+from deploy.core.flags import kv_types
 from deploy.engine import questions
 from deploy.engine.dialect import DialectSpec, Launch, Thinking, thinking_switch
-from deploy.engine.kv_cache import kv_types
 from deploy.engine.questions import OFF, PROBE_TOOL, Asker, Found
 from deploy.engine.samples import SAMPLES
 from deploy.engine.spec import EngineSpec
-from deploy.engine.vllm_flags import odd_flag
 from gates.contracts.numerics import Numerics, Scheme
+from gates.decode.decoder import nearest
 
 CLOSER: Final = "</think>"
 CLOSING: Final = f"\n{CLOSER}\n\n"
 """The text that ends a thought which the gateway closes, as in the chat template of Qwen3 (https://huggingface.co/Qwen)."""
 CLOSING_TOKENS: Final = 64
 MEDIA_QUESTION: Final = "What is this?"
+
+VERSION: Final = "0.24.0"
+_FLAGS: Final = Path(__file__).with_name("vllm_flags.txt")
+"""The flags of one version: others may have more, so an unknown flag is a warning and no error."""
 
 SAMPLING: Final = frozenset({"top_k", "min_p", "repetition_penalty", "min_tokens", "ignore_eos"})
 PREFILL: Final = {"continue_final_message": True, "add_generation_prompt": False}
@@ -112,6 +118,31 @@ def _scheme_of(kernel: str) -> Scheme | None:
     if _WEIGHT_ONLY.search(kernel):
         return "W4A16"
     return "W4A4" if _W4A4.fullmatch(kernel) else None
+
+
+@cache
+def known_flags() -> frozenset[str]:
+    """Every long flag, with dashes."""
+    lines = _FLAGS.read_text("utf-8").splitlines()
+    return frozenset(line for line in lines if line.startswith("--"))
+
+
+def odd_flag(args: Sequence[str]) -> str | None:
+    """The first unknown flag, with the nearest known one. Short flags and values are skipped.
+
+    vLLM accepts underscores for dashes, `--no-` before a switch, and `--config.key` for a key of a JSON value.
+    """
+    for word in args:
+        name = word.partition("=")[0].partition(".")[0].replace("_", "-")
+        if (
+            not name.startswith("--")
+            or name in known_flags()
+            or "--" + name.removeprefix("--no-") in known_flags()
+        ):
+            continue
+        hint = nearest(name, known_flags())
+        return f"{name} is not a flag of vLLM {VERSION}{hint if 'did you mean' in hint else ''}"
+    return None
 
 
 def tokenize(model: str, text: str) -> dict[str, Any]:

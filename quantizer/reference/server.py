@@ -14,7 +14,7 @@ from quantizer.core.errors import UnavailableError
 from quantizer.reference.model import reference_model
 
 LINE: Final = "manners-reference computes with "
-"""Begins the line on stderr that says what computes. `deploy.engine.numerics` reads it."""
+"""Begins the line on stderr that says what computes. `deploy.engine.dialects` reads it."""
 PAGED: Final = frozenset({"full_attention", "sliding_attention"})
 """Kinds of layers that transformers' continuous batching has a cache for. For a model with another kind 5.23 answers
 every request with 500; in 5.17 the first one ends its worker, and every answer is 503 from then on."""

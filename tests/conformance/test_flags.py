@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from deploy.drivers.container import MODEL, PORT
-from deploy.engine.command import server_args
 from deploy.engine.dialect import Launch
+from deploy.engine.dialects import server_args
 from deploy.engine.spec import EngineSpec
 from deploy.profiles.load import load_profile
 from tests.conformance.conftest import installs

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from deploy.core.errors import PinError
-from deploy.images.compose_pins import check_compose_lock, read_env, tags, write_compose_lock
+from deploy.images.pins import check_compose_lock, read_env, tags, write_compose_lock
 
 ONE, TWO = "sha256:" + "1" * 64, "sha256:" + "2" * 64
 TEXT = """# A comment.

@@ -12,9 +12,8 @@ from deploy.core.errors import StartFailed, StartTimeout
 from deploy.drivers.child import REPORT_BYTES, Child, ChildReport, read_report
 from deploy.drivers.url import UrlEngine
 from deploy.engine.engine import Phase
-from deploy.engine.run import EngineRun, RunEnd
 from deploy.engine.spec import EngineSpec
-from deploy.engine.supervised import Engine
+from deploy.engine.supervised import Engine, EngineRun, RunEnd
 from deploy.engine.supervisor import RestartPolicy
 from tests.deploy.scripted import DONE, OK, TOKEN, answer, scripted
 from tests.deploy.test_tasks import reports

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.core.errors import SpecError
-from deploy.engine.kv_cache import KV_FLAGS, without_kv_flags
+from deploy.core.flags import KV_FLAGS, without_kv_flags
+from deploy.engine.dialects import from_arguments, from_start
 from deploy.engine.log import LogFile, start_of
-from deploy.engine.numerics import from_arguments, from_start
 from deploy.engine.spec import EngineSpec
 from gates.contracts.numerics import Numerics
 

@@ -8,7 +8,7 @@ import pytest
 from deploy.core.errors import SpecError
 from deploy.doctor.evidence import EngineFacts, Evidence, Gpu, HostFacts
 from deploy.doctor.examine import examine
-from deploy.engine import vllm_flags
+from deploy.engine import vllm
 from deploy.profiles.__main__ import main as print_profile
 from deploy.profiles.load import ProfileError, command_line, engine_spec, load_profile, shipped
 
@@ -140,5 +140,5 @@ def test_vllm_flags_are_known_in_every_spelling_that_vllm_takes() -> None:
         "-tp",
         "1",
     ]
-    assert vllm_flags.odd_flag(words) is None
-    assert vllm_flags.odd_flag(["--frobnicate-xyzzy"]) == ("--frobnicate-xyzzy is not a flag of vLLM 0.24.0")
+    assert vllm.odd_flag(words) is None
+    assert vllm.odd_flag(["--frobnicate-xyzzy"]) == ("--frobnicate-xyzzy is not a flag of vLLM 0.24.0")

@@ -18,7 +18,7 @@ from deploy.drivers.docker import DockerEngine
 from deploy.drivers.docker_client import Docker
 from deploy.engine.probe import probe
 from deploy.engine.spec import EngineSpec
-from deploy.engine.vllm_flags import odd_flag
+from deploy.engine.vllm import odd_flag
 from deploy.profiles.load import load_profile
 from tests.docker import image, nvidia_hook
 from tests.docker.conftest import MODELS

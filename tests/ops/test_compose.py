@@ -17,7 +17,7 @@ import yaml
 from app.config.config import load
 from deploy.drivers.container import _ENVIRONMENT
 from deploy.engine.spec import PINNED_IMAGE
-from deploy.images.compose_pins import tags, write_compose_lock
+from deploy.images.pins import tags, write_compose_lock
 from deploy.profiles.load import load_profile
 from tests.ops.facts import ROOT
 

@@ -16,7 +16,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from deploy.images.compose_pins import NO_IMAGE, compose_lock, read_env
+from deploy.images.pins import NO_IMAGE, compose_lock, read_env
 from tests.docker import image as engine_image
 from tests.docker.daemon import Daemon
 from tests.ops.asking import QUESTION, until

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="needs the quantizer extra: make qua
 from safetensors.torch import load_file, save_file  # noqa: E402
 from transformers import Qwen3_5Config  # noqa: E402
 
-from deploy.engine.numerics import from_start  # noqa: E402
+from deploy.engine.dialects import from_start  # noqa: E402
 from deploy.engine.spec import EngineSpec  # noqa: E402
 from quantizer.core.batch import Batch  # noqa: E402
 from quantizer.core.errors import SourceError  # noqa: E402

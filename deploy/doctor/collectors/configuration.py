@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import ValidationError
 
 from deploy.core.errors import PinError
-from deploy.doctor.collectors.commands import text_of
+from deploy.doctor.collectors.host import text_of
 from deploy.doctor.evidence import EngineFacts
 from deploy.images.pins import lock_path, read_lock
 from gates.decode.decoder import convert

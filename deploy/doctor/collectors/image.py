@@ -13,8 +13,7 @@ from typing import Final
 from uuid import uuid4
 
 from deploy.core.errors import DockerError
-from deploy.doctor.collectors.commands import text_of
-from deploy.doctor.collectors.host import release
+from deploy.doctor.collectors.host import release, text_of
 from deploy.doctor.evidence import EngineFacts, ImageContents, ImageFacts
 from deploy.drivers.docker_client import Docker
 from gates.decode import decoder

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from deploy.core.errors import WeightsError
 from deploy.core.gguf import Value, read_metadata
-from deploy.doctor.collectors.commands import text_of
+from deploy.doctor.collectors.host import text_of
 from deploy.doctor.evidence import FileFacts, GgufFacts, ModelFacts
 from deploy.engine.formats import template_of
 from deploy.engine.questions import read_template

@@ -17,8 +17,8 @@ from app.promotion.inspection import identify
 from app.promotion.state_machine import EffectError, RefusalError
 from deploy.drivers.embedded import EmbeddedEngine
 from deploy.drivers.url import UrlEngine
-from deploy.engine.run import EngineRun
 from deploy.engine.spec import EngineSpec
+from deploy.engine.supervised import EngineRun
 from deploy.engine.weights import find_gguf
 from gates.artefact import artefact
 from gates.report.statement import EngineIdentity
