@@ -85,10 +85,8 @@ class ImageContents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageFacts:
-    """An image in the local store."""
+    """An image in the local store; all is unknown if it is not there."""
 
-    present: bool | None = None
-    digests: tuple[str, ...] | None = None
     architecture: str | None = None
     size: int | None = None
     inside: ImageContents | None = None

@@ -40,16 +40,6 @@ def gpu_of(evidence: Evidence) -> Gpu | None:
     return next(iter(evidence.host.gpus or ()), None)
 
 
-@check("host.architecture", applies=on_gpu)
-def _architecture(evidence: Evidence) -> CheckResult | None:
-    arch, gpu = evidence.host.architecture, gpu_of(evidence)
-    if arch is None:
-        return unknown("the machine's architecture is not known", "uname -m")
-    if is_spark(evidence) and arch != "aarch64":
-        return fail(f"{arch}, and a GB10 sits beside ARM cores", "run the doctor on the Spark itself")
-    return ok(f"{arch}{f' with {gpu.name}' if gpu else ''}")
-
-
 @check("host.gpu", applies=on_gpu)
 def _gpu(evidence: Evidence) -> CheckResult | None:
     gpu = gpu_of(evidence)

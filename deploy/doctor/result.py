@@ -62,11 +62,13 @@ def unknown(missing: str, how: str) -> CheckResult:
     return CheckState.UNKNOWN, missing, how
 
 
-CHECKS: Final[dict[str, Callable[[Evidence], Iterator[Diagnosis]]]] = {}
+Finder = Callable[[Evidence], Iterator[Diagnosis]]
+CHECKS: Final[dict[str, Finder]] = {}
 """Every check by its id; the modules of checks enter them here."""
 HostCheck = Callable[[Evidence], CheckResult | None]
 """None: the check does not apply."""
 Subject = TypeVar("Subject")
+EngineCheck = Callable[[Evidence, str, Subject], CheckResult | None]
 
 
 def check(
@@ -87,14 +89,10 @@ def check(
 
 def engine_check(
     name: str, subject: Callable[[Evidence, str], Subject | None], *, dialect: str | None = None
-) -> Callable[
-    [Callable[[Evidence, str, Subject], CheckResult | None]], Callable[[Evidence], Iterator[Diagnosis]]
-]:
+) -> Callable[[EngineCheck[Subject]], EngineCheck[Subject]]:
     """The same for a check of each engine's image, model or flags: without a `subject`, or in another dialect, it finds nothing."""
 
-    def enter(
-        function: Callable[[Evidence, str, Subject], CheckResult | None],
-    ) -> Callable[[Evidence], Iterator[Diagnosis]]:
+    def enter(function: EngineCheck[Subject]) -> EngineCheck[Subject]:
         def run(evidence: Evidence) -> Iterator[Diagnosis]:
             for engine, spec in evidence.engines.items():
                 about = subject(evidence, engine) if dialect in (None, spec.dialect) else None
@@ -102,7 +100,7 @@ def engine_check(
                     yield Diagnosis(name, engine, *found)
 
         CHECKS[name] = run
-        return run
+        return function
 
     return enter
 

@@ -18,8 +18,7 @@ from deploy.engine.weights import find_gguf, find_projector
 
 def usable_cores() -> int:
     """The number of cores that this process may run on; a child's thread count is derived from it."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return cores or 1
+    return len(os.sched_getaffinity(0))
 
 
 async def spawn_llama(config: Mapping[str, Any], log: LogFile, environ: Mapping[str, str]) -> Child:

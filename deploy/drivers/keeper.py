@@ -45,13 +45,11 @@ def die_with_parent(life: int) -> None:
     """Have the kernel kill this process's group at end of file on `life`, the read end of a pipe.
 
     A waiting thread would not do: loading a model may hold the GIL for minutes. PR_SET_PDEATHSIG would not do: it fires when
-    the thread that spawned us ends. Linux sends SIGKILL; elsewhere SIGIO ends the process by its default action.
+    the thread that spawned us ends.
     """
-    signal.signal(signal.SIGIO, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGIO, signal.SIGTERM})
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     fcntl.fcntl(life, fcntl.F_SETOWN, -os.getpgrp())
-    if hasattr(fcntl, "F_SETSIG"):
-        fcntl.fcntl(life, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(life, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(life, fcntl.F_SETFL, fcntl.fcntl(life, fcntl.F_GETFL) | os.O_ASYNC | os.O_NONBLOCK)
     # If the parent ended before the line above, no signal will come.
     if select.select([life], [], [], 0)[0]:
@@ -86,8 +84,6 @@ def main(argv: list[str] | None = None) -> int:
         os.close(ours)
         os._exit(_guard(given.command, given.report, keepers_end))
     os.close(given.report)  # its end tells the gateway that the guard has ended, too
-    # Where the kernel sends signals for a pipe, it has killed the group before this thread wakes.
-    threading.Thread(target=_kill_at_end_of, args=(given.life,), daemon=True).start()
     if os.waitstatus_to_exitcode(os.waitpid(guard, 0)[1]) == EX_CONFIG:
         return EX_CONFIG
     _kill_group()
@@ -98,8 +94,7 @@ def _guard(command: list[str], report: int, keepers_end: int) -> int:
     """Run the server in the keeper's group; at its end, or the keeper's, kill all that descends from it."""
     group = os.getpgrp()
     os.setpgid(0, 0)
-    with contextlib.suppress(AttributeError):  # another system than Linux
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     server: subprocess.Popen[bytes] | None = None
 
     def terminate(number: int, frame: FrameType | None) -> None:
@@ -140,12 +135,9 @@ def _children() -> Iterator[int]:
                 yield int(path.parent.name)
 
 
-def _kill_at_end_of(life: int, server: int = 0) -> None:
+def _kill_at_end_of(life: int, server: int) -> None:
     select.select([life], [], [])
-    if server:
-        os.kill(server, signal.SIGKILL)
-    else:
-        _kill_group()
+    os.kill(server, signal.SIGKILL)
 
 
 def _kill_group() -> None:

@@ -76,9 +76,7 @@ def main(argv: list[str] | None = None) -> int:
     tell_parent(given.report, {"url": server.listening_address})
     os.close(given.report)  # the parent need not wait for more
     select.select([given.life], [], [])
-    # Where the kernel sends signals for a pipe, it has killed this process by now; elsewhere, this does.
-    # Not by returning: the server's destructor waits for streams in flight, possibly without end.
-    os._exit(1)
+    os._exit(1)  # not by returning: the server's destructor waits for streams in flight, possibly without end
 
 
 def refuse(report: int, why: str) -> int:

@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Any, Final, Unpack
 
@@ -110,13 +111,11 @@ class _ServerRun(ChildRun):
     def _is_settled(self) -> bool:
         """Whether the port is listened on; `_fault` if not by the server, or not on loopback only."""
         listening = listeners(self._port)
-        if listening is None:
-            return True  # unknown to the kernel: rely on the probe
         if not listening:
             return False
         own = sockets_of(self.pid)
-        near = {inode for address, inode in listening if is_loopback(address) or is_every(address)}
-        if any(inode in own and not is_loopback(address) for address, inode in listening):
+        near = {inode for address, inode in listening if address.is_loopback or address.is_unspecified}
+        if any(inode in own and not address.is_loopback for address, inode in listening):
             why = "listens on more than the loopback address, and has no key; its `args` must take {host}"
             self._fault = RunEnd(why, refused=True)
         elif not near <= own:
@@ -133,31 +132,21 @@ def _free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def listeners(port: int, proc: Path = Path("/proc")) -> list[tuple[str, str]] | None:
-    """The listeners on a TCP port: addresses as the kernel writes them, and sockets. None if unknown."""
-    try:
-        lines = (proc / "net/tcp").read_text().splitlines()[1:]
-    except OSError:
-        return None
+def listeners(port: int) -> list[tuple[IPv4Address | IPv6Address, str]]:
+    """The listeners on a TCP port: addresses, and sockets by inode."""
+    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
     with suppress(OSError):  # a host without IPv6
-        lines += (proc / "net/tcp6").read_text().splitlines()[1:]
+        lines += Path("/proc/net/tcp6").read_text().splitlines()[1:]
     rows = [line.split() for line in lines]
     here = [row for row in rows if row[3] == _LISTENING and row[1].endswith(f":{port:04X}")]
-    return [(row[1].partition(":")[0], row[9]) for row in here]
+    return [(kernel_address(row[1].partition(":")[0]), row[9]) for row in here]
 
 
-def is_loopback(address: str) -> bool:
-    """Whether an address of /proc/net/tcp or tcp6 (words in this host's byte order) is of this host only."""
-    raw = b"".join(bytes.fromhex(address[at : at + 8])[::-1] for at in range(0, len(address), 8))
-    if sys.byteorder == "big":
-        raw = bytes.fromhex(address)
-    mapped = raw.removeprefix(bytes(10) + b"\xff\xff")
-    return mapped == bytes(15) + b"\x01" or (len(mapped) == 4 and mapped[0] == 127)
-
-
-def is_every(address: str) -> bool:
-    """Whether an address of /proc/net/tcp or tcp6 is the wildcard address."""
-    return not address.strip("0")
+def kernel_address(text: str) -> IPv4Address | IPv6Address:
+    """An address of /proc/net/tcp or tcp6: words in this host's byte order. One of IPv4 in IPv6 is that of IPv4."""
+    words = [int(text[at : at + 8], 16).to_bytes(4, sys.byteorder) for at in range(0, len(text), 8)]
+    address = ip_address(b"".join(words))
+    return (address.ipv4_mapped if isinstance(address, IPv6Address) else None) or address
 
 
 def sockets_of(group: int) -> set[str]:

@@ -6,6 +6,7 @@ import signal
 import socket
 from contextlib import suppress
 from dataclasses import replace
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
@@ -49,7 +50,7 @@ async def test_it_starts_and_streams_on_loopback_only(spec: EngineSpec, tmp_path
         assert state is engine.state and state.url is not None
         assert (await probe(state.url, model=state.model or "", deadline_s=PATIENCE)).ok
         assert state.pid in children()
-        assert process.listeners(int(state.url.rpartition(":")[2])) == [("0100007F", ANY)]
+        assert process.listeners(int(state.url.rpartition(":")[2])) == [(ip_address("127.0.0.1"), ANY)]
         told = await engine.describe()
         assert (told["pid"], told["url"], told["spec"]) == (state.pid, state.url, spec_digest(spec))
         assert "deploy.drivers.llama_child" in told["argv"] and told["model_file"] == str(spec.artefact)

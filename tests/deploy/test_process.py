@@ -16,7 +16,7 @@ import pytest
 from deploy.core.errors import StartFailed
 from deploy.drivers import process
 from deploy.drivers.child import spawn
-from deploy.drivers.process import ProcessEngine, argv, environment, is_loopback
+from deploy.drivers.process import ProcessEngine, argv, environment, kernel_address
 from deploy.engine.engine import EngineState, Phase
 from deploy.engine.log import LogFile
 from deploy.engine.probe import probe
@@ -266,16 +266,15 @@ async def test_its_environment_is_its_own(artefact: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "loopback"),
+    ("words", "address"),
     [
-        ("0100007F", True),
-        ("00000000", False),
-        ("0A00000A", False),
-        ("00000000000000000000000001000000", True),
-        ("00000000000000000000000000000000", False),
-        ("0000000000000000FFFF00000100007F", True),
+        ("0100007F", "127.0.0.1"),
+        ("00000000", "0.0.0.0"),
+        ("00000000000000000000000001000000", "::1"),
+        ("00000000000000000000000000000000", "::"),
+        ("0000000000000000FFFF00000100007F", "127.0.0.1"),
     ],
 )
 @pytest.mark.skipif(sys.byteorder != "little", reason="the kernel writes these in the host's byte order")
-async def test_a_loopback_address_as_the_kernel_writes_it(address: str, loopback: bool) -> None:
-    assert is_loopback(address) is loopback
+async def test_an_address_as_the_kernel_writes_it(words: str, address: str) -> None:
+    assert str(kernel_address(words)) == address

@@ -48,13 +48,11 @@ async def _image(engine: EngineFacts, docker: Docker, cache: Path | None, probe:
     reference = _reference(engine)
     inside, held = _kept(cache, reference), await docker.image(reference)
     if held is None:
-        return ImageFacts(present=False, inside=inside)
+        return ImageFacts(inside=inside)
     if inside is None and probe:
         inside = await _probe(engine, docker)
         _keep(cache, reference, inside)
     return ImageFacts(
-        present=True,
-        digests=(*(held.get("RepoDigests") or ()), str(held.get("Id") or "")),
         architecture=held.get("Architecture"),
         size=held.get("Size"),
         inside=inside,

@@ -89,7 +89,7 @@ def test_a_check_without_its_evidence_says_unknown_and_how_to_get_it(
 def test_what_was_not_collected_of_engines_is_never_ok(healthy: Evidence) -> None:
     blind = replace(healthy, images={}, models={}, host=replace(healthy.host, uid=None))
     said = {f.id: f.state for f in examine(blind) if f.id.partition(".")[0] in ("image", "model")}
-    assert {"model.files", "image.present", "image.vllm", "image.cuda"} <= said.keys()
+    assert {"model.files", "image.architecture", "image.vllm", "image.cuda"} <= said.keys()
     read_from_names = {"image.pinned", "image.nightly"}
     assert {state for id, state in said.items() if id not in read_from_names} == {CheckState.UNKNOWN}
 
