@@ -17,8 +17,3 @@ def at_least(version: str, floor: str) -> bool:
     ours, its = numbers(version), numbers(floor)
     width = max(len(ours), len(its))
     return bool(ours) and ours + (0,) * (width - len(ours)) >= its + (0,) * (width - len(its))
-
-
-def is_candidate(version: str) -> bool:
-    """Whether it is a release candidate, a development build or a nightly one."""
-    return bool(re.search(r"\d(rc|a|b|\.?dev)\d|nightly", version))

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from deploy.core.versions import at_least, is_candidate
+from deploy.core.versions import at_least
 from deploy.doctor.evidence import Evidence, ImageContents, ImageFacts
 from deploy.doctor.host import is_spark
 from deploy.doctor.result import CheckResult, engine_check, fail, ok, unknown, warn
@@ -110,8 +110,6 @@ def _vllm(evidence: Evidence, engine: str, inside: ImageContents) -> CheckResult
         )
     if is_spark(evidence) and not at_least(inside.vllm, VLLM_UMA):
         return warn(f"{inside.vllm} counts unified memory wrong; {VLLM_UMA} does not", fix)
-    if is_candidate(inside.vllm):
-        return warn(f"{inside.vllm} is no release", fix)
     return ok(inside.vllm)
 
 

@@ -1,15 +1,13 @@
 """Checks that the engines that run at the same time fit into memory, by `deploy.memory.sizing`. Pure."""
 
-from collections.abc import Mapping
 from typing import Final
 
 from deploy.doctor.evidence import Evidence, GgufFacts, ModelFacts
 from deploy.doctor.host import gpu_of, is_spark
 from deploy.doctor.result import CheckResult, check, fail, ok, unknown
-from deploy.engine.dialects import DIALECTS
-from deploy.memory.sizing import GIB, LOAD, VLLM_OVERHEAD, EngineLoad, Memory, engine_need
+from deploy.memory.sizing import GIB, EngineLoad, Memory, engine_need
 
-TAKES_SHARE: Final = {name for name, dialect in DIALECTS.items() if dialect.takes_share}
+FIX: Final = "a smaller --gpu-memory-utilization or --ctx-size, or fewer engines at one time: take one out of `live` and `fallback`"
 
 
 def weights_of(model: ModelFacts | None) -> int | None:
@@ -61,17 +59,4 @@ def _plan(evidence: Evidence) -> CheckResult | None:
     need, floor = sum(n or 0 for n in needs.values()), Memory(total, total).floor
     told = " + ".join(f"{name} {(n or 0) / GIB:.1f}" for name, n in needs.items() if n)
     said = f"{told} + {floor / GIB:.1f} to spare = {(need + floor) / GIB:.1f} of {total / GIB:.1f} GiB"
-    return ok(said) if need + floor <= total else fail(said, _smaller(evidence, needs, total - floor))
-
-
-def _smaller(evidence: Evidence, needs: Mapping[str, int | None], room: int) -> str:
-    """The fix: a --gpu-memory-utilization that would fit, if there is one."""
-    greedy = [n for n in needs if evidence.engines[n].dialect in TAKES_SHARE and needs[n]]
-    total = evidence.host.memory_total or 1
-    others = sum(need or 0 for name, need in needs.items() if name not in greedy)
-    share = int((room - others) / total / max(len(greedy), 1) * 20) / 20
-    sizes = [int((weights_of(evidence.models.get(name)) or 0) * LOAD) + VLLM_OVERHEAD for name in greedy]
-    least = max(sizes, default=0) / total
-    if not greedy or share < least:
-        return "let fewer engines stand at one time: take one out of `live` and `fallback`"
-    return f"--gpu-memory-utilization {share:g} or less for {', '.join(greedy)}; {least:.2f} is the least for its weights"
+    return ok(said) if need + floor <= total else fail(said, FIX)

@@ -86,25 +86,13 @@ def _documents(
 
 
 def _sealed(folder: Path, files: Mapping[str, FileFacts], hashes: bool) -> tuple[str, tuple[str, ...]]:
-    """The root digest, and how the folder differs from its manifest in names and sizes (with `hashes`, in bytes)."""
+    """The root digest, and with `hashes` how the folder differs from its manifest."""
     if MANIFEST not in files:
         return "", ()
     try:
-        held = artefact.load(folder)
-        if hashes:
-            return held.root, tuple(map(str, artefact.verify(folder)))
+        return artefact.load(folder).root, tuple(map(str, artefact.verify(folder))) if hashes else ()
     except ManifestError as error:
         return "unreadable", (str(error),)
-    wanted = {entry.path: entry.size for entry in held.files}
-    there = {
-        str(path.relative_to(folder)): path.stat().st_size for path in folder.rglob("*") if path.is_file()
-    }
-    there.pop(MANIFEST)
-    differ = sorted(name for name in wanted.keys() | there.keys() if wanted.get(name) != there.get(name))
-    return held.root, tuple(
-        f"{name} has {there.get(name, 'no')} bytes, and {wanted.get(name, 'none')} in the manifest"
-        for name in differ
-    )
 
 
 def _gguf(folder: Path, files: Mapping[str, FileFacts]) -> GgufFacts | None:
