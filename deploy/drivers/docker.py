@@ -7,7 +7,6 @@ unreachable Docker daemon is waited for: its containers may still be running.
 import asyncio
 import hashlib
 import os
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Unpack
@@ -25,11 +24,11 @@ from deploy.drivers.container import (
 )
 from deploy.drivers.container_run import ContainerRun
 from deploy.drivers.docker_client import Docker, Json, shared
-from deploy.engine import supervisor
 from deploy.engine.dialects import DIALECTS
 from deploy.engine.engine import Phase
 from deploy.engine.spec import PINNED_IMAGE, EngineSpec
 from deploy.engine.supervised import Engine, EngineRun, Supervision
+from deploy.engine.supervisor import EventKind
 from deploy.engine.weights import MANIFEST, find_model
 from gates.artefact import artefact as artefacts
 from gates.contracts.errors import ManifestError
@@ -95,7 +94,7 @@ class DockerEngine(Engine):
         self._life.cancel()
         await asyncio.wait([self._life])
         if self._child.phase in (Phase.STARTING, Phase.READY):
-            self._feed(supervisor.Left(time.monotonic()))
+            self._feed(EventKind.LEFT)
 
     async def describe(self) -> Mapping[str, Any]:
         """Adds the container's facts from the Docker daemon; see `Engine.describe`. Raises DockerError."""

@@ -18,7 +18,6 @@ from typing import Any, Protocol, TypedDict, Unpack
 
 from deploy.core.errors import EngineError, StartCancelled, StartFailed
 from deploy.core.tasks import report, spawn
-from deploy.engine import supervisor
 from deploy.engine.abilities import Abilities, abilities
 from deploy.engine.dialects import from_start
 from deploy.engine.engine import EngineState, OnChange, Phase
@@ -26,6 +25,15 @@ from deploy.engine.gpu import host_gpu
 from deploy.engine.log import LogFile, log_path, start_of, tail
 from deploy.engine.probe import wait_until_streams
 from deploy.engine.spec import EngineSpec, spec_digest
+from deploy.engine.supervisor import (
+    ChildEvent,
+    ChildState,
+    Command,
+    CommandKind,
+    EventKind,
+    RestartPolicy,
+    step,
+)
 from gates.artefact.artefact import Snapshot, snapshot
 
 _GONE = (Phase.STOPPED, Phase.FAILED)
@@ -71,7 +79,7 @@ class Supervision(TypedDict, total=False):
     """How an engine is kept running. `start_timeout_s` bounds a run's time to its first token, `stop_grace_s` SIGTERM to SIGKILL."""
 
     on_change: OnChange | None
-    policy: supervisor.RestartPolicy | None
+    policy: RestartPolicy | None
     start_timeout_s: float
     stop_grace_s: float
 
@@ -89,10 +97,10 @@ class Engine(ABC):
         self._waiters: set[asyncio.Future[None]] = set()
         self._model: str | None = spec.name  # the name to request
         self._log_path = log_path(state_dir, spec.name)
-        self._policy = how.get("policy") or supervisor.RestartPolicy()
+        self._policy = how.get("policy") or RestartPolicy()
         self._start_timeout_s = how.get("start_timeout_s", self.start_timeout_s)
         self._stop_grace_s = how.get("stop_grace_s", self.stop_grace_s)
-        self._child = supervisor.ChildState()
+        self._child = ChildState()
         self._run: EngineRun | None = None
         self._url: str | None = None
         self._log: LogFile | None = None  # of the present run
@@ -170,7 +178,7 @@ class Engine(ABC):
             self._prepare()
             self._cancel_timer()  # of a retry
             self._kill_reason = None
-            self._feed(supervisor.Start(time.monotonic()))
+            self._feed(EventKind.START)
         try:
             return await self._until_up()
         except asyncio.CancelledError:
@@ -196,7 +204,7 @@ class Engine(ABC):
         """Stop it and return once nothing of it is left; idempotent. Cancelling the wait does not cancel the stop."""
         life = self._life  # now: a start() that waits for this end may make another
         if self._child.phase not in (Phase.STOPPED, Phase.STOPPING):
-            self._feed(supervisor.Stop(time.monotonic()))
+            self._feed(EventKind.STOP)
         if life is not None:
             await asyncio.wait([life])
 
@@ -214,7 +222,7 @@ class Engine(ABC):
     def restart_unhealthy(self, why: str) -> None:
         """Replace the run, because a probe saw that it no longer streams. No effect unless ready."""
         if self._child.phase is Phase.READY:
-            self._feed(supervisor.GaveUp(time.monotonic(), why))
+            self._feed(EventKind.GAVE_UP, why)
 
     async def changed(self, seen: EngineState) -> EngineState:
         """Wait until the state differs from `seen`, and return it (at once if it does)."""
@@ -229,23 +237,24 @@ class Engine(ABC):
 
     # Events in, commands out.
 
-    def _feed(self, event: supervisor.ChildEvent) -> None:
-        self._child, commands = supervisor.step(self._policy, self._child, event)
+    def _feed(self, kind: EventKind, why: str = "", *, refused: bool = False, barred: bool = False) -> None:
+        event = ChildEvent(kind, time.monotonic(), why, refused, barred)
+        self._child, commands = step(self._policy, self._child, event)
         if self._child.phase in _GONE:
             self._cancel_timer()
         for command in commands:
             self._run_command(command)
         self._publish()
 
-    def _run_command(self, command: supervisor.Command) -> None:
-        match command:
-            case supervisor.Spawn():
+    def _run_command(self, command: Command) -> None:
+        match command.kind:
+            case CommandKind.SPAWN:
                 self._life = spawn(self._live(), "engine_run", self.name)
-            case supervisor.Wake(after_s):
-                self._arm(after_s, self._pause_over)
-            case supervisor.Kill():
+            case CommandKind.WAKE:
+                self._arm(command.after_s, self._pause_over)
+            case CommandKind.KILL:
                 self._signal(lambda run: run.kill())
-            case supervisor.Terminate():
+            case CommandKind.TERMINATE:
                 self._signal(lambda run: run.terminate())
                 self._arm(self._stop_grace_s, lambda: self._signal(lambda run: run.kill()))
 
@@ -260,7 +269,7 @@ class Engine(ABC):
     def _pause_over(self) -> None:
         if self._child.phase is Phase.FAILED:
             self._kill_reason = None  # a retry starts clean
-        self._feed(supervisor.Due(time.monotonic()))
+        self._feed(EventKind.DUE)
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:
@@ -328,7 +337,7 @@ class Engine(ABC):
     def _ended(self, end: RunEnd) -> None:
         killed = self._kill_reason is not None
         why = self._kill_reason or end.why
-        self._feed(supervisor.Exited(time.monotonic(), why, refused=end.refused, barred=killed))
+        self._feed(EventKind.EXITED, why, refused=end.refused, barred=killed)
 
     async def _until_end(self, run: EngineRun) -> RunEnd:
         ready = spawn(self._until_ready(run), "engine_ready", self.name)
@@ -344,7 +353,7 @@ class Engine(ABC):
         failed = not ready.cancelled() and ready.exception() is not None
         if failed and self._child.phase is Phase.STARTING and not self._child.doomed:
             why = "its driver failed while it was coming up; the gateway's log says where"
-            self._feed(supervisor.GaveUp(time.monotonic(), why))
+            self._feed(EventKind.GAVE_UP, why)
 
     async def _until_ready(self, run: EngineRun) -> None:
         spec, began = self._spec, time.monotonic()
@@ -371,10 +380,10 @@ class Engine(ABC):
         if self._child.phase is Phase.STARTING:  # else it is being stopped
             self._url = url
             run.up()
-            self._feed(supervisor.Streams(time.monotonic()))
+            self._feed(EventKind.STREAMS)
         return None
 
     def _give_up(self, why: str) -> None:
-        now = time.monotonic()
         if self._child.phase is Phase.STARTING:  # else it is being stopped
-            self._feed(supervisor.GaveUp(now, f"gave up after {now - self._child.since:.1f} s: {why}"))
+            seconds = time.monotonic() - self._child.since
+            self._feed(EventKind.GAVE_UP, f"gave up after {seconds:.1f} s: {why}")

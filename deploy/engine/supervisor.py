@@ -28,6 +28,7 @@ for the start learns of it; with `retry_s`, the engine is then started again fro
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from deploy.core.errors import IllegalTransition
 from deploy.engine.engine import Phase
@@ -68,82 +69,54 @@ class ChildState:
     error: str | None = None
 
 
-@dataclass(frozen=True)
-class Event:
-    """What happened, and when: in monotonic seconds."""
+class EventKind(StrEnum):
+    """What happened."""
 
+    START = "start"  # the engine is wanted
+    STREAMS = "streams"  # the child streamed a token
+    GAVE_UP = "gave_up"  # the child lives but is of no use: no token by the deadline, or it hangs
+    EXITED = "exited"  # the child is gone, or could not be made
+    DUE = "due"  # the pause before a restart is over
+    STOP = "stop"  # the engine is not wanted any more
+    LEFT = "left"  # the child runs on without us: this process ends, or another one takes over
+
+
+@dataclass(frozen=True, slots=True)
+class ChildEvent:
+    """What happened when (monotonic seconds), and why. `refused`: it cannot work with this configuration; `barred`: `Engine.kill` ended it."""
+
+    kind: EventKind
     at: float
-
-
-class Start(Event):
-    """The engine is wanted."""
-
-
-class Streams(Event):
-    """The child streamed a token."""
-
-
-@dataclass(frozen=True)
-class GaveUp(Event):
-    """The child lives but is of no use: no token by the deadline, or it hangs."""
-
-    why: str
-
-
-@dataclass(frozen=True)
-class Exited(Event):
-    """The child is gone, or could not be made. `refused`: it cannot work with this configuration; `barred`: `Engine.kill` ended it."""
-
-    why: str
+    why: str = ""
     refused: bool = False
     barred: bool = False
 
 
-class Due(Event):
-    """The pause before a restart is over."""
-
-
-class Stop(Event):
-    """The engine is not wanted any more."""
-
-
-class Left(Event):
-    """The child runs on without us: this process ends, or another one takes over."""
-
-
-@dataclass(frozen=True)
-class Command:
+class CommandKind(StrEnum):
     """What the shell has to do."""
 
-
-class Spawn(Command):
-    """Make a child."""
-
-
-class Terminate(Command):
-    """Ask the child to end; kill it if that takes too long."""
+    SPAWN = "spawn"  # make a child
+    TERMINATE = "terminate"  # ask the child to end; kill it if that takes too long
+    KILL = "kill"
+    WAKE = "wake"  # send DUE after `after_s` seconds, unless STOP comes first
 
 
-class Kill(Command):
-    """Kill the child."""
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command for the shell."""
+
+    kind: CommandKind
+    after_s: float = 0.0
 
 
-@dataclass(frozen=True)
-class Wake(Command):
-    """Send Due after this many seconds, unless Stop comes first."""
-
-    after_s: float
-
-
-ChildEvent = Start | Streams | GaveUp | Exited | Due | Stop | Left
 ChildTransition = tuple[ChildState, tuple[Command, ...]]
 
 
 def step(policy: RestartPolicy, child: ChildState, event: ChildEvent) -> ChildTransition:
     """The state after an event, and the commands to run. Raises IllegalTransition; then nothing has changed."""
-    rule = _TABLE.get((child.phase, type(event)))
-    if rule is None or (child.doomed and isinstance(event, Streams | GaveUp)):
-        raise IllegalTransition(f"{type(event).__name__} while {child.phase}")
+    rule = _TABLE.get((child.phase, event.kind))
+    if rule is None or (child.doomed and event.kind in (EventKind.STREAMS, EventKind.GAVE_UP)):
+        raise IllegalTransition(f"{event.kind} while {child.phase}")
     return rule(policy, child, event)
 
 
@@ -151,29 +124,29 @@ def _enter(child: ChildState, phase: Phase, at: float) -> ChildState:
     return replace(child, phase=phase, since=at)
 
 
-def _start(policy: RestartPolicy, child: ChildState, event: Start | Due) -> ChildTransition:
-    return ChildState(phase=Phase.STARTING, since=event.at), (Spawn(),)
+def _start(policy: RestartPolicy, child: ChildState, event: ChildEvent) -> ChildTransition:
+    return ChildState(phase=Phase.STARTING, since=event.at), (Command(CommandKind.SPAWN),)
 
 
-def _streams(policy: RestartPolicy, child: ChildState, event: Streams) -> ChildTransition:
+def _streams(policy: RestartPolicy, child: ChildState, event: ChildEvent) -> ChildTransition:
     return replace(_enter(child, Phase.READY, event.at), was_ready=True), ()
 
 
-def _gave_up(policy: RestartPolicy, child: ChildState, event: GaveUp) -> ChildTransition:
+def _gave_up(policy: RestartPolicy, child: ChildState, event: ChildEvent) -> ChildTransition:
     settled = _settle(policy, child, event.at)
     doomed = replace(settled, doomed=True, error=event.why)
-    return _enter(doomed, Phase.STARTING, event.at), (Kill(),)
+    return _enter(doomed, Phase.STARTING, event.at), (Command(CommandKind.KILL),)
 
 
-def _exited(policy: RestartPolicy, child: ChildState, event: Exited) -> ChildTransition:
+def _exited(policy: RestartPolicy, child: ChildState, event: ChildEvent) -> ChildTransition:
     settled = _settle(policy, child, event.at)
     failures = settled.failures + 1
     error = child.error if child.doomed else event.why
     after = replace(settled, failures=failures, doomed=False, error=error)
     if _is_final(policy, child, event, failures):
-        retry = () if policy.retry_s is None else (Wake(policy.retry_s),)
+        retry = () if policy.retry_s is None else (Command(CommandKind.WAKE, policy.retry_s),)
         return _enter(after, Phase.FAILED, event.at), retry
-    return _enter(after, Phase.BACKING_OFF, event.at), (Wake(policy.pause_s(failures)),)
+    return _enter(after, Phase.BACKING_OFF, event.at), (Command(CommandKind.WAKE, policy.pause_s(failures)),)
 
 
 def _settle(policy: RestartPolicy, child: ChildState, at: float) -> ChildState:
@@ -182,40 +155,40 @@ def _settle(policy: RestartPolicy, child: ChildState, at: float) -> ChildState:
     return replace(child, failures=0) if stable else child
 
 
-def _is_final(policy: RestartPolicy, child: ChildState, event: Exited, failures: int) -> bool:
+def _is_final(policy: RestartPolicy, child: ChildState, event: ChildEvent, failures: int) -> bool:
     if child.was_ready:
         return event.barred
     return event.barred or event.refused or child.doomed or failures >= policy.boot_attempts
 
 
-def _due(policy: RestartPolicy, child: ChildState, event: Due) -> ChildTransition:
+def _due(policy: RestartPolicy, child: ChildState, event: ChildEvent) -> ChildTransition:
     again = replace(child, restarts=child.restarts + 1)
-    return _enter(again, Phase.STARTING, event.at), (Spawn(),)
+    return _enter(again, Phase.STARTING, event.at), (Command(CommandKind.SPAWN),)
 
 
-def _stop_child(policy: RestartPolicy, child: ChildState, event: Stop) -> ChildTransition:
-    return _enter(child, Phase.STOPPING, event.at), (Terminate(),)
+def _stop_child(policy: RestartPolicy, child: ChildState, event: ChildEvent) -> ChildTransition:
+    return _enter(child, Phase.STOPPING, event.at), (Command(CommandKind.TERMINATE),)
 
 
-def _stopped(policy: RestartPolicy, child: ChildState, event: Stop | Exited | Left) -> ChildTransition:
+def _stopped(policy: RestartPolicy, child: ChildState, event: ChildEvent) -> ChildTransition:
     return replace(_enter(child, Phase.STOPPED, event.at), doomed=False), ()
 
 
-_TABLE: Mapping[tuple[Phase, type], Callable[..., ChildTransition]] = {
-    (Phase.STOPPED, Start): _start,
-    (Phase.FAILED, Start): _start,
-    (Phase.FAILED, Due): _start,
-    (Phase.STARTING, Streams): _streams,
-    (Phase.STARTING, GaveUp): _gave_up,
-    (Phase.STARTING, Exited): _exited,
-    (Phase.READY, Exited): _exited,
-    (Phase.READY, GaveUp): _gave_up,
-    (Phase.BACKING_OFF, Due): _due,
-    (Phase.STARTING, Stop): _stop_child,
-    (Phase.READY, Stop): _stop_child,
-    (Phase.STOPPING, Exited): _stopped,
-    (Phase.BACKING_OFF, Stop): _stopped,
-    (Phase.FAILED, Stop): _stopped,
-    (Phase.STARTING, Left): _stopped,
-    (Phase.READY, Left): _stopped,
+_TABLE: Mapping[tuple[Phase, EventKind], Callable[..., ChildTransition]] = {
+    (Phase.STOPPED, EventKind.START): _start,
+    (Phase.FAILED, EventKind.START): _start,
+    (Phase.FAILED, EventKind.DUE): _start,
+    (Phase.STARTING, EventKind.STREAMS): _streams,
+    (Phase.STARTING, EventKind.GAVE_UP): _gave_up,
+    (Phase.STARTING, EventKind.EXITED): _exited,
+    (Phase.READY, EventKind.EXITED): _exited,
+    (Phase.READY, EventKind.GAVE_UP): _gave_up,
+    (Phase.BACKING_OFF, EventKind.DUE): _due,
+    (Phase.STARTING, EventKind.STOP): _stop_child,
+    (Phase.READY, EventKind.STOP): _stop_child,
+    (Phase.STOPPING, EventKind.EXITED): _stopped,
+    (Phase.BACKING_OFF, EventKind.STOP): _stopped,
+    (Phase.FAILED, EventKind.STOP): _stopped,
+    (Phase.STARTING, EventKind.LEFT): _stopped,
+    (Phase.READY, EventKind.LEFT): _stopped,
 }
