@@ -173,12 +173,9 @@ def parse(text: str) -> Evidence:
     return decoder.read(Evidence, json.loads(text))
 
 
-def render(evidence: Evidence) -> str:
-    """Evidence as JSON, without unknown values."""
-    return json.dumps(_known(asdict(evidence)), indent=1, ensure_ascii=False) + "\n"
-
-
-def _known(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _known(inner) for key, inner in value.items() if inner is not None}
-    return [_known(inner) for inner in value] if isinstance(value, tuple) else value
+def render(evidence: Any) -> str:
+    """Evidence, or a part of it, as JSON, without unknown values."""
+    known = asdict(
+        evidence, dict_factory=lambda pairs: {key: value for key, value in pairs if value is not None}
+    )
+    return json.dumps(known, indent=1, ensure_ascii=False) + "\n"

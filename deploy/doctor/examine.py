@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from deploy.doctor import configuration, engine_flags, host, image, memory, model
+from deploy.doctor import configuration, engine_flags, host, image, model
 from deploy.doctor.evidence import Evidence
 from deploy.doctor.result import CHECKS, Diagnosis
 
-MODULES: Final = (host, memory, image, model, engine_flags, configuration)
+MODULES: Final = (host, image, model, engine_flags, configuration)
 """Their import entered the checks."""
 GROUPS: Final = ("host", "image", "model", "engine", "config")
 IDS: Final = tuple(sorted(CHECKS, key=lambda name: GROUPS.index(name.partition(".")[0])))

@@ -7,14 +7,13 @@ import asyncio
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
 from deploy.core.errors import DockerError
 from deploy.doctor.collectors.host import release, text_of
-from deploy.doctor.evidence import EngineFacts, ImageContents, ImageFacts
+from deploy.doctor.evidence import EngineFacts, ImageContents, ImageFacts, render
 from deploy.drivers.docker_client import Docker
 from gates.decode import decoder
 
@@ -132,5 +131,4 @@ def _keep(cache: Path | None, reference: str, inside: ImageContents | None) -> N
     path = _file(cache, reference)
     if path is not None and inside is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        known = {key: value for key, value in asdict(inside).items() if value is not None}
-        path.write_text(json.dumps(known) + "\n", encoding="utf-8")
+        path.write_text(render(inside), encoding="utf-8")
