@@ -29,15 +29,7 @@ from deploy.engine.abilities import shown_format
 from deploy.engine.log import log_path
 from deploy.engine.probe import served_model, wait_until_streams
 from deploy.engine.spec import EngineSpec, spec_digest
-from deploy.images.pins import (
-    check_compose_lock,
-    lock_path,
-    pin,
-    read_lock,
-    tags,
-    write_compose_lock,
-    write_lock,
-)
+from deploy.images import pins as locks
 from deploy.memory.guard import Guard
 from deploy.memory.lease import Lease, lease_path
 
@@ -216,11 +208,11 @@ async def _pin(args: argparse.Namespace) -> int:
         )
     source = args.config or EMBEDDED_DEFAULT
     images = _images(source, args.engines)
-    path = lock_path(source.parent)
-    pins = {image: await pin(image, shared(), pull=args.pull) for image in sorted(set(images.values()))}
+    path = locks.lock_path(source.parent)
+    pins = {image: await locks.pin(image, shared(), pull=args.pull) for image in sorted(set(images.values()))}
     fresh = {image: pinned for image, pinned in pins.items() if image != pinned}
     if fresh:
-        write_lock(path, read_lock(path) | fresh)
+        locks.write_lock(path, locks.read_lock(path) | fresh)
     shown = [f"{name}: {image} is {pins[image]}" for name, image in images.items()]
     _report(
         {"lock": str(path), "images": pins}, "\n".join(shown) or "no engine runs in a container", args.json
@@ -232,12 +224,12 @@ async def _pin_compose(args: argparse.Namespace) -> int:
     if args.engines:
         raise SpecError("pin", "--compose", "pins all that the file names; no engine is named beside it")
     if args.check:
-        lock = check_compose_lock(args.compose)
+        lock = locks.check_compose_lock(args.compose)
         _report({"lock": str(lock)}, f"{lock} says what {args.compose} says", args.json)
         return 0
-    named = tags(args.compose)
-    pins = {name: await pin(image, shared(), pull=args.pull) for name, image in named.items()}
-    lock = write_compose_lock(args.compose, pins)
+    named = locks.tags(args.compose)
+    pins = {name: await locks.pin(image, shared(), pull=args.pull) for name, image in named.items()}
+    lock = locks.write_compose_lock(args.compose, pins)
     shown = [f"{name}: {image} is {pins[name]}" for name, image in named.items()]
     shown.append(f"docker compose --env-file {lock} up")
     _report({"lock": str(lock), "images": pins}, "\n".join(shown), args.json)
