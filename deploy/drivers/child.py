@@ -140,44 +140,34 @@ def read_report(report: socket.socket, child: Child) -> asyncio.Task[None]:
 
 
 async def _read_report(report: socket.socket, child: Child) -> None:
-    lines = _ReportLines(report)
-    said = await lines.next()
+    held = bytearray()
+    said = await _next_line(report, held)
     # One that serves already may receive requests, whose text must not reach the log.
     child.log.requests_flow = said.url is not None
     if not child.report.done():
         child.report.set_result(said)
     if said.pid is not None:
-        child.status = (await lines.next()).status
+        child.status = (await _next_line(report, held)).status
     if child.status is None and said.url is None and said.error is None:
         # The keeper was killed alone, maybe before it reported. `process.wait` would wait for those it kept: they have
         # its output open.
         child.kill_group()
 
 
-class _ReportLines:
-    """The lines of a child's report, from a socket and without a transport.
+async def _next_line(report: socket.socket, held: bytearray) -> ChildReport:
+    """The next line of a report, without a transport; an empty report for the end, and for a line that is none.
 
     A transport of uvloop that was made from a pipe closes its descriptor twice. Between the two, another thread may open a
     file under the same number; losing it ends in a wrong file, or in libuv's abort() of the whole gateway.
     """
-
-    def __init__(self, report: socket.socket) -> None:
-        self._report, self._held = report, bytearray()
-
-    async def next(self) -> ChildReport:
-        """The next line; an empty report for the end, and for a line that is none."""
-        loop, held = asyncio.get_running_loop(), self._held
-        while (
-            b"\n" not in held
-            and len(held) < REPORT_BYTES
-            and (data := await loop.sock_recv(self._report, 4096))
-        ):
-            held += data
-        line, _, self._held = held.partition(b"\n")
-        try:
-            return msgspec.json.decode(line, type=ChildReport)
-        except (ValueError, RecursionError, msgspec.MsgspecError):
-            return ChildReport()
+    loop = asyncio.get_running_loop()
+    while b"\n" not in held and len(held) < REPORT_BYTES and (data := await loop.sock_recv(report, 4096)):
+        held += data
+    line, _, held[:] = held.partition(b"\n")
+    try:
+        return msgspec.json.decode(line, type=ChildReport)
+    except (ValueError, RecursionError, msgspec.MsgspecError):
+        return ChildReport()
 
 
 class ChildRun:

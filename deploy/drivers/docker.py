@@ -26,7 +26,7 @@ from deploy.drivers.container_run import ContainerRun
 from deploy.drivers.docker_client import Docker, Json, shared
 from deploy.engine.dialects import DIALECTS
 from deploy.engine.engine import Phase
-from deploy.engine.spec import PINNED_IMAGE, EngineSpec
+from deploy.engine.spec import EngineSpec
 from deploy.engine.supervised import Engine, EngineRun, Supervision
 from deploy.engine.supervisor import EventKind
 from deploy.engine.weights import MANIFEST, find_model
@@ -54,7 +54,7 @@ def weights_digest(artefact: Path) -> str:
 
 
 class DockerEngine(Engine):
-    """An `Engine` in a container. Raises SpecError: not a spec for this driver; FlagError: one of `args` is the driver's to set."""
+    """An `Engine` in a container. Raises SpecError: it has no artefact; FlagError: one of `args` is the driver's to set."""
 
     start_timeout_s = LOAD_SECONDS
     stop_grace_s = STOP_SECONDS
@@ -67,8 +67,7 @@ class DockerEngine(Engine):
         docker: Docker | None = None,
         **how: Unpack[Supervision],
     ) -> None:
-        if spec.driver != "docker" or spec.image is None or not PINNED_IMAGE.fullmatch(spec.image):
-            raise SpecError(spec.name, "driver", f"{spec.driver!r} is not the docker driver")
+        assert spec.image is not None  # of every spec for this driver
         if spec.artefact is None:
             raise SpecError(spec.name, "artefact", "the docker driver needs the model that it mounts")
         argv(spec, MODEL)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Unpack
 
-from deploy.core.errors import SpecError
 from deploy.drivers.child import Child, ChildRun, child_environment, spawn
 from deploy.engine.flags import parse_flags
 from deploy.engine.log import LogFile
@@ -30,7 +29,7 @@ async def spawn_llama(config: Mapping[str, Any], log: LogFile, environ: Mapping[
 
 
 class EmbeddedEngine(Engine):
-    """An `Engine` that runs llama.cpp's server from the `xllamacpp` wheel. Raises SpecError, FlagError."""
+    """An `Engine` that runs llama.cpp's server from the `xllamacpp` wheel. Raises FlagError."""
 
     def __init__(
         self,
@@ -40,8 +39,7 @@ class EmbeddedEngine(Engine):
         environ: Mapping[str, str] | None = None,
         **how: Unpack[Supervision],
     ) -> None:
-        if spec.driver != "embedded" or spec.artefact is None:
-            raise SpecError(spec.name, "driver", f"{spec.driver!r} is not the embedded driver")
+        assert spec.artefact is not None  # of every spec for this driver
         super().__init__(spec, state_dir=state_dir, **how)
         self._artefact = spec.artefact
         self._settings = parse_flags(spec.name, spec.args, cores=usable_cores())

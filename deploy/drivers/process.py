@@ -13,7 +13,6 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Any, Final, Unpack
 
-from deploy.core.errors import SpecError
 from deploy.drivers import keeper
 from deploy.drivers.child import Child, ChildRun, kept_environment, spawn
 from deploy.drivers.docker import LOAD_SECONDS, STOP_SECONDS
@@ -30,7 +29,7 @@ _LISTENING: Final = "0A"
 
 
 class ProcessEngine(Engine):
-    """An `Engine` whose server is installed in another environment. Raises SpecError, FlagError."""
+    """An `Engine` whose server is installed in another environment. Raises FlagError."""
 
     start_timeout_s = LOAD_SECONDS
     stop_grace_s = STOP_SECONDS
@@ -43,10 +42,7 @@ class ProcessEngine(Engine):
         environ: Mapping[str, str] | None = None,
         **how: Unpack[Supervision],
     ) -> None:
-        if spec.driver != "process" or spec.command is None:
-            raise SpecError(spec.name, "driver", f"{spec.driver!r} is not the process driver")
         super().__init__(spec, state_dir=state_dir, **how)
-        self._command = spec.command
         self._environ = os.environ if environ is None else environ
         argv(spec, "", 0)
 

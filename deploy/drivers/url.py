@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Unpack
 
-from deploy.core.errors import SpecError, StartFailed, StartTimeout
+from deploy.core.errors import StartFailed, StartTimeout
 from deploy.engine.probe import served_model
 from deploy.engine.spec import EngineSpec
 from deploy.engine.supervised import Engine, EngineRun, RunEnd, Supervision
@@ -15,7 +15,7 @@ LOOK_SECONDS = 0.1
 
 
 class UrlEngine(Engine):
-    """An `Engine` at a fixed address. Nothing is started and nothing is stopped. Raises SpecError.
+    """An `Engine` at a fixed address. Nothing is started and nothing is stopped.
 
     `model` is the name to request; the default is the first in `/v1/models`.
     """
@@ -23,8 +23,7 @@ class UrlEngine(Engine):
     start_timeout_s = 30.0
 
     def __init__(self, spec: EngineSpec, *, model: str | None = None, **how: Unpack[Supervision]) -> None:
-        if spec.driver != "url" or spec.url is None:
-            raise SpecError(spec.name, "driver", f"{spec.driver!r} is not the url driver")
+        assert spec.url is not None  # of every spec for this driver
         super().__init__(spec, state_dir=Path(), **how)  # it writes no log
         self._base = spec.url.rstrip("/").removesuffix("/v1")
         self._given = self._model = model

@@ -41,11 +41,6 @@ def no_odd_flag(args: Sequence[str]) -> str | None:
     return None
 
 
-def planned_numerics(spec: EngineSpec, log: str, host_gpu: str) -> Numerics:
-    """For a server whose log names no kernel: nothing is known."""
-    return Numerics()
-
-
 @dataclass(frozen=True, kw_only=True)
 class DialectSpec:
     """One engine family.
@@ -105,4 +100,4 @@ class DialectSpec:
     workdir: str = ""
     gguf: bool = False
     takes_share: bool = False
-    numerics: Callable[[EngineSpec, str, str], Numerics] = planned_numerics
+    numerics: Callable[[EngineSpec, str, str], Numerics]
