@@ -1,15 +1,17 @@
-"""llama-server's flags for the embedded engine, by the table in llama_flags.toml. Pure, but for reading the table."""
+"""llama-server's flags for the embedded engine, by the table in llama_flags.toml.
+
+Standard library only: the embedded engine's child imports it.
+"""
 
 import json
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
 from deploy.core.errors import FlagError
-from gates.decode import decoder
 
 Value = int | float | str | bool | dict[str, str]
 Settings = dict[str, Value]
@@ -19,19 +21,11 @@ Settings = dict[str, Value]
 class Flag:
     """A row of the table, which explains its keys."""
 
-    names: tuple[str, ...]
+    names: Sequence[str]
     field: str
     value: str | None = None
     sets: str | bool = True
     user_bit: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Table:
-    flags: tuple[Flag, ...]
-    defaults: Mapping[str, int | str | bool]
-    choices: Mapping[str, Mapping[str, int | str]]
-    taken: Mapping[str, str]
 
 
 def _template_kwargs(word: str) -> dict[str, str]:
@@ -41,11 +35,11 @@ def _template_kwargs(word: str) -> dict[str, str]:
     return {key: json.dumps(value) for key, value in kwargs.items()}
 
 
-_TABLE: Final = decoder.read(
-    _Table, tomllib.loads(Path(__file__).with_name("llama_flags.toml").read_text("utf-8"))
-)
-FLAGS: Final = _TABLE.flags
-DEFAULTS: Final = _TABLE.defaults
+_TABLE: Final = tomllib.loads(Path(__file__).with_name("llama_flags.toml").read_text("utf-8"))
+FLAGS: Final = tuple(Flag(**row) for row in _TABLE["flags"])
+DEFAULTS: Final[Mapping[str, int | str | bool]] = _TABLE["defaults"]
+_CHOICES: Final[Mapping[str, Mapping[str, int | str]]] = _TABLE["choices"]
+_TAKEN: Final[Mapping[str, str]] = _TABLE["taken"]
 USER_BITS: Final = "user_sampling_bits"
 _BY_NAME: Final = {name: flag for flag in FLAGS for name in flag.names}
 _TYPES: Final[Mapping[str, tuple[Callable[[str], Value], str]]] = {
@@ -103,8 +97,8 @@ def _take(engine: str, words: list[str]) -> tuple[Flag, str | None]:
 
 
 def _unknown(name: str) -> str:
-    if name in _TABLE.taken:
-        return f"{name} is set by {_TABLE.taken[name]} and cannot be given"
+    if name in _TAKEN:
+        return f"{name} is set by {_TAKEN[name]} and cannot be given"
     near = get_close_matches(name, _BY_NAME, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]}?" if near else ""
     return f"{name!r} is not a flag that the embedded engine knows{hint}"
@@ -112,7 +106,7 @@ def _unknown(name: str) -> str:
 
 def _read(engine: str, flag: Flag, word: str) -> Value:
     assert flag.value is not None
-    choices = _TABLE.choices.get(flag.value, {})
+    choices = _CHOICES.get(flag.value, {})
     read, need = _TYPES.get(flag.value, (choices.__getitem__, f"one of {', '.join(choices)}"))
     try:
         return read(word)

@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 HOME = "/opt/engine"
 SERVER = f"{HOME}/llama-server"
 OURS = ("deploy", "gates", "tests")
+FLAGS = "deploy/engine/llama_flags.toml"
 _IMPORTED = """
 import json, linecache, locale, shutil, sys, traceback, {modules}
 print(json.dumps([m.__file__ for m in list(sys.modules.values()) if getattr(m, "__file__", None)]))
@@ -34,6 +35,7 @@ def build(api: Any, repository: str) -> str:
         **with_python("tests.docker.server, xllamacpp", more=wheel.glob("*.so")),
         **{f"{HOME}/xllamacpp/{path.name}": path for path in wheel.glob("*.*") if path.is_file()},
         SERVER: ROOT / "tests" / "docker" / "server.py",
+        f"{HOME}/{FLAGS}": ROOT / FLAGS,
     }
     return import_image(api, repository, files, [str(executable()), SERVER])
 
