@@ -76,6 +76,8 @@ def _running(args: argparse.Namespace) -> Config:
         return load(args.config)
     if not all(urls.values()) or any(wanted.values()) or args.config or args.control:
         raise UsageError("name --candidate and --baseline, or both addresses and no configuration")
+    if args.suite:
+        load_suite(args.suite)  # its faults, before any engine is asked
     args.candidate, args.baseline = urls
     return config_for_running(urls)
 

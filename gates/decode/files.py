@@ -30,7 +30,7 @@ class TomlFiles:
             return path
         if str(name_or_path) not in self.shipped():
             hint = nearest(str(name_or_path), self.shipped())
-            raise self.error(f"{name_or_path}: no such {self.kind}{hint}; or give a .toml file")
+            raise self.error(f"{name_or_path}: no such {self.kind}{hint}; or give the path of a file")
         return self.folder / f"{name_or_path}.toml"
 
     def text(self, path: Path, most: int = -1) -> str:

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
@@ -43,12 +43,12 @@ class OwnSuite:
 @dataclass(frozen=True, slots=True)
 class _Prompt:
     prompt: Text | None = None
-    turns: tuple[Mapping[Literal["user", "assistant"], Text], ...] = ()
+    turns: tuple[Mapping[str, Text], ...] = ()
     id: str = ""
     system: Text | None = None
     tools: tuple[Mapping[str, Any], ...] | None = None
     calls: Mapping[str, Any] | tuple[Mapping[str, Any], ...] | None = None
-    no_call: Literal[True] | None = None
+    no_call: bool = False
     contains: Text | tuple[Text, ...] | None = None
     regex: Text | None = None
     json_schema: Mapping[str, Any] | None = None
@@ -60,7 +60,7 @@ class _Prompt:
     def __post_init__(self) -> None:
         if (self.prompt is None) == (not self.turns):
             raise DecodeError("", "must have a prompt, or turns, and not both")
-        if any(len(turn) != 1 for turn in self.turns):
+        if any(turn.keys() not in ({"user"}, {"assistant"}) for turn in self.turns):
             raise DecodeError("turns", "must each be `user: …` or `assistant: …`")
         if self.calls is not None and self.no_call:
             raise DecodeError("no_call", "contradicts calls")
@@ -121,9 +121,7 @@ def _case(suite: OwnSuite, prompt: _Prompt, number: str, folder: Path) -> dict[s
 
 
 def _turns(prompt: _Prompt) -> Iterator[dict[str, str]]:
-    if prompt.prompt is not None:
-        yield {"role": "user", "content": prompt.prompt}
-    for turn in prompt.turns:
+    for turn in prompt.turns or ({"user": prompt.prompt or ""},):
         yield from ({"role": role, "content": content} for role, content in turn.items())
 
 
@@ -143,7 +141,7 @@ def _call(call: Mapping[str, Any]) -> dict[str, Any]:
 
 def _function(named: str, folder: Path) -> dict[str, str]:
     """A function of the author's, with the digest of its file, which is read and never run here."""
-    file, _, name = named.rpartition(":")
+    file, _, name = named.partition(":")
     try:
         source = (folder / file).read_bytes()
         defined = {node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
@@ -160,7 +158,7 @@ def _yaml(path: Path) -> OwnSuite:
     try:
         with path.open("rb") as file:
             value = yaml_file.loads(file.read(MOST_BYTES).decode())
-        return read(OwnSuite, {"prompts": value} if isinstance(value, list) else value)
+        return read(OwnSuite, {"prompts": value or []} if isinstance(value, list | None) else value)
     except OSError as error:
         raise SuiteError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:

@@ -121,13 +121,15 @@ def test_the_package_that_tells_languages_is_named_where_it_is_missing(
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "must be a table"),
+        ("", "has no prompt"),
         ("[]", "has no prompt"),
         ("- {}", "prompts[0]: must have a prompt, or turns"),
         ("- {prompt: A, turns: [{user: B}]}", "prompts[0]: must have a prompt, or turns"),
         ("- {prompt: A, contain: B}", "prompts[0]: contain: unknown key; did you mean 'contains'?"),
         ("- {prompt: A, max_sentences: 0}", "prompts[0]: max_sentences: must be a whole number of at least 1"),
         ("- {prompt: A, regex: '['}", "'[' is no pattern of RE2: missing ]: ["),
+        ("- {turns: [{system: A}, {user: B}]}", "turns: must each be"),
+        ("- {prompt: A, python: good.py}", "python: good.py defines no function ''"),
         ("- {prompt: A, json_schema: {type: lost}}", "json_schema"),
         ("- {prompt: A, language: xx}", "language: 'xx' is none of the languages that can be told: ace af"),
         ("- {prompt: A, python: none.py:f}", "python: must be FILE.py:FUNCTION; none.py: [Errno 2]"),
@@ -139,7 +141,6 @@ def test_the_package_that_tells_languages_is_named_where_it_is_missing(
         (f"{{judge: {JUDGE}, prompts: [{{prompt: A, contains: b, judge: {{rubric: Kind., compare: true, labels: [{{reply: a, good: true}}]}}}}]}}", "labels: must each have an `other`"),
         ("- {prompt: A, calls: {name: f}}", "tools: are missing"),
         ("- {prompt: A, calls: {name: f}, no_call: true}", "no_call: contradicts calls"),
-        ("- {prompt: A, no_call: false}", "no_call"),
         ("- {turns: [{user: A, assistant: B}]}", "turns: must each be"),
         ("- {turns: [{user: A}, {assistant: B}]}", "the last word must be the user's"),
         ("- {turns: [{robot: A}]}", "turns"),
@@ -216,3 +217,12 @@ def test_new_suite_writes_five_prompts_and_no_file_over_another(
 
 def test_the_template_is_no_shipped_suite() -> None:
     assert "new" not in FILES.shipped()
+
+
+def test_a_fault_is_told_before_an_engine_is_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "own.yaml").write_text("- {promt: A}", "utf-8")
+    urls = ["--candidate-url", "http://127.0.0.1:9", "--baseline-url", "http://127.0.0.1:8"]
+    assert main(["gate", "run", "--suite", str(tmp_path / "own.yaml"), *urls]) == 65
+    assert "promt: unknown key" in capsys.readouterr().err

@@ -126,7 +126,7 @@ def test_a_draw_names_gates_of_the_policy_and_a_number(draw: str, why: str) -> N
 
 def test_a_policy_that_is_not_there_names_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(
-        PolicyError, match="anny: no such policy; did you mean 'annie'.; or give a .toml file"
+        PolicyError, match="anny: no such policy; did you mean 'annie'.; or give the path of a file"
     ):
         load_policy("anny")
     with pytest.raises(PolicyError, match=r"none.toml: cannot be read \(No such file or directory\)"):

@@ -145,7 +145,7 @@ def test_a_wrong_change_is_one_line(change: str, line: str) -> None:
 @pytest.mark.parametrize(
     "name, line",
     [
-        ("defualt", "defualt: no such recipe; did you mean 'default'?; or give a .toml file"),
+        ("defualt", "defualt: no such recipe; did you mean 'default'?; or give the path of a file"),
         ("nowhere.toml", "nowhere.toml: cannot be read (No such file or directory)"),
     ],
 )
