@@ -589,7 +589,7 @@ class Parser:
         """The role or channel behind a header's token decides what the message is."""
         if name in ("message", "end_header_id"):
             return self._gone(end)
-        pattern = _ROLE if name in "im_start start_of_turn start_of_role begin turn".split() else _HEADER
+        pattern = _ROLE if name.endswith(("im_start", "turn", "role", "begin")) else _HEADER
         head = pattern.match(self._buf, end)
         if head is None:
             size = len(self._buf)
