@@ -140,9 +140,9 @@ def check_answered(reply: ObservedReply) -> None:
 
 def check_spoken(reply: ObservedReply, *words: str) -> None:
     """A clean answer that contains these words, without a thought or a call."""
+    expect(not reply.calls, f"it makes a call that is not needed: {reply.calls}")
     check_answered(reply)
     require(not reply.reasoning, f"there is reasoning: {reply.reasoning!r}")
-    require(not reply.calls, f"calls: {reply.calls}")
     for word in words:
         expect(word in reply.content, f"no {word!r} in {reply.content!r}")
 

@@ -12,8 +12,10 @@ import structlog
 
 import app.conformance.suite as suite
 from app.__main__ import main
+from app.conformance import checks
 from app.conformance.checks import CANCEL, CHECKS, NO_THOUGHT, SUM, THINKING, Check, ask, each, require, user
 from app.conformance.engine_api import EngineEndpoints
+from app.conformance.reply import observed
 from app.conformance.suite import CheckOutcome
 from deploy.engine.dialects import DIALECTS
 from tests.script import Hang, Head, Say, reply, text
@@ -101,6 +103,13 @@ async def test_a_known_gap_is_shown_and_is_no_failure(
         {"name": CANCEL, "heard": "yes", "why": ""},
     ]
     assert {seen.body["model"] for seen in checked.requests} == {"far-9b"}
+
+
+async def test_a_call_that_is_not_needed_is_the_models_doing() -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "web_search", "arguments": "{}"}}
+    choice = {"index": 0, "message": {"content": None, "tool_calls": [call]}, "finish_reason": "tool_calls"}
+    with pytest.raises(checks.ModelLacks, match="not needed"):
+        checks.check_spoken(observed(200, json.dumps({"choices": [choice]}).encode()))
 
 
 @pytest.mark.parametrize(("said", "asked"), [("Hello.", 4), ("<think>Hm.", 9)])
