@@ -25,7 +25,7 @@ THOUGHTS = (
     ("◁think▷", "◁/think▷"), ("<seed:think>", "</seed:think>"), ("<|begin_of_thought|>", "<|end_of_thought|>"),
     ("<|channel>thought\n", "<channel|>"), ("&lt;think&gt;", "&lt;/think&gt;"), ("<thought>", "</thought>"),
     ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
-    ("<|think|>", "<|end|><|begin|>assistant<|content|>"), ("<scratch_pad>", "</scratch_pad>"),
+    ("<scratch_pad>", "</scratch_pad>"),
 )  # fmt: skip
 CALLS = (
     '<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>',
