@@ -127,7 +127,7 @@ class EnginePool:
             backend = self._backends[spec.name] = Backend(spec, timeouts.connect, self._context, model)
             self._describe(spec)
             backend.show_conduct()
-            self._metrics.open_at(spec.name, lambda: backend.upstream.open)
+            self._metrics.read("manners_engine_in_flight", lambda: backend.upstream.open, spec.name)
             self._metrics.gauge("manners_replica_refused", 0, spec.name)
         return backend
 

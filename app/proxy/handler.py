@@ -61,6 +61,13 @@ GATEWAY_FAILURES: Final = frozenset(
     }
 )
 """Codes of failures that eject an engine, as Envoy's gateway failures do; an error that the engine states is none."""
+QUEUE_GAUGES: Final = {
+    "manners_in_flight": "in_flight",
+    "manners_queue_depth": "waiting",
+    "manners_concurrency_limit": "concurrency",
+    "manners_queue_limit": "room",
+}
+"""What each shows of a model's queue."""
 
 
 class ProxyHandler:
@@ -101,8 +108,9 @@ class ProxyHandler:
                 self._queues[name].resize(model.concurrency, model.queue)
                 continue
             waited = self._metrics.queue_wait(name)
-            self._queues[name] = AdmissionQueue(model.concurrency, model.queue, waited=waited)
-            self._metrics.queue(name, self._queues[name])
+            queue = self._queues[name] = AdmissionQueue(model.concurrency, model.queue, waited=waited)
+            for gauge, attribute in QUEUE_GAUGES.items():
+                self._metrics.read(gauge, partial(getattr, queue, attribute), name)
 
     def cut_off(self) -> None:
         """End what is still running, and tell each caller why."""

@@ -15,6 +15,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -55,7 +56,7 @@ class LogOutput:
         """The line. Raises DropEvent below the level."""
         if LEVELS.index(level) < self._least:
             raise structlog.DropEvent
-        event = {"event": event["event"], **event, "level": level, "timestamp": datetime.now(UTC)}
+        event["level"], event["timestamp"] = level, datetime.now(UTC)
         if not event.keys() <= FIELDS:
             event = {name: value for name, value in event.items() if name in FIELDS}
         try:
@@ -119,9 +120,11 @@ class _Writer:
 
     def _put(self, data: bytes) -> bytes:
         """Write as much as goes at once; the rest."""
-        with contextlib.suppress(OSError, ValueError):
+        try:  # no `suppress`: it runs in every request
             while data and self._room(0) and (written := self._stream.write(data[: select.PIPE_BUF])):
                 data = data[written:]
+        except (OSError, ValueError):
+            return data
         return data
 
 
@@ -131,7 +134,8 @@ def configure(output: LogOutput | None = None, stream: BinaryIO | None = None) -
     writer = _Writer(stream or sys.stderr.buffer, output)
     structlog.configure(
         processors=[output.line],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
+        wrapper_class=structlog.BoundLogger,
+        context_class=partial(dict, event=""),  # the first field of a line
         logger_factory=lambda *_: writer,
         cache_logger_on_first_use=False,
     )

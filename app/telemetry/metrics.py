@@ -5,8 +5,9 @@ process (tests) do not share counts. Buckets: reference set of the OTel GenAI co
 where the latencies of a voice assistant lie (50 ms to 1 s), so that SLO thresholds are bucket bounds.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from prometheus_client import (
     CollectorRegistry,
@@ -114,17 +115,12 @@ STREAM_TIMES: Final = (
 _Metric = TypeVar("_Metric", Counter, Gauge, Histogram)
 
 
-class Queue(Protocol):
-    """Requests of one model."""
+class _Histogram(Histogram):
+    """The library's, with its bucket found by bisection: every request observes eight."""
 
-    in_flight: int  # that are being served
-
-    @property
-    def waiting(self) -> int:
-        """That wait for a place."""
-
-    concurrency: int  # the most that are served at once
-    room: int  # the most that may wait
+    def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
+        self._sum.inc(amount)
+        self._buckets[bisect_left(self._upper_bounds, amount)].inc(1)
 
 
 class Metrics:
@@ -147,7 +143,7 @@ class Metrics:
             for name, (text, labels) in GAUGES.items()
         }
         self._histograms = {
-            name: Histogram(name, text, labels.split(), buckets=buckets, registry=self.registry)
+            name: _Histogram(name, text, labels.split(), buckets=buckets, registry=self.registry)
             for name, (text, labels, buckets) in HISTOGRAMS.items()
         }
 
@@ -163,6 +159,10 @@ class Metrics:
     def gauge(self, name: str, value: float, *labels: str) -> None:
         """Set a gauge."""
         self._gauges[name].labels(*labels).set(value)
+
+    def read(self, name: str, value: Callable[[], float], *labels: str) -> None:
+        """Read a gauge from `value` at every scrape."""
+        self._gauges[name].labels(*labels).set_function(value)
 
     def observe(self, name: str, value: float, *labels: str) -> None:
         """Add a value to a histogram."""
@@ -285,10 +285,6 @@ class Metrics:
         for side in sides:
             self._of(self._counters["manners_shift_requests_total"], model, side)
 
-    def open_at(self, engine: str, count: Callable[[], float]) -> None:
-        """Read the number of an engine's open requests from `count` at every scrape."""
-        self._gauges["manners_engine_in_flight"].labels(engine).set_function(count)
-
     def live_gated(self, model: str, gated: Mapping[str, bool]) -> None:
         """Set whether each live engine of the model was promoted on a passing report; other series are removed."""
         for labels in [s.labels for m in self._gauges["manners_live_gated"].collect() for s in m.samples]:
@@ -312,13 +308,6 @@ class Metrics:
     def state_works(self) -> None:
         """Record a successful use of the registry."""
         self._gauges["manners_state_available"].set(1)
-
-    def queue(self, model: str, queue: Queue) -> None:
-        """Read a model's queue at every scrape."""
-        self._gauges["manners_in_flight"].labels(model).set_function(lambda: queue.in_flight)
-        self._gauges["manners_queue_depth"].labels(model).set_function(lambda: queue.waiting)
-        self._gauges["manners_concurrency_limit"].labels(model).set_function(lambda: queue.concurrency)
-        self._gauges["manners_queue_limit"].labels(model).set_function(lambda: queue.room)
 
     def queue_wait(self, model: str) -> Callable[[float], None]:
         """The function that records how many seconds a request of the model waited."""

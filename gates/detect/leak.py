@@ -10,7 +10,7 @@ repeats a group or a wide class without a bound.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -206,8 +206,9 @@ def hidden_tokens(content: str, called: str, reasoning: str, completion_tokens: 
 def _monologue(text: str) -> list[Detection]:
     """At most one detection: the opening from the first sign to the last."""
     low = fold(own_words(text[:OPENING]))
-    if found := _signs(MAIN, low, _words(low)):
-        found += _signs(FURTHER, low, set())
+    words = _words(low) & _BY_WORD.keys()
+    if found := _found({id(one): one for word in words for one in _BY_WORD[word]}.values(), low):
+        found += _found(_FURTHER, low)
     points: dict[str, int] = {}
     spans: list[tuple[int, int]] = []
     for weight, start, end, kind in sorted(found, reverse=True):  # words that are two signs count as one
@@ -220,14 +221,17 @@ def _monologue(text: str) -> list[Detection]:
     return [detection("leak", "monologue", text, min(spans)[0], max(end for _, end in spans))]
 
 
-def _signs(
-    kinds: Mapping[str, tuple[Sign, ...]], low: str, words: set[str]
-) -> list[tuple[int, int, int, str]]:
-    """(weight, start, end, kind) of every sign that needs no word, or one of these."""
-    return [
-        (one.weight, *span, kind)
-        for kind, signs in kinds.items()
-        for one in signs
-        if not one.needs or not one.needs.isdisjoint(words)
-        for span in one.spans(low)
-    ]
+def _signs(kinds: Mapping[str, tuple[Sign, ...]]) -> list[tuple[str, Sign]]:
+    return [(kind, sign) for kind, signs in kinds.items() for sign in signs]
+
+
+_MAIN: Final = _signs(MAIN)
+_FURTHER: Final = _signs(FURTHER)
+_BY_WORD: Final = {
+    word: [one for one in _MAIN if word in one[1].needs] for _, sign in _MAIN for word in sign.needs
+}
+
+
+def _found(signs: Iterable[tuple[str, Sign]], low: str) -> list[tuple[int, int, int, str]]:
+    """(weight, start, end, kind) wherever a text has one of these signs."""
+    return [(sign.weight, *span, kind) for kind, sign in signs for span in sign.spans(low)]
