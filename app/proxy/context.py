@@ -26,7 +26,7 @@ from app.api.engine_request import (
     is_forced,
     thinking_for,
 )
-from app.api.surface import Counts, Encoder, OverChat, ParsedRequest, PassThroughSurface, Surface
+from app.api.surface import Encoder, OverChat, ParsedRequest, PassThroughSurface, Surface
 from app.api.thinking_budget import ThoughtLimit, ThoughtPlan, Why, thought_plan
 from app.api.tool_choice import GuidedCall, ToolChoiceEnforcer, enforcer_for, other_means
 from app.config.config import ModelConfig
@@ -236,8 +236,7 @@ class RequestContext:
             failed = self.error is not None and not isinstance(self.error, ClientGone)
             is_free = failed or (isinstance(self.surface, PassThroughSurface) and self.surface.chats)
             return min(estimate(self.body_bytes, made), most) if made or not is_free else 0
-        counts = Counts.of(self.usage)
-        return counts.given + counts.made
+        return self.usage.tokens("prompt_tokens") + self.usage.tokens("completion_tokens")
 
     @property
     def failovers(self) -> int:

@@ -77,6 +77,10 @@ def _choice(index: int, part: str, said: dict[str, Any], **more: Any) -> dict[st
     return {"index": index, part: said, **CHOICE_FIELDS, **more}
 
 
+_ROLE = {"role": "assistant", "content": ""}
+_CONTENT, _CONTENT_END = (_json(_choice(0, "delta", {"content": ""})) + b"]}\n\n").split(b'""', 1)
+
+
 def _delta(event: Event, reasoning: Reasoning) -> dict[str, Any]:
     """The fields that an event adds to the message of its choice; {} for an event that callers do not see."""
     if type(event) is Text:
@@ -93,8 +97,16 @@ def _delta(event: Event, reasoning: Reasoning) -> dict[str, Any]:
     return {}
 
 
+def error_frame(message: str, code: str, kind: str = "upstream_error") -> bytes:
+    """An error after the first byte: one frame, and neither a finish reason nor [DONE] after it."""
+    error = {"message": message, "type": kind, "param": None, "code": code}
+    return b"data: " + _json({"error": error}) + b"\n\n"
+
+
 class EventEncoder:
     """`feed` events, get SSE bytes: what encoders share whose API says by `_encode` what an event is on the wire."""
+
+    fault = staticmethod(error_frame)
 
     def __init__(self, head: ReplyHead) -> None:
         self._head = head
@@ -116,10 +128,6 @@ class EventEncoder:
     def texts(self, texts: Sequence[str]) -> bytes:
         """Plain texts of choice 0."""
         return self.feed([Text(0, text) for text in texts])
-
-    def fault(self, message: str, code: str, kind: str) -> bytes:
-        """An error after the first byte."""
-        return error_frame(message, code, kind)
 
     def _encode(self, event: Event, out: list[bytes]) -> None:
         raise NotImplementedError
@@ -158,8 +166,7 @@ class StreamEncoder(EventEncoder):
     def __init__(self, head: ReplyHead) -> None:
         super().__init__(head)
         self._open = b"data: " + _prefix(head, "chat.completion.chunk") + b',"choices":['
-        before, after = _json(_choice(0, "delta", {"content": ""})).split(b'""', 1)
-        self._content, self._content_end = self._open + before, after + b"]}\n\n"
+        self._content = self._open + _CONTENT
         self._tokens: list[TokenLogprob] | None = None  # of the text that comes next
         self._begun: set[int] = set()
 
@@ -167,11 +174,11 @@ class StreamEncoder(EventEncoder):
         """Plain texts of choice 0: what `feed` would give, the short way."""
         if not self._begun or self._inliner.is_on:
             return super().texts(texts)
-        return b"".join([self._content + _json(text) + self._content_end for text in texts])
+        return b"".join([self._content + _json(text) + _CONTENT_END for text in texts])
 
     def _encode(self, event: Event, out: list[bytes]) -> None:
         if type(event) is Text and event.choice == 0 and self._tokens is None and 0 in self._begun:
-            out.append(self._content + _json(event.text) + self._content_end)
+            out.append(self._content + _json(event.text) + _CONTENT_END)
         elif type(event) is Done:
             if self._head.include_usage and self._usage is not None:
                 out.append(b'%b],"usage":%b}\n\n' % (self._open, _json(self._usage.counts)))
@@ -187,7 +194,7 @@ class StreamEncoder(EventEncoder):
     def _emit(self, choice: int, delta: dict[str, Any], out: list[bytes], **more: Any) -> None:
         if choice not in self._begun:  # the role comes first
             self._begun.add(choice)
-            self._emit(choice, {"role": "assistant", "content": ""}, out)
+            out.append(self._open + _json(_choice(choice, "delta", _ROLE)) + b"]}\n\n")
         self._tokens = None
         out.append(self._open + _json(_choice(choice, "delta", delta, **more)) + b"]}\n\n")
 
@@ -195,12 +202,6 @@ class StreamEncoder(EventEncoder):
 def _logprobs(tokens: list[TokenLogprob] | None) -> dict[str, Any] | None:
     """As OpenAI's API has them; None: there are none."""
     return {"content": tokens, "refusal": None} if tokens else None
-
-
-def error_frame(message: str, code: str, kind: str = "upstream_error") -> bytes:
-    """An error after the first byte: one frame, and neither a finish reason nor [DONE] after it."""
-    error = {"message": message, "type": kind, "param": None, "code": code}
-    return b"data: " + _json({"error": error}) + b"\n\n"
 
 
 class MessageCollector(EventCollector):

@@ -259,7 +259,8 @@ class HoldBack:
         if texts or always:
             self._orphan = "" if self.is_visible else "".join(texts)
             self._out.append(Thought(0, "".join(texts), "orphan"))
-        self._out += [event for event in held if type(event) is not Text and not _is_rescued(event)]
+        others = (event for event in held if type(event) is not Text)
+        self._out += [event for event in others if getattr(event, "index", 0) < RESCUED_INDEX]
 
     def _take_held(self) -> list[Event]:
         held, self._held, self._size, self.has_call = self._held, [], 0, False
@@ -270,7 +271,3 @@ class HoldBack:
             text, self.withheld = "".join(self.withheld), []
             self._is_filtered = self._is_filtered or not text.isspace()
             self._out.append(Thought(0, text, "field"))
-
-
-def _is_rescued(event: Event) -> bool:
-    return isinstance(event, CallStart | CallArguments) and event.index >= RESCUED_INDEX

@@ -45,7 +45,9 @@ class Joiner:
                 self._behind = text
                 return ""
             self._behind = ""
-            text = self._joined(run[0], text[run.end() : run.end() + 1] or "*") + text[run.end() :]
+            if run[0] or self.held or self.last:
+                text = self._joined(run[0], text[run.end() : run.end() + 1] or "*") + text[run.end() :]
+            self._is_gap = False
         else:
             text = self.held + text
         self.held = self._tail(text)

@@ -7,7 +7,7 @@ tags leaks those.
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from gates.contracts.markers import START, Kind, Marker, find, is_half, read
@@ -73,10 +73,14 @@ def fenced(text: str) -> Iterator[tuple[int, str]]:
             yield match.start("body"), match["body"]
 
 
-def markers(text: str, tokens: Collection[str] = ()) -> Iterator[Own]:
+def markers(text: str, tokens: Collection[str] = ()) -> Iterable[Own]:
     """Every marker, and every special token of the model, that stands in the reply's own words; and half of one at its end."""
     if not any(map(text.__contains__, (*_NEEDED, *tokens))) or _JSON.fullmatch(text):
-        return
+        return ()
+    return _markers(text, tokens)
+
+
+def _markers(text: str, tokens: Collection[str]) -> Iterator[Own]:
     own = own_words(text)
     behind = -1  # the end of the last marker that was mentioned
     for marker, start, end in find(own):
