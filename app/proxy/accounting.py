@@ -127,11 +127,15 @@ class RequestAccounting:
                 tokens=tokens if context.clocked_tokens is None else context.clocked_tokens,
                 overhead=context.overhead,
             )
+        marks = {
+            "first_token": clocks.first_token,
+            "first_content": clocks.first_content,
+            "first_sentence": clocks.first_sentence,
+            "seconds": context.ended,
+        }
+        times = {name: None if at is None else round(at - clocks.start, 6) for name, at in marks.items()}
         return {
-            "first_token": _since(clocks.start, clocks.first_token),
-            "first_content": _since(clocks.start, clocks.first_content),
-            "first_sentence": _since(clocks.start, clocks.first_sentence),
-            "seconds": _since(clocks.start, context.ended),
+            **times,
             "prompt_tokens": counts.given,
             "completion_tokens": tokens,
             "cached_tokens": counts.cached,
@@ -168,7 +172,3 @@ def outcome_of(error: BaseException | None) -> str:
     if isinstance(error, Busy | Draining):
         return "busy"
     return "upstream_error" if isinstance(error, UpstreamError) else "error"
-
-
-def _since(start: float, mark: float | None) -> float | None:
-    return None if mark is None else round(mark - start, 6)

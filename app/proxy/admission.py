@@ -50,23 +50,6 @@ class AdmissionQueue:
         """
         return _Place(self, patience)
 
-    async def _enter(self, patience: float) -> None:
-        if self.in_flight < self.concurrency and not self._waiting:
-            self.in_flight += 1
-            return self._waited(0.0)
-        if len(self._waiting) >= self.room:
-            raise Busy(
-                f"{self.in_flight} requests are being {self._served} and {self.waiting} wait; try later"
-            )
-        began = time.perf_counter()
-        try:
-            async with asyncio.timeout(patience):
-                await self._turn()
-        except TimeoutError:
-            raise Busy(f"no place became free in {patience:g} s; try later", "queue_timeout") from None
-        finally:
-            self._waited(time.perf_counter() - began)
-
     async def _turn(self) -> None:
         """Wait in line for a place. One that is given in the moment of a cancel goes to the next."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -99,7 +82,22 @@ class _Place:
         self._patience = patience
 
     async def __aenter__(self) -> None:
-        await self._queue._enter(self._patience)
+        queue = self._queue
+        if queue.in_flight < queue.concurrency and not queue._waiting:
+            queue.in_flight += 1
+            return queue._waited(0.0)
+        if len(queue._waiting) >= queue.room:
+            raise Busy(
+                f"{queue.in_flight} requests are being {queue._served} and {queue.waiting} wait; try later"
+            )
+        began = time.perf_counter()
+        try:
+            async with asyncio.timeout(self._patience):
+                await queue._turn()
+        except TimeoutError:
+            raise Busy(f"no place became free in {self._patience:g} s; try later", "queue_timeout") from None
+        finally:
+            queue._waited(time.perf_counter() - began)
 
     async def __aexit__(self, *_: object) -> None:
         self._queue._leave()

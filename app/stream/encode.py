@@ -77,7 +77,6 @@ def _choice(index: int, part: str, said: dict[str, Any], **more: Any) -> dict[st
     return {"index": index, part: said, **CHOICE_FIELDS, **more}
 
 
-_ROLE = {"role": "assistant", "content": ""}
 _CONTENT, _CONTENT_END = (_json(_choice(0, "delta", {"content": ""})) + b"]}\n\n").split(b'""', 1)
 
 
@@ -177,7 +176,9 @@ class StreamEncoder(EventEncoder):
         return b"".join([self._content + _json(text) + _CONTENT_END for text in texts])
 
     def _encode(self, event: Event, out: list[bytes]) -> None:
-        if type(event) is Text and event.choice == 0 and self._tokens is None and 0 in self._begun:
+        if type(event) is Text and event.choice == 0 and self._tokens is None:
+            if 0 not in self._begun:
+                self._begin(0, out)
             out.append(self._content + _json(event.text) + _CONTENT_END)
         elif type(event) is Done:
             if self._head.include_usage and self._usage is not None:
@@ -192,11 +193,15 @@ class StreamEncoder(EventEncoder):
             self._emit(event.choice, delta, out, logprobs=_logprobs(self._tokens))
 
     def _emit(self, choice: int, delta: dict[str, Any], out: list[bytes], **more: Any) -> None:
-        if choice not in self._begun:  # the role comes first
-            self._begun.add(choice)
-            out.append(self._open + _json(_choice(choice, "delta", _ROLE)) + b"]}\n\n")
+        if choice not in self._begun:
+            self._begin(choice, out)  # the role comes first
         self._tokens = None
         out.append(self._open + _json(_choice(choice, "delta", delta, **more)) + b"]}\n\n")
+
+    def _begin(self, choice: int, out: list[bytes]) -> None:
+        self._begun.add(choice)
+        first = _choice(choice, "delta", {"role": "assistant", "content": ""})
+        out.append(self._open + _json(first) + b"]}\n\n")
 
 
 def _logprobs(tokens: list[TokenLogprob] | None) -> dict[str, Any] | None:

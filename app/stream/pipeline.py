@@ -158,10 +158,7 @@ class Pipeline:
             yield self._end(fault)
 
     def passes(self, data: bytes) -> list[str] | None:
-        """The short way, of the answer that `feed` would give: the texts of `data`, if it is plain text that every stage lets through.
-
-        Most of a stream is. None: `feed` it; nothing has been taken.
-        """
+        """The texts of `data`, if it is plain text that every stage lets through, as most of a stream is. None: `feed` it."""
         choice = self._choice
         if not choice.is_plain:
             return None
@@ -283,15 +280,13 @@ class Pipeline:
         if late is None:
             return False
         self._late = None  # a fault that this finish uncovers settles nothing again
-        if late.reason == "tool_calls" and usage is not None and self._took_all(usage):
-            late = Finish(late.choice, "length")
+        if late.reason == "tool_calls" and usage is not None:
+            made, most, room = usage.tokens("completion_tokens"), self._policy.most, self._policy.room
+            total = made + usage.tokens("prompt_tokens")
+            if (most is not None and made >= most) or (room is not None and total >= room):
+                late = Finish(late.choice, "length")
         self._feed_choice(late, out)
         return self.over
-
-    def _took_all(self, usage: Usage) -> bool:
-        made, most, room = usage.tokens("completion_tokens"), self._policy.most, self._policy.room
-        total = made + usage.tokens("prompt_tokens")
-        return (most is not None and made >= most) or (room is not None and total >= room)
 
     def _end(self, fault: Broken | None = None) -> list[Event]:
         """The stream is over: what is held, and then the fault, unless the reply was whole."""

@@ -135,7 +135,7 @@ def configure(output: LogOutput | None = None, stream: BinaryIO | None = None) -
     structlog.configure(
         processors=[output.line],
         wrapper_class=structlog.BoundLogger,
-        context_class=partial(dict, event=""),  # the first field of a line
+        context_class=partial(dict, event=""),  # type: ignore[arg-type]  # the first field of a line
         logger_factory=lambda *_: writer,
         cache_logger_on_first_use=False,
     )

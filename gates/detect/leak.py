@@ -208,7 +208,7 @@ def _monologue(text: str) -> list[Detection]:
     low = fold(own_words(text[:OPENING]))
     words = _words(low) & _BY_WORD.keys()
     if found := _found({id(one): one for word in words for one in _BY_WORD[word]}.values(), low):
-        found += _found(_FURTHER, low)
+        found += _found(_signs(FURTHER), low)
     points: dict[str, int] = {}
     spans: list[tuple[int, int]] = []
     for weight, start, end, kind in sorted(found, reverse=True):  # words that are two signs count as one
@@ -226,7 +226,6 @@ def _signs(kinds: Mapping[str, tuple[Sign, ...]]) -> list[tuple[str, Sign]]:
 
 
 _MAIN: Final = _signs(MAIN)
-_FURTHER: Final = _signs(FURTHER)
 _BY_WORD: Final = {
     word: [one for one in _MAIN if word in one[1].needs] for _, sign in _MAIN for word in sign.needs
 }

@@ -46,9 +46,8 @@ def find_loops(text: str) -> list[Detection]:
         spans += _repeated(text)
     if max(map(len, words), default=0) >= _LONG_WORD:
         spans += _units(text)
-    return [
-        detection("loop", kind, text, start, end) for kind, start, end in sorted(spans, key=lambda s: s[1:])
-    ]
+    spans.sort(key=lambda span: span[1:])
+    return [detection("loop", kind, text, start, end) for kind, start, end in spans]
 
 
 def _is_run(text: str, match: re.Match[str]) -> bool:

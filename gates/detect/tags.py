@@ -7,7 +7,7 @@ tags leaks those.
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from gates.contracts.markers import START, Kind, Marker, find, is_half, read
@@ -73,14 +73,10 @@ def fenced(text: str) -> Iterator[tuple[int, str]]:
             yield match.start("body"), match["body"]
 
 
-def markers(text: str, tokens: Collection[str] = ()) -> Iterable[Own]:
+def markers(text: str, tokens: Collection[str] = ()) -> Iterator[Own]:
     """Every marker, and every special token of the model, that stands in the reply's own words; and half of one at its end."""
     if not any(map(text.__contains__, (*_NEEDED, *tokens))) or _JSON.fullmatch(text):
-        return ()
-    return _markers(text, tokens)
-
-
-def _markers(text: str, tokens: Collection[str]) -> Iterator[Own]:
+        return
     own = own_words(text)
     behind = -1  # the end of the last marker that was mentioned
     for marker, start, end in find(own):
@@ -107,10 +103,9 @@ def _is_mentioned(text: str, start: int, end: int) -> bool:
     """Whether a marker is quoted, or a word of a sentence."""
     if start and _QUOTES.get(text[start - 1]) == text[end : end + 1]:
         return True
-    if _SUBJECT.match(text, end) or (
-        text[start - 1 : start].isalnum() and text[start + 1 : start + 2].isupper()
-    ):
-        return True  # its subject, or a type's parameter: Box<Thought>
+    is_parameter = text[start - 1 : start].isalnum() and text[start + 1 : start + 2].isupper()
+    if is_parameter or _SUBJECT.match(text, end):
+        return True  # a type's parameter, Box<Thought>; or the subject of a sentence
     return bool(_WITHIN.search(text, max(0, start - 4), start) and _BEHIND.match(text, end))
 
 
@@ -135,9 +130,8 @@ _KINDS: Final = frozenset({"header", "turn", "role", "token", "result"})
 
 def find_broken_template(text: str, tokens: Collection[str] = ()) -> list[Detection]:
     """Every marker of a template that belongs to no thought and no call. `tokens`: the model's special tokens."""
-    found = [
-        (start, end, marker.kind) for marker, start, end in markers(text, tokens) if marker.kind in _KINDS
-    ]
+    own = markers(text, tokens)
+    found = [(start, end, marker.kind) for marker, start, end in own if marker.kind in _KINDS]
     return [detection("template", kind, text, start, end) for start, end, kind in sorted(found)]
 
 
