@@ -82,7 +82,7 @@ class MessagesEncoder(EventEncoder):
             return super().texts(texts)
         return b"".join([self._delta + _json(text) + b"}}\n\n" for text in texts])
 
-    def fault(self, message: str, code: str, kind: str) -> bytes:
+    def fault(self, message: str, code: str, kind: str = "upstream_error") -> bytes:
         error = anthropic_error(message, code, 400 if kind == "invalid_request_error" else 500)
         return b"event: error\ndata: " + _json(error) + b"\n\n"
 
