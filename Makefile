@@ -111,7 +111,7 @@ test-promotion: $(VENV)/.dev  ## promotions under load, and a gateway killed in 
 test-promptfoo: $(VENV)/.dev $(PROMPT)/.installed  ## promptfoo judges as the gate does, on the same cases (needs npm; installs 480 MB)
 	$(BIN)/python -m pytest -s -m promptfoo tests/promptfoo $(PYTEST_ARGS)
 
-test-clients: $(VENV)/.dev $(VENV)/.smollm2 $(CLIENTS)/.installed $(CLIENTS_JS)/.installed  ## client packages' own code against the gateway (installs them: 1.2 GB; CLIENTS_PAGE=write makes docs/clients.md)
+test-clients: $(VENV)/.dev $(VENV)/.smollm2 $(CLIENTS)/.installed $(CLIENTS_JS)/.installed  ## client packages' own code against the gateway (installs them: 1.2 GB; CLIENTS_PAGE=write makes docs/clients.md, CLIENTS_GGUF=FILE asks a model of yours)
 	CLIENTS_PAGE=$(CLIENTS_PAGE) $(BIN)/python -m pytest -s -m clients tests/clients $(PYTEST_ARGS)
 
 test-ops: $(VENV)/.dev $(HELM)/.installed  ## rules, panels and alerts over a real Prometheus (apt-get install prometheus), the image, the Helm chart (GOLDEN=write)

@@ -1,7 +1,8 @@
-"""What each client package is tried with, in the package's own words: `python -m tests.clients.rows PACKAGE URL [ROW…]`.
+"""What each client package is tried with, in the package's own words: `python rows.py PACKAGE all=URL decides=URL few=URL`.
 
-Runs in the clients' own environment (`.venv-clients`), which has nothing of ours but this file. Prints one line of
-JSON a row: what was asked, and `said` (what came back) or `refused` (the code of the gateway's refusal).
+Asks all rows of a gateway, or only the questions at which the model decides on a call, or a few of these. Runs in the clients' own
+environment (`.venv-clients`), which has nothing of ours but this file. Prints one line of JSON a row: what was asked, and `said` (what
+came back), `heard` (the text and the tools called, where the model decides) or `refused` (the code of the gateway's refusal).
 """
 
 import asyncio
@@ -11,16 +12,25 @@ import os
 import sys
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
 MODEL = "annie"
-LONG = 512
-"""Tokens: grammars of JSON allow much white space, which a sampled reply may use."""
+STEADY: dict[str, Any] = {"temperature": 0, "max_tokens": 128}
+PATIENT = 300
+"""Seconds, for packages whose own patience is shorter than a busy machine needs."""
 HELLO: list[Any] = [{"role": "user", "content": "Hello!"}]
 HAPPY: list[Any] = [{"role": "user", "content": "I am so happy today!"}]
 TRIP = "What did Priya say about the trip?"
+QUESTIONS = (
+    TRIP,
+    "When is my appointment with the dentist?",
+    "Where did I park my car?",
+    "What did I tell you about my holiday?",
+    "Search my memory for the name of my dog.",
+)
 TOLD = "Priya said the trip to Mysuru is on Friday."
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -54,12 +64,36 @@ Row = Callable[[str], Awaitable[Any]]
 ROWS: dict[str, dict[str, Row]] = {}
 
 
+Calls = list[tuple[str, Any]]
+Ask = Callable[[str, str, str], Awaitable[tuple[str | None, Calls]]]
+"""Of a URL, a question, and the choice of a tool (`none` is declared, `auto`, `named`): the text, and names and arguments of calls."""
+
+
 def row(package: str, what: str) -> Callable[[Row], Row]:
     """Enter a row of a package."""
 
     def enter(made: Row) -> Row:
         ROWS.setdefault(package, {})[what] = made
         return made
+
+    return enter
+
+
+def asks(package: str, plain: str = "", named: str = "") -> Callable[[Ask], None]:
+    """Enter a package's rows that differ in the choice of a tool: none, a named one, and the questions at which the model decides."""
+
+    def enter(ask: Ask) -> None:
+        async def one(question: str, choice: str, url: str) -> Any:
+            text, calls = await ask(url, question, choice)
+            if choice == "named":
+                (made,) = calls
+                return called(*made)
+            return words(text) if choice == "none" else (text, [name for name, _ in calls])
+
+        forms = [(plain, "Hello!", "none"), (named, "Hello!", "named"), *((q, q, "auto") for q in QUESTIONS)]
+        for what, question, choice in forms:
+            if what:
+                row(package, what)(partial(one, question, choice))
 
     return enter
 
@@ -83,6 +117,29 @@ def called(name: Any, arguments: Any) -> str:
     return str(name)
 
 
+def heard(done: Any) -> tuple[str | None, Calls]:
+    """The text and the calls of a chat completion."""
+    message = done.choices[0].message
+    made = [call.function for call in message.tool_calls or []]
+    return message.content, [(call.name, call.arguments) for call in made]
+
+
+def chosen(choice: str) -> dict[str, Any]:
+    """The choice of a tool as chat completions say it."""
+    return (
+        {} if choice == "none" else {"tools": TOOLS} | ({"tool_choice": NAMED} if choice == "named" else {})
+    )
+
+
+def search_memory(query: str) -> str:
+    """Search what the user told you before.
+
+    Args:
+        query: What to look for.
+    """
+    return TOLD
+
+
 # openai
 
 
@@ -92,50 +149,47 @@ def _openai(url: str) -> Any:
     return AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
 
 
+async def _chat(url: str, messages: list[Any] = HELLO, **more: Any) -> Any:
+    return await _openai(url).chat.completions.create(model=MODEL, messages=messages, **STEADY, **more)
+
+
+def _asked(question: Any) -> list[Any]:
+    return [{"role": "user", "content": question}]
+
+
 @row("openai", "chat")
 async def _(url: str) -> Any:
-    done = await _openai(url).chat.completions.create(model=MODEL, messages=HELLO)
-    return words(done.choices[0].message.content)
+    return words((await _chat(url)).choices[0].message.content)
 
 
-@row("openai", "chat, streamed")
-async def _(url: str) -> Any:
-    stream = await _openai(url).chat.completions.create(model=MODEL, messages=HELLO, stream=True)
-    return words("".join([c.choices[0].delta.content or "" async for c in stream if c.choices]))
+@asks("openai", "chat, streamed", "chat, a named tool, streamed")
+async def _(url: str, question: str, choice: str) -> Any:
+    from openai import LengthFinishReasonError
 
-
-@row("openai", "chat, a tool")
-async def _(url: str) -> Any:
-    asked: list[Any] = [{"role": "user", "content": TRIP}]
-    done = await _openai(url).chat.completions.create(model=MODEL, messages=asked, tools=TOOLS, temperature=0)
-    (made,) = done.choices[0].message.tool_calls
-    return called(made.function.name, made.function.arguments)
-
-
-@row("openai", "chat, a named tool, streamed")
-async def _(url: str) -> Any:
-    async with _openai(url).chat.completions.stream(
-        model=MODEL, messages=HELLO, tools=TOOLS, tool_choice=NAMED
-    ) as stream:
-        done = await stream.get_final_completion()
-    (made,) = done.choices[0].message.tool_calls
-    return called(made.function.name, made.function.arguments)
+    asked = {"messages": _asked(question), **STEADY, **chosen(choice)}
+    try:
+        async with _openai(url).chat.completions.stream(model=MODEL, **asked) as stream:
+            return heard(await stream.get_final_completion())
+    except LengthFinishReasonError as cut:
+        return heard(cut.completion)
 
 
 @row("openai", "chat, structured output")
 async def _(url: str) -> Any:
-    done = await _openai(url).chat.completions.parse(model=MODEL, messages=HAPPY, response_format=Mood)
+    chat = _openai(url).chat.completions
+    done = await chat.parse(model=MODEL, messages=HAPPY, response_format=Mood, **STEADY)
     return mood(done.choices[0].message.parsed)
 
 
 @row("openai", "responses")
 async def _(url: str) -> Any:
-    return words((await _openai(url).responses.create(model=MODEL, input="Hello!")).output_text)
+    done = await _openai(url).responses.create(model=MODEL, input="Hello!", temperature=0)
+    return words(done.output_text)
 
 
 @row("openai", "responses, streamed")
 async def _(url: str) -> Any:
-    async with _openai(url).responses.stream(model=MODEL, input="Hello!") as stream:
+    async with _openai(url).responses.stream(model=MODEL, input="Hello!", temperature=0) as stream:
         async for _event in stream:
             pass
         return words((await stream.get_final_response()).output_text)
@@ -145,14 +199,16 @@ async def _(url: str) -> Any:
 async def _(url: str) -> Any:
     tools: Any = [{"type": "function", **MEMORY}]
     choice: Any = {"type": "function", "name": "search_memory"}
-    done = await _openai(url).responses.create(model=MODEL, input="Hello!", tools=tools, tool_choice=choice)
+    more = {"tools": tools, "tool_choice": choice, "temperature": 0}
+    done = await _openai(url).responses.create(model=MODEL, input="Hello!", **more)
     (made,) = [item for item in done.output if item.type == "function_call"]
     return called(made.name, made.arguments)
 
 
 @row("openai", "responses, structured output")
 async def _(url: str) -> Any:
-    done = await _openai(url).responses.parse(model=MODEL, input="I am so happy today!", text_format=Mood)
+    asked = {"input": "I am so happy today!", "temperature": 0}
+    done = await _openai(url).responses.parse(model=MODEL, text_format=Mood, **asked)
     return mood(done.output_parsed)
 
 
@@ -169,46 +225,36 @@ async def _(url: str) -> Any:
 
 @row("openai", "several choices (n)")
 async def _(url: str) -> Any:
-    done = await _openai(url).chat.completions.create(model=MODEL, messages=HELLO, n=2)
-    one, two = done.choices
+    one, two = (await _chat(url, n=2)).choices
     return words(one.message.content) + words(two.message.content)
 
 
 @row("openai", "completions of several prompts")
 async def _(url: str) -> Any:
-    done = await _openai(url).completions.create(
-        model=MODEL, prompt=["Hello", "Good morning"], max_tokens=32, temperature=0
-    )
-    one, two = done.choices
+    prompts = ["Hello", "Good morning"]
+    one, two = (await _openai(url).completions.create(model=MODEL, prompt=prompts, **STEADY)).choices
     return words(one.text) + words(two.text)
 
 
 @row("openai", "logprobs")
 async def _(url: str) -> Any:
-    done = await _openai(url).chat.completions.create(model=MODEL, messages=HELLO, logprobs=True)
-    told = done.choices[0].logprobs
+    told = (await _chat(url, logprobs=True)).choices[0].logprobs
     assert told is not None and told.content is not None
     return words("".join(token.token for token in told.content))
 
 
-@row("openai", "an image")
-async def _(url: str) -> Any:
-    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
-    await _openai(url).chat.completions.create(model=MODEL, messages=[{"role": "user", "content": [image]}])
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+SPEECH = {"modalities": ["text", "audio"], "audio": {"voice": "alloy", "format": "mp3"}}
+REFUSED: dict[str, dict[str, Any]] = {
+    "an image": {"messages": _asked([IMAGE])},
+    "speech as an answer (modalities)": SPEECH,
+    "a tool that is not declared": {"tools": TOOLS, "tool_choice": NAMED | {"function": {"name": "dance"}}},
+}
+for what, asked in REFUSED.items():
 
-
-@row("openai", "speech as an answer (modalities)")
-async def _(url: str) -> Any:
-    audio: Any = {"voice": "alloy", "format": "mp3"}
-    await _openai(url).chat.completions.create(
-        model=MODEL, messages=HELLO, modalities=["text", "audio"], audio=audio
-    )
-
-
-@row("openai", "a tool that is not declared")
-async def _(url: str) -> Any:
-    choice: Any = {"type": "function", "function": {"name": "dance"}}
-    await _openai(url).chat.completions.create(model=MODEL, messages=HELLO, tools=TOOLS, tool_choice=choice)
+    @row("openai", what)
+    async def _(url: str, asked: dict[str, Any] = asked) -> Any:
+        await _chat(url, **asked)
 
 
 @row("openai", "responses that are stored")
@@ -218,6 +264,7 @@ async def _(url: str) -> Any:
 
 # anthropic
 
+BRIEF: dict[str, Any] = {"model": MODEL, "max_tokens": STEADY["max_tokens"], "extra_body": {"temperature": 0}}
 CLAUDES: list[Any] = [{"name": "search_memory", "description": MEMORY["description"], "input_schema": SCHEMA}]
 
 
@@ -229,42 +276,32 @@ def _anthropic(url: str) -> Any:
 
 @row("anthropic", "messages")
 async def _(url: str) -> Any:
-    done = await _anthropic(url).messages.create(model=MODEL, messages=HELLO, max_tokens=LONG)
+    done = await _anthropic(url).messages.create(messages=HELLO, **BRIEF)
     return words(done.content[0].text)
 
 
-@row("anthropic", "messages, streamed")
-async def _(url: str) -> Any:
-    async with _anthropic(url).messages.stream(model=MODEL, messages=HELLO, max_tokens=LONG) as stream:
-        return words("".join([piece async for piece in stream.text_stream]))
+@asks("anthropic", "messages, streamed", "messages, any tool, streamed")
+async def _(url: str, question: str, choice: str) -> Any:
+    more: dict[str, Any] = {} if choice == "none" else {"tools": CLAUDES}
+    if choice == "named":
+        more["tool_choice"] = {"type": "any", "disable_parallel_tool_use": True}
+    async with _anthropic(url).messages.stream(messages=_asked(question), **BRIEF, **more) as stream:
+        done = (await stream.get_final_message()).content
+    said = "".join(block.text for block in done if block.type == "text")
+    return said, [(block.name, block.input) for block in done if block.type == "tool_use"]
 
 
 @row("anthropic", "messages, a named tool")
 async def _(url: str) -> Any:
     choice: Any = {"type": "tool", "name": "search_memory"}
-    done = await _anthropic(url).messages.create(
-        model=MODEL, messages=HELLO, max_tokens=LONG, tools=CLAUDES, tool_choice=choice
-    )
-    (made,) = [block for block in done.content if block.type == "tool_use"]
-    return called(made.name, made.input)
-
-
-@row("anthropic", "messages, any tool, streamed")
-async def _(url: str) -> Any:
-    choice: Any = {"type": "any", "disable_parallel_tool_use": True}
-    async with _anthropic(url).messages.stream(
-        model=MODEL, messages=HELLO, max_tokens=LONG, tools=CLAUDES, tool_choice=choice
-    ) as stream:
-        done = await stream.get_final_message()
+    done = await _anthropic(url).messages.create(messages=HELLO, **BRIEF, tools=CLAUDES, tool_choice=choice)
     (made,) = [block for block in done.content if block.type == "tool_use"]
     return called(made.name, made.input)
 
 
 @row("anthropic", "messages, structured output")
 async def _(url: str) -> Any:
-    done = await _anthropic(url).messages.parse(
-        model=MODEL, messages=HAPPY, max_tokens=LONG, output_format=Feeling
-    )
+    done = await _anthropic(url).messages.parse(messages=HAPPY, **BRIEF, output_format=Feeling)
     return mood(done.parsed_output)
 
 
@@ -278,39 +315,30 @@ async def _(url: str) -> Any:
 @row("anthropic", "servers of tools (mcp_servers)")
 async def _(url: str) -> Any:
     servers: Any = [{"type": "url", "url": "https://example.org", "name": "x"}]
-    await _anthropic(url).beta.messages.create(
-        model=MODEL, messages=HELLO, max_tokens=32, mcp_servers=servers
-    )
-
-
-@row("anthropic", "an image")
-async def _(url: str) -> Any:
-    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
-    asked: list[Any] = [{"role": "user", "content": [image]}]
-    await _anthropic(url).messages.create(model=MODEL, messages=asked, max_tokens=32)
+    await _anthropic(url).beta.messages.create(messages=HELLO, mcp_servers=servers, **BRIEF)
 
 
 # instructor
 
 
-@row("instructor", "Mode.TOOLS")
-async def _(url: str) -> Any:
+async def _instructor(url: str, mode: str = "TOOLS", **asked: Any) -> Any:
     import instructor
 
-    client = instructor.from_openai(_openai(url), mode=instructor.Mode.TOOLS)
-    return mood(
-        await client.chat.completions.create(model=MODEL, response_model=Mood, messages=HAPPY, max_retries=0)
-    )
+    client = instructor.from_openai(_openai(url), mode=instructor.Mode[mode])
+    return await client.chat.completions.create(model=MODEL, max_retries=0, **asked)
 
 
-@row("instructor", "Mode.JSON_SCHEMA")
-async def _(url: str) -> Any:
-    import instructor
+for mode in ("TOOLS", "JSON_SCHEMA"):
 
-    client = instructor.from_openai(_openai(url), mode=instructor.Mode.JSON_SCHEMA)
-    return mood(
-        await client.chat.completions.create(model=MODEL, response_model=Mood, messages=HAPPY, max_retries=0)
-    )
+    @row("instructor", f"Mode.{mode}")
+    async def _(url: str, mode: str = mode) -> Any:
+        return mood(await _instructor(url, mode, response_model=Mood, messages=HAPPY, temperature=0))
+
+
+@asks("instructor")
+async def _(url: str, question: str, choice: str) -> Any:
+    asked: dict[str, Any] = {"messages": _asked(question), "response_model": None}
+    return heard(await _instructor(url, **asked, **STEADY, **chosen(choice)))
 
 
 # langchain-openai
@@ -319,12 +347,15 @@ async def _(url: str) -> Any:
 def _langchain(url: str) -> Any:
     from langchain_openai import ChatOpenAI
 
-    return ChatOpenAI(model=MODEL, base_url=f"{url}/v1", api_key="none", max_retries=0)  # type: ignore[call-arg,unused-ignore]
+    return ChatOpenAI(model=MODEL, base_url=f"{url}/v1", api_key="none", max_retries=0, **STEADY)  # type: ignore[call-arg,unused-ignore]
 
 
-@row("langchain-openai", "invoke")
-async def _(url: str) -> Any:
-    return words((await _langchain(url).ainvoke("Hello!")).content)
+@asks("langchain-openai", "invoke", "bind_tools(tool_choice=any)")
+async def _(url: str, question: str, choice: str) -> Any:
+    more = {"tool_choice": "any"} if choice == "named" else {}
+    model = _langchain(url) if choice == "none" else _langchain(url).bind_tools(TOOLS, **more)
+    done = await model.ainvoke(question)
+    return done.content, [(call["name"], call["args"]) for call in done.tool_calls]
 
 
 @row("langchain-openai", "astream")
@@ -332,111 +363,87 @@ async def _(url: str) -> Any:
     return words("".join([chunk.content async for chunk in _langchain(url).astream("Hello!")]))
 
 
-@row("langchain-openai", "bind_tools(tool_choice=any)")
-async def _(url: str) -> Any:
-    done = await _langchain(url).bind_tools(TOOLS, tool_choice="any").ainvoke("Hello!")
-    (made,) = done.tool_calls
-    return called(made["name"], made["args"])
+for method in ("function_calling", "json_schema"):
 
-
-@row("langchain-openai", "with_structured_output(function_calling)")
-async def _(url: str) -> Any:
-    model = _langchain(url).with_structured_output(Mood, method="function_calling")
-    return mood(await model.ainvoke("I am so happy today!"))
-
-
-@row("langchain-openai", "with_structured_output(json_schema)")
-async def _(url: str) -> Any:
-    return mood(await _langchain(url).with_structured_output(Mood).ainvoke("I am so happy today!"))
+    @row("langchain-openai", f"with_structured_output({method})")
+    async def _(url: str, method: str = method) -> Any:
+        model = _langchain(url).with_structured_output(Mood, method=method)
+        return mood(await model.ainvoke("I am so happy today!"))
 
 
 # pydantic-ai
 
 
-def _pydantic_ai(url: str, responses: bool, **more: Any) -> Any:
+def _pydantic_ai(url: str, api: str = "chat", **more: Any) -> Any:
     from pydantic_ai import Agent
     from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
     from pydantic_ai.providers.openai import OpenAIProvider
 
-    kind = OpenAIResponsesModel if responses else OpenAIChatModel
-    return Agent(kind(MODEL, provider=OpenAIProvider(base_url=f"{url}/v1", api_key="none")), **more)
+    kind: Any = OpenAIChatModel if api == "chat" else OpenAIResponsesModel
+    model = kind(MODEL, provider=OpenAIProvider(openai_client=_openai(url)))
+    return Agent(model, model_settings=STEADY, **more)  # type: ignore[arg-type,unused-ignore]
 
 
-@row("pydantic-ai-slim", "chat")
-async def _(url: str) -> Any:
-    return words((await _pydantic_ai(url, False).run("Hello!")).output)
+for api in ("chat", "responses"):
+
+    @row("pydantic-ai-slim", f"{api}, output_type")
+    async def _(url: str, api: str = api) -> Any:
+        return mood((await _pydantic_ai(url, api, output_type=Mood).run("I am so happy today!")).output)
 
 
-@row("pydantic-ai-slim", "chat, output_type")
-async def _(url: str) -> Any:
-    return mood((await _pydantic_ai(url, False, output_type=Mood).run("I am so happy today!")).output)
+@asks("pydantic-ai-slim", "chat")
+async def _(url: str, question: str, choice: str) -> Any:
+    from pydantic_ai import DeferredToolRequests, ExternalToolset, ToolDefinition
 
-
-@row("pydantic-ai-slim", "responses, output_type")
-async def _(url: str) -> Any:
-    return mood((await _pydantic_ai(url, True, output_type=Mood).run("I am so happy today!")).output)
+    memory = ToolDefinition(name="search_memory", parameters_json_schema=SCHEMA)
+    tools: Any = {"toolsets": [ExternalToolset([memory])], "output_type": [str, DeferredToolRequests]}
+    done = (await _pydantic_ai(url, **({} if choice == "none" else tools)).run(question)).output
+    return (
+        (done, []) if isinstance(done, str) else (None, [(call.tool_name, call.args) for call in done.calls])
+    )
 
 
 # openai-agents
 
 
 async def _agents(
-    url: str,
-    responses: bool,
-    question: str,
-    with_tool: bool = False,
-    choice: str | None = None,
-    output: Any = None,
+    url: str, api: str, question: str, with_tool: bool = False, choice: str | None = None, **more: Any
 ) -> Any:
-    from agents import (
-        Agent,
-        ModelSettings,
-        OpenAIChatCompletionsModel,
-        OpenAIResponsesModel,
-        Runner,
-        function_tool,
-        set_tracing_disabled,
-    )
+    import agents
 
-    def search_memory(query: str) -> str:
-        """Search what the user told you before."""
-        return TOLD
-
-    set_tracing_disabled(True)
-    kind: Any = OpenAIResponsesModel if responses else OpenAIChatCompletionsModel
-    model = kind(model=MODEL, openai_client=_openai(url))
-    agent: Any = Agent(
+    agents.set_tracing_disabled(True)
+    kind: Any = agents.OpenAIChatCompletionsModel if api == "chat" else agents.OpenAIResponsesModel
+    agent: Any = agents.Agent(
         name="annie",
-        model=model,
-        tools=[function_tool(search_memory)] if with_tool else [],
-        output_type=output,
-        model_settings=ModelSettings(temperature=0, tool_choice=choice),
+        model=kind(model=MODEL, openai_client=_openai(url)),
+        tools=[agents.function_tool(search_memory)] if with_tool else [],
+        model_settings=agents.ModelSettings(tool_choice=choice, **STEADY),
+        **more,
     )
-    return (await Runner.run(agent, question)).final_output
+    return await agents.Runner.run(agent, question)
 
 
-@row("openai-agents", "chat, a tool and its result")
-async def _(url: str) -> Any:
-    said = words(await _agents(url, False, TRIP, True))
-    assert "Friday" in said, said
-    return said
+for api, choice, what in (("chat", None, "a tool"), ("responses", "search_memory", "a named tool")):
+
+    @row("openai-agents", f"{api}, {what} and its result")
+    async def _(url: str, api: str = api, choice: str | None = choice) -> Any:
+        said = words((await _agents(url, api, TRIP, True, choice)).final_output)
+        assert "Friday" in said, said
+        return said
 
 
-@row("openai-agents", "responses, a named tool and its result")
-async def _(url: str) -> Any:
-    said = words(await _agents(url, True, TRIP, True, "search_memory"))
-    assert "Friday" in said, said
-    return said
+for api in ("chat", "responses"):
+
+    @row("openai-agents", f"{api}, output_type")
+    async def _(url: str, api: str = api) -> Any:
+        return mood((await _agents(url, api, "I am so happy today!", output_type=Mood)).final_output)
 
 
-@row("openai-agents", "chat, output_type")
-async def _(url: str) -> Any:
-    return mood(await _agents(url, False, "I am so happy today!", output=Mood))
-
-
-@row("openai-agents", "responses, output_type")
-async def _(url: str) -> Any:
-    return mood(await _agents(url, True, "I am so happy today!", output=Mood))
+@asks("openai-agents")
+async def _(url: str, question: str, choice: str) -> Any:
+    done = await _agents(url, "chat", question, True, tool_use_behavior="stop_on_first_tool")
+    calls = [(item.raw_item.name, None) for item in done.new_items if item.type == "tool_call_item"]
+    return (None if calls else done.final_output), calls
 
 
 # litellm, as a client
@@ -448,12 +455,12 @@ async def _litellm(url: str, messages: list[Any], anthropic: bool = False, **mor
 
     where = {"model": "anthropic/annie", "api_base": url} if anthropic else {
         "model": "openai/annie", "api_base": f"{url}/v1"}  # fmt: skip
-    return await litellm.acompletion(messages=messages, api_key="none", **where, **more)
+    return await litellm.acompletion(messages=messages, api_key="none", **where, **STEADY, **more)
 
 
-@row("litellm", "openai/")
-async def _(url: str) -> Any:
-    return words((await _litellm(url, HELLO)).choices[0].message.content)
+@asks("litellm", "openai/", "openai/, a named tool")
+async def _(url: str, question: str, choice: str) -> Any:
+    return heard(await _litellm(url, _asked(question), **chosen(choice)))
 
 
 @row("litellm", "openai/, streamed")
@@ -462,11 +469,10 @@ async def _(url: str) -> Any:
     return words("".join([chunk.choices[0].delta.content or "" async for chunk in stream]))
 
 
-@row("litellm", "openai/, a named tool")
+@row("litellm", "anthropic/, a named tool")
 async def _(url: str) -> Any:
-    done = await _litellm(url, HELLO, tools=TOOLS, tool_choice=NAMED)
-    (made,) = done.choices[0].message.tool_calls
-    return called(made.function.name, made.function.arguments)
+    _, (made,) = heard(await _litellm(url, HELLO, anthropic=True, **chosen("named")))
+    return called(*made)
 
 
 @row("litellm", "openai/, response_format")
@@ -475,62 +481,44 @@ async def _(url: str) -> Any:
     return mood(Mood.model_validate_json(done.choices[0].message.content))
 
 
-@row("litellm", "anthropic/, a named tool")
-async def _(url: str) -> Any:
-    done = await _litellm(url, HELLO, anthropic=True, max_tokens=LONG, tools=TOOLS, tool_choice=NAMED)
-    (made,) = done.choices[0].message.tool_calls
-    return called(made.function.name, made.function.arguments)
-
-
 # LiveKit's plugin
 
 
-async def _livekit(url: str, **more: Any) -> tuple[str, list[Any]]:
-    from livekit.agents import llm
+@asks("livekit-plugins-openai", "LLM.chat", "LLM.chat, a named tool")
+async def _(url: str, question: str, choice: str) -> Any:
+    from livekit.agents import APIConnectOptions, function_tool, llm
     from livekit.plugins import openai
 
-    model = openai.LLM(model=MODEL, base_url=f"{url}/v1", api_key="none", temperature=0)
+    limits: Any = {"temperature": 0, "max_completion_tokens": 128}
+    model = openai.LLM(model=MODEL, base_url=f"{url}/v1", api_key="none", **limits)
     context = llm.ChatContext.empty()
-    context.add_message(role="user", content="Hello!")
+    context.add_message(role="user", content=question)
+    more = chosen(choice) | ({} if choice == "none" else {"tools": [function_tool(search_memory)]})
     said, calls = "", []
-    async with model.chat(chat_ctx=context, **more) as stream:
+    patient = APIConnectOptions(max_retry=0, timeout=PATIENT)
+    async with model.chat(chat_ctx=context, conn_options=patient, **more) as stream:
         async for chunk in stream:
             if chunk.delta:
                 said += chunk.delta.content or ""
-                calls += chunk.delta.tool_calls
+                calls += [(made.name, made.arguments) for made in chunk.delta.tool_calls]
     await model.aclose()
     return said, calls
-
-
-@row("livekit-plugins-openai", "LLM.chat")
-async def _(url: str) -> Any:
-    return words((await _livekit(url))[0])
-
-
-@row("livekit-plugins-openai", "LLM.chat, a named tool")
-async def _(url: str) -> Any:
-    from livekit.agents import function_tool
-
-    async def search_memory(query: str) -> str:
-        """Search what the user told you before."""
-        return TOLD
-
-    _, (made,) = await _livekit(url, tools=[function_tool(search_memory)], tool_choice=NAMED)
-    return called(made.name, made.arguments)
 
 
 # Pipecat's service, in a pipeline of its own
 
 
-async def _pipecat(url: str, **context: Any) -> tuple[str, list[Any]]:
+@asks("pipecat-ai", "OpenAILLMService", "OpenAILLMService, a named tool")
+async def _(url: str, question: str, choice: str) -> Any:
+    from pipecat.adapters.schemas.function_schema import FunctionSchema
+    from pipecat.adapters.schemas.tools_schema import ToolsSchema
     from pipecat.frames.frames import LLMContextFrame, LLMTextFrame
     from pipecat.processors.aggregators.llm_context import LLMContext
     from pipecat.services.openai.llm import OpenAILLMService
     from pipecat.tests.utils import run_test
 
-    service = OpenAILLMService(
-        api_key="none", base_url=f"{url}/v1", settings=OpenAILLMService.Settings(model=MODEL)
-    )
+    settings = OpenAILLMService.Settings(model=MODEL, **STEADY)
+    service = OpenAILLMService(api_key="none", base_url=f"{url}/v1", settings=settings)
     calls: list[Any] = []
 
     async def heard(params: Any) -> None:
@@ -538,25 +526,57 @@ async def _pipecat(url: str, **context: Any) -> tuple[str, list[Any]]:
         await params.result_callback(TOLD)
 
     service.register_function("search_memory", heard)
-    frames, _ = await run_test(
-        service, frames_to_send=[LLMContextFrame(LLMContext(list(HELLO), **context))], start_timeout=30
-    )
+    memory = FunctionSchema("search_memory", MEMORY["description"], SCHEMA["properties"], SCHEMA["required"])
+    more = chosen(choice) | ({} if choice == "none" else {"tools": ToolsSchema([memory])})
+    sent = LLMContextFrame(LLMContext(_asked(question), **more))
+    frames, _ = await run_test(service, frames_to_send=[sent], start_timeout=PATIENT)
     return "".join(frame.text for frame in frames if isinstance(frame, LLMTextFrame)), calls
 
 
-@row("pipecat-ai", "OpenAILLMService")
-async def _(url: str) -> Any:
-    return words((await _pipecat(url))[0])
+# smolagents
 
 
-@row("pipecat-ai", "OpenAILLMService, a named tool")
-async def _(url: str) -> Any:
-    from pipecat.adapters.schemas.function_schema import FunctionSchema
-    from pipecat.adapters.schemas.tools_schema import ToolsSchema
+@asks("smolagents")
+async def _(url: str, question: str, choice: str) -> Any:
+    from smolagents import OpenAIModel, tool
 
-    memory = FunctionSchema("search_memory", MEMORY["description"], SCHEMA["properties"], SCHEMA["required"])
-    _, (made,) = await _pipecat(url, tools=ToolsSchema([memory]), tool_choice=NAMED)
-    return called(*made)
+    model = OpenAIModel(MODEL, api_base=f"{url}/v1", api_key="none", client_kwargs={"max_retries": 0})
+    asked = {"tools_to_call_from": [tool(search_memory)], "tool_choice": "auto", **STEADY}
+    done = await asyncio.to_thread(model.generate, _asked(question), **asked)
+    return done.content, [(call.function.name, None) for call in done.tool_calls or []]
+
+
+# Haystack
+
+
+@asks("haystack-ai")
+async def _(url: str, question: str, choice: str) -> Any:
+    from haystack.components.generators.chat import OpenAIChatGenerator
+    from haystack.dataclasses import ChatMessage
+    from haystack.tools import Tool
+    from haystack.utils import Secret
+
+    memory = Tool(MEMORY["name"], MEMORY["description"], SCHEMA, function=search_memory)
+    where = {"api_base_url": f"{url}/v1", "api_key": Secret.from_token("none"), "max_retries": 0}
+    generator = OpenAIChatGenerator(model=MODEL, tools=[memory], generation_kwargs=STEADY, **where)
+    (done,) = (await generator.run_async([ChatMessage.from_user(question)]))["replies"]
+    return done.text, [(call.tool_name, call.arguments) for call in done.tool_calls]
+
+
+# agno
+
+
+@asks("agno")
+async def _(url: str, question: str, choice: str) -> Any:
+    from agno.agent import Agent
+    from agno.models.openai.like import OpenAILike
+    from agno.tools import tool
+
+    model = OpenAILike(MODEL, base_url=f"{url}/v1", api_key="none", max_retries=0, **STEADY)
+    memory = tool(stop_after_tool_call=True)(search_memory)
+    done = await Agent(model=model, tools=[memory], telemetry=False).arun(question)
+    calls = [(made.tool_name, made.tool_args) for made in done.tools or []]
+    return (None if calls else done.content), calls
 
 
 def code_of(error: BaseException | None) -> str | None:
@@ -571,27 +591,22 @@ def code_of(error: BaseException | None) -> str | None:
     return None
 
 
-async def run(rows: dict[str, Row], url: str) -> list[dict[str, Any]]:
-    """Each row's outcome: `said`, `refused`, or `failed` with the traceback."""
-    found = []
-    for what, ask in rows.items():
-        try:
-            found.append({"what": what, "said": await ask(url)})
-        except Exception as error:
-            code = code_of(error)
-            outcome = {"refused": code} if code else {"failed": traceback.format_exc()[-2000:]}
-            found.append({"what": what, **outcome})
-    return found
+async def outcome_of(what: str, ask: Row, url: str) -> dict[str, Any]:
+    """`said` or `heard`, `refused`, or `failed` with the traceback."""
+    try:
+        return {"heard" if what in QUESTIONS else "said": await ask(url)}
+    except Exception as error:
+        code = code_of(error)
+        return {"refused": code} if code else {"failed": traceback.format_exc()[-2000:]}
 
 
-def main(argv: Sequence[str]) -> None:
-    """See the module's docstring."""
-    package, url, *only = argv
+async def _main(package: str, asked: Sequence[str]) -> None:
     version = importlib.metadata.version(package)
-    rows = {what: row for what, row in ROWS[package].items() if not only or what in only}
-    for outcome in asyncio.run(run(rows, url)):
-        print(json.dumps({"package": package, "version": version, **outcome}), flush=True)
+    for kind, _, url in (word.partition("=") for word in asked):
+        for what in {"decides": QUESTIONS, "few": QUESTIONS[-2:]}.get(kind, [*ROWS[package]]):
+            about = {"package": package, "version": version, "url": url, "what": what}
+            print(json.dumps(about | await outcome_of(what, ROWS[package][what], url)), flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    asyncio.run(_main(sys.argv[1], sys.argv[2:]))
