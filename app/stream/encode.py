@@ -173,7 +173,8 @@ class StreamEncoder(EventEncoder):
         """Plain texts of choice 0: what `feed` would give, the short way."""
         if not self._begun or self._inliner.is_on:
             return super().texts(texts)
-        return self._content + (_CONTENT_END + self._content).join(map(_json, texts)) + _CONTENT_END
+        said = _json(texts[0]) if len(texts) == 1 else (_CONTENT_END + self._content).join(map(_json, texts))
+        return self._content + said + _CONTENT_END
 
     def _encode(self, event: Event, out: list[bytes]) -> None:
         if type(event) is Text and event.choice == 0 and self._tokens is None:
