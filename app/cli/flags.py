@@ -165,7 +165,7 @@ COMMANDS: Final[Mapping[str, CommandSpec]] = {
         _CONFIG,
     )),
     "gate seal": CommandSpec("write the artefact.json of a model folder of your own", "gate", (
-        flag("folder", type=Path, metavar="DIR", help="every file in it is hashed; a .gguf needs a folder of its own"),
+        flag("folder", type=Path, metavar="PATH", help="a folder; or a .gguf file, for which one is made beside it"),
         flag("--name", required=True, help="the model's name, the same for all its forms"),
         flag("--format", required=True, metavar="F", help="hf-bf16, hf-nvfp4, gguf-q4_k_m, gguf-f16, ..."),
         flag("--base-model", metavar="NAME", help="what it was fine-tuned from"),

@@ -142,13 +142,13 @@ def _policy(args: argparse.Namespace, config: Config) -> str:
 
 
 def _seal(args: argparse.Namespace) -> int:
+    args.folder = artefacts.folder_for(args.folder)
     if fault := _other_format(args.folder, args.format):
         raise ManifestError(f"{args.folder}: --format {args.format}, but {fault}")
     source = artefacts.load(args.source) if args.source else None
     base = args.base_model or (source.provenance.base_model if source else None)
-    parents = {"source": source.root} if source else {}
     made = artefacts.seal(args.folder, name=args.name, format=args.format, created=datetime.now(UTC),
-                provenance=Provenance(base_model=base, parents=parents))  # fmt: skip
+                provenance=Provenance(base_model=base, parents={"source": source.root} if source else {}))  # fmt: skip
     print(f"{args.folder / 'artefact.json'}: {made.root}")
     return 0
 
@@ -212,7 +212,7 @@ def _other_format(folder: Path, format: str) -> str | None:
     shard = r"-\d{5}-of-\d{5}(?=\.gguf\Z)"
     models = sorted({re.sub(shard, "", f.name) for f in folder.glob("*.gguf") if not is_projector(f.name)})
     if len(models) > 1:
-        return f"it holds {', '.join(models)}: move each model to a folder of its own, and seal each folder"
+        return f"it holds {', '.join(models)}: seal each file, which gets a folder of its own"
     if found.gguf or any(name.endswith(".gguf") for name in found.files or ()):
         number = found.gguf.file_type if found.gguf else None
         kind = FILE_TYPES.get(-1 if number is None else number, "").lower()

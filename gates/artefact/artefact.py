@@ -150,6 +150,16 @@ def seal(
     return artefact
 
 
+def folder_for(path: Path) -> Path:
+    """The folder to seal: a GGUF file gets one beside it that holds a hard link to it, so that several may lie together."""
+    folder = path.with_suffix("") if path.suffix == ".gguf" and path.is_file() else path
+    if folder != path:
+        folder.mkdir(exist_ok=True)
+        (folder / path.name).unlink(missing_ok=True)
+        (folder / path.name).hardlink_to(path)
+    return folder
+
+
 # --------------------------------------------------------------------------------- load and verify
 
 
@@ -186,9 +196,7 @@ def verify(folder: Path) -> list[Problem]:
             problems.append(Problem("extra", path))
         elif found[path] != (expected[path].size, expected[path].sha256):
             was, (size, _) = expected[path], found[path]
-            other = (
-                f"{size} bytes, manifest says {was.size}" if size != was.size else "same size, other content"
-            )
+            other = f"{size} bytes, not {was.size}" if size != was.size else "same size, other content"
             problems.append(Problem("changed", path, other))
     problems += [Problem("missing", path) for path in sorted(expected.keys() - seen)]
     return problems

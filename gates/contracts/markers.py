@@ -272,13 +272,6 @@ def spellings() -> Iterator[str]:
     yield from (f"<{slash}{name}>" for name in sorted(angles) for slash in ("", "/"))
     yield from (f"<|{name}|>" for name in _NAMES)
     yield from (f"[{slash}{name}]" for name in _SQUARES for slash in ("", "/"))
-    yield from (
-        "<function=now>",
-        "<parameter=city>",
-        '<invoke name="now">',
-        "\u25c1think\u25b7",
-        "\u25c1/think\u25b7",
-    )
 
 
 def find(text: str, at: int = 0, end: int | None = None) -> Iterator[tuple[Marker, int, int]]:

@@ -65,7 +65,10 @@ def test_two_models_in_a_folder_are_told_to_part(tmp_path: Path, capsys: pytest.
         (tmp_path / f"{name}.gguf").touch()
     argv = ["gate", "seal", str(tmp_path), "--name", "a", "--format", "gguf-f16"]
     assert main(argv) == 65
-    assert "it holds a.gguf, b.gguf: move each model to a folder of its own" in capsys.readouterr().err
-    (tmp_path / "b.gguf").unlink()
-    assert main(argv) == 0
-    assert main([*argv[:2], str(tmp_path / "mmproj-a.gguf"), *argv[3:]]) == 65
+    assert (
+        "it holds a.gguf, b.gguf: seal each file, which gets a folder of its own" in capsys.readouterr().err
+    )
+    for _ in range(2):
+        assert main([*argv[:2], str(tmp_path / "b.gguf"), *argv[3:]]) == 0
+    assert (tmp_path / "b" / "b.gguf").samefile(tmp_path / "b.gguf") and artefact.verify(tmp_path / "b") == []
+    assert main([*argv[:2], str(tmp_path / "c.gguf"), *argv[3:]]) == 65

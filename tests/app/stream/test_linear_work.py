@@ -12,7 +12,7 @@ from gates.reply.events import Finish, Text
 from tests.app.stream.parse import policy_for
 
 MARKERS = [
-    *markers.spellings(), "◁think▷", "◁/think▷", "&lt;think&gt;", "<", "&", "[", "◁", "`", "```\n", "~~~\n", "{", "\n{", "\n[{",
+    *markers.spellings(), "<function=now>", "<parameter=city>", '<invoke name="now">', "◁think▷", "◁/think▷", "&lt;think&gt;", "<", "&", "[", "◁", "`", "```\n", "~~~\n", "{", "\n{", "\n[{",
     '\n{"name":\n', '<tool_call>{"name": "now", "arguments": {"a": "', '"<think>', "`<think>", "a <think> b ", "**", "\n- ", "\n",
 ]  # fmt: skip
 SIZES = 500, 2000, 8000
