@@ -148,7 +148,11 @@ async def test_the_alert_fires_when_the_engine_is_killed_and_ends_when_it_is_bac
     assert set(await watched.scene.kill()) == {200}
     await watched.prometheus.until_told("MannersNoLiveEngine")
     (moved,) = (expr for title, expr in PANELS if EMPTY.get(title) == NO_FAILOVER)
-    assert {labels["engine"] for labels, _ in await watched.prometheus.ask(moved)} == {"annie-q4"}
+
+    async def is_shown() -> bool:  # a rate needs a second scrape
+        return {labels["engine"] for labels, _ in await watched.prometheus.ask(moved)} == {"annie-q4"}
+
+    await watched.prometheus.until(is_shown)
     watched.scene.mend()
     await watched.prometheus.until_told("MannersNoLiveEngine", fires=False)
     assert set(await watched.scene.talk(1)) == {200}
