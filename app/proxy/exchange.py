@@ -151,19 +151,18 @@ class Exchange:
 
     def sent(self, reply: EngineReply) -> None:
         """See `ResponseHandler`. Asked again, keep the old reply until the new one starts."""
-        if (
-            self._is_sent and not self._has_answered
-        ):  # on another connection, since the engine closed the first
-            self._writer.answered_by(reply, anew=False)
-        elif not self._is_sent:
-            context = self._context
-            context.expect_reply()
-            self._keeper = context.keeper
-            self._aligner = LogprobAligner() if context.parsed.logprobs else None
-            self._takes_short_way = self._keeper is None and self._aligner is None
-            self._writer = self._make_writer(reply)
-            self._pipeline = self._new_pipeline()
-            self._is_sent = True
+        if self._is_sent:
+            if not self._has_answered:  # on another connection: the engine closed the first
+                self._writer.answered_by(reply, anew=False)
+            return
+        context = self._context
+        context.expect_reply()
+        self._keeper = context.keeper
+        self._aligner = LogprobAligner() if context.parsed.logprobs else None
+        self._takes_short_way = self._keeper is None and self._aligner is None
+        self._writer = self._make_writer(reply)
+        self._pipeline = self._new_pipeline()
+        self._is_sent = True
 
     def begins(self, reply: EngineReply, over: asyncio.Future[None]) -> bool:
         """See `ResponseHandler`. A stream is read from now on, until it is `over`."""
