@@ -67,7 +67,7 @@ QUEUE_GAUGES: Final = {
     "manners_concurrency_limit": "concurrency",
     "manners_queue_limit": "room",
 }
-"""What each shows of a model's queue."""
+"""Gauges of a model's admission queue."""
 
 
 class ProxyHandler:

@@ -29,10 +29,10 @@ class UrlEngine(Engine):
         self._given = self._model = model
 
     def _prepare(self) -> None:
-        """What it serves lies with whoever runs it."""
+        """No effect: the artefact may lie on the host of whoever runs the engine."""
 
     def _weights_on_disk(self) -> None:
-        """`artefact` says what it claims to serve, wherever that lies."""
+        """None: the artefact may lie on another host."""
 
     async def _start_log(self) -> str:
         return ""
@@ -63,7 +63,7 @@ class UrlEngine(Engine):
 
 
 class _Attached:
-    """A run that ends when it is told to: the engine goes on."""
+    """A run at a fixed address. `terminate` ends the run, and the engine goes on."""
 
     pid = None
 
@@ -86,4 +86,4 @@ class _Attached:
         return RunEnd("was left")
 
     def close(self) -> None:
-        """Nothing is open."""
+        """No effect: the run holds no resource."""

@@ -42,7 +42,7 @@ SILENT: Final = {
 
 
 def server_args(spec: EngineSpec, launch: Launch) -> tuple[str, ...]:
-    """What follows the name of the server's program. Raises FlagError: one of the `args` is set by the driver."""
+    """The arguments of the server's program. Raises FlagError: the driver sets one of the `args` itself."""
     dialect = DIALECTS[spec.dialect]
     for word in spec.args:
         if word.partition("=")[0] in dialect.reserved:
@@ -51,12 +51,12 @@ def server_args(spec: EngineSpec, launch: Launch) -> tuple[str, ...]:
 
 
 def from_arguments(spec: EngineSpec) -> Numerics:
-    """What the configuration alone says, before a start; for an engine that somebody else runs, what was stated."""
+    """The numerics by the configuration alone, before a start; for an engine behind a URL, those that its table states."""
     return from_start(spec, "", "")
 
 
 def from_start(spec: EngineSpec, log: str, host_gpu: str) -> Numerics:
-    """What runs, from its log until the first request (a later line could quote a caller); `host_gpu` is the GPU of its machine."""
+    """The numerics by the engine's log up to its first request (a later line could quote a caller). `host_gpu`: its machine's GPU."""
     if spec.driver == "url":
         return Numerics(**dict(spec.numerics or ()))
     return DIALECTS[spec.dialect].numerics(spec, log, host_gpu)

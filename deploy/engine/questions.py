@@ -116,7 +116,7 @@ def render_body(model: str) -> dict[str, Any]:
 
 
 def read_template(prompt: str) -> Found:
-    """What the rendered `render_body`, or the chat template itself, shows of it."""
+    """The abilities that the rendered `render_body`, or else the chat template, shows."""
     calls = "xml" if "<function=" in prompt else "hermes" if "<tool_call>" in prompt else None
     return {"calls": calls}
 

@@ -70,7 +70,7 @@ class ChildState:
 
 
 class EventKind(StrEnum):
-    """What happened."""
+    """An event of an engine's life."""
 
     START = "start"  # the engine is wanted
     STREAMS = "streams"  # the child streamed a token
@@ -83,7 +83,7 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ChildEvent:
-    """What happened when (monotonic seconds), and why. `refused`: it cannot work with this configuration; `barred`: `Engine.kill` ended it."""
+    """An event, its time (monotonic seconds) and its reason. `refused`: the engine cannot work so configured. `barred`: `Engine.kill` ended it."""
 
     kind: EventKind
     at: float
@@ -93,7 +93,7 @@ class ChildEvent:
 
 
 class CommandKind(StrEnum):
-    """What the shell has to do."""
+    """A kind of command for the shell."""
 
     SPAWN = "spawn"  # make a child
     TERMINATE = "terminate"  # ask the child to end; kill it if that takes too long

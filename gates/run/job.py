@@ -139,7 +139,7 @@ class _JobRunner:
         return self.judged().decision.verdict is Verdict.FAIL
 
     def judged(self) -> JobResult:
-        """The result of the samples so far; the job computes it anew only after a new sample or ruling."""
+        """The result of the samples so far, cached until a sample or a ruling comes."""
         known = len(self._store) + len(self._job.outside.rulings)
         if self._judged is None or self._judged[0] != known:
             self._judged = known, judge(self._job, self._store)

@@ -40,7 +40,7 @@ COLUMNS: Final = {
     "exact": ("exact calls, %", "{:.1%}"),
     "speech": ("speech, %", "{:.1%}"),
 }
-"""What the text shows of the figures: a heading, and how a number is written."""
+"""The columns of the text: a heading and a number format for each."""
 Figures = dict[str, list[float]]
 """By name: a figure, and the bounds of its interval."""
 Row = dict[str, Any]

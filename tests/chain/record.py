@@ -59,7 +59,7 @@ class Record:
 
 
 def machine(vllm_version: str) -> Figures:
-    """What it ran on, and with what. vllm_version: "vllm 0.24.0"."""
+    """The machine and the packages of a run. vllm_version: "vllm 0.24.0"."""
     return {
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "commit": _said_by("git", "rev-parse", "--short", "HEAD") or "not known",

@@ -120,7 +120,7 @@ async def test_a_model_that_does_not_think_is_no_failure_and_is_not_asked_again(
     said: str,
     asked: int,
 ) -> None:
-    """One whose thought does not end is: a budget can end it. Each row is told when it is over."""
+    """A model whose thought does not end is asked with budgets, too: a budget can end the thought. Each row is printed at its end."""
     rows = [check for check in CHECKS if check.name in (THINKING, "thinking time budget")]
     monkeypatch.setattr(suite, "CHECKS", rows)
     checked.always(*reply(said, reason="stop" if said == "Hello." else "length"))

@@ -55,7 +55,7 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
 
 
 def job_command(manifest: str, **values: str) -> list[str]:
-    """What the Job of a manifest runs, with a controller's values; its folders are the current one."""
+    """The command of a manifest's Job, with a controller's values in place and its folders replaced by the current one."""
     (args,) = re.findall(r"args:\n((?: +- .*\n)+) +(?:security|volume)", (ROOT / manifest).read_text())
     text = re.sub(r"/var/lib/manners|/etc/manners", ".", args)
     for name, value in values.items():
