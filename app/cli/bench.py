@@ -25,7 +25,6 @@ from deploy.core.errors import DeployError, EngineError
 from deploy.drivers.factory import make_engine
 from deploy.engine.spec import EngineSpec
 from deploy.profiles import matrix
-from deploy.profiles.load import engine_spec, load_profile
 from deploy.profiles.matrix import TITLES, BenchCell, BenchRow, finite, words
 from gates.contracts.case import Suite
 from gates.contracts.errors import GatesError, RunError
@@ -72,35 +71,13 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
 
 
 def chosen(args: argparse.Namespace, config: Config) -> dict[str, EngineSpec]:
-    """The engines to compare: those of the configuration by name, and profiles."""
+    """The engines of the configuration to compare: those that are named, or that models use for chat."""
     used = dict.fromkeys(name for model in config.models.values() for name in model.engines)
-    chat = [name for name in used if config.engines[name].kind == "chat"]
-    wanted = args.engine or ([] if args.profile else chat)
-    specs: dict[str, EngineSpec] = {}
-    for name in wanted:
-        if name not in config.engines:
-            raise UsageError(
-                f"there is no engine {name!r}; configured are {', '.join(sorted(config.engines))}"
-            )
-        specs[name] = config.engines[name]
-    for text in args.profile:
-        spec = from_profile(text)
-        if spec.name in specs:
-            raise UsageError(f"two engines are named {spec.name!r}")
-        specs[spec.name] = spec
-    return specs
-
-
-def from_profile(text: str) -> EngineSpec:
-    """Parse NAME=WHERE[,IMAGE] into an engine with the profile's name. Raises UsageError, ProfileError, SpecError."""
-    name, equals, where = text.partition("=")
-    place, _, image = where.partition(",")
-    if not (name and equals and place):
-        raise UsageError(f"--profile {text}: write NAME=WHERE, a folder or an address")
-    profile = load_profile(name)
-    if profile.driver == "url":
-        return engine_spec(profile, name=profile.name, url=place)
-    return engine_spec(profile, name=profile.name, artefact=Path(place).resolve(), image=image or None)
+    wanted = args.engine or [name for name in used if config.engines[name].kind == "chat"]
+    if unknown := [name for name in wanted if name not in config.engines]:
+        known = ", ".join(sorted(config.engines))
+        raise UsageError(f"there is no engine {unknown[0]!r}; configured are {known}")
+    return {name: config.engines[name] for name in wanted}
 
 
 async def _up(spec: EngineSpec, config: Config, stack: AsyncExitStack) -> Target:

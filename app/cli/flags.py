@@ -185,8 +185,6 @@ COMMANDS: Final[Mapping[str, CommandSpec]] = {
         _CONFIG,
         flag("--engine", action="append", default=[], metavar="NAME",
              help="an engine of the configuration (default: those that models use)"),
-        flag("--profile", action="append", default=[], metavar="NAME=WHERE[,IMAGE]",
-             help="a serving profile for an artefact, or for the address of a running server"),
         flag("--matrix", action="store_true", help="measure with thinking on and off, streamed and whole"),
         flag("--prompts", type=_count, default=3, metavar="N", help="prompts of the suite (default: %(default)s)"),
         flag("--rounds", type=_count, default=4, metavar="N",

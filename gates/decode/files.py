@@ -1,4 +1,4 @@
-"""TOML files that come with this program, or are given by their path: policies, suites, profiles, recipes, plans."""
+"""TOML files that come with this program, or are given by their path: policies, suites, recipes, plans."""
 
 import tomllib
 from collections.abc import Callable, Iterator

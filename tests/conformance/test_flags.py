@@ -6,7 +6,6 @@ compose.yaml and the docker driver start it with these same words (`tests/ops/te
 import json
 import os
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,12 +14,11 @@ from deploy.drivers.container import MODEL, PORT
 from deploy.engine.dialect import Launch
 from deploy.engine.dialects import server_args
 from deploy.engine.spec import EngineSpec
-from deploy.profiles.load import load_profile
 from tests.conformance.conftest import installs
 from tests.conformance.vllm_server import Install
+from tests.deploy.profiles import NAMES, profile
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
-PROFILES = Path(__file__).parents[2] / "deploy" / "profiles"
 READ = """
 import contextlib, io, json, sys
 try:
@@ -58,14 +56,11 @@ def read(install: Install, argvs: list[list[str]]) -> list[dict[str, Any]]:
 def shipped() -> dict[str, list[str]]:
     """The command line of each profile's vLLM, as the docker driver gives it, behind `vllm serve`."""
     found = {}
-    for path in sorted(PROFILES.glob("*.toml")):
-        profile = load_profile(path)
-        if profile.dialect == "vllm":
-            image = f"sha256:{'1' * 64}"
-            spec = EngineSpec(
-                name=profile.name, dialect="vllm", driver="docker", image=image, args=profile.args
-            )
-            found[profile.name] = list(server_args(spec, Launch(model=MODEL, host="0.0.0.0", port=PORT)))
+    for name in NAMES:
+        if (table := profile(name))["dialect"] == "vllm":
+            image, args = f"sha256:{'1' * 64}", tuple(table["args"])
+            spec = EngineSpec(name=name, dialect="vllm", driver="docker", image=image, args=args)
+            found[name] = list(server_args(spec, Launch(model=MODEL, host="0.0.0.0", port=PORT)))
     return found
 
 

@@ -19,7 +19,7 @@ from deploy.drivers.docker_client import Docker
 from deploy.engine.probe import probe
 from deploy.engine.spec import EngineSpec
 from deploy.engine.vllm import odd_flag
-from deploy.profiles.load import load_profile
+from tests.deploy.profiles import profile
 from tests.docker import image, nvidia_hook
 from tests.docker.conftest import MODELS
 from tests.docker.daemon import MISSING, Daemon, own_daemon
@@ -28,7 +28,7 @@ from tests.scale import PATIENCE
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]
 HOOK = "nvidia-container-runtime-hook"
 REPOSITORY = "manners-test-gpu-engine"
-PROFILE = load_profile("vllm-nvfp4-9b")
+ARGS = tuple(profile("vllm-nvfp4-9b")["args"])
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def spec(image_id: str) -> EngineSpec:
     """The shipped profile as an engine of the docker driver, with all GPUs, which is the default."""
     return EngineSpec(
         name="spark-nvfp4", dialect="vllm", driver="docker", artefact=MODELS / "annie-nano-nvfp4-hf", image=image_id,
-        args=PROFILE.args,
+        args=ARGS,
     )  # fmt: skip
 
 
@@ -103,7 +103,7 @@ def called(hook: Path) -> list[dict[str, Any]]:
 
 def flags(argv: list[str]) -> list[str]:
     """From the first flag of the profile."""
-    return argv[argv.index(PROFILE.args[0]) :]
+    return argv[argv.index(ARGS[0]) :]
 
 
 async def test_the_docker_driver_gives_vllm_all_gpus_its_flags_and_nothing_else(
@@ -127,7 +127,7 @@ async def test_the_docker_driver_gives_vllm_all_gpus_its_flags_and_nothing_else(
     assert call["verb"] == ["prestart"] and call["env"][nvidia_hook.VISIBLE] == "all"
     assert call["argv"][-len(found["argv"]) :][1:] == found["argv"][1:], "docker-init stands before them"
     assert found["devices"] == found["opens"] == [nvidia_hook.DEVICE]
-    assert found["argv"][1] == "serve" and flags(found["argv"]) == list(PROFILE.args)
+    assert found["argv"][1] == "serve" and flags(found["argv"]) == list(ARGS)
     assert odd_flag(found["argv"]) is None
     assert {**found["env"], **_ENVIRONMENT} == found["env"]
     assert found["writes"] == ["/cache", "/tmp"] and found["user"] != 0 and found["cwd"] == "/tmp"

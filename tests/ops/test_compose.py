@@ -18,7 +18,7 @@ from app.config.config import load
 from deploy.drivers.container import _ENVIRONMENT
 from deploy.engine.spec import PINNED_IMAGE
 from deploy.images.pins import tags, write_compose_lock
-from deploy.profiles.load import load_profile
+from tests.deploy.profiles import profile as shipped_profile
 from tests.ops.facts import ROOT
 
 COMPOSE = ROOT / "deploy" / "compose"
@@ -80,11 +80,11 @@ def test_an_engine_of_compose_is_the_one_of_the_profile(
     name: str, profile: str, image: str, own: int
 ) -> None:
     """And of the driver. `own`: words of the command that are not the profile's."""
-    service, shipped = config("gpu")["services"][name], load_profile(profile)
-    assert tags(COMPOSE / "gpu.env")[image] == shipped.image
+    service, shipped = config("gpu")["services"][name], shipped_profile(profile)
+    assert tags(COMPOSE / "gpu.env")[image] == shipped["image"]
     command = service["command"]
     said = shlex.split(command) if isinstance(command, str) else [str(word) for word in command]
-    assert said[own:] == [word for flag in shipped.flags for word in (flag.flag, flag.value) if word]
+    assert said[own:] == shipped["args"]
     (gpus,) = service["deploy"]["resources"]["reservations"]["devices"]
     assert (gpus["driver"], gpus["capabilities"]) == ("nvidia", ["gpu"]) and str(gpus["count"]) in (
         "all",

@@ -31,13 +31,20 @@ def settings(folder: Path) -> str:
 @pytest.mark.slow  # times two real engines in every way
 @pytest.mark.engine
 async def test_two_engines_are_timed_every_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One of the configuration, one from a profile; a whole reply has no decode rate and no early content."""
-    other = f"nano-embedded={MODELS / 'annie-nano-f16'}"
-    args = ("--matrix", "--engine", "annie-nano", "--profile", other, "--config", settings(tmp_path))
+    """A whole reply has no decode rate and no early content."""
+    args = (
+        "--matrix",
+        "--engine",
+        "annie-nano",
+        "--engine",
+        "annie-nano-bf16",
+        "--config",
+        settings(tmp_path),
+    )
     assert await bench(*args, *QUICK, "--out", str(tmp_path / "out"), "--json") == 0
     told = json.loads(capsys.readouterr().out)
     rows = {(r["engine"], r["thinking"], r["stream"]): r for r in told["rows"]}
-    assert len(rows) == 8 and {name for name, *_ in rows} == {"annie-nano", "nano-embedded"}
+    assert len(rows) == 8 and {name for name, *_ in rows} == {"annie-nano", "annie-nano-bf16"}
     for (_, thinking, _), row in rows.items():
         assert (row["n"], row["failed"], row["length"]) == (2, 0, 60)
         assert 0 < row["ttft_median"] <= row["ttft_p95"]
@@ -48,5 +55,5 @@ async def test_two_engines_are_timed_every_way(tmp_path: Path, capsys: pytest.Ca
 
     assert await bench(*args, *QUICK, "--out", str(tmp_path / "out")) == 0  # asks nothing, tells the same
     shown = capsys.readouterr().out
-    assert "nano-embedded" in shown and "on, 2 thought" in shown and "which is no TTFT" in shown
+    assert "annie-nano-bf16" in shown and "on, 2 thought" in shown and "which is no TTFT" in shown
     assert len((tmp_path / "out" / "samples.jsonl").read_text("utf-8").splitlines()) == 16
