@@ -32,7 +32,7 @@ PURE = (
     "app.promotion.state_machine", "app.promotion.eligibility", "app.promotion.bake", "app.promotion.identity",
     "app.promotion.overrides",
     "app.telemetry.redact", "app.shadow.replay", "app.shadow.compare",
-    "app.registry.errors", "app.registry.values", "app.registry.chain", "app.registry.schema",
+    "app.registry.errors", "app.registry.values", "app.registry.chain",
     "deploy.engine.spec", "deploy.engine.supervisor", "deploy.engine.dialects", "deploy.core.errors", "gates.contracts.numerics",
 )  # fmt: skip
 """Modules that take values and return values."""

@@ -53,7 +53,7 @@ def add_key(registry: Registry, name: str, limits: KeyLimits, actor: str) -> str
     secret, at = new_key("sk"), _now()
     known = KnownKey(name=name, digest=digest(secret).hex(), created=at, limits=limits)
     detail = {limit: value for limit, value in asdict(limits).items() if value is not None}
-    registry.add_key(
+    registry.add_named(
         known, AuditEntry(at=at, actor=actor, verb="api_key.added", subject=name, detail={"limits": detail})
     )
     return secret
@@ -61,13 +61,11 @@ def add_key(registry: Registry, name: str, limits: KeyLimits, actor: str) -> str
 
 def limit_key(registry: Registry, name: str, changes: Mapping[str, int | None], actor: str) -> None:
     """Change limits of a caller's key; None takes one away. Its secret and what it has used stay. Raises UnknownThing."""
-    known = next((key for key in registry.api_keys() if key.name == name and key.revoked is None), None)
-    if known is None:
-        raise _no_key(name)
+    known = _key(registry, name)
     entry = AuditEntry(
         at=_now(), actor=actor, verb="api_key.limited", subject=name, detail={"limits": dict(changes)}
     )
-    registry.limit_key(name, replace(known.limits, **changes), entry)
+    registry.change(KnownKey, entry, **asdict(replace(known.limits, **changes)))
 
 
 def rotate_key(registry: Registry, name: str, overlap: int, actor: str) -> str:
@@ -75,15 +73,13 @@ def rotate_key(registry: Registry, name: str, overlap: int, actor: str) -> str:
 
     Limits, usage and budget stay. Raises UnknownThing.
     """
-    secret, at = new_key("sk"), datetime.now(UTC)
+    known, secret, at = _key(registry, name), new_key("sk"), datetime.now(UTC)
     until = timestamp(at + timedelta(seconds=overlap))
     entry = AuditEntry(
         at=timestamp(at), actor=actor, verb="api_key.rotated", subject=name, detail={"old_until": until}
     )
-    try:
-        registry.rotate_key(name, digest(secret).hex(), until, entry)
-    except UnknownRow:
-        raise _no_key(name) from None
+    new = digest(secret).hex()
+    registry.change(KnownKey, entry, digest=new, old_digest=known.digest, old_until=until)
     return secret
 
 
@@ -95,8 +91,12 @@ def secrets_of(key: KnownKey, now: float) -> dict[bytes, float]:
     return found
 
 
-def _no_key(name: str) -> UnknownThing:
-    return UnknownThing(f"there is no key {name[:64]!r}; manners key list names them", "key_not_found")
+def _key(registry: Registry, name: str) -> KnownKey:
+    """The key of this name that is not revoked. Raises UnknownThing."""
+    for key in registry.api_keys():
+        if key.name == name and key.revoked is None:
+            return key
+    raise UnknownThing(f"there is no key {name[:64]!r}; manners key list names them", "key_not_found")
 
 
 def revoke_key(registry: Registry, name: str, actor: str) -> None:
@@ -106,10 +106,9 @@ def revoke_key(registry: Registry, name: str, actor: str) -> None:
             f"{name} is a key of the configuration: take it out of MANNERS_API_KEYS or gateway.api_keys_file",
             "key_not_found",
         )
-    try:
-        registry.revoke_key(name, AuditEntry(at=_now(), actor=actor, verb="api_key.revoked", subject=name))
-    except UnknownRow:
-        raise _no_key(name) from None
+    _key(registry, name)
+    entry = AuditEntry(at=_now(), actor=actor, verb="api_key.revoked", subject=name)
+    registry.change(KnownKey, entry, revoked=entry.at)
 
 
 def add_operator(registry: Registry, name: str, role: str, actor: str) -> str:
@@ -119,7 +118,7 @@ def add_operator(registry: Registry, name: str, role: str, actor: str) -> str:
         raise BadField(f"role: must be one of {', '.join(ROLE_NAMES)}", param="role")
     _check_room("operator", name, [known.name for known in registry.operators() if known.revoked is None])
     secret, at = new_key("op"), _now()
-    registry.add_operator(
+    registry.add_named(
         KnownOperator(name=name, digest=digest(secret).hex(), role=role, created=at),
         AuditEntry(at=at, actor=actor, verb="operator.added", subject=name, detail={"role": role}),
     )
@@ -134,10 +133,9 @@ def revoke_operator(registry: Registry, name: str, actor: str) -> None:
             "gateway.admin_token_file), then: manners reload",
             "operator_not_found",
         )
+    entry = AuditEntry(at=_now(), actor=actor, verb="operator.revoked", subject=name)
     try:
-        registry.revoke_operator(
-            name, AuditEntry(at=_now(), actor=actor, verb="operator.revoked", subject=name)
-        )
+        registry.change(KnownOperator, entry, revoked=entry.at)
     except UnknownRow:
         raise UnknownThing(
             f"there is no operator {name[:64]!r}; manners operator list names them", "operator_not_found"

@@ -76,7 +76,7 @@ def keep(registry: Registry, state_dir: Path, report: KnownReport, data: bytes, 
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         draft(path, data, 0o600).replace(path)
         sync(path.parent)
-    registry.add_report(report, entry)
+    registry.add(report, entry)
     return True
 
 

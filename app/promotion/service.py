@@ -44,7 +44,7 @@ from app.promotion.step_writer import StateReporter
 from app.promotion.steps import Dependencies
 from app.promotion.views import operation_view, plan_view, row_view, step_view
 from app.promotion.worker import PromotionWorker, RunningOperation
-from app.registry.errors import KeyReused, OperationUnderWay, StorageFailed, StorageFull, UnknownRow
+from app.registry.errors import KeyReused, OperationUnderWay, StorageFailed, UnknownRow
 from app.registry.reader import RegistryReader
 from app.registry.registry import Registry
 from app.registry.values import AuditEntry, KnownEngine, OperationRow, Revocation
@@ -530,7 +530,7 @@ class PromotionService:
             yield
         except StorageFailed as error:
             self._state.failed(error)
-            kind = StateFull if isinstance(error, StorageFull) else StateUnavailable
+            kind = StateFull if error.code == "state_full" else StateUnavailable
             raise kind(str(error), error.code) from None
         if self.registry.takes_writes:  # reading, as each scrape does, shows nothing of a read-only disk
             self._state.works()

@@ -198,12 +198,12 @@ def _record_engine(registry: Registry, digest: str, spec: EngineSpec, at: str) -
             created=artefact.created,
         )
         entry = AuditEntry(at=at, actor=ACTOR, verb="artefact.known", subject=artefact.root)
-        registry.add_artefact(known, entry)
+        registry.add(known, entry)
     engine = KnownEngine(
         digest=digest, name=spec.name, artefact=artefact.root if artefact else None, spec=spec_text(spec)
     )
     try:
-        registry.add_engine(engine, AuditEntry(at=at, actor=ACTOR, verb="engine.known", subject=spec.name))
+        registry.add(engine, AuditEntry(at=at, actor=ACTOR, verb="engine.known", subject=spec.name))
     except Conflict:
         # Its weights were replaced in place. A promotion verifies the files again; here it is only recorded.
         before = registry.engine(engine.digest)

@@ -10,35 +10,16 @@ class RegistryLocked(RegistryError):
 
 
 class NotARegistry(RegistryError):
-    """The file is not a registry, or is damaged."""
-
-
-class RegistryTooNew(RegistryError):
-    """The file was written by a later version of this program."""
+    """The file is not a registry, is damaged, or is of a later version of this program."""
 
 
 class StorageFailed(RegistryError):
-    """SQLite or the file system failed. `code` is the error code for operators."""
+    """SQLite or the file system failed. `code` is the error code for operators: `state_full`, `state_locked`
+    (another program holds the database), `state_missing` (the opened file is gone) or, of other faults, `state_unavailable`."""
 
-    code = "state_unavailable"
-
-
-class StorageFull(StorageFailed):
-    """No space, no quota, or a limit on the file's size."""
-
-    code = "state_full"
-
-
-class StorageLocked(StorageFailed):
-    """Another program holds the database."""
-
-    code = "state_locked"
-
-
-class StorageMissing(StorageFailed):
-    """The file that was opened is gone."""
-
-    code = "state_missing"
+    def __init__(self, why: str, code: str = "state_unavailable") -> None:
+        super().__init__(why)
+        self.code = code
 
 
 class UnknownRow(RegistryError):

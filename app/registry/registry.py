@@ -8,7 +8,7 @@ Calls come one at a time, and block for as long as the disk takes.
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, astuple
+from dataclasses import asdict
 from pathlib import Path
 
 from app.registry import chain
@@ -18,16 +18,14 @@ from app.registry.errors import (
     KeyReused,
     OperationUnderWay,
     StorageFailed,
-    StorageMissing,
     UnknownRow,
 )
-from app.registry.reader import RegistryReader
+from app.registry.reader import TABLES, RegistryReader
 from app.registry.store import PUT_BACK, identity_of, open_to_write, take_lock, transaction
 from app.registry.values import (
     AliasMove,
     AuditEntry,
     AuditEvent,
-    KeyLimits,
     KnownArtefact,
     KnownEngine,
     KnownKey,
@@ -39,6 +37,8 @@ from app.registry.values import (
 )
 from gates.report.codec import canonical
 
+Record = KnownArtefact | KnownEngine | KnownReport
+
 
 class Registry(RegistryReader):
     """The registry, readable and writable; holds the writer's lock until it is closed."""
@@ -46,7 +46,7 @@ class Registry(RegistryReader):
     def __init__(self, path: Path) -> None:
         """Open it; create or migrate it where needed.
 
-        Raises RegistryLocked, NotARegistry, RegistryTooNew, StorageFailed.
+        Raises RegistryLocked, NotARegistry, StorageFailed.
         """
         self._lock: int | None = take_lock(path)
         self.takes_writes = True  # whether the last transaction could be written; reads may go on without it
@@ -63,12 +63,12 @@ class Registry(RegistryReader):
         self._unlock()
 
     def check_is_there(self) -> None:
-        """Raises StorageMissing if its file was deleted or replaced since it was opened.
+        """Raises StorageFailed (state_missing) if its file was deleted or replaced since it was opened.
 
         SQLite goes on writing to a deleted file, and the data are lost when the process ends.
         """
         if identity_of(self._path) != self._identity:
-            raise StorageMissing(f"another file lies where the registry was; {PUT_BACK}")
+            raise StorageFailed(f"another file lies where the registry was; {PUT_BACK}", "state_missing")
 
     def _unlock(self) -> None:
         # Only once: the number of a closed descriptor may belong to another file.
@@ -78,22 +78,17 @@ class Registry(RegistryReader):
 
     # ---------------------------------------------------------------------------------- records
 
-    def add_artefact(self, artefact: KnownArtefact, entry: AuditEntry) -> None:
-        """Add an artefact; no effect if it is recorded. Raises Conflict if it is recorded differently."""
-        row = {**asdict(artefact), "parents": canonical(artefact.parents).decode()}
-        self._add("artefact", "root", row, artefact, self.artefact(artefact.root), entry)
+    def add(self, value: Record, entry: AuditEntry) -> None:
+        """Add an artefact, an engine or a report; no effect if it is recorded.
 
-    def add_engine(self, engine: KnownEngine, entry: AuditEntry) -> None:
-        """Add an engine; no effect if it is recorded. Raises Conflict if it is recorded differently, or its artefact is not."""
-        self._add("engine", "digest", asdict(engine), engine, self.engine(engine.digest), entry)
-
-    def add_report(self, report: KnownReport, entry: AuditEntry) -> None:
-        """Add a report; no effect if it is recorded. Raises Conflict if it is recorded differently."""
-        self._add("report", "digest", asdict(report), report, self.report(report.digest), entry)
-
-    def _add(
-        self, table: str, key: str, row: dict[str, object], value: object, known: object, entry: AuditEntry
-    ) -> None:
+        Raises Conflict: it is recorded differently, or refers to what is not.
+        """
+        table, row = TABLES[type(value)], asdict(value)
+        if isinstance(value, KnownArtefact):
+            key, row["parents"] = "root", canonical(value.parents).decode()
+        else:
+            key = "digest"
+        known = self._one(type(value), f"WHERE {key} = ?", row[key])
         if known == value:
             return
         if known is not None:
@@ -111,40 +106,28 @@ class Registry(RegistryReader):
 
     # ------------------------------------------------------------------------ keys and operators
 
-    def add_key(self, key: KnownKey, entry: AuditEntry) -> None:
-        """Add a caller's key; one that was revoked gives its name away. Raises Conflict: the name is taken."""
+    def add_named(self, value: KnownKey | KnownOperator, entry: AuditEntry) -> None:
+        """Add a caller's key or an operator; one that was revoked gives its name away. Raises Conflict: the name is taken."""
+        table, row = TABLES[type(value)], asdict(value)
+        row = {**row.pop("limits", {}), **row}
+        gone = f"SELECT name FROM {table} WHERE name = ? AND revoked IS NOT NULL"
         with self._transaction():
-            self._connection.execute(
-                "DELETE FROM key_usage WHERE name IN (SELECT name FROM api_key WHERE name = ? AND revoked IS NOT NULL)",
-                (key.name,),
-            )
-            row = asdict(key)
-            self._replace_revoked("api_key", {**row.pop("limits"), **row})
+            for where in ("key_usage", table) if isinstance(value, KnownKey) else (table,):
+                self._connection.execute(f"DELETE FROM {where} WHERE name IN ({gone})", (value.name,))
+            self._insert(table, row)
             self._note(entry)
 
-    def limit_key(self, name: str, limits: KeyLimits, entry: AuditEntry) -> None:
-        """Replace the limits of the key of this name. Raises UnknownRow: there is none."""
-        sets = "rpm = ?, tpm = ?, concurrency = ?, daily_budget = ?, budget = ?"
-        self._change("api_key", name, sets, astuple(limits), entry)
-
-    def rotate_key(self, name: str, digest: str, old_until: str, entry: AuditEntry) -> None:
-        """Give a key another secret; the present one works until `old_until`. Raises UnknownRow: there is none."""
-        sets = "old_digest = digest, old_until = ?, digest = ?"
-        self._change("api_key", name, sets, (old_until, digest), entry)
-
-    def revoke_key(self, name: str, entry: AuditEntry) -> None:
-        """Revoke a caller's key. Raises UnknownRow: there is none of this name."""
-        self._change("api_key", name, "revoked = ?", (entry.at,), entry)
-
-    def add_operator(self, operator: KnownOperator, entry: AuditEntry) -> None:
-        """Add an operator; one that was revoked gives the name away. Raises Conflict: the name is taken."""
+    def change(self, kind: type[KnownKey | KnownOperator], entry: AuditEntry, **columns: object) -> None:
+        """Change columns of the key or operator that the entry is about. Raises UnknownRow: there is none, or it is revoked."""
+        sets = ", ".join(f"{name} = ?" for name in columns)
         with self._transaction():
-            self._replace_revoked("operator", asdict(operator))
+            changed = self._connection.execute(
+                f"UPDATE {TABLES[kind]} SET {sets} WHERE name = ? AND revoked IS NULL",
+                (*columns.values(), entry.subject),
+            ).rowcount
+            if not changed:
+                raise UnknownRow(f"there is no {TABLES[kind].replace('_', ' ')} {entry.subject:.64}")
             self._note(entry)
-
-    def revoke_operator(self, name: str, entry: AuditEntry) -> None:
-        """Revoke an operator. Raises UnknownRow: there is none of this name."""
-        self._change("operator", name, "revoked = ?", (entry.at,), entry)
 
     def write_usage(self, meters: Mapping[str, Meter]) -> None:
         """Replace what these keys have used, in one transaction. Keys that are not known are left out."""
@@ -155,24 +138,6 @@ class Registry(RegistryReader):
                     " SELECT ?, ?, ?, ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM api_key WHERE name = ?)",
                     (name, *meter, name),
                 )
-
-    def _replace_revoked(self, table: str, row: dict[str, object]) -> None:
-        self._connection.execute(
-            f"DELETE FROM {table} WHERE name = ? AND revoked IS NOT NULL", (row["name"],)
-        )
-        self._insert(table, row)
-
-    def _change(
-        self, table: str, name: str, sets: str, values: tuple[object, ...], entry: AuditEntry
-    ) -> None:
-        """Change the row of this name that was not revoked. Raises UnknownRow."""
-        with self._transaction():
-            changed = self._connection.execute(
-                f"UPDATE {table} SET {sets} WHERE name = ? AND revoked IS NULL", (*values, name)
-            ).rowcount
-            if not changed:
-                raise UnknownRow(f"there is no {table.replace('_', ' ')} {name:.64}")
-            self._note(entry)
 
     # ----------------------------------------------------------------------------------- changes
 

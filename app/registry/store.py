@@ -17,22 +17,32 @@ from typing import Final
 from urllib.parse import quote
 
 from app.config.private import check_unwritable
-from app.registry.errors import (
-    Conflict,
-    NotARegistry,
-    RegistryLocked,
-    RegistryTooNew,
-    StorageFailed,
-    StorageFull,
-    StorageLocked,
-    StorageMissing,
-)
-from app.registry.schema import APPLICATION_ID, MIGRATIONS, script
+from app.registry.errors import Conflict, NotARegistry, RegistryLocked, StorageFailed
 
+APPLICATION_ID: Final = 0x4D616E6E
+"""The letters "Mann": the database's `application_id`. Its `user_version` is the number of migrations that were applied."""
+MIGRATIONS: Final = tuple(
+    path.read_text("utf-8") for path in sorted((Path(__file__).parent / "migrations").glob("*.sql"))
+)
+"""A released migration is never edited: a change is a new one."""
 PUT_BACK: Final = "put the state folder back from a copy and restart the gateway"
-_HELD: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_HELD: Final = ("another program holds the registry: {}; end it, and try again", "state_locked")
+_FAULTS: Final = {
+    sqlite3.SQLITE_FULL: ("the state folder's disk is full: {}; make room on it", "state_full"),
+    sqlite3.SQLITE_BUSY: _HELD,
+    sqlite3.SQLITE_LOCKED: _HELD,
+    sqlite3.SQLITE_CANTOPEN: (f"the registry cannot be opened any more: {{}}; {PUT_BACK}", "state_missing"),
+}
+"""SQLite's primary error codes: what operators are told, and the code."""
+_NO_REGISTRY: Final = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
 _BUSY_SECONDS: Final = 2.0
 """How long to wait for a reader that holds the file when a transaction is committed."""
+
+
+def script(number: int) -> str:
+    """Migration `number` (from 0) and the mark that it was done, as one transaction."""
+    marks = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {number + 1};"
+    return f"BEGIN IMMEDIATE; {MIGRATIONS[number]} {marks} COMMIT;"
 
 
 def take_lock(path: Path) -> int:
@@ -41,39 +51,38 @@ def take_lock(path: Path) -> int:
     It is on the folder: a second gateway could put another file in the place of a lock file.
     """
     folder = path.parent
-    try:
+    with translated_files(f"{folder}: "):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise StorageFailed(f"{folder}: {error.strerror}") from None
     try:
-        check_unwritable(descriptor, folder)
-        for inside in (path, folder / "keys", folder / "reports"):
-            if inside.exists():
-                check_unwritable(inside, inside)
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+        with translated_files(f"{folder}: "):
+            check_unwritable(descriptor, folder)
+            for inside in (path, folder / "keys", folder / "reports"):
+                if inside.exists():
+                    check_unwritable(inside, inside)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RegistryLocked(
+                    f"{path}: another gateway uses this state folder; stop it first"
+                ) from None
+    except BaseException:
         os.close(descriptor)
-        if isinstance(error, BlockingIOError):
-            raise RegistryLocked(f"{path}: another gateway uses this state folder; stop it first") from None
-        raise StorageFailed(f"{folder}: {error.strerror}") from None
+        raise
     return descriptor
 
 
-def _open(path: Path) -> int:
-    """A descriptor of a file that only its owner can read; created if missing. Raises StorageFailed."""
-    try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise StorageFailed(f"{path}: {error.strerror}") from None
+def _touch(path: Path) -> None:
+    """Create the file if it is missing, so that only its owner can read it: SQLite's would be readable for all."""
+    with translated_files(f"{path}: "):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
 def open_to_write(path: Path) -> sqlite3.Connection:
     """The registry at `path`, created or migrated where needed. The caller holds the lock.
 
-    Raises NotARegistry, RegistryTooNew, StorageFailed, StorageLocked: nothing was changed.
+    Raises NotARegistry, StorageFailed: nothing was changed.
     """
-    # SQLite would create the file readable for all.
-    os.close(_open(path))
+    _touch(path)
     # Its owner may use it from another thread, one call at a time.
     connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     with _closing_on_error(connection, path):
@@ -91,7 +100,7 @@ def open_to_write(path: Path) -> sqlite3.Connection:
 def open_to_read(path: Path) -> sqlite3.Connection:
     """The registry at `path`, read-only; a writer may use it meanwhile. What a killed one left half written is taken back.
 
-    Raises NotARegistry, RegistryTooNew, StorageFailed.
+    Raises NotARegistry, StorageFailed.
     """
     if not path.is_file():
         raise NotARegistry(f"{path}: there is no registry; a gateway makes it when it first starts")
@@ -113,7 +122,7 @@ def backup(path: Path, target: Path) -> None:
 def restore(source: Path, path: Path) -> Path | None:
     """Put a backup in the registry's place, durably; where the replaced file lies now, None if there was none.
 
-    Raises RegistryLocked: a gateway runs. NotARegistry, RegistryTooNew, StorageFailed: the backup cannot be used.
+    Raises RegistryLocked: a gateway runs. NotARegistry, StorageFailed: the backup cannot be used.
     """
     with contextlib.closing(open_to_read(source)) as connection, _closing_on_error(connection, source):
         if (found := connection.execute("PRAGMA integrity_check").fetchone()[0]) != "ok":
@@ -129,8 +138,6 @@ def restore(source: Path, path: Path) -> Path | None:
                     beside.rename(old.with_name(old.name + end))
             fresh.rename(path)
             os.fsync(lock)  # the folder's
-        except OSError as error:
-            raise StorageFailed(f"{path}: {error.strerror}") from None
         finally:
             os.close(lock)
     return old if had else None
@@ -139,30 +146,24 @@ def restore(source: Path, path: Path) -> Path | None:
 def _copy(connection: sqlite3.Connection, target: Path) -> None:
     """Write a whole database to a file that only its owner can read, in one step. Raises StorageFailed, sqlite3.Error."""
     part = target.with_name(f"{target.name}.part")
-    try:
+    with translated_files(f"{target}: "):
         part.unlink(missing_ok=True)
-        os.close(_open(part))
+        _touch(part)
         with contextlib.closing(sqlite3.connect(part)) as copy:
             connection.backup(copy)
         with part.open("rb") as file:
             os.fsync(file.fileno())
         part.replace(target)
-    except OSError as error:
-        raise StorageFailed(f"{target}: {error.strerror}") from None
 
 
 @contextlib.contextmanager
 def _closing_on_error(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
+    """Of opening it: its errors name the file. Raises NotARegistry, StorageFailed."""
     try:
-        yield
-    except BaseException as error:
+        with translated(f"{path}: "):
+            yield
+    except BaseException:
         connection.close()
-        if isinstance(error, sqlite3.OperationalError):
-            if _primary(error) in _HELD:
-                raise StorageLocked(f"{path}: another program holds the registry; end it first") from None
-            raise StorageFailed(f"{path}: {error}") from None
-        if isinstance(error, sqlite3.DatabaseError):
-            raise NotARegistry(f"{path}: {error}; put it aside, or back from a copy") from None
         raise
 
 
@@ -175,7 +176,7 @@ def _check_is_ours(connection: sqlite3.Connection, path: Path) -> None:
     if _number(connection, "application_id") != APPLICATION_ID:
         raise NotARegistry(f"{path}: is the database of another program")
     if _version(connection) > len(MIGRATIONS):
-        raise RegistryTooNew(f"{path}: was written by a later version of manners; use that one")
+        raise NotARegistry(f"{path}: was written by a later version of manners; use that one")
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
@@ -215,44 +216,34 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def translated() -> Iterator[None]:
-    """Translate SQLite's errors."""
+def translated(where: str = "") -> Iterator[None]:
+    """Translate SQLite's errors; `where` comes first in their messages, while the registry is opened."""
     try:
         yield
     except sqlite3.IntegrityError as error:
         raise Conflict(f"the registry refuses it: {error}") from None
     except sqlite3.Error as error:
-        raise _of_sqlite(error) from None
-
-
-def _primary(error: sqlite3.Error) -> int:
-    """SQLite's primary code of the error; the extended code adds how it came about."""
-    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
-
-
-def _of_sqlite(error: sqlite3.Error) -> StorageFailed:
-    primary = _primary(error)
-    if primary == sqlite3.SQLITE_FULL:
-        return StorageFull(f"the state folder's disk is full: {error}; make room on it")
-    if primary in _HELD:
-        return StorageLocked(f"another program holds the registry: {error}; end it, and try again")
-    if primary == sqlite3.SQLITE_CANTOPEN:
-        return StorageMissing(f"the registry cannot be opened any more: {error}; {PUT_BACK}")
-    return StorageFailed(f"the registry could not be used: {error}")
+        primary = int(getattr(error, "sqlite_errorcode", 0)) & 0xFF  # the rest says how it came about
+        if where and primary in _NO_REGISTRY:
+            raise NotARegistry(f"{where}{error}; put it aside, or back from a copy") from None
+        words, code = _FAULTS.get(primary, ("the registry could not be used: {}", "state_unavailable"))
+        raise StorageFailed(where + words.format(error), code) from None
 
 
 @contextlib.contextmanager
-def translated_files() -> Iterator[None]:
-    """Translate errors of files in the state folder; no message names a path of the host."""
+def translated_files(where: str = "") -> Iterator[None]:
+    """Translate errors of files in the state folder. Without `where`, no message names a path of the host."""
     try:
         yield
     except OSError as error:
         why = error.strerror or type(error).__name__
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise StorageFull(f"the state folder's disk is full: {why}; make room on it") from None
-        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
-            raise StorageMissing(f"a part of the state folder is gone: {why}; {PUT_BACK}") from None
-        raise StorageFailed(f"the state folder cannot be used: {why}") from None
+            said, code = f"the state folder's disk is full: {why}; make room on it", "state_full"
+        elif error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
+            said, code = f"a part of the state folder is gone: {why}; {PUT_BACK}", "state_missing"
+        else:
+            said, code = f"the state folder cannot be used: {why}", "state_unavailable"
+        raise StorageFailed(where + said, code) from None
 
 
 def identity_of(path: Path) -> tuple[int, int]:

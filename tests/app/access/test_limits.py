@@ -222,7 +222,7 @@ def test_what_an_engine_counts_can_always_be_kept(tmp_path: Path) -> None:
         entry = AuditEntry(at="2026-11-26T00:00:00Z", actor="test", verb="key.added", subject="a")
         for number, name in enumerate("ab"):
             key = KnownKey(name=name, digest=f"{number:064}", created="2026-11-26T00:00:00Z")
-            registry.add_key(key, entry)
+            registry.add_named(key, entry)
         registry.write_usage({"a": meter, "b": Meter(total=5)})
         assert {name: one.total for name, one in registry.usages().items()} == {"a": 2**53, "b": 5}
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.config.config import Config, ConfigError, parse
-from app.registry.errors import StorageFull
+from app.registry.errors import StorageFailed
 from app.registry.registry import Registry
 from tests.app.access.test_keys_live import operate
 from tests.app.house import House, eventually, house
@@ -193,7 +193,7 @@ async def test_a_reload_that_cannot_be_recorded_changes_nothing(
     """The audit comes before the change, as everywhere."""
 
     def full(self: Registry, entry: Any) -> None:
-        raise StorageFull("the state folder's disk is full")
+        raise StorageFailed("the state folder's disk is full", "state_full")
 
     async with reloadable(tmp_path) as (home, file):
         file.section("gateway", max_messages=1)

@@ -13,8 +13,7 @@ from app.__main__ import main
 from app.access import records
 from app.registry.reader import RegistryReader
 from app.registry.registry import Registry
-from app.registry.schema import script
-from app.registry.store import open_to_write
+from app.registry.store import open_to_write, script
 from app.registry.values import UNLIMITED
 
 CONFIG = '[engines.e]\ndialect = "vllm"\ndriver = "url"\nurl = "http://e"\n[models.annie]\nlive = "e"\n[gateway]\nstate = "state"\n'

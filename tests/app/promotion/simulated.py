@@ -132,7 +132,7 @@ class Gateway:
     def _found(self) -> None:
         entry = AuditEntry(at=NOW, actor="test", verb="found", subject="annie")
         for name in (*self.set_of("a"), *self.set_of("b"), *self.set_of("c"), SPARE):
-            self.registry.add_engine(KnownEngine(digest=name, name=name, artefact=None, spec="{}"), entry)
+            self.registry.add(KnownEngine(digest=name, name=name, artefact=None, spec="{}"), entry)
         self.registry.move([AliasMove(model="annie", name="live", engine="a")], entry)
 
     @property

@@ -326,7 +326,7 @@ class Place:
             digest=self.digest, statement=digest_of("s"), artefact=made.root, suite=suite.digest, policy=policy.digest,
             baseline=made.root, verdict="pass", created=AT, path="reports/one.json",
         )  # fmt: skip
-        self.registry.add_report(known, self.entry)
+        self.registry.add(known, self.entry)
 
     entry = AuditEntry(at=AT, actor="test", verb="report", subject="annie")
 

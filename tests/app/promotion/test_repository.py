@@ -39,7 +39,7 @@ def registry(tmp_path: Path) -> Iterator[Registry]:
     entry = AuditEntry(at=NOW, actor="test", verb="found", subject="annie")
     with Registry(tmp_path / "registry.sqlite") as it:
         for name in ("old", "new", "third"):
-            it.add_engine(KnownEngine(digest=name, name=name, artefact=None, spec="{}"), entry)
+            it.add(KnownEngine(digest=name, name=name, artefact=None, spec="{}"), entry)
         it.move([AliasMove(model="annie", name="live", engine="old")], entry)
         repository.begin(it, PLAN, at=NOW, actor="ann", key="k", request="q")
         yield it
@@ -121,9 +121,9 @@ def test_what_the_report_compared_with_is_the_baseline_once_a_promotion_succeede
     entry = AuditEntry(at=NOW, actor="test", verb="found", subject="annie")
     for root in ("weights of bf16", "weights of new"):
         found = KnownArtefact(root=root, name="annie", format="f", base_model=None, parents={}, created=NOW)
-        registry.add_artefact(found, entry)
-    registry.add_engine(KnownEngine(digest="bf16", name="bf16", artefact="weights of bf16", spec="{}"), entry)
-    registry.add_report(KnownReport(
+        registry.add(found, entry)
+    registry.add(KnownEngine(digest="bf16", name="bf16", artefact="weights of bf16", spec="{}"), entry)
+    registry.add(KnownReport(
         digest="r", statement="s", artefact="weights of new", suite="s", policy="p", baseline="weights of bf16",
         verdict="pass", created=NOW, path="",
     ), entry)  # fmt: skip

@@ -100,7 +100,7 @@ def report_about(registry: Registry, config: Config, engine: str) -> str:
     report = KnownReport(
         digest=digest, statement="s", artefact=root, suite="s", policy="p", baseline="b", verdict="pass", created=AT, path="p"
     )  # fmt: skip
-    registry.add_report(report, ENTRY)
+    registry.add(report, ENTRY)
     return digest
 
 
@@ -249,7 +249,7 @@ def test_a_model_with_an_unfinished_operation_is_left_to_it(registry: Registry, 
 def test_weights_that_were_replaced_in_place_are_written_down(registry: Registry, tmp_path: Path) -> None:
     config = settings(tmp_path)
     spec = config.engines["small"]
-    registry.add_engine(
+    registry.add(
         KnownEngine(digest=spec_digest(spec), name="small", artefact=None, spec=spec_text(spec)), ENTRY
     )
     start(registry, config)

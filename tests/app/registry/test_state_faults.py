@@ -17,7 +17,7 @@ from app.errors.tree import StateUnavailable
 from app.promotion import service, step_writer
 from app.promotion.step_writer import StepWriter
 from app.registry import store
-from app.registry.errors import StorageFull, StorageLocked
+from app.registry.errors import StorageFailed
 from app.registry.reader import RegistryReader
 from tests.app import house as houses
 from tests.app.house import House
@@ -198,7 +198,12 @@ async def test_the_worker_waits_for_the_disk_counts_each_try_and_tells_of_change
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(step_writer, "DISK_SECONDS", 0.0)
-    faults = [StorageLocked("held"), StorageLocked("held"), StorageFull("full"), StorageFull("full")]
+    faults = [
+        StorageFailed("held", "state_locked"),
+        StorageFailed("held", "state_locked"),
+        StorageFailed("full", "state_full"),
+        StorageFailed("full", "state_full"),
+    ]
     async with houses.house(tmp_path) as house:
         gateway, written = house.gateway, []
 
@@ -251,7 +256,7 @@ async def test_usage_that_cannot_be_saved_is_logged_once_and_once_when_it_can(
         promotions, kept = house.gateway.promotions, house.gateway.promotions.registry.run
 
         async def full(work: Any) -> Any:
-            raise StorageFull("full")
+            raise StorageFailed("full", "state_full")
 
         monkeypatch.setattr(promotions.registry, "run", full)
         for _ in range(3):

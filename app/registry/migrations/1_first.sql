@@ -1,15 +1,3 @@
-"""The tables, as migrations. Pure text.
-
-`application_id` identifies the program, `user_version` is the number of migrations that were applied. A
-released migration is never edited: a change is a new one.
-"""
-
-from typing import Final
-
-APPLICATION_ID: Final = 0x4D616E6E
-"""The letters "Mann"."""
-
-_FIRST: Final = """
 CREATE TABLE artefact (
     root       TEXT PRIMARY KEY,
     name       TEXT NOT NULL,
@@ -96,51 +84,3 @@ CREATE TRIGGER event_follows_the_last BEFORE INSERT ON event
 WHEN NEW.seq IS NOT (SELECT coalesce(max(seq), 0) + 1 FROM event)
   OR NEW.prev_hash IS NOT coalesce((SELECT hash FROM event ORDER BY seq DESC LIMIT 1), printf('%064d', 0))
 BEGIN SELECT RAISE (ABORT, 'an event follows the last one'); END;
-"""
-
-_ACCESS: Final = """
-CREATE TABLE api_key (
-    name         TEXT PRIMARY KEY,
-    digest       TEXT NOT NULL UNIQUE,
-    rpm          INTEGER CHECK (rpm > 0),
-    tpm          INTEGER CHECK (tpm > 0),
-    concurrency  INTEGER CHECK (concurrency > 0),
-    daily_budget INTEGER CHECK (daily_budget > 0),
-    budget       INTEGER CHECK (budget > 0),
-    created      TEXT NOT NULL,
-    revoked      TEXT
-) STRICT;
-
-CREATE TABLE key_usage (
-    name     TEXT PRIMARY KEY REFERENCES api_key (name),
-    requests REAL NOT NULL,
-    tokens   REAL NOT NULL,
-    at       REAL NOT NULL,
-    day      INTEGER NOT NULL,
-    today    INTEGER NOT NULL,
-    total    INTEGER NOT NULL
-) STRICT;
-
-CREATE TABLE operator (
-    name    TEXT PRIMARY KEY,
-    digest  TEXT NOT NULL UNIQUE,
-    role    TEXT NOT NULL CHECK (role IN ('watch', 'promote', 'administer')),
-    created TEXT NOT NULL,
-    revoked TEXT
-) STRICT;
-"""
-"""Callers' keys and operators. Usage is written in batches, and is not in the chain of events."""
-
-_ROTATION: Final = """
-ALTER TABLE api_key ADD COLUMN old_digest TEXT;
-ALTER TABLE api_key ADD COLUMN old_until TEXT;
-"""
-"""The secret that a rotation has replaced, and how long it still works."""
-
-MIGRATIONS: Final = (_FIRST, _ACCESS, _ROTATION)
-
-
-def script(number: int) -> str:
-    """Migration `number` (from 0) and the mark that it was done, as one transaction."""
-    marks = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {number + 1};"
-    return f"BEGIN IMMEDIATE; {MIGRATIONS[number]} {marks} COMMIT;"
