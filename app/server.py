@@ -19,7 +19,7 @@ from app.access.keys import admin_token
 from app.config.config import Address, Config, ConfigError
 from app.config.running import RunningGateway, announce, withdraw
 from app.errors.tree import MannersError, Refused, StateUnavailable
-from app.http.connection import DEFAULT_LIMITS, Connection, ConnectionLimits, ParseQueue
+from app.http.connection import DEFAULT_LIMITS, Connection, ConnectionLimits
 from app.registry.errors import RegistryError
 from app.stream.conduct import held_characters
 from app.telemetry import log as logs
@@ -100,7 +100,7 @@ def server(
     """One that listens on the sockets given to `serve(sockets=...)`. `count` is called with the code of what is no request."""
     config = uvicorn.Config(
         app,  # type: ignore[arg-type]
-        http=partial(Connection, limits=limits, count=count, queue=ParseQueue()),  # type: ignore[arg-type]  # it is only called
+        http=partial(Connection, limits=limits, count=count),  # type: ignore[arg-type]  # it is only called
         ws="none",
         lifespan="off",
         log_config=None,

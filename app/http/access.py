@@ -1,6 +1,6 @@
-"""Access control of a listener: gives every request an id, and checks its host, origin and key. Pure ASGI.
+"""Access control of a listener: gives every request an id, and checks its host, origin and key.
 
-Without CORS it does not wrap `send`, so that a streamed chunk costs nothing more.
+It does not wrap `send`, so that a streamed chunk costs nothing more.
 """
 
 import random
@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.access.keys import KeyRing
 from app.errors.render import error_response
 from app.errors.tree import MannersError
-from app.http.cors import answer_preflight, sharing
+from app.http.cors import answer_preflight, share
 from app.http.hosts import LocalAccess, check_content_coding, check_media_type
 from app.proxy.turns import FairScheduler
 
@@ -64,20 +64,16 @@ class AccessControl:
         self._keys, self._local, self._origins = keys, local, origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         headers = dict(scope["headers"])
         asked = headers.get(b"x-request-id", b"")
         request_id = asked.decode() if _REQUEST_ID.fullmatch(asked) else f"{random.getrandbits(128):032x}"
         state: dict[str, Any] = {"request_id": request_id, "headers": headers}
         scope["state"] = state
-        if self._origins and (origin := headers.get(b"origin")) in self._origins:
+        if self._origins and (origin := headers.get(b"origin", b"")) in self._origins:
             if scope["method"] == "OPTIONS" and b"access-control-request-method" in headers:
                 await self._turns.turn()
                 return await answer_preflight(headers, send)
-            assert origin is not None
-            send = sharing(send, origin)
+            share(send, origin)
         try:
             state["caller"] = self._check(scope["method"], scope["path"], headers)
         except MannersError as error:

@@ -1,4 +1,4 @@
-"""CORS for browsers' programs on other sites (Fetch standard, 3.2), if the operator names them. Pure but for `send`.
+"""CORS for browsers' programs on other sites (Fetch standard, 3.2), if the operator names them.
 
 A page may read replies only if its exact origin is listed: no wildcards, no cookies, and the same keys as for everyone.
 Only the public listener has it.
@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from starlette.types import Message, Send
+from starlette.types import Send
 
 _NAMES = re.compile(rb"[A-Za-z0-9-]{1,64}(?:, ?[A-Za-z0-9-]{1,64}){0,63}")
 MAX_AGE_SECONDS = 600
@@ -19,42 +19,28 @@ EXPOSED = (
     b"x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens"
 )
 """Headers of a reply that a page may read."""
-_VARY = (b"vary", b"Origin")
-
-Headers = list[tuple[bytes, bytes]]
 
 
-def preflight(headers: Mapping[bytes, bytes]) -> Headers:
-    """The headers that allow what a browser asks to send: POST and GET, with headers of plain names."""
-    asked = headers.get(b"access-control-request-headers", b"")
-    allowed = [(b"access-control-allow-headers", asked)] if _NAMES.fullmatch(asked) else []
-    return [
-        *shared(headers[b"origin"]),
-        (b"access-control-allow-methods", b"GET, POST"),
-        (b"access-control-max-age", b"%d" % MAX_AGE_SECONDS),
-        *allowed,
-    ]
+def _shared(origin: bytes) -> list[tuple[bytes, bytes]]:
+    return [(b"access-control-allow-origin", origin), (b"vary", b"Origin")]
 
 
-def shared(origin: bytes) -> Headers:
-    """The headers that let a page of this origin read a reply."""
-    return [(b"access-control-allow-origin", origin), _VARY]
-
-
-def sharing(send: Send, origin: bytes) -> Send:
-    """A `send` that lets a page of this origin read the reply. It costs a streamed chunk some microseconds."""
-    more = [*shared(origin), (b"access-control-expose-headers", EXPOSED)]
-
-    async def shared_send(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message.get("headers", ()), *more]}
-        await send(message)
-
-    return shared_send
+def share(send: Send, origin: bytes) -> None:
+    """Let a page of this origin read the reply: uvicorn writes its default headers before the reply's own."""
+    cycle: Any = send.__self__  # type: ignore[attr-defined]
+    exposed = (b"access-control-expose-headers", EXPOSED)
+    cycle.default_headers = [*cycle.default_headers, *_shared(origin), exposed]
 
 
 async def answer_preflight(headers: Mapping[bytes, bytes], send: Send) -> None:
-    """204, and what is allowed."""
-    start: dict[str, Any] = {"type": "http.response.start", "status": 204, "headers": preflight(headers)}
-    await send(start)
+    """204, and what a browser may send: POST and GET, with headers of plain names."""
+    asked = headers.get(b"access-control-request-headers", b"")
+    allowed = [
+        *_shared(headers[b"origin"]),
+        (b"access-control-allow-methods", b"GET, POST"),
+        (b"access-control-max-age", b"%d" % MAX_AGE_SECONDS),
+    ]
+    if _NAMES.fullmatch(asked):
+        allowed.append((b"access-control-allow-headers", asked))
+    await send({"type": "http.response.start", "status": 204, "headers": allowed})
     await send({"type": "http.response.body", "body": b""})

@@ -1,6 +1,6 @@
 """`GET /v1/models`, `/healthz`, `/readyz`, `/health`, `/version`, `/`, and the operators' `/metrics` and `/admin/*` reads."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -22,16 +22,43 @@ from deploy.engine.engine import EngineState
 from deploy.engine.spec import EngineSpec
 
 
+def _tell(routes: APIRouter, path: str, tell: Callable[[], tuple[Any, int]]) -> None:
+    """A route that answers everybody alike: with this body and status."""
+
+    async def told(request: Request) -> Response:
+        return reply(request, *tell())
+
+    routes.add_api_route(path, told, name=path.strip("/") or "help")
+
+
 def public_router(pool: EnginePool, proxy: ProxyHandler, created: int, apis: Sequence[str] = ()) -> APIRouter:
     """Routes of the public listener that are not proxy. `created` is Unix time in seconds, `apis` are its POST paths."""
-    routes = about_router(pool, proxy, apis)
+    routes = APIRouter()
+    gets = ["/v1/models", "/healthz", "/readyz", "/version", "/openapi.json"]
 
     def describe(name: str) -> dict[str, Any]:
         return {"id": name, "object": "model", "created": created, "owned_by": "manners"}
 
-    @routes.get("/v1/models")
-    async def models(request: Request) -> Response:
-        return reply(request, {"object": "list", "data": [describe(name) for name in pool.config.models]})
+    def ready() -> tuple[Any, int]:
+        if proxy.leaving or not pool.is_ready:
+            return {"status": "draining" if proxy.leaving else "no engine is ready"}, 503
+        told = {"ungated": pool.ungated, "refused": pool.refused()}
+        return {"status": "ready", **{name: what for name, what in told.items() if what}}, 200
+
+    def health() -> tuple[Any, int]:  # as engines' own `/health` says it
+        serves = pool.is_ready and not proxy.leaving
+        return {"status": "ok" if serves else "unavailable"}, 200 if serves else 503
+
+    _tell(routes, "/", lambda: ({"name": "manners", "version": VERSION, "post": [*apis], "get": gets}, 200))
+    _tell(routes, "/version", lambda: ({"version": VERSION}, 200))
+    _tell(routes, "/healthz", lambda: ({"status": "ok"}, 200))
+    _tell(routes, "/readyz", ready)
+    _tell(routes, "/health", health)
+    _tell(
+        routes,
+        "/v1/models",
+        lambda: ({"object": "list", "data": [describe(name) for name in pool.config.models]}, 200),
+    )
 
     @routes.get("/v1/models/{name}")
     async def model(request: Request, name: str) -> Response:
@@ -39,52 +66,23 @@ def public_router(pool: EnginePool, proxy: ProxyHandler, created: int, apis: Seq
             raise UnknownModel(f"there is no model {name[:64]!r} here")
         return reply(request, describe(name))
 
-    @routes.get("/healthz")
-    async def healthz(request: Request) -> Response:
-        return reply(request, {"status": "ok"})
-
-    @routes.get("/readyz")
-    async def readyz(request: Request) -> Response:
-        if proxy.leaving:
-            return reply(request, {"status": "draining"}, 503)
-        if not pool.is_ready:
-            return reply(request, {"status": "no engine is ready"}, 503)
-        told = {"ungated": pool.ungated, "refused": pool.refused()}
-        return reply(request, {"status": "ready", **{name: what for name, what in told.items() if what}})
-
     return routes
 
 
-def _replies(spec: EngineSpec, state: EngineState | None, conduct: Conduct) -> dict[str, str | None]:
-    """Whether it keeps thoughts out of its replies, how its model writes calls, and why that does not fit its chat template."""
+def _seen(spec: EngineSpec, state: EngineState | None, conduct: Conduct) -> dict[str, Any]:
+    """What its process and its probes show. conduct: whether it keeps thoughts out of its replies; format: how its model
+    writes calls, and format_misfit: why that does not fit its chat template."""
     found = state.abilities if state else None
     return {
+        "state": str(state.state) if state else "stopped",
+        "url": state.url if state else None,
+        "restarts": state.restarts if state else 0,
+        "last_error": state.last_error if state else None,
         "conduct": conduct,
         "format": (found and found.format) or spec.format,
         "format_misfit": (found and found.misfit) or None,
+        "abilities": asdict(found) if found else None,
     }
-
-
-def about_router(pool: EnginePool, proxy: ProxyHandler, apis: Sequence[str]) -> APIRouter:
-    """The routes that a newcomer, or a tool made for an engine, asks first."""
-    routes = APIRouter()
-
-    @routes.get("/")
-    async def help(request: Request) -> Response:
-        usage = {"post": [*apis], "get": ["/v1/models", "/healthz", "/readyz", "/version", "/openapi.json"]}
-        return reply(request, {"name": "manners", "version": VERSION, **usage})
-
-    @routes.get("/version")
-    async def version(request: Request) -> Response:
-        return reply(request, {"version": VERSION})
-
-    @routes.get("/health")
-    async def health(request: Request) -> Response:
-        """Whether it can answer, as engines' own `/health` says it."""
-        serves = pool.is_ready and not proxy.leaving
-        return reply(request, {"status": "ok" if serves else "unavailable"}, 200 if serves else 503)
-
-    return routes
 
 
 def admin_router(
@@ -97,11 +95,16 @@ def admin_router(
     """Read-only routes of the operators' listener."""
     routes = APIRouter()
 
-    _add_metrics(routes, metrics, promotions)
+    _tell(routes, "/healthz", lambda: ({"status": "ok"}, 200))
 
-    @routes.get("/healthz")
-    async def healthz(request: Request) -> Response:
-        return reply(request, {"status": "ok"})
+    @routes.get(
+        "/metrics", response_class=Response, responses=sends("text/plain", "application/openmetrics-text")
+    )
+    async def scrape(request: Request) -> Response:
+        for model, standing in (await promotions.standings()).items():
+            metrics.gate(model, standing.overrides, standing.expects_report, standing.override_ended)
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(metrics.registry), headers=reply_headers(request), media_type=content_type)
 
     @routes.get("/admin/status")
     async def status(request: Request) -> Response:
@@ -124,7 +127,6 @@ def admin_router(
     @routes.get("/admin/engines")
     async def engines(request: Request) -> Response:
         states = pool.states()
-        running = {name: asdict(state) for name, state in states.items()}
         listed = [
             {
                 "name": name,
@@ -133,30 +135,12 @@ def admin_router(
                 "kind": spec.kind,
                 "digest": promotions.catalogue.digest_of(spec),
                 "serves": [model for model in pool.config.models if name in pool.model_route(model).live],
-                "state": str(running[name]["state"]) if name in running else "stopped",
-                "url": running.get(name, {}).get("url"),
                 "open": pool.open(name),
                 "stays_out": pool.stays_out(name),
-                "restarts": running.get(name, {}).get("restarts", 0),
-                "last_error": running.get(name, {}).get("last_error"),
-                **_replies(spec, states.get(name), pool.conduct(name)),
-                "abilities": running.get(name, {}).get("abilities"),
+                **_seen(spec, states.get(name), pool.conduct(name)),
             }
             for name, spec in (pool.config.engines | promotions.catalogue.kept()).items()
         ]
         return reply(request, {"engines": listed})
 
     return routes
-
-
-def _add_metrics(routes: APIRouter, metrics: Metrics, promotions: PromotionService) -> None:
-    @routes.get(
-        "/metrics",
-        response_class=Response,
-        responses=sends("text/plain", "application/openmetrics-text"),
-    )
-    async def scrape(request: Request) -> Response:
-        for model, standing in (await promotions.standings()).items():
-            metrics.gate(model, standing.overrides, standing.expects_report, standing.override_ended)
-        encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        return Response(encode(metrics.registry), headers=reply_headers(request), media_type=content_type)

@@ -7,8 +7,8 @@ from collections import deque
 class FairScheduler:
     """Lets requests go on in their order, one in each iteration of the event loop; at once if none waits.
 
-    A thousand connections that pipeline `GET /metrics` have a thousand requests ready at once: without turns, the loop
-    would answer them all before it serves a stream.
+    A thousand connections may ask for `/metrics` at once: without turns, the loop would answer them all before it serves
+    a stream.
     """
 
     def __init__(self) -> None:
