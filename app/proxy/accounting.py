@@ -109,7 +109,7 @@ class RequestAccounting:
 
     def _reply(self, context: RequestContext, model: str, breaches: set[str]) -> dict[str, Any]:
         """Metrics and log fields of the reply of the engine that was asked last."""
-        clocks, engine = context.clocks, context.engine
+        clocks, engine, begun = context.clocks, context.engine, context.clocks.start
         stripped = context.audit.stripped if context.head.reasoning == "strip" else set()
         self._count(context, model, stripped, breaches)
         if context.cut is not None:
@@ -133,7 +133,7 @@ class RequestAccounting:
             "first_sentence": clocks.first_sentence,
             "seconds": context.ended,
         }
-        times = {name: None if at is None else round(at - clocks.start, 6) for name, at in marks.items()}
+        times = {name: None if at is None else int((at - begun) * 1e6) / 1e6 for name, at in marks.items()}
         return {
             **times,
             "prompt_tokens": counts.given,

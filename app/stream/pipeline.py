@@ -160,7 +160,7 @@ class Pipeline:
     def passes(self, data: bytes) -> list[str] | None:
         """The texts of `data`, if it is plain text that every stage lets through, as most of a stream is. None: `feed` it."""
         choice = self._choice
-        if not choice.is_plain:
+        if not choice.is_plain or data.endswith(b"[DONE]\n\n"):
             return None
         payloads = self._decoder.whole_payloads(data)
         if payloads is None:

@@ -206,9 +206,10 @@ def hidden_tokens(content: str, called: str, reasoning: str, completion_tokens: 
 def _monologue(text: str) -> list[Detection]:
     """At most one detection: the opening from the first sign to the last."""
     low = fold(own_words(text[:OPENING]))
-    words = _words(low) & _BY_WORD.keys()
-    if found := _found({id(one): one for word in words for one in _BY_WORD[word]}.values(), low):
-        found += _found(_signs(FURTHER), low)
+    signs = {id(one): one for word in _words(low) & _BY_WORD.keys() for one in _BY_WORD[word]}
+    if not (found := _found(signs.values(), low)):
+        return []
+    found += _found(_signs(FURTHER), low)
     points: dict[str, int] = {}
     spans: list[tuple[int, int]] = []
     for weight, start, end, kind in sorted(found, reverse=True):  # words that are two signs count as one
