@@ -313,8 +313,10 @@ def check_chat(body: dict[str, Any], max_messages: int) -> ChatRequest:
 
 
 def in_openai_words(body: dict[str, Any]) -> dict[str, Any]:
-    """The body with llama-server's words for the limit of a reply in OpenAI's: `n_predict`, and -1 for no limit."""
+    """The body with llama-server's words for a reply's limit in OpenAI's: `n_predict`, and -1 for none. Raises BadField."""
     limit = body.pop("n_predict", None)
+    if limit is not None and (type(limit) is not int or (limit < 1 and limit != -1)):
+        raise BadField("n_predict: must be at least 1, or -1 for no limit", param="n_predict")
     if body.get("max_completion_tokens") is None and body.get("max_tokens") is None and limit is not None:
         body["max_tokens"] = limit
     if body.get("max_tokens") == -1:

@@ -31,7 +31,7 @@ from gates.report.checks import stated_lineage
 from gates.report.keys import load_or_make, trusted
 from gates.report.statement import Statement
 from gates.report.verify import ATTACHMENTS, open_report, verify_report
-from gates.report.write import attach, write_report
+from gates.report.write import attach, suite_asked, write_report
 from gates.run.gate_job import check_held, hold
 from gates.run.job import judge_samples, run_job
 from gates.run.progress import make_progress
@@ -83,7 +83,6 @@ def _running(args: argparse.Namespace) -> Config:
 
 
 async def _run(args: argparse.Namespace, config: Config) -> int:
-    chosen = dict(config.gates.controls) | gate_engines.pairs(args.control)
     key = load_or_make(config.state_dir / "keys")
     attach(args.out, args.attach)  # one that cannot be read ends the run before an engine starts
     async with AsyncExitStack() as stack:
@@ -94,7 +93,7 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
             baseline=args.baseline,
             suite=args.suite or config.gates.suite,
             policy=_policy(args, config),
-            controls=chosen,
+            controls={**config.gates.controls, **gate_engines.pairs(args.control)},
             timed=not args.no_latency,
             full=args.full,
             sequential=args.sequential,
@@ -115,16 +114,15 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
             hold(args.out, job.served_models.values())
             judged = await run_job(job, store, track=make_progress)
             check_held(job.served_models.values())
-            if job.outside.files or job.outside.rulings:
+            if (args.out / RULINGS).exists():
                 attachments += attach(args.out, [args.out / RULINGS])
-            now = datetime.now(UTC)
             statement = build_statement(
                 job,
                 judged,
                 store,
                 harness=gate_engines.harness(),
                 host=gate_engines.host(),
-                now=now,
+                now=datetime.now(UTC),
                 data=checked_data,
                 attachments=attachments,
             )
@@ -156,7 +154,8 @@ def _seal(args: argparse.Namespace) -> int:
 def _rejudge(args: argparse.Namespace, config: Config) -> int:
     """Judge a run's stored samples by another policy. Sends no request to an engine, and signs nothing."""
     statement = _opened(args.folder, args.trust, config)
-    suite = load_suite(args.suite or statement.suite.name)
+    args.suite = args.suite or suite_asked(args.folder, statement)
+    suite = load_suite(args.suite)
     if suite.digest != statement.suite.digest:
         raise SuiteError(
             f"suite {suite.name} is not what {args.folder} was asked: it has changed since; run the gate again"
@@ -228,13 +227,12 @@ def _other_format(folder: Path, format: str) -> str | None:
 
 def _verify(args: argparse.Namespace, config: Config) -> int:
     samples = args.report.parent / "samples.jsonl"
-    places = args.trust or [config.state_dir / "keys"]
     folder: Path | None = args.artefact
     if folder and not folder.exists() and (engine := config.engines.get(str(folder))) and engine.artefact:
         folder = artefacts.folder_of(engine.artefact)
     found = verify_report(
         args.report,
-        trusted=trusted(places),
+        trusted=trusted(args.trust or [config.state_dir / "keys"]),
         now=datetime.now(UTC),
         samples=samples if samples.exists() else None,
         artefact=folder,

@@ -88,7 +88,7 @@ async def make_job(
     rules = policy_for(policy, whole)
     cases = drawn(whole, rules.draw)
     check_policy(rules, cases)
-    outside = await OutsideChecks(cases.cases, Path(suite).parent).checked()
+    outside = await OutsideChecks(cases.cases, Path(suite)).checked()
     names = {c.name: controls.get(c.name) for c in rules.controls}
     wanted = [candidate, baseline, *(name for name in names.values() if name)]
     found = {

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Literal
 
 from gates.contracts import strict_json
 from gates.contracts.errors import ManifestError
-from gates.decode.decoder import DecodeError, Meta, Text, decode
+from gates.decode.decoder import DecodeError, Meta, Text, read
 
 SCHEMA: Final = "manners/artefact/v1"
 MANIFEST: Final = "artefact.json"
@@ -110,7 +110,7 @@ def parse(text: str, where: str = MANIFEST) -> Artefact:
     except ValueError as error:
         raise ManifestError(f"{where}: not JSON, cut off or damaged ({error})") from None
     try:
-        document: _Document = decode(_Document, value)
+        document = read(_Document, value)
     except DecodeError as error:
         raise ManifestError(f"{where}: {error}") from None
     for fault in _faults(document):

@@ -3,7 +3,9 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from gates.decode.decoder import Meta
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,15 +14,15 @@ class Sampling:
     would compare samplers instead of weights.
     """
 
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = -1  # -1: all tokens; the request builder translates it
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    seed: int = 0
-    max_tokens: int = 256
+    temperature: Annotated[float, Meta(ge=0, le=2)] = 0.0
+    top_p: Annotated[float, Meta(ge=0, le=1)] = 1.0
+    top_k: Annotated[int, Meta(ge=-1, le=10**6)] = -1  # -1: all tokens; the request builder translates it
+    min_p: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    repetition_penalty: Annotated[float, Meta(ge=0.01, le=2)] = 1.0
+    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] = 0.0
+    frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] = 0.0
+    seed: Annotated[int, Meta(ge=0, lt=2**31)] = 0
+    max_tokens: Annotated[int, Meta(ge=1, le=10**6)] = 256
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ import gc
 import threading
 import types
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from contextlib import suppress
+from dataclasses import MISSING, fields
 from enum import StrEnum
 from functools import cache
 from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -45,15 +46,16 @@ class DecodeError(ValueError):
         self.where, self.why = where, why
 
 
-def read(cls: type[T], table: object, where: str = "") -> T:
-    """Decode a TOML table into an instance of `cls`; a key that has a default may be absent. Raises DecodeError."""
-    found: T = _converted(cls, table, where, complete=False)
-    return found
-
-
-def decode(hint: Any, value: object, where: str = "") -> Any:
-    """Decode a JSON value of which nothing may be left out, not even what has a default; NamedTuples are arrays. Raises DecodeError."""
-    return _converted(hint, value, where, complete=True)
+def read(hint: type[T], value: object, where: str = "") -> T:
+    """Decode a table of TOML or JSON into a dataclass (a key that has a default may be absent), or another value; NamedTuples are
+    lists. Raises DecodeError.
+    """
+    made = None
+    with suppress(*_REFUSED):
+        made = convert(value, hint)
+    if made is None or _holds_records(hint):  # type: ignore[arg-type]
+        _check(hint, value, where, fits=made is not None)
+    return made  # type: ignore[return-value]  # None only where the hint takes it
 
 
 def convert(value: object, hint: Any) -> Any:
@@ -75,14 +77,6 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(names)}"
 
 
-def _converted(hint: Any, value: object, where: str, complete: bool) -> Any:
-    _check_keys(hint, value, where, complete)
-    try:
-        return convert(value, hint)
-    except _REFUSED as error:
-        raise _located(hint, value, where, error, "an object" if complete else "a table") from None
-
-
 @cache
 def _prepare(hint: Any) -> None:
     """Let one thread at a time read the fields of a dataclass: msgspec 0.22 shows others a half-read one, and they crash."""
@@ -90,44 +84,38 @@ def _prepare(hint: Any) -> None:
         msgspec.json.Decoder(hint)
 
 
-def _check_keys(hint: Any, value: object, where: str, complete: bool) -> None:
-    """Raise DecodeError for a key that no field has, or that is missing. msgspec ignores both in a dataclass."""
-    if not _holds_records(hint):
-        return
+def _check(hint: Any, value: object, where: str, fits: bool) -> None:
+    """Raise DecodeError for a key that no field has, or that is missing, which msgspec ignores; and at the innermost value that does not
+    fit, where msgspec does not name the keys of a mapping.
+    """
     kind = _unwrapped(hint)
-    if _is_record(kind) and isinstance(value, dict):
+    if hasattr(kind, "__dataclass_fields__") and isinstance(value, dict):
         hints = field_hints(kind)
         for key in value:
             if key not in hints:
                 raise DecodeError(_path(where, key), f"unknown key{nearest(str(key), hints)}")
-        for name in hints:
-            if name not in value and (complete or name in _required(kind)):
-                raise DecodeError(_path(where, name), "is missing")
+        for field in fields(kind):
+            if field.name not in value and field.default is field.default_factory is MISSING:
+                raise DecodeError(_path(where, field.name), "is missing")
     for below, item, place in _children(kind, value, where):
-        _check_keys(below, item, place, complete)
+        if not fits or _holds_records(below):
+            _check(below, item, place, fits)
+    try:
+        convert(value, hint)
+    except _REFUSED as error:
+        if isinstance(refused := error.__cause__, DecodeError):
+            raise DecodeError(_path(where, refused.where), refused.why) from None
+        raise DecodeError(where, f"must be {_wanted(hint)}, not {value!r:.60}") from None
 
 
-def _located(hint: Any, value: object, where: str, error: Exception, table: str) -> DecodeError:
-    """The error at the innermost value that does not fit; msgspec does not name the keys of a mapping."""
-    kind = _unwrapped(hint)
-    for below, item, place in _children(kind, value, where):
-        try:
-            convert(item, below)
-        except _REFUSED as inner:
-            return _located(below, item, place, inner, table)
-    if isinstance(refused := error.__cause__, DecodeError):
-        return DecodeError(_path(where, refused.where), refused.why)
-    return DecodeError(where, f"must be {_wanted(hint, table)}, not {value!r:.60}")
-
-
-def _wanted(hint: Any, table: str) -> str:
+def _wanted(hint: Any) -> str:
     kind = _unwrapped(hint)
     if get_origin(kind) is Literal:
         return f"one of {', '.join(map(str, get_args(kind)))}"
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         return f"one of {', '.join(kind)}"
-    if _is_record(kind) or get_origin(kind) is Mapping:
-        return table
+    if hasattr(kind, "__dataclass_fields__") or get_origin(kind) is Mapping:
+        return "a table"
     if _is_named_tuple(kind):
         return f"a list of {len(kind._fields)} values"
     bounds = "".join(map(_bounds, getattr(_some(hint), "__metadata__", ())))
@@ -147,7 +135,7 @@ def _children(kind: Any, value: object, where: str) -> Iterator[tuple[Any, objec
     """The hint, the value and the path of everything directly inside a value."""
     args = get_args(kind)
     if isinstance(value, dict):
-        if _is_record(kind):
+        if hasattr(kind, "__dataclass_fields__"):
             hints = field_hints(kind)
             yield from ((hints[key], item, _path(where, key)) for key, item in value.items() if key in hints)
         elif get_origin(kind) is Mapping:
@@ -175,13 +163,9 @@ def _some(hint: Any) -> Any:
     return hint
 
 
-def _is_record(kind: Any) -> bool:
-    return is_dataclass(kind)
-
-
 @cache
 def _holds_records(hint: Any) -> bool:
-    return is_dataclass(hint) or any(map(_holds_records, get_args(hint)))
+    return hasattr(hint, "__dataclass_fields__") or any(map(_holds_records, get_args(hint)))
 
 
 @cache
@@ -195,11 +179,6 @@ def field_hints(kind: Any) -> dict[str, Any]:
     hints = get_type_hints(kind, include_extras=True)
     names = kind._fields if _is_named_tuple(kind) else [field.name for field in fields(kind)]
     return {name: hints[name] for name in names}
-
-
-@cache
-def _required(kind: Any) -> frozenset[str]:
-    return frozenset(f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING)
 
 
 def _path(where: str, key: str) -> str:

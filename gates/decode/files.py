@@ -8,7 +8,7 @@ from typing import Any
 
 from gates.contracts import strict_json
 from gates.contracts.errors import SuiteError
-from gates.decode.decoder import nearest
+from gates.decode.decoder import DecodeError, T, nearest, read
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,13 @@ class TomlFiles:
             return tomllib.loads(text)
         except (ValueError, RecursionError) as error:
             raise self.error(f"{where}: not TOML ({error})") from None
+
+    def read(self, hint: type[T], text: str, where: str, **more: Any) -> T:
+        """The value of a TOML text's table, with `more` keys."""
+        try:
+            return read(hint, {**more, **self.table(text, where)})
+        except DecodeError as refused:
+            raise self.error(f"{where}: {refused}") from None
 
 
 def read_objects(path: Path, *, unique_keys: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -7,7 +7,6 @@ from typing import Final
 from gates.contracts.case import Suite
 from gates.contracts.errors import PolicyError
 from gates.contracts.verdict import Tier
-from gates.decode.decoder import DecodeError, read
 from gates.decode.files import TomlFiles
 from gates.policy.policy import (
     CompareRule,
@@ -78,20 +77,11 @@ shipped: Final = FILES.shipped
 
 
 def load_policy(name_or_path: str | Path) -> Policy:
-    """A shipped policy by name, or any policy by the path of its .toml file. Raises PolicyError."""
+    """A shipped policy by name, or any policy by the path of its .toml file. Raises PolicyError, one line that names the key."""
     path = FILES.path(name_or_path)
-    return parse(FILES.text(path), str(path))
+    return FILES.read(Policy, FILES.text(path), str(path))
 
 
 def policy_for(name_or_path: str | Path, suite: Suite) -> Policy:
     """As `load_policy`; "derived" is made for the suite. Raises PolicyError."""
     return derive(suite) if name_or_path == DERIVED else load_policy(name_or_path)
-
-
-def parse(text: str, where: str = "policy") -> Policy:
-    """Read a policy's TOML text. Raises PolicyError, one line that names the key."""
-    table = FILES.table(text, where)
-    try:
-        return read(Policy, table)
-    except DecodeError as refused:
-        raise PolicyError(f"{where}: {refused}") from None

@@ -30,6 +30,6 @@ def encode(value: Any, hint: Any = Any) -> Any:
 def decode(hint: Any, value: Any, where: str) -> Any:
     """A value of type `hint` from a JSON value. Raises CodecError that names the place."""
     try:
-        return decoder.decode(hint, value, where)
+        return decoder.read(hint, value, where)
     except decoder.DecodeError as refused:
         raise CodecError(str(refused)) from None

@@ -18,6 +18,7 @@ from gates.report.page import markdown, page
 from gates.report.replies import TextLookup, no_texts
 from gates.report.statement import Attachment, Statement
 from gates.report.verify import ATTACHMENTS, open_report
+from gates.suite.own import is_own
 
 REPORT: Final = "report.json"
 PAGE: Final = "report.html"
@@ -69,6 +70,12 @@ def attach(out_dir: Path, files: Iterable[Path]) -> tuple[Attachment, ...]:
             raise RunError(f"--attach {path}: there is a {path.name} already; rename one of them")
         attached[path.name] = Attachment(path.name, f"sha256:{hashlib.sha256(data).hexdigest()}")
     return tuple(attached.values())
+
+
+def suite_asked(out_dir: Path, statement: Statement) -> str | Path:
+    """The suite that the report in a folder names: the copy of its file there, or else its name."""
+    files = (out_dir / ATTACHMENTS / file.name for file in statement.attachments if is_own(file.name))
+    return next((path for path in files if path.stem == statement.suite.name), statement.suite.name)
 
 
 def _publish(folder: Path, files: dict[str, bytes]) -> None:

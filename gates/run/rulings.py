@@ -26,6 +26,7 @@ from gates.judge.rulings import Ruling, label_key, needs_ruling
 from gates.reply.reply import quote, read_heard
 from gates.run.http import read_key
 from gates.suite.contamination import prompt_of
+from gates.suite.own import is_own
 
 FILE: Final = "rulings.jsonl"
 FUNCTION_SECONDS: Final = 10.0
@@ -126,10 +127,10 @@ async def _said(
 class OutsideChecks:
     """What a suite asks outside of the detectors, and the rulings so far."""
 
-    def __init__(self, cases: Iterable[Case] = (), folder: Path = Path()) -> None:
-        """`folder` is the suite's."""
+    def __init__(self, cases: Iterable[Case] = (), suite: Path = Path()) -> None:
+        """`suite`: its name or path."""
         self._cases = {c.id: c for c in cases if any(needs_ruling(c, gate) for gate in c.gates)}
-        self._folder = folder
+        self._suite, self._folder = suite, suite.parent
         checks = {name: c.expect.get("checks", {}) for name, c in self._cases.items()}
         self._functions = {name: check["python"] for name, check in checks.items() if "python" in check}
         self._judges = {name: c.expect["judge"] for name, c in self._cases.items() if "judge" in c.expect}
@@ -137,8 +138,10 @@ class OutsideChecks:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The authors' files."""
-        return tuple(dict.fromkeys(self._folder / wanted["file"] for wanted in self._functions.values()))
+        """The author's files: the suite, if it is one file, and those of its functions."""
+        own = [self._suite] if is_own(self._suite) else []
+        functions = (self._folder / wanted["file"] for wanted in self._functions.values())
+        return tuple(dict.fromkeys([*own, *functions]))
 
     async def checked(self) -> Self:
         """Itself, before anything else starts. Raises SuiteError or RunError: a file cannot be loaded, or a judge cannot be asked."""

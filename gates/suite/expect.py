@@ -88,7 +88,7 @@ class ExpectedJudge:
 
 @dataclass(frozen=True, slots=True)
 class _ExpectedChecks:
-    contains: tuple[Text, ...] | None = None
+    contains: Annotated[tuple[Text, ...], Meta(min_length=1)] | None = None
     regex: Text | None = None
     json_schema: Mapping[str, Any] | None = None
     max_sentences: Annotated[int, Meta(ge=1)] | None = None

@@ -19,20 +19,16 @@ from msgspec import Meta
 from gates.contracts import strict_json
 from gates.contracts.case import Case, Sampling, Suite
 from gates.contracts.errors import SuiteError
-from gates.decode.decoder import DecodeError, Text, decode, nearest, read, require_between
+from gates.decode.decoder import DecodeError, Text, nearest, read
 from gates.decode.files import TomlFiles, read_objects
 from gates.detect.catalogue import GATES
 from gates.detect.detection import normalize
 from gates.suite.expect import check_expectation
-from gates.suite.own import is_own, read_own
+from gates.suite.own import OwnSuite, is_own, read_own
 
 FILES: Final = TomlFiles("suite", Path(__file__).parents[1] / "suites", SuiteError)
 shipped: Final = FILES.shipped
 
-_RANGES: Final[Mapping[str, tuple[float, float]]] = {
-    "temperature": (0, 2), "top_p": (0, 1), "top_k": (-1, 10**6), "min_p": (0, 1), "repetition_penalty": (0.01, 2),
-    "presence_penalty": (-2, 2), "frequency_penalty": (-2, 2), "seed": (0, 2**31 - 1), "max_tokens": (1, 10**6),
-}  # fmt: skip
 _Id = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,79}\Z")]
 _ToolName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}\Z")]  # as OpenAI allows
 
@@ -45,7 +41,7 @@ class _Head:
     version: int
     description: str
     cases: Annotated[tuple[str, ...], Meta(min_length=1)]
-    sampling: Mapping[str, Any]
+    sampling: Sampling = field(default_factory=Sampling)
     systems: Mapping[str, Text] = field(default_factory=dict)
     tools: Mapping[str, Annotated[tuple[str, ...], Meta(min_length=1)]] = field(default_factory=dict)
     tools_file: str | None = None
@@ -61,43 +57,21 @@ class SuiteDefinitions:
 
 def load_suite(name_or_path: str | Path) -> Suite:
     """A shipped suite by name (read once in a process), or any suite by the path of its .toml, .yaml or .jsonl file. Raises SuiteError."""
-    if is_own(name_or_path):
-        return _own(Path(name_or_path))
-    path = FILES.path(name_or_path)
+    path = Path(name_or_path) if is_own(name_or_path) else FILES.path(name_or_path)
     return _read_once(path) if path.parent == FILES.folder else _read(path)
 
 
 def _read(path: Path) -> Suite:
-    try:
-        head = read(_Head, FILES.table(FILES.text(path), str(path)))
-    except DecodeError as refused:
-        raise SuiteError(f"{path}: {refused}") from None
-    sampling = _sampling(head.sampling, path)
-    cases = _cases(path, head.cases, _definitions(path, head))
+    head: _Head | OwnSuite
+    if is_own(path):
+        head, cases = read_own(path, _case)
+    else:
+        head = FILES.read(_Head, FILES.text(path), str(path))
+        lines = (line for name in head.cases for line in read_objects(path.parent / name, unique_keys=True))
+        cases = tuple(_placed(lines, _definitions(path, head)))
     _check_distinct(cases, str(path))
-    digest = digest_of(sampling, cases)
-    return Suite(head.name, head.version, head.description.strip(), sampling, cases, digest)
-
-
-def _sampling(table: Mapping[str, Any], path: Path) -> Sampling:
-    """Every parameter is required: a missing one would be left to the engine's default."""
-    try:
-        sampling: Sampling = decode(Sampling, table, "sampling")
-        for key, (low, high) in _RANGES.items():
-            require_between(f"sampling.{key}", getattr(sampling, key), low, high)
-    except DecodeError as refused:
-        raise SuiteError(f"{path}: {refused}") from None
-    return sampling
-
-
-def _own(path: Path) -> Suite:
-    """A suite in one file."""
-    head, documents = read_own(path)
-    sampling = _sampling({**asdict(Sampling()), **head.sampling}, path)
-    cases = tuple(_placed(documents, SuiteDefinitions()))
-    _check_distinct(cases, str(path))
-    name = head.name or path.stem
-    return Suite(name, 1, head.description.strip(), sampling, cases, digest_of(sampling, cases))
+    digest = digest_of(head.sampling, cases)
+    return Suite(head.name or path.stem, head.version, head.description.strip(), head.sampling, cases, digest)
 
 
 _read_once: Final = lru_cache(maxsize=4)(_read)
@@ -149,16 +123,9 @@ def _tools(path: Path) -> dict[str, Mapping[str, Any]]:
 # ------------------------------------------------------------------------------------------- cases
 
 
-def _cases(path: Path, files: Iterable[str], definitions: SuiteDefinitions) -> tuple[Case, ...]:
-    lines = (line for name in files for line in read_objects(path.parent / name, unique_keys=True))
-    return tuple(_placed(lines, definitions))
-
-
-def _placed(
-    documents: Iterable[tuple[str, Mapping[str, Any]]], definitions: SuiteDefinitions
-) -> Iterator[Case]:
-    """The cases of documents; an error names its place."""
-    for where, document in documents:
+def _placed(lines: Iterable[tuple[str, Mapping[str, Any]]], definitions: SuiteDefinitions) -> Iterator[Case]:
+    """The cases of these lines; an error names its line."""
+    for where, document in lines:
         try:
             yield _case(document, definitions)
         except (DecodeError, SuiteError) as error:
@@ -193,74 +160,6 @@ def _spoken_text(case: Case) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
-    """A line of a cases file."""
-
-    id: _Id
-    gates: Annotated[tuple[str, ...], Meta(min_length=1)]
-    named: tuple[str, ...] = ()
-    stage: Literal[1, 2] = 1
-    system: str | None = None
-    user: str | None = None
-    messages: tuple[Mapping[str, Any], ...] = ()
-    tools: Any = ()
-    tool_choice: Literal["auto", "none", "required"] | None = None
-    expect: Mapping[str, Any] = field(default_factory=dict)
-    language: Literal["en", "kn"] = "en"
-    turn: str = ""
-
-    def __post_init__(self) -> None:
-        for key, names in (("gates", self.gates), ("named", self.named)):
-            for name in names:
-                _known(key, name, GATES)
-            if len(set(names)) != len(names):
-                raise DecodeError(key, "must name each gate once")
-        if odd := set(self.named) - set(self.gates):
-            raise DecodeError("named", f"has {', '.join(sorted(odd))}, which is not in gates")
-        if self.named and self.stage == 2:
-            raise DecodeError("stage", "must be 1, for the case is a named one")
-        if (self.user is None) == (not self.messages):
-            raise DecodeError("messages", "a case has either user or messages, and at least one message")
-        if self.tool_choice and not self.tools:
-            raise DecodeError("tool_choice", "says nothing without tools")
-
-
-def _case(document: Mapping[str, Any], definitions: SuiteDefinitions) -> Case:
-    line = read(_Line, document)
-    tools = _case_tools(document.get("tools", []), definitions)
-    needed = {found for gate in line.gates if (found := GATES[gate].expects)}
-    check_expectation(line.expect, needed, tools)
-    return Case(
-        id=line.id,
-        gates=line.gates,
-        messages=_messages(line, definitions),
-        tools=tools,
-        tool_choice=line.tool_choice,
-        expect=line.expect,
-        named=line.named,
-        stage=line.stage,
-        language=line.language,
-        turn=line.turn,
-    )
-
-
-def _known(key: str, name: str, known: Collection[str]) -> None:
-    if name not in known:
-        raise DecodeError(key, f"there is no {name!r:.80}{nearest(name, known)}")
-
-
-# ---------------------------------------------------------------------------------------- messages
-
-
-@dataclass(frozen=True, slots=True)
-class _Text:
-    """A message of the system or of the user."""
-
-    role: Literal["system", "user"]
-    content: Text
-
-
-@dataclass(frozen=True, slots=True)
 class _CalledFunction:
     name: _ToolName
     arguments: str
@@ -284,31 +183,84 @@ class _ToolCall:
 
 
 @dataclass(frozen=True, slots=True)
-class _Assistant:
-    role: Literal["assistant"]
+class _Message:
+    role: Literal["system", "user", "assistant", "tool"]
     content: str
     tool_calls: tuple[_ToolCall, ...] = ()
+    tool_call_id: str | None = None
 
     def __post_init__(self) -> None:
-        if not (self.content.strip() or self.tool_calls):
+        if self.tool_calls and self.role != "assistant":
+            raise DecodeError("tool_calls", "are for messages of the assistant")
+        if (self.tool_call_id is None) == (self.role == "tool"):
+            raise DecodeError("tool_call_id", "is for messages of a tool, and each needs it")
+        if self.role != "tool" and not (self.content.strip() or self.tool_calls):
             raise DecodeError("content", "must be a text that is not empty")
 
 
 @dataclass(frozen=True, slots=True)
-class _ToolResult:
-    role: Literal["tool"]
-    content: str
-    tool_call_id: str
+class _Line:
+    """A line of a cases file."""
+
+    id: _Id
+    gates: Annotated[tuple[str, ...], Meta(min_length=1)]
+    named: tuple[str, ...] = ()
+    stage: Literal[1, 2] = 1
+    system: str | None = None
+    user: Text | None = None
+    messages: tuple[_Message, ...] = ()
+    tools: Any = ()
+    tool_choice: Literal["auto", "none", "required"] | None = None
+    expect: Mapping[str, Any] = field(default_factory=dict)
+    language: Literal["en", "kn"] = "en"
+    turn: str = ""
+
+    def __post_init__(self) -> None:
+        for key, names in (("gates", self.gates), ("named", self.named)):
+            for name in names:
+                _known(key, name, GATES)
+            if len(set(names)) != len(names):
+                raise DecodeError(key, "must name each gate once")
+        if odd := set(self.named) - set(self.gates):
+            raise DecodeError("named", f"has {', '.join(sorted(odd))}, which is not in gates")
+        if self.named and self.stage == 2:
+            raise DecodeError("stage", "must be 1, for the case is a named one")
+        if (self.user is None) == (not self.messages):
+            raise DecodeError("messages", "a case has either user or messages, and at least one message")
+        if self.tool_choice and not self.tools:
+            raise DecodeError("tool_choice", "says nothing without tools")
 
 
-_MESSAGES: Final[Mapping[str, Any]] = {
-    "system": _Text, "user": _Text, "assistant": _Assistant, "tool": _ToolResult,
-}  # fmt: skip
+def _case(document: Mapping[str, Any], definitions: SuiteDefinitions = SuiteDefinitions()) -> Case:
+    line = read(_Line, document)
+    tools = _case_tools(document.get("tools", []), definitions)
+    needed = {found for gate in line.gates if (found := GATES[gate].expects)}
+    check_expectation(line.expect, needed, tools)
+    return Case(
+        id=line.id,
+        gates=line.gates,
+        messages=_messages(line, document, definitions),
+        tools=tools,
+        tool_choice=line.tool_choice,
+        expect=line.expect,
+        named=line.named,
+        stage=line.stage,
+        language=line.language,
+        turn=line.turn,
+    )
 
 
-def _messages(line: _Line, definitions: SuiteDefinitions) -> tuple[Mapping[str, Any], ...]:
-    messages = line.messages or ({"role": "user", "content": line.user},)
-    _check_messages(messages)
+def _known(key: str, name: str, known: Collection[str]) -> None:
+    if name not in known:
+        raise DecodeError(key, f"there is no {name!r:.80}{nearest(name, known)}")
+
+
+def _messages(
+    line: _Line, document: Mapping[str, Any], definitions: SuiteDefinitions
+) -> tuple[Mapping[str, Any], ...]:
+    """The messages as they stand in the file, after the system prompt that the line names."""
+    _check_messages(line.messages)
+    messages = tuple(document.get("messages", [{"role": "user", "content": line.user}]))
     if (name := line.system) is None:
         return messages
     _known("system", name, definitions.systems)
@@ -317,31 +269,27 @@ def _messages(line: _Line, definitions: SuiteDefinitions) -> tuple[Mapping[str, 
     return ({"role": "system", "content": definitions.systems[name]}, *messages)
 
 
-def _check_messages(messages: Sequence[Mapping[str, Any]]) -> None:
+def _check_messages(messages: Sequence[_Message]) -> None:
     """Raise DecodeError unless these are whole: each call has its result, and the user or a tool has the last word."""
     waiting: set[str] = set()
     for i, message in enumerate(messages):
-        where, role = f"messages[{i}]", str(message.get("role"))
-        if role not in _MESSAGES or (role == "system" and i):
-            raise DecodeError(
-                f"{where}.role", f"must be user, assistant or tool, or system at first, not {role!r:.40}"
-            )
-        read_message = read(_MESSAGES[role], message, where)
-        if isinstance(read_message, _ToolResult):
-            if read_message.tool_call_id not in waiting:
+        where = f"messages[{i}]"
+        if message.role == "system" and i:
+            raise DecodeError(f"{where}.role", "must be user, assistant or tool, or system at first")
+        if message.role == "tool":
+            if message.tool_call_id not in waiting:
                 raise DecodeError(f"{where}.tool_call_id", "answers no call of the turn before")
-            waiting.remove(read_message.tool_call_id)
+            waiting.remove(message.tool_call_id)
         elif waiting:
             raise DecodeError(where, f"the call {', '.join(sorted(waiting))} has no result yet")
-        elif isinstance(read_message, _Assistant):
-            waiting = {call.id for call in read_message.tool_calls}
+        else:
+            waiting = {call.id for call in message.tool_calls}
     if waiting:
         raise DecodeError("messages", f"have no result for the call {', '.join(sorted(waiting))}")
-    if messages[-1]["role"] not in ("user", "tool"):
-        raise DecodeError(
-            f"messages[{len(messages) - 1}].role", "the last word must be the user's or a tool's"
-        )
-    if all(message["role"] != "user" for message in messages):
+    if messages and messages[-1].role not in ("user", "tool"):
+        last = f"messages[{len(messages) - 1}].role"
+        raise DecodeError(last, "the last word must be the user's or a tool's")
+    if messages and all(message.role != "user" for message in messages):
         raise DecodeError("messages", "have no word of a user's")
 
 

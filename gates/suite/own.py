@@ -8,13 +8,15 @@ or a table with `prompts` and what they share; a JSONL file has a prompt in each
 
 import ast
 import hashlib
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, ClassVar, Final
 
 from msgspec import Meta
 
+from gates.contracts.case import Case, Sampling
 from gates.contracts.errors import SuiteError
 from gates.decode.decoder import DecodeError, Text, nearest, read
 from gates.decode.files import read_objects
@@ -31,12 +33,13 @@ MOST_BYTES: Final = 16 << 20
 class OwnSuite:
     """The file's table. `tools` and `system` are for prompts that have none of their own."""
 
+    version: ClassVar = 1
     prompts: tuple[Mapping[str, Any], ...]
     name: str = ""
     description: str = ""
     system: Text | None = None
     tools: tuple[Mapping[str, Any], ...] = ()
-    sampling: Mapping[str, Any] = field(default_factory=dict)
+    sampling: Sampling = field(default_factory=Sampling)
     judge: Mapping[str, Any] = field(default_factory=dict)  # of `gates.suite.expect.ExpectedJudge`
 
 
@@ -49,13 +52,13 @@ class _Prompt:
     tools: tuple[Mapping[str, Any], ...] | None = None
     calls: Mapping[str, Any] | tuple[Mapping[str, Any], ...] | None = None
     no_call: bool = False
-    contains: Text | tuple[Text, ...] | None = None
+    contains: str | tuple[str, ...] | None = None  # msgspec 0.22 crashes at a pattern in a union
     regex: Text | None = None
     json_schema: Mapping[str, Any] | None = None
     max_sentences: Annotated[int, Meta(ge=1)] | None = None
     language: Text | None = None
     python: Text | None = None
-    judge: Text | Mapping[str, Any] | None = None
+    judge: str | Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if (self.prompt is None) == (not self.turns):
@@ -71,8 +74,8 @@ def is_own(name_or_path: str | Path) -> bool:
     return Path(name_or_path).suffix in _SUFFIXES
 
 
-def read_own(path: Path) -> tuple[OwnSuite, list[tuple[str, dict[str, Any]]]]:
-    """The file, and each prompt's place and case, as a line of `gates.suite.load`. Raises SuiteError."""
+def read_own(path: Path, make: Callable[[Mapping[str, Any]], Case]) -> tuple[OwnSuite, tuple[Case, ...]]:
+    """The file, and its cases, which `make` makes of lines of `gates.suite.load`. Raises SuiteError, in the words of the file."""
     if path.suffix == ".jsonl":
         found = list(read_objects(path, unique_keys=True))
         suite = OwnSuite(tuple(prompt for _, prompt in found))
@@ -83,18 +86,26 @@ def read_own(path: Path) -> tuple[OwnSuite, list[tuple[str, dict[str, Any]]]]:
     cases = []
     for number, (where, prompt) in enumerate(zip(places, suite.prompts, strict=True), 1):
         try:
-            cases.append((where, _case(suite, read(_Prompt, prompt), f"{number:03d}", path.parent)))
-        except DecodeError as refused:
-            raise SuiteError(f"{where}: {refused}") from None
-    asked = {gate for _, case in cases for gate in case["gates"]}
+            cases.append(make(_line(suite, read(_Prompt, prompt), f"{number:03d}", path.parent)))
+        except (DecodeError, SuiteError) as refused:
+            raise SuiteError(f"{where}: {_OF_A_LINE.sub(_own_key, str(refused))}") from None
+    asked = {gate for case in cases for gate in case.gates}
     if "judge" in asked and asked.isdisjoint(("tools", "checks")):
         raise SuiteError(
             f"{path}: judge is its only check; a model's opinion alone decides nothing: add contains, regex, calls or another"
         )
-    return suite, cases
+    return suite, tuple(cases)
 
 
-def _case(suite: OwnSuite, prompt: _Prompt, number: str, folder: Path) -> dict[str, Any]:
+_OF_A_LINE: Final = re.compile(r"\A(?:expect\.(?:checks\.)?|(messages))")
+"""What the path of an error in a line has, and that of the same key of a prompt has not."""
+
+
+def _own_key(found: re.Match[str]) -> str:
+    return "turns" if found[1] else ""
+
+
+def _line(suite: OwnSuite, prompt: _Prompt, number: str, folder: Path) -> dict[str, Any]:
     expect: dict[str, Any] = {}
     if prompt.no_call:
         expect["calls"] = []
@@ -102,7 +113,7 @@ def _case(suite: OwnSuite, prompt: _Prompt, number: str, folder: Path) -> dict[s
         calls = [prompt.calls] if isinstance(prompt.calls, Mapping) else prompt.calls
         expect["calls"] = [_call(call) for call in calls]
     contains = (prompt.contains,) if isinstance(prompt.contains, str) else prompt.contains
-    wanted: dict[str, Any] = {"contains": contains and list(contains), "regex": prompt.regex}
+    wanted: dict[str, Any] = {"contains": None if contains is None else list(contains), "regex": prompt.regex}
     wanted |= {"json_schema": prompt.json_schema, "max_sentences": prompt.max_sentences}
     wanted |= {"language": prompt.language, "python": prompt.python and _function(prompt.python, folder)}
     if checks := {name: value for name, value in wanted.items() if value is not None}:

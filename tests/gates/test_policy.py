@@ -12,12 +12,13 @@ import pytest
 from gates.contracts.errors import PolicyError
 from gates.contracts.verdict import Verdict
 from gates.policy.check import check_policy, policy_problems
-from gates.policy.load import FILES, load_policy, parse, shipped
+from gates.policy.load import FILES, load_policy, shipped
 from gates.policy.policy import (
     CompareRule,
     GateRules,
     LatencyRule,
     NumericsRule,
+    Policy,
     RateRule,
     RatioRule,
     SelfComparison,
@@ -39,6 +40,10 @@ repeats = [{ temperature = 0.0, n = 1 }]
 tier = "critical"
 zero = { first = 165 }
 """
+
+
+def parse(text: str, where: str = "policy") -> Policy:
+    return FILES.read(Policy, text, where)
 
 
 def edited(old: str, new: str, of: str = "annie") -> str:

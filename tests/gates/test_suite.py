@@ -151,7 +151,8 @@ REFUSED = [
     (case(tools=...), "tools: are missing"),
     (case(tool_choice="always"), "tool_choice: must be one of auto, none, required, not 'always'"),
     (HELLO | {"tool_choice": "auto"}, "tool_choice: says nothing without tools"),
-    (case(user=""), r"messages\[0\].content: must be a text"),
+    (case(user=""), "user: must be a text that is not empty"),
+    (said({"role": "user", "content": " "}), r"messages\[0\].content: must be a text"),
     (case(user=...), "either user or messages"),
     (case(messages=[USER]), "either user or messages"),
     (said(), "at least one message"),
@@ -195,7 +196,7 @@ HEADS = [
     (HEAD.replace("seed = 7", "seed = 7\nbeams = 2"), "sampling.beams: unknown key"),
     (
         HEAD.replace("temperature = 0.0", "temperature = 3.0"),
-        "temperature: must be from 0 to 2, not 3",
+        "sampling.temperature: must be a number of at least 0 and at most 2, not 3",
     ),
     (HEAD.replace('"You are Annie."', '" "'), "systems.annie: must be a text"),
     (HEAD.replace('["get_date", ', '["get_dte", '), "tools.house: 'get_dte' is not in tools.json"),

@@ -75,5 +75,6 @@ def test_llama_servers_words_for_a_limit_are_those_of_openai(name: str) -> None:
             limit,
             None,
         )
-    with pytest.raises(BadField, match="max_tokens"):
-        parse(surface, {**base, "max_tokens": -2})
+    for field in ("max_tokens", "n_predict"):
+        with pytest.raises(BadField, match=f"^{field}: "):
+            parse(surface, {**base, field: -2})

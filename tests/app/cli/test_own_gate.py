@@ -97,7 +97,7 @@ def test_a_suite_of_four_prompts_is_asked_judged_again_and_compared(
     assert code == {"pass": 0, "fail": 1}[asked["verdict"]]
     assert {gate["gate"] for gate in asked["gates"]} == {"leak", "raw_call", "empty", "checks"}
     assert next(gate for gate in asked["gates"] if gate["gate"] == "checks")["n"] == 4
-    assert [file["name"] for file in asked["attachments"]] == ["own.py", "rulings.jsonl"]
+    assert [file["name"] for file in asked["attachments"]] == ["mine.yaml", "own.py", "rulings.jsonl"]
     assert said(capsys, "gate", "verify", "one/report.json")[0] == 0
 
     monkeypatch.setattr(rulings, "ask_function", None)  # judging again runs nobody's code
@@ -107,6 +107,7 @@ def test_a_suite_of_four_prompts_is_asked_judged_again_and_compared(
 
     Path("mine.yaml").write_text(SUITE.replace("seven", "eight"))
     assert said(capsys, "gate", "rejudge", "one", "--suite", "mine.yaml")[0] == 65  # not what was asked
+    assert said(capsys, "gate", "rejudge", "one")[0] == code  # by the copy in its folder
 
     code, out = said(capsys, "gate", "compare", "one", "one", "--html", "both.html")
     assert code == 0 and "checks" in out and "annie-nano" in out and "derived 1" in out

@@ -167,7 +167,7 @@ FAULTS = [
     ({"inner": {"share": "much", "kind": "a"}}, "value.inner.share: must be a number"),
     ({"inner": {"share": True, "kind": "a"}}, "value.inner.share: must be a number"),
     ({"inner": {"share": None, "kind": "c"}}, "value.inner.kind: must be one of a, b"),
-    ({"inner": []}, "value.inner: must be an object"),
+    ({"inner": []}, "value.inner: must be a table"),
     ({"rows": [["r"]]}, r"value.rows\[0\]: must be a list of 2 values"),
     ({"rows": [["r", 1.0], ["r", "x"]]}, r"value.rows\[1\].size: must be a number"),
     ({"rows": "rr"}, "value.rows: must be a list"),

@@ -155,7 +155,7 @@ async def test_a_file_that_cannot_be_imported_is_found_before_anything_starts(tm
     (tmp_path / "own.py").write_text("import no_such_module\ndef f(prompt, reply): ...\n")
     (tmp_path / "s.yaml").write_text("- {prompt: Q, python: 'own.py:f'}")
     with pytest.raises(SuiteError, match=r"own.py cannot be loaded: f: ModuleNotFoundError"):
-        await OutsideChecks(load_suite(tmp_path / "s.yaml").cases, tmp_path).checked()
+        await OutsideChecks(load_suite(tmp_path / "s.yaml").cases, tmp_path / "s.yaml").checked()
 
 
 def sample(arm: str, text: str) -> Sample:
@@ -173,7 +173,7 @@ async def test_rulings_are_asked_once_stored_and_decide(server: JudgeServer, tmp
     suite = load_suite(tmp_path / "s.jsonl")
     server.answers = ["YES", "YES", "NO", "no word"]
     samples, file = [sample("candidate", "y"), sample("baseline", "x")], tmp_path / "rulings.jsonl"
-    outside = OutsideChecks(suite.cases, tmp_path)
+    outside = OutsideChecks(suite.cases, tmp_path / "s.yaml")
     await outside.ask(samples, file)
     results = score(derive(suite), suite, samples, rulings=outside.rulings).results
     outcomes = {arm: {one.gate: one.outcome for one in found} for arm, found in results.items()}
@@ -185,7 +185,7 @@ async def test_rulings_are_asked_once_stored_and_decide(server: JudgeServer, tmp
     assert agreed and agreed.verdict is Verdict.INCONCLUSIVE and "did on 1 of 2" in agreed.sentence
 
     server.answers = ["YES"]  # what was lost is asked again, and nothing else
-    again = OutsideChecks(suite.cases, tmp_path)
+    again = OutsideChecks(suite.cases, tmp_path / "s.yaml")
     await again.ask(samples, file)
     assert server.answers == [] and set(read_rulings(file).values()) == set(again.rulings.values())
     assert Ruling("lost") not in again.rulings.values()
