@@ -1,13 +1,11 @@
 """TOML files that come with this program, or are given by their path: policies, suites, recipes, plans."""
 
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gates.contracts import strict_json
-from gates.contracts.errors import SuiteError
 from gates.decode.decoder import DecodeError, T, nearest, read
 
 
@@ -56,28 +54,3 @@ class TomlFiles:
             return read(hint, {**more, **self.table(text, where)})
         except DecodeError as refused:
             raise self.error(f"{where}: {refused}") from None
-
-
-def read_objects(path: Path, *, unique_keys: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each line's place (FILE:LINE) and object, without blank lines. `unique_keys`: a repeated key is an error. Raises SuiteError."""
-    try:
-        with path.open(encoding="utf-8", newline="\n") as file:
-            for number, line in enumerate(file, start=1):
-                if not line.strip():
-                    continue
-                where = f"{path}:{number}"
-                yield where, _object(line, where, unique_keys)
-    except OSError as error:
-        raise SuiteError(f"{path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise SuiteError(f"{path}: is not UTF-8 text") from None
-
-
-def _object(line: str, where: str, unique_keys: bool) -> dict[str, Any]:
-    try:
-        value = strict_json.loads(line, unique_keys=unique_keys)
-    except ValueError as error:
-        raise SuiteError(f"{where}: not JSON ({error})") from None
-    if not isinstance(value, dict):
-        raise SuiteError(f"{where}: must be a JSON object")
-    return value

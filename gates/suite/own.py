@@ -19,7 +19,7 @@ from msgspec import Meta
 from gates.contracts.case import Case, Sampling
 from gates.contracts.errors import SuiteError
 from gates.decode.decoder import DecodeError, Text, nearest, read
-from gates.decode.files import read_objects
+from gates.suite.jsonl import read_objects
 
 _SUFFIXES: Final = (".yaml", ".yml", ".jsonl")
 ALWAYS: Final = ("leak", "raw_call", "empty")
@@ -164,7 +164,7 @@ def _function(named: str, folder: Path) -> dict[str, str]:
 
 
 def _yaml(path: Path) -> OwnSuite:
-    from gates.decode import yaml_file  # not at the gateway's start, which reads no such file
+    from gates.suite import yaml_file  # not at the gateway's start, which reads no such file
 
     try:
         with path.open("rb") as file:

@@ -7,7 +7,7 @@ import pytest
 from app.shadow import record
 from gates.contracts import strict_json
 from gates.contracts.errors import SuiteError
-from gates.decode.files import read_objects
+from gates.suite.jsonl import read_objects
 
 
 def test_blank_lines_count_only_for_the_line_number(tmp_path: Path) -> None:
