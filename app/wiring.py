@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 from app.access.service import AccessService, Rings
 from app.admin.access import RoleGuard, access_router
 from app.admin.console import OPEN, console_router
-from app.admin.reload import Reloader
+from app.admin.reload import Reloader, reload_router
 from app.admin.reports import ReportThread
 from app.admin.routes import operators_router
 from app.api.chat_completions import ChatCompletions
@@ -117,10 +117,9 @@ def create_gateway(
     metrics = Metrics()
     metrics.begin("manners_task_failures_total", *((name,) for name in (*NAMES, OTHER, THREAD)))
     metrics.gauge("manners_build_info", 1, VERSION, platform.python_version())
-    guard = _watched_memory(metrics)
     pool = EnginePool(config, metrics, log, factory)
     reply_window = ReplyWindow()
-    memory = MemoryAdmission(guard, Lease(lease_path(config.state_dir)))
+    memory = MemoryAdmission(_watched_memory(metrics), Lease(lease_path(config.state_dir)))
     promotions = PromotionService(config, pool, metrics, log, memory, reply_window)
     access = AccessService(config, admin_token, promotions.do)
     shadow = recorder_for(config, log, partial(metrics.count, "manners_shadow_dropped_total"))
@@ -140,7 +139,8 @@ def create_gateway(
     routers = (
         health.admin_router(pool, proxy, metrics, promotions, access),
         operators_router(config, promotions, reader, access),
-        access_router(access, reloader),
+        access_router(access),
+        reload_router(reloader),
         console_router(config, promotions, reader),
     )
     controls = _public(pool, proxy, access, metrics, log), _admin(routers, access, metrics, log)

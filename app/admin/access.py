@@ -1,4 +1,4 @@
-"""The operators' API over HTTP: callers' keys, operators, and the reload."""
+"""The operators' API over HTTP: callers' keys and operators."""
 
 from functools import partial
 from typing import Annotated
@@ -10,7 +10,6 @@ from starlette.responses import Response
 from app.access import records, roles
 from app.access.records import NAME
 from app.access.service import AccessService
-from app.admin.reload import Reloader
 from app.admin.routes import AdminBody, actor, read_body
 from app.http.openapi import takes
 from app.http.replies import reply
@@ -49,7 +48,7 @@ class OperatorBody(AdminBody):
     role: Annotated[str, WithJsonSchema({"enum": [*roles.ROLE_NAMES]})]
 
 
-def access_router(access: AccessService, reloader: Reloader) -> APIRouter:
+def access_router(access: AccessService) -> APIRouter:
     """Routes to list and change callers' keys and operators."""
     routes = APIRouter()
 
@@ -95,10 +94,6 @@ def access_router(access: AccessService, reloader: Reloader) -> APIRouter:
     async def revoke_operator(request: Request, name: str) -> Response:
         change = partial(records.revoke_operator, name=name, actor=actor(request))
         return reply(request, await access.change_operator(name, change))
-
-    @routes.post("/admin/reload")
-    async def reload(request: Request) -> Response:
-        return reply(request, await reloader.reload(actor(request)))
 
     return routes
 

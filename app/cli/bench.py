@@ -11,23 +11,20 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict
-from os import EX_CONFIG, EX_UNAVAILABLE, EX_USAGE
 from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
 
-from app.cli.exit_codes import UsageError, exit_code
+from app.cli.exit_codes import UsageError
 from app.cli.terminal import console, table
-from app.config.config import Config, ConfigError, load
+from app.config.config import Config, load
 from app.engines.identity import target_of
-from deploy.core.errors import DeployError, EngineError
 from deploy.drivers.factory import make_engine
 from deploy.engine.spec import EngineSpec
 from deploy.profiles import matrix
 from deploy.profiles.matrix import TITLES, BenchCell, BenchRow, finite, words
 from gates.contracts.case import Suite
-from gates.contracts.errors import GatesError, RunError
 from gates.contracts.sample import LATENCY_PREFIX
 from gates.run.latency_readings import latency_readings
 from gates.run.latency_schedule import Schedule
@@ -41,12 +38,7 @@ from gates.suite.load import load_suite
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print the table; the exit code."""
-    codes = {UsageError: EX_USAGE, RunError: EX_UNAVAILABLE, EngineError: EX_UNAVAILABLE, ConfigError: EX_CONFIG,
-             DeployError: EX_CONFIG, GatesError: EX_CONFIG}  # fmt: skip
-    stopped = "stopped; with --out the same command goes on"
-    return exit_code(
-        "manners bench", lambda: asyncio.run(_run(args, load(args.config))), codes, stopped=stopped
-    )
+    return asyncio.run(_run(args, load(args.config)))
 
 
 async def _run(args: argparse.Namespace, config: Config) -> int:

@@ -7,7 +7,6 @@ its keys.
 import argparse
 import asyncio
 import json
-import sys
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
@@ -19,6 +18,7 @@ from rich.markup import escape
 from rich.rule import Rule
 from rich.table import Table
 
+from app.cli.exit_codes import CommandError
 from app.cli.terminal import console
 from app.config.config import EMBEDDED_DEFAULT, ConfigError, load
 from app.promotion.repository import FILE
@@ -42,10 +42,8 @@ def run(args: argparse.Namespace) -> int:
         evidence = parse(args.evidence.read_text("utf-8")) if args.evidence else gather(args)
         if args.save:
             args.save.write_text(render(evidence), encoding="utf-8")
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        print(f"manners doctor: {args.evidence or args.save or args.config}: {why}", file=sys.stderr)
-        return EX_NOINPUT
+    except ValueError as error:
+        raise CommandError(f"{args.evidence}: {error}", EX_NOINPUT) from None
     findings = examine(evidence)
     if args.json:
         print(as_json(findings, silent(findings)))
@@ -67,7 +65,7 @@ def gather(args: argparse.Namespace) -> Evidence:
     """Collect all facts about this machine and this configuration."""
     path = args.config or EMBEDDED_DEFAULT
     if not path.is_file():
-        raise FileNotFoundError(2, "No such file")
+        raise FileNotFoundError(2, "No such file", str(path))
     tables = configuration.tables(path)
     engines = configuration.engines(tables, path.parent)
     config_facts = _config_facts(path, tables)

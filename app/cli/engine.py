@@ -12,17 +12,17 @@ import signal
 import sys
 import tomllib
 from collections.abc import Iterable, Mapping
-from os import EX_CONFIG, EX_NOINPUT, EX_TEMPFAIL, EX_USAGE
+from os import EX_NOINPUT, EX_TEMPFAIL
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from app.cli.exit_codes import exit_code, fail
+from app.cli.exit_codes import CommandError, UsageError
 from app.cli.terminal import progress, show_outcomes, show_rows
 from app.config.config import EMBEDDED_DEFAULT, Config, ConfigError, load
 from app.conformance import suite
 from app.conformance.suite import rated
-from deploy.core.errors import DeployError, DockerError, LeaseHeld, PinError, SpecError, WeightsError
+from deploy.core.errors import SpecError
 from deploy.drivers.docker_client import shared
 from deploy.drivers.factory import make_engine, put_down, running
 from deploy.engine.abilities import shown_format
@@ -43,15 +43,7 @@ REACH_SECONDS = 10.0
 
 def run(args: argparse.Namespace) -> int:
     """Run one verb; its exit code."""
-
-    def words(error: Exception) -> str:
-        if isinstance(error, SpecError):
-            return f"{error.field}: {error.why}"
-        return str(error) or "the engine streamed once, and then no more"
-
-    codes = {ConfigError: EX_CONFIG, SpecError: EX_USAGE, WeightsError: EX_NOINPUT, PinError: EX_NOINPUT, LeaseHeld: EX_TEMPFAIL,
-             DockerError: EX_TEMPFAIL, DeployError: UNREACHABLE, TimeoutError: UNREACHABLE}  # fmt: skip
-    return exit_code("manners engine", lambda: asyncio.run(_run(args)), codes, words=words)
+    return asyncio.run(_run(args))
 
 
 async def _run(args: argparse.Namespace) -> int:
@@ -66,7 +58,7 @@ async def _run(args: argparse.Namespace) -> int:
     spec = config.engines.get(args.engine)
     if spec is None:
         known = ", ".join(sorted(config.engines))
-        raise SpecError(args.engine, args.engine, f"there is no such engine; configured are {known}")
+        raise UsageError(f"{args.engine}: there is no such engine; configured are {known}")
     if args.verb == "logs":
         return await _logs(config, spec, args.lines)
     return await (_up if args.verb == "up" else _down)(config, spec, args.json)
@@ -116,18 +108,20 @@ async def _formats(specs: Iterable[EngineSpec]) -> dict[str, str]:
 
 async def _check(args: argparse.Namespace) -> int:
     files = {"key_file": args.key_file, "ca_file": args.ca_file}
-    access = EngineSpec(name="engine", dialect=args.dialect, driver="url", url=args.url, **files).access
     try:
+        access = EngineSpec(name="engine", dialect=args.dialect, driver="url", url=args.url, **files).access
         access.check()
+    except SpecError as error:
+        raise UsageError(f"{error.field}: {error.why}") from None
     except ValueError as error:
-        return fail("manners engine", error, EX_NOINPUT)
+        raise CommandError(error, EX_NOINPUT) from None
     url = args.url.rstrip("/").removesuffix("/v1")
     model = args.model or await served_model(url, deadline_s=REACH_SECONDS, access=access)
     reached = await wait_until_streams(
         url, model=model or "engine", deadline_s=REACH_SECONDS, dialect=args.dialect, access=access
     )
     if not reached.ok:
-        return fail("manners engine", f"{url} does not stream: {reached.for_operators}", UNREACHABLE)
+        raise CommandError(f"{url} does not stream: {reached.for_operators}", UNREACHABLE)
     found = []
     async with suite.open_session(url, args.dialect, model=model, access=access) as it:
         facts = {"url": url, "dialect": args.dialect, "model": model, "build": it.abilities.build}
@@ -156,7 +150,7 @@ async def _up(config: Config, spec: EngineSpec, as_json: bool) -> int:
         found = await running((spec,), state_dir=config.state_dir)
         runs = any(one.spec == digest and one.running for one in found)
         if not runs and (short := guard.admit(spec)) is not None:
-            return fail("manners engine", f"{spec.name} {short.why}", EX_TEMPFAIL)
+            raise CommandError(f"{spec.name} {short.why}", EX_TEMPFAIL)
         with guard.watching(engine):
             state = await engine.start()
     facts = {"engine": spec.name, "url": state.url, "pid": state.pid, "build": state.abilities.build}
@@ -179,7 +173,7 @@ async def _wait_for_interrupt() -> None:
 async def _down(config: Config, spec: EngineSpec, as_json: bool) -> int:
     if spec.driver != "docker":
         whose = "a child of its gateway" if spec.driver in CHILDREN else "not started by this program"
-        raise SpecError(spec.name, spec.name, f"is {whose}: there is no container to end")
+        raise UsageError(f"{spec.name}: is {whose}: there is no container to end")
     found = await running((spec,), state_dir=config.state_dir)
     ends = [await put_down(one, state_dir=config.state_dir) for one in found if one.engine == spec.name]
     text = "\n".join(f"{spec.name}: {end}" for end in ends) or f"{spec.name}: there is no container"
@@ -195,7 +189,7 @@ async def _logs(config: Config, spec: EngineSpec, lines: int) -> int:
     elif path.is_file():
         data = path.read_bytes()
     else:
-        return fail("manners engine", f"{spec.name} has no log in {path.parent}", EX_NOINPUT)
+        raise CommandError(f"{spec.name} has no log in {path.parent}", EX_NOINPUT)
     for line in data.decode("utf-8", "replace").splitlines()[-lines:]:
         print(line)
     return 0
@@ -203,9 +197,7 @@ async def _logs(config: Config, spec: EngineSpec, lines: int) -> int:
 
 async def _pin(args: argparse.Namespace) -> int:
     if args.check:
-        raise SpecError(
-            "pin", "--check", "is for --compose; `manners doctor` looks at a configuration's images"
-        )
+        raise UsageError("--check is for --compose; `manners doctor` looks at a configuration's images")
     source = args.config or EMBEDDED_DEFAULT
     images = _images(source, args.engines)
     path = locks.lock_path(source.parent)
@@ -222,7 +214,7 @@ async def _pin(args: argparse.Namespace) -> int:
 
 async def _pin_compose(args: argparse.Namespace) -> int:
     if args.engines:
-        raise SpecError("pin", "--compose", "pins all that the file names; no engine is named beside it")
+        raise UsageError("--compose pins all that the file names; no engine is named beside it")
     if args.check:
         lock = locks.check_compose_lock(args.compose)
         _report({"lock": str(lock)}, f"{lock} says what {args.compose} says", args.json)
@@ -248,5 +240,5 @@ def _images(source: Path, wanted: list[str]) -> dict[str, str]:
         if isinstance(table, dict) and table.get("driver") == "docker" and table.get("image")
     }
     if unknown := [name for name in wanted if name not in found]:
-        raise SpecError(unknown[0], unknown[0], f"is no engine with an image; there is: {', '.join(found)}")
+        raise UsageError(f"{unknown[0]}: is no engine with an image; there is: {', '.join(found)}")
     return {name: image for name, image in found.items() if not wanted or name in wanted}

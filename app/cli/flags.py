@@ -7,27 +7,31 @@ So that `manners --help` and a wrong flag are quick, this module imports little.
 import argparse
 import importlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, get_args
 
 from app.cli import operating
+from app.cli.exit_codes import exit_code
 from app.cli.operating import Flag, flag
 from gates.contracts.dialect import Dialect
 
+GOES_ON = "stopped; run the same command again to go on"
 DEFAULT_CONFIG = "TOML; without it, the embedded default"
 
 
 @dataclass(frozen=True)
 class CommandSpec:
-    """One command: its help text, the module of this folder whose `run(args)` carries it out, and its flags. Of the flags in `either` one may be given."""
+    """One command: its help text, the module of this folder whose `run(args)` carries it out, and its flags. Of the flags in `either`
+    one may be given; `stopped` is said after Ctrl-C."""
 
     about: str
     module: str
     flags: tuple[Flag, ...] = ()
     either: tuple[Flag, ...] = ()
     description: str | None = None
+    stopped: str = ""
 
 
 def _count(text: str) -> int:
@@ -105,7 +109,7 @@ COMMANDS: Final[Mapping[str, CommandSpec]] = {
         flag("--check", action="store_true", help="with --compose: only check whether the lock is up to date"),
         _JSON,
     ), either=(flag("--compose", type=Path, metavar="ENV", help="compose.yaml's images, as this env file names them"), _CONFIG)),
-    "gate run": CommandSpec("ask both engines, judge, and write a signed report", "gate_suite", (
+    "gate run": CommandSpec("ask both engines, judge, and write a signed report", "gate", (
         flag("--candidate", metavar="ENGINE", help="an engine of the configuration"),
         flag("--baseline", metavar="ENGINE", help="the same model before quantization"),
         flag("--candidate-url", metavar="URL", help="instead, without a configuration: a running engine"),
@@ -132,7 +136,7 @@ COMMANDS: Final[Mapping[str, CommandSpec]] = {
     ), either=(
         flag("--full", action="store_true", help="ask all of stage 1, even if the candidate has failed already"),
         flag("--sequential", action="store_true", help="ask in random order, and stop when every rule is decided"),
-    )),
+    ), stopped=GOES_ON),
     "gate verify": CommandSpec("check a report offline: signature, samples, artefact", "gate", (
         flag("report", type=Path, metavar="REPORT", help="report.json; samples.jsonl beside it is checked too"),
         flag("--artefact", type=Path, metavar="DIR|ENGINE",
@@ -140,10 +144,10 @@ COMMANDS: Final[Mapping[str, CommandSpec]] = {
         _TRUST,
         flag("--config", type=Path, metavar="FILE", help="the configuration whose state folder holds this host's key"),
     )),
-    "gate new-suite": CommandSpec("write NAME.yaml: five prompts of your own, to be changed", "gate_suite", (
+    "gate new-suite": CommandSpec("write NAME.yaml: five prompts of your own, to be changed", "gate", (
         flag("name", metavar="NAME", type=_file_name),
     )),
-    "gate rejudge": CommandSpec("judge the samples of a run again, by another policy", "gate_suite", (
+    "gate rejudge": CommandSpec("judge the samples of a run again, by another policy", "gate", (
         flag("folder", type=Path, metavar="DIR", help="the run's: report.json and samples.jsonl"),
         flag("--suite", metavar="S", help="the suite that was asked (default: by the report's name)"),
         flag("--policy", metavar="P", help="(default: [gates] policy; of a .yaml or .jsonl: derived)"),
@@ -205,7 +209,7 @@ COMMANDS: Final[Mapping[str, CommandSpec]] = {
         flag("--days", type=_count, default=1, metavar="N", help="the last N times 24 hours (default: %(default)s)"),
         flag("--limit", type=_count, metavar="N", help="the newest N records (default: all)"),
         _CONFIG, _JSON,
-    ), description="Tool calls, breaches, lengths and times of two engines over the same requests. Advisory."),
+    ), description="Tool calls, breaches, lengths and times of two engines over the same requests. Advisory.", stopped=GOES_ON),
     "state backup": CommandSpec("copy the registry to FILE; the gateway may run", "state", _STATE),
     "state restore": CommandSpec("put FILE in the registry's place; the gateway must be stopped", "state", _STATE),
     **{name: CommandSpec(verb.about, "operating", (*verb.flags, *operating.CLIENT)) for name, verb in operating.VERBS.items()},
@@ -227,9 +231,16 @@ def add_all(commands: "argparse._SubParsersAction[Any]") -> None:
             one_of = parser.add_mutually_exclusive_group()
             for names, options in command.either:
                 one_of.add_argument(*names, **options)
-        parser.set_defaults(run=_runner(command.module), verb=name if command.module == "operating" else word)
+        parser.set_defaults(run=_runner(name, command), verb=name if command.module == "operating" else word)
 
 
-def _runner(module: str) -> Any:
-    """`run(args)` of a module of this folder."""
-    return lambda args: int(importlib.import_module(f"app.cli.{module}").run(args))
+def _runner(name: str, command: CommandSpec) -> Callable[[argparse.Namespace], int]:
+    """`run(args)` of a module of this folder, whose errors become exit codes."""
+
+    def run(args: argparse.Namespace) -> int:
+        def work() -> int:
+            return int(importlib.import_module(f"app.cli.{command.module}").run(args))
+
+        return exit_code(f"manners {name}", work, command.stopped)
+
+    return run

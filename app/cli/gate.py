@@ -10,21 +10,19 @@ import re
 import sys
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
-from os import EX_CONFIG, EX_DATAERR, EX_UNAVAILABLE, EX_USAGE
 from pathlib import Path
 
 from app.cli import gate_engines
-from app.cli.exit_codes import UsageError, exit_code
+from app.cli.exit_codes import UsageError
 from app.cli.inspect_log import write_logs
-from app.config.config import Config, ConfigError, load
+from app.config.config import Config, load
 from app.config.served import config_for_running
-from deploy.core.errors import DeployError
 from deploy.doctor.collectors.model import model
 from deploy.doctor.model import FILE_TYPES
 from deploy.engine.weights import is_projector
 from gates.artefact import artefact as artefacts
 from gates.artefact.manifest import Provenance
-from gates.contracts.errors import GatesError, ManifestError, ReportError, RunError, SuiteError
+from gates.contracts.errors import ManifestError, ReportError, SuiteError
 from gates.policy.check import check_policy
 from gates.policy.load import DERIVED, policy_for
 from gates.report.checks import stated_lineage
@@ -40,7 +38,7 @@ from gates.run.rulings import FILE as RULINGS
 from gates.run.rulings import read_rulings
 from gates.run.sample_store import SampleStore, read_samples
 from gates.suite.draw import drawn
-from gates.suite.load import load_suite
+from gates.suite.load import FILES, load_suite
 from gates.suite.own import is_own
 
 EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 2}
@@ -48,24 +46,13 @@ EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 2}
 
 def run(args: argparse.Namespace) -> int:
     """Run one verb and return its exit code."""
-    codes = {UsageError: EX_USAGE, ReportError: 1, ConfigError: EX_CONFIG, DeployError: EX_CONFIG, RunError: EX_UNAVAILABLE, GatesError: EX_DATAERR}  # fmt: skip
-    return exit_code(
-        "manners gate",
-        lambda: _verb(args),
-        codes,
-        words=lambda error: f"{error.code}: {error}" if isinstance(error, ReportError) else error,
-        stopped="stopped; run the same command again to go on",
-    )
-
-
-def _verb(args: argparse.Namespace) -> int:
-    if args.verb == "seal":
-        return _seal(args)
+    if args.verb in ("seal", "new-suite"):
+        return (_seal if args.verb == "seal" else _new_suite)(args)
     config = _running(args) if args.verb == "run" else load(args.config)
-    others = {"verify": _verify, "rejudge": _rejudge, "compare": _compare, "export": _export}
-    if args.verb in others:
-        return others[args.verb](args, config)
-    return asyncio.run(_run(args, config))
+    if args.verb == "run":
+        return asyncio.run(_run(args, config))
+    verbs = {"verify": _verify, "rejudge": _rejudge, "compare": _compare, "export": _export}
+    return verbs[args.verb](args, config)
 
 
 def _running(args: argparse.Namespace) -> Config:
@@ -148,6 +135,20 @@ def _seal(args: argparse.Namespace) -> int:
     made = artefacts.seal(args.folder, name=args.name, format=args.format, created=datetime.now(UTC),
                 provenance=Provenance(base_model=base, parents={"source": source.root} if source else {}))  # fmt: skip
     print(f"{args.folder / 'artefact.json'}: {made.root}")
+    return 0
+
+
+def _new_suite(args: argparse.Namespace) -> int:
+    """Write a suite of five prompts, commented, into the current folder. Raises SuiteError: there is one."""
+    path = Path(f"{args.name.removesuffix('.yaml')}.yaml")
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write((FILES.folder / "new.yaml").read_text("utf-8").replace("NAME", path.stem))
+    except OSError as error:
+        raise SuiteError(f"{path}: {error.strerror}") from None
+    print(
+        f"{path}: five prompts to change; then `manners gate run --suite {path} --candidate ENGINE --baseline ENGINE`"
+    )
     return 0
 
 

@@ -8,10 +8,9 @@ import argparse
 import hashlib
 import json
 import sys
+import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -19,49 +18,78 @@ from urllib.parse import quote
 from app.access.roles import ROLE_NAMES, Role
 
 if TYPE_CHECKING:
-    from app.cli.admin_client import AdminClient
+    from app.cli.gateway_client import GatewayClient
 
 Said = dict[str, Any]
-Ask = Callable[[Any, argparse.Namespace], Said]
+Body = Callable[["GatewayClient", argparse.Namespace], Said]
 Flag = tuple[tuple[str, ...], Mapping[str, Any]]
 """Its names, and what `add_argument` takes."""
 
 
 @dataclass(frozen=True)
 class Verb:
-    """One command. `show` prints the answer; None: the answer is an operation, which is followed to its end.
+    """One command of the operators.
 
-    offline: where no gateway runs, `ask` gets the state folder, which has the client's methods for keys and operators.
+    request: method and path of the API; a name in braces is a flag's.
+    show: a function that prints the answer: of this module, or named, of `app.cli.operation_view`; or a line with values of
+    the answer in it. None: the answer is an operation, which is followed to its end.
+    body: what is sent: the names of flags, or a function that makes it.
+    offline: where no gateway runs, the command answers the request itself, with the registry of the state folder.
     """
 
     about: str
-    ask: Ask
-    show: Callable[[Said], None] | None
+    request: str
+    show: Callable[[Said], None] | str | None
     flags: tuple[Flag, ...] = ()
+    body: tuple[str, ...] | Body = ()
     offline: bool = False
 
 
 def run(args: argparse.Namespace) -> int:
     """Run one command; its exit code."""
-    from app.cli.admin_client import run_client
+    from app.cli.connection import connected
+    from app.cli.gateway_client import RequestRejected
 
-    return run_client(lambda: _run(VERBS[args.verb], args), args)
-
-
-def _run(verb: Verb, args: argparse.Namespace) -> int:
-    from app.cli.admin_client import client_for
-    from app.cli.state_folder import state_folder
-
-    with state_folder(args.config) if verb.offline and not args.admin else nullcontext() as folder:
-        client: Any = folder or client_for(args)
-        said = verb.ask(client, args)
-        if verb.show is None:
-            return _follow(client, said, args)
-    print(json.dumps(said, indent=1)) if args.json else verb.show(said)
+    verb = VERBS[args.verb]
+    try:
+        with connected(args, verb.offline) as client:
+            said = _ask(client, verb, args)
+            if verb.show is None:
+                return _follow(client, said, args)
+    except RequestRejected as error:
+        if args.json:
+            print(json.dumps({"error": {part: error.error.get(part) for part in ("code", "message")}}))
+        raise
+    if args.json:
+        print(json.dumps(said, indent=1))
+    else:
+        _show(verb.show, said)
     return 0 if said.get("chain", {}).get("ok", True) else 1
 
 
-def _follow(client: "AdminClient", begun: Said, args: argparse.Namespace) -> int:
+def _ask(client: "GatewayClient", verb: Verb, args: argparse.Namespace) -> Said:
+    method, _, path = verb.request.partition(" ")
+    path = path.format_map({name: quote(str(value), safe="") for name, value in vars(args).items()})
+    if method in ("GET", "DELETE"):
+        return client.call(method, path)
+    names = verb.body
+    body = names(client, args) if callable(names) else {name: getattr(args, name) for name in names}
+    started = {"Idempotency-Key": str(uuid.uuid4())} if verb.show is None else {}
+    return client.call(method, path, json=body, headers=started)
+
+
+def _show(show: Callable[[Said], None] | str, said: Said) -> None:
+    from app.cli import operation_view
+
+    if callable(show):
+        show(said)
+    elif found := getattr(operation_view, show, None):
+        found(said)
+    else:
+        print(show.format_map(said))
+
+
+def _follow(client: "GatewayClient", begun: Said, args: argparse.Namespace) -> int:
     """Show a plan, a started operation, or its progress until the end; the exit code."""
     from app.cli.operation_view import OperationProgress, show_plan
 
@@ -79,78 +107,41 @@ def _follow(client: "AdminClient", begun: Said, args: argparse.Namespace) -> int
     return 0 if ended["phase"] == "succeeded" else 1
 
 
-# Requests to the admin API.
+# Bodies of requests.
 
 
-def _promote(client: "AdminClient", args: argparse.Namespace) -> Said:
-    report = (
-        client.call("POST", "reports", content=args.report.read_bytes())["digest"] if args.report else None
-    )
+def _promotion(client: "GatewayClient", args: argparse.Namespace) -> Said:
+    report = args.report and client.call("POST", "reports", content=args.report.read_bytes())["digest"]
     engine = args.engine if len(args.engine) > 1 else args.engine[0]
-    body = {"model": args.model, "engine": engine, "report": report}
-    return client.start("promote", body, dry_run=args.dry_run)
+    return {"model": args.model, "engine": engine, "report": report}
 
 
-def _rollback(client: "AdminClient", args: argparse.Namespace) -> Said:
-    return client.start("rollback", {"model": args.model}, dry_run=args.dry_run)
-
-
-def _drain(client: "AdminClient", args: argparse.Namespace) -> Said:
-    return client.call("POST", f"engines/{quote(args.engine, safe='')}/{args.verb}", json={})
-
-
-def _revoke(client: "AdminClient", args: argparse.Namespace) -> Said:
+def _revocation(client: "GatewayClient", args: argparse.Namespace) -> Said:
     engines = client.call("GET", "engines")["engines"]
     known = {engine["name"]: str(engine["digest"]) for engine in engines}
     if args.what in known or args.what in known.values():
         thing, digest = "engine", known.get(args.what, args.what)
-    elif args.what.startswith("sha256:"):
-        thing, digest = "report", args.what
     else:
-        thing, digest = "report", _statement_digest(Path(args.what))
-    said = client.call("POST", "revoke", json={"thing": thing, "id": digest, "reason": args.reason})
-    return {**said, "thing": thing, "id": digest}
+        thing, digest = "report", args.what
+        if not digest.startswith("sha256:"):
+            digest = _statement_digest(Path(args.what))
+    return {"thing": thing, "id": digest, "reason": args.reason}
 
 
 def _statement_digest(report: Path) -> str:
-    """The digest of what a report states, which another signature does not change."""
-    from app.cli.admin_client import AdminClientError
-    from gates.contracts.errors import ReportError
+    """The digest of what a report states, which another signature does not change. Raises OSError, ReportError."""
     from gates.report.dsse import parse
 
-    try:
-        return f"sha256:{hashlib.sha256(parse(report.read_bytes()).payload).hexdigest()}"
-    except ReportError as error:
-        raise AdminClientError(f"{report}: {error}") from None
+    return f"sha256:{hashlib.sha256(parse(report.read_bytes()).payload).hexdigest()}"
 
 
-def _override(client: "AdminClient", args: argparse.Namespace) -> Said:
-    names = ("model", "engine", "reason", "hours")
-    body = {name: getattr(args, name) for name in names}
-    return client.call("POST", "overrides", json={**body, "waives": args.waive})
-
-
-def _limits(args: argparse.Namespace) -> dict[str, int | None]:
+def _limits(client: "GatewayClient", args: argparse.Namespace) -> Said:
     """The limits that were given; 0 means none."""
     given = {limit: getattr(args, limit) for limit in LIMITS}
     return {limit: value or None for limit, value in given.items() if value is not None}
 
 
 # Output of the commands.
-
-
-def _view(name: str) -> Callable[[Said], None]:
-    """A function of `app.cli.operation_view`."""
-
-    def show(said: Said) -> None:
-        getattr(import_module("app.cli.operation_view"), name)(said)
-
-    return show
-
-
-def _line(text: str) -> Callable[[Said], None]:
-    """One line, with values of the answer in it."""
-    return lambda said: print(text.format_map(said))
 
 
 def _show_drained(said: Said) -> None:
@@ -163,8 +154,8 @@ def _show_reloaded(said: Said) -> None:
 
 
 def _show_limits(said: Said) -> None:
-    limits = ["–" if value is None else f"{value:,}" for value in said["limits"].values()]
-    print(f"{said['name']}: {', '.join(map(' '.join, zip(said['limits'], limits, strict=True)))}")
+    limits = [f"{name} {'–' if value is None else f'{value:,}'}" for name, value in said["limits"].items()]
+    print(f"{said['name']}: {', '.join(limits)}")
 
 
 def _show_secret(said: Said) -> None:
@@ -221,7 +212,7 @@ _MODEL = flag("model", metavar="MODEL", help="the public model")
 _REPLICA = (flag("engine", metavar="ENGINE", help="the replica"),)
 _REASON = flag("--reason", required=True, help="why, for the audit")
 _STARTED = (
-    flag("--dry-run", action="store_true", help="only show the plan"),
+    flag("--dry-run", action="store_const", const=1, default=0, help="only show the plan"),
     flag("--no-follow", action="store_true", help="start it without waiting for its end"),
 )
 _NAME = flag("name", metavar="NAME", help="letters, digits and _.-")
@@ -238,98 +229,79 @@ GROUPS: Final = {
 """Commands whose name is the first of two words, and their help."""
 VERBS: Final[Mapping[str, Verb]] = {
     "promote": Verb(
-        "let a gated engine serve a model", _promote, None,
+        "let a gated engine serve a model", "POST promote?dry_run={dry_run}", None,
         (
             _MODEL,
             flag("engine", metavar="ENGINE", nargs="+", help="the engine that will serve it; several are replicas"),
             flag("--report", type=Path, metavar="FILE", help="report.json of its gate run (without it: by an override)"),
             *_STARTED,
         ),
+        _promotion,
     ),
-    "rollback": Verb("roll back to the previous engine, at once", _rollback, None, (_MODEL, *_STARTED)),
-    "status": Verb(
-        "which engine serves which model, and operations in progress",
-        lambda client, args: client.call("GET", "status"), _view("show_status"),
+    "rollback": Verb(
+        "roll back to the previous engine, at once", "POST rollback?dry_run={dry_run}", None,
+        (_MODEL, *_STARTED), ("model",),
     ),
-    "drain": Verb("drain a replica: send it no new requests", _drain, _show_drained, _REPLICA),
-    "undrain": Verb("end the drain of a replica", _drain, _show_drained, _REPLICA),
+    "status": Verb("which engine serves which model, and operations in progress", "GET status", "show_status"),
+    "drain": Verb("drain a replica: send it no new requests", "POST engines/{engine}/drain", _show_drained, _REPLICA),
+    "undrain": Verb("end the drain of a replica", "POST engines/{engine}/undrain", _show_drained, _REPLICA),
     "audit": Verb(
-        "who changed what, and whether the event chain is intact",
-        lambda client, args: client.call("GET", "audit", params={"limit": args.last, "newest": 1}), _view("show_audit"),
+        "who changed what, and whether the event chain is intact", "GET audit?limit={last}&newest=1", "show_audit",
         (flag("--last", type=int, default=20, metavar="N", help="the newest events (default: %(default)s)"),),
     ),
-    "reload": Verb(
-        "read configuration, keys and operators again, without a restart",
-        lambda client, args: client.call("POST", "reload"), _show_reloaded,
-    ),
+    "reload": Verb("read configuration, keys and operators again, without a restart", "POST reload", _show_reloaded),
     "revoke": Verb(
-        "end an engine or a report as a ground for promotions, for good", _revoke, _line("the {thing} {id:.19}… is revoked"),
+        "end an engine or a report as a ground for promotions, for good", "POST revoke", "the {thing} {id:.19}… is revoked",
         (flag("what", metavar="ENGINE|REPORT", help="an engine's name, or a report: its file or its digest"), _REASON),
+        _revocation,
     ),
     "override add": Verb(
-        "waive refusals of an engine for a model", _override, _line("override {id}: {engine} may serve {model} until {expires}"),
+        "waive refusals of an engine for a model", "POST overrides", "override {id}: {engine} may serve {model} until {expires}",
         (
             _MODEL,
             flag("engine", metavar="ENGINE", help="the engine that may serve it"),
-            flag("--waive", action="append", required=True, metavar="CODE",
+            flag("--waive", dest="waives", action="append", required=True, metavar="CODE",
                   help="a refusal, as `manners promote --dry-run` names it; may be repeated"),
             _REASON,
             flag("--hours", type=float, default=24.0, metavar="H", help="at most 24 (default: %(default)s)"),
         ),
+        ("model", "engine", "waives", "reason", "hours"),
     ),
-    "override list": Verb(
-        "the overrides that are active now",
-        lambda client, args: client.call("GET", "overrides"), _view("show_overrides"),
-    ),
+    "override list": Verb("the overrides that are active now", "GET overrides", "show_overrides"),
     "override withdraw": Verb(
-        "end an override",
-        lambda client, args: client.call("DELETE", f"overrides/{args.id}"), _line("override {id} is withdrawn"),
+        "end an override", "DELETE overrides/{id}", "override {id} is withdrawn",
         (flag("id", type=int, metavar="ID", help="as `manners override list` shows it"),),
     ),
     "key add": Verb(
-        "make a key; its secret is printed once",
-        lambda store, args: store.add("keys", {"name": args.name, **_limits(args)}), _show_secret,
-        (_NAME, *_limit_flags("at most N")), offline=True,
+        "make a key; its secret is printed once", "POST keys", _show_secret, (_NAME, *_limit_flags("at most N")),
+        lambda client, args: {"name": args.name, **_limits(client, args)}, offline=True,
     ),
     "key limit": Verb(
-        "change limits of a key; what it has used stays",
-        lambda store, args: store.limit(args.name, _limits(args)), _show_limits,
-        (_NAME, *_limit_flags("at most N (0: no limit)")), offline=True,
+        "change limits of a key; what it has used stays", "PATCH keys/{name}", _show_limits,
+        (_NAME, *_limit_flags("at most N (0: no limit)")), _limits, offline=True,
     ),
     "key rotate": Verb(
-        "give a key a new secret; limits and what it has used stay",
-        lambda store, args: store.rotate(args.name, args.overlap), _show_secret,
+        "give a key a new secret; limits and what it has used stay", "POST keys/{name}/rotate", _show_secret,
         (
             _NAME,
-            flag("--overlap", type=duration, default=86_400, metavar="TIME",
+            flag("--overlap", dest="overlap_seconds", type=duration, default=86_400, metavar="TIME",
                   help="how long the old secret still works: 30m, 24h, 7d; 0: not at all (default: 24h)"),
         ),
-        offline=True,
+        ("overlap_seconds",), offline=True,
     ),
-    "key revoke": Verb(
-        "end a key, at once",
-        lambda store, args: store.revoke("keys", args.name), _line("{name} is revoked"), (_NAME,), offline=True,
-    ),
-    "key list": Verb(
-        "all keys, without their secrets",
-        lambda store, args: {"keys": store.listed("keys")}, _view("show_keys"), offline=True,
-    ),
+    "key revoke": Verb("end a key, at once", "DELETE keys/{name}", "{name} is revoked", (_NAME,), offline=True),
+    "key list": Verb("all keys, without their secrets", "GET keys", "show_keys", offline=True),
     "operator add": Verb(
-        "make an operator; its secret is printed once",
-        lambda store, args: store.add("operators", {"name": args.name, "role": args.role}), _show_secret,
+        "make an operator; its secret is printed once", "POST operators", _show_secret,
         (
             _NAME,
             flag("--role", choices=ROLE_NAMES, default=str(Role.WATCH),
                   help="watch: read; promote: also change who serves; administer: everything (default: %(default)s)"),
         ),
-        offline=True,
+        ("name", "role"), offline=True,
     ),
     "operator revoke": Verb(
-        "end an operator, at once",
-        lambda store, args: store.revoke("operators", args.name), _line("{name} is revoked"), (_NAME,), offline=True,
+        "end an operator, at once", "DELETE operators/{name}", "{name} is revoked", (_NAME,), offline=True,
     ),
-    "operator list": Verb(
-        "all operators, without their secrets",
-        lambda store, args: {"operators": store.listed("operators")}, _view("show_operators"), offline=True,
-    ),
+    "operator list": Verb("all operators, without their secrets", "GET operators", "show_operators", offline=True),
 }  # fmt: skip

@@ -7,17 +7,15 @@ import argparse
 import asyncio
 import json
 from datetime import UTC, datetime
-from os import EX_CONFIG, EX_NOINPUT, EX_UNAVAILABLE
+from os import EX_NOINPUT
 
 from rich.markup import escape
 
 from app.cli import terminal
-from app.cli.exit_codes import exit_code
-from app.config.config import ConfigError, load
+from app.cli.exit_codes import CommandError
+from app.config.config import load
 from app.shadow.compare import Comparison, Share, as_json
 from app.shadow.runner import NothingRecorded, ReplayRequest, replay
-from deploy.core.errors import DeployError
-from gates.contracts.errors import GatesError
 from gates.run.progress import make_progress
 
 
@@ -27,15 +25,12 @@ def run(args: argparse.Namespace) -> int:
         candidate=args.candidate, against=args.against, model=args.model, days=args.days, limit=args.limit
     )
 
-    def work() -> int:
+    try:
         found = asyncio.run(replay(load(args.config), wanted, datetime.now(UTC), make_progress))
-        print(json.dumps(as_json(found), indent=1, ensure_ascii=False)) if args.json else show(found)
-        return 0
-
-    codes = {NothingRecorded: EX_NOINPUT, ConfigError: EX_CONFIG, DeployError: EX_CONFIG,
-             GatesError: EX_UNAVAILABLE, OSError: EX_UNAVAILABLE}  # fmt: skip
-    stopped = "stopped; run the same command again to go on"
-    return exit_code("manners shadow", work, codes, stopped=stopped)
+    except NothingRecorded as error:
+        raise CommandError(error, EX_NOINPUT) from None
+    print(json.dumps(as_json(found), indent=1, ensure_ascii=False)) if args.json else show(found)
+    return 0
 
 
 # ---------------------------------------------------------------------------------------------- show

@@ -4,26 +4,19 @@ A backup may run beside the gateway. A plain copy of the file may not: it can ca
 """
 
 import argparse
-from os import EX_CONFIG, EX_TEMPFAIL
 
-from app.cli.exit_codes import exit_code
-from app.config.config import ConfigError, load
+from app.config.config import load
 from app.promotion.repository import FILE
 from app.registry import store
-from app.registry.errors import RegistryError
 
 
 def run(args: argparse.Namespace) -> int:
     """Run one command; its exit code."""
-
-    def work() -> int:
-        path = load(args.config).state_dir / FILE
-        if args.verb == "backup":
-            store.backup(path, args.file)
-            print(f"{args.file}: the registry of {path.parent}")
-        else:
-            replaced = store.restore(args.file, path)
-            print(f"{path}: restored" + (f"; what was there is {replaced}" if replaced else ""))
-        return 0
-
-    return exit_code("manners state", work, {ConfigError: EX_CONFIG, RegistryError: EX_TEMPFAIL})
+    path = load(args.config).state_dir / FILE
+    if args.verb == "backup":
+        store.backup(path, args.file)
+        print(f"{args.file}: the registry of {path.parent}")
+    else:
+        replaced = store.restore(args.file, path)
+        print(f"{path}: restored" + (f"; what was there is {replaced}" if replaced else ""))
+    return 0

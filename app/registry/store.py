@@ -242,7 +242,7 @@ def translated_files(where: str = "") -> Iterator[None]:
         elif error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
             said, code = f"a part of the state folder is gone: {why}; {PUT_BACK}", "state_missing"
         else:
-            said, code = f"the state folder cannot be used: {why}", "state_unavailable"
+            said, code = why if where else f"the state folder cannot be used: {why}", "state_unavailable"
         raise StorageFailed(where + said, code) from None
 
 

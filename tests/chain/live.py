@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from app.access.keys import read_admin_token
-from app.cli.admin_client import AdminClient
+from app.cli.gateway_client import GatewayClient
 from tests.bench.processes import Process, tree
 from tests.chain.place import BAD, FOLDERS, PTQ, SPARE, TRAINED, TRAINED_GGUF, ChainError, Place
 from tests.chain.record import Figures
@@ -168,10 +168,10 @@ class Live:
     def _mark(self, name: str) -> None:
         self.marks.append((name, time.monotonic()))
 
-    def _client(self) -> AdminClient:
+    def _client(self) -> GatewayClient:
         token = read_admin_token(None, self.place.base / "state")
         assert token is not None  # the gateway made it before it was ready
-        return AdminClient(self.place.admin, token)
+        return GatewayClient(self.place.admin, token)
 
     def _is_up(self, name: str) -> bool:
         engines = self._client().call("GET", "engines")["engines"]

@@ -15,7 +15,7 @@ from typing import Any, Final
 from rich.markup import escape
 
 from app.access.keys import read_admin_token
-from app.cli.admin_client import AdminClient
+from app.cli.gateway_client import GatewayClient
 from tests.bench.processes import Process
 from tests.demo import leak
 from tests.demo.crowd import CALLERS, Crowd
@@ -210,10 +210,10 @@ class Story:
             *command, stdout=pipe, stderr=pipe, env=env, cwd=self.place.base
         )
 
-    def _client(self) -> AdminClient:
+    def _client(self) -> GatewayClient:
         token = read_admin_token(None, self.place.base / "state")
         assert token is not None  # the gateway made it before it was ready
-        return AdminClient(self.place.admin, token)
+        return GatewayClient(self.place.admin, token)
 
     @contextmanager
     def _gateway(self) -> Iterator[None]:

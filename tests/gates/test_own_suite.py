@@ -211,7 +211,7 @@ def test_new_suite_writes_five_prompts_and_no_file_over_another(
     assert (suite.name, len(suite.cases)) == ("mine", 5)
     assert list(policy_problems(derive(suite), suite)) == []
     assert main(["gate", "new-suite", "mine.yaml"]) == 65
-    assert capsys.readouterr().err == "manners gate: mine.yaml: File exists\n"
+    assert capsys.readouterr().err == "manners gate new-suite: mine.yaml: File exists\n"
     with pytest.raises(SystemExit):
         main(["gate", "new-suite", "../mine"])
 

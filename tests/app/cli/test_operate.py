@@ -15,8 +15,8 @@ import pytest
 import pytest_asyncio
 
 from app.__main__ import main
-from app.cli import admin_client
-from app.cli.admin_client import AdminClient, AdminClientError
+from app.cli import gateway_client
+from app.cli.gateway_client import GatewayClient, GatewayError
 from app.promotion.state_machine import PATHS, OperationKind
 from gates.report.statement import format_time
 from tests.app.house import TOKEN
@@ -104,7 +104,7 @@ async def test_an_audit_whose_chain_is_broken_ends_with_1(
     running: Stage, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = {"events": [], "head": {"seq": 9, "hash": "0"}, "chain": {"ok": False, "seq": 7, "why": "forged"}}
-    monkeypatch.setattr(AdminClient, "call", lambda *_, **__: said)
+    monkeypatch.setattr(GatewayClient, "call", lambda *_, **__: said)
     assert await command(running, tmp_path, "audit") == 1
     assert "THE CHAIN IS BROKEN at 7: forged" in capsys.readouterr().out
 
@@ -135,7 +135,11 @@ async def test_a_refusal_is_one_line_with_its_code_and_ends_with_1(
 ) -> None:
     assert await command(running, tmp_path, *words) == 1
     shown = capsys.readouterr()
-    assert shown.out == "" and shown.err.startswith(f"manners: {code}: ") and shown.err.count("\n") == 1
+    assert (
+        shown.out == ""
+        and shown.err.startswith(f"manners {words[0]}: {code}: ")
+        and shown.err.count("\n") == 1
+    )
 
 
 @live
@@ -159,7 +163,7 @@ async def test_a_revoked_report_promotes_nothing(running: Stage, tmp_path: Path,
     (tmp_path / "report.json").write_bytes(signed(running.config, made))
     assert await command(running, tmp_path, "revoke", flags[1], "--reason", "wrong hardware") == 0
     assert await command(running, tmp_path, "promote", "annie", "large", *flags, "--dry-run") == 1
-    assert "manners: revoked: report" in capsys.readouterr().err
+    assert "manners promote: revoked: report" in capsys.readouterr().err
     assert await command(running, tmp_path, "revoke", "no-such-engine", "--reason", "wrong") == 66
     assert await command(running, tmp_path, "revoke", "spare", "--reason", "wrong kernel") == 0
     assert "the engine sha256:" in capsys.readouterr().out
@@ -223,7 +227,7 @@ def test_no_token_ends_with_78(tmp_path: Path, capsys: Any) -> None:
 
 
 @contextmanager
-def breaking(*streams: bytes) -> Iterator[tuple[AdminClient, list[str]]]:
+def breaking(*streams: bytes) -> Iterator[tuple[GatewayClient, list[str]]]:
     """A server that gives these streams one after the other, each cut off at its end, and then only empty ones."""
     asked: list[str] = []
     left = list(streams)
@@ -248,7 +252,7 @@ def breaking(*streams: bytes) -> Iterator[tuple[AdminClient, list[str]]]:
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
-        yield AdminClient(f"http://127.0.0.1:{server.server_port}", TOKEN), asked
+        yield GatewayClient(f"http://127.0.0.1:{server.server_port}", TOKEN), asked
     finally:
         server.shutdown()
         thread.join()
@@ -258,7 +262,7 @@ def breaking(*streams: bytes) -> Iterator[tuple[AdminClient, list[str]]]:
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """No pause before another attempt."""
-    monkeypatch.setattr(admin_client, "RECONNECT_PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(gateway_client, "RECONNECT_PAUSES", (0.0, 0.0))
 
 
 STEP = b'id: %d\nevent: step\ndata: {"seq": %d}\n\n'
@@ -277,7 +281,7 @@ def test_a_stream_that_breaks_is_taken_up_behind_the_last_event() -> None:
 
 @pytest.mark.usefixtures("hasty")
 def test_a_stream_that_only_breaks_is_given_up() -> None:
-    cannot = pytest.raises(AdminClientError, match="the events of op cannot be followed")
+    cannot = pytest.raises(GatewayError, match="the events of op cannot be followed")
     with breaking(STEP % (4, 4), b": alive\n\n") as (client, asked), cannot:
         list(client.follow("op"))
     assert len(asked) == 3

@@ -115,4 +115,4 @@ def test_a_suite_of_four_prompts_is_asked_judged_again_and_compared(
 
     load_or_make(folder / "other")
     assert main(["gate", "compare", "one", "--trust", "other"]) == 1
-    assert "manners gate: report_signature: one: signed by " in capsys.readouterr().err
+    assert "manners gate compare: report_signature: one: signed by " in capsys.readouterr().err

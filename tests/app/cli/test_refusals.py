@@ -76,7 +76,7 @@ REFUSED: list[tuple[str, int, str]] = [
     ("engine up none", 64, "there is no such engine; configured are boxed, far, missing, nano, stranger"),
     (
         "engine up missing",
-        2,
+        69,
         "bin/llama-server: No such file or directory; install the engine there, or correct its",
     ),
     ("engine up boxed", 64, "needs the model that it mounts"),
@@ -87,7 +87,7 @@ REFUSED: list[tuple[str, int, str]] = [
     ("engine pin nano", 64, "is no engine with an image; there is: boxed"),
     ("engine pin --check", 64, "`manners doctor`"),
     ("bench --engine nobody", 64, "there is no engine 'nobody'"),
-    ("bench --suite nobody", 78, "nobody: no such suite"),
+    ("bench --suite nobody", 65, "nobody: no such suite"),
     (f"{SHADOW} stranger", 66, "record = true"),
     ("key add key-1", 1, "invalid_value"),
     ("key revoke nobody", 1, "key_not_found"),
@@ -162,7 +162,7 @@ def test_an_image_needs_a_sound_lock(
 @pytest.mark.parametrize(
     ("text", "words", "code", "told"),
     [
-        ("LLAMA_IMAGE_TAG=x:1\n", "nano", 64, "--compose: pins all that the file names"),
+        ("LLAMA_IMAGE_TAG=x:1\n", "nano", 64, "--compose pins all that the file names"),
         ("LLAMA_IMAGE_TAG=x:1\n", "--check", 66, "cpu.env has no lock; manners engine pin --pull --compose"),
         ("LLAMA_IMAGE_TAG=x:1\nhello\n", "", 66, "cpu.env, line 2: 'hello' is not NAME=VALUE"),
         (None, "", 66, "cpu.env: No such file or directory"),

@@ -290,7 +290,7 @@ async def test_a_second_gateway_on_the_same_state_says_so_in_one_line(tmp_path: 
             code, line = await refused("serve", "--config", str(config))
             assert code == 78
             assert "another gateway uses this state folder" in line and line.startswith(
-                "manners: gateway.state"
+                "manners serve: gateway.state"
             )
             assert (await running.get("/readyz"))[0] == 200
 

@@ -78,7 +78,7 @@ def test_a_file_that_is_no_registry_is_not_restored(
 ) -> None:
     (tmp_path / "copy").write_bytes(text)
     assert run(state, "restore", tmp_path / "copy") == 75
-    assert capsys.readouterr().err.startswith(f"manners state: {tmp_path}/copy: ")
+    assert capsys.readouterr().err.startswith(f"manners state restore: {tmp_path}/copy: ")
     assert keys(state) == ["first"]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.cli.admin_client import AdminClient
+from app.cli.gateway_client import GatewayClient
 from app.config.config import Config
 from app.promotion import replicas as replica_watch
 from tests.app.api.nanos import MODELS
@@ -203,7 +203,7 @@ async def test_replicas_are_drained_one_by_one(tmp_path: Path) -> None:
                 assert (status, said["error"]["code"]) == (404 if name == "nobody" else 409, fault)
             end.set()
             assert b"[DONE]" in await open_stream.read(), "what it had is answered"
-        client = AdminClient(house.admin, TOKEN)
+        client = GatewayClient(house.admin, TOKEN)
         said = await asyncio.to_thread(client.call, "POST", "engines/two/undrain", json={})
         assert said == {"engine": "two", "drained": False, "open": 0}
         assert {served_by(await house.ask(messages=turn(name, 1))) for name in "yz"} == {"one", "two"}
