@@ -18,7 +18,7 @@ from starlette.responses import Response, StreamingResponse
 from app.access.service import AccessService
 from app.admin import reports
 from app.admin.audit import Audit
-from app.api.chat_request import field_error, json_object
+from app.api.reading import field_error, json_object
 from app.config.config import MAX_REPLICAS, Config
 from app.errors.tree import BadField, BodyTooLarge, StateUnavailable, TooSlow, Unauthorized
 from app.http.openapi import sends, takes

@@ -9,23 +9,27 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec.structs import replace
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from app.api.chat_request import (
     ChatRequest,
     ChoiceCount,
     Message,
-    Probability,
-    Stops,
     StreamOptions,
-    Temperature,
-    TokenLimit,
     in_openai_words,
-    refuse_unserved,
-    unsupported,
+    refuse_odd_options,
 )
 from app.api.engine_request import AskedEngine
-from app.api.reading import Read, read
+from app.api.reading import (
+    Part,
+    Probability,
+    Stops,
+    Temperature,
+    TokenLimit,
+    checked,
+    json_object,
+    refuse_unserved,
+)
 from app.api.surface import ParsedRequest, Surface
 from app.api.unserved import COMPLETIONS
 from app.errors.tree import BadField
@@ -42,42 +46,36 @@ _FIELDS = frozenset(
         "logit_bias", "max_tokens", "user", "logprobs",
     }
 )  # fmt: skip
-_OURS = frozenset({"model", "stream", "stream_options", "n", "echo", "best_of", "suffix"})
+_OURS = frozenset({"model", "stream", "stream_options", "n"}) | COMPLETIONS.keys()
 _json = msgspec.json.Encoder().encode
 MAX_PROMPTS = 16
 """Most prompts of one request."""
 MAX_CHOICES = 32
 """Most choices of all its prompts together."""
 
-_Tokens = Annotated[list[int], Field(min_length=1, fail_fast=True)]
+Tokens = Annotated[list[int], Field(min_length=1, fail_fast=True)]
+"""A text, as the numbers of its tokens."""
 
 
-class CompletionRequest(Read):
+_Prompts = (
+    Annotated[list[str], Field(min_length=1, max_length=MAX_PROMPTS, fail_fast=True)]
+    | Annotated[list[Tokens], Field(min_length=1, max_length=MAX_PROMPTS, fail_fast=True)]
+)
+
+
+class CompletionRequest(Part):
     """`POST /v1/completions`, checked. A prompt is a text, or the numbers of its tokens; there may be several."""
 
     model: str
-    prompt: (
-        str
-        | _Tokens
-        | Annotated[list[str], Field(min_length=1, max_length=MAX_PROMPTS, fail_fast=True)]
-        | Annotated[list[_Tokens], Field(min_length=1, max_length=MAX_PROMPTS, fail_fast=True)]
-    )
+    prompt: str | Tokens | _Prompts
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: ChoiceCount | None = None
-    best_of: Annotated[int, Field(ge=1, le=1)] | None = None
-    echo: bool | None = None
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-    suffix: str | None = None
     stop: str | Stops | None = None
     max_tokens: TokenLimit | None = None
     temperature: Temperature | None = None
     top_p: Probability | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _in_openai_words(cls, body: dict[str, Any]) -> dict[str, Any]:
-        return in_openai_words(body)
 
 
 def _prompts(given: str | list[str] | list[int] | list[list[int]]) -> tuple[str | list[int], ...]:
@@ -192,13 +190,9 @@ class Completions(Surface):
 
     def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
         """The request. Raises BadField for fields that need the model's raw text."""
-        asked = read(CompletionRequest, raw)
+        asked = checked(CompletionRequest, in_openai_words(json_object(raw)))
         refuse_unserved(asked.extra, COMPLETIONS)
-        for name, value in (("echo", asked.echo), ("suffix", asked.suffix)):
-            if value:
-                raise unsupported(name, f"{name} is not served: the text is filtered; leave it out")
-        if asked.stream_options is not None and not asked.stream:
-            raise unsupported("stream_options", "stream_options needs stream: true")
+        refuse_odd_options(asked)
         body = asked.model_dump(exclude_none=True)
         prompts = _prompts(asked.prompt)
         count = len(prompts) * (asked.n or 1)

@@ -5,8 +5,7 @@ from typing import Any
 
 import msgspec
 
-from app.api.chat_request import ChatRequest
-from app.api.history import joined
+from app.api.chat_request import ChatRequest, joined
 from app.api.tool_choice import is_guided, tool_fields
 from app.stream.holdback import UNBOUNDED, ThinkPolicy
 from app.stream.meter import ThoughtMeter

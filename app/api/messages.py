@@ -9,15 +9,13 @@ from typing import Any
 
 import msgspec
 
-from app.api.chat_request import check_chat, refuse_unserved
+from app.api.items import ItemEncoder
 from app.api.messages_request import MessagesRequest
-from app.api.reading import read
 from app.api.surface import Counts, OverChat, ParsedRequest
-from app.api.unserved import MESSAGES
 from app.errors.envelopes import ANTHROPIC_PATH, anthropic_error
-from app.stream.encode import EventCollector, EventEncoder, ReplyHead
+from app.stream.encode import ReplyHead
 from app.stream.json_value import kind_of
-from gates.reply.events import CallArguments, CallStart, Done, Event, Finish, Text, Thought, Usage
+from gates.reply.events import CallStart, Finish, Usage
 
 _STOP_REASONS = {
     "stop": "end_turn",
@@ -26,6 +24,12 @@ _STOP_REASONS = {
     "tool_calls": "tool_use",
     "content_filter": "refusal",
 }
+_DELTAS = {
+    "text": (b"text_delta", b"text"),
+    "thinking": (b"thinking_delta", b"thinking"),
+    "tool_use": (b"input_json_delta", b"partial_json"),
+}
+_NAMES = ("text", "thinking", "tool_use")
 _json = msgspec.json.Encoder().encode
 
 
@@ -55,30 +59,24 @@ def _usage(usage: Usage | None) -> dict[str, int]:
     }
 
 
-def _tool_input(arguments: str) -> msgspec.Raw | dict[str, str]:
-    """The arguments, unchanged; Anthropic's wrapping for those that are not a JSON object."""
-    if kind_of(arguments or "{}") != "object":
-        return {"INVALID_JSON": arguments}
-    return msgspec.Raw((arguments or "{}").encode())
+def _block(kind: str, text: str, call: CallStart | None) -> dict[str, Any]:
+    if call is not None:
+        # The arguments, unchanged; Anthropic's wrapping for those that are not a JSON object.
+        is_object = kind_of(text or "{}") == "object"
+        made = msgspec.Raw((text or "{}").encode()) if is_object else {"INVALID_JSON": text}
+        return {"type": kind, "id": call.id, "name": call.name, "input": made}
+    return {"type": kind, kind: text, **({"signature": ""} if kind == "thinking" else {})}
 
 
-def _event(name: str, fields: dict[str, Any]) -> bytes:
-    return b"event: %b\ndata: %b\n\n" % (name.encode(), _json({"type": name, **fields}))
-
-
-class MessagesEncoder(EventEncoder):
+class MessagesEncoder(ItemEncoder):
     """Named events, message_start to message_stop."""
 
-    def __init__(self, head: ReplyHead) -> None:
-        super().__init__(head)
-        self._begun = False
-        self._block = ""  # the kind that is open
-        self._index = -1  # of the last block
-        self._delta = b""  # what begins each delta of the open text
-        self._finish: Finish | None = None
+    names = _NAMES
+    _index = -1  # of the last block
+    _delta = b""  # what begins each delta of the open block
 
     def texts(self, texts: Sequence[str]) -> bytes:
-        if self._block != "text" or self._inliner.is_on:
+        if self._kind != "text" or self._inliner.is_on:
             return super().texts(texts)
         return b"".join([self._delta + _json(text) + b"}}\n\n" for text in texts])
 
@@ -86,89 +84,64 @@ class MessagesEncoder(EventEncoder):
         error = anthropic_error(message, code, 400 if kind == "invalid_request_error" else 500)
         return b"event: error\ndata: " + _json(error) + b"\n\n"
 
-    def _encode(self, event: Event, out: list[bytes]) -> None:
-        if type(event) is Text:
-            self._open("text", {"text": ""}, out)
-            out.append(self._delta + _json(event.text) + b"}}\n\n")
-        elif type(event) is Thought:
-            if self._head.reasoning == "separate" and event.text:
-                self._open("thinking", {"thinking": "", "signature": ""}, out)
-                self._more({"type": "thinking_delta", "thinking": event.text}, out)
-        elif type(event) is CallStart:
-            self._close(out)
-            self._open("tool_use", {"id": event.id, "name": event.name, "input": {}}, out)
-        elif type(event) is CallArguments and self._block == "tool_use":
-            self._more({"type": "input_json_delta", "partial_json": event.fragment}, out)
-        elif type(event) is Finish:
-            self._begin(out)
-            self._close(out)
-            self._finish = event
-        elif type(event) is Done:
-            delta = {"delta": _stop(self._finish), "usage": _usage(self._usage)}
-            out += [_event("message_delta", delta), _event("message_stop", {})]
-
     def _begin(self, out: list[bytes]) -> None:
-        if not self._begun:
-            self._begun = True
-            out.append(_event("message_start", {"message": _message(self._head, [], None, None)}))
+        if self._index < 0:
+            self._emit("message_start", {"message": _message(self._head, [], None, None)}, out)
 
-    def _open(self, kind: str, fields: dict[str, Any], out: list[bytes]) -> None:
-        """The block that this belongs to, opened unless it is."""
-        if self._block == kind:
-            return
+    def _open(self, kind: str, out: list[bytes], call: CallStart | None = None) -> None:
         self._begin(out)
-        self._close(out)
-        self._block, self._index = kind, self._index + 1
-        block = {"type": kind, **fields}
-        out.append(_event("content_block_start", {"index": self._index, "content_block": block}))
+        self._kind, self._index = kind, self._index + 1
+        fields = {"index": self._index, "content_block": _block(kind, "", call)}
+        self._emit("content_block_start", fields, out)
+        delta, field = _DELTAS[kind]
         self._delta = (
             b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,'
-            b'"delta":{"type":"text_delta","text":' % self._index
+            b'"delta":{"type":"%b","%b":' % (self._index, delta, field)
         )
 
-    def _more(self, delta: dict[str, Any], out: list[bytes]) -> None:
-        out.append(_event("content_block_delta", {"index": self._index, "delta": delta}))
+    def _more(self, text: str, out: list[bytes]) -> None:
+        out.append(self._delta + _json(text) + b"}}\n\n")
 
     def _close(self, out: list[bytes]) -> None:
-        if self._block:
-            self._block = ""
-            out.append(_event("content_block_stop", {"index": self._index}))
+        if self._kind:
+            self._kind = ""
+            self._emit("content_block_stop", {"index": self._index}, out)
+
+    def _end(self, out: list[bytes]) -> None:
+        self._begin(out)
+        self._close(out)
+
+    def _done(self, out: list[bytes]) -> None:
+        self._emit("message_delta", {"delta": _stop(self._finish), "usage": _usage(self._usage)}, out)
+        self._emit("message_stop", {}, out)
+
+    def _emit(self, name: str, fields: dict[str, Any], out: list[bytes]) -> None:
+        out.append(b"event: %b\ndata: %b\n\n" % (name.encode(), _json({"type": name, **fields})))
 
 
-class MessagesCollector(EventCollector):
+class MessagesCollector(ItemEncoder):
     """One Message."""
+
+    names = _NAMES
 
     def __init__(self, head: ReplyHead) -> None:
         super().__init__(head)
-        self._blocks: list[tuple[dict[str, Any], list[str]]] = []  # and their texts, to be joined
+        self._blocks: list[tuple[str, list[str], CallStart | None]] = []  # kinds, and texts to be joined
 
-    def _take(self, event: Event) -> None:
-        if type(event) is Text:
-            self._part("text").append(event.text)
-        elif type(event) is Thought:
-            if self._head.reasoning == "separate" and event.text:
-                self._part("thinking").append(event.text)
-        elif type(event) is CallStart:
-            self._blocks.append(({"type": "tool_use", "id": event.id, "name": event.name}, []))
-        elif type(event) is CallArguments and self._blocks and self._blocks[-1][0]["type"] == "tool_use":
-            self._blocks[-1][1].append(event.fragment)
+    def _open(self, kind: str, out: list[bytes], call: CallStart | None = None) -> None:
+        self._kind = kind
+        self._blocks.append((kind, [], call))
 
-    def _part(self, kind: str) -> list[str]:
-        if not self._blocks or self._blocks[-1][0]["type"] != kind:
-            self._blocks.append(({"type": kind}, []))
-        return self._blocks[-1][1]
+    def _more(self, text: str, out: list[bytes]) -> None:
+        self._blocks[-1][1].append(text)
+
+    def _close(self, out: list[bytes]) -> None:
+        self._kind = ""
 
     def message(self) -> bytes:
-        content = [_block(block, "".join(parts)) for block, parts in self._blocks]
+        """The Message as JSON."""
+        content = [_block(kind, "".join(parts), call) for kind, parts, call in self._blocks]
         return _json(_message(self._head, content, self._finish, self._usage))
-
-
-def _block(block: dict[str, Any], text: str) -> dict[str, Any]:
-    if block["type"] == "tool_use":
-        return {**block, "input": _tool_input(text)}
-    if block["type"] == "thinking":
-        return {**block, "thinking": text, "signature": ""}
-    return {**block, "text": text}
 
 
 class Messages(OverChat):
@@ -181,8 +154,4 @@ class Messages(OverChat):
     keepalive = b'event: ping\ndata: {"type":"ping"}\n\n'
 
     def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
-        """The chat completion that is asked for in Anthropic's words."""
-        asked = read(MessagesRequest, raw, "messages", max_messages)
-        refuse_unserved(asked.extra, MESSAGES)
-        body = asked.chat_body()
-        return ParsedRequest(check_chat(body, max_messages), body, asked.dropped)
+        return MessagesRequest.parsed(raw, max_messages)

@@ -1,174 +1,46 @@
 """`POST /v1/responses`, OpenAI's Responses API. Pure.
 
-A response is a list of output items: reasoning (where it is shown), messages and function calls. `_ResponseBuilder`
-builds them for streamed and whole replies alike; a stream also gets a numbered event for every step.
+A response is a list of output items: reasoning (where it is shown), messages and function calls. A stream has a
+numbered event for every step; a whole reply is built in the same way, without events.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from app.api.chat_request import check_chat
-from app.api.reading import read
+from app.api.items import ItemEncoder
 from app.api.responses_request import ResponsesRequest
 from app.api.surface import Counts, OverChat, ParsedRequest
-from app.stream.encode import Inliner, ReplyHead
-from gates.reply.events import Broken, CallArguments, CallStart, Done, Event, Finish, Text, Thought, Usage
-
-Step = tuple[str, dict[str, Any]]
-"""A streamed event's type, and its fields."""
+from app.stream.encode import ReplyHead
+from gates.reply.events import CallStart, Usage
 
 _INCOMPLETE = {
     "length": "max_output_tokens",
     "repetition": "max_output_tokens",  # vLLM's, of a reply that it cut off
     "content_filter": "content_filter",
 }
-_TEXT = {"type": "output_text", "annotations": [], "logprobs": []}
-_BEGUN: dict[str, dict[str, Any]] = {
-    "message": {"role": "assistant", "content": []},
-    "reasoning": {"summary": [], "content": []},
-    "function_call": {},
+_MARKS = {"message": "msg", "reasoning": "rs", "function_call": "fc"}
+_TEXTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "message": ("output_text", {"logprobs": []}),
+    "reasoning": ("reasoning_text", {}),
+    "function_call": ("function_call_arguments", {}),
 }
+"""What the events of an item's text are called, and what else they say."""
 _json = msgspec.json.Encoder().encode
 
 
-class _ResponseBuilder:
-    """The response as it grows. Every method returns the events of a streamed one."""
-
-    def __init__(self, head: ReplyHead) -> None:
-        self._head = head
-        self._items: list[dict[str, Any]] = []  # those that are over
-        self._item: dict[str, Any] = {}  # the open one; {}: none
-        self._parts: list[str] = []  # of its text
-        self._finish: Finish | None = None
-        self._usage: Usage | None = None
-        self._inliner = Inliner(head.reasoning)
-
-    @property
-    def is_speaking(self) -> bool:
-        """Whether a text is open, and the next text is a delta of it and no more."""
-        return self._item.get("type") == "message" and not self._inliner.is_on
-
-    @property
-    def place(self) -> dict[str, Any]:
-        """Where the open item stands."""
-        return {"item_id": self._item["id"], "output_index": len(self._items)}
-
-    def say(self, text: str) -> None:
-        """More of the open text, the short way."""
-        self._parts.append(text)
-
-    def feed(self, events: Sequence[Event]) -> Iterator[Step]:
-        for event in self._inliner.feed(events):
-            yield from self._take(event)
-
-    def fail(self, message: str, code: str) -> Step:
-        """The end of a response that broke off: `code` stays in OpenAI's words, `type` is ours."""
-        error = {"code": "server_error", "message": message, "type": code}
-        return "response.failed", {"response": {**self.response("failed"), "error": error}}
-
-    def response(self, status: str) -> dict[str, Any]:
-        """The whole response as it is now."""
-        reason = _INCOMPLETE.get(self._finish.reason) if self._finish else None
-        return {
-            "id": self._head.id,
-            "object": "response",
-            "created_at": self._head.created,
-            "status": status,
-            "background": False,
-            "error": None,
-            "incomplete_details": {"reason": reason} if reason else None,
-            **self._head.echo,
-            "model": self._head.model,
-            "output": self._items,
-            "usage": _usage(self._usage) if status in ("completed", "incomplete") else None,
-        }
-
-    @property
-    def status(self) -> str:
-        """The status of a finished response."""
-        return "incomplete" if self._finish and self._finish.reason in _INCOMPLETE else "completed"
-
-    def _take(self, event: Event) -> Iterator[Step]:
-        if type(event) is Text:
-            yield from self._open("message")
-            yield "response.output_text.delta", self._delta(event.text, logprobs=[])
-        elif type(event) is Thought:
-            if self._head.reasoning == "separate" and event.text:
-                yield from self._open("reasoning")
-                yield "response.reasoning_text.delta", self._delta(event.text)
-        elif type(event) is CallStart:
-            yield from self._close("completed")
-            yield from self._open("function_call", call_id=event.id, name=event.name, arguments="")
-        elif type(event) is CallArguments and self._item.get("type") == "function_call":
-            self._parts.append(event.fragment)
-            yield "response.function_call_arguments.delta", {**self.place, "delta": event.fragment}
-        elif type(event) is Finish:
-            self._finish = event
-            if not self._items and not self._item:
-                yield from self._open("message")  # a reply without a word is a message all the same
-            yield from self._close(self.status)
-        elif type(event) is Usage:
-            self._usage = event
-        elif type(event) is Broken:
-            yield self.fail(event.message, event.code)
-        elif type(event) is Done:
-            yield f"response.{self.status}", {"response": self.response(self.status)}
-
-    def _delta(self, text: str, **more: Any) -> dict[str, Any]:
-        self._parts.append(text)
-        return {**self.place, "content_index": 0, "delta": text, **more}
-
-    def _open(self, kind: str, **fields: Any) -> Iterator[Step]:
-        """The item that this belongs to, opened unless it is."""
-        if self._item.get("type") == kind:
-            return
-        yield from self._close("completed")
-        mark = {"message": "msg", "reasoning": "rs", "function_call": "fc"}[kind]
-        unique = self._head.id.partition("_")[2]
-        self._item = {
-            "type": kind,
-            "id": f"{mark}_{unique}{len(self._items)}",
-            "status": "in_progress",
-            **fields,
-        }
-        item = {**self._item, **_BEGUN[kind]}
-        yield "response.output_item.added", {"output_index": len(self._items), "item": item}
-        if kind != "function_call":
-            yield "response.content_part.added", {**self.place, "content_index": 0, "part": _part(kind, "")}
-
-    def _close(self, status: str) -> Iterator[Step]:
-        if not self._item:
-            return
-        kind, text = self._item["type"], "".join(self._parts)
-        if kind == "function_call":
-            done = {**self.place, "name": self._item["name"], "arguments": text}
-            yield "response.function_call_arguments.done", done
-        else:
-            place = {**self.place, "content_index": 0}
-            if kind == "message":
-                yield "response.output_text.done", {**place, "text": text, "logprobs": []}
-            else:
-                yield "response.reasoning_text.done", {**place, "text": text}
-            yield "response.content_part.done", {**place, "part": _part(kind, text)}
-        item = {**self._item, "status": status, **_content(kind, text)}
-        index = len(self._items)
-        self._items.append(item)
-        self._item, self._parts = {}, []
-        yield "response.output_item.done", {"output_index": index, "item": item}
+def _item(kind: str, parts: list[dict[str, Any]], arguments: str = "") -> dict[str, Any]:
+    """What an item of this kind holds."""
+    if kind == "function_call":
+        return {"arguments": arguments}
+    return {"role": "assistant", "content": parts} if kind == "message" else {"summary": [], "content": parts}
 
 
 def _part(kind: str, text: str) -> dict[str, Any]:
-    return {**_TEXT, "text": text} if kind == "message" else {"type": "reasoning_text", "text": text}
-
-
-def _content(kind: str, text: str) -> dict[str, Any]:
-    if kind == "function_call":
-        return {"arguments": text}
-    if kind == "reasoning":
-        return {"summary": [], "content": [_part(kind, text)]}
-    return {"role": "assistant", "content": [_part(kind, text)]}
+    if kind == "message":
+        return {"type": "output_text", "annotations": [], "logprobs": [], "text": text}
+    return {"type": "reasoning_text", "text": text}
 
 
 def _usage(usage: Usage | None) -> dict[str, Any] | None:
@@ -184,54 +56,119 @@ def _usage(usage: Usage | None) -> dict[str, Any] | None:
     }
 
 
-class ResponsesEncoder:
-    """`feed` events, get SSE bytes."""
+class ResponsesEncoder(ItemEncoder):
+    """The response as it grows; `_emit` sends a step of it."""
+
+    names = ("message", "reasoning", "function_call")
 
     def __init__(self, head: ReplyHead) -> None:
-        self._response = _ResponseBuilder(head)
+        super().__init__(head)
+        self._items: list[dict[str, Any]] = []  # those that are over
+        self._item: dict[str, Any] = {}  # the open one, without its text
+        self._place: dict[str, Any] = {}  # where its text stands
+        self._parts: list[str] = []  # of its text
         self._number = 0  # of the next event
-        self._begin = [("response.created", {"response": self._response.response("in_progress")}),
-                       ("response.in_progress", {"response": self._response.response("in_progress")})]  # fmt: skip
-
-    def feed(self, events: Sequence[Event]) -> bytes:
-        return b"".join([self._event(step) for step in self._response.feed(events)])
 
     def texts(self, texts: Sequence[str]) -> bytes:
-        if not self._response.is_speaking:
-            return self.feed([Text(0, text) for text in texts])
-        text = "".join(texts)
-        self._response.say(text)
-        delta = {**self._response.place, "content_index": 0, "delta": text, "logprobs": []}
-        return self._event(("response.output_text.delta", delta))
+        if self._kind != "message" or self._inliner.is_on:
+            return super().texts(texts)
+        out: list[bytes] = []
+        self._more("".join(texts), out)
+        return b"".join(out)
 
-    def fault(self, message: str, code: str, kind: str) -> bytes:
-        return self._event(self._response.fail(message, code))
+    def fault(self, message: str, code: str, kind: str = "upstream_error") -> bytes:
+        """The end of a response that broke off: `code` stays in OpenAI's words, `type` is ours."""
+        out: list[bytes] = []
+        error = {"code": "server_error", "message": message, "type": code}
+        self._emit("failed", {"response": {**self._response("failed"), "error": error}}, out)
+        return b"".join(out)
 
-    def _event(self, step: Step) -> bytes:
-        begin, self._begin = self._begin, []
-        return b"".join([self._frame(*one) for one in [*begin, step]])
+    @property
+    def _status(self) -> str:
+        """The status of a finished response."""
+        return "incomplete" if self._finish and self._finish.reason in _INCOMPLETE else "completed"
+
+    def _response(self, status: str) -> dict[str, Any]:
+        """The whole response as it is now."""
+        reason = _INCOMPLETE.get(self._finish.reason) if self._finish and status != "in_progress" else None
+        return {
+            "id": self._head.id,
+            "object": "response",
+            "created_at": self._head.created,
+            "status": status,
+            "background": False,
+            "error": None,
+            "incomplete_details": {"reason": reason} if reason else None,
+            **self._head.echo,
+            "model": self._head.model,
+            "output": self._items,
+            "usage": _usage(self._usage) if status in ("completed", "incomplete") else None,
+        }
+
+    def _open(self, kind: str, out: list[bytes], call: CallStart | None = None) -> None:
+        self._kind, self._parts = kind, []
+        unique = self._head.id.partition("_")[2]
+        item_id = f"{_MARKS[kind]}_{unique}{len(self._items)}"
+        self._item = {"type": kind, "id": item_id, "status": "in_progress"}
+        self._place = {"item_id": item_id, "output_index": len(self._items)}
+        if call is None:
+            self._place["content_index"] = 0
+        else:
+            self._item |= {"call_id": call.id, "name": call.name}
+        added = {**self._item, **_item(kind, [])}
+        self._emit("output_item.added", {"output_index": len(self._items), "item": added}, out)
+        if call is None:
+            self._emit("content_part.added", {**self._place, "part": _part(kind, "")}, out)
+
+    def _more(self, text: str, out: list[bytes]) -> None:
+        self._parts.append(text)
+        name, more = _TEXTS[self._kind]
+        self._emit(f"{name}.delta", {**self._place, "delta": text, **more}, out)
+
+    def _close(self, out: list[bytes], status: str = "completed") -> None:
+        if not self._kind:
+            return
+        kind, text, (name, more) = self._kind, "".join(self._parts), _TEXTS[self._kind]
+        if kind == "function_call":
+            done = {"name": self._item["name"], "arguments": text}
+            self._emit(f"{name}.done", {**self._place, **done}, out)
+        else:
+            self._emit(f"{name}.done", {**self._place, "text": text, **more}, out)
+            self._emit("content_part.done", {**self._place, "part": _part(kind, text)}, out)
+        item = {**self._item, "status": status, **_item(kind, [_part(kind, text)], text)}
+        self._kind, index = "", len(self._items)
+        self._items.append(item)
+        self._emit("output_item.done", {"output_index": index, "item": item}, out)
+
+    def _end(self, out: list[bytes]) -> None:
+        if not self._items and not self._kind:
+            self._open("message", out)  # a reply without a word is a message all the same
+        self._close(out, self._status)
+
+    def _done(self, out: list[bytes]) -> None:
+        self._emit(self._status, {"response": self._response(self._status)}, out)
+
+    def _emit(self, name: str, fields: dict[str, Any], out: list[bytes]) -> None:
+        if self._number == 0:
+            begun = {"response": self._response("in_progress")}
+            out += [self._frame("created", begun), self._frame("in_progress", begun)]
+        out.append(self._frame(name, fields))
 
     def _frame(self, name: str, fields: dict[str, Any]) -> bytes:
-        data = _json({"type": name, **fields, "sequence_number": self._number})
+        data = _json({"type": f"response.{name}", **fields, "sequence_number": self._number})
         self._number += 1
-        return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
+        return b"event: response.%b\ndata: %b\n\n" % (name.encode(), data)
 
 
-class ResponsesCollector:
-    """`feed` events, then take the Response."""
+class ResponsesCollector(ResponsesEncoder):
+    """The Response, without events."""
 
-    def __init__(self, head: ReplyHead) -> None:
-        self._response = _ResponseBuilder(head)
-
-    def texts(self, texts: Sequence[str]) -> None:
-        self.feed([Text(0, text) for text in texts])
-
-    def feed(self, events: Sequence[Event]) -> None:
-        for _ in self._response.feed(events):
-            pass  # a whole reply has no events
+    def _emit(self, name: str, fields: dict[str, Any], out: list[bytes]) -> None:
+        pass
 
     def message(self) -> bytes:
-        return _json(self._response.response(self._response.status))
+        """The Response as JSON."""
+        return _json(self._response(self._status))
 
 
 class Responses(OverChat):
@@ -243,8 +180,4 @@ class Responses(OverChat):
     encoder, collector = ResponsesEncoder, ResponsesCollector
 
     def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
-        """The chat completion that is asked for."""
-        asked = read(ResponsesRequest, raw, "input", max_messages)
-        asked.refuse_unserved()
-        body = asked.chat_body()
-        return ParsedRequest(check_chat(body, max_messages), body, asked.dropped, asked.echo())
+        return ResponsesRequest.parsed(raw, max_messages)

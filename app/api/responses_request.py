@@ -9,25 +9,24 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from app.api.chat_request import (
+from app.api.chat_request import AudioPart, Function
+from app.api.media import ImageData, audio_part, content, image_part
+from app.api.reading import (
     MAX_TOOLS,
-    ArgumentSchema,
     JSONObjectText,
+    Part,
     Probability,
     Temperature,
     TokenLimit,
     ToolName,
+    present,
     refuse_unserved,
-    unsupported,
 )
-from app.api.media import AudioFormat, Base64, ImageData, audio_part, content, image_part
-from app.api.reading import Read, present
-from app.api.unserved import RESPONSES
-
-_TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
+from app.api.surface import ForeignRequest
+from app.api.unserved import RESPONSES, TEXT
 
 
-class InputText(Read):
+class InputText(Part):
     """Text."""
 
     type: Literal["input_text", "output_text", "text"]
@@ -36,7 +35,7 @@ class InputText(Read):
     logprobs: Any = None  # of the same
 
 
-class InputImage(Read):
+class InputImage(Part):
     """An image, for an engine that sees. A file at OpenAI's is refused."""
 
     type: Literal["input_image"]
@@ -44,24 +43,11 @@ class InputImage(Read):
     detail: str | None = None
 
 
-class Sound(Read):
-    """A sound's bytes."""
-
-    data: Base64
-    format: AudioFormat
+InputPart = Annotated[InputText | InputImage | AudioPart, Field(discriminator="type")]
+Content = str | Annotated[list[InputPart], Field(fail_fast=True)]
 
 
-class InputSound(Read):
-    """A sound, for an engine that hears."""
-
-    type: Literal["input_audio"]
-    input_audio: Sound
-
-
-Part = Annotated[InputText | InputImage | InputSound, Field(discriminator="type")]
-
-
-class _HandedBack(Read):
+class _HandedBack(Part):
     """Further fields of an item of an earlier reply. The gateway keeps no items, so it ignores them."""
 
     id: Any = None
@@ -73,7 +59,7 @@ class MessageItem(_HandedBack):
 
     type: Literal["message"] | None = None
     role: Literal["user", "assistant", "system", "developer"]
-    content: str | Annotated[list[Part], Field(fail_fast=True)]
+    content: Content
 
 
 class CallItem(_HandedBack):
@@ -90,10 +76,10 @@ class OutputItem(_HandedBack):
 
     type: Literal["function_call_output"]
     call_id: str
-    output: str | Annotated[list[Part], Field(fail_fast=True)]
+    output: Content
 
 
-class ReasoningPart(Read):
+class ReasoningPart(Part):
     """A piece of an old thought."""
 
     text: str = ""
@@ -119,32 +105,38 @@ Item = Annotated[
 ]
 
 
-class FunctionTool(Read):
+class FunctionTool(Function):
     """A tool of the caller's, flat. Tools that OpenAI's servers run are refused."""
 
     type: Literal["function"]
-    name: ToolName
-    description: str | None = None
-    parameters: ArgumentSchema | None = None
     strict: bool | None = None
 
 
-class NamedTool(Read):
+class NamedTool(Part):
     """The tool that must be called."""
 
     type: Literal["function"]
     name: str
 
+    def in_chat(self) -> dict[str, Any]:
+        """The same in chat's words."""
+        return {"type": "function", "function": {"name": self.name}}
 
-class AllowedTools(Read):
+
+class AllowedTools(Part):
     """The tools that may, or must, be called: the model is shown no others."""
 
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
     tools: Annotated[list[NamedTool], Field(min_length=1, max_length=MAX_TOOLS, fail_fast=True)]
 
+    def in_chat(self) -> dict[str, Any]:
+        """The same in chat's words."""
+        allowed = {"mode": self.mode, "tools": [tool.in_chat() for tool in self.tools]}
+        return {"type": self.type, "allowed_tools": allowed}
 
-class Reasoning(Read):
+
+class Reasoning(Part):
     """How much to think."""
 
     effort: str | None = None
@@ -157,11 +149,12 @@ def _texts(values: dict[str, Any]) -> dict[str, str]:
     return values
 
 
+_TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
 Texts = Annotated[dict[str, Any], AfterValidator(_texts), WithJsonSchema(_TEXTS)]
 """Names and texts."""
 
 
-class Format(Read):
+class Format(Part):
     """The form of the answer."""
 
     type: Literal["text", "json_object", "json_schema"]
@@ -172,15 +165,17 @@ class Format(Read):
         return ()
 
 
-class Text(Read):
+class Text(Part):
     """How the answer is to be written."""
 
     format: Format | None = None
 
 
-class ResponsesRequest(Read):
+class ResponsesRequest(ForeignRequest):
     """`POST /v1/responses`, checked."""
 
+    turns = "input"
+    unserved = RESPONSES
     model: str
     input: str | Annotated[list[Item], Field(min_length=1, fail_fast=True)]
     instructions: str | None = None
@@ -196,84 +191,58 @@ class ResponsesRequest(Read):
     metadata: Texts | None = None
     user: str | None = None
     truncation: Literal["disabled"] | None = None
-    store: bool | None = None
-    background: bool | None = None
-    previous_response_id: str | None = None
-    conversation: Any = None
-    prompt: Any = None
 
     def refuse_unserved(self) -> None:
-        """Raises BadField for fields that need stored responses, and for others that are not served."""
-        inner = {f"text.{name}": value for name, value in self.text.extra.items()} if self.text else {}
-        refuse_unserved({**self.extra, **inner}, RESPONSES)
-        if "message.output_text.logprobs" in (self.extra.get("include") or ()):
-            raise unsupported("include", "message.output_text.logprobs is not served: leave it out")
-        for name in ("store", "background", "previous_response_id", "conversation", "prompt"):
-            if getattr(self, name):
-                message = f"{name} is not served: this gateway keeps nothing; send the whole input each time"
-                raise unsupported(name, message)
+        super().refuse_unserved()
+        if self.text:
+            refuse_unserved(self.text.extra, TEXT, "text.")
+        if (part := "message.output_text.logprobs") in (self.extra.get("include") or ()):
+            refuse_unserved({"include": part}, {"include": f"{part} cannot be kept in filtered text"})
 
     def chat_body(self) -> dict[str, Any]:
-        """The chat completion with the same meaning."""
+        said = [{"role": "system", "content": self.instructions}] if self.instructions else []
+        asked = (
+            [{"role": "user", "content": self.input}] if isinstance(self.input, str) else _turns(self.input)
+        )
+        form, choice = self.text.format if self.text else None, self.tool_choice
+        same = ("model", "stream", "temperature", "top_p", "user")
         body = {
-            "model": self.model,
-            "messages": self._messages(),
+            **{name: getattr(self, name) for name in same},
+            "messages": said + asked,
             "max_tokens": self.max_output_tokens,
-            "stream": self.stream,
-            "temperature": self.temperature,
-            "top_p": self.top_p,
-            "user": self.user,
             "reasoning_effort": self.reasoning.effort if self.reasoning else None,
-            "response_format": self._format(),
             "tools": [_tool(tool) for tool in self.tools] if self.tools else None,
-            "tool_choice": _choice(self.tool_choice),
+            "tool_choice": choice.in_chat() if isinstance(choice, NamedTool | AllowedTools) else choice,
             "parallel_tool_calls": self.parallel_tool_calls if self.tools else None,
         }
+        if form is not None and form.type != "text":
+            body["response_format"] = {"type": form.type, **present({"json_schema": form.extra or None})}
         return present(body)
 
     def echo(self) -> dict[str, Any]:
-        """The fields of the request that a response repeats."""
-        tools = [tool.model_dump(include={*FunctionTool.model_fields}) for tool in self.tools or ()]
         choice = self.tool_choice
+        same = ("instructions", "max_output_tokens", "temperature", "top_p", "user")
         return {
-            "instructions": self.instructions,
-            "max_output_tokens": self.max_output_tokens,
+            **{name: getattr(self, name) for name in same},
             "metadata": self.metadata or {},
             "parallel_tool_calls": self.parallel_tool_calls is not False,
             "previous_response_id": None,
             "reasoning": {"effort": self.reasoning.effort if self.reasoning else None, "summary": None},
             "store": False,
-            "temperature": self.temperature,
             "text": self.text.model_dump(exclude_none=True) if self.text else {"format": {"type": "text"}},
-            "tool_choice": choice.model_dump() if isinstance(choice, Read) else choice or "auto",
-            "tools": tools,
-            "top_p": self.top_p,
+            "tool_choice": choice.model_dump() if isinstance(choice, Part) else choice or "auto",
+            "tools": [tool.model_dump(include={*FunctionTool.model_fields}) for tool in self.tools or ()],
             "truncation": "disabled",
-            "user": self.user,
         }
-
-    def _messages(self) -> list[dict[str, Any]]:
-        said: list[dict[str, Any]] = []
-        if self.instructions:
-            said.append({"role": "system", "content": self.instructions})
-        if isinstance(self.input, str):
-            return [*said, {"role": "user", "content": self.input}]
-        return said + _turns(self.input)
-
-    def _format(self) -> dict[str, Any] | None:
-        form = self.text.format if self.text else None
-        if form is None or form.type == "text":
-            return None
-        return {"type": form.type, "json_schema": form.extra} if form.extra else {"type": form.type}
 
 
 def _turns(items: Iterable[MessageItem | CallItem | OutputItem | ReasoningItem]) -> list[dict[str, Any]]:
     """Items as messages: a thought, a text and calls that follow each other are one assistant's turn."""
     turns: list[dict[str, Any]] = []
-    thoughts: list[str] = []
+    thought = ""
     for item in items:
         if isinstance(item, ReasoningItem):
-            thoughts += [part.text for part in item.content or ()]
+            thought += "".join(part.text for part in item.content or ())
         elif isinstance(item, OutputItem):
             turns.append({"role": "tool", "tool_call_id": item.call_id, "content": _content(item.output)})
         elif isinstance(item, MessageItem):
@@ -281,39 +250,26 @@ def _turns(items: Iterable[MessageItem | CallItem | OutputItem | ReasoningItem])
         else:
             if not turns or turns[-1]["role"] != "assistant":
                 turns.append({"role": "assistant", "content": None})
-            turns[-1].setdefault("tool_calls", []).append(_call(item))
-        if thoughts and turns and turns[-1]["role"] == "assistant":
-            turns[-1]["reasoning_content"], thoughts = "".join(thoughts), []
+            function = {"name": item.name, "arguments": item.arguments}
+            call = {"id": item.call_id, "type": "function", "function": function}
+            turns[-1].setdefault("tool_calls", []).append(call)
+        if thought and turns and turns[-1]["role"] == "assistant":
+            turns[-1]["reasoning_content"], thought = thought, ""
     return turns
 
 
-def _content(said: str | list[Part]) -> str | list[dict[str, Any]]:
+def _content(said: Content) -> str | list[dict[str, Any]]:
     return said if isinstance(said, str) else content(map(_part, said), "")
 
 
-def _part(part: InputText | InputImage | InputSound) -> dict[str, Any]:
+def _part(part: InputText | InputImage | AudioPart) -> dict[str, Any]:
     if isinstance(part, InputImage):
         return image_part(part.image_url, **present({"detail": part.detail}))
-    if isinstance(part, InputSound):
+    if isinstance(part, AudioPart):
         return audio_part(part.input_audio.data, part.input_audio.format)
     return {"type": "text", "text": part.text}
 
 
-def _call(item: CallItem) -> dict[str, Any]:
-    function = {"name": item.name, "arguments": item.arguments}
-    return {"id": item.call_id, "type": "function", "function": function}
-
-
 def _tool(tool: FunctionTool) -> dict[str, Any]:
-    fields = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-    return {"type": "function", "function": present({**fields, "strict": tool.strict})}
-
-
-def _choice(choice: str | NamedTool | AllowedTools | None) -> Any:
-    """The same in chat's words."""
-    if isinstance(choice, NamedTool):
-        return {"type": "function", "function": {"name": choice.name}}
-    if isinstance(choice, AllowedTools):
-        allowed = {"mode": choice.mode, "tools": [_choice(tool) for tool in choice.tools]}
-        return {"type": "allowed_tools", "allowed_tools": allowed}
-    return choice
+    names = ("name", "description", "parameters", "strict")
+    return {"type": "function", "function": present({name: getattr(tool, name) for name in names})}

@@ -4,18 +4,21 @@ A surface translates a request into a chat completion, and the core's events int
 rest alike for all APIs: limits, clocks, admission, failover, keys, errors.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 from msgspec.structs import replace
 from pydantic import BaseModel
 
-from app.api.chat_request import ChatRequest, ignored_fields
+from app.api.chat_request import ChatRequest, check_chat, ignored_fields
 from app.api.engine_request import AskedEngine, stream_policy, upstream_body, with_system_line
-from app.stream.encode import ReplyHead
+from app.api.reading import Part, checked, json_object, refuse_too_many, refuse_unserved
+from app.errors.tree import EngineBroke
+from app.stream.encode import EventEncoder, ReplyHead
 from app.stream.pipeline import StreamPolicy
 from gates.contracts.dialect import Dialect
+from gates.reply.chunks import UNREADABLE, why_unreadable
 from gates.reply.events import Event, Usage
 
 COMMENT = b": keep-alive\n\n"
@@ -45,26 +48,42 @@ class ParsedRequest(msgspec.Struct, frozen=True):
         return replace(self, body=body, count=1, prompts=())
 
 
-class Encoder(Protocol):
-    """Events to the bytes of a stream."""
+class ForeignRequest(Part):
+    """A request in another API's words than chat's, and the chat completion that it asks for."""
 
-    def feed(self, events: Sequence[Event]) -> bytes:
-        """The bytes of these events; b"" if the caller must not see them."""
+    turns: ClassVar[str] = "messages"  # the field of its turns
+    unserved: ClassVar[Mapping[str, str]]
 
-    def texts(self, texts: Sequence[str]) -> bytes:
-        """Plain texts of choice 0: the same as `feed`, faster."""
+    def chat_body(self) -> dict[str, Any]:
+        """The chat completion with the same meaning."""
+        raise NotImplementedError
 
-    def fault(self, message: str, code: str, kind: str) -> bytes:
-        """An error after the first byte; nothing follows it."""
+    def echo(self) -> dict[str, Any]:
+        """The fields of the request that a reply repeats."""
+        return {}
+
+    def refuse_unserved(self) -> None:
+        """Raises BadField for fields that are not served."""
+        refuse_unserved(self.extra, self.unserved)
+
+    @classmethod
+    def parsed(cls, raw: bytes, max_messages: int) -> ParsedRequest:
+        """The checked request. Raises RequestError."""
+        given = json_object(raw)
+        refuse_too_many(given, cls.turns, max_messages)
+        asked = checked(cls, given)
+        asked.refuse_unserved()
+        body, ignored = asked.chat_body(), [name for name in asked.dropped if name not in cls.unserved]
+        return ParsedRequest(check_chat(body, max_messages), body, tuple(ignored), asked.echo())
 
 
 class Collector(Protocol):
     """Events to one whole reply."""
 
-    def feed(self, events: Sequence[Event]) -> None:
+    def feed(self, events: Sequence[Event]) -> object:
         """Take events in order."""
 
-    def texts(self, texts: Sequence[str]) -> None:
+    def texts(self, texts: Sequence[str]) -> object:
         """Take plain texts of choice 0."""
 
     def message(self) -> bytes:
@@ -82,7 +101,7 @@ class Surface:
     id_prefix: str
     keepalive: bytes = COMMENT
     request: type[BaseModel]
-    encoder: Callable[[ReplyHead], Encoder]
+    encoder: Callable[[ReplyHead], EventEncoder]
     collector: Callable[[ReplyHead], Collector]
 
     def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
@@ -130,11 +149,13 @@ class OverChat(Surface):
 class PassThroughSurface(Surface):
     """A surface whose replies hold no text: the gateway passes them on whole, and no request streams.
 
-    chats: it is about models that chat, not about those that only embed.
+    chats: it is about models that chat, not about those that only embed. reply: what it reads of an engine's.
     """
 
+    id_prefix = ""
     keepalive = b""
     chats = False
+    reply: type[msgspec.Struct]
 
     def path_on(self, dialect: Dialect) -> str:
         """Where its requests go on an engine of this dialect. Raises EngineRefused: nowhere."""
@@ -142,6 +163,14 @@ class PassThroughSurface(Surface):
 
     def hand_on(self, raw: bytes, public_name: str) -> tuple[bytes, Usage | None]:
         """The engine's reply, for the caller. Raises EngineBroke."""
+        try:
+            return self.translated(msgspec.json.decode(raw, type=self.reply), public_name)
+        except UNREADABLE as error:
+            why = why_unreadable(error)
+        raise EngineBroke(f"the engine sent no {self.path.rpartition('/')[2]}: {why}", "upstream_malformed")
+
+    def translated(self, reply: Any, public_name: str) -> tuple[bytes, Usage | None]:
+        """The reply's JSON and its counts. Raises EngineBroke, or what msgspec raises."""
         raise NotImplementedError
 
 
@@ -168,3 +197,33 @@ def _detail(usage: Usage, group: str, name: str) -> int:
     details = usage.counts.get(group)
     value = details.get(name) if isinstance(details, dict) else None
     return value if isinstance(value, int) else 0
+
+
+def joined_message(messages: Sequence[bytes], usage: Usage | None) -> bytes:
+    """One reply of many with one choice each, numbered in their order."""
+    replies = [msgspec.json.decode(message) for message in messages]
+    choices = [{**reply["choices"][0], "index": index} for index, reply in enumerate(replies)]
+    counts = None if usage is None else usage.counts
+    return msgspec.json.encode({**replies[0], "choices": choices, "usage": counts})
+
+
+def joined_usage(usages: Sequence[Usage | None], per_prompt: int) -> Usage | None:
+    """The tokens of all choices; a prompt that `per_prompt` choices share counts once, as at OpenAI's.
+
+    None: the engine did not count all of them.
+    """
+    counted = [Counts.of(usage) for usage in usages if usage is not None]
+    if not counted or len(counted) < len(usages):
+        return None
+    prompts = counted[::per_prompt]
+    given, cached = sum(one.given for one in prompts), sum(one.cached for one in prompts)
+    made, thought = sum(one.made for one in counted), sum(one.thought for one in counted)
+    return Usage(
+        {
+            "prompt_tokens": given,
+            "completion_tokens": made,
+            "total_tokens": given + made,
+            "prompt_tokens_details": {"cached_tokens": cached},
+            "completion_tokens_details": {"reasoning_tokens": thought},
+        }
+    )

@@ -10,7 +10,6 @@ limit. How it ends a running thought depends on what the engine's probe found:
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -29,8 +28,7 @@ Why = Literal["tokens", "time", "overrun"]
 """tokens: the budget, enforced here. time: the time limit. overrun: the engine exceeded its own budget."""
 
 
-@dataclass(frozen=True, slots=True)
-class ThoughtLimit:
+class ThoughtLimit(msgspec.Struct, frozen=True):
     """The limits of a thought. seconds: from the last byte of the request.
 
     kept: the engine was sent the budget, and exceeds it beyond `tokens`. means: how the gateway ends the thought; None: it
@@ -43,43 +41,33 @@ class ThoughtLimit:
     means: Means | None
 
 
-def thought_limit(thinking: Thinking, milliseconds: int | None, abilities: Abilities) -> ThoughtLimit | None:
-    """The limit of a request's thought with this engine; None if there is nothing to enforce."""
-    if thinking == 0 or (thinking is None and milliseconds is None):
-        return None
-    means: Means | None = None
-    if abilities.ends_thoughts:
-        means = "control"
-    elif abilities.closing:
-        means = "restart"
-    kept = abilities.budgets is not False
-    tokens = None if thinking is None else thinking + SLACK if kept else thinking
-    return ThoughtLimit(tokens, None if milliseconds is None else milliseconds / 1000, kept, means)
-
-
 class ThoughtPlan(msgspec.Struct, frozen=True):
     """How a request's thought is requested and limited.
 
-    sent: the budget for the engine, never one that it would refuse. closer: the id of the token that ends the thought, for
-    engines whose text may lack the tag. metered: the engine must report the number of generated tokens while it generates.
+    sent: the budget for the engine, never one that it would refuse. limit: None if there is nothing to enforce. closer: the
+    id of the token that ends the thought, for engines whose text may lack the tag. metered: the engine must report the
+    number of generated tokens while it generates.
     """
 
     sent: Thinking
     limit: ThoughtLimit | None = None
     closer: int | None = None
-
-    @property
-    def metered(self) -> bool:
-        return self.limit is not None or self.closer is not None
+    metered: bool = False
 
 
 def thought_plan(thinking: Thinking, milliseconds: int | None, abilities: Abilities) -> ThoughtPlan:
     """The plan of a request, with this engine."""
     if thinking == 0:
         return ThoughtPlan(0)
-    limit = thought_limit(thinking, milliseconds, abilities)
-    sent = thinking if limit is None or limit.kept else None
-    return ThoughtPlan(sent, limit, abilities.closer if abilities.reasoning_field is None else None)
+    closer = abilities.closer if abilities.reasoning_field is None else None
+    if thinking is None and milliseconds is None:
+        return ThoughtPlan(None, None, closer, metered=closer is not None)
+    means: Means | None = "control" if abilities.ends_thoughts else "restart" if abilities.closing else None
+    kept = abilities.budgets is not False
+    tokens = thinking + SLACK if kept and thinking is not None else thinking
+    seconds = None if milliseconds is None else milliseconds / 1000
+    limit = ThoughtLimit(tokens, seconds, kept, means)
+    return ThoughtPlan(thinking if kept else None, limit, closer, metered=True)
 
 
 class ThoughtWatch:
@@ -96,21 +84,19 @@ class ThoughtWatch:
         self.due = self.due or "time"
 
     def look(self, events: Sequence[Event], pipeline: Pipeline) -> bool:
-        """Whether these events exceed the limit, so that the thought has to be ended now."""
+        """Whether these events exceed the limit, so that the thought has to be ended now, and can be."""
         if any(type(event) is not Thought and type(event) is not Usage for event in events):
             self.over = True
         if self.over:
             return False
-        self.meter.pieces = pipeline.tokens
-        if self.limit.tokens is not None and self.meter.count >= self.limit.tokens:
-            self.due = self.due or ("overrun" if self.limit.kept else "tokens")
+        meter, limit = self.meter, self.limit
+        meter.pieces = pipeline.tokens
+        if limit.tokens is not None and meter.count >= limit.tokens:
+            self.due = self.due or ("overrun" if limit.kept else "tokens")
             if self.due == "tokens":  # a step may make more than were left
-                del self.meter.tokens[self.limit.tokens :]
-        return self.due is not None and pipeline.is_thinking and self._can_end
-
-    @property
-    def _can_end(self) -> bool:
-        """Whether everything needed to end it is known."""
-        if self.limit.means == "control":
-            return bool(self.meter.reply_id)
-        return self.limit.means is None or bool(self.meter.prompt and self.meter.tokens)
+                del meter.tokens[limit.tokens :]
+        if self.due is None or not pipeline.is_thinking:
+            return False
+        if limit.means == "control":
+            return bool(meter.reply_id)
+        return limit.means is None or bool(meter.prompt and meter.tokens)

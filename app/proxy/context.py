@@ -26,7 +26,7 @@ from app.api.engine_request import (
     is_forced,
     thinking_for,
 )
-from app.api.surface import Encoder, OverChat, ParsedRequest, PassThroughSurface, Surface
+from app.api.surface import OverChat, ParsedRequest, PassThroughSurface, Surface
 from app.api.thinking_budget import ThoughtLimit, ThoughtPlan, Why, thought_plan
 from app.api.tool_choice import GuidedCall, ToolChoiceEnforcer, enforcer_for, other_means
 from app.config.config import ModelConfig
@@ -38,7 +38,7 @@ from app.registry.values import UNLIMITED
 from app.stream.audit import ReplyAudit
 from app.stream.clocks import Clocks
 from app.stream.conduct import held_characters
-from app.stream.encode import ReplyHead
+from app.stream.encode import EventEncoder, ReplyHead
 from app.stream.meter import ThoughtMeter
 from app.stream.pipeline import StreamPolicy
 from deploy.engine.dialects import DIALECTS
@@ -141,7 +141,7 @@ class RequestContext:
     was_tried = False  # there are facts of a reply
     begun = False  # some of the reply has gone out: no other engine may answer
     hinted: str | None = None  # the engine that was asked once more, with a hint
-    encoder: Encoder | None = None  # of the stream that goes out
+    encoder: EventEncoder | None = None  # of the stream that goes out
     next_route: Callable[[], Route | None] = staticmethod(
         lambda: None
     )  # to another engine, while one may answer

@@ -12,8 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from app.api.joined import joined_message, joined_usage
-from app.api.surface import Counts
+from app.api.surface import Counts, joined_message, joined_usage
 from app.proxy.context import RequestContext
 from app.proxy.deadlines import Deadlines
 from app.proxy.exchange import Exchange

@@ -9,9 +9,8 @@ import pytest
 import pytest_asyncio
 
 from app.api import unserved
-from app.api.chat_request import ChatRequest
+from app.api.chat_request import ChatRequest, without_thoughts
 from app.api.engine_request import AskedEngine, upstream_body
-from app.api.history import without_thoughts
 from app.api.surface import ParsedRequest
 from deploy.engine import dialects
 from deploy.engine.abilities import Abilities

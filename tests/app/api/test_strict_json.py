@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.api import chat_request, reading
+from app.api import reading
 from app.api.chat_completions import ChatCompletions
 from app.api.completions import Completions
 from app.api.embeddings import Embeddings
@@ -213,8 +213,7 @@ def test_one_fault_of_a_list_is_enough(name: str, monkeypatch: pytest.MonkeyPatc
         seen.append(error.error_count())
         return real(error, body)
 
-    real = chat_request.field_error
-    monkeypatch.setattr(chat_request, "field_error", counted)
+    real = reading.field_error
     monkeypatch.setattr(reading, "field_error", counted)
     items = [f'"{i}":1.5' for i in range(40_000)] if frame.endswith("{%s}}") else ["1.5"] * (MIB // 4)
     refusal(surface, (frame % ",".join(items)).encode())

@@ -266,7 +266,7 @@ REFUSED: list[tuple[Chat, dict[str, Any], str]] = [
     (RESPONSES, {"previous_response_id": "resp_1"}, "previous_response_id is not served"),
     (RESPONSES, {"conversation": {"id": "c"}}, "conversation is not served"),
     (RESPONSES, {"background": True}, "background is not served"),
-    (RESPONSES, {"include": ["message.output_text.logprobs"]}, "message.output_text.logprobs is not served"),
+    (RESPONSES, {"include": ["message.output_text.logprobs"]}, "include is not served"),
     (RESPONSES, {"text": {"verbosity": "low"}}, "text.verbosity is not served"),
     (RESPONSES, {"input": None}, "input"),
     (RESPONSES, {"input": [{"type": "item_reference", "id": "x"}]}, "'item_reference' is not served"),

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.api.thinking_budget import SLACK, ThoughtLimit, ThoughtWatch, thought_limit
+from app.api.thinking_budget import SLACK, ThoughtLimit, ThoughtWatch, thought_plan
 from app.stream.holdback import UNBOUNDED, ThinkPolicy
 from app.stream.pipeline import Pipeline, StreamPolicy
 from app.stream.schema import Tools
@@ -36,7 +36,7 @@ UNKNOWN = Abilities()
 def test_the_limit_of_a_thought(
     thinking: Thinking, milliseconds: int | None, abilities: Abilities, limit: ThoughtLimit | None
 ) -> None:
-    assert thought_limit(thinking, milliseconds, abilities) == limit
+    assert thought_plan(thinking, milliseconds, abilities).limit == limit
 
 
 def piece(said: str = "hm ", ids: tuple[int, ...] | None = (5,), **more: Any) -> bytes:

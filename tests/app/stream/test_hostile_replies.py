@@ -208,7 +208,7 @@ def test_no_arguments_are_an_empty_object_before_anything_else(fragments: list[A
 def test_arguments_are_never_spoken_on_any_surface(make: Any, fragments: list[Any]) -> None:
     writer = make()
     wire = writer.feed(run(stream(*native(*fragments), "Done."), policy()))
-    said = (writer.message() if wire is None else wire).decode()
+    said = (wire or writer.message()).decode()
     for text in ('"text":"Done.{}"', '"text":"{}"', '"delta":"Done.{}"', '"content":"Done.{}"'):
         assert text not in said
     assert "Done." in said
