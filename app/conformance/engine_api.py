@@ -3,22 +3,21 @@
 from contextlib import suppress
 from typing import Any
 
-import httpx2
-
-from deploy.core.engine_http import read_json
+from deploy.core.engine_access import EngineAccess
+from deploy.core.engine_http import ask_engine, read_json
 from deploy.engine.dialects import DIALECTS
 from deploy.engine.probe import metric
 from gates.contracts.dialect import Dialect
 
-_NO_ANSWER = (httpx2.HTTPStatusError, LookupError, TypeError, ValueError)
+_NO_ANSWER = (LookupError, TypeError, ValueError)
 """Of an engine that was started without an endpoint, or does not expose it."""
 
 
 class EngineEndpoints:
     """One engine's own endpoints. The answer is None where the engine has no such endpoint."""
 
-    def __init__(self, client: httpx2.AsyncClient, url: str, dialect: Dialect) -> None:
-        self._client, self._url, self._dialect = client, url, dialect
+    def __init__(self, url: str, dialect: Dialect, access: EngineAccess) -> None:
+        self._url, self._dialect, self._access = url, dialect, access
 
     async def running(self) -> int | None:
         """How many requests it computes or has queued, by its own metrics."""
@@ -26,7 +25,7 @@ class EngineEndpoints:
         if spec.metrics is None:
             return None
         with suppress(*_NO_ANSWER):
-            return await metric(self._client, self._url + spec.metrics, *spec.load)
+            return await metric(self._url + spec.metrics, *spec.load, access=self._access)
         return None
 
     async def tokens(self, text: str) -> int | None:
@@ -44,6 +43,7 @@ class EngineEndpoints:
         return str((await self._ask("GET", "/v1/models"))["data"][0]["id"])
 
     async def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        async with self._client.stream(method, self._url + path, json=body) as reply:
-            reply.raise_for_status()
+        async with ask_engine(method, self._url + path, body, self._access) as reply:
+            if reply.status != 200:
+                raise ValueError(f"HTTP {reply.status}")
             return await read_json(reply)

@@ -30,6 +30,7 @@ from app.conformance.engine_api import EngineEndpoints
 from app.conformance.gateway import InProcessGateway, configuration, run_gateway
 from app.conformance.reply import ObservedReply, observed
 from deploy.core.engine_access import OPEN, EngineAccess
+from deploy.core.engine_http import HTTP_ERRORS
 from deploy.engine.abilities import Abilities
 from deploy.engine.dialects import DIALECTS
 from gates.contracts.dialect import Dialect
@@ -90,20 +91,10 @@ async def open_session(
     """A gateway in front of the engine at `url` (without /v1). Without a `model`, the first in `/v1/models` is used."""
     with tempfile.TemporaryDirectory() as state:
         config = configuration(url, dialect, Path(state), concurrency, access)
-        async with _client() as client, _client(access) as own, run_gateway(config, model) as it:
-            yield ConformanceSession(it, EngineEndpoints(own, url, dialect), client)
-
-
-def _client(access: EngineAccess = OPEN) -> httpx2.AsyncClient:
-    """A client with a new connection for each request, and no limit on their number."""
-    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
-    return httpx2.AsyncClient(
-        headers={"connection": "close", **access.headers()},
-        verify=access.tls(),
-        limits=limits,
-        timeout=REPLY_SECONDS,
-        trust_env=False,
-    )
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
+        client = httpx2.AsyncClient(limits=limits, timeout=REPLY_SECONDS, trust_env=False)
+        async with client, run_gateway(config, model) as it:
+            yield ConformanceSession(it, EngineEndpoints(url, dialect, access), client)
 
 
 async def results(it: ConformanceSession) -> AsyncIterator[CheckOutcome]:
@@ -131,7 +122,7 @@ async def run(it: ConformanceSession, check: Check) -> CheckOutcome:
     except CheckFailed as wrong:
         lacks = isinstance(wrong, ModelLacks)
         return CheckOutcome(check.name, False, f"the model: {wrong}" if lacks else str(wrong), lacks)
-    except (httpx2.HTTPError, TimeoutError, ValueError, KeyError, IndexError) as error:
+    except (httpx2.HTTPError, *HTTP_ERRORS, TimeoutError, ValueError, LookupError) as error:
         return CheckOutcome(check.name, False, f"the reply cannot be read: {error!r}")
     return CheckOutcome(check.name, True)
 
@@ -143,7 +134,7 @@ async def run_cancel(it: ConformanceSession) -> CheckOutcome:
             await _leave(it, phase)
     except CheckFailed as wrong:
         return CheckOutcome(CANCEL, False, str(wrong))
-    except (httpx2.HTTPError, TimeoutError) as error:
+    except (httpx2.HTTPError, *HTTP_ERRORS, TimeoutError) as error:
         return CheckOutcome(CANCEL, False, f"the reply cannot be read: {error!r}")
     return CheckOutcome(CANCEL, True)
 

@@ -13,12 +13,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import httpx2
-
 from app.engines.identity import build_of, planned
 from app.promotion.identity import ExpectedEngine, RunningEngine, differs
 from app.promotion.state_machine import EffectError, FailureReason, RefusalError
-from deploy.core.engine_http import engine_client, plain_word, read_json
+from deploy.core.engine_http import HTTP_ERRORS, ask_engine, plain_word, read_json
 from deploy.core.errors import DeployError
 from deploy.drivers.embedded import usable_cores
 from deploy.engine.flags import parse_flags
@@ -180,16 +178,12 @@ async def _stated_model(url: str, spec: EngineSpec) -> str | None:
         else:
             path = (await ask(f"{url}/v1/models", spec))["data"][0].get("root")
         return plain_word(path, PATH_CHARACTERS)
-    except (TimeoutError, httpx2.HTTPError, ValueError, LookupError, TypeError, AttributeError) as error:
+    except (TimeoutError, *HTTP_ERRORS, ValueError, LookupError, TypeError, AttributeError) as error:
         why = f"{spec.name} does not say what it serves ({type(error).__name__})"
         raise EffectError(FailureReason("engine_down", why)) from None
 
 
 async def ask(url: str, spec: EngineSpec) -> Any:
-    """The JSON at one of the engine's own addresses. Raises TimeoutError, HTTPError, ValueError."""
-    async with (
-        asyncio.timeout(ASK_SECONDS),
-        engine_client(spec.access) as client,
-        client.stream("GET", url) as reply,
-    ):
+    """The JSON at one of the engine's own addresses. Raises TimeoutError, HTTP_ERRORS, ValueError."""
+    async with asyncio.timeout(ASK_SECONDS), ask_engine("GET", url, access=spec.access) as reply:
         return await read_json(reply)

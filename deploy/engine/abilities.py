@@ -5,10 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import httpx2
-
 from deploy.core.engine_access import EngineAccess
-from deploy.core.engine_http import engine_client
+from deploy.core.engine_http import HTTP_ERRORS
 from deploy.engine import vllm
 from deploy.engine.dialects import DIALECTS
 from deploy.engine.formats import misfit
@@ -77,14 +75,13 @@ async def abilities(
     open_questions: Sequence[Question] = DIALECTS[spec.dialect].questions
     if spec.media is not None:
         open_questions = [ask for ask in open_questions if ask is not vllm.media]
-    async with engine_client(spec.access) as client:
-        asker = Asker(client, url, model)
-        for _ in range(ROUNDS):
-            answers = await asyncio.gather(*(_settle(ask, asker, deadline_s) for ask in open_questions))
-            for answer in answers:
-                found |= answer or {}
-            again = [ask for ask, answer in zip(open_questions, answers, strict=True) if answer is None]
-            open_questions = again
+    asker = Asker(url, model, spec.access)
+    for _ in range(ROUNDS):
+        answers = await asyncio.gather(*(_settle(ask, asker, deadline_s) for ask in open_questions))
+        for answer in answers:
+            found |= answer or {}
+        again = [ask for ask, answer in zip(open_questions, answers, strict=True) if answer is None]
+        open_questions = again
     if spec.media is not None:
         found["media"] = spec.media
     found["taught"] = found.get("taught") or await asyncio.to_thread(lambda: spec.taught_format)
@@ -94,8 +91,7 @@ async def abilities(
 
 async def shown_format(url: str, access: EngineAccess) -> str:
     """The format that a running llama-server's template teaches; "" if it shows none within two seconds."""
-    async with engine_client(access) as client:
-        found = await _settle(props, Asker(client, url, ""), SHOWN_SECONDS)
+    found = await _settle(props, Asker(url, "", access), SHOWN_SECONDS)
     return str((found or {}).get("taught", ""))
 
 
@@ -106,5 +102,5 @@ async def _settle(question: Question, asker: Asker, deadline_s: float) -> Found 
             return await question(asker)
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
         return {}
-    except (httpx2.HTTPError, TimeoutError):
+    except (*HTTP_ERRORS, TimeoutError):
         return None

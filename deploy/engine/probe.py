@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
 
-import httpx2
+import httpcore2
 import msgspec
 
 from deploy.core.engine_access import OPEN, EngineAccess
 from deploy.core.engine_http import (
-    engine_client,
+    HTTP_ERRORS,
+    ask_engine,
     is_hosts_fault,
     plain_word,
     read_body,
@@ -130,10 +131,10 @@ async def probe(
     """
     heard = _Heard()
     try:
-        async with asyncio.timeout(deadline_s), engine_client(access) as client:
+        async with asyncio.timeout(deadline_s):
             if kind == "embeddings":
-                return await _embed(client, f"{url}/v1/embeddings", embedding_body(model))
-            return await _stream(client, f"{url}/v1/chat/completions", probe_body(model, dialect), heard)
+                return await _embed(f"{url}/v1/embeddings", embedding_body(model), access)
+            return await _stream(f"{url}/v1/chat/completions", probe_body(model, dialect), access, heard)
     except TimeoutError:
         if heard.token:
             return ProbeResult(
@@ -141,12 +142,12 @@ async def probe(
             )
         what = "token" if kind == "chat" else "vector"
         return ProbeResult(verdict=ProbeOutcome.STALLED, detail=f"no {what} within {deadline_s:g} s")
-    except httpx2.ConnectError as error:
+    except httpcore2.ConnectError as error:
         if is_hosts_fault(error):
             why = "no descriptor or no memory for a connection"
             return ProbeResult(verdict=ProbeOutcome.HOST_EXHAUSTED, detail=why)
         return ProbeResult(verdict=ProbeOutcome.NOT_LISTENING, detail=f"cannot connect to {url}: {error}")
-    except httpx2.HTTPError as error:  # its message may quote the reply
+    except HTTP_ERRORS as error:  # its message may quote the reply
         return _error(type(error).__name__)
     except Exception as error:  # any other effect of a reply is a failed probe, not a failed task
         return _error(f"the reply could not be read: {type(error).__name__}")
@@ -157,11 +158,10 @@ async def served_model(url: str, *, deadline_s: float, access: EngineAccess = OP
     try:
         async with (
             asyncio.timeout(deadline_s),
-            engine_client(access) as client,
-            client.stream("GET", f"{url}/v1/models") as response,
+            ask_engine("GET", f"{url}/v1/models", access=access) as response,
         ):
             name = (await read_json(response))["data"][0]["id"]
-    except (TimeoutError, httpx2.HTTPError, ValueError, LookupError, TypeError):
+    except (TimeoutError, *HTTP_ERRORS, ValueError, LookupError, TypeError):
         return None
     return plain_word(name, NAME_CHARACTERS)
 
@@ -172,23 +172,24 @@ async def work_done(url: str, dialect: Dialect, access: EngineAccess = OPEN) -> 
     if spec.metrics is None:
         return None
     try:
-        async with asyncio.timeout(WORK_SECONDS), engine_client(access) as client:
-            return await metric(client, url + spec.metrics, *spec.work)
-    except (TimeoutError, httpx2.HTTPError, ValueError):
+        async with asyncio.timeout(WORK_SECONDS):
+            return await metric(url + spec.metrics, *spec.work, access=access)
+    except (TimeoutError, *HTTP_ERRORS, ValueError):
         return None
 
 
-async def metric(client: httpx2.AsyncClient, url: str, *names: str) -> int | None:
-    """The sum of an engine's metrics of these names; None if it has none of them. Raises httpx2.HTTPError, ValueError."""
-    async with client.stream("GET", url) as reply:
-        reply.raise_for_status()
+async def metric(url: str, *names: str, access: EngineAccess) -> int | None:
+    """The sum of an engine's metrics of these names; None if it has none of them. Raises HTTP_ERRORS, ValueError."""
+    async with ask_engine("GET", url, access=access) as reply:
+        if reply.status != 200:
+            return None
         lines = (await read_body(reply)).decode("utf-8", "replace").splitlines()
     found = [float(line.split()[-1]) for line in lines if re.split(r"[{ ]", line)[0] in names]
     return int(sum(found)) if found else None
 
 
-async def _stream(client: httpx2.AsyncClient, url: str, body: dict[str, Any], heard: _Heard) -> ProbeResult:
-    async with client.stream("POST", url, json=body) as response:
+async def _stream(url: str, body: dict[str, Any], access: EngineAccess, heard: _Heard) -> ProbeResult:
+    async with ask_engine("POST", url, body, access) as response:
         if (refusal := await _rejection(response)) is not None:
             return refusal
         if (error := await _read_stream(response, heard)) is not None:
@@ -200,8 +201,8 @@ async def _stream(client: httpx2.AsyncClient, url: str, body: dict[str, Any], he
     )
 
 
-async def _embed(client: httpx2.AsyncClient, url: str, body: dict[str, Any]) -> ProbeResult:
-    async with client.stream("POST", url, json=body) as response:
+async def _embed(url: str, body: dict[str, Any], access: EngineAccess) -> ProbeResult:
+    async with ask_engine("POST", url, body, access) as response:
         if (refusal := await _rejection(response)) is not None:
             return refusal
         raw = await read_body(response)
@@ -214,25 +215,25 @@ async def _embed(client: httpx2.AsyncClient, url: str, body: dict[str, Any]) -> 
     return _error("the reply holds no vector of finite numbers")
 
 
-async def _rejection(response: httpx2.Response) -> ProbeResult | None:
+async def _rejection(response: httpcore2.Response) -> ProbeResult | None:
     """The result if the response's status is not 200; else None."""
-    status = response.status_code
+    status = response.status
     if status in (429, 502, 503, 504):  # 502 and 504: a proxy before an engine that loads
         return ProbeResult(verdict=ProbeOutcome.LOADING, detail=f"HTTP {status}")
     if status in (401, 403):  # its words may quote the key
         return _error(f"HTTP {status}: it wants another key (key_file)")
     if status != 200:
-        first = await anext(response.aiter_raw(), b"")
+        first = await anext(aiter(response.aiter_stream()), b"")
         return _error(f"HTTP {status}", first.decode("utf-8", "replace"))
     return None
 
 
-async def _read_stream(response: httpx2.Response, heard: _Heard) -> ProbeResult | None:
+async def _read_stream(response: httpcore2.Response, heard: _Heard) -> ProbeResult | None:
     """Read the stream to its end; the result if it holds an error."""
     decoder = SSEDecoder(LINE_BYTES)
     size = 0
     try:
-        async for data in response.aiter_raw():
+        async for data in response.aiter_stream():
             size += len(data)
             if size > STREAM_BYTES:
                 return _error(f"the stream is longer than {STREAM_BYTES} bytes")

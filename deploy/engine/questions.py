@@ -3,9 +3,10 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-import httpx2
+import httpcore2
 
-from deploy.core.engine_http import plain_word, read_json
+from deploy.core.engine_access import EngineAccess
+from deploy.core.engine_http import ask_engine, plain_word, read_json
 from gates.detect.tags import markers
 
 BUDGET = 4
@@ -29,13 +30,12 @@ Found = dict[str, Any]
 
 
 class Asker:
-    """Sends questions to one engine. Raises httpx2.HTTPError, also for a 5xx: an engine that has just started says nothing by
+    """Sends questions to one engine. Raises HTTP_ERRORS, also for a 5xx: an engine that has just started says nothing by
     it; ValueError for a reply that is no JSON.
     """
 
-    def __init__(self, client: httpx2.AsyncClient, url: str, model: str) -> None:
-        self._client = client
-        self._url = url
+    def __init__(self, url: str, model: str, access: EngineAccess) -> None:
+        self._url, self._access = url, access
         self.model = model
 
     async def get(self, path: str) -> Any:
@@ -53,10 +53,10 @@ class Asker:
         return await self.post("/v1/chat/completions", body)
 
     async def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, Any]:
-        async with self._client.stream(method, self._url + path, json=body) as reply:
-            if reply.is_server_error:
-                reply.raise_for_status()
-            return reply.status_code, await read_json(reply)
+        async with ask_engine(method, self._url + path, body, self._access) as reply:
+            if reply.status >= 500:
+                raise httpcore2.RemoteProtocolError(f"HTTP {reply.status}")
+            return reply.status, await read_json(reply)
 
 
 Question = Callable[[Asker], Awaitable[Found]]

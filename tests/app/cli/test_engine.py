@@ -5,7 +5,6 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx2
 import pytest
 import pytest_asyncio
 import structlog
@@ -17,6 +16,7 @@ from app.conformance.checks import CANCEL, CHECKS, NO_THOUGHT, SUM, THINKING, Ch
 from app.conformance.engine_api import EngineEndpoints
 from app.conformance.reply import observed
 from app.conformance.suite import CheckOutcome
+from deploy.core.engine_access import OPEN
 from deploy.engine.dialects import DIALECTS
 from tests.script import Hang, Head, Say, reply, text
 from tests.scripted_engine import ScriptedEngine
@@ -134,8 +134,8 @@ async def test_a_model_that_does_not_think_is_no_failure_and_is_not_asked_again(
 @pytest.mark.parametrize("dialect", ["vllm", "llama-server", "openai"])
 async def test_an_engine_that_tells_nothing_of_itself_is_asked_all_the_same(dialect: Any) -> None:
     """Its endpoints may be closed; then the gateway's own count is what there is."""
-    async with ScriptedEngine() as engine, httpx2.AsyncClient(timeout=None) as client:
-        api = EngineEndpoints(client, engine.url, dialect)
+    async with ScriptedEngine() as engine:
+        api = EngineEndpoints(engine.url, dialect, OPEN)
         assert (await api.running(), await api.tokens("Hi"), await api.tokens("")) == (None, None, 0)
 
 
