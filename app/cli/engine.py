@@ -196,8 +196,6 @@ async def _logs(config: Config, spec: EngineSpec, lines: int) -> int:
 
 
 async def _pin(args: argparse.Namespace) -> int:
-    if args.check:
-        raise UsageError("--check is for --compose; `manners doctor` looks at a configuration's images")
     source = args.config or EMBEDDED_DEFAULT
     images = _images(source, args.engines)
     path = locks.lock_path(source.parent)
@@ -215,10 +213,6 @@ async def _pin(args: argparse.Namespace) -> int:
 async def _pin_compose(args: argparse.Namespace) -> int:
     if args.engines:
         raise UsageError("--compose pins all that the file names; no engine is named beside it")
-    if args.check:
-        lock = locks.check_compose_lock(args.compose)
-        _report({"lock": str(lock)}, f"{lock} says what {args.compose} says", args.json)
-        return 0
     named = locks.tags(args.compose)
     pins = {name: await locks.pin(image, shared(), pull=args.pull) for name, image in named.items()}
     lock = locks.write_compose_lock(args.compose, pins)

@@ -106,7 +106,6 @@ COMMANDS: Final[Mapping[str, CommandSpec]] = {
     "engine pin": CommandSpec("pin images: write the digests of their tags to engines.lock, NAME.lock.env", "engine", (
         flag("engines", nargs="*", metavar="ENGINE", help="(default: all that run in containers)"),
         flag("--pull", action="store_true", help="fetch the images first"),
-        flag("--check", action="store_true", help="with --compose: only check whether the lock is up to date"),
         _JSON,
     ), either=(flag("--compose", type=Path, metavar="ENV", help="compose.yaml's images, as this env file names them"), _CONFIG)),
     "gate run": CommandSpec("ask both engines, judge, and write a signed report", "gate", (

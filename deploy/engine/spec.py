@@ -32,6 +32,22 @@ _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 PINNED_IMAGE = re.compile(r"([a-z0-9][a-zA-Z0-9._:/-]*@)?sha256:[0-9a-f]{64}")
 
+_DRIVERS: dict[Driver, tuple[dict[str, str], tuple[str, ...]]] = {
+    "docker": ({"image": "an image"}, ("artefact", "args", "gpu")),
+    "process": (
+        {
+            "command": 'the words that start the server, e.g. [".venv-vllm/bin/vllm", "serve"]',
+            "artefact": "the model that it serves",
+        },
+        ("args", "gpu", "env"),
+    ),
+    "embedded": ({"artefact": "a .gguf to serve"}, ("args",)),
+    # `artefact` says what the remote engine claims to serve.
+    "url": ({"url": "the engine's address"}, ("artefact", "numerics", "key_file", "ca_file")),
+}
+"""By driver: the fields that it needs, with what they are, and the others that it takes."""
+_DRIVER_FIELDS = frozenset().union(*((*needed, *taken) for needed, taken in _DRIVERS.values()))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSpec:
@@ -71,7 +87,8 @@ class EngineSpec:
 
     def __post_init__(self) -> None:
         self._check_words()
-        _CHECKS[self.driver](self)
+        _check_fields(self)
+        _check_driver(self)
 
     def _check_words(self) -> None:
         if not NAME.fullmatch(self.name):
@@ -86,13 +103,6 @@ class EngineSpec:
             why = f"{self.format!r} is none of {', '.join(FORMATS)}{nearest(self.format, FORMATS)}"
             raise SpecError(self.name, "format", why)
 
-    def _refuse(self, *fields: str) -> None:
-        if self.driver != "url":
-            fields = (*fields, "key_file", "ca_file")
-        for name in fields:
-            if getattr(self, name):
-                raise SpecError(self.name, name, f"means nothing to the {self.driver} driver")
-
 
 def spec_text(spec: EngineSpec) -> str:
     """The canonical JSON of every field of its identity that is set: sorted keys, paths as text."""
@@ -106,32 +116,34 @@ def spec_digest(spec: EngineSpec) -> str:
     return f"sha256:{hashlib.sha256(spec_text(spec).encode()).hexdigest()}"
 
 
-def _check_embedded(spec: EngineSpec) -> None:
-    spec._refuse("image", "url", "gpu", "command", "env", "numerics")
-    if spec.dialect != "llama-server":
+def _check_fields(spec: EngineSpec) -> None:
+    """By the driver: the fields that it needs, and those that mean nothing to it."""
+    needed, taken = _DRIVERS[spec.driver]
+    for name, why in needed.items():
+        if not getattr(spec, name):
+            raise SpecError(spec.name, name, f"the {spec.driver} driver needs {why}")
+    for name in sorted(_DRIVER_FIELDS.difference(needed, taken)):
+        if getattr(spec, name):
+            raise SpecError(spec.name, name, f"means nothing to the {spec.driver} driver")
+
+
+def _check_driver(spec: EngineSpec) -> None:
+    """What a driver asks of its fields' values."""
+    if spec.driver == "embedded" and spec.dialect != "llama-server":
         raise SpecError(spec.name, "dialect", "the embedded driver speaks llama-server")
-    if spec.artefact is None:
-        raise SpecError(spec.name, "artefact", "the embedded driver needs a .gguf to serve")
-
-
-def _check_docker(spec: EngineSpec) -> None:
-    spec._refuse("url", "command", "env", "numerics")
-    if spec.image is None:
-        raise SpecError(spec.name, "image", "the docker driver needs an image")
-    if not PINNED_IMAGE.fullmatch(spec.image):
+    if spec.driver == "docker" and not PINNED_IMAGE.fullmatch(spec.image or ""):
         why = f"{spec.image!r} is not pinned; write NAME@sha256:DIGEST (`manners engine pin`)"
         raise SpecError(spec.name, "image", why)
+    if spec.driver == "url" and (fault := url_fault(spec.url or "")) is not None:
+        raise SpecError(spec.name, "url", fault)
+    for part, _ in spec.numerics or ():
+        if part not in PARTS:
+            raise SpecError(spec.name, "numerics", f"{part!r} is none of {', '.join(PARTS)}")
+    if spec.driver == "process":
+        _check_process(spec)
 
 
 def _check_process(spec: EngineSpec) -> None:
-    spec._refuse("image", "url", "numerics")
-    if not spec.command or not spec.command[0]:
-        why = (
-            'the process driver needs the words that start the server, e.g. [".venv-vllm/bin/vllm", "serve"]'
-        )
-        raise SpecError(spec.name, "command", why)
-    if spec.artefact is None:
-        raise SpecError(spec.name, "artefact", "the process driver needs the model that it serves")
     if spec.dialect == "openai" and not any("{port}" in word for word in spec.args):
         why = "must say where the server listens and what it serves, with {host}, {port}, {model} and {name}"
         raise SpecError(spec.name, "args", why)
@@ -140,21 +152,8 @@ def _check_process(spec: EngineSpec) -> None:
             raise SpecError(spec.name, "env", f"{name!r} is no variable for an engine")
         if "\0" in value:
             raise SpecError(spec.name, "env", f"{name} holds a zero byte")
-    if any("\0" in word for word in (*spec.command, *spec.args)):
+    if any("\0" in word for word in (*(spec.command or ()), *spec.args)):
         raise SpecError(spec.name, "command", "holds a zero byte")
-
-
-def _check_url(spec: EngineSpec) -> None:
-    # `artefact` is allowed: it says what the remote engine claims to serve.
-    spec._refuse("image", "args", "gpu", "command", "env")
-    if spec.url is None:
-        raise SpecError(spec.name, "url", "the url driver needs the engine's address")
-    why = url_fault(spec.url)
-    if why is not None:
-        raise SpecError(spec.name, "url", why)
-    for part, _ in spec.numerics or ():
-        if part not in PARTS:
-            raise SpecError(spec.name, "numerics", f"{part!r} is none of {', '.join(PARTS)}")
 
 
 def url_fault(url: str) -> str | None:
@@ -194,11 +193,3 @@ def _is_ip(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-_CHECKS = {
-    "docker": _check_docker,
-    "process": _check_process,
-    "embedded": _check_embedded,
-    "url": _check_url,
-}

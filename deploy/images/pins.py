@@ -101,8 +101,7 @@ async def pin(reference: str, docker: Docker, *, pull: bool = False) -> str:
 NO_IMAGE: Final = "scratch"
 """The image of a service that the profile does not start: a name that Docker reserves and cannot run."""
 _LOCK: Final = ".lock.env"
-_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_IMAGE: Final = re.compile(r"([A-Z0-9_]+_(?:IMAGE|BASE))(_TAG)?")
+_LINE: Final = re.compile(r"^([A-Z0-9_]+_(?:IMAGE|BASE))(_TAG)?=(.*)$", re.MULTILINE)
 _REFERENCE: Final = re.compile(r"[a-z0-9][a-zA-Z0-9._/:@-]*")
 
 
@@ -111,72 +110,29 @@ def compose_lock(path: Path) -> Path:
     return path.with_name(path.name.removesuffix(".env") + _LOCK)
 
 
-def command(path: Path) -> str:
-    """The command that pins an env file."""
-    return f"manners engine pin --pull --compose {path}"
-
-
-def read_env(path: Path) -> dict[str, str]:
-    """The variables of an env file, without unquoting or substitution. Raises PinError."""
-    try:
-        lines = path.read_text("utf-8").splitlines()
-    except OSError as error:
-        raise PinError(f"{path}: {error.strerror}") from None
-    except ValueError:
-        raise PinError(f"{path} is not UTF-8") from None
-    values = {}
-    for number, line in enumerate(lines, 1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        name, equals, value = line.partition("=")
-        if not equals or not _VARIABLE.fullmatch(name):
-            raise PinError(f"{path}, line {number}: {line.strip()!r} is not NAME=VALUE")
-        values[name] = value.strip()
-    return values
-
-
 def tags(path: Path) -> dict[str, str]:
     """The images that an env file names by tag, by the variable of compose.yaml: `{"LLAMA_IMAGE": "NAME:TAG"}`. Raises PinError."""
-    if path.name.endswith(_LOCK):
-        raise PinError(f"{path} is a lock; give the file that it was made of")
-    found: dict[str, str] = {}
-    named = [(one, value) for name, value in read_env(path).items() if (one := _IMAGE.fullmatch(name))]
-    for one, value in named:
-        variable, is_tag = one.groups()
-        if is_tag:
-            found[variable] = value
-        if is_tag and not _REFERENCE.fullmatch(value):
-            raise PinError(f"{path}: {one[0]}={value} is not an image's NAME:TAG")
-        if not is_tag and value != NO_IMAGE and not PINNED_IMAGE.fullmatch(value):
-            raise PinError(
-                f"{path}: {one[0]}={value} is not pinned; a tag is written as {one[0]}_TAG={value}"
-            )
-    if not named:
-        raise PinError(f"{path} names no image; a line is LLAMA_IMAGE_TAG=NAME:TAG")
+    try:
+        named = _LINE.findall(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise PinError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    found = {variable: value for variable, tag, value in named if tag}
+    if path.name.endswith(_LOCK) or not found:
+        raise PinError(f"{path} names no image to pin; a line is LLAMA_IMAGE_TAG=NAME:TAG")
+    for variable, tag, value in named:
+        if tag and not _REFERENCE.fullmatch(value):
+            raise PinError(f"{path}: {variable}_TAG={value} is not an image's NAME:TAG")
+        if not tag and value != NO_IMAGE and not PINNED_IMAGE.fullmatch(value):
+            raise PinError(f"{path}: {variable}={value} is not pinned; write {variable}_TAG={value}")
     return found
 
 
 def write_compose_lock(path: Path, pins: Mapping[str, str]) -> Path:
-    """Write an env file's lock, by rename; `pins` has an image for each variable of `tags`. Raises PinError."""
-    lock, values = compose_lock(path), {**read_env(path), **pins}
-    head = f"# {path.name}, and what its tags meant when somebody ran: manners engine pin --compose {path}"
+    """Write an env file's lock, by rename: its lines, and an image for each of its `tags`. Raises PinError."""
+    lines = [path.read_text("utf-8").rstrip("\n"), *(f"{name}={pin}" for name, pin in pins.items())]
+    lock = compose_lock(path)
     try:
-        replace_text(lock, "\n".join([head, *(f"{name}={value}" for name, value in values.items()), ""]))
+        replace_text(lock, "\n".join([*lines, ""]))
     except OSError as error:
         raise PinError(f"{lock}: {error.strerror}") from None
-    return lock
-
-
-def check_compose_lock(path: Path) -> Path:
-    """The lock of an env file. Raises PinError: it disagrees with the file, or does not pin all of its tags."""
-    wanted, values, lock = tags(path), read_env(path), compose_lock(path)
-    if not lock.exists():
-        raise PinError(f"{path} has no lock; {command(path)}")
-    held = read_env(lock)
-    pins = {name: held.pop(name, "") for name in wanted}
-    changed = sorted(name for name in values.keys() | held.keys() if values.get(name) != held.get(name))
-    if changed:
-        raise PinError(f"{lock} is not what {path} says now: {', '.join(changed)}; {command(path)}")
-    if loose := [name for name, pin in pins.items() if not PINNED_IMAGE.fullmatch(pin)]:
-        raise PinError(f"{lock} pins no digest: {', '.join(loose)}; {command(path)}")
     return lock

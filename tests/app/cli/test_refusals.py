@@ -85,7 +85,6 @@ REFUSED: list[tuple[str, int, str]] = [
     ("engine down far", 64, "is not started by this program"),
     ("engine logs nano", 66, "nano has no log in"),
     ("engine pin nano", 64, "is no engine with an image; there is: boxed"),
-    ("engine pin --check", 64, "`manners doctor`"),
     ("bench --engine nobody", 64, "there is no engine 'nobody'"),
     ("bench --suite nobody", 65, "nobody: no such suite"),
     (f"{SHADOW} stranger", 66, "record = true"),
@@ -163,8 +162,7 @@ def test_an_image_needs_a_sound_lock(
     ("text", "words", "code", "told"),
     [
         ("LLAMA_IMAGE_TAG=x:1\n", "nano", 64, "--compose pins all that the file names"),
-        ("LLAMA_IMAGE_TAG=x:1\n", "--check", 66, "cpu.env has no lock; manners engine pin --pull --compose"),
-        ("LLAMA_IMAGE_TAG=x:1\nhello\n", "", 66, "cpu.env, line 2: 'hello' is not NAME=VALUE"),
+        ("LLAMA_IMAGE_TAG=\n", "", 66, "cpu.env: LLAMA_IMAGE_TAG= is not an image's NAME:TAG"),
         (None, "", 66, "cpu.env: No such file or directory"),
     ],
 )
