@@ -167,9 +167,9 @@ class DockerEngine(Engine):
         )
 
     def _make_cache(self, path: Path, user: str) -> None:
-        """Create the cache folder, which only the engine's user may write to. Raises StartRefused for a symbolic link."""
-        if path.is_symlink() or path.parent.is_symlink():
-            raise StartRefused(self.name, f"its cache {path.name} is a symbolic link; remove the link")
+        """Create the cache folder, which only the engine's user may write to."""
+        if os.access(path.parent, os.F_OK) and not os.access(path.parent, os.W_OK):
+            return  # read-only: the launcher makes it
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if os.getuid() == 0:
             uid, _, gid = user.partition(":")

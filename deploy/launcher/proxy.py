@@ -13,7 +13,6 @@ from urllib.parse import quote, unquote, urlencode
 from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, UnixConnector, web
 from yarl import URL
 
-from deploy.launcher.mounts import Identity, identify, sources
 from deploy.launcher.policy import (
     DockerRequest,
     EngineCatalogue,
@@ -49,15 +48,16 @@ class _Proxy:
         try:
             wanted = await _read(request)
             container = check_request(wanted, self._catalogue)
+            if wanted.body is not None:
+                _make_cache(wanted.body)
         except RequestNotAllowed as error:
             return _refuse(request, error)
         connector, timeout = UnixConnector(self._docker), ClientTimeout(CALL_SECONDS)
         try:
             async with ClientSession(connector=connector, timeout=timeout) as session:
-                mounts = await self._mounts(session, wanted, container)
+                if container is not None:
+                    await self._check_ours(session, container)
                 async with await _send(session, wanted) as found:
-                    if found.status < 300:  # Docker must have mounted what was checked
-                        await self._check_again(session, wanted, container, mounts)
                     return await _forward(found, request)
         except RequestNotAllowed as error:
             return _refuse(request, error)
@@ -66,39 +66,24 @@ class _Proxy:
         except (ClientError, OSError) as error:
             return web.json_response({"message": f"the Docker Engine does not answer: {error}"}, status=502)
 
-    async def _mounts(
-        self, session: ClientSession, request: DockerRequest, container: str | None
-    ) -> Identity:
-        """The host paths that a created or started container mounts. Raises RequestNotAllowed."""
-        if container is None:
-            return identify(sources(request.body)) if isinstance(request.body, dict) else ()
-        found = await self._inspect(session, container)
-        return identify(sources(found)) if request.path.endswith("/start") else ()
-
-    async def _inspect(self, session: ClientSession, container: str) -> Mapping[str, Any]:
-        """Inspect a container. Raises RequestNotAllowed if it is another gateway's, or not known to be ours; _NoContainer."""
+    async def _check_ours(self, session: ClientSession, container: str) -> None:
+        """Raises RequestNotAllowed for a container that is another gateway's, or not known to be ours; _NoContainer."""
         async with session.get(_url(f"/containers/{container}/json", {})) as response:
             if response.status == 404:
                 raise _NoContainer
             if response.status != 200:
                 raise RequestNotAllowed(f"Docker does not say whose container it is ({response.status})")
-            found: Mapping[str, Any] = await response.json()
-        check_ours(found, self._catalogue)
-        return found
+            check_ours(await response.json(), self._catalogue)
 
-    async def _check_again(
-        self, session: ClientSession, request: DockerRequest, container: str | None, mounts: Identity
-    ) -> None:
-        """Raises RequestNotAllowed if a mounted path was replaced meanwhile; kills the container in that case."""
-        try:
-            if identify(path for path, *_ in mounts) == mounts:
-                return
-            raise RequestNotAllowed("a mount's source was exchanged while the container was started")
-        except RequestNotAllowed:
-            if container is not None:
-                async with session.post(_url(f"/containers/{container}/kill", {})):
-                    raise
-            raise
+
+def _make_cache(body: Mapping[str, Any]) -> None:
+    """Make the cache of a container's allowed body, where the gateway may not write. Raises RequestNotAllowed."""
+    cache = Path(body["HostConfig"]["Mounts"][1]["Source"])
+    try:
+        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        why = f"the launcher cannot make {cache} ({error.strerror}); let it write to {cache.parent}"
+        raise RequestNotAllowed(why) from None
 
 
 async def _read(request: web.Request) -> DockerRequest:

@@ -72,6 +72,16 @@ def test_no_container_may_more_than_it_must(name: str) -> None:
 
 
 @pytest.mark.ops
+def test_the_gateway_writes_nowhere_that_docker_mounts_for_an_engine() -> None:
+    """Docker follows a link as root: the folder of caches is the launcher's, and a mountpoint cannot be renamed."""
+    services = config("gpu")["services"]
+    caches = [str(volume) for volume in services["gateway"]["volumes"] if "state/caches" in str(volume)]
+    assert len(caches) == 1 and caches[0].endswith(":ro")
+    launcher = [str(volume) for volume in services["launcher"]["volumes"] if "/srv/manners" in str(volume)]
+    assert launcher == [caches[0].removesuffix(":ro") + ":rw"]
+
+
+@pytest.mark.ops
 @pytest.mark.parametrize(
     "name, profile, image, own",
     [("vllm", "vllm-nvfp4-9b", "VLLM_IMAGE", 7), ("llama-server-gpu", "llama-q4_k_m", "LLAMA_IMAGE", 11)],
