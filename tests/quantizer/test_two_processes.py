@@ -33,7 +33,7 @@ STEPS = ("train.max_steps=9", "train.save=1", "train.epochs=20", "train.refresh=
          "train.batch_tokens=2048", "train.micro_tokens=1024")  # fmt: skip
 LOW = (*STEPS, "train.batch_tokens=1024", "train.optimizer=adamw_8bit")
 CASES = [
-    pytest.param("qat", tiny.qwen3, STEPS, (0, 1), id="qat, exact, both killed"),
+    pytest.param("qat", tiny.qwen3, STEPS, (0, 1), id="qat, exact, both killed", marks=pytest.mark.nightly),
     pytest.param(
         "qad", tiny.qwen3_5, STEPS, (1,), id="qad of the hybrid, exact, one killed", marks=pytest.mark.nightly
     ),
