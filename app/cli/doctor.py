@@ -69,9 +69,8 @@ def gather(args: argparse.Namespace) -> Evidence:
     tables = configuration.tables(path)
     engines = configuration.engines(tables, path.parent)
     config_facts = _config_facts(path, tables)
-    cache = Path(config_facts.state) if config_facts.state else None
     with closing(Docker()) as docker:
-        version, images = asyncio.run(image.images(engines, docker, cache=cache, probe=args.probe))
+        version, images = asyncio.run(image.images(engines, docker))
     folders = {name: Path(spec.artefact) for name, spec in engines.items() if spec.artefact}
     return Evidence(
         host=replace(host.host(), docker=version),

@@ -177,7 +177,6 @@ COMMANDS: Final[Mapping[str, CommandSpec]] = {
     )),
     "doctor": CommandSpec("check the host, the images, the models and the configuration", "doctor", (
         _CONFIG,
-        flag("--probe", action="store_true", help="start each image once to see what is inside (by digest, then kept)"),
         flag("--hashes", action="store_true", help="compare every byte of the models with their artefact.json"),
         flag("--save", type=Path, metavar="FILE", help="write the collected facts to a file, for another machine"),
         flag("--evidence", type=Path, metavar="FILE", help="check saved facts instead of this machine"),

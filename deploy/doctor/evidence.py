@@ -70,26 +70,13 @@ class EngineFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ImageContents:
-    """What a container of an image reported; "" means that a part is missing. `*_archs`: for which GPUs its kernels were compiled."""
-
-    cuda: str | None = None
-    torch_archs: tuple[str, ...] | None = None
-    vllm: str | None = None
-    transformers: str | None = None
-    flashinfer: str | None = None
-    flashinfer_archs: tuple[str, ...] | None = None
-    nvcc: str | None = None
-    ggml_archs: tuple[str, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ImageFacts:
-    """An image in the local store; all is unknown if it is not there."""
+    """An image. `architecture`, `size` and `cuda` (its release): unknown if it is not in the local store. `vllm`: the version in its name."""
 
     architecture: str | None = None
     size: int | None = None
-    inside: ImageContents | None = None
+    cuda: str | None = None
+    vllm: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

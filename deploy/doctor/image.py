@@ -1,15 +1,15 @@
-"""Checks of each engine's image: that it is pinned, and has kernels for this GPU. Pure."""
+"""Checks of each engine's image: that it is pinned, and fits this machine. Pure."""
 
 from typing import Final
 
 from deploy.core.versions import at_least
-from deploy.doctor.evidence import Evidence, ImageContents, ImageFacts
+from deploy.doctor.evidence import Evidence, ImageFacts
 from deploy.doctor.host import is_spark
 from deploy.doctor.result import CheckResult, engine_check, fail, ok, unknown, warn
 from deploy.engine.spec import PINNED_IMAGE
 
-PROBE: Final = "manners doctor --probe"
-"""Starts the image once, without a network, and caches its answer by digest."""
+NAMED: Final = "name the image NAME:vVERSION, and pin it: manners engine pin --pull"
+"""How the doctor learns which vLLM an image holds."""
 VLLM_SAFE: Final = "0.18"
 """Earlier versions run a checkpoint's code without --trust-remote-code (CVE-2026-22807, CVE-2026-27893)."""
 VLLM_UMA: Final = "0.24"
@@ -30,15 +30,9 @@ def _image(evidence: Evidence, engine: str) -> str | None:
     return (spec.image or "") if spec.driver == "docker" else None
 
 
-def _inside(evidence: Evidence, engine: str) -> ImageContents | None:
-    """The image's contents, unknown if it was not probed. None: the engine does not run in a container."""
-    if _image(evidence, engine) is None:
-        return None
-    return evidence.images.get(engine, ImageFacts()).inside or ImageContents()
-
-
-def _inside_on_spark(evidence: Evidence, engine: str) -> ImageContents | None:
-    return _inside(evidence, engine) if is_spark(evidence) else None
+def facts_of(evidence: Evidence, engine: str) -> ImageFacts:
+    """What is known of an engine's image."""
+    return evidence.images.get(engine, ImageFacts())
 
 
 @engine_check("image.pinned", _image)
@@ -66,7 +60,7 @@ def _nightly(evidence: Evidence, engine: str, image: str) -> CheckResult | None:
 
 @engine_check("image.architecture", _image)
 def _architecture(evidence: Evidence, engine: str, image: str) -> CheckResult | None:
-    found, host = evidence.images.get(engine, ImageFacts()).architecture, evidence.host.architecture
+    found, host = facts_of(evidence, engine).architecture, evidence.host.architecture
     if found is None or host is None:
         return unknown("the image is not here, or Docker does not answer", f"docker pull {image}")
     if found != _MACHINES.get(host, host):
@@ -74,74 +68,27 @@ def _architecture(evidence: Evidence, engine: str, image: str) -> CheckResult | 
     return ok(found)
 
 
-@engine_check("image.cuda", _inside)
-def _cuda(evidence: Evidence, engine: str, inside: ImageContents) -> CheckResult | None:
-    if inside.cuda is None:
-        return unknown("its CUDA version is not known", PROBE)
-    if is_spark(evidence) and not at_least(inside.cuda, CUDA_FLOOR):
+@engine_check("image.cuda", _image)
+def _cuda(evidence: Evidence, engine: str, image: str) -> CheckResult | None:
+    cuda = facts_of(evidence, engine).cuda
+    if cuda is None:
+        return unknown("its settings name no CUDA version", f"docker image inspect {image}")
+    if is_spark(evidence) and not at_least(cuda, CUDA_FLOOR):
         return fail(
-            f"CUDA {inside.cuda or 'none'} has no SM 12.1; the first that has is {CUDA_FLOOR}",
+            f"CUDA {cuda} has no SM 12.1; the first that has is {CUDA_FLOOR}",
             f"use {_good(evidence, engine)}, which brings CUDA 13",
         )
-    return ok(f"CUDA {inside.cuda}")
+    return ok(f"CUDA {cuda}")
 
 
-@engine_check("image.kernels", _inside_on_spark)
-def _kernels(evidence: Evidence, engine: str, inside: ImageContents) -> CheckResult | None:
-    """Whether torch's or ggml's kernels were compiled for this GPU."""
-    llama = evidence.engines[engine].dialect == "llama-server"
-    archs = inside.ggml_archs if llama else inside.torch_archs
-    if archs is None:
-        return unknown("for which GPUs it was compiled is not known", PROBE)
-    said = f"{'ggml' if llama else 'torch'} was compiled for {', '.join(archs) or 'no GPU'}"
-    if any(arch.startswith(("sm_12", "compute_12", "12")) for arch in archs):
-        return ok(said)
-    return fail(f"{said}: 'no kernel image' at the first token", f"use {_good(evidence, engine)}")
-
-
-@engine_check("image.vllm", _inside, dialect="vllm")
-def _vllm(evidence: Evidence, engine: str, inside: ImageContents) -> CheckResult | None:
-    if not inside.vllm:
-        return unknown("its vLLM version is not known", PROBE)
+@engine_check("image.vllm", _image, dialect="vllm")
+def _vllm(evidence: Evidence, engine: str, image: str) -> CheckResult | None:
+    vllm = facts_of(evidence, engine).vllm
+    if not vllm:
+        return unknown("its name does not tell its vLLM's version", NAMED)
     fix = f"use {GOOD_IMAGE} or later"
-    if not at_least(inside.vllm, VLLM_SAFE):
-        return fail(
-            f"{inside.vllm}: runs a checkpoint's code although it is not trusted (CVE-2026-22807)", fix
-        )
-    if is_spark(evidence) and not at_least(inside.vllm, VLLM_UMA):
-        return warn(f"{inside.vllm} counts unified memory wrong; {VLLM_UMA} does not", fix)
-    return ok(inside.vllm)
-
-
-def has_sm121(archs: tuple[str, ...]) -> bool:
-    """Whether compiled kernels run on SM 12.1: its own, or the family's ("120f", "12.0f")."""
-    return any(
-        arch.removeprefix("sm_").rstrip("a") in ("121", "12.1", "120f", "12.0f", "121f") for arch in archs
-    )
-
-
-@engine_check("image.flashinfer", _inside_on_spark, dialect="vllm")
-def _flashinfer(evidence: Evidence, engine: str, inside: ImageContents) -> CheckResult | None:
-    """With kernels for SM 10.0 only, SM 12.1 gets generic ones with ten times the overhead (docs/spark.md)."""
-    if inside.flashinfer is None:
-        return unknown("whether it has FlashInfer is not known", PROBE)
-    fix = (
-        f"use {GOOD_IMAGE}, or install flashinfer-jit-cache of the same version in the image; "
-        "then --attention-backend FLASHINFER"
-    )
-    if not inside.flashinfer:
-        return fail("no FlashInfer: FP4 runs on generic kernels", fix)
-    archs = inside.flashinfer_archs
-    if archs is not None and has_sm121(archs):
-        return ok(f"{inside.flashinfer}, compiled for {', '.join(archs)}")
-    held = (
-        "which kernels it has is not known"
-        if archs is None
-        else f"kernels for {', '.join(archs) or 'no GPU'}"
-    )
-    if inside.nvcc and at_least(inside.nvcc, CUDA_FLOOR):
-        return warn(
-            f"{inside.flashinfer}, {held}: SM 12.1 is compiled at first use, up to 10 minutes without a word",
-            f"{fix}; keep its cache in a volume",
-        )
-    return fail(f"{inside.flashinfer}, {held}, and nothing that could compile SM 12.1", fix)
+    if not at_least(vllm, VLLM_SAFE):
+        return fail(f"{vllm}: runs a checkpoint's code although it is not trusted (CVE-2026-22807)", fix)
+    if is_spark(evidence) and not at_least(vllm, VLLM_UMA):
+        return warn(f"{vllm} counts unified memory wrong; {VLLM_UMA} does not", fix)
+    return ok(vllm)

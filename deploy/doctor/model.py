@@ -5,8 +5,8 @@ from pathlib import PurePath
 from typing import Final
 
 from deploy.core.versions import at_least
-from deploy.doctor.evidence import Evidence, ImageContents, ImageFacts, ModelFacts
-from deploy.doctor.image import PROBE
+from deploy.doctor.evidence import Evidence, ModelFacts
+from deploy.doctor.image import NAMED, facts_of
 from deploy.doctor.result import CheckResult, engine_check, fail, ok, unknown, warn
 
 UNSAFE: Final = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
@@ -41,12 +41,8 @@ def _folder(evidence: Evidence, engine: str) -> ModelFacts | None:
     return model if model and model.files and "config.json" in model.files else None
 
 
-def _inside(evidence: Evidence, engine: str) -> ImageContents:
-    return evidence.images.get(engine, ImageFacts()).inside or ImageContents()
-
-
 def _surgery(model: ModelFacts, evidence: Evidence, engine: str) -> str:
-    version = _inside(evidence, engine).vllm or "0.24"
+    version = facts_of(evidence, engine).vllm or "0.24"
     short = ".".join(version.lstrip("v").split(".")[:2])
     return f"manners quantize surgery {model.path} --out {model.path}-served --for vllm-{short}"
 
@@ -109,10 +105,10 @@ def _quantization(evidence: Evidence, engine: str, model: ModelFacts) -> CheckRe
             f"hf_quant_config.json says {model.quant_algo}, config.json {model.config_quant_algo}", fix
         )
     (algo,) = told
-    vllm = _inside(evidence, engine).vllm
+    vllm = facts_of(evidence, engine).vllm
     since = {MIXED: MIXED_SINCE, "W4A16_NVFP4": W4A16_SINCE}.get(algo)
     if since and not vllm:
-        return unknown(f"{algo} needs vLLM {since}, and the image's version is not known", PROBE)
+        return unknown(f"{algo} needs vLLM {since}, and the image's version is not known", NAMED)
     if since and not at_least(vllm or "", since):
         return fail(
             f"{algo}: vLLM {vllm} says 'Unknown ModelOpt quant algo'", _surgery(model, evidence, engine)
@@ -127,10 +123,10 @@ def _quantization(evidence: Evidence, engine: str, model: ModelFacts) -> CheckRe
 def _type(evidence: Evidence, engine: str, model: ModelFacts) -> CheckResult | None:
     if model.unreadable:
         return fail(f"{model.unreadable[0]} is not JSON", "export the model again")
-    vllm = _inside(evidence, engine).vllm
+    vllm = facts_of(evidence, engine).vllm
     if model.model_type == "qwen3_5_text" and evidence.engines[engine].dialect == "vllm":
         if not vllm:
-            return unknown(f"qwen3_5_text needs vLLM {TEXT_SINCE}, and the image's is not known", PROBE)
+            return unknown(f"qwen3_5_text needs vLLM {TEXT_SINCE}, and the image's is not known", NAMED)
         if not at_least(vllm, TEXT_SINCE):
             return fail(f"qwen3_5_text: vLLM {vllm} does not know it", _surgery(model, evidence, engine))
     return ok(f"{model.model_type or 'no model_type'}, {', '.join(model.architectures) or 'no architecture'}")
@@ -156,18 +152,15 @@ def _tokenizer(evidence: Evidence, engine: str, model: ModelFacts) -> CheckResul
     name = model.tokenizer_class
     if name not in NEW_TOKENIZERS:
         return ok(name or "no class is named")
-    inside = _inside(evidence, engine)
-    new = at_least(inside.transformers, "5") if inside.transformers else None
-    if new is None and inside.vllm:
-        new = at_least(inside.vllm, TRANSFORMERS_5_SINCE)
-    if new is None:
-        return unknown(f"{name} needs transformers 5, and the image's version is not known", PROBE)
-    if not new:
+    vllm = facts_of(evidence, engine).vllm
+    if vllm is None:
+        return unknown(f"{name} needs transformers 5, and the image's version is not known", NAMED)
+    if not at_least(vllm, TRANSFORMERS_5_SINCE):
         return fail(
-            f"'Tokenizer class {name} does not exist' in transformers {inside.transformers or '4'}",
-            f"{_surgery(model, evidence, engine)}; or an image with transformers 5 (vLLM {TRANSFORMERS_5_SINCE})",
+            f"'Tokenizer class {name} does not exist' in transformers 4, which vLLM {vllm} has",
+            f"{_surgery(model, evidence, engine)}; or an image with vLLM {TRANSFORMERS_5_SINCE} or later",
         )
-    return ok(f"{name}, and transformers {inside.transformers or '5'} has it")
+    return ok(f"{name}, and vLLM {vllm} has transformers 5")
 
 
 @engine_check("model.template", _folder)
