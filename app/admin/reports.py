@@ -14,8 +14,8 @@ from app.registry.registry import Registry
 from app.registry.store import translated_files
 from app.registry.values import AuditEntry, KnownReport
 from gates.artefact.durable import draft, sync
+from gates.decode.decoder import DecodeError
 from gates.report import document, dsse
-from gates.report.codec import CodecError
 
 MOST_WAITING: Final = 16
 """Requests that may wait for the thread. A report takes half a second, one of 64 MiB some ten seconds."""
@@ -48,7 +48,7 @@ def read(data: bytes) -> KnownReport:
     try:
         envelope = dsse.parse(data)
         statement = document.parse(envelope.payload)
-    except CodecError as error:
+    except DecodeError as error:
         raise BadReport(f"this is no report.json of a gate: {error}") from None
     found = hashlib.sha256(data).hexdigest()
     return KnownReport(

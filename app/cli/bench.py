@@ -28,7 +28,7 @@ from gates.contracts.case import Suite
 from gates.contracts.sample import LATENCY_PREFIX
 from gates.run.latency_readings import latency_readings
 from gates.run.latency_schedule import Schedule
-from gates.run.progress import make_progress
+from gates.run.progress import Display
 from gates.run.runner import LATENCY_PACE
 from gates.run.runner import run as ask
 from gates.run.sample_store import SampleStore
@@ -95,7 +95,7 @@ async def _measure(
         out.mkdir(parents=True, exist_ok=True)
         with SampleStore(out / "samples.jsonl", suite=suite.digest) as book:
             wanted = matrix.plan(suite, asked, engines, prompts, schedule)
-            await ask(wanted, targets, book, pace=LATENCY_PACE, progress=make_progress("timing"))
+            await ask(wanted, targets, book, pace=LATENCY_PACE, progress=Display("timing"))
             return latency_readings(book.samples(), cache_unsaid=True)
 
 

@@ -32,7 +32,7 @@ from gates.report.verify import ATTACHMENTS, open_report, verify_report
 from gates.report.write import attach, suite_asked, write_report
 from gates.run.gate_job import check_held, hold
 from gates.run.job import judge_samples, run_job
-from gates.run.progress import make_progress
+from gates.run.progress import Display
 from gates.run.report_builder import build_statement, decision_summary, reply_texts, summary
 from gates.run.rulings import FILE as RULINGS
 from gates.run.rulings import read_rulings
@@ -99,7 +99,7 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
             arms={arm: (one.target.artefact, one.target.engine) for arm, one in job.served_models.items()},
         ) as store:
             hold(args.out, job.served_models.values())
-            judged = await run_job(job, store, track=make_progress)
+            judged = await run_job(job, store, track=Display)
             check_held(job.served_models.values())
             if (args.out / RULINGS).exists():
                 attachments += attach(args.out, [args.out / RULINGS])

@@ -16,7 +16,7 @@ from app.cli.exit_codes import CommandError
 from app.config.config import load
 from app.shadow.compare import Comparison, Share, as_json
 from app.shadow.runner import NothingRecorded, ReplayRequest, replay
-from gates.run.progress import make_progress
+from gates.run.progress import Display
 
 
 def run(args: argparse.Namespace) -> int:
@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     )
 
     try:
-        found = asyncio.run(replay(load(args.config), wanted, datetime.now(UTC), make_progress))
+        found = asyncio.run(replay(load(args.config), wanted, datetime.now(UTC), Display))
     except NothingRecorded as error:
         raise CommandError(error, EX_NOINPUT) from None
     print(json.dumps(as_json(found), indent=1, ensure_ascii=False)) if args.json else show(found)

@@ -27,7 +27,8 @@ from app.promotion.state_machine import (
 from app.registry.reader import RegistryReader
 from app.registry.registry import Registry
 from app.registry.values import AliasMove, AuditEntry, OperationRow, timestamp
-from gates.report.codec import canonical, decode, encode
+from gates.decode.decoder import read
+from gates.report.codec import canonical, encode
 
 T = TypeVar("T")
 
@@ -211,14 +212,14 @@ def _text(value: Any) -> str:
 
 
 def state_of(operation: OperationRow) -> OperationState:
-    """The stored state of an operation. Raises CodecError: it was written by another program."""
+    """The stored state of an operation. Raises DecodeError: it was written by another program."""
     stored = json.loads(operation.state)
     if isinstance(stored, dict) and isinstance(stored.get("plan"), dict):
         stored["plan"] = {**ADDED, **stored["plan"]}
         stored["plan"].pop("max_unavailable", None)  # 0.3.0 replaced replicas one after the other
         if stored.get("phase") == "rolling":
             stored |= {"phase": "switching", "at": 0}
-    state: OperationState = decode(OperationState, stored, f"operation {operation.id}")
+    state: OperationState = read(OperationState, stored, f"operation {operation.id}")
     return state
 
 

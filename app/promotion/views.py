@@ -13,7 +13,7 @@ from gates.report.codec import encode
 
 
 def row_view(operation: OperationRow, catalogue: SpecCatalogue) -> dict[str, Any]:
-    """An operation as the registry has it. Raises CodecError."""
+    """An operation as the registry has it. Raises DecodeError."""
     return operation_view(state_of(operation), operation.created, catalogue)
 
 

@@ -43,7 +43,8 @@ from app.registry.registry import Registry
 from app.telemetry.log import Logger, where
 from app.telemetry.metrics import Metrics
 from deploy.core.tasks import report
-from gates.report.codec import CodecError, canonical
+from gates.decode.decoder import DecodeError
+from gates.report.codec import canonical
 
 ACTOR: Final = "gateway"
 """The actor in the audit for the worker's steps."""
@@ -265,7 +266,7 @@ class PromotionWorker:
             case None:
                 try:
                     canonical(handling.result())
-                except CodecError as odd:  # no audit can hold it
+                except DecodeError as odd:  # no audit can hold it
                     fault = FailureReason("evidence_unreadable", str(odd))
                 else:
                     return EffectDone(effect.key), handling.result()

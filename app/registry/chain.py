@@ -12,14 +12,15 @@ from typing import Final
 
 from app.registry.errors import ChainBroken
 from app.registry.values import AuditEntry, AuditEvent, Head
-from gates.report.codec import CodecError, canonical
+from gates.decode.decoder import DecodeError
+from gates.report.codec import canonical
 
 GENESIS: Final = Head(0, "0" * 64)
 """Before the first event."""
 
 
 def link(head: Head, entry: AuditEntry) -> AuditEvent:
-    """The event that follows `head`. Raises CodecError if the detail is not JSON."""
+    """The event that follows `head`. Raises DecodeError if the detail is not JSON."""
     detail = canonical(entry.detail).decode()
     fields = {**asdict(entry), "detail": detail, "seq": head.seq + 1, "prev_hash": head.hash, "hash": ""}
     event = AuditEvent(**fields)
@@ -53,7 +54,7 @@ def _check(head: Head, event: AuditEvent) -> None:
         raise ChainBroken(event.seq, "does not follow from the one before")
     try:
         expected = digest(event)
-    except CodecError:
+    except DecodeError:
         raise ChainBroken(event.seq, "is not text") from None
     if event.hash != expected:
         raise ChainBroken(event.seq, "was changed after it was written")

@@ -14,7 +14,8 @@ from typing import Any, Final
 from gates.contracts import strict_json
 from gates.contracts.numerics import Numerics
 from gates.contracts.verdict import ControlResult, Decision, GateResult, Verdict
-from gates.report.codec import CodecError, canonical, decode, encode
+from gates.decode.decoder import DecodeError, read
+from gates.report.codec import canonical, encode
 from gates.report.statement import (
     Attachment,
     CaseFailure,
@@ -53,8 +54,13 @@ _STATEMENT: Final[Mapping[str, Any]] = {
     "attachments": tuple[Attachment, ...],
     "gateway": Mapping[str, str],
     "sequential": str,
+    "expires": str | None,
 }
 """The keys of the predicate that hold a field of the decision or of the statement under the field's name."""
+_NOTES: Final[Mapping[str, Any]] = {
+    "suite": Pinned, "policy": Pinned, "harness": Harness, "host": Mapping[str, str]
+}  # fmt: skip
+"""Items of `configuration` that hold a field of the statement."""
 _IF_ANY: Final[Mapping[str, Any]] = {"attachments": (), "gateway": {}, "sequential": ""}
 """Keys that are left out where they are empty, as in every report of a release that did not know them."""
 _FORMAT: Final = "format"
@@ -65,7 +71,7 @@ _INFINITE: Final = {"inf": float("inf"), "-inf": float("-inf")}
 
 
 def render(statement: Statement) -> bytes:
-    """The statement's text, UTF-8. Raises CodecError for NaN and for an invalid time."""
+    """The statement's text, UTF-8. Raises DecodeError for NaN and for an invalid time."""
     for when in (statement.created, statement.expires):
         if when is not None:
             parse_time(when)
@@ -105,7 +111,6 @@ def _predicate(statement: Statement) -> dict[str, Any]:
             "lines": encode(statement.samples.lines),
         },
         "timeCreated": statement.created,
-        "expires": statement.expires,
     }
 
 
@@ -140,7 +145,7 @@ def _digest_set(digest: str) -> dict[str, str]:
     """in-toto's DigestSet for a digest written `sha256:...`."""
     algorithm, _, value = digest.partition(":")
     if algorithm != "sha256" or len(value) != 64 or value.strip("0123456789abcdef"):
-        raise CodecError(f"{digest!r:.80} is no digest of the form sha256:<64 hex digits>")
+        raise DecodeError("", f"{digest!r:.80} is no digest of the form sha256:<64 hex digits>")
     return {algorithm: value}
 
 
@@ -160,22 +165,24 @@ def _tests(gates: tuple[GateResult, ...]) -> dict[str, list[str]]:
 
 
 def parse(text: bytes) -> Statement:
-    """The statement with this text. Raises CodecError, one line, for any other text."""
+    """The statement with this text. Raises DecodeError, one line, for any other text."""
     try:
         found = strict_json.loads(text)
     except ValueError as error:
-        raise CodecError(f"the statement is no JSON ({error})") from None
+        raise DecodeError("", f"the statement is no JSON ({error})") from None
     if not isinstance(found, dict) or found.get("_type") != STATEMENT_TYPE:
-        raise CodecError(f"the payload is no {STATEMENT_TYPE}")
+        raise DecodeError("", f"the payload is no {STATEMENT_TYPE}")
     if found.get("predicateType") != PREDICATE_TYPE:
-        raise CodecError(f"the predicate is of type {found.get('predicateType')!r:.60}, not {PREDICATE_TYPE}")
+        raise DecodeError(
+            "", f"the predicate is of type {found.get('predicateType')!r:.60}, not {PREDICATE_TYPE}"
+        )
     try:
         statement = _statement(found["predicate"])
     except (LookupError, TypeError, AttributeError) as error:
-        raise CodecError(f"the statement lacks a part ({type(error).__name__}: {error})") from None
+        raise DecodeError("", f"the statement lacks a part ({type(error).__name__}: {error})") from None
     if render(statement) != text:
-        raise CodecError(
-            "the statement was edited, or another release wrote it: it does not follow from its values"
+        raise DecodeError(
+            "", "the statement was edited, or another release wrote it: it does not follow from its values"
         )
     return statement
 
@@ -191,30 +198,26 @@ def _statement(predicate: Mapping[str, Any]) -> Statement:
     return Statement(
         candidate=_arm(notes, "candidate", "engine", ""),
         baseline=_arm(notes, "baseline", "baseline-engine", "baseline-"),
-        suite=decode(Pinned, notes["suite"], "suite"),
-        policy=decode(Pinned, notes["policy"], "policy"),
-        harness=decode(Harness, notes["harness"], "harness"),
-        host=decode(Mapping[str, str], notes["host"], "host"),
-        decision=Decision(decode(Verdict, found["verdict"], "verdict"), **_fields(found, _DECISION)),
+        **_fields(notes, _NOTES),
+        decision=Decision(read(Verdict, found["verdict"], "verdict"), **_fields(found, _DECISION)),
         samples=SampleIndex(
             f"sha256:{samples['digest']['sha256']}",
-            decode(tuple[SampleEntry, ...], samples["lines"], "samples"),
+            read(tuple[SampleEntry, ...], samples["lines"], "samples"),
         ),
-        created=decode(str, found["timeCreated"], "timeCreated"),
-        expires=decode(str | None, found["expires"], "expires"),
+        created=read(str, found["timeCreated"], "timeCreated"),
         **_fields(found, _STATEMENT),
     )
 
 
 def _fields(found: Mapping[str, Any], hints: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: decode(hint, found[key], key) for key, hint in hints.items()}
+    return {key: read(hint, found[key], key) for key, hint in hints.items()}
 
 
 def _arm(notes: Mapping[str, Any], model: str, engine: str, prefix: str) -> ComparedArm:
     numerics, form = f"{prefix}numerics", f"{prefix}reply-format"
     return ComparedArm(
-        decode(ModelIdentity, notes[model], model),
-        decode(EngineIdentity, notes[engine], engine),
-        decode(Numerics, notes[numerics], numerics) if numerics in notes else None,
-        decode(Mapping[str, str], notes[form], form)[_FORMAT] if form in notes else "",
+        read(ModelIdentity, notes[model], model),
+        read(EngineIdentity, notes[engine], engine),
+        read(Numerics, notes[numerics], numerics) if numerics in notes else None,
+        notes[form][_FORMAT] if form in notes else "",
     )

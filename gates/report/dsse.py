@@ -16,7 +16,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from gates.contracts import strict_json
-from gates.report.codec import CodecError, canonical, decode, encode
+from gates.decode.decoder import DecodeError, read
+from gates.report.codec import canonical, encode
 
 PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
 
@@ -38,7 +39,7 @@ class Envelope:
 
     payload: bytes
     signatures: tuple[Signature, ...]
-    payload_type: str = PAYLOAD_TYPE
+    payloadType: str = PAYLOAD_TYPE  # the keys are DSSE's; bytes are written in base64
 
 
 def key_id(key: Ed25519PublicKey) -> str:
@@ -61,7 +62,7 @@ def sign(payload: bytes, key: Ed25519PrivateKey, payload_type: str = PAYLOAD_TYP
 
 def signers(envelope: Envelope, trusted: Mapping[str, Ed25519PublicKey]) -> tuple[str, ...]:
     """The ids of the trusted keys with a valid signature. If a signature names a trusted key and does not verify, none counts."""
-    message = pae(envelope.payload_type, envelope.payload)
+    message = pae(envelope.payloadType, envelope.payload)
     named = [s for s in envelope.signatures if s.keyid in trusted]
     if all(_holds(trusted[s.keyid], s.sig, message) for s in named):
         return tuple(s.keyid for s in named)
@@ -81,28 +82,18 @@ def _holds(key: Ed25519PublicKey, sig: bytes, message: bytes) -> bool:
 
 def render(envelope: Envelope) -> bytes:
     """The envelope's text: canonical JSON, standard base64, a line break at the end."""
-    return canonical(encode(_Text(envelope.payload, envelope.payload_type, envelope.signatures))) + b"\n"
+    return canonical(encode(envelope)) + b"\n"
 
 
 def parse(text: bytes) -> Envelope:
-    """The envelope with this text, without verification. Raises CodecError for any other text."""
+    """The envelope with this text, without verification. Raises DecodeError for any other text."""
     try:
-        found: _Text = decode(_Text, strict_json.loads(text), "")
+        envelope = read(Envelope, strict_json.loads(text))
     except ValueError as error:
-        raise CodecError(f"not a DSSE envelope, cut off or damaged ({error})") from None
-    envelope = Envelope(found.payload, found.signatures, found.payloadType)
+        raise DecodeError("", f"not a DSSE envelope, cut off or damaged ({error})") from None
     keyids = [s.keyid for s in envelope.signatures]
     if len(keyids) > MAX_SIGNATURES:
-        raise CodecError(f"{len(keyids)} signatures; at most {MAX_SIGNATURES} are read")
+        raise DecodeError("", f"{len(keyids)} signatures; at most {MAX_SIGNATURES} are read")
     if keyids != sorted(set(keyids)) or render(envelope) != text:
-        raise CodecError("a DSSE envelope, but not in the form that this program writes; it was edited")
+        raise DecodeError("", "a DSSE envelope, but not in the form that this program writes; it was edited")
     return envelope
-
-
-@dataclass(frozen=True, slots=True)
-class _Text:
-    """The keys of the text; bytes stand there in base64."""
-
-    payload: bytes
-    payloadType: str
-    signatures: tuple[Signature, ...]

@@ -7,6 +7,7 @@ it, or is escaped.
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
+from types import MappingProxyType
 from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
@@ -16,29 +17,27 @@ from gates.contracts.sample import BASELINE, CANDIDATE
 from gates.judge.formatting import title
 from gates.report import labels, replies
 from gates.report.document import SAMPLES_FILE
-from gates.report.replies import TextLookup, no_texts, shorten, visible
+from gates.report.replies import Texts, shorten, visible
 from gates.report.statement import Pinned, Statement
 
 POLICY: Final = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 )
-MARKS: Final = {verdict.value: mark for verdict, mark in labels.MARKS.items()}
+_NO_TEXTS: Final[Texts] = MappingProxyType({})
 OUTCOME_CLASSES: Final = {"ok": "pass", "bad": "fail", "lost": "inconclusive"}
 
 
 def page(
     statement: Statement,
-    texts: TextLookup = no_texts,
+    texts: Texts = _NO_TEXTS,
     *,
     statement_digest: str = "",
     signers: tuple[str, ...] = (),
 ) -> str:
     """The page as text. `statement_digest` and `signers` (key ids) say which report.json it shows."""
-    return _template().render(
-        statement=statement,
-        texts=texts,
-        statement_digest=statement_digest,
-        signers=signers,
+    template = _template("report.html.jinja", _shown, autoescape=True)
+    return template.render(
+        statement=statement, texts=texts, statement_digest=statement_digest, signers=signers
     )
 
 
@@ -56,15 +55,15 @@ def environment(finalize: Callable[[Any], Any], autoescape: bool) -> Environment
 
 
 @cache
-def _template() -> Template:
-    made = environment(finalize=_shown, autoescape=True)
-    helpers = (title, shorten, pairs, versioned)
+def _template(name: str, finalize: Callable[[Any], Any], autoescape: bool) -> Template:
+    made = environment(finalize, autoescape)
+    helpers = (title, shorten, pairs, versioned, code, fence)
     made.globals |= {helper.__name__: helper for helper in helpers}
     made.globals |= {
-        "labels": labels, "replies": replies, "POLICY": POLICY, "MARKS": MARKS,
+        "labels": labels, "replies": replies, "POLICY": POLICY, "MARKS": labels.MARKS, "MAX_TEXT": MAX_TEXT,
         "OUTCOME_CLASSES": OUTCOME_CLASSES, "SAMPLES_FILE": SAMPLES_FILE, "CANDIDATE": CANDIDATE, "BASELINE": BASELINE,
     }  # fmt: skip
-    return made.get_template("report.html.jinja")
+    return made.get_template(name)
 
 
 def _shown(value: Any) -> Any:
@@ -88,25 +87,13 @@ _SPECIAL: Final = re.compile(r"([\\`*_\[\]<>#!|~&$])")
 _BACKTICKS: Final = re.compile(r"`+")
 
 
-def markdown(statement: Statement, texts: TextLookup = no_texts, *, statement_digest: str = "") -> str:
+def markdown(statement: Statement, texts: Texts = _NO_TEXTS, *, statement_digest: str = "") -> str:
     """The verdict, a line for each gate, the controls, and the worst reply of the first gates that did not pass."""
     found = replies.entries(statement)
     bad = [name for name in found if labels.gate_verdict(statement, name)[0].value != "pass"]
-    return _markdown_template().render(
-        statement=statement,
-        texts=texts,
-        statement_digest=statement_digest,
-        quoted=[(name, found[name]) for name in bad[:WORST]],
-    )
-
-
-@cache
-def _markdown_template() -> Template:
-    made = environment(finalize=_escaped, autoescape=False)
-    for helper in (title, shorten, code, fence):
-        made.globals[helper.__name__] = helper
-    made.globals |= {"labels": labels, "replies": replies, "MARKS": labels.MARKS, "MAX_TEXT": MAX_TEXT, "CANDIDATE": CANDIDATE}  # fmt: skip
-    return made.get_template("report.md.jinja")
+    quoted = [(name, found[name]) for name in bad[:WORST]]
+    template = _template("report.md.jinja", _escaped, autoescape=False)
+    return template.render(statement=statement, texts=texts, statement_digest=statement_digest, quoted=quoted)
 
 
 def _escaped(value: Any) -> Any:

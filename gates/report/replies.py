@@ -4,7 +4,7 @@ A reply may hold control characters, or marks that make one text look like anoth
 """
 
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -21,13 +21,8 @@ class PromptAndReply:
     reply: str
 
 
-TextLookup = Callable[[str, str], PromptAndReply | None]
-"""The prompt and reply of a case (id) and an arm; None if unknown."""
-
-
-def no_texts(case: str, arm: str) -> None:
-    """The lookup of a report without texts."""
-
+Texts = Mapping[tuple[str, str], PromptAndReply]
+"""The prompt and reply of a case (id) and an arm, as far as they are known."""
 
 _PLAIN: Final = frozenset("\n\t")
 _UNSAFE: Final = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from gates.contracts.numerics import Numerics
 from gates.contracts.verdict import Decision, Outcome, Verdict
 from gates.decode.decoder import DecodeError
-from gates.report.codec import CodecError, canonical, encode
+from gates.report.codec import canonical, encode
 
 _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 
@@ -200,11 +200,11 @@ def format_time(when: datetime) -> str:
 
 
 def parse_time(text: str) -> datetime:
-    """The time that `format_time` wrote. Raises CodecError for any other form."""
+    """The time that `format_time` wrote. Raises DecodeError for any other form."""
     try:
         when = datetime.strptime(text, _TIME).replace(tzinfo=UTC)
     except ValueError:
         when = None
     if when is None or format_time(when) != text:  # strptime also accepts a month of one digit
-        raise CodecError(f"{text!r:.60} is no time of the form 2026-11-21T09:30:15Z")
+        raise DecodeError("", f"{text!r:.60} is no time of the form 2026-11-21T09:30:15Z")
     return when

@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from gates.artefact import artefact as artefacts
 from gates.contracts.errors import ManifestError
+from gates.decode.decoder import DecodeError
 from gates.report import checks, document, dsse
-from gates.report.codec import CodecError
 from gates.report.statement import Attachment, Statement
 
 MAX_REPORT_BYTES: Final = 64 * 2**20
@@ -41,10 +41,10 @@ def open_report(report: Path | bytes, trusted: Mapping[str, Ed25519PublicKey]) -
     try:
         envelope = dsse.parse(data)
         signers = checks.signature(envelope, trusted)
-        if envelope.payload_type != dsse.PAYLOAD_TYPE:
-            raise CodecError(f"the payload is {envelope.payload_type!r:.60}, not {dsse.PAYLOAD_TYPE}")
+        if envelope.payloadType != dsse.PAYLOAD_TYPE:
+            raise DecodeError("", f"the payload is {envelope.payloadType!r:.60}, not {dsse.PAYLOAD_TYPE}")
         statement = document.parse(envelope.payload)
-    except CodecError as error:
+    except DecodeError as error:
         raise checks.refuse("report_signature", str(error)) from None
     return VerifiedReport(
         statement,

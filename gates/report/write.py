@@ -15,7 +15,7 @@ from gates.artefact.durable import draft, sync
 from gates.contracts.errors import RunError
 from gates.report import document, dsse
 from gates.report.page import markdown, page
-from gates.report.replies import TextLookup, no_texts
+from gates.report.replies import Texts
 from gates.report.statement import Attachment, Statement
 from gates.report.verify import ATTACHMENTS, open_report
 from gates.suite.own import is_own
@@ -35,10 +35,8 @@ class WrittenReport:
     statement_digest: str
 
 
-def write_report(
-    out_dir: Path, statement: Statement, key: Ed25519PrivateKey, texts: TextLookup = no_texts
-) -> WrittenReport:
-    """Sign and write the three files into `out_dir`. Raises RunError: they cannot be written there; CodecError: NaN, a bug."""
+def write_report(out_dir: Path, statement: Statement, key: Ed25519PrivateKey, texts: Texts) -> WrittenReport:
+    """Sign and write the three files into `out_dir`. Raises RunError: they cannot be written there; DecodeError: NaN, a bug."""
     data = dsse.render(dsse.sign(document.render(statement), key))
     public = key.public_key()
     opened = open_report(data, {dsse.key_id(public): public})  # check that what will be written can be read

@@ -55,7 +55,8 @@ class RunCounts:
 class Display:
     """A bar with the time left if the stream is a terminal, else lines for a log."""
 
-    def __init__(self, label: str, stream: TextIO) -> None:
+    def __init__(self, label: str, stream: TextIO | None = None) -> None:
+        stream = stream or sys.stderr
         self._label, self._stream, self._counts, self._later = label, stream, RunCounts(), 0
         self._began = self._shown = 0.0
         self._bar: RichProgress | None = None
@@ -95,11 +96,6 @@ class Display:
             self._bar.update(self._task, completed=counts.done, counts=said, refresh=True)
         else:
             print(f"{self._label}: {counts.done}/{counts.planned}, {said}", file=self._stream, flush=True)
-
-
-def make_progress(label: str, stream: TextIO | None = None) -> RunProgress:
-    """The display of a run; `stream` is standard error if none is given."""
-    return Display(label, stream or sys.stderr)
 
 
 def in_minutes(seconds: float) -> str:

@@ -15,7 +15,7 @@ from gates.contracts.verdict import CaseResult, Decision, Outcome
 from gates.reply.reply import Reply, read_heard, read_reply
 from gates.report import statement as stated
 from gates.report.codec import encode
-from gates.report.replies import PromptAndReply, TextLookup
+from gates.report.replies import PromptAndReply, Texts
 from gates.report.statement import CaseFailure, Distribution, GateTally, SampleEntry, SampleIndex
 from gates.run.gate_job import GateJob, ServedModel
 from gates.run.job import JobResult
@@ -149,7 +149,7 @@ def _value(reading: LatencyReading, name: str, metric: Metric) -> float | None:
 # ------------------------------------------------------------------------------------------- texts
 
 
-def reply_texts(samples: Iterable[Sample], judged: str = "") -> TextLookup:
+def reply_texts(samples: Iterable[Sample], judged: str = "") -> Texts:
     """The prompt and the `judged` reply of each case and arm; of several repeats the first in the store."""
     read = read_heard if judged == "through" else read_reply
     said: dict[tuple[str, str], PromptAndReply] = {}
@@ -157,7 +157,7 @@ def reply_texts(samples: Iterable[Sample], judged: str = "") -> TextLookup:
         said.setdefault(
             (sample.key.case, sample.key.arm), PromptAndReply(_prompt(sample), _spoken(read(sample)))
         )
-    return lambda case, arm: said.get((case, arm))
+    return said
 
 
 def _prompt(sample: Sample) -> str:

@@ -1,16 +1,14 @@
 """Rule D against a baseline: the median over pairs of log(candidate / baseline), on a host that is shared with others.
 
 Pairs of one block share the host's load, and pairs of one prompt its length: both are resampled as whole clusters (pigeonhole
-bootstrap), and a pair's weight is the product of both counts. The generator is written out, so that a seed gives the same numbers.
-Owen (2007), Annals of Applied Statistics 1:386-411. Efron & Tibshirani (1993), chapter 13. Steele, Lea & Flood (2014): SplitMix64.
+bootstrap), and a pair's weight is the product of both counts. Python promises the same `random()` for a seed in every release.
+Owen (2007), Annals of Applied Statistics 1:386-411. Efron & Tibshirani (1993), chapter 13.
 """
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Final
-
-_MASK: Final = (1 << 64) - 1
+from random import Random
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +38,10 @@ def median_log_ratio(
     ordered = sorted(pairs, key=lambda pair: pair.log_ratio)
     values = [pair.log_ratio for pair in ordered]
     blocks, prompts = _index([p.block for p in ordered]), _index([p.prompt for p in ordered])
-    draws = splitmix64(seed)
+    random = Random(seed).random
     medians: list[float] = []
     while len(medians) < resamples:
-        by_block, by_prompt = _drawn(blocks, draws), _drawn(prompts, draws)
+        by_block, by_prompt = _drawn(blocks, random), _drawn(prompts, random)
         weights = [by_block[i] * by_prompt[j] for i, j in zip(blocks, prompts, strict=True)]
         if any(weights):  # in a sparse design, a drawn block and prompt may have no pair
             medians.append(_weighted_median(values, weights))
@@ -52,28 +50,18 @@ def median_log_ratio(
     return Median(_weighted_median(values, [1] * len(values)), medians[resamples - 1 - high], medians[high])
 
 
-def splitmix64(seed: int) -> Iterator[int]:
-    """Uniformly distributed 64-bit integers."""
-    state = seed & _MASK
-    while True:
-        state = (state + 0x9E3779B97F4A7C15) & _MASK
-        z = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
-        yield z ^ (z >> 31)
-
-
 def _index(labels: Sequence[Hashable]) -> list[int]:
     """Clusters numbered by their sorted names, so that the order of the pairs does not matter."""
     numbers = {label: number for number, label in enumerate(sorted(set(labels), key=repr))}
     return [numbers[label] for label in labels]
 
 
-def _drawn(members: Sequence[int], draws: Iterator[int]) -> list[int]:
+def _drawn(members: Sequence[int], random: Callable[[], float]) -> list[int]:
     """How often each cluster was drawn; there are as many draws as clusters."""
     size = max(members) + 1
     counts = [0] * size
     for _ in range(size):
-        counts[(next(draws) * size) >> 64] += 1  # uses the high bits; the bias is below size / 2**64
+        counts[int(random() * size)] += 1
     return counts
 
 

@@ -58,8 +58,8 @@ def run(args: argparse.Namespace) -> int:
 def read(path: Path, places: Any) -> GateReport:
     """Read a report; verify its signature if keys are given. Raises ReportError or KeyFileError."""
     from gates.contracts.errors import ReportError
+    from gates.decode.decoder import DecodeError
     from gates.report import document, dsse
-    from gates.report.codec import CodecError
     from gates.report.keys import trusted
     from gates.report.verify import open_report
     from quantizer.checkpoint.card import GateReport
@@ -70,6 +70,6 @@ def read(path: Path, places: Any) -> GateReport:
     data = path.read_bytes()
     try:
         statement = document.parse(dsse.parse(data).payload)
-    except CodecError as error:
+    except DecodeError as error:
         raise ReportError("report_signature", f"{path}: {error}") from None
     return GateReport(statement, f"sha256:{hashlib.sha256(data).hexdigest()}")

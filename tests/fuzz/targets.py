@@ -40,11 +40,11 @@ from gates.contracts import sample
 from gates.contracts.dialect import Dialect
 from gates.contracts.errors import SamplesError
 from gates.contracts.markers import spellings
+from gates.decode.decoder import DecodeError
 from gates.reply.chunks import MalformedChunk, parse_payload, plain_text
 from gates.reply.events import Broken, CallArguments, CallStart, Done, Event, Finish, Text, Thought
 from gates.reply.sse import EventTooLong, SSEDecoder
 from gates.report import document, dsse
-from gates.report.codec import CodecError
 from tests.app.stream.wire import TOOLS
 from tests.fuzz.draw import ByteSource, Draw
 from tests.fuzz.hearing import CHATS, COMPLETIONS, HEAD, policy_of
@@ -450,12 +450,12 @@ def report(data: bytes) -> None:
     """A signed report: the envelope, its signatures, the statement in it."""
     try:
         envelope = dsse.parse(data)
-    except CodecError as error:
+    except DecodeError as error:
         one_line(error, 1000 + 2 * len(data))
         return
     assert dsse.render(envelope) == data, "two texts for one envelope"
     if dsse.signers(envelope, _TRUSTED):
-        assert (envelope.payload, envelope.payload_type) == (SIGNED_PAYLOAD, dsse.PAYLOAD_TYPE), "forged"
+        assert (envelope.payload, envelope.payloadType) == (SIGNED_PAYLOAD, dsse.PAYLOAD_TYPE), "forged"
     statement(envelope.payload)
 
 
@@ -464,7 +464,7 @@ def statement(data: bytes) -> None:
     try:
         with Steps(20_000 + 200 * len(data)):
             found = document.parse(data)
-    except CodecError:
+    except DecodeError:
         return
     assert document.render(found) == data, "two texts for one statement"
 

@@ -36,7 +36,8 @@ from app.promotion.state_machine import (
     step,
 )
 from app.promotion.steps import HANDLERS, TIMEOUTS
-from gates.report.codec import decode, encode
+from gates.decode.decoder import read
+from gates.report.codec import encode
 
 P = OperationPhase
 FAULT = FailureReason("code", "message")
@@ -338,7 +339,7 @@ def test_whatever_happens_one_alias_move_forward_and_at_most_one_back(
             continue
         moves += [move] if move else []
         keys |= {effect.key} if effect else set()
-        assert decode(OperationState, encode(machine), "state") == machine
+        assert read(OperationState, encode(machine), "state") == machine
     assert [m.live for m in moves] == ["new", "old"][: len(moves)]
     assert [m.generation for m in moves] == [7, 8][: len(moves)]
     assert (machine.phase in SWITCHED or machine.phase is P.SUCCEEDED) <= (len(moves) == 1)

@@ -8,10 +8,11 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache, partial
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -307,7 +308,17 @@ BAD = {
 """What a model without manners says, by what it does wrong."""
 
 
-def said(case: str, arm: str) -> PromptAndReply:
+class Texts(dict[tuple[str, str], PromptAndReply]):
+    """The texts of any case and arm."""
+
+    def __init__(self, of: Callable[[str, str], PromptAndReply]) -> None:
+        self._of = of
+
+    def get(self, key: tuple[str, str], default: Any = None) -> Any:
+        return self._of(*key)
+
+
+def _said(case: str, arm: str) -> PromptAndReply:
     """A prompt and a reply for any case and arm, good ones of the baseline."""
     gate, _, digits = case.rpartition("-")
     number = int(digits)
@@ -315,3 +326,6 @@ def said(case: str, arm: str) -> PromptAndReply:
     return PromptAndReply(
         PROMPTS[number % len(PROMPTS)], GOOD[number % len(GOOD)] if arm == "baseline" else bad
     )
+
+
+SAID = Texts(_said)

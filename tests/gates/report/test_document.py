@@ -12,7 +12,8 @@ from typing import Any, Literal, NamedTuple
 import pytest
 
 from gates.contracts.numerics import Numerics
-from gates.report.codec import CodecError, canonical, decode, encode
+from gates.decode.decoder import DecodeError, read
+from gates.report.codec import canonical, encode
 from gates.report.document import PREDICATE_TYPE, document, parse, render
 from gates.report.statement import Attachment, Statement
 from tests.gates.report import examples
@@ -63,7 +64,7 @@ def test_what_is_attached_comes_back() -> None:
     assert parse(render(whole)) == whole
     keys = (b'"attachments"', b'"gateway"', b'"sequential"')
     assert not [name for name in keys if name in render(plain)]
-    with pytest.raises(CodecError, match=r"attachments\[0\].name: must be a plain file name"):
+    with pytest.raises(DecodeError, match=r"attachments\[0\].name: must be a plain file name"):
         parse(edited(whole, lambda d: d["predicate"]["attachments"][0].update(name="../x")))
 
 
@@ -99,13 +100,13 @@ EDITS: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
 def test_an_edited_statement_is_refused_by_its_place(
     edit: Callable[[dict[str, Any]], object], message: str
 ) -> None:
-    with pytest.raises(CodecError, match=message) as caught:
+    with pytest.raises(DecodeError, match=message) as caught:
         parse(edited(examples.failing(), edit))
     assert "\n" not in str(caught.value)
 
 
 def test_another_layout_of_the_same_values_is_refused() -> None:
-    with pytest.raises(CodecError, match=OTHER):
+    with pytest.raises(DecodeError, match=OTHER):
         parse(json.dumps(json.loads(render(examples.passing()))).encode())
 
 
@@ -178,14 +179,14 @@ FAULTS = [
 @pytest.mark.parametrize("change, message", FAULTS)
 def test_another_shape_is_refused_by_its_place(change: dict[str, Any], message: str) -> None:
     value = {k: v for k, v in (SOUND | change).items() if v is not ...}
-    with pytest.raises(CodecError, match=message) as caught:
-        decode(Outer, value, "value")
+    with pytest.raises(DecodeError, match=message) as caught:
+        read(Outer, value, "value")
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("value", [{"a": object()}, {"a": "\ud800"}, [math.nan]])
 def test_what_json_cannot_hold_is_refused(value: Any) -> None:
-    with pytest.raises(CodecError):
+    with pytest.raises(DecodeError):
         canonical(value)
 
 

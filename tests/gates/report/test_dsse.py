@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from gates.report.codec import CodecError
+from gates.decode.decoder import DecodeError
 from gates.report.dsse import (
     MAX_SIGNATURES,
     Envelope,
@@ -105,5 +105,5 @@ TEXTS = [
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_another_text_is_refused(text: bytes) -> None:
-    with pytest.raises(CodecError):
+    with pytest.raises(DecodeError):
         parse(text)

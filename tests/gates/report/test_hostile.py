@@ -12,8 +12,8 @@ import pytest
 from gates.artefact.manifest import parse as parse_manifest
 from gates.contracts import sample
 from gates.contracts.errors import ManifestError, SamplesError
+from gates.decode.decoder import DecodeError
 from gates.report import document, dsse
-from gates.report.codec import CodecError
 from tests.gates.report import examples
 from tests.gates.report.examples import KEY
 
@@ -46,8 +46,8 @@ SAMPLE = examples.sample_lines({"candidate": examples.cases("leak")[:1]})[0]
 MANIFEST = (MODELS / "annie-nano-f16" / "artefact.json").read_bytes()
 
 READERS: list[tuple[str, Callable[[bytes], object], bytes, type[Exception]]] = [
-    ("envelope", dsse.parse, ENVELOPE, CodecError),
-    ("statement", document.parse, PAYLOAD, CodecError),
+    ("envelope", dsse.parse, ENVELOPE, DecodeError),
+    ("statement", document.parse, PAYLOAD, DecodeError),
     ("sample", lambda text: sample.parse(text.decode("utf-8", "replace"), "line 1"), SAMPLE, SamplesError),
     ("manifest", lambda text: parse_manifest(text.decode("utf-8", "replace")), MANIFEST, ManifestError),
 ]

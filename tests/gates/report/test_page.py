@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 from gates.contracts.verdict import Decision, GateResult, Rule, Verdict
 from gates.report.labels import amount, headline, measured, reasons, required
 from gates.report.page import escape, markdown, page
-from gates.report.replies import PromptAndReply, visible
+from gates.report.replies import PromptAndReply, Texts, visible
 from gates.report.statement import Attachment, CaseFailure, EngineIdentity, GateTally, Statement
 from tests.gates.report import examples
 
@@ -52,7 +52,7 @@ class Reader(HTMLParser):
         return sum(name == tag for name, _ in self.tags)
 
 
-def read(statement: Statement, texts: Callable[[str, str], PromptAndReply | None] = examples.said) -> Reader:
+def read(statement: Statement, texts: Texts = examples.SAID) -> Reader:
     return Reader(page(statement, texts))
 
 
@@ -68,7 +68,7 @@ def test_the_verdict_comes_first_in_one_sentence(example: Callable[[], Statement
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_the_page_needs_nothing_and_runs_nothing(example: Callable[[], Statement]) -> None:
-    html = page(example(), examples.said)
+    html = page(example(), examples.SAID)
     found = Reader(html)
 
     assert not {tag for tag, _ in found.tags} & {
@@ -109,8 +109,8 @@ HOSTILE = [
 @pytest.mark.parametrize("words", HOSTILE)
 def test_a_hostile_reply_stays_a_text(words: str) -> None:
 
-    def said(reply: str) -> Callable[[str, str], PromptAndReply | None]:
-        return lambda case, arm: PromptAndReply(reply, reply)
+    def said(reply: str) -> Texts:
+        return examples.Texts(lambda case, arm: PromptAndReply(reply, reply))
 
     def with_evidence(why: str) -> Statement:
         base = examples.inconclusive()
@@ -165,7 +165,7 @@ SAID = [
     (lambda: read(examples.failing()), "And 4 more reasons, below."),
     (lambda: read(examples.inconclusive()), "4 % never came"),
     (lambda: Reader(page(examples.failing())), "not beside this report"),
-    (lambda: read(examples.failing(), lambda case, arm: PromptAndReply("Hello?", "")), "(empty)"),
+    (lambda: read(examples.failing(), examples.Texts(lambda case, arm: PromptAndReply("Hello?", ""))), "(empty)"),
     (lambda: read(replace(examples.inconclusive(), failures=(SILENT,))), "leak-031"),
     (lambda: read(replace(examples.passing(), candidate=replace(examples.CANDIDATE, engine=ENGINE))), "--a 1 -b --c 2 3"),
     (lambda: read(BESIDE), "Engine alone: 7/9, baseline –; leak-031: leak: tag"),
@@ -192,7 +192,7 @@ def shape(text: str) -> list[str]:
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_the_verdict_comes_first(example: Callable[[], Statement]) -> None:
-    found = PARSER.parse(markdown(example(), examples.said))
+    found = PARSER.parse(markdown(example(), examples.SAID))
 
     assert found[0].type == "heading_open"
     said = "".join(child.content for child in found[1].children or ())
@@ -201,7 +201,7 @@ def test_the_verdict_comes_first(example: Callable[[], Statement]) -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_every_gate_has_a_row(example: Callable[[], Statement]) -> None:
-    found = PARSER.parse(markdown(example(), examples.said))
+    found = PARSER.parse(markdown(example(), examples.SAID))
     gates = {gate.gate for gate in example().decision.gates}
 
     assert sum(token.type == "tr_open" for token in found) == 1 + len(gates)
@@ -224,7 +224,10 @@ def test_no_reply_changes_the_shape_of_the_text(words: str) -> None:
     def shown(reply: str) -> list[str]:
         failures = (replace(base.failures[0], why=f"said {reply}"), *base.failures[1:])
         return shape(
-            markdown(replace(base, failures=failures), lambda case, arm: PromptAndReply(reply, reply))
+            markdown(
+                replace(base, failures=failures),
+                examples.Texts(lambda case, arm: PromptAndReply(reply, reply)),
+            )
         )
 
     assert shown(words) == shown("words")

@@ -282,7 +282,7 @@ ARMS = {
 
 
 def test_a_report_is_three_files_that_show_one_statement(tmp_path: Path) -> None:
-    written = write_report(tmp_path / "out", examples.passing(), KEY, examples.said)
+    written = write_report(tmp_path / "out", examples.passing(), KEY, examples.SAID)
     opened = open_report(written.path, TRUSTED)
 
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["report.html", "report.json", "report.md"]
@@ -294,18 +294,18 @@ def test_a_report_is_three_files_that_show_one_statement(tmp_path: Path) -> None
 def test_a_place_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("")
     with pytest.raises(RunError, match="cannot be written there"):
-        write_report(tmp_path / "out", examples.passing(), KEY)
+        write_report(tmp_path / "out", examples.passing(), KEY, {})
 
 
 def test_a_disk_that_fails_leaves_the_old_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = write_report(tmp_path, examples.failing(), KEY)
+    before = write_report(tmp_path, examples.failing(), KEY, {})
 
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(RunError, match="No space left"):
-        write_report(tmp_path, examples.passing(), KEY)
+        write_report(tmp_path, examples.passing(), KEY, {})
 
     assert open_report(tmp_path / "report.json", TRUSTED).digest == before.digest
     assert len(list(tmp_path.iterdir())) == 3
@@ -314,7 +314,7 @@ def test_a_disk_that_fails_leaves_the_old_report(tmp_path: Path, monkeypatch: py
 def test_attachments_are_copied_and_checked(tmp_path: Path) -> None:
     (tmp_path / "ifeval.json").write_text("{}")
     files = attach(tmp_path / "out", [tmp_path / "ifeval.json"])
-    written = write_report(tmp_path / "out", replace(examples.passing(), attachments=files), KEY)
+    written = write_report(tmp_path / "out", replace(examples.passing(), attachments=files), KEY, {})
     copy = tmp_path / "out" / "attachments" / "ifeval.json"
 
     def verified() -> VerifiedReport:

@@ -1,12 +1,11 @@
 """The cluster bootstrap of the median log ratio: its draws, its bounds, and how often they hold."""
 
-from itertools import islice
 from math import inf
 from random import Random
 
 import pytest
 
-from gates.stats.bootstrap import Pair, median_log_ratio, splitmix64
+from gates.stats.bootstrap import Pair, median_log_ratio
 
 QUICK = 500  # resamples
 
@@ -21,12 +20,6 @@ def crossed(blocks: int, prompts: int, seed: int, *, middle: float, moods: float
         for i in range(blocks)
         for j in range(prompts)
     ]
-
-
-def test_the_generator_is_splitmix64() -> None:
-    first = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431]
-
-    assert list(islice(splitmix64(1234567), 4)) == first
 
 
 def test_blocks_that_differ_make_the_interval_wide() -> None:
