@@ -111,11 +111,7 @@ def as_json(args: argparse.Namespace, suite: str, table: Sequence[BenchRow]) -> 
 
 def show(args: argparse.Namespace, suite: str, rows: Sequence[BenchRow]) -> None:
     """Print the table, and the reasons of failures."""
-    grid = table()
-    for at, title in enumerate(TITLES):
-        grid.add_column(title, justify="left" if at < 3 else "right", no_wrap=True)
-    for row in rows:
-        grid.add_row(*map(escape, words(row)))
+    grid = table(TITLES, [list(map(escape, words(row))) for row in rows], numbers_from=3)
     out = console()
     out.print(f"[dim]suite {escape(suite)}, {args.regime}: first content and first sentence in ms (median), "
                   "decode in tokens/s (median)[/]")  # fmt: skip

@@ -156,7 +156,6 @@ COMMANDS: Final[Mapping[str, CommandSpec]] = {
     )),
     "gate compare": CommandSpec("the rules of several runs side by side", "gate", (
         flag("folders", nargs="+", type=Path, metavar="DIR", help="runs' folders with report.json"),
-        flag("--html", type=Path, metavar="FILE", help="write the table as a page, too"),
         _TRUST,
         _CONFIG,
     )),

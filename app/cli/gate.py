@@ -24,7 +24,7 @@ from gates.artefact import artefact as artefacts
 from gates.artefact.manifest import Provenance
 from gates.contracts.errors import ManifestError, ReportError, SuiteError
 from gates.policy.check import check_policy
-from gates.policy.load import DERIVED, policy_for
+from gates.policy.load import policy_for
 from gates.report.checks import stated_lineage
 from gates.report.keys import load_or_make, trusted
 from gates.report.statement import Statement
@@ -39,7 +39,6 @@ from gates.run.rulings import read_rulings
 from gates.run.sample_store import SampleStore, read_samples
 from gates.suite.draw import drawn
 from gates.suite.load import FILES, load_suite
-from gates.suite.own import is_own
 
 EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 2}
 
@@ -73,35 +72,18 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
     key = load_or_make(config.state_dir / "keys")
     attach(args.out, args.attach)  # one that cannot be read ends the run before an engine starts
     async with AsyncExitStack() as stack:
-        job = await gate_engines.make_job(
-            config,
-            stack,
-            candidate=args.candidate,
-            baseline=args.baseline,
-            suite=args.suite or config.gates.suite,
-            policy=_policy(args, config),
-            controls={**config.gates.controls, **gate_engines.pairs(args.control)},
-            timed=not args.no_latency,
-            full=args.full,
-            sequential=args.sequential,
-            any_baseline=args.any_baseline,
-            sealed=not args.candidate_url,
-            jobs=args.jobs,
-        )
+        job = await gate_engines.make_job(config, args, stack)
         if short := gate_engines.short_words(job):
             print(short, file=sys.stderr)
         attachments = attach(args.out, [*args.attach, *job.outside.files])
         checked_data = gate_engines.check_contamination(job, args.data)
         args.out.mkdir(parents=True, exist_ok=True)
-        with SampleStore(
-            args.out / "samples.jsonl",
-            suite=job.suite.digest,
-            arms={arm: (one.target.artefact, one.target.engine) for arm, one in job.served_models.items()},
-        ) as store:
+        arms = {arm: (one.target.artefact, one.target.engine) for arm, one in job.served_models.items()}
+        with SampleStore(args.out / "samples.jsonl", suite=job.suite.digest, arms=arms) as store:
             hold(args.out, job.served_models.values())
             judged = await run_job(job, store, track=Display)
             check_held(job.served_models.values())
-            if (args.out / RULINGS).exists():
+            if job.outside.files or job.outside.rulings:
                 attachments += attach(args.out, [args.out / RULINGS])
             statement = build_statement(
                 job,
@@ -119,11 +101,6 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
     else:
         gate_engines.show(statement, written, short)
     return EXIT_CODES[statement.verdict]
-
-
-def _policy(args: argparse.Namespace, config: Config) -> str:
-    """The policy that `--policy` names; by default the configured one, and for a suite in one file the derived one."""
-    return str(args.policy or (DERIVED if is_own(args.suite or "") else config.gates.policy))
 
 
 def _seal(args: argparse.Namespace) -> int:
@@ -161,7 +138,7 @@ def _rejudge(args: argparse.Namespace, config: Config) -> int:
         raise SuiteError(
             f"suite {suite.name} is not what {args.folder} was asked: it has changed since; run the gate again"
         )
-    policy = policy_for(_policy(args, config), suite)
+    policy = policy_for(gate_engines.policy_name(args, config), suite)
     cases = drawn(suite, policy.draw)
     check_policy(policy, cases)
     samples = read_samples(args.folder / "samples.jsonl", suite=statement.suite.digest)
@@ -185,7 +162,7 @@ def _rejudge(args: argparse.Namespace, config: Config) -> int:
 def _compare(args: argparse.Namespace, config: Config) -> int:
     """The rules of several runs side by side."""
     runs = [(str(folder), _opened(folder, args.trust, config)) for folder in args.folders]
-    gate_engines.show_side_by_side(runs, args.html)
+    gate_engines.show_side_by_side(runs)
     return 0
 
 

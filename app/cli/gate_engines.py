@@ -5,6 +5,7 @@ child of this command with the configured arguments; one of the `url` driver is 
 build is what it reports.
 """
 
+import argparse
 import hashlib
 import platform
 import subprocess
@@ -12,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from importlib import metadata
-from io import StringIO
 from pathlib import Path
 
 from rich.console import Console
@@ -36,7 +36,7 @@ from gates.contracts.errors import ManifestError, RunError, SuiteError
 from gates.contracts.verdict import Decision, GateResult, Verdict
 from gates.detect.tags import added_tokens
 from gates.policy.check import check_policy
-from gates.policy.load import policy_for
+from gates.policy.load import DERIVED, policy_for
 from gates.report import labels
 from gates.report.statement import Harness, Pinned, Statement
 from gates.report.write import WrittenReport
@@ -46,6 +46,7 @@ from gates.run.target import Variant
 from gates.suite import contamination
 from gates.suite.draw import drawn
 from gates.suite.load import load_suite
+from gates.suite.own import is_own
 
 VARIANTS: Mapping[str, Variant] = {
     "thinking-on": Variant(thinking=True),
@@ -59,33 +60,20 @@ VARIANTS: Mapping[str, Variant] = {
 _PACKAGES = ("markdown-it-py", "emoji", "jsonschema", "httpcore2", "cryptography")
 
 
-async def make_job(
-    config: Config,
-    stack: AsyncExitStack,
-    *,
-    candidate: str,
-    baseline: str,
-    suite: str,
-    policy: str,
-    controls: Mapping[str, str],
-    timed: bool,
-    full: bool,
-    sequential: bool = False,
-    any_baseline: bool = False,
-    sealed: bool = True,
-    jobs: int = 1,
-) -> GateJob:
-    """The job, with all engines that it needs running until the stack is closed.
+async def make_job(config: Config, args: argparse.Namespace, stack: AsyncExitStack) -> GateJob:
+    """The job of `manners gate run`, with all engines that it needs running until the stack is closed.
 
     Policy, suite, its functions and judges, artefacts, lineage and baseline are checked before the first engine
-    starts. With `any_baseline` the last two are not: the run can show that a candidate fails, and never that it
-    passes. Engines that are not `sealed` have no artefact, and count as forms of one model.
+    starts. With `--any-baseline` the last two are not: the run can show that a candidate fails, and never that it
+    passes. Engines that are named by their addresses have no artefact, and count as forms of one model.
 
     Raises SuiteError, PolicyError; RunError: an engine is not configured, has no artefact, or does not start;
     ManifestError: a folder differs from its manifest, or no promotion could accept the baseline.
     """
+    suite, candidate, baseline = args.suite or config.gates.suite, args.candidate, args.baseline
+    controls, sealed = dict(config.gates.controls) | pairs(args.control), not args.candidate_url
     whole = load_suite(suite)
-    rules = policy_for(policy, whole)
+    rules = policy_for(policy_name(args, config), whole)
     cases = drawn(whole, rules.draw)
     check_policy(rules, cases)
     outside = await OutsideChecks(cases.cases, Path(suite)).checked()
@@ -95,7 +83,7 @@ async def make_job(
         name: _sealed(config, name) if sealed else _unsealed(config, name) for name in dict.fromkeys(wanted)
     }
     known = (*(one.artefact for one in found.values()), *configured(config))
-    if sealed and not any_baseline:
+    if sealed and not args.any_baseline:
         check_baseline(
             config, candidate, baseline, {name: one.artefact for name, one in found.items()}, known
         )
@@ -112,13 +100,18 @@ async def make_job(
             if engine or name in VARIANTS
         },
         known=known,
-        timed=timed,
-        full=full,
-        jobs=jobs,
+        timed=not args.no_latency,
+        full=args.full,
+        jobs=args.jobs,
         gateway={"model": public} | settings(model),
-        sequential=sequential,
+        sequential=args.sequential,
         outside=outside,
     )
+
+
+def policy_name(args: argparse.Namespace, config: Config) -> str:
+    """The policy that `--policy` names; by default the configured one, and for a suite in one file the derived one."""
+    return str(args.policy or (DERIVED if is_own(args.suite or "") else config.gates.policy))
 
 
 def model_of(config: Config, candidate: str, baseline: str) -> tuple[str, ModelConfig]:
@@ -336,50 +329,39 @@ def show(statement: Statement, written: WrittenReport, short: str = "") -> None:
 
 def show_decision(decision: Decision) -> None:
     """Print every rule and every control, and the verdict with its reasons."""
-    console = Console()
-    table = terminal.table()
-    for title in ("", "gate", "rule", "what was found"):
-        table.add_column(title)
-    for result in decision.gates:
-        tier = "" if result.tier == "critical" else f" [dim]({result.tier})[/]"
-        table.add_row(_MARKS[result.verdict], result.gate, result.rule, escape(result.sentence) + tier)
+    rows: list[tuple[str, ...]] = []
+    for one in decision.gates:
+        tier = "" if one.tier == "critical" else f" [dim]({one.tier})[/]"
+        rows.append((_MARKS[one.verdict], one.gate, one.rule, escape(one.sentence) + tier))
     for control in decision.controls:
         mark = "[green]holds[/]" if control.holds else "[red]BROKEN[/]"
-        table.add_row(mark, "control", "", escape(control.sentence))
-    console.print(table)
-    console.print(_MARKS[decision.verdict].replace("open", "inconclusive"), end=": ")
-    console.print(escape("; ".join(decision.reasons)))
+        rows.append((mark, "control", "", escape(control.sentence)))
+    console = Console()
+    console.print(terminal.table(("", "gate", "rule", "what was found"), rows))
+    console.print(f"{_verdict(decision.verdict)}: {escape('; '.join(decision.reasons))}")
 
 
-def show_side_by_side(runs: Sequence[tuple[str, Statement]], html: Path | None = None) -> None:
-    """Print a table with a row for each rule and a column for each run; as a page, too, if `html` names one."""
-    table = terminal.table()
-    for title in ("gate", "rule", *(name for name, _ in runs)):
-        table.add_column(escape(title), overflow="fold")
+def show_side_by_side(runs: Sequence[tuple[str, Statement]]) -> None:
+    """Print a table with a row for each rule and a column for each run."""
     found = [{(one.gate, one.rule): one for one in statement.decision.gates} for _, statement in runs]
-    for gate, rule in dict.fromkeys(key for results in found for key in results):
-        cells = [_cell(results.get((gate, rule))) for results in found]
-        table.add_row(escape(gate), rule, *cells)
-    table.add_section()
+    rows = [
+        [escape(gate), rule, *(_cell(results.get((gate, rule))) for results in found)]
+        for gate, rule in dict.fromkeys(key for results in found for key in results)
+    ]
     about: Mapping[str, Callable[[Statement], str]] = {
-        "candidate": lambda one: f"{one.candidate.model.name} {one.candidate.model.format}",
-        "baseline": lambda one: f"{one.baseline.model.name} {one.baseline.model.format}",
-        "suite": lambda one: f"{one.suite.name} {one.suite.version}",
-        "policy": lambda one: f"{one.policy.name} {one.policy.version}",
+        "candidate": lambda one: escape(f"{one.candidate.model.name} {one.candidate.model.format}"),
+        "baseline": lambda one: escape(f"{one.baseline.model.name} {one.baseline.model.format}"),
+        "suite": lambda one: escape(f"{one.suite.name} {one.suite.version}"),
+        "policy": lambda one: escape(f"{one.policy.name} {one.policy.version}"),
         "judged": lambda one: one.judged or "engine",
+        "verdict": lambda one: _verdict(one.verdict),
     }
-    for title, said in about.items():
-        table.add_row(title, "", *(escape(said(statement)) for _, statement in runs))
-    table.add_row(
-        "verdict", "", *(_MARKS[statement.verdict].replace("open", "inconclusive") for _, statement in runs)
-    )
-    Console().print(table)
-    if html is not None:
-        page = Console(
-            record=True, width=60 + 50 * len(runs), file=StringIO()
-        )  # however narrow the terminal is
-        page.print(table)
-        html.write_text(page.export_html(inline_styles=True), "utf-8")
+    rows += [[title, "", *(said(statement) for _, statement in runs)] for title, said in about.items()]
+    Console().print(terminal.table(("gate", "rule", *(name for name, _ in runs)), rows, folds=True))
+
+
+def _verdict(verdict: Verdict) -> str:
+    return _MARKS[verdict].replace("open", "inconclusive")
 
 
 def _cell(result: GateResult | None) -> str:

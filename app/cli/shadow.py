@@ -40,11 +40,8 @@ _STYLES = {"alike": "green", "differs": "yellow", "worse": "bold red", "open": "
 
 def show(found: Comparison) -> None:
     """Print the table, the differing records, and the verdict."""
-    table = terminal.table()
-    for title in ("", found.candidate, found.baseline, ""):
-        table.add_column(escape(title), overflow="fold")
-    for row in rows(found):
-        table.add_row(*map(escape, row))
+    titles = ("", found.candidate, found.baseline, "")
+    table = terminal.table(titles, [list(map(escape, row)) for row in rows(found)], folds=True)
     out = terminal.console()
     out.print(f"[dim]{escape(about(found))}[/]")
     out.print(table)

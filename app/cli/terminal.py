@@ -1,10 +1,10 @@
 """Tables and a progress bar, for a terminal or for a pipe."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
@@ -21,33 +21,29 @@ def console(width: int = 140) -> Console:
 def show_outcomes(found: Sequence[dict[str, str]], title: str) -> None:
     """The outcomes of the conformance suite, and how many checks passed."""
     print(title)
-    _print(
-        ("row", "passed", "why"),
-        [(escape(one["name"]), MARKS[one["heard"]], escape(one["why"])) for one in found],
-    )
+    rows = [(escape(one["name"]), MARKS[one["heard"]], escape(one["why"])) for one in found]
+    console(240).print(table(("row", "passed", "why"), rows))
     counts = [f"{sum(one['heard'] == mark for one in found)} {mark}" for mark in MARKS]
     print(f"{len(found)} rows: {', '.join(counts)}")
 
 
 def show_rows(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table of plain text."""
-    _print(titles, [[escape(cell) for cell in row] for row in rows])
+    console(240).print(table(titles, [[escape(cell) for cell in row] for row in rows]))
 
 
-def _print(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Only the last column is wrapped."""
-    grid = table()
-    for title in titles[:-1]:
-        grid.add_column(escape(title), no_wrap=True)
-    grid.add_column(escape(titles[-1]), overflow="fold")
+def table(
+    titles: Sequence[str], rows: Iterable[Sequence[str]], *, folds: bool = False, numbers_from: int = 100
+) -> Table:
+    """A table in the style of every command, of cells in rich's markup. Its last column is wrapped, and the others where it `folds`."""
+    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for at, title in enumerate(titles, 1):
+        one_line = at < len(titles) and not folds
+        justify: JustifyMethod = "right" if at > numbers_from else "left"
+        grid.add_column(escape(title), overflow="fold", no_wrap=one_line, justify=justify)
     for row in rows:
         grid.add_row(*row)
-    console(240).print(grid)
-
-
-def table() -> Table:
-    """An empty table in the style of every command."""
-    return Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    return grid
 
 
 @contextmanager

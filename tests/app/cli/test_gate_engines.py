@@ -1,5 +1,6 @@
 """Around a gate job: flags, the wall, and what an engine is called in a report."""
 
+import argparse
 import json
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from app.__main__ import _parser
 from app.cli import gate_engines
 from app.cli.gate_engines import configured, make_job, short_words, special_tokens
 from app.config.config import load
@@ -22,6 +24,21 @@ from tests.gates.test_job import JOB
 
 MODELS = Path(__file__).parents[3] / "models"
 ANNIE = MODELS / "annie-nano-q4_k_m"
+
+
+def flags(candidate: str, baseline: str, *more: str) -> argparse.Namespace:
+    """Of a gate run over the nano models' suite, by default with its policy."""
+    words = [
+        "--suite",
+        "annie-nano",
+        "--policy",
+        "annie-nano",
+        "--candidate",
+        candidate,
+        "--baseline",
+        baseline,
+    ]
+    return _parser().parse_args(["gate", "run", *words, *more])
 
 
 def conversation(said: str) -> str:
@@ -85,9 +102,8 @@ async def test_a_short_policy_asks_what_it_draws_of_the_whole_suite(tmp_path: Pa
         f'artefact = "{ANNIE}"\n[models.annie]\nlive = "a"\n'
     )
     async with AsyncExitStack() as stack:
-        job = await make_job(load(tmp_path / "c.toml"), stack, candidate="a", baseline="a", suite="annie-nano",
-                             policy="annie-nano-short", controls={}, timed=True, full=False,
-                             any_baseline=True)  # fmt: skip
+        asked = flags("a", "a", "--policy", "annie-nano-short", "--any-baseline")
+        job = await make_job(load(tmp_path / "c.toml"), asked, stack)
         whole = load_suite("annie-nano")
 
     assert job.suite == drawn(whole, job.policy.draw) != whole
@@ -108,8 +124,7 @@ async def test_a_folder_that_was_changed_is_not_judged(tmp_path: Path) -> None:
     )
     async with AsyncExitStack() as stack:
         with pytest.raises(ManifestError, match="changed"):
-            await make_job(load(tmp_path / "c.toml"), stack, candidate="a", baseline="a", suite="annie-nano",
-                           policy="annie-nano", controls={"stranger": "a"}, timed=False, full=False)  # fmt: skip
+            await make_job(load(tmp_path / "c.toml"), flags("a", "a", "--control", "stranger=a"), stack)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +139,7 @@ async def test_a_comparison_that_no_promotion_accepts_is_refused_before_an_engin
     candidate: str, baseline: str, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gate_engines, "make_engine", lambda *_, **__: pytest.fail("an engine was started"))
+    asked = flags(candidate, baseline, "--control", "stranger=stranger-nano")
     async with AsyncExitStack() as stack:
         with pytest.raises(ManifestError, match=told):
-            await make_job(load(None), stack, candidate=candidate, baseline=baseline, suite="annie-nano",
-                           policy="annie-nano", controls={"stranger": "stranger-nano"}, timed=False, full=False)  # fmt: skip
+            await make_job(load(None), asked, stack)
