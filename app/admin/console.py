@@ -3,12 +3,11 @@
 The page itself holds no data of this gateway, so it needs no token; every request that it makes does.
 """
 
-import hashlib
 import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from fastapi import APIRouter, Request
 from markdown_it import MarkdownIt
@@ -21,12 +20,8 @@ from app.http.openapi import sends
 from app.http.replies import reply, reply_headers
 from app.promotion.facts import KEYS
 from app.promotion.service import PromotionService
-from gates.contracts.errors import KeyFileError, ReportError
-from gates.report import document, dsse
-from gates.report.keys import trusted
 from gates.report.page import page
-from gates.report.statement import Statement
-from gates.report.verify import open_report
+from gates.report.verify import VerifiedReport
 
 T = TypeVar("T")
 
@@ -65,12 +60,12 @@ def console_router(config: Config, promotions: PromotionService, reader: reports
 
     routes.add_api_route(RUNBOOK, _runbook, methods=["GET"], include_in_schema=False)
 
-    async def shown(digest: str, show: Callable[[Opened], T]) -> T:
+    async def shown(digest: str, show: Callable[[VerifiedReport], T]) -> T:
         """`show` of a report, in the reports' thread."""
-        row = await promotions.do(lambda registry: registry.report(digest))
+        row, state = await promotions.do(lambda registry: registry.report(digest)), config.state_dir
 
         def work() -> T:
-            return show(_open(reports.bytes_of(config.state_dir, row), config.state_dir / KEYS))
+            return show(reports.read(reports.bytes_of(state, row), state / KEYS))
 
         with promotions.reporting_state():
             return await reader.do(work)
@@ -118,20 +113,3 @@ def _rendered() -> str:
 @cache
 def _bytes(name: str) -> bytes:
     return (STATIC / name).read_bytes()
-
-
-class Opened(NamedTuple):
-    """A report's statement, its digest, and which trusted keys have signed it (possibly none)."""
-
-    statement: Statement
-    statement_digest: str
-    signers: tuple[str, ...]
-
-
-def _open(data: bytes, keys: Path) -> Opened:
-    try:
-        found = open_report(data, trusted([keys]))
-        return Opened(found.statement, found.statement_digest, found.signers)
-    except (ReportError, KeyFileError):
-        payload = dsse.parse(data).payload
-        return Opened(document.parse(payload), f"sha256:{hashlib.sha256(payload).hexdigest()}", ())

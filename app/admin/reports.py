@@ -14,8 +14,11 @@ from app.registry.registry import Registry
 from app.registry.store import translated_files
 from app.registry.values import AuditEntry, KnownReport
 from gates.artefact.durable import draft, sync
+from gates.contracts.errors import KeyFileError, ReportError
 from gates.decode.decoder import DecodeError
 from gates.report import document, dsse
+from gates.report.keys import trusted
+from gates.report.verify import VerifiedReport, open_report
 
 MOST_WAITING: Final = 16
 """Requests that may wait for the thread. A report takes half a second, one of 64 MiB some ten seconds."""
@@ -43,25 +46,37 @@ class ReportThread:
         return await self._threads.do(work, PATIENCE_SECONDS)
 
 
-def read(data: bytes) -> KnownReport:
-    """The summary of a report; its signature is not verified. Raises BadReport."""
+def read(data: bytes, keys: Path) -> VerifiedReport:
+    """A report, with those of the trusted `keys` that have signed it, possibly none. Raises BadReport."""
     try:
-        envelope = dsse.parse(data)
-        statement = document.parse(envelope.payload)
+        return open_report(data, trusted([keys]))
+    except (ReportError, KeyFileError):
+        pass
+    try:
+        payload = dsse.parse(data).payload
+        return VerifiedReport(document.parse(payload), _digest(data), _digest(payload), (), ())
     except DecodeError as error:
         raise BadReport(f"this is no report.json of a gate: {error}") from None
-    found = hashlib.sha256(data).hexdigest()
+
+
+def known(found: VerifiedReport) -> KnownReport:
+    """What the registry holds of a report."""
+    statement = found.statement
     return KnownReport(
-        digest=f"sha256:{found}",
-        statement=f"sha256:{hashlib.sha256(envelope.payload).hexdigest()}",
+        digest=found.digest,
+        statement=found.statement_digest,
         artefact=statement.candidate.model.root,
         suite=statement.suite.digest,
         policy=statement.policy.digest,
         baseline=statement.baseline.model.root,
         verdict=str(statement.verdict),
         created=statement.created,
-        path=f"{FOLDER}/{found}.json",
+        path=f"{FOLDER}/{found.digest.removeprefix('sha256:')}.json",
     )
+
+
+def _digest(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
 def keep(registry: Registry, state_dir: Path, report: KnownReport, data: bytes, entry: AuditEntry) -> bool:

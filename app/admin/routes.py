@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Header, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response, StreamingResponse
@@ -20,7 +20,7 @@ from app.admin import reports
 from app.admin.audit import Audit
 from app.api.reading import field_error, json_object
 from app.config.config import MAX_REPLICAS, Config
-from app.errors.tree import BadField, BodyTooLarge, StateUnavailable, TooSlow, Unauthorized
+from app.errors.tree import BodyTooLarge, StateUnavailable, TooSlow, Unauthorized
 from app.http.openapi import sends, takes
 from app.http.replies import reply, reply_headers
 from app.promotion import overrides as override_log
@@ -33,13 +33,13 @@ from app.promotion.views import report_view
 from app.proxy.deadlines import ClientGone
 from app.proxy.uploads import Uploads
 from app.registry.values import AuditEntry, Revocation, Thing
-from gates.contracts.errors import KeyFileError, ReportError
-from gates.report.keys import trusted
-from gates.report.verify import MAX_REPORT_BYTES, open_report
+from gates.report.verify import MAX_REPORT_BYTES
 
 MAX_BODY_BYTES = 64 << 10
-MAX_KEY = 128
 MAX_EVENTS = 1000
+
+Count = Annotated[int, Query(ge=0, le=10**15)]
+IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=128)]
 
 
 class AdminBody(BaseModel):
@@ -104,7 +104,7 @@ def operators_router(
 
 def _add_requests(routes: APIRouter, promotions: PromotionService) -> None:
     @routes.post("/admin/promote", status_code=202, openapi_extra=takes(PromoteBody))
-    async def promote(request: Request) -> Response:
+    async def promote(request: Request, dry_run: bool = False, key: IdempotencyKey = None) -> Response:
         body = await read_body(request, PromoteBody)
         engine, *replicas = [body.engine] if isinstance(body.engine, str) else body.engine
         wanted = PromotionRequest(
@@ -113,30 +113,28 @@ def _add_requests(routes: APIRouter, promotions: PromotionService) -> None:
             engine=engine,
             replicas=tuple(replicas),
             report=body.report,
-            key=_key(request),
+            key=key,
         )
-        return await _ask(request, promotions, wanted)
+        return await _ask(request, promotions, wanted, dry_run)
 
     @routes.post("/admin/rollback", status_code=202, openapi_extra=takes(RollbackBody))
-    async def rollback(request: Request) -> Response:
+    async def rollback(request: Request, dry_run: bool = False, key: IdempotencyKey = None) -> Response:
         body = await read_body(request, RollbackBody)
-        return await _ask(
-            request,
-            promotions,
-            PromotionRequest(kind=OperationKind.ROLLBACK, model=body.model, key=_key(request)),
-        )
+        wanted = PromotionRequest(kind=OperationKind.ROLLBACK, model=body.model, key=key)
+        return await _ask(request, promotions, wanted, dry_run)
 
 
-async def _ask(request: Request, promotions: PromotionService, wanted: PromotionRequest) -> Response:
-    dry_run = request.query_params.get("dry_run", "0") not in ("", "0", "false")
+async def _ask(
+    request: Request, promotions: PromotionService, wanted: PromotionRequest, dry_run: bool
+) -> Response:
     shown = await promotions.submit(wanted, actor(request), dry_run=dry_run)
     return reply(request, shown) if dry_run else _accepted(request, shown)
 
 
 def _add_operations(routes: APIRouter, promotions: PromotionService, access: AccessService) -> None:
     @routes.get("/admin/operations")
-    async def operations(request: Request) -> Response:
-        shown = await promotions.operations(min(_number(request, "limit", 50), MAX_EVENTS))
+    async def operations(request: Request, limit: Count = 50) -> Response:
+        shown = await promotions.operations(min(limit, MAX_EVENTS))
         return reply(request, {"operations": shown})
 
     @routes.get("/admin/operations/{id}")
@@ -197,19 +195,16 @@ def _add_reports(
         except ClientGone:
             raise TooSlow("the request broke off") from None  # the client is gone, and it is no bug
         try:
-            return await keep(request, data)
+            found = await reader.do(partial(reports.read, data, state / KEYS))
+            report = reports.known(found)
+            detail = {"digest": report.digest, "artefact": report.artefact, "verdict": report.verdict}
+            entry = AuditEntry(
+                at=now(), actor=actor(request), verb="report.uploaded", subject=report.digest, detail=detail
+            )
+            new = await promotions.do(lambda registry: reports.keep(registry, state, report, data, entry))
         finally:
             uploads.give_back(actor(request), held)
-
-    async def keep(request: Request, data: bytes) -> Response:
-        report = await reader.do(partial(reports.read, data))
-        detail = {"digest": report.digest, "artefact": report.artefact, "verdict": report.verdict}
-        entry = AuditEntry(
-            at=now(), actor=actor(request), verb="report.uploaded", subject=report.digest, detail=detail
-        )
-        new = await promotions.do(lambda registry: reports.keep(registry, state, report, data, entry))
-        trusts = await reader.do(partial(_is_trusted, config, data))
-        shown = {"digest": report.digest, "verdict": report.verdict, "trusted": trusts}
+        shown = {"digest": report.digest, "verdict": report.verdict, "trusted": bool(found.signers)}
         return reply(request, shown, 201 if new else 200)
 
     @routes.get("/admin/reports")
@@ -223,14 +218,6 @@ def _add_reports(
         with promotions.reporting_state():
             data = await reader.do(partial(reports.bytes_of, state, row))
         return Response(data, headers=reply_headers(request), media_type="application/json")
-
-
-def _is_trusted(config: Config, data: bytes) -> bool:
-    try:
-        open_report(data, trusted([config.state_dir / KEYS]))
-    except (ReportError, KeyFileError):
-        return False
-    return True
 
 
 def _add_overrides(routes: APIRouter, config: Config, promotions: PromotionService) -> None:
@@ -275,10 +262,8 @@ def _add_audit(routes: APIRouter, promotions: PromotionService) -> None:
         return reply(request, asdict(revocation), 201)
 
     @routes.get("/admin/audit")
-    async def audit(request: Request) -> Response:
-        after, limit = _number(request, "after", 0), min(_number(request, "limit", 200), MAX_EVENTS)
-        newest = request.query_params.get("newest", "0") not in ("", "0")
-        return reply(request, await audits.page(after, limit, newest))
+    async def audit(request: Request, after: Count = 0, limit: Count = 200, newest: bool = False) -> Response:
+        return reply(request, await audits.page(after, min(limit, MAX_EVENTS), newest))
 
 
 # Requests.
@@ -308,20 +293,6 @@ async def _read(request: Request) -> bytes:
     except ClientDisconnect:
         raise TooSlow("the request broke off") from None  # the client is gone, and it is no bug
     return bytes(data)
-
-
-def _key(request: Request) -> str | None:
-    key = request.headers.get("idempotency-key")
-    if key is not None and not 0 < len(key) <= MAX_KEY:
-        raise BadField(f"Idempotency-Key: 1 to {MAX_KEY} characters", param="Idempotency-Key")
-    return key
-
-
-def _number(request: Request, name: str, default: int) -> int:
-    text = request.query_params.get(name, str(default))
-    if not text.isdecimal() or len(text) > 15:
-        raise BadField(f"{name}: must be a whole number", param=name)
-    return int(text)
 
 
 # Replies.
