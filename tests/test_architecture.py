@@ -245,10 +245,9 @@ SHORT_TASKS = {
     "app.admin.audit": 1,  # awaited by all who ask for its result
     "app.conformance.gateway": 1,  # of a command, which awaits it
     "app.conformance.suite": 1,
-    "app.proxy.multi_completion": 1,  # of a group that awaits them all
     "app.proxy.exchange": 2,  # of one request: its end cancels them
     "app.proxy.deadlines": 1,
-    "app.proxy.response_writer": 1,
+    "app.proxy.reply_writer": 1,
     "app.promotion.worker": 2,  # awaited: an operation, and an effect of it
     "app.promotion.step_writer": 1,  # its operation awaits or stops it
     "app.promotion.service": 2,  # awaited, and shielded from a client that hangs up

@@ -38,7 +38,7 @@ from app.registry.values import UNLIMITED
 from app.stream.audit import ReplyAudit
 from app.stream.clocks import Clocks
 from app.stream.conduct import held_characters
-from app.stream.encode import EventEncoder, ReplyHead
+from app.stream.encode import ReplyHead
 from app.stream.meter import ThoughtMeter
 from app.stream.pipeline import StreamPolicy
 from deploy.engine.dialects import DIALECTS
@@ -139,9 +139,9 @@ class RequestContext:
     engine = NO_ENGINE  # that was asked last
     ignored: Sequence[str] = ()  # of the request's fields, by the engine's dialect
     was_tried = False  # there are facts of a reply
+    opened = False  # the status line has gone out
     begun = False  # some of the reply has gone out: no other engine may answer
     hinted: str | None = None  # the engine that was asked once more, with a hint
-    encoder: EventEncoder | None = None  # of the stream that goes out
     next_route: Callable[[], Route | None] = staticmethod(
         lambda: None
     )  # to another engine, while one may answer
@@ -294,7 +294,7 @@ class RequestContext:
         self.body = surface.engine_body(parsed, self._asked)
         self.clocks, self.audit = Clocks(self.start), ReplyAudit(thinking != 0)
         self.calls, self.usage, self.cut, self.clocked_tokens = [], None, None, None
-        self.broken = self.filtered = self.ended = self.encoder = None
+        self.broken = self.filtered = self.ended = None
         self.queued, self.overhead = time.perf_counter() - self.start, 0.0
         self.was_tried = True
 

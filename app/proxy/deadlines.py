@@ -10,7 +10,7 @@ nothing for as long as an engine may be silent counts as gone.
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -118,15 +118,6 @@ class Deadlines:
         self._full_since = 0.0
         if self.progress:
             self.progress = time.perf_counter()
-
-    @contextlib.contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Around sends that may wait for the caller; one that waits for an idle time means that the caller is gone."""
-        self.full()
-        try:
-            yield
-        finally:
-            self.free()
 
     def cut_off(self) -> None:
         """The gateway goes down, and waits no longer."""

@@ -22,7 +22,7 @@ from typing import Final, Literal
 
 from app.access.limits import MOST
 from app.api.engine_request import answer_policy
-from app.api.surface import Counts
+from app.api.surface import Counts, PassThroughSurface
 from app.api.thinking_budget import ThoughtWatch
 from app.api.tool_choice import GuidedCall, ToolChoiceEnforcer
 from app.errors.translate import (
@@ -36,7 +36,7 @@ from app.errors.translate import (
 from app.errors.tree import MannersError
 from app.proxy.context import RequestContext
 from app.proxy.deadlines import Deadlines
-from app.proxy.reply_writer import ReplyWriter
+from app.proxy.reply_writer import ReplyWriter, WholeWriter
 from app.proxy.threads import REPLIES, in_thread
 from app.stream.holdback import FILTERED
 from app.stream.logprobs import LogprobAligner
@@ -72,7 +72,6 @@ class Exchange:
     _aligner: LogprobAligner | None
     _takes_short_way: bool
     _pipeline: Pipeline
-    _writer: ReplyWriter
     # Made by `_answered`.
     _reply: EngineReply
     _over: asyncio.Future[None]  # done when the reply is complete; or holds its fault
@@ -91,12 +90,10 @@ class Exchange:
     _large: asyncio.Task[None] | None = None  # reads what may take long
     _is_in_thread = False  # the pipeline: nothing else may touch it meanwhile
 
-    def __init__(
-        self, context: RequestContext, deadlines: Deadlines, make_writer: Callable[[EngineReply], ReplyWriter]
-    ) -> None:
+    def __init__(self, context: RequestContext, deadlines: Deadlines, writer: ReplyWriter) -> None:
         self._context = context
         self._deadlines = deadlines
-        self._make_writer = make_writer
+        self._writer = writer
         self._clocks, self._audit, self._budget = context.clocks, context.audit, context.budget
         self._watch = None if context.limit is None else ThoughtWatch(context.limit)
         self._tokens = 0
@@ -121,8 +118,7 @@ class Exchange:
                     else:
                         path, body = context.surface.engine_path, context.body
         finally:
-            if self._is_sent:
-                self._writer.abandon()
+            self._writer.follow(None, anew=False)
             if self._has_answered:
                 self._stop()
                 self._note()
@@ -153,14 +149,14 @@ class Exchange:
         """See `ResponseHandler`. Asked again, keep the old reply until the new one starts."""
         if self._is_sent:
             if not self._has_answered:  # on another connection: the engine closed the first
-                self._writer.answered_by(reply, anew=False)
+                self._writer.follow(reply, anew=False)
             return
         context = self._context
         context.expect_reply()
         self._keeper = context.keeper
         self._aligner = LogprobAligner() if context.parsed.logprobs else None
         self._takes_short_way = self._keeper is None and self._aligner is None
-        self._writer = self._make_writer(reply)
+        self._writer.follow(reply, anew=True)
         self._pipeline = self._new_pipeline()
         self._is_sent = True
 
@@ -195,7 +191,7 @@ class Exchange:
             self._pipeline = self._new_pipeline()
             self._set_timer()
         self._pipeline.size = before.size  # one budget for all that is said
-        self._writer.answered_by(reply, anew=again == "hint")
+        self._writer.follow(reply, anew=again == "hint")
 
     def _new_pipeline(self) -> Pipeline:
         """A stream core for a reply from its beginning."""
@@ -489,6 +485,30 @@ class Exchange:
                 said = BodyReader(MAX_ERROR_BYTES)
                 reply.set_body_consumer(said)
                 await said.done
+
+
+async def pass_through(
+    context: RequestContext, surface: PassThroughSurface, deadlines: Deadlines, writer: WholeWriter
+) -> None:
+    """Ask the engine for a reply without text, and hand it on whole; it is due within the first token's time.
+
+    Raises what the engine did wrong.
+    """
+    route = context.route
+    context.overhead = time.perf_counter() - context.start - context.queued
+    path = surface.path_on(route.dialect)
+    url = route.url + path
+    async with deadlines.attempt(), route.upstream.ask(url, context.body, context.trace.headers) as reply:
+        if reply.status != 200:
+            raise await status_error(reply, path)
+        whole = BodyReader()
+        reply.set_body_consumer(whole)
+        body, context.usage = surface.hand_on(await whole.done, context.head.model)
+        if route.kind == "embeddings":  # of one that should stream, a vector proves nothing
+            route.record_success(0.0)
+        deadlines.over()
+        await writer.send(body)
+        context.delivered(0)
 
 
 async def _finish(reply: EngineReply) -> None:

@@ -9,7 +9,6 @@ whose routing, dependencies and middleware cost 90 us a request and wrap `send` 
 """
 
 import asyncio
-import contextlib
 import random
 import time
 from functools import partial
@@ -38,15 +37,12 @@ from app.proxy.accounting import RequestAccounting
 from app.proxy.admission import AdmissionQueue
 from app.proxy.context import ID_SEPARATOR, ReplyBudget, RequestContext
 from app.proxy.deadlines import ClientGone, Deadlines
-from app.proxy.exchange import FINISH_SECONDS, Exchange
-from app.proxy.keepalive import KeepAlive
-from app.proxy.multi_completion import MultiCompletion
-from app.proxy.passthrough import pass_through
+from app.proxy.exchange import Exchange, pass_through
+from app.proxy.multi_completion import complete_choices
 from app.proxy.reading import RequestReader
-from app.proxy.reply_writer import STREAM_HEADERS, writer_for
+from app.proxy.reply_writer import StreamWriter, WholeWriter
 from app.proxy.tracing import Tracing
 from app.proxy.uploads import Uploads
-from app.stream.encode import error_frame
 from app.telemetry.log import Logger, where
 from app.telemetry.metrics import Metrics
 
@@ -182,37 +178,32 @@ class ProxyHandler:
     async def _serve(self, context: RequestContext, receive: Receive, send: Send) -> None:
         """Hold a slot, ask an engine, and account for the request."""
         timeouts, queue = context.model.timeouts, self._queues[context.parsed.chat.model]
-        keepalive: KeepAlive | None = None
+        writer: StreamWriter | WholeWriter | None = None
         try:
             deadlines = Deadlines(receive, timeouts, self._serving)
             async with deadlines, queue.place(timeouts.first_token or timeouts.total):
-                keepalive = self._keepalive(context, deadlines, send)
+                if context.stream:
+                    writer = StreamWriter(context, deadlines, self._pool.batch, send)
+                else:
+                    writer = WholeWriter(context, deadlines, send)
                 try:
-                    context.error = await self._ask(context, deadlines, send, keepalive)
+                    context.error = await self._ask(context, deadlines, writer)
                 finally:
-                    if keepalive is not None:
-                        keepalive.close()
+                    writer.close()
             self._log_bug(context, context.error)
         except MannersError as fault:
-            await self._fail(context, fault, send, keepalive)
+            await self._fail(context, fault, send, writer)
         except (ClientGone, asyncio.CancelledError) as gone:
             context.error = gone
             if isinstance(gone, asyncio.CancelledError):
                 raise
         except Exception as bug:  # the request's edge: answer and log it; other streams go on
-            await self._fail(context, as_internal_error(bug), send, keepalive)
+            await self._fail(context, as_internal_error(bug), send, writer)
         finally:
             self._accounting.closed(context)
 
-    def _keepalive(self, context: RequestContext, deadlines: Deadlines, send: Send) -> KeepAlive | None:
-        """Keep-alive comments, if the model asks for them."""
-        if not (context.model.keepalive and context.stream):
-            return None
-        comment = context.surface.keepalive
-        return KeepAlive(context.model.keepalive, comment, context.start, deadlines, self._pool.batch, send)
-
     async def _ask(
-        self, context: RequestContext, deadlines: Deadlines, send: Send, keepalive: KeepAlive | None
+        self, context: RequestContext, deadlines: Deadlines, writer: StreamWriter | WholeWriter
     ) -> MannersError | None:
         """Ask the live engine, and the fallbacks as long as the caller has seen nothing.
 
@@ -226,17 +217,15 @@ class ProxyHandler:
         while True:
             context.try_engine(route)
             deadlines.patience = route.patience
-            if keepalive is not None:
-                keepalive.follow(context.clocks, STREAM_HEADERS + context.headers())
+            writer.keep_alive()
             route.streams.add(deadlines)  # tokens of this reply show that the engine lives
             try:
-                if isinstance(context.surface, PassThroughSurface):
-                    await pass_through(context, deadlines, send)
+                if isinstance(writer, WholeWriter) and isinstance(context.surface, PassThroughSurface):
+                    await pass_through(context, context.surface, deadlines, writer)
                 elif context.parsed.count == 1:
-                    writer = partial(writer_for, context, deadlines, send, keepalive)
                     await Exchange(context, deadlines, writer).run()
                 else:
-                    await MultiCompletion(context, deadlines, send, keepalive).run()
+                    await complete_choices(context, deadlines, writer)
                 if isinstance(context.broken, UpstreamError):
                     context.attribution = route.record_failure(context.broken)
                 if context.broken is None:
@@ -296,23 +285,21 @@ class ProxyHandler:
         forget_frames(fault)
 
     async def _fail(
-        self, context: RequestContext, error: MannersError, send: Send, keepalive: KeepAlive | None
+        self,
+        context: RequestContext,
+        error: MannersError,
+        send: Send,
+        writer: StreamWriter | WholeWriter | None,
     ) -> None:
         """Send the error: as a status while nothing has gone out, else in the stream."""
         context.error = error
         self._log_bug(context, error)
-        if not (context.begun or (keepalive is not None and keepalive.opened)):
+        if writer is None or not context.opened:
             own = context.headers()
             await error_response(error, own, context.surface.path)({"type": "http"}, None, send)
-            return
-        context.broken = error
-        if context.encoder is None and context.stream:
-            context.encoder = context.surface.encoder(context.head)
-        frame = error_frame if context.encoder is None else context.encoder.fault
-        body = frame(error.message, error.code, error.type)
-        with contextlib.suppress(TimeoutError):  # do not wait for a caller who does not read
-            async with asyncio.timeout(FINISH_SECONDS):
-                await send({"type": "http.response.body", "body": body, "more_body": False})
+        else:
+            context.broken = error
+            await writer.fail(error, send)
 
     def _log_bug(self, context: RequestContext, fault: BaseException | None) -> None:
         """Log where the gateway's own code raised, if that caused the fault."""

@@ -1,16 +1,31 @@
-"""A reply in the format of the request's API: streamed as it comes, or whole at the end."""
+"""A reply in the format of the request's API: streamed as it comes, or whole at the end.
 
-from collections.abc import Sequence
-from typing import Protocol
+A stream is written from callbacks, into uvicorn's transport: its `send` is a coroutine function, which costs 2.5 us a chunk
+more. These are uvicorn's private parts: pyproject.toml bounds its version, and a test notices when they change.
+"""
 
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
+from app.api.surface import Collector
+from app.errors.translate import route_errors_to
+from app.errors.tree import MannersError
 from app.proxy.context import Headers, RequestContext
 from app.proxy.deadlines import Deadlines
-from app.proxy.keepalive import KeepAlive
-from app.proxy.response_writer import ResponseWriter, Send
+from app.stream.encode import EventEncoder
 from app.upstream.batching import IOBatch
 from app.upstream.connection import EngineReply
 from gates.reply.events import Event
 
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+FINISH_SECONDS = 1.0
+"""How long the end of a broken reply may wait for a caller who does not read."""
 STREAM_HEADERS: Headers = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
@@ -19,122 +34,181 @@ STREAM_HEADERS: Headers = [
 JSON_HEADERS: Headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
 
 
-class ReplyWriter(Protocol):
+class ReplyWriter:
     """Takes what the stream core makes certain, in order."""
+
+    def follow(self, reply: EngineReply | None, anew: bool) -> None:
+        """This reply of an engine goes on (None: none does), and is to be paused for a slow reader.
+
+        anew: nothing of a reply before it is to be shown.
+        """
+        raise NotImplementedError
 
     def texts(self, texts: Sequence[str]) -> None:
         """Plain texts of choice 0, where something has gone out before."""
+        raise NotImplementedError
 
     def events(self, events: Sequence[Event], is_last: bool) -> object:
         """A batch of events. `is_last`: the reply is over with them."""
-
-    def answered_by(self, reply: EngineReply, anew: bool) -> None:
-        """The engine goes on in another reply of its own: that one is to be paused for a slow reader.
-
-        anew: nothing of the reply before it is to be shown.
-        """
+        raise NotImplementedError
 
     async def deliver(self) -> None:
-        """Wait until the caller has everything. Raises what a send raised."""
+        """Wait until the caller has everything."""
+        raise NotImplementedError
 
-    def abandon(self) -> None:
+    def keep_alive(self) -> None:
+        """An engine is asked: break the silence from now on, where the model wants it."""
+
+    async def fail(self, error: MannersError, send: Send) -> None:
+        """Tell the error behind what has gone out."""
+
+    def close(self) -> None:
         """Write nothing more."""
 
 
-class StreamSource(Protocol):
-    """What a stream comes from: an engine's reply, or several (`MultiCompletion`)."""
+class StreamWriter(ReplyWriter):
+    """Writes to a caller who streams, for a whole request: its engines, and its choices, come one after the other.
 
-    batch: IOBatch
+    The status line waits until there is something to show, and goes out with it in one write: each wakes the peer. `send`
+    is our server's (`app.http.connection`).
 
-    def pause(self) -> None:
-        """Send no more for now."""
+    Where the model asks for it (`keep_alive`), a comment goes out after so many seconds of silence: proxies and clients cut
+    a silent connection, and a long prefill or a hidden thought is silent. The first one sends the status line, so a later
+    fault can only go into the stream; another engine may still answer. One timer costs nothing per chunk.
+    """
 
-    def resume(self) -> None:
-        """Go on."""
+    _encoder: EventEncoder
+    _reply: EngineReply | None = None
+    _catching_up: asyncio.Task[None] | None = None  # waits until the caller has read what was written
+    _end = b""  # of the reply, which waits for that
+    _timer: asyncio.TimerHandle | None = None
 
-
-class StreamWriter:
-    """Writes to a caller who streams. The status line waits until there is something to show."""
-
-    def __init__(
-        self,
-        context: RequestContext,
-        deadlines: Deadlines,
-        reply: StreamSource,
-        send: Send,
-        keepalive: KeepAlive | None,
-    ) -> None:
+    def __init__(self, context: RequestContext, deadlines: Deadlines, batch: IOBatch, send: Send) -> None:
         self._context = context
         self._deadlines = deadlines
-        self._reply = reply
-        self._keepalive = keepalive
-        self._encoder = context.encoder = context.surface.encoder(context.head)
-        if keepalive is None:
-            self._out = ResponseWriter(send, reply.batch, self._pause, self._resume, deadlines.fail)
-        else:
-            self._out = keepalive.lend(self._pause, self._resume)
+        self._batch = batch
+        self._cycle: Any = send.__self__  # type: ignore[attr-defined]
+        self._last = context.start  # when the caller last got something that the clocks did not see
 
-    def answered_by(self, reply: EngineReply, anew: bool) -> None:
-        self._reply = reply
+    def follow(self, reply: EngineReply | None, anew: bool) -> None:
         if anew:
-            context = self._context
-            self._encoder = context.encoder = context.surface.encoder(context.head)
+            self._encoder = self._context.surface.encoder(self._context.head)
+        self._reply = reply
+        if reply is not None and self._catching_up is not None:
+            reply.pause()
 
     def texts(self, texts: Sequence[str]) -> None:
-        self._out.write(self._encoder.texts(texts))
+        self._write(self._encoder.texts(texts))
 
     def events(self, events: Sequence[Event], is_last: bool) -> bool:
         """See `ReplyWriter`. Returns whether anything went out."""
         body = self._encoder.feed(events)
         if not body and not is_last:
             return False
-        if not self._context.begun:
-            self._begin()
-        if self._keepalive is not None:
-            self._keepalive.wrote(not is_last)
-        self._out.write(body, is_last)
+        if self._timer is not None:
+            self._last = time.perf_counter()
+        self._write(body, is_last)
         self._context.begun = True
         return True
 
     async def deliver(self) -> None:
-        await self._out.flushed()
+        if self._catching_up is not None:
+            await self._catching_up
 
-    def abandon(self) -> None:
-        if self._keepalive is None:
-            self._out.abandon()
-        else:
-            self._keepalive.take_back()
+    async def fail(self, error: MannersError, send: Send) -> None:
+        body = self._encoder.fault(error.message, error.code, error.type)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FINISH_SECONDS):
+                await send({"type": "http.response.body", "body": body, "more_body": False})
 
-    def _begin(self) -> None:
-        """The status line, unless a keep-alive comment went before."""
-        if self._keepalive is not None:
-            self._keepalive.open()
-        else:
-            self._out.begin(STREAM_HEADERS + self._context.headers())
+    def close(self) -> None:
+        for pending in (self._timer, self._catching_up):
+            if pending is not None:
+                pending.cancel()
 
-    def _pause(self) -> None:
-        self._reply.pause()
-        self._deadlines.full()
+    def _write(self, body: bytes, is_last: bool = False) -> None:
+        cycle = self._cycle
+        if cycle.disconnected:
+            return
+        data = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+        if not self._context.opened:
+            data = self._head() + data
+            self._context.opened = True
+        if cycle.flow.write_paused and self._catching_up is None:
+            self._deadlines.full()
+            if self._reply is not None:
+                self._reply.pause()
+            self._catching_up = asyncio.get_running_loop().create_task(self._catch_up())
+        if not is_last:
+            return self._batch.write(cycle.transport, data)
+        self._end = data + b"0\r\n\r\n"
+        if self._catching_up is None:
+            self._complete()
 
-    def _resume(self) -> None:
-        self._reply.resume()
-        self._deadlines.free()
+    def _head(self) -> bytes:
+        """The head of a chunked 200, as uvicorn writes it; marks it as sent."""
+        cycle = self._cycle
+        headers = (*cycle.default_headers, *STREAM_HEADERS, *self._context.headers())
+        cycle.response_started = cycle.chunked_encoding = True
+        lines = b"".join([b"%b: %b\r\n" % header for header in headers])
+        close = b"" if cycle.keep_alive else b"connection: close\r\n"
+        return b"%b%b%btransfer-encoding: chunked\r\n\r\n" % (STATUS_LINE[200], lines, close)
+
+    def _complete(self) -> None:
+        """The last bytes, and what uvicorn does after them."""
+        if self._timer is not None:
+            self._timer.cancel()
+        cycle = self._cycle
+        self._batch.flush()
+        cycle.transport.write(self._end)
+        cycle.response_complete = True
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            cycle.transport.close()
+        cycle.on_response()
+
+    async def _catch_up(self) -> None:
+        with route_errors_to(self._deadlines.fail):
+            await self._cycle.flow.drain()
+            self._catching_up = None
+            self._deadlines.free()
+            if self._reply is not None:
+                self._reply.resume()
+            if self._end and not self._cycle.disconnected:
+                self._complete()
+
+    def keep_alive(self) -> None:
+        if self._context.model.keepalive and self._timer is None:
+            self._encoder = self._context.surface.encoder(self._context.head)
+            self._look()
+
+    def _look(self) -> None:
+        """Send a comment if it is due, and look again when the next one may be."""
+        with route_errors_to(self._deadlines.fail):
+            now, context = time.perf_counter(), self._context
+            if self._catching_up is not None:  # there is something that the caller has not taken yet
+                self._last = now
+            due = max(self._last, context.clocks.shown) + context.model.keepalive
+            if now >= due:
+                self._write(context.surface.keepalive)
+                self._last, due = now, now + context.model.keepalive
+            self._timer = asyncio.get_running_loop().call_later(max(due - now, 0.001), self._look)
 
 
-class WholeWriter:
-    """Writes to a caller who wants the whole reply."""
+class WholeWriter(ReplyWriter):
+    """Writes to a caller who wants the whole reply. Without `send` it keeps one choice of several."""
 
-    def __init__(self, context: RequestContext, deadlines: Deadlines, send: Send) -> None:
+    _collector: Collector
+
+    def __init__(self, context: RequestContext, deadlines: Deadlines, send: Send | None) -> None:
         self._context = context
         self._deadlines = deadlines
         self._send = send
-        self._collector = context.surface.collector(context.head)
 
-    def answered_by(self, reply: EngineReply, anew: bool) -> None:
+    def follow(self, reply: EngineReply | None, anew: bool) -> None:
         """See `ReplyWriter`. It is never paused."""
         if anew:
-            context = self._context
-            self._collector = context.surface.collector(context.head)
+            self._collector = self._context.surface.collector(self._context.head)
 
     def texts(self, texts: Sequence[str]) -> None:
         self._collector.texts(texts)
@@ -142,26 +216,23 @@ class WholeWriter:
     def events(self, events: Sequence[Event], is_last: bool) -> None:
         self._collector.feed(events)
 
+    def message(self) -> bytes:
+        """The reply as JSON."""
+        return self._collector.message()
+
     async def deliver(self) -> None:
-        await send_whole(self._collector.message(), self._context, self._deadlines, self._send)
+        if self._send is not None:
+            await self.send(self.message())
 
-    def abandon(self) -> None:
-        """Nothing goes out before the end."""
-
-
-def writer_for(
-    context: RequestContext, deadlines: Deadlines, send: Send, keepalive: KeepAlive | None, reply: EngineReply
-) -> ReplyWriter:
-    """The writer to the caller of a request for one choice."""
-    if context.stream:
-        return StreamWriter(context, deadlines, reply, send, keepalive)
-    return WholeWriter(context, deadlines, send)
-
-
-async def send_whole(body: bytes, context: RequestContext, deadlines: Deadlines, send: Send) -> None:
-    """A reply in one piece of JSON."""
-    headers = [*JSON_HEADERS, (b"content-length", b"%d" % len(body)), *context.headers()]
-    with deadlines.waiting():
-        context.begun = True
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+    async def send(self, body: bytes) -> None:
+        """Send a reply in one piece of JSON. A caller who takes it for longer than an idle time counts as gone."""
+        context, send = self._context, self._send
+        assert send is not None
+        headers = [*JSON_HEADERS, (b"content-length", b"%d" % len(body)), *context.headers()]
+        self._deadlines.full()
+        try:
+            context.begun = context.opened = True
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await send({"type": "http.response.body", "body": body})
+        finally:
+            self._deadlines.free()

@@ -35,7 +35,7 @@ READING = (
 )  # fmt: skip
 """What raises here while a reply is read is told as the engine's fault."""
 SERVING = (
-    "app.upstream.batching", "app.upstream.client", "app.proxy.exchange", "app.proxy.reply_writer", "app.proxy.response_writer", "app.proxy.deadlines", "app.proxy.keepalive",
+    "app.upstream.batching", "app.upstream.client", "app.proxy.exchange", "app.proxy.reply_writer", "app.proxy.deadlines",
     "app.stream.clocks", "app.stream.encode", "app.api.chat_completions", "app.stream.audit",
 )  # fmt: skip
 OURS = {"send", "set_body_consumer", "pause", "resume", "close", "abort"}

@@ -7,33 +7,18 @@ from typing import Any
 
 import pytest
 
-from app.api.surface import COMMENT
 from app.api.thinking_budget import ThoughtWatch
 from app.config.config import Timeouts
 from app.errors.tree import MannersError
 from app.proxy.deadlines import Deadlines
-from app.proxy.keepalive import KeepAlive
-from app.proxy.response_writer import ResponseWriter
-from app.stream.clocks import Clocks
-from app.upstream.batching import IOBatch
 from tests.app.house import house
+from tests.app.proxy.caller import Caller
 from tests.scale import PATIENCE
 from tests.script import Hang, Head, Say, thought
-
-BODY = {"type": "http.response.body", "body": b"x", "more_body": True}
 
 
 async def never(*_: Any) -> Any:
     await asyncio.get_running_loop().create_future()
-
-
-async def refuse(*_: Any) -> Any:
-    raise ZeroDivisionError
-
-
-async def refuse_late(*_: Any) -> Any:
-    await asyncio.sleep(0)
-    raise ZeroDivisionError
 
 
 def broken(*_: Any) -> Any:
@@ -48,29 +33,22 @@ def watching(line: Deadlines, patch: pytest.MonkeyPatch) -> None:
 
 def keeping_alive(line: Deadlines, patch: pytest.MonkeyPatch) -> None:
     """The timer of the signs of life."""
-    KeepAlive(0.001, COMMENT, 0, line, IOBatch(), refuse).follow(Clocks(0), [])
-
-
-def sending(line: Deadlines, patch: pytest.MonkeyPatch) -> None:
-    """The task that writes to a slow reader."""
-    ResponseWriter(refuse_late, IOBatch(), line.full, line.free, line.fail).put(BODY)
+    writer = Caller(line).writer
+    patch.setattr(writer, "_write", broken)
+    writer.keep_alive()
 
 
 def reading_on(line: Deadlines, patch: pytest.MonkeyPatch) -> None:
     """What is called when the slow reader has caught up."""
-    ResponseWriter(one_step, IOBatch(), line.full, broken, line.fail).put(BODY)
+    caller = Caller(line)
+    caller.writer.keep_alive()
+    caller.flow.pause_writing()
+    caller.writer._write(b"x")
+    patch.setattr(line, "free", broken)
+    caller.flow.resume_writing()
 
 
-BESIDE: tuple[Callable[[Deadlines, pytest.MonkeyPatch], None], ...] = (
-    watching,
-    keeping_alive,
-    sending,
-    reading_on,
-)
-
-
-async def one_step(message: Any) -> None:
-    await asyncio.sleep(0)
+BESIDE: tuple[Callable[[Deadlines, pytest.MonkeyPatch], None], ...] = (watching, keeping_alive, reading_on)
 
 
 @pytest.mark.parametrize("start", BESIDE, ids=lambda start: start.__name__)
@@ -86,15 +64,6 @@ async def test_what_fails_beside_the_task_ends_it_with_our_error(
         await exchange()
     assert caught.value.code == "internal_error"
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
-
-
-async def test_who_waits_for_the_last_byte_hears_that_it_was_not_sent() -> None:
-    told: list[BaseException] = []
-    outlet = ResponseWriter(refuse_late, IOBatch(), lambda: None, lambda: None, told.append)
-    outlet.put(BODY)
-    with pytest.raises(ZeroDivisionError):
-        await outlet.flushed()
-    assert [type(error) for error in told] == [ZeroDivisionError]
 
 
 async def test_the_timer_of_a_thought_that_fails_ends_the_reply(

@@ -10,12 +10,10 @@ import pytest
 import pytest_asyncio
 
 from app.api.surface import COMMENT
-from app.config.config import ConfigError, Timeouts, parse
-from app.proxy.deadlines import Deadlines
-from app.proxy.keepalive import KeepAlive
-from app.stream.clocks import Clocks
-from app.upstream.batching import IOBatch
+from app.config.config import ConfigError, parse
+from gates.reply.events import Text
 from tests.app.house import HELLO, House, frames, house, said
+from tests.app.proxy.caller import Caller
 from tests.app.proxy.test_clocks import THINK
 from tests.app.proxy.test_failover import pair
 from tests.scale import PATIENCE
@@ -199,88 +197,75 @@ async def test_the_wait_in_the_queue_stays_silent(tmp_path: Path) -> None:
 # The timer by itself.
 
 
-class Caller:
-    """Takes what is sent, while `reads` is set. `now` is the time."""
+class Clock:
+    """Decides what time it is."""
 
-    def __init__(self) -> None:
-        self.sent: list[Any] = []
-        self.reads = asyncio.Event()
-        self.reads.set()
-        self.now = 1000.0
-
-    async def send(self, message: Any) -> None:
-        """ASGI's."""
-        self.sent.append(message)
-        await self.reads.wait()
+    now = 1000.0
 
     def perf_counter(self) -> float:
         """The time."""
         return self.now
 
-    @property
-    def signs(self) -> int:
-        """How many it got."""
-        return len([message for message in self.sent if message.get("body") == COMMENT])
-
 
 @pytest.fixture
-def caller(monkeypatch: pytest.MonkeyPatch) -> Caller:
-    """One who decides what time it is."""
-    it = Caller()
-    monkeypatch.setattr("app.proxy.keepalive.time", it)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    it = Clock()
+    monkeypatch.setattr("app.proxy.reply_writer.time", it)
     return it
 
 
-def pulse_of(caller: Caller, came: float) -> tuple[KeepAlive, Clocks]:
-    """A sign after an hour, for a request that came then, and whose engine is asked now."""
-    pulse = KeepAlive(3600.0, COMMENT, came, Deadlines(None, Timeouts()), IOBatch(), caller.send)
-    clocks = Clocks(came)
-    pulse.follow(clocks, [(b"x-a", b"b")])
-    return pulse, clocks
+def signs(caller: Caller) -> int:
+    """How many it got."""
+    return caller.transport.out.count(COMMENT)
 
 
-async def test_a_sign_is_due_when_the_caller_got_nothing_for_so_long(caller: Caller) -> None:
+async def test_a_sign_is_due_when_the_caller_got_nothing_for_so_long(clock: Clock) -> None:
     """Since the request came: the wait in the queue was silent, too. The head goes out with the first, once."""
-    pulse, _ = pulse_of(caller, caller.now - 3000)
-    assert caller.sent == []
-    for seconds, signs in ((599, 0), (1, 1), (3599, 1), (1, 2)):
-        caller.now += seconds
-        pulse._look()
-        assert caller.signs == signs
-    start, *bodies = caller.sent
-    assert (start["status"], start["headers"]) == (200, [(b"x-a", b"b")])
-    assert [body["more_body"] for body in bodies] == [True, True]
-    pulse.close()
+    caller = Caller(came=clock.now - 3000)
+    caller.writer.keep_alive()
+    assert not caller.transport.out
+    for seconds, count in ((599, 0), (1, 1), (3599, 1), (1, 2)):
+        clock.now += seconds
+        caller.writer._look()
+        assert signs(caller) == count
+    assert caller.transport.out.count(b"HTTP/1.1 200 OK\r\n") == 1
+    caller.writer.close()
 
 
 @pytest.mark.parametrize("seen", [True, False], ids=["text", "what the clocks do not count as shown"])
-async def test_whatever_the_caller_gets_puts_the_next_sign_off(caller: Caller, seen: bool) -> None:
+async def test_whatever_the_caller_gets_puts_the_next_sign_off(clock: Clock, seen: bool) -> None:
     """Nothing is set again for it: the timer that looks finds that it is too early."""
-    pulse, clocks = pulse_of(caller, caller.now)
-    caller.now += 3000
-    clocks.text("One", caller.now) if seen else pulse.wrote(more=True)
-    for seconds, signs in ((600, 0), (2999, 0), (1, 1)):
-        caller.now += seconds
-        pulse._look()
-        assert caller.signs == signs
-    pulse.close()
+    caller = Caller(came=clock.now)
+    caller.writer.keep_alive()
+    clock.now += 3000
+    if seen:
+        caller.context.clocks.text("One", clock.now)
+    else:
+        caller.writer.events([Text(0, "One")], False)
+    for seconds, count in ((600, 0), (2999, 0), (1, 1)):
+        clock.now += seconds
+        caller.writer._look()
+        assert signs(caller) == count
+    caller.writer.close()
 
 
-async def test_a_caller_who_does_not_read_is_sent_no_more(caller: Caller) -> None:
+async def test_a_caller_who_does_not_read_is_sent_no_more(clock: Clock) -> None:
     """It has not even taken the last one: nothing piles up, and the silence counts from when it has."""
-    caller.reads.clear()
-    pulse, _ = pulse_of(caller, caller.now - 3600)
+    caller = Caller(came=clock.now - 3600)
+    caller.flow.pause_writing()
+    caller.writer.keep_alive()
     for _ in range(3):
-        caller.now += 3600
-        pulse._look()
-    assert (len(caller.sent), caller.signs) == (1, 0)  # the head waits, and the sign behind it
-    caller.reads.set()
-    async with asyncio.timeout(PATIENCE):
-        while not caller.signs:
-            await asyncio.sleep(0)
-    pulse._look()
-    assert caller.signs == 1
-    pulse.close()
+        clock.now += 3600
+        caller.writer._look()
+    assert signs(caller) == 1
+    caller.flow.resume_writing()
+    await caller.writer.deliver()
+    caller.writer._look()
+    assert signs(caller) == 1
+    clock.now += 3600
+    caller.writer._look()
+    assert signs(caller) == 2
+    caller.writer.close()
 
 
 @pytest.mark.parametrize("seconds", [-1.0, 90_000.0, "soon"])

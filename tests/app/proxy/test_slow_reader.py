@@ -26,19 +26,17 @@ def script(pieces: int) -> tuple[Head | Say, ...]:
 
 
 @asynccontextmanager
-async def dawdler(home: House, whole: int = 0) -> AsyncIterator[socket.socket]:
-    """A caller who asks for a stream, or for so many whole replies, and reads nothing, with a small window."""
-    body = json.dumps(home.body(stream=not whole)).encode()
+async def dawdler(home: House) -> AsyncIterator[socket.socket]:
+    """A caller who asks for a stream and reads nothing, with a small window."""
+    body = json.dumps(home.body(stream=True)).encode()
     head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-    head += b"" if whole else b"connection: close\r\n"
+    head += b"connection: close\r\n"
     with socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         sock.setblocking(False)
         loop = asyncio.get_running_loop()
         await loop.sock_connect(sock, ("127.0.0.1", int(home.url.rpartition(":")[2])))
-        await loop.sock_sendall(
-            sock, (b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body)) * (whole or 1)
-        )
+        await loop.sock_sendall(sock, b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body))
         yield sock
 
 
@@ -110,18 +108,3 @@ async def test_a_caller_who_never_reads_again_loses_its_place(tmp_path: Path, pi
         assert (booked["outcome"], booked["code"]) == ("client_cancel", None)
         await eventually(home.is_quiet)
         assert (await home.ask(stream=True)).text == "Hello there."
-
-
-@pytest.mark.parametrize("asked", [2, 8])
-async def test_a_caller_who_asks_for_whole_replies_and_reads_none_keeps_no_place(
-    tmp_path: Path, asked: int
-) -> None:
-    """On one connection, one after the other, more than the sockets take: the second has to wait for the caller."""
-    limits = {"idle": 0.4, "first_token": 5, "total": 60}
-    async with house(tmp_path, concurrency=1, queue=0, timeouts=limits) as home:
-        home.engine.always(*script(200))
-        async with dawdler(home, whole=asked):
-            await home.engine.request(2)
-            await eventually(home.is_quiet)
-            home.engine.forget()
-            assert (await home.ask(stream=True)).text == "Hello there."

@@ -6,11 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.proxy.response_writer import ResponseWriter, uvicorn_cycle
-from app.server import bind
-from app.server import server as serving
 from app.upstream.batching import MAX_QUEUED_BYTES, IOBatch
-from tests.app.house import ANYWHERE
 
 
 class Wire:
@@ -194,62 +190,3 @@ async def test_reads_do_not_pile_up_until_the_end_of_the_round() -> None:
     for _ in range(9):
         batch.read(reader, bytes(MAX_QUEUED_BYTES // 8))
     assert sum(taken) > MAX_QUEUED_BYTES
-
-
-async def _replies(app: Any, request: bytes) -> bytes:
-    """All that the pinned server writes when an app answers two requests on one connection."""
-    server, listener = serving(app), bind(ANYWHERE, "listen")
-    task = asyncio.create_task(server.serve(sockets=[listener]))
-    reader, writer = await asyncio.open_connection(*listener.getsockname())
-    writer.write(request + request.replace(b"keep-alive", b"close"))
-    said = await reader.read()
-    writer.close()
-    server.should_exit = True
-    await task
-    return said
-
-
-@pytest.mark.parametrize("protocol", [b"1.1", b"1.0"])
-async def test_the_pinned_server_is_written_to_without_its_coroutine(protocol: bytes) -> None:
-    """To the same bytes. When this fails, uvicorn has changed: see what its `send` does now."""
-    headers = [(b"x-one", b"1"), (b"x-two", b"2")]
-    bodies = ((b"first, ", False), (b"next, ", False), (b"last", True))
-
-    async def refuse(message: Any) -> None:
-        raise AssertionError("not by the server's own `send`")
-
-    async def short(scope: Any, receive: Any, send: Any) -> None:
-        assert uvicorn_cycle(send) is not None
-        writer = ResponseWriter(send, IOBatch(), *[lambda *_: None] * 3)
-        writer._send = refuse
-        writer.begin(headers)
-        for body, is_last in bodies:
-            writer.write(body, is_last)
-
-    async def long(scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        for body, is_last in bodies:
-            await send({"type": "http.response.body", "body": body, "more_body": not is_last})
-
-    request = b"GET / HTTP/%b\r\nhost: a\r\nconnection: keep-alive\r\n\r\n" % protocol
-    said = await _replies(short, request)
-    assert b"first, " in said and said.endswith(b"last\r\n0\r\n\r\n")
-    assert said == await _replies(long, request)
-
-
-async def test_another_server_is_sent_messages() -> None:
-    sent: list[Any] = []
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    writer = ResponseWriter(send, IOBatch(), *[lambda *_: None] * 3)
-    writer.begin([(b"x-one", b"1")])
-    assert not sent
-    writer.write(b"first")
-    writer.write(b"", is_last=True)
-    assert sent == [
-        {"type": "http.response.start", "status": 200, "headers": [(b"x-one", b"1")]},
-        {"type": "http.response.body", "body": b"first", "more_body": True},
-        {"type": "http.response.body", "body": b"", "more_body": False},
-    ]

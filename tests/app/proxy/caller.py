@@ -1,0 +1,64 @@
+"""A stream's writer over uvicorn's own cycle and flow control, and a transport that remembers."""
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+from app.api.chat_completions import ChatCompletions
+from app.config.config import ModelConfig, Timeouts
+from app.proxy.context import RequestContext, Trace
+from app.proxy.deadlines import Deadlines
+from app.proxy.reply_writer import StreamWriter
+from app.stream.clocks import Clocks
+from app.stream.encode import ReplyHead
+from app.upstream.batching import IOBatch
+
+LOG = logging.getLogger("uvicorn.error")
+
+
+class Transport(asyncio.Transport):
+    """Remembers what was written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = b""
+        self.closed = False
+
+    def write(self, data: Any) -> None:
+        self.out += bytes(data)
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Caller:
+    """A caller of chat completions who wants signs of life after an hour of silence, and asked at `came`."""
+
+    def __init__(self, line: Deadlines | None = None, came: float | None = None) -> None:
+        context = RequestContext(ChatCompletions(), Trace({}, "id"))
+        context.start = time.perf_counter() - 3600 if came is None else came
+        context.model = ModelConfig.model_construct(keepalive=3600.0)
+        context.head, context.clocks = ReplyHead("", 0, "annie", "strip"), Clocks(context.start)
+        self.context, self.transport = context, Transport()
+        self.flow = FlowControl(self.transport)
+        cycle: Any = RequestResponseCycle(
+            {"type": "http", "method": "POST"},  # type: ignore[typeddict-item]
+            self.transport,
+            self.flow,
+            LOG,
+            LOG,
+            False,
+            [],
+            asyncio.Event(),
+            False,
+            True,
+            lambda: None,
+        )
+        self.writer = StreamWriter(context, line or Deadlines(None, Timeouts()), IOBatch(), cycle.send)
