@@ -14,7 +14,6 @@ from app.errors.tree import MannersError
 from app.stream.audit import ReplyAudit
 from app.stream.pipeline import Pipeline
 from app.upstream.client import Upstream
-from app.upstream.connection import BodyReader
 from deploy.engine.questions import OFF_ROOM
 
 QUESTIONS: Final = (
@@ -44,10 +43,8 @@ async def ask_questions(upstream: Upstream, url: str, asked: AskedEngine) -> Seq
             ):
                 if reply.status != 200:
                     break
-                whole = BodyReader(ANSWER_BYTES)
-                reply.set_body_consumer(whole)
                 read = pipeline.feed if reply.is_stream else pipeline.feed_message
-                audit.feed([*read(await whole.done), *pipeline.close()])
+                audit.feed([*read(await reply.body(ANSWER_BYTES)), *pipeline.close()])
         except (MannersError, TimeoutError):
             break
         if audit.reason != "stop":

@@ -42,7 +42,7 @@ from app.stream.holdback import FILTERED
 from app.stream.logprobs import LogprobAligner
 from app.stream.meter import ThoughtMeter
 from app.stream.pipeline import DELTA_SIZE, Pipeline
-from app.upstream.connection import BodyReader, EngineReply
+from app.upstream.connection import EngineReply
 from gates.reply.events import Broken, Done, Event, Finish, Text, Usage
 
 FINISH_SECONDS = 1.0
@@ -131,9 +131,7 @@ class Exchange:
                 raise await status_error(reply, path)
             if not reply.is_stream:  # although it was asked to
                 self._answered(reply, asyncio.get_running_loop().create_future())
-                whole = BodyReader(MAX_JSON_FACTOR * self._budget.reply_bytes)
-                reply.set_body_consumer(whole)
-                await self._read_message(await whole.done)
+                await self._read_message(await reply.body(MAX_JSON_FACTOR * self._budget.reply_bytes))
                 await self._over
             if self._again == "answer":
                 return False
@@ -482,9 +480,7 @@ class Exchange:
         route, headers = self._context.route, self._context.trace.headers
         with contextlib.suppress(MannersError):
             async with route.upstream.ask(route.url + CONTROL_PATH, body, headers) as reply:
-                said = BodyReader(MAX_ERROR_BYTES)
-                reply.set_body_consumer(said)
-                await said.done
+                await reply.body(MAX_ERROR_BYTES)
 
 
 async def pass_through(
@@ -501,9 +497,7 @@ async def pass_through(
     async with deadlines.attempt(), route.upstream.ask(url, context.body, context.trace.headers) as reply:
         if reply.status != 200:
             raise await status_error(reply, path)
-        whole = BodyReader()
-        reply.set_body_consumer(whole)
-        body, context.usage = surface.hand_on(await whole.done, context.head.model)
+        body, context.usage = surface.hand_on(await reply.body(), context.head.model)
         if route.kind == "embeddings":  # of one that should stream, a vector proves nothing
             route.record_success(0.0)
         deadlines.over()
@@ -513,18 +507,12 @@ async def pass_through(
 
 async def _finish(reply: EngineReply) -> None:
     """Read the last bytes after `[DONE]`, so that the connection can be used again."""
-    if reply.complete:
-        reply.release()
-    elif not reply.lost:
-        rest = BodyReader(MAX_ERROR_BYTES)
-        reply.set_body_consumer(rest)
-        await asyncio.wait([rest.done], timeout=FINISH_SECONDS)
-        if rest.done.done():
-            rest.done.exception()  # marked as retrieved: the caller has everything
+    if not (reply.complete or reply.lost):
+        with contextlib.suppress(MannersError, TimeoutError):  # the caller has everything
+            async with asyncio.timeout(FINISH_SECONDS):
+                await reply.body(MAX_ERROR_BYTES)
 
 
 async def status_error(reply: EngineReply, path: str) -> MannersError:
     """What an engine's error status means to the caller."""
-    body = BodyReader(MAX_ERROR_BYTES)
-    reply.set_body_consumer(body)
-    return from_status(reply.status, await body.done, path)
+    return from_status(reply.status, await reply.body(MAX_ERROR_BYTES), path)

@@ -32,7 +32,6 @@ class IOBatch:
     """Collects reads and writes. One per gateway and event loop."""
 
     def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._reads: deque[tuple[Reader, bytes]] = deque()
         self._queued_bytes = 0
         self._writes: list[tuple[asyncio.Transport, bytes]] = []
@@ -41,8 +40,7 @@ class IOBatch:
     def read(self, reader: Reader, data: bytes) -> None:
         """`reader.received(data)` before this iteration ends; in the order of the calls."""
         if not self._reads:
-            self._loop = self._loop or asyncio.get_running_loop()
-            self._loop.call_soon(self.work)
+            asyncio.get_running_loop().call_soon(self.work)
         self._reads.append((reader, data))
         self._queued_bytes += len(data)
         if self._queued_bytes > MAX_QUEUED_BYTES:
@@ -55,31 +53,17 @@ class IOBatch:
             self.flush()
 
     def work(self) -> None:
-        """Process what was read, then write. May be called from within a callback.
-
-        KeyboardInterrupt and SystemExit are raised again once every other connection has been served.
-        """
-        nested, self._working = self._working, True
-        self._queued_bytes = 0
-        reads, leaving = self._reads, None
-        next_read = reads.popleft
-        try:
-            while reads:
-                reader, data = next_read()
-                try:
-                    reader.received(data)
-                except BaseException as error:
-                    _fail(reader, error)
-                    if isinstance(error, KeyboardInterrupt | SystemExit):
-                        leaving = error
-        finally:
-            self._working = nested
-            if not nested:
-                self.flush()
-            if reads and self._loop is not None:  # this call failed: the next processes the rest
-                self._loop.call_soon(self.work)
-        if leaving is not None:
-            raise leaving
+        """Process what was read, then write."""
+        self._working, self._queued_bytes = True, 0
+        reads = self._reads
+        while reads:
+            reader, data = reads.popleft()
+            try:
+                reader.received(data)
+            except BaseException as error:
+                _fail(reader, error)
+        self._working = False
+        self.flush()
 
     def flush(self) -> None:
         """Write what is queued. Call it before you send anything else on one of the transports."""
@@ -89,14 +73,9 @@ class IOBatch:
                 try:
                     if not transport.is_closing():
                         transport.write(data)
-                except Exception as error:
-                    _cut_off(transport, error)
-
-
-def _cut_off(transport: asyncio.Transport, error: Exception) -> None:
-    """A failed write lost a part of the reply, so its caller must not get the rest."""
-    _report("a write to a caller failed", error)
-    transport.abort()
+                except Exception as error:  # a part of the reply is lost, so its caller must not get the rest
+                    _report("a write to a caller failed", error)
+                    transport.abort()
 
 
 def _fail(reader: Reader, error: BaseException) -> None:

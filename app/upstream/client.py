@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from app.errors.tree import EngineBroke
 from app.upstream.batching import IOBatch
-from app.upstream.connection import DISCONNECTED, EngineReply, ResponseHandler, translate
+from app.upstream.connection import DISCONNECTED, EngineReply, ResponseHandler, unreachable
 from deploy.core.engine_access import OPEN, EngineAccess
 
 KEEP_ALIVE_SECONDS = 4.0
@@ -104,7 +104,7 @@ class Upstream:
                 return reply
             except OSError as error:
                 if not (isinstance(error, TimeoutError) and tries_left and loop.time() > late):
-                    raise translate(error) from error
+                    raise unreachable(error) from error
         raise AssertionError("the last try returns or raises")
 
 

@@ -23,37 +23,21 @@ MAX_HEAD_BYTES = 64 << 10
 FRAMING_PER_BODY_BYTE = 8
 """Bytes of framing that each byte of body pays for. One-byte chunks need 5 (`1 CRLF x CRLF`)."""
 MAX_HEADERS = 256
-MAX_EARLY_BYTES = 256 << 10
-"""The limit on a body without a sink; beyond it, reading pauses until there is one."""
 DISCONNECTED = "upstream_disconnected"
 """The code of the only fault after which a retry is safe: no byte of a reply arrived."""
 HOST_EXHAUSTED = "host_exhausted"
 """The code if this host had no descriptor or no memory for the connection."""
 MAX_BODY_BYTES = 16 << 20
 """The limit on a reply that is not streamed."""
-
-_UNREACHABLE = "the engine could not be reached"
-_NOT_HTTP = "the engine's reply is not HTTP/1.1"
-_TRANSLATION: tuple[tuple[type[Exception], type[MannersError], str, str], ...] = (
-    (TimeoutError, EngineDown, "connect_timeout", _UNREACHABLE),
-    (OSError, EngineDown, "connect_failed", _UNREACHABLE),
-    (httptools.HttpParserError, EngineBroke, "upstream_malformed", _NOT_HTTP),
-    (httptools.HttpParserUpgrade, EngineBroke, "upstream_malformed", _NOT_HTTP),  # it is no HttpParserError
-)
-"""Most specific first: TimeoutError is an OSError."""
+_NOT_HTTP = (httptools.HttpParserError, httptools.HttpParserUpgrade)  # the second one is no HttpParserError
 
 
-def translate(error: BaseException) -> MannersError:
-    """Translate a foreign error. Raises an error that is not in the table, because that is a bug.
-
-    The message names only the error's type, because the text of an OSError contains addresses.
-    """
+def unreachable(error: OSError) -> MannersError:
+    """Why there is no connection. It names the error's type only: the text of an OSError contains addresses."""
     if is_hosts_fault(error):
         return EngineDown("this host has no room for another connection now: try again", HOST_EXHAUSTED)
-    for foreign, ours, code, what in _TRANSLATION:
-        if isinstance(error, foreign):
-            return ours(f"{what} ({type(error).__name__})", code)
-    raise error
+    code = "connect_timeout" if isinstance(error, TimeoutError) else "connect_failed"
+    return EngineDown(f"the engine could not be reached ({type(error).__name__})", code)
 
 
 class ResponseHandler(Protocol):
@@ -84,7 +68,7 @@ class EngineReply(asyncio.Protocol):
     """One connection and its current reply. Any exception in a callback ends both, with an error."""
 
     def __init__(self, batch: IOBatch, unasked: Callable[[], None] = lambda: None) -> None:
-        self.batch = batch
+        self._batch = batch
         self._unasked = unasked  # called after unsolicited bytes
         self._loop = asyncio.get_running_loop()  # kept, for before Python 3.12 the call is a system call
         self.status = 0
@@ -103,10 +87,9 @@ class EngineReply(asyncio.Protocol):
         self._ended = False
         self._aborted = False
         self.answered = False  # at least a byte has come
-        self._framing_bytes = 0  # not body, less what the body has paid for
+        self._framing = 0  # bytes that are not body, less what the body has paid for
         self._header_count = 0
-        self._early_bytes = 0
-        self._paused = self._paused_early = False
+        self._is_paused = self._is_held = False
 
     # Called by the pool and the exchange.
 
@@ -116,7 +99,7 @@ class EngineReply(asyncio.Protocol):
         self.status, self.headers, self.complete = 0, {}, False
         self._sink, self._error, self._ended = None, None, False
         self._parts.clear()
-        self.answered, self._framing_bytes, self._early_bytes = False, 0, 0
+        self.answered, self._framing = False, 0
         self._head, self._handler = self._loop.create_future(), handler
         self._transport.write(request)
         self._parser = httptools.HttpResponseParser(self)
@@ -128,32 +111,31 @@ class EngineReply(asyncio.Protocol):
         """Pass the body to `sink`: at once what has arrived, the rest as it arrives."""
         self._sink = sink
         with route_errors_to(self.failed):
-            if self._paused_early:
-                self._paused_early = False
-                self._read_on()
+            if self._is_held:
+                self._is_held = False
+                self._read_or_pause()
             self._deliver()
 
-    def hold(self) -> None:
-        """Stop reading, and keep what was read, until the next `set_body_consumer`. The sink calls it."""
-        self._sink, self._early_bytes, self._paused_early = None, 0, True
-        self._read_no_more()
+    async def body(self, limit: int = MAX_BODY_BYTES) -> bytes:
+        """The whole body. Raises EngineBroke if it is cut off or too large."""
+        reader = BodyReader(limit)
+        self.set_body_consumer(reader)
+        return await reader.done
 
-    def release(self) -> None:
-        """Discard the rest of a complete reply: the connection may be reused at once."""
-        if self._paused_early:
-            self._parts.clear()
-            self._paused_early = False
-            self._read_on()
+    def hold(self) -> None:
+        """Stop reading, and keep what was read, until the next `set_body_consumer`."""
+        self._sink, self._is_held = None, True
+        self._read_or_pause()
 
     def pause(self) -> None:
         """Pause reading: the caller cannot keep up."""
-        self._paused = True
-        self._read_no_more()
+        self._is_paused = True
+        self._read_or_pause()
 
     def resume(self) -> None:
         """Resume reading."""
-        self._paused = False
-        self._read_on()
+        self._is_paused = False
+        self._read_or_pause()
 
     def close(self) -> None:
         """Abort whatever is outstanding. Never waits; may be called at any time."""
@@ -174,10 +156,9 @@ class EngineReply(asyncio.Protocol):
     @property
     def is_reusable(self) -> bool:
         """Whether another request may be sent on this connection."""
-        if self._transport is None or self._aborted or self.lost:
+        if self._transport is None or self._aborted or self.lost or not self.complete:
             return False
-        is_paused = self._paused or self._paused_early
-        if not self.complete or is_paused or self._transport.is_closing():
+        if self._is_paused or self._is_held or self._transport.is_closing():
             return False
         # If the engine answered before it had the whole request, its rest would go out before the next request. Before the
         # first request only the end of a TLS handshake can wait there.
@@ -199,30 +180,36 @@ class EngineReply(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self.complete:
-            return self._end_unasked()
-        self.batch.read(self, data)
+            self._unasked()
+            return self.close()
+        self._batch.read(self, data)
 
     def received(self, data: bytes) -> None:
         """A read; ignored once the connection is aborted."""
         if self._aborted:
             return
         if self.complete:
-            return self._end_unasked()
+            self._unasked()
+            return self.close()
         self.answered = True
         try:
             self._parser.feed_data(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+        except _NOT_HTTP as error:
             if not self._ended:
                 return self.failed(error)
             self._aborted = True  # the reply is complete: discard bytes after it
             self._unasked()
         parts = self._parts
-        body = len(parts[0]) if len(parts) == 1 and self._sink is not None else self._new_body()
+        body = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
         unpaid = len(data) - (FRAMING_PER_BODY_BYTE + 1) * body
-        if (unpaid > 0 or self._framing_bytes) and self._is_framing_over(unpaid):
-            return self.failed(_too_large())
-        if parts or self._ended:
+        if unpaid > 0 or self._framing:
+            self._framing = max(self._framing + unpaid, 0)
+            if self._framing > MAX_HEAD_BYTES and not self._ended:
+                return self.failed(_too_large())
+        if self._sink is not None:
             self._deliver()
+        elif self.status and not self._ended and not self._is_held:
+            self.hold()  # until somebody takes the body
         if self._aborted:
             self.abort()
 
@@ -231,14 +218,17 @@ class EngineReply(asyncio.Protocol):
         self._aborted = True
         if isinstance(error, httptools.HttpParserCallbackError):
             error = error.__context__ or error
+        if isinstance(error, _NOT_HTTP):
+            told = f"the engine's reply is not HTTP/1.1 ({type(error).__name__})"
+            error = EngineBroke(told, "upstream_malformed")
         try:
-            self._fail(_ours(error))
+            self._fail(as_upstream_error(error))
         finally:
             self.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
         try:
-            self.batch.work()  # first, process what was read before the end
+            self._batch.work()  # first, process what was read before the end
         finally:
             self.lost = True
             with route_errors_to(self.failed):
@@ -264,10 +254,12 @@ class EngineReply(asyncio.Protocol):
         headers[name] = headers[name] + b", " + value if name in headers else value
 
     def on_headers_complete(self) -> None:
-        status = self._parser.get_status_code()
+        status, headers = self._parser.get_status_code(), self.headers
         if 100 <= status < 200:
             return
-        if status < 100 or not self._is_readable():
+        framing = headers.get(b"transfer-encoding", b"chunked").lower()
+        coding = headers.get(b"content-encoding", b"").lower()  # no request asks for one
+        if status < 100 or framing != b"chunked" or coding not in (b"", b"identity"):
             raise EngineBroke(
                 "the engine's reply has a status or a coding that is not read here", "upstream_malformed"
             )
@@ -282,38 +274,11 @@ class EngineReply(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         if self.status:  # not one of the 1xx kind
-            self._ended = True
-            self.complete = True
+            self._ended = self.complete = True
             if not self._parser.should_keep_alive() and self._transport:
                 self._transport.close()
 
     # Internal.
-
-    def _end_unasked(self) -> None:
-        self._unasked()
-        self.close()
-
-    def _is_readable(self) -> bool:
-        """Whether the body needs no decoding, which nothing here does and no request asks for."""
-        framing = self.headers.get(b"transfer-encoding", b"chunked").lower()
-        coding = self.headers.get(b"content-encoding", b"").lower()
-        return framing == b"chunked" and coding in (b"", b"identity")
-
-    def _is_framing_over(self, unpaid: int) -> bool:
-        """Whether too many bytes are not body; `unpaid`: how many this read adds."""
-        self._framing_bytes = max(self._framing_bytes + unpaid, 0)
-        return self._framing_bytes > MAX_HEAD_BYTES and not self._ended
-
-    def _new_body(self) -> int:
-        """How many bytes of a read are body. Without a sink they are kept, up to a limit."""
-        size = sum(map(len, self._parts))
-        if self._sink is not None:
-            return size
-        new, self._early_bytes = size - self._early_bytes, size
-        if size > MAX_EARLY_BYTES and not self._paused_early:
-            self._paused_early = True
-            self._read_no_more()
-        return new
 
     def _deliver(self) -> None:
         """Pass all of one read to the sink, in one piece."""
@@ -347,23 +312,13 @@ class EngineReply(asyncio.Protocol):
         else:
             self._deliver()
 
-    def _read_no_more(self) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()
-
-    def _read_on(self) -> None:
-        if self._paused or self._paused_early:
+    def _read_or_pause(self) -> None:
+        if self._transport is None or self._transport.is_closing():
             return
-        if self._transport is not None and not self._transport.is_closing():
+        if self._is_paused or self._is_held:
+            self._transport.pause_reading()
+        else:
             self._transport.resume_reading()
-
-
-def _ours(error: BaseException) -> MannersError:
-    if isinstance(error, MannersError):
-        return error
-    if isinstance(error, httptools.HttpParserError | httptools.HttpParserUpgrade):
-        return translate(error)
-    return as_upstream_error(error)
 
 
 def _too_large() -> EngineBroke:
@@ -376,23 +331,19 @@ def _too_large() -> EngineBroke:
 class BodyReader:
     """A sink that collects a body of up to `limit` bytes; `done` has it, or the error."""
 
-    def __init__(self, limit: int = MAX_BODY_BYTES) -> None:
+    def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._parts: list[bytes] = []
-        self._size = 0
+        self._body = bytearray()
         self.done: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     def data(self, data: bytes) -> None:
-        self._size += len(data)
-        if self._size <= self._limit:
-            self._parts.append(data)
-        else:
-            self._parts.clear()
-            self.end(
-                EngineBroke(
-                    f"the engine's reply is too large: over {self._limit} bytes", "upstream_too_large"
-                )
-            )
+        if self.done.done():
+            return
+        self._body += data
+        if len(self._body) > self._limit:
+            self._body.clear()
+            too_large = f"the engine's reply is too large: over {self._limit} bytes"
+            self.end(EngineBroke(too_large, "upstream_too_large"))
 
     def end(self, error: MannersError | None) -> None:
         if self.done.done():
@@ -400,4 +351,4 @@ class BodyReader:
         if error is not None:
             self.done.set_exception(error)
         else:
-            self.done.set_result(b"".join(self._parts))
+            self.done.set_result(bytes(self._body))

@@ -10,7 +10,7 @@ import pytest
 from app.engines import backend
 from app.engines.breaker import Breaker, BreakerState
 from app.upstream.client import Upstream
-from app.upstream.connection import translate
+from app.upstream.connection import unreachable
 from deploy.core.engine_http import is_hosts_fault
 from deploy.engine.probe import ProbeOutcome, probe
 from tests.app.house import eventually, house
@@ -33,7 +33,7 @@ def lacking(number: int) -> OSError:
 async def test_a_connection_for_which_this_host_has_no_room_has_its_own_code(
     number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert translate(OSError(number, "none left")).code == "host_exhausted"
+    assert unreachable(OSError(number, "none left")).code == "host_exhausted"
 
     async def none_left(*given: Any, **more: Any) -> Any:
         raise lacking(number)
@@ -46,7 +46,7 @@ async def test_a_connection_for_which_this_host_has_no_room_has_its_own_code(
 
 @pytest.mark.parametrize("number", [errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ETIMEDOUT])
 def test_what_an_engine_or_the_way_to_it_lacks_is_not_this_hosts(number: int) -> None:
-    assert translate(OSError(number, "no")).code.startswith("connect_")
+    assert unreachable(OSError(number, "no")).code.startswith("connect_")
     assert not is_hosts_fault(lacking(number)) and not is_hosts_fault(None)
 
 
@@ -66,7 +66,7 @@ async def test_no_breaker_opens_for_it_and_all_is_well_as_soon_as_there_is_room(
             raise lacking(errno.EMFILE)
 
         async def no_socket(self: Upstream, url: str) -> Any:
-            raise translate(OSError(errno.EMFILE, "none left"))
+            raise unreachable(OSError(errno.EMFILE, "none left"))
 
         with monkeypatch.context() as patch:
             patch.setattr(httpcore2.AnyIOBackend, "connect_tcp", none_left)

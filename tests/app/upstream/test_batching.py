@@ -109,56 +109,6 @@ async def test_a_connection_that_cannot_be_failed_is_aborted() -> None:
     assert (victim.told, reported) == (["aborted"], [again])
 
 
-class Stubborn(Connection):
-    """One that can be neither failed nor aborted."""
-
-    def abort(self) -> None:
-        raise ValueError
-
-
-async def test_what_a_round_that_fails_as_a_whole_has_left_is_the_next_ones() -> None:
-    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
-    tape: list[bytes] = []
-    batch = IOBatch()
-    batch.read(Stubborn(raising(ValueError()), fails=ValueError()), b"1")
-    batch.read(Connection(tape.append), b"2")
-    await asyncio.sleep(0)
-    assert tape == []
-    await asyncio.sleep(0)
-    assert tape == [b"2"]
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit()])
-async def test_what_ends_the_process_is_raised_when_everybody_has_been_served(error: BaseException) -> None:
-    tape: list[str] = []
-    batch, wire = IOBatch(), Wire(tape, "a")
-    victim = Connection(raising(error))
-    batch.read(victim, b"1")
-    batch.read(Connection(lambda data: batch.write(wire, data)), b"2")  # type: ignore[arg-type]
-    with pytest.raises(type(error)):
-        batch.work()
-    assert tape == ["write a 2"]
-    assert victim.told == [error]
-
-
-async def test_a_round_within_a_round_works_off_the_rest_and_writes_at_the_end_of_the_outer_one() -> None:
-    tape: list[str] = []
-    batch, wire = IOBatch(), Wire(tape, "a")
-
-    def outer(data: bytes) -> None:
-        batch.work()  # as a connection does that is lost
-        tape.append("outer")
-
-    def inner(data: bytes) -> None:
-        tape.append("inner")
-        batch.write(wire, data)  # type: ignore[arg-type]
-
-    batch.read(Connection(outer), b"1")
-    batch.read(Connection(inner), b"2")
-    await asyncio.sleep(0)
-    assert tape == ["inner", "outer", "write a 2"]
-
-
 class Broken(Wire):
     """A transport that takes nothing."""
 
