@@ -49,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run one command; its exit code."""
     serves = (argv or sys.argv[1:])[:1] == ["serve"]  # which goes on
     out = sys.__stdout__
-    if out is not None and out is sys.stdout and not serves and hasattr(signal, "SIGPIPE"):
+    if out is not None and out is sys.stdout and not serves:
         pipe = io.BufferedWriter(_Pipe(out.fileno(), "w", closefd=False))
         sys.stdout = io.TextIOWrapper(pipe, out.encoding, out.errors, line_buffering=out.line_buffering)
     try:

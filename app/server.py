@@ -6,6 +6,7 @@ import ctypes
 import faulthandler
 import gc
 import os
+import resource
 import signal
 import socket
 import sys
@@ -14,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import uvicorn
+import uvloop
 
 from app.access.keys import admin_token
 from app.config.config import Address, Config, ConfigError
@@ -151,10 +153,6 @@ def _check_has_keys(gateway: Gateway) -> None:
 
 def raise_descriptor_limit(wanted: int) -> None:
     """Let this process open so many files, as far as the hard limit goes: 1,024 is a common soft limit."""
-    try:
-        import resource
-    except ImportError:  # Windows has no such limit
-        return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < most:
@@ -209,8 +207,7 @@ def _reload_on_signal(gateway: Gateway) -> None:
         with contextlib.suppress(MannersError):  # logged and counted
             await gateway.reloader.reload("SIGHUP")
 
-    if hasattr(signal, "SIGHUP"):
-        loop.add_signal_handler(signal.SIGHUP, lambda: spawn(reload(), "reload"))
+    loop.add_signal_handler(signal.SIGHUP, lambda: spawn(reload(), "reload"))
 
 
 async def _until_signal(gateway: Gateway, listeners: Iterable[asyncio.Task[None]]) -> None:
@@ -269,33 +266,33 @@ async def _greet(gateway: Gateway, here: RunningGateway, token_file: Path | None
         if live != named:
             print(f"{name} is served by {live}, which was promoted; the file names {named}", flush=True)
     await gateway.pool.wait_ready()
-    for engine, state in gateway.pool.states().items():
-        if state.url is not None:
-            found = (
-                f"format {state.abilities.format!r}" if state.abilities.format else "no format that is known"
-            )
-            print(f"{engine}: its template teaches {found}", flush=True)
-            routes = (
-                (model, gateway.pool.model_route(name)) for name, model in gateway.config.models.items()
-            )
-            guards = [model.thought_guard for model, route in routes if engine in route.engines]
-            shown = gateway.pool.conduct(engine)
-            if held := max((held_characters(guard, shown) for guard in guards), default=0):
-                why = (
-                    "until probes show that it does not think unasked"
-                    if "auto" in guards
-                    else "by thought_guard"
-                )
-                print(f"{engine}: a reply's first {held} characters wait, {why}", flush=True)
+    for line in _readings(gateway):
+        print(line, flush=True)
     name, model = next(iter(gateway.config.models.items()))
     key = " -H 'Authorization: Bearer '$KEY" if gateway.access.rings.public else ""
     path, body = "chat/completions", '"stream":true,"messages":[{"role":"user","content":"Hello!"}]'
     if model.kind == "embeddings":
         path, body = "embeddings", '"input":"Hello!"'
-    body = f'{{"model":"{name}",{body}}}'
     print(f"Ready: {url}/v1   Try it:\n", flush=True)
     print(f"  curl -N {url}/v1/{path}{key} -H 'Content-Type: application/json' \\")
-    print(f"    -d '{body}'\n", flush=True)
+    print(f'    -d \'{{"model":"{name}",{body}}}\'\n', flush=True)
+
+
+def _readings(gateway: Gateway) -> Iterator[str]:
+    """How replies of each engine are read, and how much of them waits."""
+    pool, models = gateway.pool, gateway.config.models
+    for engine, state in pool.states().items():
+        if state.url is None:
+            continue
+        found = state.abilities.format
+        yield f"{engine}: its template teaches {f'format {found!r}' if found else 'no format that is known'}"
+        guards = [m.thought_guard for name, m in models.items() if engine in pool.model_route(name).engines]
+        shown = pool.conduct(engine)
+        if held := max((held_characters(guard, shown) for guard in guards), default=0):
+            why = (
+                "until probes show that it does not think unasked" if "auto" in guards else "by thought_guard"
+            )
+            yield f"{engine}: a reply's first {held} characters wait, {why}"
 
 
 def _url(listener: socket.socket) -> str:
@@ -305,15 +302,10 @@ def _url(listener: socket.socket) -> str:
 
 
 def run(config: Config, read: Callable[[], Config] | None = None) -> None:
-    """`serve` on uvloop where there is one."""
+    """`serve` on uvloop."""
     faulthandler.enable()  # where a library crashes the process, its stack is the last thing in the log
-    if hasattr(signal, "SIGHUP"):  # Windows has none
-        signal.signal(signal.SIGHUP, lambda *_: None)  # until the gateway can reload: it never kills
-    try:
-        from uvloop import new_event_loop
-    except ImportError:  # Windows
-        new_event_loop = asyncio.new_event_loop  # type: ignore[assignment]
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+    signal.signal(signal.SIGHUP, lambda *_: None)  # until the gateway can reload: it never kills
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
             runner.run(serve(config, read))
         except KeyboardInterrupt:

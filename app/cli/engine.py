@@ -51,7 +51,7 @@ async def _run(args: argparse.Namespace) -> int:
     if args.verb == "check":
         return await _check(args)
     if args.verb == "pin":
-        return await (_pin if args.compose is None else _pin_compose)(args)
+        return await _pin(args)
     config = load(args.config)
     if args.verb == "list":
         return await _list(config, args.json)
@@ -66,29 +66,26 @@ async def _run(args: argparse.Namespace) -> int:
 
 async def _list(config: Config, as_json: bool) -> int:
     formats = await _formats(config.engines.values())
-    listed = [
+    listed: list[dict[str, Any]] = [
         {
             "name": name,
-            "dialect": spec.dialect,
             "driver": spec.driver,
+            "dialect": spec.dialect,
             "kind": spec.kind,
             "format": formats[name] or None,
-            "serves": spec.url or (str(spec.artefact) if spec.artefact else None),
-            "image": spec.image,
             "live_for": [m for m, model in config.models.items() if name in model.live],
             "fallback_for": [m for m, model in config.models.items() if name in model.fallback],
+            "serves": spec.url or (str(spec.artefact) if spec.artefact else None),
+            "image": spec.image,
         }
         for name, spec in config.engines.items()
     ]
     if as_json:
         print(json.dumps({"engines": listed}, indent=1))
         return 0
-    keys = ("name", "driver", "dialect", "kind", "format", "live_for", "fallback_for", "serves")
-    cells = [[one[key] for key in keys] for one in listed]
-    show_rows(
-        ("engine", "driver", "dialect", "kind", "format", "live for", "fallback for", "serves"),
-        [[", ".join(c) if isinstance(c, list) else str(c or "") for c in row] for row in cells],
-    )
+    cells = [[", ".join(c) if isinstance(c, list) else str(c or "") for c in one.values()] for one in listed]
+    titles = ("engine", "driver", "dialect", "kind", "format", "live for", "fallback for", "serves")
+    show_rows(titles, [row[:-1] for row in cells])
     return 0
 
 
@@ -138,8 +135,10 @@ async def _check(args: argparse.Namespace) -> int:
     return 1 if any(one["heard"] == "no" for one in found) else 0
 
 
-def _report(facts: Mapping[str, Any], text: str, as_json: bool) -> None:
+def _report(facts: Mapping[str, Any], text: str, as_json: bool) -> int:
+    """Say how it ended; exit code 0."""
     print(json.dumps(facts) if as_json else text, flush=True)
+    return 0
 
 
 async def _up(config: Config, spec: EngineSpec, as_json: bool) -> int:
@@ -177,8 +176,7 @@ async def _down(config: Config, spec: EngineSpec, as_json: bool) -> int:
     found = await running((spec,), state_dir=config.state_dir)
     ends = [await put_down(one, state_dir=config.state_dir) for one in found if one.engine == spec.name]
     text = "\n".join(f"{spec.name}: {end}" for end in ends) or f"{spec.name}: there is no container"
-    _report({"engine": spec.name, "ended": ends}, text, as_json)
-    return 0
+    return _report({"engine": spec.name, "ended": ends}, text, as_json)
 
 
 async def _logs(config: Config, spec: EngineSpec, lines: int) -> int:
@@ -196,30 +194,22 @@ async def _logs(config: Config, spec: EngineSpec, lines: int) -> int:
 
 
 async def _pin(args: argparse.Namespace) -> int:
-    source = args.config or EMBEDDED_DEFAULT
-    images = _images(source, args.engines)
-    path = locks.lock_path(source.parent)
-    pins = {image: await locks.pin(image, shared(), pull=args.pull) for image in sorted(set(images.values()))}
-    fresh = {image: pinned for image, pinned in pins.items() if image != pinned}
-    if fresh:
-        locks.write_lock(path, locks.read_lock(path) | fresh)
-    shown = [f"{name}: {image} is {pins[image]}" for name, image in images.items()]
-    _report(
-        {"lock": str(path), "images": pins}, "\n".join(shown) or "no engine runs in a container", args.json
-    )
-    return 0
-
-
-async def _pin_compose(args: argparse.Namespace) -> int:
-    if args.engines:
+    if args.compose and args.engines:
         raise UsageError("--compose pins all that the file names; no engine is named beside it")
-    named = locks.tags(args.compose)
-    pins = {name: await locks.pin(image, shared(), pull=args.pull) for name, image in named.items()}
-    lock = locks.write_compose_lock(args.compose, pins)
-    shown = [f"{name}: {image} is {pins[name]}" for name, image in named.items()]
-    shown.append(f"docker compose --env-file {lock} up")
-    _report({"lock": str(lock), "images": pins}, "\n".join(shown), args.json)
-    return 0
+    source = args.config or EMBEDDED_DEFAULT
+    named = locks.tags(args.compose) if args.compose else _images(source, args.engines)
+    pins = {image: await locks.pin(image, shared(), pull=args.pull) for image in sorted(set(named.values()))}
+    shown = [f"{name}: {image} is {pins[image]}" for name, image in named.items()]
+    if args.compose:
+        pins = {name: pins[image] for name, image in named.items()}
+        lock = locks.write_compose_lock(args.compose, pins)
+        shown.append(f"docker compose --env-file {lock} up")
+    else:
+        lock = locks.lock_path(source.parent)
+        if fresh := {image: pinned for image, pinned in pins.items() if image != pinned}:
+            locks.write_lock(lock, locks.read_lock(lock) | fresh)
+    facts = {"lock": str(lock), "images": pins}
+    return _report(facts, "\n".join(shown) or "no engine runs in a container", args.json)
 
 
 def _images(source: Path, wanted: list[str]) -> dict[str, str]:

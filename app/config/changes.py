@@ -1,13 +1,9 @@
 """What a reload changes: the keys that differ between two configurations, and those that need a restart. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import fields
 from typing import Any, Final
 
-from pydantic import BaseModel
-
 from app.config.config import Config
-from deploy.engine.spec import EngineSpec
 
 Key = tuple[str, ...]
 """The path of a key: ("models", "annie", "timeouts", "idle")."""
@@ -69,17 +65,11 @@ def _fits(key: Key, pattern: Key) -> bool:
     )
 
 
-def _flat(value: Any, path: Key = ()) -> Iterator[tuple[Key, Any]]:
-    """Every value with its key."""
-    if isinstance(value, BaseModel):
-        names: Iterable[str] = type(value).model_fields
-        parts = {name: getattr(value, name) for name in names}
-    elif isinstance(value, EngineSpec):
-        parts = {field.name: getattr(value, field.name) for field in fields(value)}
-    elif len(path) == 1 and path[0] in _TABLES:
-        parts = value
-    else:
-        yield path, value
-        return
-    for name, part in parts.items():
-        yield from _flat(part, (*path, name))
+def _flat(config: Config) -> Iterator[tuple[Key, Any]]:
+    """Every value with its key, down to the sections' values and tables."""
+    todo: list[tuple[Key, Any]] = [((), config.model_dump())]
+    for path, value in todo:
+        if isinstance(value, dict):
+            todo += [((*path, name), part) for name, part in value.items()]
+        else:
+            yield path, value

@@ -33,7 +33,6 @@ def check_unwritable(target: Path | int, path: Path) -> None:
 
 def open_at_once(path: str, flags: int) -> int:
     """Open a file without waiting. A named pipe without a writer is empty; `<(command)` is read to its end."""
-    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
-    if hasattr(os, "O_NONBLOCK"):
-        os.set_blocking(descriptor, True)
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    os.set_blocking(descriptor, True)
     return descriptor

@@ -139,7 +139,7 @@ async def test_timeouts_hold_from_now_on(tmp_path: Path) -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[File], None], str, str]] = {
-    "who is live": (lambda file: file.model(live="other"), "restart_required", "models.annie.live"),
+    "who is live": (lambda file: file.model(live=("other",)), "restart_required", "models.annie.live"),
     "a fallback": (lambda file: file.model(fallback=("other",)), "restart_required", "a restart is needed for models.annie.fallback:"),
     "a running engine's key, and a model less": (
         lambda file: file.tables(engines={"scripted": {**TABLE, "url": "http://a"}}, models={"b": {"live": "scripted"}}),
