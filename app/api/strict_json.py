@@ -4,7 +4,6 @@ All work is linear in the text, and the costly part is bounded: msgspec takes 33
 (`1e300`), and an object or array costs far more than its two bytes.
 """
 
-import re
 from itertools import accumulate
 from typing import Any
 
@@ -30,8 +29,6 @@ _DIGITS = bytes.maketrans(b"123456789E", b"000000000e")
 _LONG_NUMBER = b"0" * (MAX_DIGITS + 1)
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
-_HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-_LONE_SURROGATE = re.compile(rb"%b(?!%b)|(?<!%b)%b" % (_HIGH, _LOW, _HIGH, _LOW))
 
 
 class Budget:
@@ -45,8 +42,7 @@ def decode(raw: bytes, budget: Budget | None = None) -> Any:
     """The value of a JSON text in UTF-8; of duplicate keys the last counts. Charges the budget, if there is one.
 
     Raises:
-        BadJSON: invalid_json; or number_out_of_range, nested_too_deeply, body_too_complex, invalid_utf8,
-            invalid_unicode (a lone surrogate).
+        BadJSON: invalid_json; or number_out_of_range, nested_too_deeply, body_too_complex, invalid_utf8.
     """
     if budget is not None or not _is_small(raw):
         _check_bounds(without_strings(raw), budget or Budget())
@@ -56,7 +52,7 @@ def decode(raw: bytes, budget: Budget | None = None) -> Any:
         message = f"not UTF-8: {error.reason} at byte {error.start} of a string"
         raise BadJSON(message, "invalid_utf8") from None
     except (msgspec.DecodeError, RecursionError) as error:
-        raise _explained(raw, str(error)) from None
+        raise (_out_of_range() if "out of range" in str(error) else BadJSON(str(error))) from None
 
 
 def _is_small(raw: bytes) -> bool:
@@ -89,16 +85,6 @@ def _check_bounds(bare: bytes, budget: Budget) -> None:
         raise BadJSON(f"more than {MAX_EXPONENTS} numbers have an exponent", "body_too_complex")
     if _LONG_NUMBER in numbers:
         raise _out_of_range()
-
-
-def _explained(raw: bytes, why: str) -> BadJSON:
-    if raw.startswith(b"\xef\xbb\xbf"):
-        return BadJSON("it begins with a byte order mark: send UTF-8 without one")
-    if "out of range" in why:
-        return _out_of_range()
-    if _LONE_SURROGATE.search(raw):
-        return BadJSON("a \\u escape is half of a surrogate pair: send both halves", "invalid_unicode")
-    return BadJSON(why)
 
 
 def _out_of_range() -> BadJSON:

@@ -17,9 +17,9 @@ bad at JSON. An engine without a parser is guided only if its template writes XM
 their strings. The second request for a reply uses the other way.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -34,11 +34,11 @@ from gates.reply.events import Broken, CallArguments, CallStart, Event, Finish, 
 NOT_KEPT = ChoiceNotKept.code
 
 Mode = Literal["none", "auto", "required"]
-_MODES = ("none", "auto", "required")
 MAX_PREAMBLE = 2000
 """Most characters of text before a required call; a model that writes more will not call."""
 _CUT = frozenset({"length", "content_filter"})
 """Finish reasons of a reply that the model did not end."""
+_NO_CALL = "the model called no tool, although tool_choice requires a call"
 
 
 class ToolPolicy(msgspec.Struct, frozen=True):
@@ -60,59 +60,49 @@ class ToolPolicy(msgspec.Struct, frozen=True):
         return self.mode != "none" and (self.names is None or name in self.names)
 
 
-_FREE = ToolPolicy(said=False)
-_WITHOUT_TOOLS = ToolPolicy("none", said=False)
+class _Function(msgspec.Struct):
+    name: str
 
 
-def read_choice(choice: Any, declared: Sequence[str], parallel: bool | None) -> ToolPolicy:
+class _Named(msgspec.Struct, tag_field="type", tag="function"):
+    function: _Function
+
+
+class _Among(msgspec.Struct):
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[_Named], msgspec.Meta(min_length=1)]
+
+
+class _Allowed(msgspec.Struct, tag_field="type", tag="allowed_tools"):
+    allowed_tools: _Among
+
+
+def read_choice(choice: Any, declared: Collection[str], parallel: bool | None) -> ToolPolicy:
     """The choice of a chat request with these tools. Raises BadField, about `tool_choice`."""
     single = parallel is False
     if choice is None:
-        if single:
-            return ToolPolicy("auto" if declared else "none", None, single, said=False)
-        return _FREE if declared else _WITHOUT_TOOLS
-    if isinstance(choice, str) and choice not in _MODES:
-        raise _bad(f"must be one of {', '.join(_MODES)}, a function or allowed_tools, not {choice[:40]!r}")
+        return ToolPolicy("auto" if declared else "none", None, single, said=False)
+    try:
+        asked: Mode | _Named | _Allowed = msgspec.convert(choice, type=Mode | _Named | _Allowed)
+    except msgspec.ValidationError as error:
+        raise _bad(f"tool_choice: {str(error)[:200]}") from None
     if not declared:
-        if choice in ("none", "auto"):
-            return ToolPolicy("none", None, single)
-        raise BadField("tool_choice needs tools", param="tool_choice")
-    if isinstance(choice, str):
-        return ToolPolicy(cast(Mode, choice), None, single)
-    kind = choice.get("type")
-    if kind == "function":
-        return ToolPolicy("required", frozenset([_name(choice, declared)]), single=True)
-    if kind == "allowed_tools":
-        return _allowed(choice.get("allowed_tools"), declared, single)
-    raise _bad(f"type {str(kind)[:40]!r} is not served, only function and allowed_tools")
-
-
-def _allowed(allowed: Any, declared: Sequence[str], single: bool) -> ToolPolicy:
-    given = allowed if isinstance(allowed, dict) else {}
-    mode, tools = given.get("mode"), given.get("tools")
-    if mode not in ("auto", "required"):
-        raise _bad("allowed_tools.mode must be auto or required")
-    if not isinstance(tools, list) or not tools:
-        raise _bad("allowed_tools.tools must name at least one tool")
-    known = frozenset(declared)
-    names = frozenset(_name(tool if isinstance(tool, dict) else {}, known) for tool in tools)
-    return ToolPolicy(mode, names, single)
-
-
-def _name(tool: Mapping[str, Any], declared: Sequence[str] | frozenset[str]) -> str:
-    if tool.get("type") != "function":
-        raise _bad("only tools of type function can be chosen")
-    function = tool.get("function")
-    name = function.get("name") if isinstance(function, dict) else None
-    if not isinstance(name, str):
-        raise _bad("a function needs its name, as function.name")
-    if name not in declared:
-        raise _bad(f"names {name[:128]!r}, which tools does not declare")
-    return name
+        if asked not in ("none", "auto"):
+            raise _bad("tool_choice needs tools")
+        return ToolPolicy("none", None, single)
+    if isinstance(asked, str):
+        return ToolPolicy(asked, None, single)
+    tools = [asked] if isinstance(asked, _Named) else asked.allowed_tools.tools
+    names = frozenset(tool.function.name for tool in tools)
+    if unknown := names.difference(declared):
+        raise _bad(f"tool_choice: names {min(unknown)[:128]!r}, which tools does not declare")
+    if isinstance(asked, _Named):
+        return ToolPolicy("required", names, single=True)
+    return ToolPolicy(asked.allowed_tools.mode, names, single)
 
 
 def _bad(why: str) -> BadField:
-    return BadField(f"tool_choice: {why}", param="tool_choice")
+    return BadField(why, param="tool_choice")
 
 
 # The request to an engine.
@@ -166,95 +156,75 @@ def call_schema(functions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for number, function in enumerate(functions):
         arguments = function.get("parameters") or {"type": "object", "properties": {}}
         place = f"#/$defs/t{number}"
-        moved, has_references = _moved(arguments, place)
-        if has_references:
-            definitions[f"t{number}"] = moved
-            arguments = {"$ref": place}
-        properties = {"name": {"const": function["name"]}, "arguments": arguments}
+        definitions[f"t{number}"] = _moved(arguments, place)
         calls.append(
             {
                 "type": "object",
-                "properties": properties,
+                "properties": {"name": {"const": function["name"]}, "arguments": {"$ref": place}},
                 "required": ["name", "arguments"],
                 "additionalProperties": False,
             }
         )
-    form = calls[0] if len(calls) == 1 else {"anyOf": calls}
-    return {**form, "$defs": definitions} if definitions else form
+    return {**(calls[0] if len(calls) == 1 else {"anyOf": calls}), "$defs": definitions}
 
 
-def _moved(value: Any, place: str) -> tuple[Any, bool]:
-    """A copy of a schema whose references to itself (`#…`) point to another place; whether it has any."""
+def _moved(value: Any, place: str) -> Any:
+    """A copy of a schema whose references to itself (`#…`) point to another place."""
     if isinstance(value, list):
-        parts = [_moved(one, place) for one in value]
-        return [part for part, _ in parts], any(found for _, found in parts)
+        return [_moved(one, place) for one in value]
     if not isinstance(value, dict):
-        return value, False
-    reference = value.get("$ref")
-    if isinstance(reference, str) and reference.startswith("#"):
-        return {**value, "$ref": place + reference[1:]}, True
-    pairs = {key: _moved(one, place) for key, one in value.items()}
-    return {key: part for key, (part, _) in pairs.items()}, any(found for _, found in pairs.values())
+        return value
+    moved = {key: _moved(one, place) for key, one in value.items()}
+    if isinstance(reference := value.get("$ref"), str) and reference.startswith("#"):
+        moved["$ref"] = place + reference[1:]
+    return moved
 
 
 # The reply.
 
 
-class _Filter:
-    """`feed` events, get those that the caller may see; `sources` of the calls made here, as in `CallStart.source`."""
-
-    def __init__(self, policy: ToolPolicy) -> None:
-        self._policy = policy
-        self._broken = False
-        self.sources: tuple[str, ...] = ()
-
-    def feed(self, events: Sequence[Event]) -> list[Event]:
-        """The events that keep the choice; a Broken where the reply breaks it, and nothing more."""
-        return [kept for event in events if not self._broken for kept in self._keep(event)]
-
-    def _keep(self, event: Event) -> list[Event]:
-        raise NotImplementedError
-
-    def _break(self, what: str) -> list[Event]:
-        self._broken = True
-        return [Broken(f"{what}: ask again, or in other words", NOT_KEPT)]
-
-
-class ToolChoiceEnforcer(_Filter):
-    """Checks a reply against its choice.
+class ToolChoiceEnforcer:
+    """Checks a reply against its choice: `feed` events, get those that the caller may see.
 
     Where a call is required, text waits until one has begun: without a call it is never sent, and the reply ends
     with `NOT_KEPT`. A call of another tool ends it likewise. Calls after a single one are dropped: the model makes
     them again in its next turn. A truncated reply passes with its finish reason.
     """
 
+    sources: tuple[str, ...] = ()  # of the calls made here, as in `CallStart.source`
+
     def __init__(self, policy: ToolPolicy) -> None:
-        super().__init__(policy)
-        self._waiting: list[Event] = []  # text before a required call
+        self._policy = policy
+        self._is_over = False
+        self._waiting: list[Text] = []  # text before a required call
         self._preamble = 0  # its characters
         self._calls = 0
 
+    def feed(self, events: Sequence[Event]) -> list[Event]:
+        """The events that keep the choice; a Broken where the reply breaks it, and nothing more."""
+        return [kept for event in events if not self._is_over for kept in self._keep(event)]
+
+    def _break(self, what: str) -> list[Event]:
+        self._is_over = True
+        return [Broken(f"{what}: ask again, or in other words", NOT_KEPT)]
+
     def _keep(self, event: Event) -> list[Event]:
+        is_needed = self._policy.mode == "required" and not self._calls
         if type(event) is CallStart:
             return self._call(event)
         if type(event) is CallArguments:
             return [] if self._is_surplus else [event]
-        if type(event) is Finish:
-            return self._finish(event)
-        if type(event) is Text and self._policy.mode == "required" and not self._calls:
+        if type(event) is Finish and is_needed and (event.reason not in _CUT or self._waiting):
+            return self._break(_NO_CALL)
+        if type(event) is Text and is_needed:
             self._waiting.append(event)
             self._preamble += len(event.text)
             is_long = self._preamble > MAX_PREAMBLE
             return self._break("the model speaks, although tool_choice requires a call") if is_long else []
         if type(event) is Broken:
-            return self._broke(event)
-        return [event]
-
-    def _broke(self, event: Broken) -> list[Event]:
-        self._waiting.clear()
-        self._preamble = 0
-        if event.code == FILTERED and self._policy.mode == "required":
-            return self._break("the model called no tool that tool_choice allows")
+            self._waiting, self._preamble = [], 0
+            if event.code == FILTERED and self._policy.mode == "required":
+                return self._break("the model called no tool that tool_choice allows")
         return [event]
 
     @property
@@ -271,58 +241,47 @@ class ToolChoiceEnforcer(_Filter):
         before, self._waiting = self._waiting, []
         return [*before, event]
 
-    def _finish(self, event: Finish) -> list[Event]:
-        is_cut = event.reason in _CUT and not self._waiting
-        if self._policy.mode == "required" and not self._calls and not is_cut:
-            return self._break("the model called no tool, although tool_choice requires a call")
-        return [event]
-
 
 class _Call(msgspec.Struct):
     name: str
     arguments: msgspec.Raw
 
 
-class GuidedCall(_Filter):
+class GuidedCall(ToolChoiceEnforcer):
     """Makes a call of a reply that was guided by `call_schema`, once it is whole. A truncated reply has only its finish reason."""
 
     def __init__(self, policy: ToolPolicy, call_id: str) -> None:
         super().__init__(policy)
         self._call_id = call_id
-        self._text: list[str] = []
 
     def _keep(self, event: Event) -> list[Event]:
         if type(event) is Text:
-            self._text.append(event.text)
+            self._waiting.append(event)
             return []
         if type(event) is Broken:
-            self._text.clear()  # the engine may be asked once more
+            self._waiting.clear()  # the engine may be asked once more
         if type(event) is Finish and event.reason not in _CUT:
             return self._finish(event)
         return [event]
 
     def _finish(self, event: Finish) -> list[Event]:
-        call = self._read()
-        if call is None or not self._policy.shows(call.name):
-            return self._break("the model called no tool, although tool_choice requires a call")
-        self.sources = ("engine",)
-        arguments = bytes(call.arguments).decode()
-        start = CallStart(event.choice, 0, call.name, self._call_id)
-        return [start, CallArguments(event.choice, 0, arguments), Finish(event.choice, "tool_calls")]
-
-    def _read(self) -> _Call | None:
-        text = "".join(self._text).strip()
+        text = "".join(text.text for text in self._waiting).strip()
         fenced = text.removeprefix("```json").removesuffix("```")  # llama.cpp's grammar allows a fence
         try:
             call = msgspec.json.decode(fenced, type=_Call)
         except UNREADABLE:
-            return None
-        return call if bytes(call.arguments).startswith(b"{") else None
+            return self._break(_NO_CALL)
+        arguments = bytes(call.arguments).decode()
+        if not arguments.startswith("{") or not self._policy.shows(call.name):
+            return self._break(_NO_CALL)
+        self.sources = ("engine",)
+        start = CallStart(event.choice, 0, call.name, self._call_id)
+        return [start, CallArguments(event.choice, 0, arguments), Finish(event.choice, "tool_calls")]
 
 
 def enforcer_for(
     policy: ToolPolicy, dialect: Dialect, abilities: Abilities, call_id: str = ""
-) -> ToolChoiceEnforcer | GuidedCall | None:
+) -> ToolChoiceEnforcer | None:
     """The filter of a reply; None if it cannot break the choice. `call_id` is the id of a guided call."""
     if is_guided(policy, dialect, abilities):
         return GuidedCall(policy, call_id)

@@ -8,16 +8,23 @@ only loop, and goes on when the caller has left.
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple
 
 from app.api.strict_json import MAX_NODES, Budget
 from app.stream.schema import resolve
 
-_SCHEMAS_BY_NAME = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-_SCHEMA_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
-_SCHEMAS = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
-_LISTS = ("enum", "required", "examples")
 _UNIONS = ("anyOf", "oneOf")
+_SCHEMA_LISTS = (*_UNIONS, "allOf", "prefixItems")
+_SCHEMAS_BY_NAME = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_SCHEMAS = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
+_KINDS: dict[str, tuple[type, str]] = {
+    "$ref": (str, "a string"),
+    **dict.fromkeys(("enum", "required", "examples"), (list, "an array")),
+    **dict.fromkeys(_SCHEMA_LISTS, (list, "an array of schemas")),
+    **dict.fromkeys(_SCHEMAS_BY_NAME, (dict, "an object of schemas")),
+}
+"""The JSON types of keywords, where engines differ."""
 
 MAX_DEPTH = 64
 """Deepest nesting of JSON in a schema. OpenAI takes 10 levels of objects, two or three of JSON each."""
@@ -71,32 +78,22 @@ def check_format(form: dict[str, Any], budget: Budget) -> None:
         _Walk(schema).check()
 
 
-# Shape.
-
-
 def _subschemas(node: dict[str, Any]) -> Iterator[Any]:
-    kind = node.get("type")
-    names = kind if isinstance(kind, list) else () if kind is None else (kind,)
-    if not all(isinstance(name, str) for name in names):
+    """The schemas in this one, whose keywords have the right types. Raises SchemaError."""
+    kind = node.get("type", "")
+    if not all(isinstance(name, str) for name in (kind if isinstance(kind, list) else [kind or ""])):
         raise SchemaError("type must be a string or an array of strings")
-    if not isinstance(node.get("$ref", ""), str):
-        raise SchemaError("$ref must be a string")
-    for key in _LISTS:
-        _of(node, key, list, "an array")
+    for key in node.keys() & _KINDS.keys():
+        wanted, name = _KINDS[key]
+        if not isinstance(node[key], wanted) and node[key] is not None:
+            raise SchemaError(f"{key} must be {name}")
     for key in _SCHEMA_LISTS:
-        yield from _of(node, key, list, "an array of schemas") or ()
+        yield from node.get(key) or ()
     for key in _SCHEMAS_BY_NAME:
-        yield from (_of(node, key, dict, "an object of schemas") or {}).values()
+        yield from (node.get(key) or {}).values()
     for key in _SCHEMAS:
         if (value := node.get(key)) is not None:
             yield from value if isinstance(value, list) else (value,)
-
-
-def _of(node: dict[str, Any], key: str, kind: type, name: str) -> Any:
-    value = node.get(key)
-    if value is not None and not isinstance(value, kind):
-        raise SchemaError(f"{key} must be {name}")
-    return value
 
 
 # Size.
@@ -114,42 +111,37 @@ def _check_size(schema: Any, budget: Budget) -> None:
             )
         if depth > MAX_DEPTH:
             raise SchemaTooLarge(f"the schema has more than {MAX_DEPTH} levels: make it flatter")
-        below: list[Any] = []
         for node in level:
             if isinstance(node, dict):
-                _check_lists(node)
-                _check_pattern(node.get("pattern"), budget)
-                below.extend(node.values())
-            elif isinstance(node, list):
-                below.extend(node)
-        level = below
+                _check_object(node, budget)
+        inside = (
+            node.values() if isinstance(node, dict) else node
+            for node in level
+            if isinstance(node, dict | list)
+        )
+        level = list(chain.from_iterable(inside))
 
 
-def _check_lists(node: dict[str, Any]) -> None:
-    """Properties that may be left out, and types that are named twice."""
-    kinds, properties = node.get("type"), node.get("properties")
+def _check_object(node: dict[str, Any], budget: Budget) -> None:
+    """Properties that may be left out, types that are named twice, and the pattern."""
+    kinds, properties, pattern = node.get("type"), node.get("properties"), node.get("pattern")
     if isinstance(kinds, list) and len(kinds) != len({str(kind) for kind in kinds}):
         raise SchemaTooLarge("type names a type twice")
-    if not isinstance(properties, dict) or len(properties) <= MAX_OPTIONAL:
-        return
-    if len(properties.keys() - _required(node)) > MAX_OPTIONAL:
+    if isinstance(properties, dict) and len(properties.keys() - _required(node)) > MAX_OPTIONAL:
         raise SchemaTooLarge(
             f"an object has more than {MAX_OPTIONAL} properties that are not required: list more of them in required"
         )
-
-
-def _required(node: dict[str, Any]) -> set[str]:
-    required = node.get("required")
-    return {name for name in required if isinstance(name, str)} if isinstance(required, list) else set()
-
-
-def _check_pattern(pattern: Any, budget: Budget) -> None:
     if isinstance(pattern, str):
         budget.patterns -= pattern_cost(pattern) if len(pattern) <= budget.patterns else len(pattern)
         if budget.patterns < 0:
             raise SchemaTooLarge(
                 "a regular expression is too complex: shorten it, or reduce nested and optional repetition"
             )
+
+
+def _required(node: dict[str, Any]) -> set[str]:
+    required = node.get("required")
+    return {name for name in required if isinstance(name, str)} if isinstance(required, list) else set()
 
 
 _TOKEN = re.compile(
@@ -173,7 +165,7 @@ def pattern_cost(pattern: str) -> int:
     for found in _TOKEN.finditer(pattern):
         kind = found.lastgroup
         if kind == "times":
-            last = last.repeated(*_bounds(found[0]))
+            last = last.repeated(found[0])
             continue
         whole, last = whole.plus(last), _Cost()
         if kind == "open":
@@ -190,30 +182,31 @@ def pattern_cost(pattern: str) -> int:
     return max(len(pattern), whole.length + _COST_OF_CHOICES * whole.choices**2)
 
 
-class _Cost:
+class _Cost(NamedTuple):
     """Of a part of a pattern. branches: alternatives that do not repeat, and that cost nothing unless they do."""
 
-    __slots__ = ("branches", "choices", "length")
-
-    def __init__(self, length: int = 0, choices: int = 0, branches: int = 0) -> None:
-        self.length, self.choices = min(length, _MAX_BOUND), min(choices, _MAX_BOUND)
-        self.branches = branches
+    length: int = 0
+    choices: int = 0
+    branches: int = 0
 
     def plus(self, other: "_Cost") -> "_Cost":
-        return _Cost(self.length + other.length, self.choices + other.choices, self.branches + other.branches)
+        return _Cost(*(min(mine + its, _MAX_BOUND) for mine, its in zip(self, other, strict=True)))
 
-    def repeated(self, least: int, most: int | None) -> "_Cost":
+    def repeated(self, token: str) -> "_Cost":
+        least, most = _SIGNS.get(token) or _bounds(token)
         copies = max(least, 1) if most is None else most
+        length, choices, branches = self
+        if copies > 1 or most is None:
+            choices, branches = (choices + branches) * copies, 0
         skips = 1 if least == 0 else 0
-        if copies <= 1 and most is not None:
-            return _Cost(self.length, self.choices + skips, self.branches)
-        return _Cost(self.length * copies, (self.choices + self.branches) * copies + skips)
+        return _Cost(min(length * max(copies, 1), _MAX_BOUND), min(choices + skips, _MAX_BOUND), branches)
+
+
+_SIGNS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 
 
 def _bounds(token: str) -> tuple[int, int | None]:
     """The minimum and maximum number of repetitions; None: unbounded."""
-    if token in ("*", "+", "?"):
-        return {"*": (0, None), "+": (1, None), "?": (0, 1)}[token]
     found = _BOUNDS.match(token)
     assert found is not None
     least, comma, most = found.groups()
@@ -227,9 +220,6 @@ def _number(digits: str) -> int:
 
 
 # Alternatives.
-
-
-_Beginning = tuple[str, ...]
 
 
 class _Walk:
@@ -250,7 +240,7 @@ class _Walk:
         """Raises SchemaTooLarge."""
         self._count(self._root, 0)
         for union in self._unions if self._has_references else ():
-            begun: list[_Beginning] = []
+            begun: list[tuple[str, ...]] = []
             for leaf in self._leaves(union, ()):
                 if self._leads(leaf, union):
                     new = _beginning(leaf)
@@ -269,7 +259,8 @@ class _Walk:
         inside = [self._count(part, depth + 1) for part in parts]
         ways = sum(self._count(one, depth + 1) for one in alternatives)
         if parts or not alternatives:
-            ways += _values(schema) * max(inside, default=1)
+            values = schema.get("enum")
+            ways += (len(values) or 1 if isinstance(values, list) else 1) * max(inside, default=1)
         if ways > MAX_WAYS:
             raise _too_many_ways()
         if alternatives:
@@ -331,26 +322,19 @@ def _parts(node: dict[str, Any]) -> Iterator[Any]:
             yield from listed if isinstance(listed, list) else (listed,)
 
 
-def _values(node: dict[str, Any]) -> int:
-    """How many alternatives a schema without a union is: values of an enum."""
-    values = node.get("enum")
-    return len(values) or 1 if isinstance(values, list) else 1
-
-
-def _beginning(node: dict[str, Any]) -> _Beginning:
+def _beginning(node: dict[str, Any]) -> tuple[str, ...]:
     """How the schema's texts begin: their type; an object's first required property, and its value if it is constant."""
     properties = node.get("properties")
-    if isinstance(properties, dict):
-        required = _required(node)
-        first = next((name for name in properties if name in required), None)
-        if first is None:
+    if not isinstance(properties, dict):
+        if node.get("type") == "object" or "additionalProperties" in node:
             return ("object",)
-        value = properties[first] if isinstance(properties[first], dict) else {}
-        listed = value.get("enum")
-        const = listed[0] if isinstance(listed, list) and len(listed) == 1 else value.get("const")
-        return ("object", first, str(const)) if isinstance(const, str | int) else ("object", first)
-    if node.get("type") == "object" or "additionalProperties" in node:
+        is_array = node.get("type") == "array" or "items" in node or "prefixItems" in node
+        return ("array",) if is_array else ("value",)
+    required = _required(node)
+    first = next((name for name in properties if name in required), None)
+    if first is None:
         return ("object",)
-    if node.get("type") == "array" or "items" in node or "prefixItems" in node:
-        return ("array",)
-    return ("value",)
+    value = properties[first] if isinstance(properties[first], dict) else {}
+    listed = value.get("enum")
+    const = listed[0] if isinstance(listed, list) and len(listed) == 1 else value.get("const")
+    return ("object", first, str(const)) if isinstance(const, str | int) else ("object", first)

@@ -28,7 +28,7 @@ from app.api.engine_request import (
 )
 from app.api.surface import OverChat, ParsedRequest, PassThroughSurface, Surface
 from app.api.thinking_budget import ThoughtLimit, ThoughtPlan, Why, thought_plan
-from app.api.tool_choice import GuidedCall, ToolChoiceEnforcer, enforcer_for, other_means
+from app.api.tool_choice import ToolChoiceEnforcer, enforcer_for, other_means
 from app.config.config import ModelConfig
 from app.engines.backend import FaultAttribution, Route
 from app.engines.heard import for_model
@@ -127,7 +127,7 @@ class RequestContext:
     ended: float | None  # when the reply's last byte went out
     # Set by `expect_reply`, while the engine works.
     policy: StreamPolicy  # what the stream core may assume of the reply
-    keeper: ToolChoiceEnforcer | GuidedCall | None  # of `tool_choice`
+    keeper: ToolChoiceEnforcer | None  # of `tool_choice`
 
     admission: Admission | None = None  # None until the key's limits let it in
     body_bytes = 0  # of the request

@@ -24,7 +24,7 @@ from app.access.limits import MOST
 from app.api.engine_request import answer_policy
 from app.api.surface import Counts, PassThroughSurface
 from app.api.thinking_budget import ThoughtWatch
-from app.api.tool_choice import GuidedCall, ToolChoiceEnforcer
+from app.api.tool_choice import ToolChoiceEnforcer
 from app.errors.translate import (
     as_internal_error,
     as_upstream_error,
@@ -68,7 +68,7 @@ class Exchange:
     """
 
     # Made by `sent` for the first reply.
-    _keeper: ToolChoiceEnforcer | GuidedCall | None
+    _keeper: ToolChoiceEnforcer | None
     _aligner: LogprobAligner | None
     _takes_short_way: bool
     _pipeline: Pipeline
