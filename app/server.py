@@ -144,7 +144,7 @@ async def serve(config: Config, read: Callable[[], Config] | None = None) -> Non
 
 def _check_has_keys(gateway: Gateway) -> None:
     """Raises ConfigError for an address that others can reach, if there are no keys."""
-    if not gateway.config.listen.is_loopback and not gateway.access.keys():
+    if not gateway.config.listen.is_loopback and not gateway.access.listed("key"):
         raise ConfigError(
             "gateway.listen: without an API key only a loopback address is served: "
             "manners key add NAME, or set MANNERS_API_KEYS or gateway.api_keys_file"

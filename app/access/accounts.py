@@ -1,16 +1,22 @@
-"""In-memory accounting per caller's key: open requests, reserved tokens and usage. Times are passed in.
+"""Accounting per caller's key, in memory: open requests, limits, budgets and usage. Pure: times are Unix seconds, passed in.
 
-begin (the head has arrived) -> reserve (the body was read) -> end (the request is over, with any outcome)
+    begin (the head is here) -> reserve (the body is read: its cost is known) -> end (the request is over, or cancelled)
 
-The arithmetic is that of `app.access.limits`; each step is made without a pause between its check and its change.
+A limit "a minute" is a token bucket: so much at once, then at an even pace (limit / 60 a second). The meter stores
+what is used, which runs off with time; a key that was never used has used nothing, whatever its limits are.
+
+Tokens are known when a reply is over. Until then they are reserved, so that parallel requests cannot all pass on the
+same remainder; the difference is settled afterwards. Of a budget the most is reserved that a request can cost: a budget is
+overrun by one reservation at most. Of a minute it is an estimate, at most the whole limit: such a request passes once
+nothing else is used, and the next one waits longer. Each step is made without a pause between its check and its change.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
+from typing import Final
 
-from app.access import limits as rules
-from app.access.limits import Excess, Reservation
+from app.access.clock import DAY
 from app.errors.tree import KeyLimited
 from app.registry.values import UNLIMITED, KeyLimits, Meter
 
@@ -18,7 +24,13 @@ Headers = list[tuple[bytes, bytes]]
 
 ANONYMOUS = "anonymous"
 """The name of all callers if no keys are configured."""
-
+MINUTE: Final = 60.0
+MOST: Final = 2**53
+"""Tokens that are counted: an engine may state as many for every reply, and SQLite takes no number from 2**63 on."""
+STEP: Final = 2
+"""Days that a clock may be set back without a fresh day when they come again."""
+_ROUNDING: Final = 1e-6
+"""Of a sum of floats, in requests or tokens."""
 _MESSAGES = {
     "rpm": "the key {name!r} may send {limit} requests a minute",
     "tpm": "the key {name!r} may use {limit} tokens a minute",
@@ -44,45 +56,124 @@ class Account:
 
     def begin(self, now: float) -> "Admission":
         """Open a request, to be ended once. Raises KeyLimited."""
-        self.meter, excess = rules.begin(self.limits, self.meter, self.in_flight, self.reserved, now)
-        if excess is not None:
-            raise self.refusal(excess)
+        limits = self.limits
+        if limits is not UNLIMITED:
+            self._check_budgets(now)
+            if limits.concurrency is not None and self.in_flight >= limits.concurrency:
+                raise self._refusal("concurrency", 1.0)
+            if limits.rpm is not None:
+                used = self._take_of_minute("rpm", self.meter.requests, 1, limits.rpm)
+                self.meter = self.meter._replace(requests=used)
         self.in_flight += 1
         self.changed = True
         return Admission(self)
 
-    def headers(self, now: float) -> Headers:
-        """The rate-limit headers of a reply."""
-        return rules.headers(self.limits, self.meter, now)
+    def reserve(self, body_bytes: int, reply: int, now: float) -> tuple[int, int]:
+        """Reserve what a request may use: the most tokens, and an estimate for the minute. Raises KeyLimited."""
+        limits, most, minute = self.limits, body_bytes + reply, 0  # a token has at least one byte
+        if limits is not UNLIMITED:
+            self._check_budgets(now)
+            if limits.tpm is not None:
+                minute = min(estimate(body_bytes, reply), limits.tpm)
+                used = self._take_of_minute("tpm", self.meter.tokens, minute, limits.tpm)
+                self.meter = self.meter._replace(tokens=used)
+        self.reserved += most
+        return most, minute
 
-    def refusal(self, excess: Excess) -> KeyLimited:
-        """The error for a limit that is exceeded."""
-        limit = getattr(self.limits, excess.limit)
-        seconds = None if excess.seconds is None else max(ceil(excess.seconds), 1)
+    def _check_budgets(self, now: float) -> None:
+        """Move the meter to this time. Raises KeyLimited."""
+        limits, meter = self.limits, _run_off(self.limits, self.meter, now)
+        self.meter = meter
+        if limits.budget is not None and meter.total + self.reserved >= limits.budget:
+            raise self._refusal("budget", None if meter.total >= limits.budget else 1.0)
+        if limits.daily_budget is not None and meter.today + self.reserved >= limits.daily_budget:
+            wait = DAY - now % DAY if meter.today >= limits.daily_budget else 1.0
+            raise self._refusal("daily_budget", wait)
+
+    def _take_of_minute(self, name: str, used: float, more: int, limit: int) -> float:
+        """What is used then. Raises KeyLimited."""
+        if (over := used + more - limit) > _ROUNDING:
+            raise self._refusal(name, over * MINUTE / limit)
+        return used + more
+
+    def settle(self, held: int, used: int, now: float) -> None:
+        """A request has used so many tokens, instead of those of the minute that were held for it."""
+        requests, tokens, at, day, today, total = _run_off(self.limits, self.meter, now)
+        tokens = 0.0 if self.limits.tpm is None else max(tokens + used - held, 0.0)
+        self.meter = Meter(requests, tokens, at, day, min(today + used, MOST), min(total + used, MOST))
+        self.changed = True
+
+    def headers(self, now: float) -> Headers:
+        """OpenAI's `x-ratelimit-*`, of the limits a minute that the key has. `reset`: until nothing is used."""
+        limits = self.limits
+        if limits.rpm is None and limits.tpm is None:
+            return []
+        meter = _run_off(limits, self.meter, now)
+        found: Headers = []
+        rows = ((b"requests", limits.rpm, meter.requests), (b"tokens", limits.tpm, meter.tokens))
+        for name, limit, used in rows:
+            if limit is not None:
+                left = max(int(limit - used + _ROUNDING), 0)
+                found += [
+                    (b"x-ratelimit-limit-" + name, b"%d" % limit),
+                    (b"x-ratelimit-remaining-" + name, b"%d" % left),
+                    (b"x-ratelimit-reset-" + name, _duration(used * MINUTE / limit)),
+                ]
+        return found
+
+    def _refusal(self, limit: str, after: float | None) -> KeyLimited:
+        """The error for a limit that is exceeded; try again after so many seconds, or never."""
+        seconds = None if after is None else max(ceil(after), 1)
         wait = "" if seconds is None else f": try again in {seconds} s"
-        text = _MESSAGES[excess.limit].format(name=self.name, limit=limit)
-        return KeyLimited(text + wait, f"key_{excess.limit}_exceeded", seconds=seconds)
+        text = _MESSAGES[limit].format(name=self.name, limit=getattr(self.limits, limit))
+        return KeyLimited(text + wait, f"key_{limit}_exceeded", seconds=seconds)
+
+
+def _run_off(limits: KeyLimits, meter: Meter, now: float) -> Meter:
+    """The meter at a later time. A clock that was set back takes nothing away and gives nothing."""
+    requests, tokens, at, of_day, today, total = meter
+    minutes = max(now - at, 0.0) / MINUTE
+    if requests:
+        requests = max(requests - minutes * (limits.rpm or 0), 0.0)
+    if tokens:
+        tokens = max(tokens - minutes * (limits.tpm or 0), 0.0)
+    day = int(now // DAY)
+    if day > of_day:
+        today = 0
+    elif of_day - day <= STEP:
+        day = of_day
+    # Else the clock was far ahead for a while: no other day would begin until then.
+    return Meter(requests, tokens, now, day, today, total)
+
+
+def _duration(seconds: float) -> bytes:
+    """As OpenAI writes it: 120ms, 1s, 6m0s."""
+    if seconds < 1:
+        return b"%dms" % ceil(seconds * 1000)
+    whole = ceil(seconds)
+    return b"%dm%ds" % divmod(whole, 60) if whole >= 60 else b"%ds" % whole
+
+
+def estimate(body_bytes: int, reply: int) -> int:
+    """Tokens that a request takes, about: four bytes of its body a token, and its reply."""
+    return ceil(body_bytes / 4) + reply
 
 
 class Admission:
-    """An open request of an account."""
+    """An open request of an account. `reserved`: the most tokens that it can cost."""
 
-    __slots__ = ("_account", "_ended", "reserved")
+    __slots__ = ("_account", "_ended", "_minute", "reserved")
 
     def __init__(self, account: Account) -> None:
         self._account = account
-        self.reserved = Reservation()
         self._ended = False
+        self._minute = self.reserved = 0
 
     def reserve(self, body_bytes: int, reply: int, now: float) -> None:
         """Reserve the tokens that the request, or one more reply to it, may use. Raises KeyLimited."""
-        account, before = self._account, self.reserved
-        more = rules.reservation(account.limits, body_bytes, reply)
-        account.meter, excess = rules.reserve(account.limits, account.meter, account.reserved, more, now)
-        if excess is not None:
-            raise account.refusal(excess)
-        account.reserved += more.most
-        self.reserved = Reservation(before.most + more.most, before.minute + more.minute)
+        most, minute = self._account.reserve(body_bytes, reply, now)
+        self.reserved += most
+        self._minute += minute
 
     def end(self, used: int, now: float) -> None:
         """Close the request: free its slot, and settle what it has used instead of what it reserved. Idempotent."""
@@ -90,9 +181,8 @@ class Admission:
             return
         self._ended, account = True, self._account
         account.in_flight -= 1
-        account.reserved -= self.reserved.most
-        account.meter = rules.settle(account.limits, account.meter, self.reserved, used, now)
-        account.changed = True
+        account.reserved -= self.reserved
+        account.settle(self._minute, used, now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,19 +215,6 @@ class Accounts:
             known[name] = account
         self._known = known
 
-    def changed(self) -> dict[str, Meter]:
-        """The meters of stored keys that have changed since the last call."""
-        found = {name: it.meter for name, it in self._known.items() if it.changed and it.created}
-        for name in found:
-            self._known[name].changed = False
-        return found
-
-    def mark_changed(self, names: Mapping[str, Meter]) -> None:
-        """Mark meters that could not be written as changed again."""
-        for name in names:
-            if name in self._known:
-                self._known[name].changed = True
-
-    def meters(self) -> dict[str, tuple[Meter, int]]:
-        """The usage and the number of open requests of each key."""
-        return {name: (it.meter, it.in_flight) for name, it in self._known.items()}
+    def changed(self) -> list[Account]:
+        """The accounts of stored keys that have changed since they were last written."""
+        return [one for one in self._known.values() if one.changed and one.created]

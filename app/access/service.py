@@ -5,7 +5,7 @@ gateway that is killed loses the usage of that time at most.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from math import inf
 from typing import Any, Protocol, TypeVar
@@ -19,13 +19,12 @@ from app.access.roles import Role
 from app.config.config import Config
 from app.errors.tree import StateUnavailable, Unauthorized
 from app.registry.registry import Registry
-from app.registry.values import KnownKey, KnownOperator, Meter
+from app.registry.values import KnownKey, Meter
 from deploy.core.tasks import supervise
 
 FLUSH_SECONDS = 2.0
 
 T = TypeVar("T")
-Named = TypeVar("Named", KnownKey, KnownOperator)
 
 
 class RegistryRunner(Protocol):
@@ -106,7 +105,7 @@ class AccessService:
     def _apply(self) -> Rings:
         found, configured = self._records, self._config.secrets.api_keys
         active = [key for key in found.keys if key.revoked is None]
-        terms = {f"key-{number}": KeyTerms() for number in range(1, len(configured) + 1)}
+        terms = {name: KeyTerms() for name in self._configured()}
         terms |= {key.name: KeyTerms(key.limits, key.created) for key in active}
         self.accounts.take(terms, found.usages)
         now = self._clock()
@@ -140,47 +139,43 @@ class AccessService:
 
     # ------------------------------------------------------------------------------------- changes
 
-    async def change_key(self, name: str, change: Callable[[Registry], str | None]) -> dict[str, Any]:
-        """Change a key by a function of `records`; its view, with its new secret, if it has one, under "key"."""
-        secret = await self._change(change)
-        view = self._view(_named(name, self._records.keys), self.accounts.meters())
-        return {**view, "key": secret} if secret else view
+    async def change(
+        self, kind: records.Kind, name: str, change: Callable[[Registry], str | None]
+    ) -> dict[str, Any]:
+        """Change a key or operator by a function of `records`, even if the operator's client disconnects meanwhile.
 
-    async def change_operator(self, name: str, change: Callable[[Registry], str | None]) -> dict[str, Any]:
-        """Change an operator by a function of `records`; the view, with the new secret, if there is one, under "token"."""
-        secret = await self._change(change)
-        view = records.operator_view(_named(name, self._records.operators))
-        return {**view, "token": secret} if secret else view
-
-    async def _change(self, work: Callable[[Registry], T]) -> T:
-        """Change the registry and apply its new content, even if the operator's client disconnects meanwhile.
-
-        Raises StateUnavailable: its content is older than what is known, and would be ignored.
+        Its view, with its new secret, if it has one, under "key" or "token". Raises StateUnavailable: the registry is older than
+        what is known, and would be ignored.
         """
         known = self._records.seq
 
-        def changed(registry: Registry) -> tuple[T, AccessRecords]:
+        def changed(registry: Registry) -> tuple[str | None, AccessRecords]:
             if registry.head().seq < known:
                 raise StateUnavailable(
                     "the state folder's database was put back to an older one: restart the gateway"
                 )
-            return work(registry), records.read(registry)
+            return change(registry), records.read(registry)
 
-        result, found = await self._do(changed)
+        secret, found = await self._do(changed)
         self.take(self._config, self._admin_token, found)
-        return result
+        view = next(one for one in self.listed(kind) if one["name"] == name)
+        return {**view, "key" if kind == "key" else "token": secret} if secret else view
 
     # --------------------------------------------------------------------------------------- usage
 
     async def flush(self) -> None:
         """Write the usage since the last time. What cannot be written is retried the next time."""
-        meters = self.accounts.changed()
-        if not meters:
+        changed = self.accounts.changed()
+        if not changed:
             return
+        meters = {account.name: account.meter for account in changed}
+        for account in changed:
+            account.changed = False
         try:
             await self._do(lambda registry: registry.write_usage(meters))
         except StateUnavailable:  # counted in the metrics
-            self.accounts.mark_changed(meters)
+            for account in changed:
+                account.changed = True
 
     async def _flush_for_ever(self) -> None:
         while True:
@@ -191,23 +186,19 @@ class AccessService:
 
     # --------------------------------------------------------------------------------------- views
 
-    def keys(self) -> list[dict[str, Any]]:
-        """All keys: of the configuration, then those of the state folder."""
-        open_now = self.accounts.meters()
-        configured = [f"key-{number}" for number in range(1, len(self._config.secrets.api_keys) + 1)]
-        shown = [records.configured_key_view(name, open_now[name][1]) for name in configured]
-        return shown + [self._view(key, open_now) for key in self._records.keys]
+    def listed(self, kind: records.Kind) -> list[dict[str, Any]]:
+        """All keys, of the configuration, then those of the state folder; or all operators."""
+        if kind == "operator":
+            return records.operator_views(self._records.operators)
+        configured = [KnownKey(name=name, digest="", created="") for name in self._configured()]
+        return [self._view(key) for key in (*configured, *self._records.keys)]
 
-    def operators(self) -> list[dict[str, Any]]:
-        """All operators; `admin` is who holds the first token."""
-        admin = {"name": ADMIN, "role": str(Role.ADMINISTER), "created": None, "revoked": None}
-        return [admin, *map(records.operator_view, self._records.operators)]
+    def _view(self, key: KnownKey) -> dict[str, Any]:
+        account = self.accounts.of(key.name)
+        if key.revoked or account.name != key.name:
+            return records.key_view(key, self._records.usages.get(key.name, Meter()), 0, self._clock())
+        return records.key_view(key, account.meter, account.in_flight, self._clock())
 
-    def _view(self, known: KnownKey, open_now: Mapping[str, tuple[Meter, int]]) -> dict[str, Any]:
-        before = (self._records.usages.get(known.name, Meter()), 0)
-        meter, in_flight = before if known.revoked else open_now.get(known.name, before)
-        return records.key_view(known, meter, in_flight, self._clock())
-
-
-def _named(name: str, known: Iterable[Named]) -> Named:
-    return next(one for one in known if one.name == name)
+    def _configured(self) -> list[str]:
+        """The names of the keys of the configuration."""
+        return [f"key-{number}" for number in range(1, len(self._config.secrets.api_keys) + 1)]

@@ -54,52 +54,52 @@ def access_router(access: AccessService) -> APIRouter:
 
     @routes.get("/admin/keys")
     async def keys(request: Request) -> Response:
-        return reply(request, {"keys": access.keys()})
+        return reply(request, {"keys": access.listed("key")})
 
     @routes.post("/admin/keys", status_code=201, openapi_extra=takes(KeyBody))
     async def add_key(request: Request) -> Response:
         asked = (await read_body(request, KeyBody)).model_dump()
         name = asked.pop("name")
         change = partial(records.add_key, name=name, limits=KeyLimits(**asked), actor=actor(request))
-        return reply(request, await access.change_key(name, change), 201)
+        return reply(request, await access.change("key", name, change), 201)
 
     @routes.patch("/admin/keys/{name}", openapi_extra=takes(LimitsBody))
     async def limit_key(request: Request, name: str) -> Response:
         changes = (await read_body(request, LimitsBody)).model_dump(exclude_unset=True)
         change = partial(records.limit_key, name=name, changes=changes, actor=actor(request))
-        return reply(request, await access.change_key(name, change))
+        return reply(request, await access.change("key", name, change))
 
     @routes.post("/admin/keys/{name}/rotate", openapi_extra=takes(RotateBody))
     async def rotate_key(request: Request, name: str) -> Response:
         overlap = (await read_body(request, RotateBody)).overlap_seconds
         change = partial(records.rotate_key, name=name, overlap=overlap, actor=actor(request))
-        return reply(request, await access.change_key(name, change))
+        return reply(request, await access.change("key", name, change))
 
     @routes.delete("/admin/keys/{name}")
     async def revoke_key(request: Request, name: str) -> Response:
-        change = partial(records.revoke_key, name=name, actor=actor(request))
-        return reply(request, await access.change_key(name, change))
+        change = partial(records.revoke, kind="key", name=name, actor=actor(request))
+        return reply(request, await access.change("key", name, change))
 
     @routes.get("/admin/operators")
     async def operators(request: Request) -> Response:
-        return reply(request, {"operators": access.operators()})
+        return reply(request, {"operators": access.listed("operator")})
 
     @routes.post("/admin/operators", status_code=201, openapi_extra=takes(OperatorBody))
     async def add_operator(request: Request) -> Response:
         body = await read_body(request, OperatorBody)
         change = partial(records.add_operator, name=body.name, role=body.role, actor=actor(request))
-        return reply(request, await access.change_operator(body.name, change), 201)
+        return reply(request, await access.change("operator", body.name, change), 201)
 
     @routes.delete("/admin/operators/{name}")
     async def revoke_operator(request: Request, name: str) -> Response:
-        change = partial(records.revoke_operator, name=name, actor=actor(request))
-        return reply(request, await access.change_operator(name, change))
+        change = partial(records.revoke, kind="operator", name=name, actor=actor(request))
+        return reply(request, await access.change("operator", name, change))
 
     return routes
 
 
 class RoleGuard:
-    """A FastAPI dependency of every admin route: the operator's role allows it, by `app.access.roles.ROUTES`."""
+    """A FastAPI dependency of every admin route: the operator's role allows it, by `app.access.roles`."""
 
     def __init__(self, access: AccessService) -> None:
         self._access = access

@@ -62,7 +62,7 @@ class Reloader:
             raise
         self._metrics.count("manners_reloads_total", "ok")
         self._log.info("reloaded", operator=actor, changed=shown(keys))
-        return {"changed": shown(keys), "keys": len(self._access.keys())}
+        return {"changed": shown(keys), "keys": len(self._access.listed("key"))}
 
     async def _reload(self, actor: str) -> tuple[Key, ...]:
         try:

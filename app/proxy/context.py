@@ -15,9 +15,8 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from app.access.accounts import ANONYMOUS, Account, Admission
+from app.access.accounts import ANONYMOUS, MOST, Account, Admission, estimate
 from app.access.clock import unix_now
-from app.access.limits import MOST, estimate
 from app.api.engine_request import (
     NO_TOOLS_HINT,
     SOME_TOOLS_HINT,
@@ -222,7 +221,7 @@ class RequestContext:
         """Free its key's slots and count its tokens. Idempotent."""
         admission, self.admission = self.admission, None
         if admission is not None:
-            most = admission.reserved.most if self.is_metered else MOST
+            most = admission.reserved if self.is_metered else MOST
             admission.end(self._used(self.made + made, most), unix_now())
 
     def _used(self, made: int, most: int) -> int:

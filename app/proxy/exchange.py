@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, Literal
 
-from app.access.limits import MOST
+from app.access.accounts import MOST
 from app.api.engine_request import answer_policy
 from app.api.surface import Counts, PassThroughSurface
 from app.api.thinking_budget import ThoughtWatch

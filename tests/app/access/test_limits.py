@@ -1,7 +1,6 @@
 """Limits and budgets of a key: arithmetic on values, with time as a value."""
 
 from contextlib import closing, suppress
-from dataclasses import replace
 from math import ceil
 from pathlib import Path
 from random import Random
@@ -11,17 +10,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from app.access import limits as rules
-from app.access.accounts import ANONYMOUS, Account, Accounts, Admission, KeyTerms
+from app.access.accounts import ANONYMOUS, MINUTE, Account, Accounts, Admission, KeyTerms
 from app.access.clock import DAY, SteadyClock
-from app.access.limits import MINUTE, Excess, Reservation
 from app.errors.tree import KeyLimited
 from app.registry.registry import Registry
-from app.registry.values import UNLIMITED, AuditEntry, KeyLimits, KnownKey, Meter
+from app.registry.values import AuditEntry, KeyLimits, KnownKey, Meter
 
 NOON = 20_000 * DAY + 43_200.0
 
 steps = st.lists(st.floats(0, 90, allow_nan=False), min_size=1, max_size=60)
+
+
+def refused(account: Account, now: float) -> KeyLimited | None:
+    """Begin a request at this time, and end it at once."""
+    try:
+        account.begin(now).end(0, now)
+    except KeyLimited as error:
+        return error
+    return None
 
 
 @given(steps, st.integers(1, 20))
@@ -29,12 +35,11 @@ def test_never_more_than_twice_the_limit_in_a_minute_and_never_faster_in_the_lon
     pauses: list[float], rpm: int
 ) -> None:
     """A bucket that is full may be emptied at once, and fills at an even pace."""
-    limits, meter, now = KeyLimits(rpm=rpm), Meter(), NOON
+    account, now = Account("a", KeyLimits(rpm=rpm)), NOON
     passed: list[float] = []
     for pause in pauses:
         now += pause
-        meter, excess = rules.begin(limits, meter, 0, 0, now)
-        if excess is None:
+        if refused(account, now) is None:
             passed.append(now)
     for at in passed:
         assert sum(at <= one < at + MINUTE for one in passed) <= 2 * rpm
@@ -43,15 +48,15 @@ def test_never_more_than_twice_the_limit_in_a_minute_and_never_faster_in_the_lon
 
 @given(steps, st.integers(1, 20))
 def test_retry_after_is_neither_too_short_nor_longer_than_needed(pauses: list[float], rpm: int) -> None:
-    """At the time that is told it passes, and a moment before it does not."""
-    limits, meter, now = KeyLimits(rpm=rpm), Meter(), NOON
+    """At the second that is told it passes, and a second before it does not."""
+    account, now = Account("a", KeyLimits(rpm=rpm)), NOON
     for pause in pauses:
         now += pause / 30
-        meter, excess = rules.begin(limits, meter, 0, 0, now)
-        if excess is not None:
-            assert excess.seconds is not None
-            assert rules.begin(limits, meter, 0, 0, now + excess.seconds + 1e-3)[1] is None
-            assert rules.begin(limits, meter, 0, 0, now + excess.seconds - 1e-2)[1] is not None
+        if (error := refused(account, now)) is not None:
+            assert error.retry_after is not None
+            for seconds, passes in ((error.retry_after, True), (error.retry_after - 1.01, False)):
+                later = Account("a", account.limits, account.meter)
+                assert (refused(later, now + max(seconds, 0)) is None) == passes
 
 
 BUDGET, A_DAY = 600, 300
@@ -89,7 +94,7 @@ class Callers(RuleBasedStateMachine):
             except KeyLimited:
                 one.end(0, self.now)
             else:
-                self.most = max(self.most, one.reserved.most)
+                self.most = max(self.most, one.reserved)
                 self.bodies.append(one)
 
     @precondition(lambda self: self.heads or self.bodies)
@@ -104,7 +109,7 @@ class Callers(RuleBasedStateMachine):
                 one = self.heads.pop()
             else:
                 continue
-            used, day = int(one.reserved.most * part), int(self.now // DAY)
+            used, day = int(one.reserved * part), int(self.now // DAY)
             one.end(used, self.now)
             self.used += used
             self.days[day] = self.days.get(day, 0) + used
@@ -121,7 +126,7 @@ class Callers(RuleBasedStateMachine):
     @invariant()
     def what_is_open_is_what_is_held(self) -> None:
         assert self.account.in_flight == len(self.heads) + len(self.bodies) <= 8
-        assert self.account.reserved == sum(one.reserved.most for one in self.bodies)
+        assert self.account.reserved == sum(one.reserved for one in self.bodies)
         assert self.account.meter.tokens >= 0
 
 
@@ -156,16 +161,16 @@ def test_a_request_larger_than_the_limit_passes_when_nothing_else_is_used() -> N
     [
         (KeyLimits(), Meter(total=10**12), 999, 0, None),
         (KeyLimits(concurrency=2), Meter(), 1, 0, None),
-        (KeyLimits(concurrency=2), Meter(), 2, 0, Excess("concurrency", 1.0)),
+        (KeyLimits(concurrency=2), Meter(), 2, 0, ("concurrency", 1)),
         (KeyLimits(budget=100), Meter(total=99), 0, 0, None),
-        (KeyLimits(budget=100), Meter(total=100), 0, 0, Excess("budget", None)),
-        (KeyLimits(budget=100), Meter(total=60), 1, 40, Excess("budget", 1.0)),
-        (KeyLimits(daily_budget=100), Meter(day=20_000, today=100), 0, 0, Excess("daily_budget", 43_200.0)),
+        (KeyLimits(budget=100), Meter(total=100), 0, 0, ("budget", None)),
+        (KeyLimits(budget=100), Meter(total=60), 1, 40, ("budget", 1)),
+        (KeyLimits(daily_budget=100), Meter(day=20_000, today=100), 0, 0, ("daily_budget", 43_200)),
         (KeyLimits(daily_budget=100), Meter(day=19_999, today=100), 0, 0, None),
-        (KeyLimits(daily_budget=100), Meter(day=20_000, today=60), 1, 40, Excess("daily_budget", 1.0)),
-        (KeyLimits(rpm=6), Meter(requests=6, at=NOON), 0, 0, Excess("rpm", 10.0)),
+        (KeyLimits(daily_budget=100), Meter(day=20_000, today=60), 1, 40, ("daily_budget", 1)),
+        (KeyLimits(rpm=6), Meter(requests=6, at=NOON), 0, 0, ("rpm", 10)),
         (KeyLimits(rpm=6), Meter(requests=6, at=NOON - 10), 0, 0, None),
-        (KeyLimits(rpm=6), Meter(requests=6, at=NOON + 3600), 0, 0, Excess("rpm", 10.0)),
+        (KeyLimits(rpm=6), Meter(requests=6, at=NOON + 3600), 0, 0, ("rpm", 10)),
     ],
     ids=[
         "no limit", "a place left", "no place left", "one token left", "used up", "reserved", "used up today",
@@ -173,31 +178,38 @@ def test_a_request_larger_than_the_limit_passes_when_nothing_else_is_used() -> N
     ],
 )  # fmt: skip
 def test_each_limit_is_kept(
-    limits: KeyLimits, meter: Meter, in_flight: int, reserved: int, excess: Excess | None
+    limits: KeyLimits, meter: Meter, in_flight: int, reserved: int, excess: tuple[str, int | None] | None
 ) -> None:
     """At noon. What is only reserved may come free at any time; a budget that is used up does not."""
-    assert rules.begin(limits, meter, in_flight, reserved, NOON)[1] == excess
+    account = Account("kitchen", limits, meter)
+    account.in_flight, account.reserved = in_flight, reserved
+    error = refused(account, NOON)
+    assert (error and (error.code, error.retry_after)) == (
+        excess and (f"key_{excess[0]}_exceeded", excess[1])
+    )
+    assert error is None or "the key 'kitchen'" in error.message
 
 
 def test_a_clock_that_was_far_ahead_for_a_while_stops_no_day() -> None:
     """A host without a battery begins in another year, and is put right while keys are in use."""
-    limits, nothing = KeyLimits(daily_budget=100), Reservation()
-    meter = rules.settle(limits, Meter(), nothing, 40, NOON + 30 * 365 * DAY)
-    meter = rules.settle(limits, meter, nothing, 60, NOON)
-    assert rules.begin(limits, meter, 0, 0, NOON)[1] == Excess("daily_budget", 43_200.0)
-    assert rules.begin(limits, meter, 0, 0, NOON + DAY)[1] is None
-    assert meter.total == 100
+    account = Account("a", KeyLimits(daily_budget=100))
+    account.settle(0, 40, NOON + 30 * 365 * DAY)
+    account.settle(0, 60, NOON)
+    error = refused(account, NOON)
+    assert error is not None and error.retry_after == 43_200
+    assert refused(account, NOON + DAY) is None
+    assert account.meter.total == 100
 
 
 def test_a_clock_that_steps_back_and_forth_gives_no_fresh_day() -> None:
     """The day that it stepped to comes once."""
-    limits, meter = KeyLimits(daily_budget=100), Meter()
+    account = Account("a", KeyLimits(daily_budget=100))
     for _ in range(5):
         for now in (NOON + DAY, NOON):
-            meter = rules.settle(limits, meter, Reservation(), 20, now)
-    assert meter.today == 200
-    assert rules.begin(limits, meter, 0, 0, NOON + DAY)[1] is not None
-    assert rules.begin(limits, meter, 0, 0, NOON + 2 * DAY)[1] is None
+            account.settle(0, 20, now)
+    assert account.meter.today == 200
+    assert refused(account, NOON + DAY) is not None
+    assert refused(account, NOON + 2 * DAY) is None
 
 
 def test_a_step_of_the_wall_clock_is_followed_once_a_day() -> None:
@@ -215,43 +227,25 @@ def test_a_step_of_the_wall_clock_is_followed_once_a_day() -> None:
 
 def test_what_an_engine_counts_can_always_be_kept(tmp_path: Path) -> None:
     """One that states the most that is believed for each reply, a few thousand times; other keys' usage is written beside it."""
-    meter = Meter()
+    account = Account("a")
     for _ in range(5000):
-        meter = rules.settle(UNLIMITED, meter, Reservation(), 2**53, NOON)
+        account.settle(0, 2**53, NOON)
     with closing(Registry(tmp_path / "registry.db")) as registry:
         entry = AuditEntry(at="2026-11-26T00:00:00Z", actor="test", verb="key.added", subject="a")
         for number, name in enumerate("ab"):
             key = KnownKey(name=name, digest=f"{number:064}", created="2026-11-26T00:00:00Z")
             registry.add_named(key, entry)
-        registry.write_usage({"a": meter, "b": Meter(total=5)})
+        registry.write_usage({"a": account.meter, "b": Meter(total=5)})
         assert {name: one.total for name, one in registry.usages().items()} == {"a": 2**53, "b": 5}
 
 
 def test_a_refused_request_is_not_counted() -> None:
     """Whoever keeps asking does not wait longer."""
-    limits = KeyLimits(rpm=1)
-    meter, _ = rules.begin(limits, Meter(), 0, 0, NOON)
+    account = Account("a", KeyLimits(rpm=1))
+    assert refused(account, NOON) is None
     for _ in range(5):
-        meter, excess = rules.begin(limits, meter, 0, 0, NOON)
-        assert excess == Excess("rpm", 60.0)
-
-
-def test_every_limit_has_its_own_code_and_says_what_to_do() -> None:
-    """One that waiting does not mend has no time to wait for."""
-    codes = {}
-    for limit in ("rpm", "concurrency", "daily_budget", "budget"):
-        meter = Meter(requests=1, at=NOON, day=20_000, today=1, total=1)
-        account = Account("kitchen", replace(KeyLimits(), **{limit: 1}), meter)
-        account.in_flight = 1
-        with pytest.raises(KeyLimited, match="the key 'kitchen'") as caught:
-            account.begin(NOON)
-        codes[caught.value.code] = caught.value.retry_after
-    assert codes == {
-        "key_rpm_exceeded": 60,
-        "key_concurrency_exceeded": 1,
-        "key_daily_budget_exceeded": 43_200,
-        "key_budget_exceeded": None,
-    }
+        error = refused(account, NOON)
+        assert error is not None and error.retry_after == 60
 
 
 @pytest.mark.parametrize(
@@ -260,8 +254,8 @@ def test_every_limit_has_its_own_code_and_says_what_to_do() -> None:
 )
 def test_the_reset_is_written_as_openai_writes_it(used: int, shown: bytes) -> None:
     """Go's notation of a duration."""
-    limits = KeyLimits(rpm=600)
-    found = dict(rules.headers(limits, Meter(requests=used, at=NOON), NOON))
+    account = Account("a", KeyLimits(rpm=600), Meter(requests=used, at=NOON))
+    found = dict(account.headers(NOON))
     assert found[b"x-ratelimit-reset-requests"] == shown
     assert found[b"x-ratelimit-remaining-requests"] == b"%d" % max(600 - used, 0)
     assert b"x-ratelimit-limit-tokens" not in found
