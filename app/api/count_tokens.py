@@ -11,8 +11,7 @@ from app.api.engine_request import AskedEngine, upstream_body
 from app.api.messages_request import MessagesRequest
 from app.api.reading import MAX_INT, TokenLimit
 from app.api.surface import ParsedRequest, PassThroughSurface
-from app.errors.envelopes import ANTHROPIC_PATH
-from app.errors.tree import EngineRefused
+from app.errors.tree import ANTHROPIC_PATH, EngineRefused
 from deploy.engine.dialects import DIALECTS
 from gates.contracts.dialect import Dialect
 from gates.reply.events import Usage

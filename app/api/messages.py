@@ -12,7 +12,7 @@ import msgspec
 from app.api.items import ItemEncoder
 from app.api.messages_request import MessagesRequest
 from app.api.surface import Counts, OverChat, ParsedRequest
-from app.errors.envelopes import ANTHROPIC_PATH, anthropic_error
+from app.errors.tree import ANTHROPIC_PATH, anthropic_error
 from app.stream.encode import ReplyHead
 from app.stream.json_value import kind_of
 from gates.reply.events import CallStart, Finish, Usage

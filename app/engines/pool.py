@@ -20,7 +20,7 @@ from app.engines.balancer import AFFINITIES, Balancer
 from app.engines.conversations import conversation
 from app.engines.identity import manifest_of
 from app.engines.split import SIDES, TrafficSplit
-from app.errors.tree import BadField, EngineDown, NotForChat, Refused, UnknownModel
+from app.errors.tree import BadField, EngineDown, Refused, UnknownModel
 from app.stream.conduct import Conduct
 from app.telemetry.log import Logger
 from app.telemetry.metrics import Metrics
@@ -303,14 +303,18 @@ class EnginePool:
         return any(engine in route.engines for route in self._table.values())
 
     def model(self, name: str, chats: bool) -> ModelConfig:
-        """The configuration of a public model. Raises UnknownModel; NotForChat if `chats` and it is for embeddings."""
+        """The configuration of a public model. Raises UnknownModel; BadField if `chats` and it is for embeddings."""
         try:
             model = self._config.models[name]
         except KeyError:
             known = ", ".join(sorted(self._config.models))
             raise UnknownModel(f"there is no model {name[:64]!r} here; there is: {known}") from None
         if chats and model.kind == "embeddings":
-            raise NotForChat(f"{name} gives embeddings and nothing else: POST /v1/embeddings")
+            raise BadField(
+                f"{name} gives embeddings and nothing else: POST /v1/embeddings",
+                "unsupported_by_model",
+                param="model",
+            )
         return model
 
     def context(self, model: str) -> int:

@@ -3,13 +3,10 @@
     MannersError                      500  server_error
     ├── RequestError                  400  invalid_request_error     the caller can correct it
     │   ├── BadJSON                        invalid_json, nested_too_deeply, number_out_of_range, invalid_utf8, …
-    │   ├── BadField                       invalid_value, unsupported_parameter, schema_too_large, …
+    │   ├── BadField                       invalid_value, unsupported_parameter, schema_too_large, unsupported_by_model, …
     │   ├── BodyTooLarge              413  body_too_large
     │   ├── UnknownModel              404  model_not_found
-    │   ├── NotForChat                     unsupported_by_model
-    │   ├── UnknownRoute              404  not_found
-    │   ├── UnknownThing              404  operation_not_found, report_not_found
-    │   │   └── UnknownEngine              engine_not_found
+    │   ├── UnknownThing              404  not_found, engine_not_found, operation_not_found, report_not_found, …
     │   ├── Refused                   409  the codes of a promotion: report_missing, busy, …
     │   ├── KeyTaken                  422  idempotency_key_reused
     │   ├── WrongMethod               405  method_not_allowed
@@ -95,23 +92,8 @@ class UnknownModel(RequestError, status=404, code="model_not_found"):
     """No such model in the configuration."""
 
 
-class NotForChat(RequestError, code="unsupported_by_model"):
-    """The model exists, but provides embeddings only."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message, param="model")
-
-
-class UnknownRoute(RequestError, status=404, code="not_found"):
-    """No such path on this listener."""
-
-
-class UnknownThing(RequestError, status=404, code="operation_not_found"):
-    """The requested object does not exist; the code names its kind."""
-
-
-class UnknownEngine(UnknownThing, code="engine_not_found"):
-    """No such engine in the configuration."""
+class UnknownThing(RequestError, status=404, code="not_found"):
+    """No such path on this listener; or the requested object does not exist, and the code names its kind."""
 
 
 class Refused(RequestError, status=409, code="busy"):
@@ -249,10 +231,35 @@ class ChoiceNotKept(UpstreamError, status=502, code="tool_choice_not_kept"):
 UPSTREAM_CODES: Final = frozenset(
     {
         "connect_failed", "connect_timeout", "engine_busy", "first_token_timeout", "host_exhausted", "idle_timeout",
-        "reply_fully_filtered",
-        "tool_choice_not_kept",
-        "upstream_call_too_long", "upstream_disconnected", "upstream_event_too_long",
-        "upstream_malformed", "upstream_status", "upstream_too_large", "upstream_too_many_calls", "upstream_truncated",
+        "reply_fully_filtered", "tool_choice_not_kept", "upstream_call_too_long", "upstream_disconnected",
+        "upstream_event_too_long", "upstream_malformed", "upstream_status", "upstream_too_large",
+        "upstream_too_many_calls", "upstream_truncated",
     }
 )  # fmt: skip
 """Codes of what an engine did wrong, as the gateway names it."""
+
+ANTHROPIC_PATH: Final = "/v1/messages"
+_ANTHROPIC_TYPES: Final = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+
+
+def envelope_for(path: str, error: MannersError) -> dict[str, Any]:
+    """The body of an error reply, in the format of the API at this path."""
+    if path == ANTHROPIC_PATH or path.startswith(ANTHROPIC_PATH + "/"):
+        return anthropic_error(error.message, error.code, error.status)
+    return error.envelope()
+
+
+def anthropic_error(message: str, code: str, status: int) -> dict[str, Any]:
+    """Anthropic's envelope; our code stands where its own codes do."""
+    kind = _ANTHROPIC_TYPES.get(status, "invalid_request_error" if 400 <= status < 500 else "api_error")
+    details = {"error_code": code}
+    return {"type": "error", "error": {"type": kind, "message": message, "details": details}}

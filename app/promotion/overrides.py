@@ -116,7 +116,7 @@ def active(reader: RegistryReader, now: datetime) -> dict[int, Override]:
 def grant(
     registry: Registry, catalogue: SpecCatalogue, by: str, asked: Mapping[str, Any], now: datetime
 ) -> dict[str, Any]:
-    """Record an override; what is shown of it. Raises UnknownEngine, BadField."""
+    """Record an override; what is shown of it. Raises UnknownThing, BadField."""
     granted = new_override(**{**asked, "engine": catalogue.digest(asked["engine"])}, by=by, now=now)
     entry = AuditEntry(at=timestamp(now), actor=by, verb=VERB, subject=granted.model, detail=detail(granted))
     return view(registry.note(entry).seq, granted, catalogue)

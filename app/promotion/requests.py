@@ -77,7 +77,7 @@ def plan(
 ) -> OperationPlan:
     """The plan of a request; `up` are the engines that run already. Reads the weights' headers: for a thread.
 
-    Raises UnknownEngine, BadField; Refused: already_live, no_previous, no_room.
+    Raises UnknownThing, BadField; Refused: already_live, no_previous, no_room.
     """
     model = config.models[request.model]
     new = _candidates(request, found, config, catalogue)

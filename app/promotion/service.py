@@ -224,7 +224,7 @@ class PromotionService:
         """Begin an operation and return its view; or, for a dry run, what it would do.
 
         Raises:
-            UnknownModel, UnknownEngine, BadField, NotStarted
+            UnknownModel, UnknownThing, BadField, NotStarted
             Refused: with the code of the reason.
             KeyTaken: the idempotency key belongs to another request.
         """
@@ -302,7 +302,7 @@ class PromotionService:
         )
 
     async def _with_override(self, request: PromotionRequest) -> PromotionRequest:
-        """Without a report: name the override that waives it, if there is one. Raises Refused, UnknownEngine."""
+        """Without a report: name the override that waives it, if there is one. Raises Refused, UnknownThing."""
         engine = self.catalogue.digest(request.engine or "")
         for seq, held in (await self.active_overrides()).items():
             if (held.model, held.engine) == (request.model, engine) and "report_missing" in held.waives:
@@ -377,10 +377,10 @@ class PromotionService:
         return shown
 
     async def drain_replica(self, engine: str, drained: bool, by: str) -> dict[str, Any]:
-        """Send a replica no new requests, or some again. Raises UnknownEngine, Refused (not_a_replica, last_replica)."""
+        """Send a replica no new requests, or some again. Raises UnknownThing, Refused (not_a_replica, last_replica)."""
         self._check_started()
         if engine not in self._deps.pool.running():
-            self.catalogue.digest(engine)  # raises UnknownEngine for one that there is not
+            self.catalogue.digest(engine)  # raises UnknownThing for one that there is not
         left = self._deps.pool.drain_replica(engine, drained)
         await self._note(by, "engine.drained" if drained else "engine.undrained", engine, {})
         return {"engine": engine, "drained": drained, "open": left}

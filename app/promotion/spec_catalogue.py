@@ -9,7 +9,7 @@ from collections.abc import ItemsView, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from app.errors.tree import UnknownEngine
+from app.errors.tree import UnknownThing
 from app.registry.values import KnownEngine
 from deploy.engine.spec import EngineSpec, spec_digest
 
@@ -26,12 +26,13 @@ class SpecCatalogue:
         return {spec.name: spec for spec in self._specs.values() if spec.name not in self._digests}
 
     def digest(self, name: str) -> str:
-        """The digest of an engine of the configuration. Raises UnknownEngine."""
+        """The digest of an engine of the configuration. Raises UnknownThing."""
         try:
             return self._digests[name]
         except KeyError:
             known = ", ".join(sorted(self._digests))
-            raise UnknownEngine(f"there is no engine {name[:64]!r} here; there is: {known}") from None
+            message = f"there is no engine {name[:64]!r} here; there is: {known}"
+            raise UnknownThing(message, "engine_not_found") from None
 
     def digest_of(self, spec: EngineSpec) -> str:
         """The digest of a known engine: that of its spec as it was configured, also if it was renamed here."""
