@@ -246,7 +246,6 @@ SHORT_TASKS = {
     "app.conformance.gateway": 1,  # of a command, which awaits it
     "app.conformance.suite": 1,
     "app.proxy.exchange": 2,  # of one request: its end cancels them
-    "app.proxy.deadlines": 1,
     "app.proxy.reply_writer": 1,
     "app.promotion.worker": 2,  # awaited: an operation, and an effect of it
     "app.promotion.step_writer": 1,  # its operation awaits or stops it
@@ -254,7 +253,6 @@ SHORT_TASKS = {
     "app.promotion.warmup": 2,
     "app.promotion.steps": 1,  # the watches of replicas, awaited
     "app.promotion.watch": 1,  # its error is looked at with every reply that comes
-    "app.proxy.reading": 2,  # a request's own, which it awaits or cancels
     "app.proxy.threads": 1,  # ends with the thread's work
     "deploy.core.tasks": 1,
     "deploy.drivers.url": 1,  # awaited by whoever starts the engine

@@ -37,67 +37,44 @@ class AdmissionQueue:
     def resize(self, concurrency: int, queue: int) -> None:
         """Change the cap and the queue's length. Requests that run or wait stay; freed slots go to waiting ones."""
         self.concurrency, self.room = concurrency, queue
-        while self._waiting and self.in_flight < concurrency:
+        self._fill()
+
+    async def enter(self, patience: float) -> None:
+        """Take a place, and `leave` it at the end; wait at most `patience` seconds for it.
+
+        Raises Busy: the queue is full, or no place was free in time. Code queue_full or queue_timeout.
+        """
+        if self.in_flight < self.concurrency and not self._waiting:
+            self.in_flight += 1
+            return self._waited(0.0)
+        if len(self._waiting) >= self.room:
+            raise Busy(
+                f"{self.in_flight} requests are being {self._served} and {self.waiting} wait; try later"
+            )
+        began, turn = time.perf_counter(), asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            async with asyncio.timeout(patience):
+                await turn
+        except BaseException as error:
+            if turn in self._waiting:
+                self._waiting.remove(turn)
+            elif not turn.cancelled():  # the place was given in this moment
+                self.leave()
+            if isinstance(error, TimeoutError):
+                raise Busy(f"no place became free in {patience:g} s; try later", "queue_timeout") from None
+            raise
+        finally:
+            self._waited(time.perf_counter() - began)
+
+    def leave(self) -> None:
+        """Give a place back: to who waits longest."""
+        self.in_flight -= 1
+        self._fill()
+
+    def _fill(self) -> None:
+        while self._waiting and self.in_flight < self.concurrency:
             turn = self._waiting.popleft()
             if not turn.done():
                 self.in_flight += 1
                 turn.set_result(None)
-
-    def place(self, patience: float) -> "_Place":
-        """`async with`: hold a place until the block ends; wait at most `patience` seconds for it.
-
-        Raises Busy: the queue is full, or no place was free in time. Code queue_full or queue_timeout.
-        """
-        return _Place(self, patience)
-
-    async def _turn(self) -> None:
-        """Wait in line for a place. One that is given in the moment of a cancel goes to the next."""
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self._leave()
-            elif turn in self._waiting:
-                self._waiting.remove(turn)
-            raise
-
-    def _leave(self) -> None:
-        while self._waiting and self.in_flight <= self.concurrency:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)  # the place changes hands: in_flight stays
-                return
-        self.in_flight -= 1
-
-
-class _Place:
-    """A class, not a generator: it runs in every request."""
-
-    __slots__ = ("_patience", "_queue")
-
-    def __init__(self, queue: AdmissionQueue, patience: float) -> None:
-        self._queue = queue
-        self._patience = patience
-
-    async def __aenter__(self) -> None:
-        queue = self._queue
-        if queue.in_flight < queue.concurrency and not queue._waiting:
-            queue.in_flight += 1
-            return queue._waited(0.0)
-        if len(queue._waiting) >= queue.room:
-            raise Busy(
-                f"{queue.in_flight} requests are being {queue._served} and {queue.waiting} wait; try later"
-            )
-        began = time.perf_counter()
-        try:
-            async with asyncio.timeout(self._patience):
-                await queue._turn()
-        except TimeoutError:
-            raise Busy(f"no place became free in {self._patience:g} s; try later", "queue_timeout") from None
-        finally:
-            queue._waited(time.perf_counter() - began)
-
-    async def __aexit__(self, *_: object) -> None:
-        self._queue._leave()

@@ -33,13 +33,15 @@ class ClientGone(Exception):
 
 
 class Deadlines:
-    """`async with Deadlines(...) as line:` around the serving of one request; it is one of `among` meanwhile.
+    """`async with Deadlines(...) as line:` around one request, from its head on; it is one of `among` meanwhile.
 
     The reader of tokens sets `progress`; the writer calls `full` and `free`. Raises from the block: ClientGone,
-    EngineTimeout (total_timeout), Draining, or what `fail` was given. Each engine that is asked has a block of its
-    own, `async with line.attempt():`, which raises that engine's EngineTimeout (first_token_timeout, idle_timeout), so
-    that another may be asked. Call `over()` just before the last byte is sent: from then on only the caller is timed.
+    EngineTimeout (total_timeout), Draining, or what `fail` was given. `begin` when an engine is asked; if that is
+    cancelled, `late` tells whether that engine was too slow (first_token_timeout, idle_timeout), and another may be asked.
+    Call `over()` just before the last byte is sent: from then on only the caller is timed.
     """
+
+    timeouts: Timeouts  # to be set before `begin`
 
     patience = 0.0  # for the engine's first token in seconds, where the model names none
     next_engine: Callable[[], object | None] = staticmethod(
@@ -59,13 +61,10 @@ class Deadlines:
     _first_by = 0.0
     _total_by = 0.0
 
-    def __init__(
-        self, receive: Receive | None, timeouts: Timeouts, among: set["Deadlines"] | None = None
-    ) -> None:
+    def __init__(self, receive: Receive | None, among: set["Deadlines"]) -> None:
         """`receive` is our server's (`app.http.connection`), which tells when the caller leaves; None: nobody tells."""
         self._receive = receive
-        self._among = set() if among is None else among
-        self._timeouts = timeouts
+        self._among = among
         self._loop = asyncio.get_running_loop()
 
     async def __aenter__(self) -> Self:
@@ -77,25 +76,24 @@ class Deadlines:
             return self
         self._cycle = cycle = self._receive.__self__  # type: ignore[attr-defined]
         cycle.on_lost = self._client_left
-        if cycle.flow.read_paused:  # for a large body; while paused, a caller who leaves is not noticed
-            cycle.flow.resume_reading()
         if cycle.disconnected:
             self._loop.call_soon(self._client_left)
         return self
 
-    def attempt(self) -> "_Attempt":
-        """An engine is asked: its deadlines run from now, the whole reply's from the first one."""
-        return _Attempt(self)
+    def body_read(self) -> None:
+        """The request is here. A large body has paused the reading, and a caller who left would not be noticed."""
+        self._cycle.flow.resume_reading()
 
-    def _begin_attempt(self) -> None:
+    def begin(self) -> None:
+        """An engine is asked: its deadlines run from now, the whole reply's from the first one."""
         self.begun = now = time.perf_counter()
-        self._first_by = now + (self._timeouts.first_token or self.patience)
-        self._total_by = self._total_by or now + self._timeouts.total
+        self._first_by = now + (self.timeouts.first_token or self.patience)
+        self._total_by = self._total_by or now + self.timeouts.total
         self.progress = 0.0
         self._arm(self._next_look(now), now)
 
-    def _end_attempt(self) -> EngineTimeout | None:
-        """The attempt was cancelled. Returns why, if its engine was too slow."""
+    def late(self) -> EngineTimeout | None:
+        """What was begun was cancelled. Returns why, if its engine was too slow."""
         cause = self._cause
         if cause not in ("first_token", "idle") or self._task.uncancel():
             return None
@@ -176,25 +174,25 @@ class Deadlines:
 
     def _overdue(self, now: float) -> Cause | None:
         if self._full_since:
-            return "client" if now >= self._full_since + self._timeouts.idle else None
+            return "client" if now >= self._full_since + self.timeouts.idle else None
         if self._over:
             return None
         if now >= self._total_by:
             return "total"
         if not self.progress:
             return "first_token" if now >= self._first_by and not self._waits_on(now) else None
-        return "idle" if now >= self.progress + self._timeouts.idle else None
+        return "idle" if now >= self.progress + self.timeouts.idle else None
 
     def _waits_on(self, now: float) -> bool:
         """Whether nobody is better off if this engine is given up: no limit was configured, and no other engine takes requests."""
-        if self._timeouts.first_token is not None or self.next_engine() is not None:
+        if self.timeouts.first_token is not None or self.next_engine() is not None:
             return False
         self._first_by = now + self.patience
         return True
 
     def _next_look(self, now: float) -> float:
         """At most one idle time from now: what begins meanwhile is not overdue before that."""
-        idle = self._timeouts.idle
+        idle = self.timeouts.idle
         if self._full_since:
             return self._full_since + idle
         if self._over:
@@ -220,27 +218,9 @@ class Deadlines:
 
     def _too_late(self, cause: Cause) -> EngineTimeout:
         limits = {
-            "first_token": (self._timeouts.first_token or self.patience, "no token came from the engine"),
-            "idle": (self._timeouts.idle, "the engine fell silent in mid-reply"),
-            "total": (self._timeouts.total, "the reply was not over"),
+            "first_token": (self.timeouts.first_token or self.patience, "no token came from the engine"),
+            "idle": (self.timeouts.idle, "the engine fell silent in mid-reply"),
+            "total": (self.timeouts.total, "the reply was not over"),
         }
         seconds, what = limits[cause]
         return EngineTimeout(f"{what} within {seconds:g} s", f"{cause}_timeout")
-
-
-class _Attempt:
-    """`async with` around one engine's reply. A class, not a generator: it runs in every request."""
-
-    __slots__ = ("_deadlines",)
-
-    def __init__(self, deadlines: Deadlines) -> None:
-        self._deadlines = deadlines
-
-    async def __aenter__(self) -> None:
-        self._deadlines._begin_attempt()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> None:
-        if isinstance(error, asyncio.CancelledError) and (late := self._deadlines._end_attempt()) is not None:
-            raise late from None

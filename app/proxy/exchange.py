@@ -110,13 +110,13 @@ class Exchange:
         context = self._context
         context.overhead = time.perf_counter() - context.start - context.queued
         path, body = context.surface.engine_path, context.body
+        self._deadlines.begin()
         try:
-            async with self._deadlines.attempt():
-                while not await self._ask(path, body):
-                    if self._again == "answer":
-                        path, body = ANSWER_PATH, context.answer_body(self._meter)
-                    else:
-                        path, body = context.surface.engine_path, context.body
+            while not await self._ask(path, body):
+                if self._again == "answer":
+                    path, body = ANSWER_PATH, context.answer_body(self._meter)
+                else:
+                    path, body = context.surface.engine_path, context.body
         finally:
             self._writer.follow(None, anew=False)
             if self._has_answered:
@@ -494,7 +494,8 @@ async def pass_through(
     context.overhead = time.perf_counter() - context.start - context.queued
     path = surface.path_on(route.dialect)
     url = route.url + path
-    async with deadlines.attempt(), route.upstream.ask(url, context.body, context.trace.headers) as reply:
+    deadlines.begin()
+    async with route.upstream.ask(url, context.body, context.trace.headers) as reply:
         if reply.status != 200:
             raise await status_error(reply, path)
         body, context.usage = surface.hand_on(await reply.body(), context.head.model)

@@ -130,33 +130,16 @@ class ProxyHandler:
         self._ids.add(trace.engine_id)
         context = RequestContext(surface, trace, self._accounts.of(scope["state"].get("caller")))
         try:
-            await self._serve_admitted(context, scope, receive, send)
+            await self._serve(context, scope, receive, send)
         finally:
             self._ids.discard(trace.engine_id)
             context.leave()
             forget_frames(context.error)
             forget_frames((context.broken or context.filtered) if context.was_tried else None)
 
-    async def _serve_admitted(
-        self, context: RequestContext, scope: Scope, receive: Receive, send: Send
+    async def _read(
+        self, context: RequestContext, scope: Scope, receive: Receive, deadlines: Deadlines
     ) -> None:
-        """Admit it by its key's limits, read it, and serve it; or answer with the error."""
-        surface = context.surface
-        try:
-            context.admission = context.account.begin(unix_now())
-            await self._read(context, scope, receive)
-        except ClientGone as gone:
-            context.error = gone
-            self._accounting.closed(context)
-        except Exception as error:
-            fault = context.error = as_internal_error(error)
-            self._log_bug(context, fault)
-            self._accounting.closed(context)
-            await error_response(fault, context.headers(), surface.path)(scope, receive, send)
-        else:
-            await self._serve(context, receive, send)
-
-    async def _read(self, context: RequestContext, scope: Scope, receive: Receive) -> None:
         """Accept a request that can be served. Raises RequestError, Draining, Busy or ClientGone."""
         surface, method, state = context.surface, scope["method"], scope["state"]
         if method != "POST":
@@ -164,8 +147,9 @@ class ProxyHandler:
         peer = state.get("caller") or scope["client"][0]
         raw, held = await self._uploads.body(receive, state["headers"].get(b"content-length", b""), peer)
         start = time.perf_counter()
+        deadlines.body_read()
         try:
-            parsed = await self._reader.read(surface, raw, self._max_messages, receive)
+            parsed = await self._reader.read(surface, raw, self._max_messages)
         finally:
             self._uploads.give_back(peer, held)
         if self.draining:
@@ -175,30 +159,33 @@ class ProxyHandler:
         context.accept(parsed, model, start, self._budget)
         context.reserve(len(raw), self._pool.context)
 
-    async def _serve(self, context: RequestContext, receive: Receive, send: Send) -> None:
-        """Hold a slot, ask an engine, and account for the request."""
-        timeouts, queue = context.model.timeouts, self._queues[context.parsed.chat.model]
+    async def _serve(self, context: RequestContext, scope: Scope, receive: Receive, send: Send) -> None:
+        """Admit it by its key's limits, read it, hold a slot, ask an engine, and account for it."""
         writer: StreamWriter | WholeWriter | None = None
         try:
-            deadlines = Deadlines(receive, timeouts, self._serving)
-            async with deadlines, queue.place(timeouts.first_token or timeouts.total):
-                if context.stream:
-                    writer = StreamWriter(context, deadlines, self._pool.batch, send)
-                else:
-                    writer = WholeWriter(context, deadlines, send)
+            async with Deadlines(receive, self._serving) as deadlines:
+                context.admission = context.account.begin(unix_now())
+                await self._read(context, scope, receive, deadlines)
+                deadlines.timeouts = timeouts = context.model.timeouts
+                queue = self._queues[context.parsed.chat.model]
+                await queue.enter(timeouts.first_token or timeouts.total)
                 try:
+                    if context.stream:
+                        writer = StreamWriter(context, deadlines, self._pool.batch, send)
+                    else:
+                        writer = WholeWriter(context, deadlines, send)
                     context.error = await self._ask(context, deadlines, writer)
                 finally:
-                    writer.close()
+                    queue.leave()
+                    if writer is not None:
+                        writer.close()
             self._log_bug(context, context.error)
-        except MannersError as fault:
-            await self._fail(context, fault, send, writer)
         except (ClientGone, asyncio.CancelledError) as gone:
             context.error = gone
             if isinstance(gone, asyncio.CancelledError):
                 raise
-        except Exception as bug:  # the request's edge: answer and log it; other streams go on
-            await self._fail(context, as_internal_error(bug), send, writer)
+        except Exception as error:  # the request's edge: answer and log it; other streams go on
+            await self._fail(context, as_internal_error(error), send, writer)
         finally:
             self._accounting.closed(context)
 
@@ -220,12 +207,7 @@ class ProxyHandler:
             writer.keep_alive()
             route.streams.add(deadlines)  # tokens of this reply show that the engine lives
             try:
-                if isinstance(writer, WholeWriter) and isinstance(context.surface, PassThroughSurface):
-                    await pass_through(context, context.surface, deadlines, writer)
-                elif context.parsed.count == 1:
-                    await Exchange(context, deadlines, writer).run()
-                else:
-                    await complete_choices(context, deadlines, writer)
+                await self._ask_one(context, deadlines, writer)
                 if isinstance(context.broken, UpstreamError):
                     context.attribution = route.record_failure(context.broken)
                 if context.broken is None:
@@ -260,6 +242,22 @@ class ProxyHandler:
             finally:
                 route.streams.discard(deadlines)
             route = other
+
+    async def _ask_one(
+        self, context: RequestContext, deadlines: Deadlines, writer: StreamWriter | WholeWriter
+    ) -> None:
+        """Ask the engine of the context's route. Raises its fault."""
+        try:
+            if isinstance(writer, WholeWriter) and isinstance(context.surface, PassThroughSurface):
+                await pass_through(context, context.surface, deadlines, writer)
+            elif context.parsed.count == 1:
+                await Exchange(context, deadlines, writer).run()
+            else:
+                await complete_choices(context, deadlines, writer)
+        except asyncio.CancelledError:
+            if (late := deadlines.late()) is None:
+                raise
+            raise late from None
 
     def _report_failed(
         self, context: RequestContext, failed: list[Route], last: Route, fault: MannersError | None

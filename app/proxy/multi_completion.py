@@ -43,13 +43,13 @@ async def complete_choices(
     finally:
         if tried:
             _gather(context, tried)
-    async with deadlines.attempt():
-        deadlines.over()
-        if isinstance(out, StreamWriter):
-            out.events([*([] if context.usage is None else [context.usage]), Done()], True)
-            await out.deliver()
-        else:
-            await out.send(joined_message([one.message() for one in whole], context.usage))
+    deadlines.begin()
+    deadlines.over()
+    if isinstance(out, StreamWriter):
+        out.events([*([] if context.usage is None else [context.usage]), Done()], True)
+        await out.deliver()
+    else:
+        await out.send(joined_message([one.message() for one in whole], context.usage))
     context.delivered(0)
 
 

@@ -1,17 +1,14 @@
 """From a request's bytes to its checked values.
 
 A request that takes milliseconds has a turn of its own in the event loop; one that may take seconds is read in a thread,
-for which a bounded number wait. A caller who leaves meanwhile frees what the request holds.
+for which a bounded number wait.
 """
 
-import asyncio
-from collections.abc import Coroutine
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from app.api.surface import ParsedRequest, Surface
 from app.errors.translate import as_internal_error
-from app.proxy.deadlines import ClientGone, Receive
 from app.proxy.threads import REQUEST_THREADS, REQUESTS, ThreadQueue
 from app.proxy.turns import FairScheduler
 from gates.contracts.markers import START
@@ -30,8 +27,6 @@ MOST_MARKS: Final = 1024
 MOST_WAITING: Final = 32
 """Requests that wait for a thread. One of 1 MiB takes up to 5 s."""
 PATIENCE_SECONDS: Final = 30.0
-
-T = TypeVar("T")
 
 
 def is_little(request: bytes) -> bool:
@@ -56,31 +51,12 @@ class RequestReader:
         self._turns = FairScheduler()
         self._threads = ThreadQueue(REQUESTS, REQUEST_THREADS, MOST_WAITING, "read")
 
-    async def read(self, surface: Surface, raw: bytes, max_messages: int, receive: Receive) -> ParsedRequest:
-        """The checked request. Raises RequestError, Busy; ClientGone if the caller leaves while it waits."""
+    async def read(self, surface: Surface, raw: bytes, max_messages: int) -> ParsedRequest:
+        """The checked request. Raises RequestError, Busy."""
         if not is_little(raw):
             if not self._turns.take():
-                await while_here(receive, self._turns.turn())
+                await self._turns.turn()
             if takes_long(raw):
                 parse = partial(surface.parse, raw, max_messages)
-                return await while_here(receive, self._threads.do(parse, PATIENCE_SECONDS, as_internal_error))
+                return await self._threads.do(parse, PATIENCE_SECONDS, as_internal_error)
         return surface.parse(raw, max_messages)
-
-
-async def while_here(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """The result of this. If the caller leaves before, cancel it and raise ClientGone."""
-    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_left(receive))
-    working.add_done_callback(lambda done: done.cancelled() or done.exception())  # marked as retrieved
-    try:
-        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise ClientGone from leaving.exception()
-        return working.result()
-    finally:
-        working.cancel()
-        leaving.cancel()
-
-
-async def _left(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

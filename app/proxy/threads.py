@@ -55,15 +55,15 @@ class ThreadQueue:
         self, work: Callable[[], Made], patience: float, translate: Translate = lambda error: error
     ) -> Made:
         """See `in_thread`. Raises Busy: the queue is full, or no thread was free in `patience` seconds."""
-        async with self.line.place(patience):
-            running = asyncio.ensure_future(in_thread(self._threads, work, translate))
-            running.add_done_callback(
-                lambda done: done.cancelled() or done.exception()
-            )  # marked as retrieved
-            try:
-                return await asyncio.shield(running)
-            except asyncio.CancelledError:
-                await asyncio.wait((running,))  # a thread cannot be stopped: its place is free when it is
-                raise
-            finally:
-                del running  # it holds the error, too
+        await self.line.enter(patience)
+        running = asyncio.ensure_future(in_thread(self._threads, work, translate))
+        running.add_done_callback(self._ended)  # a cancelled caller cannot stop the thread
+        try:
+            return await asyncio.shield(running)
+        finally:
+            del running  # it holds the error, too
+
+    def _ended(self, done: "asyncio.Future[Made]") -> None:
+        self.line.leave()
+        if not done.cancelled():
+            done.exception()  # marked as retrieved

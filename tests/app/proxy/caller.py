@@ -17,6 +17,14 @@ from app.stream.clocks import Clocks
 from app.stream.encode import ReplyHead
 from app.upstream.batching import IOBatch
 
+
+def deadlines(timeouts: Timeouts | None = None, receive: Any = None) -> Deadlines:
+    """Those of one request."""
+    made = Deadlines(receive, set())
+    made.timeouts = timeouts or Timeouts()
+    return made
+
+
 LOG = logging.getLogger("uvicorn.error")
 
 
@@ -61,4 +69,4 @@ class Caller:
             True,
             lambda: None,
         )
-        self.writer = StreamWriter(context, line or Deadlines(None, Timeouts()), IOBatch(), cycle.send)
+        self.writer = StreamWriter(context, line or deadlines(), IOBatch(), cycle.send)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 
 import pytest
 from hypothesis import given, settings
@@ -41,7 +41,8 @@ class Machine:
     async def _caller(self, number: int, patience: float) -> None:
         must_wait = self.turnstile.waiting or self.turnstile.in_flight >= self.limits[0]
         try:
-            async with self.turnstile.place(patience):
+            await self.turnstile.enter(patience)
+            try:
                 # A place that is free may be taken before somebody knows of the one that was given.
                 if must_wait:
                     self.entered.append(number)
@@ -50,6 +51,8 @@ class Machine:
                     await leave.wait()
                 finally:
                     del self.inside[number]
+            finally:
+                self.turnstile.leave()
         except Busy:
             pass
 
@@ -69,9 +72,8 @@ class Machine:
             await settle()
             self.tasks = {n: task for n, task in self.tasks.items() if not task.done()}
         assert (self.turnstile.in_flight, self.turnstile.waiting) == (0, 0)
-        async with AsyncExitStack() as stack:
-            for _ in range(self.limits[0]):
-                await stack.enter_async_context(self.turnstile.place(0.01))
+        for _ in range(self.limits[0]):
+            await self.turnstile.enter(0.01)
 
 
 STEPS = st.lists(

@@ -1,7 +1,6 @@
 """Deadlines: each has its own moment, its own code, and frees the engine when it passes."""
 
 import asyncio
-import contextlib
 import time
 from collections.abc import AsyncIterator, MutableMapping
 from pathlib import Path
@@ -12,8 +11,9 @@ import pytest_asyncio
 
 from app.config.config import Timeouts
 from app.errors.tree import EngineTimeout
-from app.proxy.deadlines import ClientGone, Deadlines
+from app.proxy.deadlines import ClientGone
 from tests.app.house import House, config, eventually, house, run, said
+from tests.app.proxy.caller import deadlines
 from tests.scale import PATIENCE
 from tests.script import (
     DONE,
@@ -51,8 +51,8 @@ class Clock:
     async def passes(self, home: House, seconds: float) -> None:
         """So much time, which the deadlines of all exchanges look at; what they end comes to its end later."""
         self.ahead += seconds
-        for deadlines in tuple(home.gateway.proxy._serving):
-            deadlines._look()
+        for line in tuple(home.gateway.proxy._serving):
+            line._look()
         await asyncio.sleep(0)
 
     async def token(self, home: House) -> None:
@@ -186,7 +186,8 @@ async def test_a_caller_who_takes_no_last_byte_is_not_waited_for() -> None:
 
     async def blocked() -> None:
         limits = Timeouts(first_token=9, idle=0.1, total=9)
-        async with Deadlines(None, limits) as line, line.attempt():
+        async with deadlines(limits) as line:
+            line.begin()
             line.full()
             line.over()
             await asyncio.sleep(PATIENCE)
@@ -202,7 +203,8 @@ async def test_a_caller_who_reads_again_in_time_costs_the_engine_nothing(clock: 
     limits = Timeouts(first_token=FIRST, idle=IDLE, total=10 * TOTAL)
 
     async def reads(*pauses: float) -> None:
-        async with Deadlines(None, limits) as line, line.attempt():
+        async with deadlines(limits) as line:
+            line.begin()
             line.progress = clock()
             for _ in range(2):
                 line.full()
@@ -211,27 +213,31 @@ async def test_a_caller_who_reads_again_in_time_costs_the_engine_nothing(clock: 
                 for pause in pauses:
                     clock.ahead += pause
                     line._look()
-            await asyncio.sleep(0)
+            try:
+                await asyncio.sleep(0)
+            except asyncio.CancelledError:
+                raise line.late() or ValueError from None
 
     await reads(0.6 * IDLE)
     with pytest.raises(EngineTimeout, match="fell silent"):
         await reads(0.6 * IDLE, 0.4 * IDLE)
 
 
-async def test_a_caller_who_leaves_as_a_deadline_passes_is_not_forgotten(clock: Clock) -> None:
+async def test_a_caller_who_leaves_as_a_deadline_passes_is_not_forgotten() -> None:
     """The next engine is not asked for somebody who is gone."""
     cycle = Cycle()
 
     async def two_engines() -> None:
-        async with Deadlines(cycle.receive, Timeouts(first_token=FIRST, idle=FIRST)) as line:
-            with contextlib.suppress(EngineTimeout):
-                async with line.attempt():
-                    clock.ahead += FIRST  # the deadline and the caller's leaving are seen at one moment
-                    line._look()
-                    cycle.on_lost()
-                    await asyncio.sleep(5)
-            async with line.attempt():
+        async with deadlines(Timeouts(first_token=FIRST, idle=FIRST), cycle.receive) as line:
+            line.begin()
+            try:
+                line._end("first_token")  # the deadline and the caller's leaving are seen at one moment
+                cycle.on_lost()
                 await asyncio.sleep(5)
+            except asyncio.CancelledError:
+                assert line.late()
+            line.begin()
+            await asyncio.sleep(5)
 
     async with asyncio.timeout(PATIENCE):
         with pytest.raises(ClientGone):

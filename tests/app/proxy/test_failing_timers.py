@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from app.api.thinking_budget import ThoughtWatch
-from app.config.config import Timeouts
 from app.errors.tree import MannersError
 from app.proxy.deadlines import Deadlines
 from tests.app.house import house
-from tests.app.proxy.caller import Caller
+from tests.app.proxy.caller import Caller, deadlines
 from tests.scale import PATIENCE
 from tests.script import Hang, Head, Say, thought
 
@@ -56,7 +55,8 @@ async def test_what_fails_beside_the_task_ends_it_with_our_error(
     start: Callable[[Deadlines, pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def exchange() -> None:
-        async with asyncio.timeout(PATIENCE), Deadlines(None, Timeouts()) as line, line.attempt():
+        async with asyncio.timeout(PATIENCE), deadlines() as line:
+            line.begin()
             start(line, monkeypatch)
             await never()
 

@@ -121,3 +121,18 @@ async def test_what_was_read_until_the_gateway_shuts_down_is_refused(
     answer = await costly
     assert (answer.status, answer.error["code"]) == (503, "draining")
     assert not home.engine.requests
+
+
+async def test_who_leaves_while_it_is_read_is_not_served(
+    home: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one whose body is so large that the reading of its connection paused."""
+    held = Held()
+    monkeypatch.setattr(chat_request, "without_thoughts", held)
+    turns = [{"role": "assistant", "content": OLD + "x" * (200 << 10)}, TURNS[1]]
+    costly = asyncio.create_task(home.ask(messages=turns))
+    await eventually(held.entered.is_set)
+    costly.cancel()
+    assert (await home.booked())["outcome"] == "client_cancel"
+    held.open.set()
+    assert not home.engine.requests

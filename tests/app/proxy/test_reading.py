@@ -10,7 +10,6 @@ import pytest
 from app.api.surface import ParsedRequest, Surface
 from app.errors.tree import Busy
 from app.proxy import reading
-from app.proxy.deadlines import ClientGone
 from app.proxy.reading import LITTLE_BYTES, LITTLE_MARKS, MOST_MARKS, MOST_WAITING, RequestReader
 from app.proxy.threads import REQUEST_THREADS
 from tests.app.house import eventually
@@ -39,26 +38,13 @@ class Surfaces:
         return cast(ParsedRequest, raw)
 
 
-class Caller:
-    """Leaves when told."""
-
-    def __init__(self) -> None:
-        self.leaves = asyncio.Event()
-
-    async def receive(self) -> dict[str, Any]:
-        await self.leaves.wait()
-        return {"type": "http.disconnect"}
-
-
 @pytest.fixture
 def surface() -> Surfaces:
     return Surfaces()
 
 
-def reads(reader: RequestReader, surface: Surfaces, raw: bytes, caller: Caller | None = None) -> Any:
-    return asyncio.create_task(
-        reader.read(cast(Surface, surface), raw, 9, (caller or Caller()).receive), name="test"
-    )
+def reads(reader: RequestReader, surface: Surfaces, raw: bytes) -> Any:
+    return asyncio.create_task(reader.read(cast(Surface, surface), raw, 9), name="test")
 
 
 async def most_in_one_iteration(surface: Surfaces, raw: bytes) -> int:
@@ -88,14 +74,14 @@ async def test_what_takes_less_waits_for_nobody(surface: Surfaces) -> None:
 
 
 async def test_who_leaves_while_others_have_their_turn_is_not_read(surface: Surfaces) -> None:
-    reader, raw, callers = RequestReader(), SOME["bytes"], [Caller() for _ in range(MANY)]
-    tasks = [reads(reader, surface, raw, caller) for caller in callers]
-    for caller in callers[1:]:
-        caller.leaves.set()
+    reader, raw = RequestReader(), SOME["bytes"]
+    tasks = [reads(reader, surface, raw) for _ in range(MANY)]
+    await asyncio.sleep(0)
+    for task in tasks[1:]:
+        task.cancel()
     found = await asyncio.gather(*tasks, return_exceptions=True)
-    gone = [one for one in found if type(one) is ClientGone]
-    assert len(gone) + len(surface.read) == MANY
-    assert len(surface.read) < 5  # whose turn came before it was seen that they had left
+    gone = [one for one in found if type(one) is asyncio.CancelledError]
+    assert (len(gone), surface.read) == (MANY - 1, [raw])
     assert await asyncio.wait_for(reads(reader, surface, raw), PATIENCE) == raw
 
 
@@ -129,15 +115,15 @@ async def test_who_leaves_gives_up_his_place_in_the_line_and_a_thread_keeps_its_
     surface: Surfaces,
 ) -> None:
     """Else requests whose callers are gone would pile up before the threads, with all their bytes."""
-    reader, callers = RequestReader(), [Caller() for _ in range(REQUEST_THREADS + MOST_WAITING)]
-    tasks = [reads(reader, surface, MUCH, caller) for caller in callers]
+    reader = RequestReader()
+    tasks = [reads(reader, surface, MUCH) for _ in range(REQUEST_THREADS + MOST_WAITING)]
     await eventually(
         lambda: surface.entered[MUCH] == REQUEST_THREADS and reader._threads.line.waiting == MOST_WAITING
     )
-    for caller in callers:
-        caller.leaves.set()
+    for task in tasks:
+        task.cancel()
     found = await asyncio.gather(*tasks, return_exceptions=True)
-    assert [type(one) for one in found] == [ClientGone] * len(tasks)
+    assert [type(one) for one in found] == [asyncio.CancelledError] * len(tasks)
     await eventually(lambda: reader._threads.line.waiting == 0)
     assert reader._threads.line.in_flight == REQUEST_THREADS
     later = reads(reader, surface, MUCH)

@@ -6,14 +6,13 @@ from typing import Any
 import pytest
 
 from app.api.chat_completions import ChatCompletions
-from app.config.config import ModelConfig, Timeouts
+from app.config.config import ModelConfig
 from app.proxy.context import RequestContext, Trace
-from app.proxy.deadlines import Deadlines
 from app.proxy.reply_writer import STREAM_HEADERS, StreamWriter
 from app.server import bind, server
 from app.upstream.batching import IOBatch
 from tests.app.house import ANYWHERE
-from tests.app.proxy.caller import Caller
+from tests.app.proxy.caller import Caller, deadlines
 
 
 async def replies(app: Any, request: bytes) -> bytes:
@@ -39,7 +38,7 @@ async def test_the_same_bytes_go_out_as_by_the_servers_own_send(protocol: bytes)
     async def short(scope: Any, receive: Any, send: Any) -> None:
         context = RequestContext(ChatCompletions(), Trace({}, "id"))
         context.start, context.model = 0.0, ModelConfig.model_construct(keepalive=0.0)
-        writer = StreamWriter(context, Deadlines(None, Timeouts()), IOBatch(), send)
+        writer = StreamWriter(context, deadlines(), IOBatch(), send)
         for body, is_last in bodies:
             writer._write(body, is_last)
 
