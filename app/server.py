@@ -26,7 +26,7 @@ from app.registry.errors import RegistryError
 from app.stream.conduct import held_characters
 from app.telemetry import log as logs
 from app.telemetry.log import LogOutput
-from app.wiring import Gateway, create_gateway
+from app.wiring import Gateway
 from deploy.core.tasks import spawn
 
 SWITCH_SECONDS = 0.0005
@@ -129,7 +129,7 @@ async def serve(config: Config, read: Callable[[], Config] | None = None) -> Non
         except OSError as error:
             where = error.filename or config.state_dir / "admin.token"
             raise ConfigError(f"gateway.state: {where}: {error.strerror}") from None
-        gateway = create_gateway(config, token, log, read=read, output=output)
+        gateway = Gateway(config, token, log, read=read, output=output)
         try:
             await gateway.open()
             _check_has_keys(gateway)

@@ -4,12 +4,10 @@ import asyncio
 import platform
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI
-from starlette.types import ASGIApp
 
 from app.access.service import AccessService, Rings
 from app.admin.access import RoleGuard, access_router
@@ -38,7 +36,7 @@ from app.promotion.service import PromotionService
 from app.proxy.accounting import RequestAccounting
 from app.proxy.handler import ProxyHandler
 from app.proxy.tracing import Tracing
-from app.shadow.recorder import Recorder, recorder_for
+from app.shadow.recorder import recorder_for
 from app.telemetry.log import Logger, LogOutput
 from app.telemetry.metrics import Metrics
 from app.telemetry.reply_window import ReplyWindow
@@ -58,24 +56,58 @@ SURFACES: tuple[Surface, ...] = (
 """The APIs that are served over the one core."""
 
 
-@dataclass(frozen=True)
 class Gateway:
     """Two ASGI applications over one engine pool."""
 
-    config: Config
-    pool: EnginePool
-    promotions: PromotionService
-    access: AccessService
-    reloader: Reloader
-    proxy: ProxyHandler
-    reply_window: ReplyWindow
-    metrics: Metrics
-    log: Logger
-    tracing: Tracing
-    shadow: Recorder | None
-    limits: ConnectionLimits
-    public: ASGIApp
-    admin: ASGIApp
+    def __init__(
+        self,
+        config: Config,
+        admin_token: str,
+        log: Logger,
+        factory: EngineFactory = driver,
+        tracing: Tracing | None = None,
+        read: Callable[[], Config] | None = None,
+        output: LogOutput | None = None,
+    ) -> None:
+        """Join the parts. Nothing is started: `start()` is the caller's. Raises ConfigError.
+
+        `read` reads the configuration again for a reload (None: it stays as it is), `output` is where the log goes.
+        """
+        self.config, self.log, self.metrics = config, log, (metrics := Metrics())
+        self.tracing = tracing or tracing_for(config)
+        metrics.begin("manners_task_failures_total", *((name,) for name in (*NAMES, OTHER, THREAD)))
+        metrics.gauge("manners_build_info", 1, VERSION, platform.python_version())
+        self.pool = pool = EnginePool(config, metrics, log, factory)
+        self.reply_window = ReplyWindow()
+        memory = MemoryAdmission(_watched_memory(metrics), Lease(lease_path(config.state_dir)))
+        self.promotions = promotions = PromotionService(config, pool, metrics, log, memory, self.reply_window)
+        self.access = access = AccessService(config, admin_token, promotions.do)
+        self.shadow = recorder_for(config, log, partial(metrics.count, "manners_shadow_dropped_total"))
+        accounting = RequestAccounting(metrics, log, self.reply_window, self.shadow)
+        self.proxy = proxy = ProxyHandler(
+            config, pool, metrics, log, self.tracing, accounting, access.accounts
+        )
+        out, self.limits = output or LogOutput(), ConnectionLimits(config.gateway.max_connections)
+        set_limits(self.limits, config)
+        takers = (
+            pool.apply,
+            proxy.apply,
+            promotions.apply,
+            lambda new: out.change(new.log.level, new.log.format),
+            partial(set_limits, self.limits),
+        )
+        self.reloader = Reloader(config, read or (lambda: config), takers, access, promotions, metrics, log)
+        reader = ReportThread()
+        routers = (
+            health.admin_router(pool, proxy, metrics, promotions, access),
+            operators_router(config, promotions, reader, access),
+            access_router(access),
+            reload_router(self.reloader),
+            console_router(config, promotions, reader),
+        )
+        self.public = _public(pool, proxy, access, metrics, log)
+        self.admin = _admin(routers, access, metrics, log)
+        access.on_change(partial(_replace_keys, self.public, self.admin))
 
     async def start(self) -> None:
         """Take the registry, and begin to bring up who serves. Raises RegistryError."""
@@ -98,68 +130,6 @@ class Gateway:
         await self.tracing.close()
         if self.shadow is not None:
             await asyncio.to_thread(self.shadow.close)
-
-
-def create_gateway(
-    config: Config,
-    admin_token: str,
-    log: Logger,
-    factory: EngineFactory = driver,
-    tracing: Tracing | None = None,
-    read: Callable[[], Config] | None = None,
-    output: LogOutput | None = None,
-) -> Gateway:
-    """Join the parts. Nothing is started: `start()` is the caller's. Raises ConfigError.
-
-    `read` reads the configuration again for a reload (None: it stays as it is), `output` is where the log goes.
-    """
-    tracing = tracing or tracing_for(config)
-    metrics = Metrics()
-    metrics.begin("manners_task_failures_total", *((name,) for name in (*NAMES, OTHER, THREAD)))
-    metrics.gauge("manners_build_info", 1, VERSION, platform.python_version())
-    pool = EnginePool(config, metrics, log, factory)
-    reply_window = ReplyWindow()
-    memory = MemoryAdmission(_watched_memory(metrics), Lease(lease_path(config.state_dir)))
-    promotions = PromotionService(config, pool, metrics, log, memory, reply_window)
-    access = AccessService(config, admin_token, promotions.do)
-    shadow = recorder_for(config, log, partial(metrics.count, "manners_shadow_dropped_total"))
-    accounting = RequestAccounting(metrics, log, reply_window, shadow)
-    proxy = ProxyHandler(config, pool, metrics, log, tracing, accounting, access.accounts)
-    out, limits = output or LogOutput(), ConnectionLimits(config.gateway.max_connections)
-    set_limits(limits, config)
-    takers = (
-        pool.apply,
-        proxy.apply,
-        promotions.apply,
-        lambda new: out.change(new.log.level, new.log.format),
-        partial(set_limits, limits),
-    )
-    reloader = Reloader(config, read or (lambda: config), takers, access, promotions, metrics, log)
-    reader = ReportThread()
-    routers = (
-        health.admin_router(pool, proxy, metrics, promotions, access),
-        operators_router(config, promotions, reader, access),
-        access_router(access),
-        reload_router(reloader),
-        console_router(config, promotions, reader),
-    )
-    controls = _public(pool, proxy, access, metrics, log), _admin(routers, access, metrics, log)
-    access.on_change(partial(_replace_keys, *controls))
-    return Gateway(
-        config,
-        pool,
-        promotions,
-        access,
-        reloader,
-        proxy,
-        reply_window,
-        metrics,
-        log,
-        tracing,
-        shadow,
-        limits,
-        *controls,
-    )
 
 
 def set_limits(limits: ConnectionLimits, config: Config) -> None:

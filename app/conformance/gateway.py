@@ -14,7 +14,7 @@ from app.config.config import Address, Config, parse
 from app.server import bind
 from app.server import server as serving
 from app.telemetry import log as logs
-from app.wiring import Gateway, create_gateway
+from app.wiring import Gateway
 from deploy.core.engine_access import OPEN, EngineAccess
 from deploy.drivers.url import UrlEngine
 from deploy.engine.engine import OnChange
@@ -60,7 +60,7 @@ async def run_gateway(config: Config, model: str | None = None) -> AsyncIterator
     def driver(spec: EngineSpec, state: Path, on_change: OnChange) -> UrlEngine:
         return UrlEngine(spec, on_change=on_change, model=model)
 
-    gateway = create_gateway(config, "token", logs.configure(stream=io.BytesIO()), driver)
+    gateway = Gateway(config, "token", logs.configure(stream=io.BytesIO()), driver)
     sock = bind(Address(host="127.0.0.1", port=0), "listen")
     server = serving(gateway.public)
     task = asyncio.create_task(server.serve(sockets=[sock]))

@@ -17,7 +17,7 @@ from app.config.config import Address, Config, Secrets, parse
 from app.proxy.tracing import Tracing
 from app.server import bind, servers
 from app.telemetry import log as logs
-from app.wiring import Gateway, create_gateway
+from app.wiring import Gateway
 from tests.scale import PATIENCE
 from tests.scripted_engine import ScriptedEngine
 
@@ -257,7 +257,7 @@ async def run(
 ) -> AsyncIterator[House]:
     """The gateway of a configuration, up and ready, until the block ends; `engine` is its scripted one."""
     tape, outer = Tape(), structlog.get_config()
-    gateway = create_gateway(config, TOKEN, logs.configure(stream=tape), tracing=tracing)
+    gateway = Gateway(config, TOKEN, logs.configure(stream=tape), tracing=tracing)
     sockets = [bind(ANYWHERE, "listen"), bind(ANYWHERE, "admin")]
     both = servers(gateway)
     url, admin = (f"http://127.0.0.1:{s.getsockname()[1]}" for s in sockets)

@@ -2,17 +2,12 @@
 
 import asyncio
 import socket
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app import server
-from app.config.config import ConfigError
 from tests.app.house import ANYWHERE
-from tests.app.house import config as configured
 
 pytestmark = pytest.mark.asyncio
 
@@ -46,25 +41,3 @@ async def _iterations_until_accepted(count: int) -> int:
 async def test_many_connections_are_accepted_in_an_iteration() -> None:
     """While something holds the loop for 20 ms in each of its iterations, 50 callers a second would be let in otherwise."""
     assert await _iterations_until_accepted(server.ACCEPTS) <= ITERATIONS < server.ACCEPTS
-
-
-@pytest.fixture
-def _interval() -> Iterator[None]:
-    before = sys.getswitchinterval()
-    yield
-    sys.setswitchinterval(before)
-
-
-@pytest.mark.usefixtures("_interval")
-async def test_the_event_loop_waits_little_for_a_thread(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def bind(*_: object) -> None:
-        raise ConfigError("taken")
-
-    for name in ("limit_malloc", "raise_descriptor_limit"):
-        monkeypatch.setattr(server, name, lambda *_: None)
-    monkeypatch.setattr(server, "bind", bind)
-    with pytest.raises(ConfigError):
-        await server.serve(configured("http://127.0.0.1:1", tmp_path))
-    assert sys.getswitchinterval() == pytest.approx(server.SWITCH_SECONDS)

@@ -37,15 +37,3 @@ def test_a_report_about_the_weights_before_is_refused_for_todays(capsys: pytest.
         "mismatch_artefact: the report is of artefact annie-nano sha256:6775995808e9, not of"
         in capsys.readouterr().err
     )
-
-
-def test_a_report_in_which_a_byte_was_changed_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = (REPORT / "report.json").read_text("utf-8")
-    at = text.index('"payload"') + 2000
-    other = "A" if text[at] != "A" else "B"
-    (tmp_path / "report.json").write_text(text[:at] + other + text[at + 1 :], "utf-8")
-
-    assert verify(tmp_path / "report.json") != 0
-    assert "signature" in capsys.readouterr().err

@@ -244,12 +244,6 @@ def test_a_file_that_cannot_be_used_is_one_line_that_names_it(text: bytes, line:
     assert str(caught.value).startswith(f"{path}: ") and "\n" not in str(caught.value)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    for name, why in (("nothing.toml", "No such file"), (".", "Is a directory")):
-        with pytest.raises(ConfigError, match=why):
-            load(tmp_path / name, {})
-
-
 def test_secrets_come_from_the_environment_and_from_files(tmp_path: Path) -> None:
     """Keys of both are taken; blanks, blank lines and comments are none; a token's file wins."""
     plain = load(write(tmp_path, GOOD), {"MANNERS_API_KEYS": " a, b ,,", "MANNERS_ADMIN_TOKEN": "t"})

@@ -373,9 +373,9 @@ async def test_what_is_off_is_not_imported() -> None:
     code = """
 import json, sys
 from app.config.config import load
-from app.wiring import create_gateway
+from app.wiring import Gateway
 from app.telemetry import log
-create_gateway(load(None, {}), "token", log.configure())
+Gateway(load(None, {}), "token", log.configure())
 print(json.dumps([m for m in sys.modules if m.startswith(("opentelemetry.sdk", "opentelemetry.exporter", "app.proxy.otel", "aiohttp"))]))
 """
     ran = await asyncio.to_thread(

@@ -3,15 +3,12 @@
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from app.registry import store
 from app.registry.errors import (
-    ChainBroken,
     Conflict,
     GenerationMoved,
     KeyReused,
@@ -182,18 +179,6 @@ def test_sql_cannot_change_the_events(registry: Registry, path: Path, sql: str) 
     assert registry.verify_chain().seq == 3
 
 
-@pytest.mark.parametrize(
-    ("sql", "why"),
-    [("UPDATE event SET actor = 'x' WHERE seq = 2", "was changed"), ("DELETE FROM event WHERE seq = 2", "is missing")],
-)  # fmt: skip
-def test_a_change_behind_the_triggers_is_named_by_its_event(registry: Registry, sql: str, why: str) -> None:
-    registry._connection.execute("DROP TRIGGER event_is_never_changed")
-    registry._connection.execute("DROP TRIGGER event_is_never_deleted")
-    registry._connection.execute(sql)
-    with pytest.raises(ChainBroken, match=f"event 2: {why}"):
-        registry.verify_chain()
-
-
 # ----------------------------------------------------------------------------------------- the file
 
 
@@ -289,16 +274,6 @@ def test_the_log_of_an_earlier_version_that_was_killed_is_read_to_its_end(path: 
     assert left == {killed.name, f"{killed.name}-journal"}
 
 
-def test_a_log_that_another_program_keeps_open_is_one_error(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(store, "_BUSY_SECONDS", 0.05)
-    with closing(of_an_earlier_version(path)), pytest.raises(StorageFailed, match="another program"):
-        Registry(path)
-    with Registry(path) as registry:
-        assert registry.revocation("key", "k") is not None
-
-
 def foreign(path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE theirs (x)")
@@ -331,15 +306,6 @@ def test_a_file_that_is_not_ours_is_left_alone(
     with pytest.raises(error):
         open_it(path)  # type: ignore[operator]
     assert before == (path.read_bytes() if path.is_file() else None)
-
-
-def test_a_failing_disk_is_one_error_and_loses_nothing(registry: Registry) -> None:
-    pages = registry._connection.execute("PRAGMA page_count").fetchone()[0]
-    before = everything(registry)
-    registry._connection.execute(f"PRAGMA max_page_count = {pages}")
-    with pytest.raises(StorageFailed, match="full"):
-        registry.note(replace(ENTRY, detail={"much": "x" * 100_000}))
-    assert everything(registry) == before
 
 
 def test_a_registry_of_the_first_version_is_migrated_and_keeps_what_it_held(path: Path) -> None:

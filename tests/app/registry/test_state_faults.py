@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from app.errors.tree import StateUnavailable
 from app.promotion import service, step_writer
 from app.promotion.step_writer import StepWriter
 from app.registry import store
@@ -246,24 +245,3 @@ async def test_a_database_that_went_back_in_time_is_a_fault_of_the_state_folder(
         revoking = house.client.delete(f"{house.admin}/admin/keys/caller-0", headers=OPERATOR)
         async with revoking as response:
             assert response.status == 503  # and not as if it were revoked, while it goes on being taken
-
-
-async def test_usage_that_cannot_be_saved_is_logged_once_and_once_when_it_can(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is tried again every two seconds."""
-    async with houses.house(tmp_path) as house:
-        promotions, kept = house.gateway.promotions, house.gateway.promotions.registry.run
-
-        async def full(work: Any) -> Any:
-            raise StorageFailed("full", "state_full")
-
-        monkeypatch.setattr(promotions.registry, "run", full)
-        for _ in range(3):
-            with pytest.raises(StateUnavailable):
-                await promotions.do(lambda registry: registry.write_usage({}))
-        monkeypatch.setattr(promotions.registry, "run", kept)
-        for _ in range(2):
-            await promotions.do(lambda registry: registry.write_usage({}))
-        told = [line["event"] for line in house.log.lines if line["event"].startswith("registry_")]
-        assert told == ["registry_failed", "registry_works_again"]
