@@ -86,10 +86,10 @@ def bind(address: Address, key: str) -> socket.socket:
 
 def servers(gateway: Gateway, drain: float = 1) -> tuple["_Server", "_Server"]:
     """Of its public listener and of the operators'. `drain`: seconds that open replies of the first are given."""
-    limits, count = gateway.limits, gateway.metrics.unreadable
+    limits, count = gateway.limits, partial(gateway.metrics.count, "manners_unreadable_total")
     return (
-        server(gateway.public, drain, limits, count("public")),
-        server(gateway.admin, 1, limits, count("admin")),
+        server(gateway.public, drain, limits, partial(count, "public")),
+        server(gateway.admin, 1, limits, partial(count, "admin")),
     )
 
 

@@ -155,8 +155,8 @@ def _public(
         ("/v1",),
         {surface.path: proxy.at(surface) for surface in SURFACES},
         takes_api_key=True,
-        turned_away=metrics.turned_away("public"),
-        count=metrics.unreadable("public"),
+        turned_away=metrics.child("manners_unauthorized_total", "public").inc,
+        count=partial(metrics.count, "manners_unreadable_total", "public"),
     )
 
 
@@ -173,8 +173,8 @@ def _admin(
         access.rings.admin,
         ("/admin",),
         open_paths=OPEN,
-        turned_away=metrics.turned_away("admin"),
-        count=metrics.unreadable("admin"),
+        turned_away=metrics.child("manners_unauthorized_total", "admin").inc,
+        count=partial(metrics.count, "manners_unreadable_total", "admin"),
     )
 
 
@@ -218,7 +218,8 @@ def _watched_memory(metrics: Metrics) -> Guard:
     """The guard of the host's memory, and what it reads in the metrics; 0 where it cannot be read."""
     guard = Guard()
     now = guard.memory()
-    metrics.memory(
-        lambda: float(seen.available) if (seen := guard.memory()) else 0.0, now.floor if now else 0.0
+    metrics.read(
+        "manners_host_memory_available_bytes", lambda: seen.available if (seen := guard.memory()) else 0.0
     )
+    metrics.gauge("manners_host_memory_floor_bytes", now.floor if now else 0.0)
     return guard

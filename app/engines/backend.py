@@ -258,23 +258,18 @@ class Backend:
         if self.breaker.state is not BreakerState.CLOSED:
             self._step(BreakerEvent.PROBE)
         spec, began = self.spec, time.perf_counter()
-        try:
-            asking = probe(
-                url,
-                model=self.served_name,
-                deadline_s=max(PROBE_SECONDS, PATIENCE * self._slowest),
-                dialect=spec.dialect,
-                kind=spec.kind,
-                access=spec.access,
-            )
-            before, result = await asyncio.gather(work_done(url, spec.dialect, spec.access), asking)
-            self._is_slow = result.verdict is ProbeOutcome.STALLED
-            computes = self._is_slow and before is not None
-            computes = computes and (await work_done(url, spec.dialect, spec.access) or 0) > (before or 0)
-        except BaseException:
-            if self.breaker.state is BreakerState.HALF_OPEN:  # otherwise no probe would ever begin again
-                self._step(BreakerEvent.PROBE_FAILED)
-            raise
+        asking = probe(
+            url,
+            model=self.served_name,
+            deadline_s=max(PROBE_SECONDS, PATIENCE * self._slowest),
+            dialect=spec.dialect,
+            kind=spec.kind,
+            access=spec.access,
+        )
+        before, result = await asyncio.gather(work_done(url, spec.dialect, spec.access), asking)
+        self._is_slow = result.verdict is ProbeOutcome.STALLED
+        computes = self._is_slow and before is not None
+        computes = computes and (await work_done(url, spec.dialect, spec.access) or 0) > (before or 0)
         event = BreakerEvent.PROBE_CROWDED_OUT if computes else self._event_of(result, began)
         if event is not BreakerEvent.PROBE_FAILED:
             self.silent_probes = 0

@@ -6,10 +6,9 @@ It makes it `SUSPECT`: requests still pass, and a probe is due at once. A probe 
 engine, a probe that fails opens the breaker. Only what no request can cause counts directly: refused
 connections (`UNREACHABLE`), and probes that fail on an idle engine.
 
-    CLOSED     takes requests
-    SUSPECT    takes requests; a probe decides
-    OPEN       takes none; waits out a pause
-    HALF_OPEN  takes none; a probe decides
+    CLOSED   takes requests
+    SUSPECT  takes requests; a probe decides
+    OPEN     takes none; after each pause a probe decides
 
 An illegal pair raises and changes nothing. Times are monotonic seconds.
 """
@@ -32,7 +31,6 @@ class BreakerState(StrEnum):
     CLOSED = "closed"
     SUSPECT = "suspect"
     OPEN = "open"
-    HALF_OPEN = "half_open"
 
 
 class BreakerEvent(StrEnum):
@@ -67,11 +65,11 @@ class Breaker:
     @property
     def passes(self) -> bool:
         """Whether requests may be sent."""
-        return self.state in (BreakerState.CLOSED, BreakerState.SUSPECT)
+        return self.state is not BreakerState.OPEN
 
     def may_probe(self, now: float) -> bool:
         """Whether a probe is due and may begin now."""
-        return self.state in (BreakerState.SUSPECT, BreakerState.OPEN) and now >= self.until
+        return self.state is not BreakerState.CLOSED and now >= self.until
 
 
 def step(breaker: Breaker, event: BreakerEvent, now: float) -> Breaker:
@@ -107,10 +105,6 @@ def _probing(breaker: Breaker, now: float) -> Breaker:
     return replace(breaker, until=now + PROBE_SECONDS_APART)
 
 
-def _half_open(breaker: Breaker, now: float) -> Breaker:
-    return replace(breaker, state=BreakerState.HALF_OPEN)
-
-
 def _open(breaker: Breaker, now: float) -> Breaker:
     return Breaker(BreakerState.OPEN, max(breaker.failures, 1), FIRST_PAUSE, now + FIRST_PAUSE)
 
@@ -120,8 +114,8 @@ def _open_longer(breaker: Breaker, now: float) -> Breaker:
     return Breaker(BreakerState.OPEN, breaker.failures + 1, pause, now + pause)
 
 
-def _open_again(breaker: Breaker, now: float) -> Breaker:
-    return replace(breaker, state=BreakerState.OPEN, until=now + breaker.pause)
+def _wait(breaker: Breaker, now: float) -> Breaker:
+    return replace(breaker, until=now + breaker.pause)
 
 
 def _same(breaker: Breaker, now: float) -> Breaker:
@@ -148,15 +142,8 @@ _TABLE = {
     (BreakerState.OPEN, BreakerEvent.SUCCESS): _close,
     (BreakerState.OPEN, BreakerEvent.FAILURE): _same,
     (BreakerState.OPEN, BreakerEvent.UNREACHABLE): _same,
-    (BreakerState.OPEN, BreakerEvent.PROBE): _half_open,
-    # Of a probe that began while the breaker was suspect.
+    (BreakerState.OPEN, BreakerEvent.PROBE): _wait,
     (BreakerState.OPEN, BreakerEvent.PROBE_PASSED): _close,
-    (BreakerState.OPEN, BreakerEvent.PROBE_FAILED): _same,
-    (BreakerState.OPEN, BreakerEvent.PROBE_CROWDED_OUT): _same,
-    (BreakerState.HALF_OPEN, BreakerEvent.SUCCESS): _close,
-    (BreakerState.HALF_OPEN, BreakerEvent.FAILURE): _same,
-    (BreakerState.HALF_OPEN, BreakerEvent.UNREACHABLE): _same,
-    (BreakerState.HALF_OPEN, BreakerEvent.PROBE_PASSED): _close,
-    (BreakerState.HALF_OPEN, BreakerEvent.PROBE_FAILED): _open_longer,
-    (BreakerState.HALF_OPEN, BreakerEvent.PROBE_CROWDED_OUT): _open_again,
+    (BreakerState.OPEN, BreakerEvent.PROBE_FAILED): _open_longer,
+    (BreakerState.OPEN, BreakerEvent.PROBE_CROWDED_OUT): _wait,
 }

@@ -238,7 +238,8 @@ class EnginePool:
         image = (spec.image or "").partition("@")[2]
         artefact = manifest_of(spec)
         digest = artefact.root if artefact else ""
-        self._metrics.describe_engine(spec.name, spec.dialect, spec.driver, digest, image)
+        self._metrics.begin("manners_engine_faults_total", (spec.name, "engine"), (spec.name, "request"))
+        self._metrics.gauge("manners_engine_info", 1, spec.name, spec.dialect, spec.driver, digest, image)
 
     # ------------------------------------------------------------------------------------- routes
 
@@ -246,8 +247,8 @@ class EnginePool:
         """Send new requests of the model to these engines; those that have a route keep it."""
         self._table = {**self._table, model: self._route_to(model, live)}
         self.changed.set()
-        self._metrics.route(model, live)
-        self._metrics.shift(model, SIDES, 0)
+        self._metrics.gauge("manners_shift_weight", 0, model)
+        self._metrics.begin("manners_shift_requests_total", *((model, side) for side in SIDES))
         if len(live) > 1:
             self._metrics.begin("manners_affinity_total", *((model, affinity) for affinity in AFFINITIES))
         self._show_gated(model)
@@ -263,10 +264,10 @@ class EnginePool:
         split = route.split if known and route.split else TrafficSplit(engine)
         split.weight = weight
         self._table = {**self._table, model: replace(route, split=split)}
-        self._metrics.shift(model, SIDES, weight)
+        self._metrics.gauge("manners_shift_weight", weight, model)
 
     def _show_gated(self, model: str) -> None:
-        self._metrics.live_gated(model, {name: name in self._gated for name in self._table[model].live})
+        self._metrics.live(model, {name: name in self._gated for name in self._table[model].live})
 
     def is_gated(self, engine: str) -> bool:
         """Whether a promotion on a passing report has put this engine in service."""

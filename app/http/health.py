@@ -102,7 +102,9 @@ def admin_router(
     )
     async def scrape(request: Request) -> Response:
         for model, standing in (await promotions.standings()).items():
-            metrics.gate(model, standing.overrides, standing.expects_report, standing.override_ended)
+            metrics.gauge("manners_override_active", standing.overrides, model)
+            metrics.gauge("manners_report_expected", standing.expects_report, model)
+            metrics.gauge("manners_live_override_ended", standing.override_ended, model)
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
         return Response(encode(metrics.registry), headers=reply_headers(request), media_type=content_type)
 

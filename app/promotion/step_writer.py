@@ -27,14 +27,15 @@ class StateReporter:
 
     def failed(self, error: StorageFailed) -> None:
         """It could not be read or written."""
-        self._metrics.state_failed(error.code)
+        self._metrics.count("manners_state_failures_total", error.code)
+        self._metrics.gauge("manners_state_available", 0)
         if self._fault != error.code:
             self._log.error("registry_failed", code=error.code, error=str(error))
         self._fault = error.code
 
     def works(self) -> None:
         """It was written."""
-        self._metrics.state_works()
+        self._metrics.gauge("manners_state_available", 1)
         if self._fault is not None:
             self._log.warning("registry_works_again", code=self._fault)
         self._fault = None

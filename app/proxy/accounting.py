@@ -48,7 +48,8 @@ class RequestAccounting:
         model = context.public_name or UNKNOWN
         facts: dict[str, Any] = {"key": context.account.name}
         if isinstance(context.error, KeyLimited):
-            self._metrics.key_limited(context.account.name, context.error.code)
+            key = self._metrics.key_label(context.account.name)
+            self._metrics.count("manners_key_limited_total", key, context.error.code)
         if context.public_name is not None:
             facts |= {"stream": context.stream, "ignored_fields": len(context.ignored)}
         if context.was_tried:

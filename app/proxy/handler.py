@@ -103,7 +103,7 @@ class ProxyHandler:
             if name in self._queues:
                 self._queues[name].resize(model.concurrency, model.queue)
                 continue
-            waited = self._metrics.queue_wait(name)
+            waited = self._metrics.child("manners_queue_wait_seconds", name).observe
             queue = self._queues[name] = AdmissionQueue(model.concurrency, model.queue, waited=waited)
             for gauge, attribute in QUEUE_GAUGES.items():
                 self._metrics.read(gauge, partial(getattr, queue, attribute), name)

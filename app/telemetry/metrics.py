@@ -6,8 +6,8 @@ where the latencies of a voice assistant lie (50 ms to 1 s), so that SLO thresho
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from prometheus_client import (
     CollectorRegistry,
@@ -111,8 +111,13 @@ STREAM_TIMES: Final = (
     "manners_time_to_first_sentence_seconds",
 )
 """The histograms of every reply, and those of streamed replies only."""
-
-_Metric = TypeVar("_Metric", Counter, Gauge, Histogram)
+ENGINE_GAUGES: Final = (
+    "manners_engine_ready",
+    "manners_engine_restarts",
+    "manners_engine_in_flight",
+    "manners_replica_refused",
+)
+"""The gauges of an engine that runs."""
 
 
 class _Histogram(Histogram):
@@ -128,70 +133,67 @@ class Metrics:
 
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter and histogram
-        self.registry = CollectorRegistry()
-        ProcessCollector(registry=self.registry)  # rules ask when the process began
-        self._children: dict[tuple[object, ...], Any] = {}
+        registry = self.registry = CollectorRegistry()
+        ProcessCollector(registry=registry)  # rules ask when the process began
+        self._children: dict[tuple[str, ...], Any] = {}
         self._token_counters: dict[tuple[str, str], list[Counter]] = {}
         self._reply_times: dict[tuple[str, str, bool], Mapping[str, Histogram]] = {}
         self._keys: set[str] = set()  # names of keys that are labels
-        self._counters = {
-            name: Counter(name, text, labels.split(), registry=self.registry)
-            for name, (text, labels) in COUNTERS.items()
+        self._metrics: dict[str, Any] = {
+            name: kind(name, text, labels.split(), registry=registry)
+            for kind, table in ((Counter, COUNTERS), (Gauge, GAUGES))
+            for name, (text, labels) in table.items()
         }
-        self._gauges = {
-            name: Gauge(name, text, labels.split(), registry=self.registry)
-            for name, (text, labels) in GAUGES.items()
-        }
-        self._histograms = {
-            name: _Histogram(name, text, labels.split(), buckets=buckets, registry=self.registry)
-            for name, (text, labels, buckets) in HISTOGRAMS.items()
-        }
+        for name, (text, labels, buckets) in HISTOGRAMS.items():
+            self._metrics[name] = _Histogram(name, text, labels.split(), buckets=buckets, registry=registry)
 
-    def count(self, name: str, *labels: str) -> None:
+    def child(self, *series: str) -> Any:
+        """A metric's child: its name, then its labels. Looked up once: prometheus_client locks and hashes."""
+        child = self._children.get(series)
+        if child is None:
+            metric, labels = self._metrics[series[0]], series[1:]
+            child = self._children[series] = metric.labels(*labels) if labels else metric
+        return child
+
+    def count(self, *series: str) -> None:
         """Add one to a counter. Safe in any thread."""
-        self._of(self._counters[name], *labels).inc()
+        self.child(*series).inc()
 
     def begin(self, name: str, *rows: tuple[str, ...]) -> None:
         """Create a counter's series at 0: Prometheus sees no increase in one that appears with 1."""
         for labels in rows:
-            self._of(self._counters[name], *labels)
+            self.child(name, *labels)
 
     def gauge(self, name: str, value: float, *labels: str) -> None:
         """Set a gauge."""
-        self._gauges[name].labels(*labels).set(value)
+        self.child(name, *labels).set(value)
 
     def read(self, name: str, value: Callable[[], float], *labels: str) -> None:
         """Read a gauge from `value` at every scrape."""
-        self._gauges[name].labels(*labels).set_function(value)
+        self.child(name, *labels).set_function(value)
 
     def observe(self, name: str, value: float, *labels: str) -> None:
         """Add a value to a histogram."""
-        self._of(self._histograms[name], *labels).observe(value)
+        self.child(name, *labels).observe(value)
 
-    def turned_away(self, listener: str) -> Callable[[], None]:
-        """The function that counts a request to this listener without a valid key."""
-        return self._counters["manners_unauthorized_total"].labels(listener).inc
-
-    def unreadable(self, listener: str) -> Callable[[str], None]:
-        """The function that counts an unreadable request to this listener, by the error code that was sent."""
-        return lambda code: self._counters["manners_unreadable_total"].labels(listener, code).inc()
+    def remove(self, *series: str) -> None:
+        """Remove a series."""
+        if self._children.pop(series, None) is not None:
+            self._metrics[series[0]].remove(*series[1:])
 
     def tokens(self, model: str, key: str, prompt: int, completion: int, cached: int) -> None:
         """Count the tokens of one reply; `cached` is a part of `prompt`."""
-        known = model, self._key_label(key)
+        known = model, self.key_label(key)
         children = self._token_counters.get(known)
         if children is None:
-            counter = self._counters["manners_tokens_total"]
-            children = self._token_counters[known] = [counter.labels(*known, kind) for kind in TOKEN_KINDS]
+            children = [self.child("manners_tokens_total", *known, kind) for kind in TOKEN_KINDS]
+            self._token_counters[known] = children
         for child, count in zip(children, (prompt, completion, cached), strict=True):
             if count:
                 child.inc(count)
 
-    def key_limited(self, key: str, code: str) -> None:
-        """Count a request that was refused because of its key's limits."""
-        self._counters["manners_key_limited_total"].labels(self._key_label(key), code).inc()
-
-    def _key_label(self, key: str) -> str:
+    def key_label(self, key: str) -> str:
+        """The label for the name of a caller's key."""
         if key not in self._keys:
             if len(self._keys) >= MAX_KEY_LABELS:
                 return UNKNOWN
@@ -234,89 +236,41 @@ class Metrics:
     ) -> None:
         """Count what one reply had removed from it, its breaches by detector, and its tool calls by source."""
         for kind in stripped:
-            self._of(self._counters["manners_thinking_stripped_total"], model, engine, kind).inc()
+            self.count("manners_thinking_stripped_total", model, engine, kind)
         for detector in breaches:
-            counter = self._counters["manners_bad_replies_total"]
-            self._of(counter, model, engine, detector, self._key_label(key)).inc()
+            self.count("manners_bad_replies_total", model, engine, detector, self.key_label(key))
             if key != PROBE:
-                self._of(self._counters["manners_breach_total"], model, engine, detector).inc()
+                self.count("manners_breach_total", model, engine, detector)
         for source in calls:
-            self._of(self._counters["manners_tool_calls_total"], model, engine, source).inc()
+            self.count("manners_tool_calls_total", model, engine, source)
 
     def engine(self, name: str, ready: bool, restarts: int) -> None:
         """Set an engine's state."""
-        self._gauges["manners_engine_ready"].labels(name).set(ready)
-        self._gauges["manners_engine_restarts"].labels(name).set(restarts)
+        self.gauge("manners_engine_ready", ready, name)
+        self.gauge("manners_engine_restarts", restarts, name)
 
     def conduct(self, name: str, shown: Conduct) -> None:
         """Set whether an engine keeps thinking off when asked to."""
         for state in CONDUCTS:
-            self._gauges["manners_engine_conduct"].labels(name, state).set(state == shown)
+            self.gauge("manners_engine_conduct", state == shown, name, state)
 
     def put_down(self, name: str) -> None:
         """Remove the series of an engine that was stopped on purpose, so that no alert fires for it."""
-        for gauge in (
-            self._gauges["manners_engine_ready"],
-            self._gauges["manners_engine_restarts"],
-            self._gauges["manners_engine_in_flight"],
-            self._gauges["manners_replica_refused"],
-        ):
-            gauge.remove(name)
+        for gauge in ENGINE_GAUGES:
+            self.remove(gauge, name)
         for state in CONDUCTS:
-            self._gauges["manners_engine_conduct"].remove(name, state)
+            self.remove("manners_engine_conduct", name, state)
 
-    def describe_engine(self, name: str, dialect: str, driver: str, artefact: str, image: str) -> None:
-        """Describe an engine; an unknown digest is ""."""
-        for cause in ("engine", "request"):
-            self._counters["manners_engine_faults_total"].labels(name, cause)
-        self._gauges["manners_engine_info"].labels(name, dialect, driver, artefact, image).set(1)
-
-    def route(self, model: str, engines: Collection[str]) -> None:
-        """Set the engines that serve `model`."""
-        for labels in [s.labels for m in self._gauges["manners_active_engine"].collect() for s in m.samples]:
-            if labels["model"] == model:
-                self._gauges["manners_active_engine"].labels(model, labels["engine"]).set(0)
-        for engine in engines:
-            self._gauges["manners_active_engine"].labels(model, engine).set(1)
-
-    def shift(self, model: str, sides: Iterable[str], weight: int) -> None:
-        """Set the percentage of the model's conversations that go to a candidate, and create the counters of both sides."""
-        self._gauges["manners_shift_weight"].labels(model).set(weight)
-        for side in sides:
-            self._of(self._counters["manners_shift_requests_total"], model, side)
-
-    def live_gated(self, model: str, gated: Mapping[str, bool]) -> None:
-        """Set whether each live engine of the model was promoted on a passing report; other series are removed."""
-        for labels in [s.labels for m in self._gauges["manners_live_gated"].collect() for s in m.samples]:
-            if labels["model"] == model and labels["engine"] not in gated:
-                self._gauges["manners_live_gated"].remove(model, labels["engine"])
+    def live(self, model: str, gated: Mapping[str, bool]) -> None:
+        """Set the engines that serve a model, and whether each was promoted on a passing report; of others, remove what says so."""
+        for name, *labels in list(self._children):
+            if name == "manners_active_engine" and labels[0] == model:
+                self.gauge(name, 0, *labels)
+            elif name == "manners_live_gated" and labels[0] == model:
+                self.remove(name, *labels)
         for engine, is_gated in gated.items():
-            self._gauges["manners_live_gated"].labels(model, engine).set(is_gated)
-
-    def gate(self, model: str, overrides: int, expects_report: bool, override_ended: bool) -> None:
-        """Set how many overrides of the model are active, whether its live engine needs a report, and whether it serves by an
-        override that has ended."""
-        self._gauges["manners_override_active"].labels(model).set(overrides)
-        self._gauges["manners_report_expected"].labels(model).set(expects_report)
-        self._gauges["manners_live_override_ended"].labels(model).set(override_ended)
-
-    def state_failed(self, code: str) -> None:
-        """Count a failed use of the registry."""
-        self._counters["manners_state_failures_total"].labels(code).inc()
-        self._gauges["manners_state_available"].set(0)
-
-    def state_works(self) -> None:
-        """Record a successful use of the registry."""
-        self._gauges["manners_state_available"].set(1)
-
-    def queue_wait(self, model: str) -> Callable[[float], None]:
-        """The function that records how many seconds a request of the model waited."""
-        return self._histograms["manners_queue_wait_seconds"].labels(model).observe
-
-    def memory(self, read: Callable[[], float], floor: float) -> None:
-        """Read the host's free memory at every scrape; set the floor below which too little is free, in bytes."""
-        self._gauges["manners_host_memory_available_bytes"].set_function(read)
-        self._gauges["manners_host_memory_floor_bytes"].set(floor)
+            self.gauge("manners_active_engine", 1, model, engine)
+            self.gauge("manners_live_gated", is_gated, model, engine)
 
     def _times(self, model: str, engine: str, streamed: bool) -> Mapping[str, Histogram]:
         """The histograms of a model's replies by an engine, looked up once."""
@@ -324,14 +278,5 @@ class Metrics:
         times = self._reply_times.get(key)
         if times is None:
             names = REPLY_TIMES + STREAM_TIMES if streamed else REPLY_TIMES
-            times = {name: self._histograms[name].labels(model, engine) for name in names}
-            self._reply_times[key] = times
+            times = self._reply_times[key] = {name: self.child(name, model, engine) for name in names}
         return times
-
-    def _of(self, metric: _Metric, *labels: str) -> _Metric:
-        """The child with these labels, looked up once: prometheus_client locks and hashes."""
-        key = (metric, *labels)
-        child: _Metric | None = self._children.get(key)
-        if child is None:
-            child = self._children[key] = metric.labels(*labels)
-        return child

@@ -252,23 +252,10 @@ class Redactor:
             content = "".join(str(part.get("text", "")) for part in texts)
         if content is not None:
             kept["content"] = self.text(str(content))
-        for key in ("name", "tool_call_id"):
+        for key in ("name", "tool_call_id", "tool_calls"):
             if message.get(key) is not None:
-                kept[key] = self.text(str(message[key]))
-        if message.get("tool_calls"):
-            kept["tool_calls"] = [self._call(call) for call in message["tool_calls"]]
+                kept[key] = self.value(message[key])
         return kept
-
-    def _call(self, call: dict[str, Any]) -> Any:
-        function = call.get("function")
-        if not isinstance(function, dict):
-            return self.value(call)
-        arguments = function.get("arguments")
-        told = self.arguments(arguments) if isinstance(arguments, str) else self.value(arguments)
-        text = told if isinstance(told, str) else json.dumps(told, ensure_ascii=False)
-        about = self.value({key: item for key, item in function.items() if key != "arguments"})
-        rest = self.value({key: item for key, item in call.items() if key != "function"})
-        return {**rest, "function": {**about, "arguments": text}}
 
     def _drop(self) -> str:
         self.dropped += 1
@@ -280,9 +267,12 @@ class Redactor:
         return text
 
     def _under(self, key: str, item: Any, numbers_go: bool) -> Any:
-        """The value of a field, whose name may say that it is a secret."""
+        """The value of a field, whose name may say that it is a secret, or the JSON of a call's arguments."""
         if isinstance(item, str) and item and _SECRET_FIELD.fullmatch(_well_formed(key)):
             return self._placeholder("KEY", _well_formed(item))
+        if key == "arguments" and isinstance(item, str):
+            told = self.arguments(item)
+            return told if isinstance(told, str) else json.dumps(told, ensure_ascii=False)
         return self._redacted(item, numbers_go)
 
     def _is_secret_number(self, item: Any) -> bool:
