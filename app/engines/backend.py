@@ -107,22 +107,9 @@ class Route(msgspec.Struct, frozen=True):
     abilities: Abilities
     url: str  # of the engine, without /v1
     served_name: str
-    upstream: Upstream
-    record_success: Callable[
-        [float], None
-    ]  # to be called when the engine gave a token (or an embedding), with the seconds that it took
-    record_failure: Callable[
-        [UpstreamError], FaultAttribution | None
-    ]  # to be called when it failed a request
-    streams: set[Stream]  # replies being streamed, whose tokens show that the engine works
-    conduct: Conduct = "unknown"
-    patience: float = (
-        FIRST_TOKEN_SECONDS  # for its first token, in seconds, where another engine could be asked
-    )
-    doubt: Callable[[str], None] = lambda caller: (
-        None
-    )  # to be called when a reply to this caller broke a rule
-    ended: Callable[[str, bool], None] = lambda caller, whole: None  # to be called as `OutlierDetector` says
+    backend: "Backend"  # to be told what the request showed of the engine
+    conduct: Conduct
+    patience: float  # for its first token, in seconds, where another engine could be asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +145,7 @@ class Backend:
         self.silent_probes = 0  # in a row
         self._is_slow = False  # its last probe got no token in time
         self._slowest = 0.0  # first token of late, in seconds
-        self._streams: set[Stream] = set()
+        self.streams: set[Stream] = set()  # replies being streamed, whose tokens show that it works
         self._probe_wanted = asyncio.Event()
         self._undecided: list[FaultAttribution] = []
         self.caught = False  # a probe saw it think although thinking was off
@@ -292,7 +279,7 @@ class Backend:
         if result.verdict is ProbeOutcome.HOST_EXHAUSTED:
             return BreakerEvent.PROBE_CROWDED_OUT
         lately = began - CROWDED_SECONDS
-        if result.verdict in CROWDED_OUT and any(stream.progress > lately for stream in self._streams):
+        if result.verdict in CROWDED_OUT and any(stream.progress > lately for stream in self.streams):
             return BreakerEvent.PROBE_CROWDED_OUT
         return BreakerEvent.PROBE_FAILED
 
@@ -427,7 +414,8 @@ class Backend:
             self._behaviour_due = min(self._behaviour_due, time.monotonic() + RECHECK_SECONDS)
         self.show_conduct()
 
-    def _ended(self, caller: str, whole: bool) -> None:
+    def ended(self, caller: str, whole: bool) -> None:
+        """A caller got a whole reply, or the engine failed a request that it should have served."""
         now = time.monotonic()
         if self._outlier.ended(caller, whole, now):
             until = self._context.ejected[self.spec.name] = self._outlier.until
@@ -478,14 +466,9 @@ class Backend:
             state.abilities,
             url,
             state.model or spec.name,
-            self.upstream,
-            self.record_success,
-            self.record_failure,
-            self._streams,
+            self,
             self.conduct,
             max(FIRST_TOKEN_SECONDS, PATIENCE * self._slowest),
-            self.doubt,
-            self._ended,
         )
 
     @property
@@ -496,7 +479,7 @@ class Backend:
     @property
     def age(self) -> float:
         """Seconds since its last token, of a probe or of any reply that is being streamed."""
-        token = max((stream.progress for stream in self._streams), default=0.0)
+        token = max((stream.progress for stream in self.streams), default=0.0)
         quiet = time.monotonic() - self.seen
         return min(quiet, time.perf_counter() - token) if token else quiet
 

@@ -85,6 +85,14 @@ def _seen(spec: EngineSpec, state: EngineState | None, conduct: Conduct) -> dict
     }
 
 
+async def _show_standings(promotions: PromotionService, metrics: Metrics) -> None:
+    """By model: whether its live engine needs a report, and which overrides there are."""
+    for model, standing in (await promotions.standings()).items():
+        metrics.gauge("manners_override_active", standing.overrides, model)
+        metrics.gauge("manners_report_expected", standing.expects_report, model)
+        metrics.gauge("manners_live_override_ended", standing.override_ended, model)
+
+
 def admin_router(
     pool: EnginePool,
     proxy: ProxyHandler,
@@ -101,10 +109,7 @@ def admin_router(
         "/metrics", response_class=Response, responses=sends("text/plain", "application/openmetrics-text")
     )
     async def scrape(request: Request) -> Response:
-        for model, standing in (await promotions.standings()).items():
-            metrics.gauge("manners_override_active", standing.overrides, model)
-            metrics.gauge("manners_report_expected", standing.expects_report, model)
-            metrics.gauge("manners_live_override_ended", standing.override_ended, model)
+        await _show_standings(promotions, metrics)
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
         return Response(encode(metrics.registry), headers=reply_headers(request), media_type=content_type)
 

@@ -90,7 +90,7 @@ class RequestAccounting:
         caller, breaches = context.account.name, set() if breaches and context.is_forced else breaches
         self._metrics.record_violations(model, context.engine, caller, stripped, breaches, context.calls)
         if breaches:
-            context.route.doubt(caller)
+            context.route.backend.doubt(caller)
 
     def _record(
         self, context: RequestContext, model: str, reply: ReplyOutcome, attribution: FaultAttribution | None

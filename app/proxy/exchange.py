@@ -126,7 +126,7 @@ class Exchange:
     async def _ask(self, path: str, body: bytes) -> bool:
         """One reply of the engine to its end, and the caller's with it. False: it is to be asked again."""
         route, headers = self._context.route, self._context.trace.headers
-        async with route.upstream.ask(route.url + path, body, headers, self) as reply:
+        async with route.backend.upstream.ask(route.url + path, body, headers, self) as reply:
             if reply.status != 200:
                 raise await status_error(reply, path)
             if not reply.is_stream:  # although it was asked to
@@ -361,7 +361,7 @@ class Exchange:
         self._deadlines.progress = now
         if not self._tokens:
             self._clocks.token(now)
-            self._context.route.record_success(now - self._deadlines.begun)
+            self._context.route.backend.record_success(now - self._deadlines.begun)
         self._tokens = tokens
 
     def _show(self, events: Sequence[Event], now: float) -> None:
@@ -479,7 +479,7 @@ class Exchange:
         body = b'{"id":"%b","action":"reasoning_end"}' % reply_id.encode("ascii", "ignore")
         route, headers = self._context.route, self._context.trace.headers
         with contextlib.suppress(MannersError):
-            async with route.upstream.ask(route.url + CONTROL_PATH, body, headers) as reply:
+            async with route.backend.upstream.ask(route.url + CONTROL_PATH, body, headers) as reply:
                 await reply.body(MAX_ERROR_BYTES)
 
 
@@ -495,12 +495,12 @@ async def pass_through(
     path = surface.path_on(route.dialect)
     url = route.url + path
     deadlines.begin()
-    async with route.upstream.ask(url, context.body, context.trace.headers) as reply:
+    async with route.backend.upstream.ask(url, context.body, context.trace.headers) as reply:
         if reply.status != 200:
             raise await status_error(reply, path)
         body, context.usage = surface.hand_on(await reply.body(), context.head.model)
         if route.kind == "embeddings":  # of one that should stream, a vector proves nothing
-            route.record_success(0.0)
+            route.backend.record_success(0.0)
         deadlines.over()
         await writer.send(body)
         context.delivered(0)

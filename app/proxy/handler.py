@@ -205,13 +205,13 @@ class ProxyHandler:
             context.try_engine(route)
             deadlines.patience = route.patience
             writer.keep_alive()
-            route.streams.add(deadlines)  # tokens of this reply show that the engine lives
+            route.backend.streams.add(deadlines)  # tokens of this reply show that the engine lives
             try:
                 await self._ask_one(context, deadlines, writer)
                 if isinstance(context.broken, UpstreamError):
-                    context.attribution = route.record_failure(context.broken)
+                    context.attribution = route.backend.record_failure(context.broken)
                 if context.broken is None:
-                    route.ended(caller, True)
+                    route.backend.ended(caller, True)
                 if failed or context.broken is not None:
                     self._report_failed(context, failed, route, context.broken)
                 return context.broken or context.filtered
@@ -222,7 +222,7 @@ class ProxyHandler:
                 self._again(context, fault)
                 continue
             except UpstreamError as fault:
-                attribution = route.record_failure(fault)
+                attribution = route.backend.record_failure(fault)
                 other = self._next(context)
                 if other is None and isinstance(fault, ChoiceNotKept) and context.asks_again(fault):
                     self._again(context, fault)
@@ -240,7 +240,7 @@ class ProxyHandler:
                 )
                 forget_frames(fault)
             finally:
-                route.streams.discard(deadlines)
+                route.backend.streams.discard(deadlines)
             route = other
 
     async def _ask_one(
@@ -266,7 +266,7 @@ class ProxyHandler:
         if context.begun and not context.is_forced:
             broke_off = fault is not None and fault.code in GATEWAY_FAILURES
             for route in [*failed, last] if broke_off else failed:
-                route.ended(context.account.name, False)
+                route.backend.ended(context.account.name, False)
 
     def _next(self, context: RequestContext) -> Route | None:
         """Another engine, as long as the caller has seen nothing."""
