@@ -21,18 +21,6 @@ def test_a_stage_is_asked_streaming_and_each_tool_prompt_once_more_whole() -> No
     assert names(plan_requests(EVERY, [arm()], stage=2)) == ["candidate/later/0/stream"]
 
 
-def test_arms_take_turns_case_by_case() -> None:
-    arms = [arm("candidate"), arm("baseline")]
-    by_case = [n.split("/")[:2] for n in names(plan_requests(EVERY, arms, whole=False))]
-
-    assert by_case == [
-        ["candidate", "hello"],
-        ["baseline", "hello"],
-        ["candidate", "find"],
-        ["baseline", "find"],
-    ]
-
-
 SEED = EVERY.sampling.seed
 
 
