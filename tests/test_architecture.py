@@ -247,8 +247,7 @@ SHORT_TASKS = {
     "app.conformance.suite": 1,
     "app.proxy.exchange": 2,  # of one request: its end cancels them
     "app.proxy.reply_writer": 1,
-    "app.promotion.worker": 2,  # awaited: an operation, and an effect of it
-    "app.promotion.step_writer": 1,  # its operation awaits or stops it
+    "app.promotion.worker": 3,  # awaited: an operation, an effect of it, and the writing of its steps
     "app.promotion.service": 2,  # awaited, and shielded from a client that hangs up
     "app.promotion.warmup": 2,
     "app.promotion.steps": 1,  # the watches of replicas, awaited

@@ -87,10 +87,10 @@ def _seen(spec: EngineSpec, state: EngineState | None, conduct: Conduct) -> dict
 
 async def _show_standings(promotions: PromotionService, metrics: Metrics) -> None:
     """By model: whether its live engine needs a report, and which overrides there are."""
-    for model, standing in (await promotions.standings()).items():
-        metrics.gauge("manners_override_active", standing.overrides, model)
-        metrics.gauge("manners_report_expected", standing.expects_report, model)
-        metrics.gauge("manners_live_override_ended", standing.override_ended, model)
+    for model, seen in (await promotions.standings()).items():
+        metrics.gauge("manners_override_active", seen["overrides"], model)
+        metrics.gauge("manners_report_expected", seen["report_expected"], model)
+        metrics.gauge("manners_live_override_ended", seen["override_ended"], model)
 
 
 def admin_router(

@@ -8,9 +8,10 @@ import asyncio
 import math
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median_high
 from typing import Final
 
 from app.promotion.state_machine import EffectError, FailureReason
@@ -36,6 +37,7 @@ TIMEOUTS: Final = RequestTimeouts(connect=5.0, idle=30.0, total=60.0)
 REPLY: Final = ReplyLimits(size=1 << 20, lines=1 << 14)
 """Callers are served meanwhile: to parse more would delay them."""
 _SHOWN: Final = 3
+_PLAIN: Final = Variant()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,47 +108,38 @@ def failure(answers: Iterable[CanaryAnswer], least: Mapping[str, float]) -> Fail
     """The gates that the answers fail, with the first bad answers of each; None: they pass."""
     failed = []
     for gate, found in _by_gate(answers).items():
-        bad = [(case, why) for case, why in found if why]
+        bad = [f"{case}: {why:.120}" for case, why in found if why]
         if len(found) - len(bad) < math.ceil(least.get(gate, 1.0) * len(found)):
-            shown = "; ".join(f"{case}: {why:.120}" for case, why in bad[:_SHOWN])
-            failed.append(f"{gate}: {len(bad)} of {len(found)} bad ({shown})")
+            failed.append(f"{gate}: {len(bad)} of {len(found)} bad ({'; '.join(bad[:_SHOWN])})")
     return FailureReason("canary_failed", " | ".join(failed).replace("\n", " ")) if failed else None
 
 
-def evidence(answers: Iterable[CanaryAnswer]) -> dict[str, object]:
+def evidence(answers: Sequence[CanaryAnswer]) -> dict[str, object]:
     """[good, all] by gate, and the median time to first content in seconds."""
-    answers = tuple(answers)
-    times = sorted(answer.first_s for answer in answers if answer.first_s is not None)
-    counts = {
-        gate: [sum(not why for _, why in found), len(found)] for gate, found in _by_gate(answers).items()
-    }
+    times = [answer.first_s for answer in answers if answer.first_s is not None]
     return {
         "asked": len(answers),
-        "good": counts,
-        "first_content_s": round(times[len(times) // 2], 4) if times else None,
+        "good": {gate: [sum(not w for _, w in of), len(of)] for gate, of in _by_gate(answers).items()},
+        "first_content_s": round(median_high(times), 4) if times else None,
     }
 
 
-def _by_gate(answers: Iterable[CanaryAnswer]) -> dict[str, list[tuple[str, str]]]:
+def _by_gate(answers: Iterable[CanaryAnswer]) -> Mapping[str, list[tuple[str, str]]]:
     found = defaultdict(list)
     for answer in answers:
         for gate, why in answer.gates.items():
             found[gate].append((answer.case, why))
-    return dict(found)
+    return found
 
 
 # ------------------------------------------------------------- one request, also for the warm-up
 
 
 async def ask(
-    wire: TimedClient,
-    target: Target,
-    case: Case,
-    sampling: Sampling,
-    variant: Variant | None = None,
+    wire: TimedClient, target: Target, case: Case, sampling: Sampling, variant: Variant = _PLAIN
 ) -> Reply:
     """One request, made as the gates make it. Raises RunError: the engine's dialect does not know a sampling parameter."""
-    body = build_body(case, sampling, target, variant or Variant(), "stream")
+    body = build_body(case, sampling, target, variant, "stream")
     attempt = await wire.ask(target, encode_body(body))
     key = SampleKey("", target.artefact, target.engine, body_digest(body), "canary", case.id, 0, "stream")
     # In a thread: callers are served meanwhile, and a reply may be long.

@@ -6,9 +6,9 @@ its only target is the engine that served the model before. The signature is che
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import TypeVar
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -23,6 +23,7 @@ from gates.report import checks
 from gates.report.statement import EngineIdentity, Statement, parse_time
 from gates.report.verify import VerifiedReport, open_report
 
+T = TypeVar("T")
 Origin = tuple[str | None, Mapping[str, str]]
 """An artefact's base model and its parents by role, as its manifest states them."""
 
@@ -57,17 +58,22 @@ def check(facts: EligibilityFacts, waived: Collection[str] = ()) -> EffectEviden
     lists which of them would have been refused, and why. All other checks apply.
     """
     waivers: dict[str, str] = {}
-    opened: VerifiedReport | None = None
-    try:
-        with _waiving(waived, waivers):
-            opened = _opened(facts)
-        if fault := _revoked(_named(facts, opened), facts.revocations):
-            raise RefusalError(fault)
-        for run_check in _checks(facts, opened):
-            with _waiving(waived, waivers):
-                run_check()
-    except ReportError as error:
-        raise RefusalError(FailureReason(error.code, str(error))) from None
+
+    def passed(run: Callable[[], T]) -> T | None:
+        """The result of a check; None if it failed with a code that is waived, which is recorded."""
+        try:
+            return run()
+        except ReportError as error:
+            if error.code not in waived:
+                raise RefusalError(FailureReason(error.code, str(error))) from None
+            waivers[error.code] = str(error)
+            return None
+
+    opened = passed(lambda: _opened(facts))
+    if fault := _revoked(_named(facts, opened), facts.revocations):
+        raise RefusalError(fault)
+    for run_check in _checks(facts, opened):
+        passed(run_check)
     return _evidence(facts, opened) | ({"waived": waivers} if waivers else {})
 
 
@@ -89,17 +95,6 @@ def _opened(facts: EligibilityFacts) -> VerifiedReport:
     if facts.asked is not None and opened.digest != facts.asked:
         raise checks.refuse("report_signature", f"the report on file is not {facts.asked:.80} any more")
     return opened
-
-
-@contextmanager
-def _waiving(waived: Collection[str], waivers: dict[str, str]) -> Iterator[None]:
-    """Record a refusal whose code is waived; let any other pass on."""
-    try:
-        yield
-    except ReportError as error:
-        if error.code not in waived:
-            raise
-        waivers[error.code] = str(error)
 
 
 def _named(facts: EligibilityFacts, opened: VerifiedReport | None) -> Iterator[tuple[Thing, str | None]]:

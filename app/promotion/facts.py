@@ -1,6 +1,6 @@
 """Collects the inputs of `app.promotion.eligibility`: from the registry, the configuration and the files."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -8,7 +8,8 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from app.config.config import Gates
+from app.config.config import Config
+from app.engines.heard import settings
 from app.engines.identity import planned
 from app.promotion.eligibility import EligibilityFacts, Origin
 from app.promotion.state_machine import EffectError, FailureReason
@@ -42,46 +43,50 @@ def suite_in_force(name_or_path: str) -> Suite:
 
 @dataclass(frozen=True, slots=True)
 class RegistryRecords:
-    """From the registry: the report that was named, every revocation, and every artefact."""
+    """From the registry: the report that was named, every revocation and artefact; and what is waived now."""
 
     asked: str | None
     report: KnownReport | None
     revocations: tuple[Revocation, ...]
-    artefacts: tuple[KnownArtefact, ...] = ()
+    artefacts: tuple[KnownArtefact, ...]
+    waived: Collection[str]
 
 
-def records(reader: RegistryReader, report: str | None) -> RegistryRecords:
+def records(reader: RegistryReader, report: str | None, waived: Collection[str] = ()) -> RegistryRecords:
     """Quick; for the registry's thread. Raises StorageFailed."""
     known = reader.report(report) if report is not None else None
-    return RegistryRecords(report, known, reader.revocations(), reader.artefacts())
+    return RegistryRecords(report, known, reader.revocations(), reader.artefacts(), waived)
 
 
 def collect(
     found: RegistryRecords,
+    config: Config,
+    model: str,
     spec: EngineSpec,
     *,
-    gates: Gates,
-    state_dir: Path,
     now: datetime,
-    baseline: EngineSpec | None = None,
-    heard: Mapping[str, str] | None = None,
     reads_weights: bool = True,
 ) -> EligibilityFacts:
     """All of the facts. Hashes every byte of the weights, unless their manifest is to be believed: for a thread.
 
-    Raises EffectError: the suite, the policy, or the manifest of the configured `baseline` cannot be read.
+    Raises EffectError: the suite, the policy, or the manifest of the configured baseline cannot be read.
     """
+    serves, gates = config.models.get(model), config.gates
     try:
         suite = suite_in_force(gates.suite)
         policy = policy_for(gates.policy, suite)
-        wanted = baseline_manifest(baseline).root if baseline is not None else None
+        named = serves.baseline if serves else None
+        baseline = baseline_manifest(config.engines[named]).root if named else None
     except (GatesError, OSError) as error:
         raise EffectError(FailureReason("gates_unreadable", str(error))) from None
     artefact, weights = verified(spec, reads_weights)
+    origins: dict[str, Origin] = {known.root: (known.base_model, known.parents) for known in found.artefacts}
+    if artefact is not None:  # its present manifest counts
+        origins[artefact.root] = artefact.provenance.base_model, artefact.provenance.parents
     return EligibilityFacts(
         asked=found.asked,
-        report=_bytes(found.report, state_dir),
-        trusted=_keys(state_dir),
+        report=_bytes(found.report, config.state_dir),
+        trusted=_keys(config.state_dir),
         now=now,
         max_age_days=gates.max_age_days,
         root=artefact.root if artefact else None,
@@ -92,9 +97,9 @@ def collect(
         suite=suite.digest,
         policy=policy.digest,
         rules=policy,
-        baseline=wanted,
-        heard=heard or {},
-        origins=_origins(found, artefact),
+        baseline=baseline,
+        heard=settings(serves) if serves else {},
+        origins=origins,
         revocations=found.revocations,
     )
 
@@ -104,14 +109,6 @@ def baseline_manifest(spec: EngineSpec) -> Artefact:
     if spec.artefact is None:
         raise ManifestError(f"engines.{spec.name} is a baseline and names no artefact")
     return artefacts.load(artefacts.folder_of(spec.artefact))
-
-
-def _origins(found: RegistryRecords, candidate: Artefact | None) -> dict[str, Origin]:
-    """The origins by root; the candidate's from its present manifest."""
-    origins: dict[str, Origin] = {known.root: (known.base_model, known.parents) for known in found.artefacts}
-    if candidate is not None:
-        origins[candidate.root] = candidate.provenance.base_model, candidate.provenance.parents
-    return origins
 
 
 def reported(found: RegistryRecords, state_dir: Path) -> Statement | None:

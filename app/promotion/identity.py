@@ -23,7 +23,6 @@ class RunningEngine:
     image: str | None = None
     file: str | None = None  # of the weights, on this host
     file_digest: str | None = None  # as it is now
-    loaded: bool | None = None  # the process has mapped this very file; None: it has mapped none
     before: Snapshot | None = None  # of the artefact's files before the load
     after: Snapshot | None = None  # and once all had been hashed
     changed: tuple[str, ...] = ()  # artefact files that differ from the manifest
@@ -75,7 +74,6 @@ def _comparisons(found: RunningEngine, wanted: ExpectedEngine) -> Iterable[tuple
     if spec.driver != "url":
         yield "artefact", found.file, wanted.artefact
         yield "artefact on disk", found.changed, ()
-        yield "file in memory", "one that was replaced" if found.loaded is False else "this", "this"
     if spec.driver == "embedded" or (spec.driver == "process" and spec.dialect != "openai"):
         yield "model path", found.model, found.file
     if engine is not None:

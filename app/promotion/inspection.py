@@ -1,9 +1,9 @@
 """Inspection of a running engine: what it is, compared with what was judged (`app.promotion.identity`).
 
 The engine may have been started before the configuration was edited, from a file that was replaced since, or by
-somebody else. So the kernel is asked for the process's command line and for the file that it has mapped, Docker for
-what the container was made from, and the engine for its model; the weights' files are hashed. An engine that we do
-not run (driver url) can only be asked for its build and its model.
+somebody else. So the kernel is asked for the process's command line, Docker for what the container was made from, and
+the engine for its model; the weights' files are hashed, and their metadata compared with those before the load. An
+engine that we do not run (driver url) can only be asked for its build and its model.
 """
 
 import asyncio
@@ -59,7 +59,6 @@ async def identify(
         "who": found.who,
         "image": found.image,
         "model_file": found.file_digest,
-        "loaded": found.loaded,
         "model": found.model,
         "build": found.build,
     }
@@ -70,14 +69,12 @@ async def identify(
 
 def expected(spec: EngineSpec, judged: statement.EngineIdentity | None) -> ExpectedEngine:
     """What should run, by configuration, manifest and report. Raises ArtefactError, FlagError."""
-    artefact = _manifest(spec)
-    is_file = spec.artefact is not None and spec.driver != "url"
-    is_embedded = spec.driver == "embedded"
+    artefact, is_embedded = _manifest(spec), spec.driver == "embedded"
     return ExpectedEngine(
         spec=spec,
         engine=judged or (planned(spec, artefact) if artefact else None),
         settings=parse_flags(spec.name, spec.args, cores=usable_cores()) if is_embedded else None,
-        artefact=str(find_model(spec)) if is_file else None,
+        artefact=str(find_model(spec)) if spec.artefact is not None and spec.driver != "url" else None,
     )
 
 
@@ -98,8 +95,6 @@ async def running(engine: Engine, spec: EngineSpec) -> RunningEngine:
     described = await engine.describe()
     model = await _stated_model(url, spec)
     path = Path(described["model_file"]) if described.get("model_file") else None
-    pid = described.get("pid")
-    loaded = _is_loaded(pid, path) if spec.driver == "embedded" and pid and path else None
     digest, changed, after = await asyncio.to_thread(_weights, spec, path)
     return RunningEngine(
         driver=described["driver"],
@@ -108,13 +103,12 @@ async def running(engine: Engine, spec: EngineSpec) -> RunningEngine:
         image=described.get("image"),
         file=str(path) if path else None,
         file_digest=digest,
-        loaded=loaded,
         before=described.get("weights"),
         after=after,
         changed=changed,
         model=model,
         build=build_of(spec, engine.state),
-        who=described.get("container") or (str(pid) if pid else None),
+        who=described.get("container") or described.get("pid") and str(described["pid"]),
     )
 
 
@@ -127,33 +121,16 @@ def _settings(argv: Sequence[str]) -> Mapping[str, Any] | None:
     return settings if isinstance(settings, dict) else None
 
 
-def _is_loaded(pid: int, path: Path) -> bool | None:
-    """Whether the file at this path is the one that the process has mapped; None if it has mapped none.
-
-    A file that was replaced keeps its name in the map, but not its inode.
-    """
-    try:
-        lines = Path(f"/proc/{pid}/maps").read_text("utf-8", "replace").splitlines()
-        there = path.stat().st_ino
-    except OSError:
-        return None
-    mapped = [line.split(None, 5) for line in lines if line.partition("/")[2]]
-    inodes = {int(words[4]) for words in mapped if words[5].removesuffix(" (deleted)") == str(path)}
-    return None if not inodes else inodes == {there}
-
-
 def _weights(spec: EngineSpec, path: Path | None) -> tuple[str | None, tuple[str, ...], Snapshot | None]:
     """The digest of the file that is served, the artefact's files that differ from its manifest, and a
     snapshot of all files after they were hashed."""
     digest = f"sha256:{_hashed(path)}" if path is not None and path.is_file() else None
-    artefact, changed = _manifest(spec), tuple[str, ...]()
-    if artefact is not None and spec.driver != "url":
-        assert spec.artefact is not None
-        folder = folder_of(spec.artefact)
-        changed = tuple(
-            entry.path for entry in artefact.files if _hashed(folder / entry.path) != entry.sha256
-        )
-    return digest, changed, snapshot(spec.artefact) if spec.artefact is not None else None
+    if spec.artefact is None:
+        return digest, (), None
+    folder, artefact = folder_of(spec.artefact), _manifest(spec) if spec.driver != "url" else None
+    files = artefact.files if artefact is not None else ()
+    changed = tuple(entry.path for entry in files if _hashed(folder / entry.path) != entry.sha256)
+    return digest, changed, snapshot(spec.artefact)
 
 
 def _hashed(path: Path) -> str | None:

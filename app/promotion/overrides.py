@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+import msgspec
+
 from app.errors.tree import BadField, UnknownThing
 from app.promotion.spec_catalogue import SpecCatalogue
 from app.registry.reader import RegistryReader
@@ -62,15 +64,17 @@ def new_override(
     hours: float = 24.0,
 ) -> Override:
     """An override that begins now. Raises BadField."""
+    reason, fault = " ".join(reason.split()), ""
     if not waives:
-        raise _refused("waives", "name the refusals to waive; a dry run of the promotion says which")
-    if hard := sorted(set(waives) - WAIVABLE):
-        raise _refused("waives", f"{hard[0]:.40} cannot be waived; what can: {', '.join(sorted(WAIVABLE))}")
-    reason = " ".join(reason.split())
-    if not _LEAST_REASON <= len(reason) <= _LONGEST_REASON:
-        raise _refused("reason", f"say in {_LEAST_REASON} to {_LONGEST_REASON} characters why")
-    if not 0 < hours <= LONGEST / timedelta(hours=1):
-        raise _refused("hours", "more than 0 and at most 24")
+        fault = "waives: name the refusals to waive; a dry run of the promotion says which"
+    elif hard := sorted(set(waives) - WAIVABLE):
+        fault = f"waives: {hard[0]:.40} cannot be waived; what can: {', '.join(sorted(WAIVABLE))}"
+    elif not _LEAST_REASON <= len(reason) <= _LONGEST_REASON:
+        fault = f"reason: say in {_LEAST_REASON} to {_LONGEST_REASON} characters why"
+    elif not 0 < hours <= LONGEST / timedelta(hours=1):
+        fault = "hours: more than 0 and at most 24"
+    if fault:
+        raise BadField(fault, param=fault.partition(":")[0])
     return Override(
         model=model,
         engine=engine,
@@ -82,20 +86,11 @@ def new_override(
     )
 
 
-def _refused(field: str, why: str) -> BadField:
-    return BadField(f"{field}: {why}", param=field)
-
-
 def waived_codes(active: Iterable[Override], *, model: str, engine: str) -> frozenset[str]:
     """The refusals that these overrides waive for this model and engine, as `eligibility.check` takes them."""
     return frozenset(
         code for one in active if (one.model, one.engine) == (model, engine) for code in one.waives
     )
-
-
-def detail(override: Override) -> dict[str, object]:
-    """The detail of its audit entry, which is also what operators are shown."""
-    return {**asdict(override), "waives": list(override.waives)}
 
 
 # -------------------------------------------------------------------------------- in the registry
@@ -107,7 +102,7 @@ def active(reader: RegistryReader, now: datetime) -> dict[int, Override]:
     for event in reader.events_of(VERB, WITHDRAWN, since=format_time(now - LONGEST)):
         said = json.loads(event.detail)
         if event.verb == VERB:
-            found[event.seq] = Override(**{**said, "waives": tuple(said["waives"])})
+            found[event.seq] = msgspec.convert(said, Override)
         else:
             found.pop(said["granted"], None)
     return {seq: override for seq, override in found.items() if override.is_active(now)}
@@ -118,7 +113,7 @@ def grant(
 ) -> dict[str, Any]:
     """Record an override; what is shown of it. Raises UnknownThing, BadField."""
     granted = new_override(**{**asked, "engine": catalogue.digest(asked["engine"])}, by=by, now=now)
-    entry = AuditEntry(at=timestamp(now), actor=by, verb=VERB, subject=granted.model, detail=detail(granted))
+    entry = AuditEntry(at=timestamp(now), actor=by, verb=VERB, subject=granted.model, detail=asdict(granted))
     return view(registry.note(entry).seq, granted, catalogue)
 
 
@@ -138,4 +133,4 @@ def withdraw(
 
 def view(seq: int, known: Override, catalogue: SpecCatalogue) -> dict[str, Any]:
     """An override as operators see it; `id` is the number of its audit event."""
-    return {"id": seq, **detail(known), "engine": catalogue.name(known.engine)}
+    return {"id": seq, **asdict(known), "engine": catalogue.name(known.engine)}

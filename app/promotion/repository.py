@@ -24,9 +24,12 @@ from app.promotion.state_machine import (
     OperationState,
     Transition,
 )
+from app.registry.errors import StorageFailed
 from app.registry.reader import RegistryReader
 from app.registry.registry import Registry
 from app.registry.values import AliasMove, AuditEntry, OperationRow, timestamp
+from app.telemetry.log import Logger
+from app.telemetry.metrics import Metrics
 from gates.decode.decoder import read
 from gates.report.codec import canonical, encode
 
@@ -47,13 +50,38 @@ def now() -> str:
     return timestamp(datetime.now(UTC))
 
 
+class StateReporter:
+    """Counts every failure of the state folder, and logs one when its code changes, and the end."""
+
+    def __init__(self, metrics: Metrics, log: Logger) -> None:
+        self._metrics = metrics
+        self._log = log
+        self._fault: str | None = None  # the code of the last failure, while it lasts
+
+    def failed(self, error: StorageFailed) -> None:
+        """It could not be read or written."""
+        self._metrics.count("manners_state_failures_total", error.code)
+        self._metrics.gauge("manners_state_available", 0)
+        if self._fault != error.code:
+            self._log.error("registry_failed", code=error.code, error=str(error))
+        self._fault = error.code
+
+    def works(self) -> None:
+        """It was written."""
+        self._metrics.gauge("manners_state_available", 1)
+        if self._fault is not None:
+            self._log.warning("registry_works_again", code=self._fault)
+        self._fault = None
+
+
 class RegistryExecutor:
     """Runs work on the registry in a thread of its own, one call at a time in their order: SQLite waits for the disk.
 
     A caller that stops waiting does not undo what it asked for. `open` it first; `close` releases the writer's lock.
     """
 
-    def __init__(self, state_dir: Path) -> None:
+    def __init__(self, state_dir: Path, metrics: Metrics, log: Logger) -> None:
+        self.state = StateReporter(metrics, log)
         self._path = state_dir / FILE
         self._thread = ThreadPoolExecutor(1, "registry")
         self._registry: Registry | None = None
@@ -223,6 +251,15 @@ def state_of(operation: OperationRow) -> OperationState:
     return state
 
 
+def _switched(reader: RegistryReader) -> Iterator[OperationPlan]:
+    """The plans of the operations that put their candidate in service and have not taken it out, the latest first."""
+    for row in reversed(reader.operations()):
+        plan, live = state_of(row).plan, reader.alias(row.model, "live")
+        under_way = not row.done and live is not None and live.engine == plan.candidate
+        if row.phase == OperationPhase.SUCCEEDED or under_way:
+            yield plan
+
+
 def gated(reader: RegistryReader, roots: Mapping[str, str | None]) -> frozenset[str]:
     """The engines, by digest, that a promotion has put in service on a report that passed without an override.
 
@@ -230,13 +267,14 @@ def gated(reader: RegistryReader, roots: Mapping[str, str | None]) -> frozenset[
     report is not among them.
     """
     found = set()
-    for row in reader.operations():
-        plan = state_of(row).plan
-        if _has_switched(reader, row, plan) and rests_on_report(reader, plan):
+    for plan in _switched(reader):
+        if rests_on_report(reader, plan):
             report = reader.report(plan.report or "")
-            for engine in plan.new:
-                if report is None or roots.get(engine, report.artefact) == report.artefact:
-                    found.add(engine)
+            found |= {
+                one
+                for one in plan.new
+                if report is None or roots.get(one, report.artefact) == report.artefact
+            }
     return frozenset(found)
 
 
@@ -244,20 +282,11 @@ def replicas_of(reader: RegistryReader, model: str, engine: str) -> tuple[str, .
     """The engines, by digest, that served the model together with this one, which the alias names; itself the first."""
     for row in reversed(reader.operations()):
         plan = state_of(row).plan
-        if plan.model != model:
-            continue
-        if plan.candidate == engine and row.phase == OperationPhase.SUCCEEDED:
+        if plan.model == model and plan.candidate == engine and row.phase == OperationPhase.SUCCEEDED:
             return plan.new
-        if plan.incumbent == engine:
+        if plan.model == model and plan.incumbent == engine:
             return plan.old
     return (engine,)
-
-
-def _has_switched(reader: RegistryReader, row: OperationRow, plan: OperationPlan) -> bool:
-    """Whether the operation has put its candidate in service, and not taken it out again."""
-    live = reader.alias(plan.model, "live")
-    under_way = not row.done and live is not None and live.engine == plan.candidate
-    return row.phase == OperationPhase.SUCCEEDED or under_way
 
 
 def rests_on_report(reader: RegistryReader, plan: OperationPlan) -> bool:
@@ -275,11 +304,9 @@ def _waived(reader: RegistryReader, operation: str) -> frozenset[str]:
 
 def waived_for(reader: RegistryReader, model: str, engine: str) -> frozenset[str]:
     """The refusals that overrides waived when this engine was last put in service for the model."""
-    for row in reversed(reader.operations()):
-        plan = state_of(row).plan
-        promoted = plan.kind is OperationKind.PROMOTE and engine in plan.new
-        if plan.model == model and promoted and _has_switched(reader, row, plan):
-            return _waived(reader, row.id)
+    for plan in _switched(reader):
+        if plan.model == model and plan.kind is OperationKind.PROMOTE and engine in plan.new:
+            return _waived(reader, plan.operation)
     return frozenset()
 
 
@@ -291,10 +318,5 @@ def has_reports(reader: RegistryReader, model: str, artefacts: Collection[str]) 
 
 
 def was_promoted_on_report(reader: RegistryReader, model: str) -> bool:
-    """Whether an engine of this model was ever promoted on a report."""
-    return any(
-        row.model == model
-        and row.phase == OperationPhase.SUCCEEDED
-        and rests_on_report(reader, state_of(row).plan)
-        for row in reader.operations()
-    )
+    """Whether an engine of this model was promoted on a report."""
+    return any(plan.model == model and rests_on_report(reader, plan) for plan in _switched(reader))

@@ -1,9 +1,9 @@
 """The promotion service that operators use: promote, roll back, follow, cancel; and its start and stop."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
@@ -24,7 +24,6 @@ from app.promotion.startup import (
     Startup,
     bound_to_reports,
     current_roots,
-    record_added,
     record_configuration,
 )
 from app.promotion.state_machine import (
@@ -40,7 +39,6 @@ from app.promotion.state_machine import (
     OperationState,
     RefusalError,
 )
-from app.promotion.step_writer import StateReporter
 from app.promotion.steps import Dependencies
 from app.promotion.views import operation_view, plan_view, row_view, step_view
 from app.promotion.worker import PromotionWorker, RunningOperation
@@ -66,15 +64,6 @@ ALIVE_SECONDS = 2.0
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class GateStanding:
-    """A model's gate, for the metrics."""
-
-    overrides: int  # that are active
-    expects_report: bool  # its live engine should rest on a report
-    override_ended: bool  # its live engine rests on an override that has ended
-
-
 class PromotionService:
     """Decides which engine serves each model. `start` before the first request, `stop` after the last."""
 
@@ -88,17 +77,15 @@ class PromotionService:
         reply_window: ReplyWindow,
     ) -> None:
         self._log = log
-        self._standings: dict[str, GateStanding] = {}
-        self._state = StateReporter(metrics, log)
+        self._standings: dict[str, dict[str, Any]] = {}
         self._counting: asyncio.Task[None] | None = None
         self.catalogue = SpecCatalogue(config.engines)
-        self.registry = RegistryExecutor(config.state_dir)
+        self.registry = RegistryExecutor(config.state_dir, metrics, log)
         self._deps = Dependencies(config, pool, self.catalogue, self.registry, memory, reply_window)
         self._worker = PromotionWorker(self._deps, metrics, log)
-        self._startup: Startup | None = None
-        self._coming: Mapping[str, tuple[KnownEngine, ...]] = {}  # models that a reload adds: live engines
-        self._verifying: asyncio.Task[None] | None = None
-        self._watching: asyncio.Task[None] | None = None
+        self._startup = Startup(self._deps, log)
+        self._coming: Mapping[str, list[KnownEngine]] = {}  # models that a reload adds: live engines
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def prepare(self, config: Config) -> None:
         """Record what this configuration adds. Raises Refused (restart_required, live_not_gated), NotStarted, StateUnavailable."""
@@ -113,8 +100,7 @@ class PromotionService:
             )
         self._coming = {}
         if added or models:
-            at = now()
-            self._coming = await self.do(lambda registry: record_added(registry, config, added, models, at))
+            self._coming = await self.do(lambda registry: _record_added(registry, config, models, now()))
             await self._deps.remember(config)
 
     def apply(self, config: Config) -> None:
@@ -129,8 +115,7 @@ class PromotionService:
             for known in engines:
                 self.catalogue.add(known)
             self._deps.pool.route(model, *(self.catalogue.name(known.digest) for known in engines))
-        if self._startup is not None:
-            self._startup.add(self._coming)
+        self._startup.add(self._coming)
 
     def engines_in_use(self) -> frozenset[str]:
         """The engines that run, or that an unfinished operation is about."""
@@ -149,15 +134,7 @@ class PromotionService:
 
         Raises Refused (live_not_gated): `[gates] require` does not let the configured engine serve.
         """
-        at = now()
-        live = await self.registry.run(
-            lambda registry: record_configuration(registry, self._deps.config, self.catalogue, at)
-        )
-        unfinished = await self.registry.run(self._unfinished)
-        states = [state for state, _ in unfinished]
-        roots = await asyncio.to_thread(current_roots, self.catalogue)
-        gated = await self.registry.run(lambda registry: repository.gated(registry, roots))
-        gated |= bound_to_reports(gated, live.values(), roots)
+        live, unfinished, gated = await self.registry.run(self._found)
         for engine in gated:
             self._deps.pool.trust(self.catalogue.name(engine))
         for model, engines in live.items():
@@ -166,22 +143,29 @@ class PromotionService:
             if names != self._deps.config.models[model].live:
                 self._log.warning("live_is_not_configured", model=model, engine=", ".join(names))
         await self._deps.remember()
-        self._startup = Startup(self._deps, self._log)
-        await self._startup.begin(live, states)
+        await self._startup.begin(live, [state for state, _ in unfinished])
         served = {engine for engines in live.values() for engine in engines}
-        self._verifying = supervise(partial(self._verify_weights, sorted(gated & served)), "weights")
-        self._watching = supervise(ReplicaWatch(self._deps.pool, self.catalogue, self._log).run, "replicas")
+        watch = ReplicaWatch(self._deps.pool, self.catalogue, self._log)
+        self._tasks = [
+            supervise(partial(self._verify_weights, sorted(gated & served)), "weights"),
+            supervise(watch.run, "replicas"),
+        ]
         self._worker.start(unfinished)
 
-    def _unfinished(self, registry: Registry) -> list[tuple[OperationState, str]]:
-        """The interrupted operations, and when each was created."""
+    def _found(
+        self, registry: Registry
+    ) -> tuple[Mapping[str, tuple[str, ...]], list[tuple[OperationState, str]], frozenset[str]]:
+        """The live engines; the interrupted operations, and when each was created; the engines that a report let in."""
+        live = record_configuration(registry, self._deps.config, self.catalogue, now())
         rows = registry.operations(unfinished_only=True)
-        found = [(repository.state_of(row), row.created) for row in rows]
-        for state, _ in found:
+        unfinished = [(repository.state_of(row), row.created) for row in rows]
+        for state, _ in unfinished:
             for digest in (*state.plan.new, *state.plan.old):
                 if known := registry.engine(digest):
                     self.catalogue.add(known)
-        return found
+        roots = current_roots(self.catalogue)
+        gated = repository.gated(registry, roots)
+        return live, unfinished, gated | bound_to_reports(gated, live.values(), roots)
 
     async def _verify_weights(self, waiting: list[str]) -> None:
         """Read every byte of the live engines' weights, and distrust an engine that is not what was promoted.
@@ -210,11 +194,10 @@ class PromotionService:
 
     async def stop(self) -> None:
         """Stop; an operation that runs is recovered at the next start. Idempotent."""
-        for task in (self._counting, self._verifying, self._watching):
+        for task in (self._counting, *self._tasks):
             if task is not None:
                 task.cancel()
-        if self._startup is not None:
-            await self._startup.stop()
+        await self._startup.stop()
         await self._worker.stop()
         await self.registry.close()
 
@@ -230,19 +213,11 @@ class PromotionService:
         """
         self._check_started()
         requests.check_model(self._deps.config, request.model)
-        if request.key is not None and not dry_run:
-            key, is_brake = request.key, request.kind is OperationKind.ROLLBACK
-            seconds = steps.ANSWER_SECONDS if is_brake else STATE_SECONDS
-            try:
-                known = await self.do(lambda registry: registry.operation_of_key(key), seconds=seconds)
-            except StateUnavailable:
-                if not is_brake:
-                    raise
-                known = None
-            if known is not None:
-                return self._repeated(known, request)
-        if request.kind is OperationKind.ROLLBACK and not dry_run:
-            running = self._worker.running.get(request.model)
+        if not dry_run:
+            if request.key is not None and (known := await self._of_key(request.key, request)):
+                return row_view(known, self.catalogue)
+            goes_back = request.kind is OperationKind.ROLLBACK
+            running = self._worker.running.get(request.model) if goes_back else None
             if running is not None and not await self._preempt(running, request.model, actor):
                 return self._view(running)
         plan = await self._plan(request)
@@ -255,10 +230,19 @@ class PromotionService:
         # The client may hang up; an operation that is in the registry must also be in the queue.
         return await asyncio.shield(asyncio.ensure_future(self._begin(plan, request, actor)))
 
-    def _repeated(self, known: OperationRow, request: PromotionRequest) -> dict[str, Any]:
-        if known.request != request.digest:
+    async def _of_key(self, key: str, request: PromotionRequest) -> OperationRow | None:
+        """The operation that this key began before. A rollback goes on if the registry does not answer."""
+        is_brake = request.kind is OperationKind.ROLLBACK
+        seconds = steps.ANSWER_SECONDS if is_brake else STATE_SECONDS
+        try:
+            known = await self.do(lambda registry: registry.operation_of_key(key), seconds=seconds)
+        except StateUnavailable:
+            if is_brake:
+                return None
+            raise
+        if known is not None and known.request != request.digest:
             raise KeyTaken("this idempotency key came with another request; take a new one")
-        return row_view(known, self.catalogue)
+        return known
 
     async def _preempt(self, running: RunningOperation, model: str, actor: str) -> bool:
         """A rollback comes before what runs for its model. Whether it has to be an operation of its own.
@@ -422,7 +406,7 @@ class PromotionService:
                 yield "", after, {}
 
     async def models(self) -> dict[str, dict[str, Any]]:
-        """For each model: live, previous, baseline, override, and the unfinished operation."""
+        """For each model: live, previous, baseline, its overrides and reports, and the unfinished operation."""
         if not self.registry.is_open:
             return {}
         shown = await self.do(self._models)
@@ -438,8 +422,8 @@ class PromotionService:
         at = datetime.now(UTC)
         return await self.do(lambda registry: overrides.active(registry, at))
 
-    async def standings(self) -> dict[str, GateStanding]:
-        """The standing of each model; the last known one while the registry does not answer."""
+    async def standings(self) -> dict[str, dict[str, Any]]:
+        """Each model as the registry has it; while it does not answer, as it had it last."""
         if not self.registry.is_open:
             return {}
         if self._counting is None or self._counting.done():
@@ -449,52 +433,34 @@ class PromotionService:
 
     async def _read_standings(self) -> None:
         with suppress(StateUnavailable):  # counted in the metrics
-            self._standings = await self.do(self._standings_of)
-
-    def _standings_of(self, reader: RegistryReader) -> dict[str, GateStanding]:
-        at = datetime.now(UTC)
-        held = overrides.active(reader, at).values()
-
-        def has_ended(model: str) -> bool:
-            live = reader.alias(model, "live")
-            engine = live.engine if live and live.engine else ""
-            needs = repository.waived_for(reader, model, engine)
-            return not needs <= overrides.waived_codes(held, model=model, engine=engine)
-
-        return {
-            model: GateStanding(
-                overrides=sum(one.model == model for one in held),
-                expects_report=self._deps.config.gates.require is True
-                or repository.has_reports(reader, model, self._artefacts(reader, model)),
-                override_ended=has_ended(model),
-            )
-            for model in self._deps.config.models
-        }
-
-    def _artefacts(self, reader: RegistryReader, model: str) -> set[str]:
-        """What the model's engines serve: those of the configuration, and the live one."""
-        engines = {self.catalogue.digest(name) for name in self._deps.config.models[model].engines}
-        live = reader.alias(model, "live")
-        known = [reader.engine(engine) for engine in engines | {live.engine if live else None} if engine]
-        return {one.artefact for one in known if one and one.artefact}
+            self._standings = await self.do(self._models)
 
     def _models(self, reader: RegistryReader) -> dict[str, dict[str, Any]]:
-        shown: dict[str, dict[str, Any]] = {}
         active = overrides.active(reader, datetime.now(UTC))
-        for model in self._deps.config.models:
-            found = {name: reader.alias(model, name) for name in ("live", "previous", "baseline")}
-            names = {n: self.catalogue.name(a.engine) if a and a.engine else None for n, a in found.items()}
-            live, unfinished = found["live"], reader.unfinished(model)
-            held = [(seq, one) for seq, one in active.items() if one.model == model]
-            shown[model] = {
-                **names,
-                "gated": self._deps.pool.is_gated(names["live"] or ""),
-                "generation": live.generation if live else 0,
-                "since": live.since if live else None,
-                "operation": row_view(unfinished, self.catalogue) if unfinished else None,
-                "override": overrides.view(*held[-1], self.catalogue) if held else None,
-            }
-        return shown
+        return {model: self._model(reader, model, active) for model in self._deps.config.models}
+
+    def _model(self, reader: RegistryReader, model: str, active: Mapping[int, Override]) -> dict[str, Any]:
+        config, catalogue = self._deps.config, self.catalogue
+        found = {name: reader.alias(model, name) for name in ("live", "previous", "baseline")}
+        names = {n: catalogue.name(a.engine) if a and a.engine else None for n, a in found.items()}
+        live, unfinished = found["live"], reader.unfinished(model)
+        engine = live.engine if live and live.engine else ""
+        engines = {engine, *map(catalogue.digest, config.models[model].engines)}
+        artefacts = {one.artefact for name in engines if (one := reader.engine(name)) and one.artefact}
+        held = [(seq, one) for seq, one in active.items() if one.model == model]
+        waived = overrides.waived_codes(active.values(), model=model, engine=engine)
+        return {
+            **names,
+            "gated": self._deps.pool.is_gated(names["live"] or ""),
+            "generation": live.generation if live else 0,
+            "since": live.since if live else None,
+            "operation": row_view(unfinished, catalogue) if unfinished else None,
+            "override": overrides.view(*held[-1], catalogue) if held else None,
+            "overrides": len(held),
+            "report_expected": config.gates.require is True
+            or repository.has_reports(reader, model, artefacts),
+            "override_ended": not repository.waived_for(reader, model, engine) <= waived,
+        }
 
     async def _row(self, id: str) -> OperationRow:
         try:
@@ -529,12 +495,20 @@ class PromotionService:
         try:
             yield
         except StorageFailed as error:
-            self._state.failed(error)
+            self.registry.state.failed(error)
             kind = StateFull if error.code == "state_full" else StateUnavailable
             raise kind(str(error), error.code) from None
         if self.registry.takes_writes:  # reading, as each scrape does, shows nothing of a read-only disk
-            self._state.works()
+            self.registry.state.works()
 
     def _check_started(self) -> None:
         if not self.registry.is_open:
             raise NotStarted("the gateway has not opened its registry; try again soon")
+
+
+def _record_added(
+    registry: Registry, config: Config, models: Iterable[str], at: str
+) -> Mapping[str, list[KnownEngine]]:
+    """Record engines and models that a reload adds; the live engines of these models."""
+    live = record_configuration(registry, config, SpecCatalogue(config.engines), at, models)
+    return {model: [known for one in live[model] if (known := registry.engine(one))] for model in live}

@@ -7,6 +7,7 @@ driver are all started at once.
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 from app.config.config import Config
@@ -123,34 +124,110 @@ ACTOR = "configuration"
 
 
 def record_configuration(
-    registry: Registry, config: Config, catalogue: SpecCatalogue, at: str
+    registry: Registry, config: Config, catalogue: SpecCatalogue, at: str, models: Iterable[str] | None = None
 ) -> Mapping[str, tuple[str, ...]]:
-    """Record what is new in the configuration; the digests of each model's live engines.
+    """Record what is new in the configuration; the digests of the live engines of each model, or of these `models`.
 
     The configuration decides which engine is live until something was promoted; from then on the registry
     does, as long as the configuration still has that engine unchanged. If it has not, `[gates] require` decides: what
     was promoted is kept as it was, or the configuration decides again, and the audit says so. If the configuration
     lists replicas of that engine, they are live with it; if it does not name the engine, those that it was promoted with.
+    The catalogue then has every live engine.
 
     Raises StorageFailed; Refused (live_not_gated): the model's engine may not serve, and no other is there.
     """
-    record_engines(registry, config.engines, at)
-    live = {model: _live_engine(registry, config, catalogue, model, at) for model in config.models}
-    return {model: _with_replicas(registry, config, catalogue, model, live[model]) for model in live}
+    for spec in config.engines.values():
+        _record_engine(registry, spec_digest(spec), spec, at)
+    founding = _Founding(registry, config, catalogue, at)
+    return {model: founding.live(model) for model in (config.models if models is None else models)}
 
 
-def _with_replicas(
-    registry: Registry, config: Config, catalogue: SpecCatalogue, model: str, engine: str
-) -> tuple[str, ...]:
-    """Those of the configuration, if it names the engine; else those that it was promoted with, and are still known."""
-    listed = tuple(map(catalogue.digest, config.models[model].live))
-    if engine in listed:
-        return listed
-    replicas = repository.replicas_of(registry, model, engine)
-    known = [one for replica in replicas if (one := registry.engine(replica))]
-    for one in known:
-        catalogue.add(one)
-    return tuple(one.digest for one in known) or (engine,)
+@dataclass(frozen=True, slots=True)
+class _Founding:
+    """Decides who is live when a configuration comes into force."""
+
+    registry: Registry
+    config: Config
+    catalogue: SpecCatalogue
+    at: str
+
+    def live(self, model: str) -> tuple[str, ...]:
+        """The live engine and its replicas, by digest."""
+        engine, listed = self._engine(model), self._listed(model)
+        if engine in listed:
+            return listed
+        replicas = repository.replicas_of(self.registry, model, engine)
+        known = [one for replica in replicas if (one := self.registry.engine(replica))]
+        for one in known:
+            self.catalogue.add(one)
+        return tuple(one.digest for one in known) or (engine,)
+
+    def _listed(self, model: str) -> tuple[str, ...]:
+        return tuple(map(self.catalogue.digest, self.config.models[model].live))
+
+    def _engine(self, model: str) -> str:
+        """The first of the live engines, after the alias was set where the configuration decides."""
+        alias, listed = self.registry.alias(model, "live"), self._listed(model)
+        engine = alias.engine if alias else None
+        if engine is not None:
+            if self.registry.unfinished(model) is not None:
+                return engine  # that operation decides
+            ended = (op.phase for op in self.registry.operations() if op.model == model)
+            if OperationPhase.SUCCEEDED in ended and (
+                engine in self.catalogue or self._is_kept(model, engine)
+            ):
+                return engine
+        if self.config.gates.require:
+            self._check_gated(model)
+        return engine if engine in listed else self._set_live(model, engine, listed[0])
+
+    def _set_live(self, model: str, before: str | None, engine: str) -> str:
+        moves = [AliasMove(model=model, name="live", engine=engine)]
+        if self.registry.alias(model, "previous") is not None:
+            moves.append(AliasMove(model=model, name="previous", engine=None))
+        verb, detail = "live.founded" if before is None else "live.configured", {"engine": engine}
+        self.registry.move(
+            moves, AuditEntry(at=self.at, actor=ACTOR, verb=verb, subject=model, detail=detail)
+        )
+        return engine
+
+    def _listed_is_gated(self, model: str) -> bool:
+        gated = repository.gated(self.registry, current_roots(self.catalogue))
+        return not gated.isdisjoint(self._listed(model))
+
+    def _is_kept(self, model: str, engine: str) -> bool:
+        """Whether an engine that was promoted, and whose configuration has changed, continues to serve as promoted.
+
+        If so, it is in the catalogue afterwards. Raises Refused if its weights are gone.
+        """
+        required = self.config.gates.require
+        if required is None:
+            required = repository.was_promoted_on_report(self.registry, model)
+        known = self.registry.engine(engine)
+        if not required or known is None or self._listed_is_gated(model):
+            return False
+        spec = spec_of(known.spec)
+        if spec.artefact is not None and not spec.artefact.exists():
+            raise self._refused(
+                model,
+                f"{model} was promoted to {spec.name}, and its weights are gone from {spec.artefact}: put them back; or ",
+                f"; or move {self.config.state_dir} away, to start without any history",
+            )
+        self.catalogue.add(known)
+        return True
+
+    def _check_gated(self, model: str) -> None:
+        """Raises Refused for a configured engine without a passing report, if there are reports about the model."""
+        roots, settings = current_roots(self.catalogue), self.config.models[model]
+        artefacts = {root for name in settings.engines if (root := roots[self.catalogue.digest(name)])}
+        if repository.has_reports(self.registry, model, artefacts) and not self._listed_is_gated(model):
+            names = ", ".join(settings.live)
+            raise self._refused(model, f"{model} has reports, and {names} was promoted on none of them: ")
+
+    def _refused(self, model: str, why: str, otherwise: str = "") -> Refused:
+        mend = f"manners promote {model} {self.config.models[model].live[0]} --report FILE"
+        cure = f"start with [gates] require = false, then: {mend}"
+        return Refused(f"{why}{cure}{otherwise}", "live_not_gated")
 
 
 def bound_to_reports(
@@ -163,27 +240,6 @@ def bound_to_reports(
         for engine in engines
         if any(one in gated and roots.get(one) == roots.get(engine) is not None for one in engines)
     )
-
-
-def record_added(
-    registry: Registry, config: Config, engines: Mapping[str, EngineSpec], models: Iterable[str], at: str
-) -> Mapping[str, tuple[KnownEngine, ...]]:
-    """Record engines and models that a reload adds; the live engines of these models, as `record_configuration` decides them."""
-    record_engines(registry, engines, at)
-    catalogue = SpecCatalogue(config.engines)
-    found = {}
-    for model in models:
-        live = _with_replicas(
-            registry, config, catalogue, model, _live_engine(registry, config, catalogue, model, at)
-        )
-        found[model] = tuple(known for engine in live if (known := registry.engine(engine)))
-    return found
-
-
-def record_engines(registry: Registry, engines: Mapping[str, EngineSpec], at: str) -> None:
-    """Record these engines and their artefacts, if they are new. Raises StorageFailed."""
-    for spec in engines.values():
-        _record_engine(registry, spec_digest(spec), spec, at)
 
 
 def _record_engine(registry: Registry, digest: str, spec: EngineSpec, at: str) -> None:
@@ -212,83 +268,9 @@ def _record_engine(registry: Registry, digest: str, spec: EngineSpec, at: str) -
         registry.note(AuditEntry(at=at, actor=ACTOR, verb=verb, subject=engine.name, detail=detail))
 
 
-def _live_engine(registry: Registry, config: Config, catalogue: SpecCatalogue, model: str, at: str) -> str:
-    """The live engine of a model, the first of replicas, after the alias was set where the configuration decides."""
-    alias, listed = registry.alias(model, "live"), [*map(catalogue.digest, config.models[model].live)]
-    engine = alias.engine if alias else None
-    if engine is not None:
-        if registry.unfinished(model) is not None:
-            return engine  # that operation decides
-        promoted = any(
-            op.model == model and op.phase == OperationPhase.SUCCEEDED for op in registry.operations()
-        )
-        if promoted and (engine in catalogue or _is_kept(registry, config, catalogue, model, engine)):
-            return engine
-    if config.gates.require:
-        _check_gated(registry, config, catalogue, model)
-    if engine in listed:
-        return engine
-    verb = "live.founded" if engine is None else "live.configured"
-    return _set_live(registry, model, listed[0], at, verb)
-
-
-def _is_kept(registry: Registry, config: Config, catalogue: SpecCatalogue, model: str, engine: str) -> bool:
-    """Whether an engine that was promoted, and whose configuration has changed, continues to serve as promoted.
-
-    If so, it is in the catalogue afterwards. Raises Refused if its weights are gone.
-    """
-    required = config.gates.require
-    if required is None:
-        required = repository.was_promoted_on_report(registry, model)
-    listed = map(catalogue.digest, config.models[model].live)
-    known = registry.engine(engine)
-    gated = repository.gated(registry, current_roots(catalogue))
-    if not required or known is None or not gated.isdisjoint(listed):
-        return False
-    spec = spec_of(known.spec)
-    if spec.artefact is not None and not spec.artefact.exists():
-        raise Refused(
-            f"{model} was promoted to {spec.name}, and its weights are gone from {spec.artefact}: put them back; or "
-            f"start with [gates] require = false, then: {_mend(config, model)}; or move {config.state_dir} away, "
-            "to start without any history",
-            "live_not_gated",
-        )
-    catalogue.add(known)
-    return True
-
-
-def _check_gated(registry: Registry, config: Config, catalogue: SpecCatalogue, model: str) -> None:
-    """Raises Refused for a configured engine without a passing report, if there are reports about the model."""
-    roots = current_roots(catalogue)
-    engines = {catalogue.digest(name) for name in config.models[model].engines}
-    artefacts = {root for engine in engines if (root := roots[engine])}
-    live = [*map(catalogue.digest, config.models[model].live)]
-    if repository.has_reports(registry, model, artefacts) and repository.gated(registry, roots).isdisjoint(
-        live
-    ):
-        raise Refused(
-            f"{model} has reports, and {', '.join(config.models[model].live)} was promoted on none of them: start with "
-            f"[gates] require = false, then: {_mend(config, model)}",
-            "live_not_gated",
-        )
-
-
-def _mend(config: Config, model: str) -> str:
-    return f"manners promote {model} {config.models[model].live[0]} --report FILE"
-
-
 def current_roots(catalogue: SpecCatalogue) -> dict[str, str | None]:
     """The root digest of every engine's weights, as their manifest states it now; by the engine's digest."""
     return {
         digest: artefact.root if (artefact := manifest_of(spec)) else None
         for digest, spec in catalogue.items()
     }
-
-
-def _set_live(registry: Registry, model: str, engine: str, at: str, verb: str) -> str:
-    moves = [AliasMove(model=model, name="live", engine=engine)]
-    if registry.alias(model, "previous") is not None:
-        moves.append(AliasMove(model=model, name="previous", engine=None))
-    entry = AuditEntry(at=at, actor=ACTOR, verb=verb, subject=model, detail={"engine": engine})
-    registry.move(moves, entry)
-    return engine

@@ -168,8 +168,6 @@ _P = OperationPhase
 FINAL: Final = frozenset({_P.SUCCEEDED, _P.REJECTED, _P.FAILED, _P.CANCELLED, _P.ROLLED_BACK, _P.STUCK})
 SWITCHED: Final = frozenset({_P.SWITCHING, _P.RESUMING, _P.DRAINING, _P.BAKING, _P.RETIRING})
 """The alias points to the candidate."""
-UNTOUCHED: Final = frozenset({_P.QUEUED, _P.PREFLIGHT})
-"""Nothing has been done that would have to be undone."""
 HALF_WAY: Final = frozenset({_P.SHIFTING, _P.SWITCHING})
 """The candidate serves, and nothing watches it between two effects."""
 AHEAD: Final = frozenset({_P.RESUMING, _P.DRAINING, _P.BAKING, _P.ROLLING_BACK})
@@ -231,6 +229,10 @@ class Cancel:
 
     by: str
 
+    @property
+    def fault(self) -> FailureReason:
+        return FailureReason("cancelled", f"cancelled by {self.by}")
+
 
 @dataclass(frozen=True, slots=True)
 class Restart:
@@ -278,88 +280,64 @@ class Effect:
 EffectEvidence = dict[str, object]
 """Figures and digests that the outcome of an effect rests on, as JSON values."""
 
-Actions = tuple[tuple[Action, str], ...]
-"""Actions and the engines that they are for, in order."""
+Steps = tuple[tuple[Action, str] | tuple[Action, str, int], ...]
+"""Actions, the engines that they are for, and the weight of a share, in order."""
 
 
 @lru_cache(maxsize=256)  # every step asks for its phase's twice
 def effects(plan: OperationPlan, phase: OperationPhase, outcome: OperationPhase | None) -> tuple[Effect, ...]:
     """The effects of a phase, in order; `outcome` is how an operation that is rolling back will end."""
-    key = f"{plan.operation}/{phase}"
-    shares = plan.shift_weights if phase is _P.SHIFTING else ()
-    return (
-        *(
-            Effect(f"{key}/{Action.SHARE}/{plan.candidate}/{weight}", Action.SHARE, plan.candidate, weight)
-            for weight in shares
-        ),
-        *(
-            Effect(f"{key}/{action}/{engine}", action, engine)
-            for action, engine in _actions(plan, phase, outcome)
-        ),
-    )
-
-
-def _actions(plan: OperationPlan, phase: OperationPhase, outcome: OperationPhase | None) -> Actions:
-    if phase is _P.ROLLING_BACK:
-        return _undo(plan, outcome)
     make = _PHASES.get(phase)
-    return make(plan) if make else ()
+    steps = _undo(plan, outcome) if phase is _P.ROLLING_BACK else make(plan) if make else ()
+    return tuple(Effect("/".join(map(str, (plan.operation, phase, *one))), *one) for one in steps)
 
 
-def _each(engines: Iterable[str], *actions: Action) -> Actions:
+def _each(engines: Iterable[str], *actions: Action) -> Steps:
     return tuple((action, engine) for engine in engines for action in actions)
 
 
-def _stop(plan: OperationPlan, engines: Iterable[str]) -> Actions:
+def _stop(plan: OperationPlan, engines: Iterable[str]) -> Steps:
     return _each((engine for engine in engines if engine not in plan.resident), Action.STOP)
 
 
-def _stops_first(plan: OperationPlan) -> bool:
-    return plan.strategy is Strategy.STOP_THEN_START
-
-
-def _make_room(plan: OperationPlan, engines: tuple[str, ...]) -> Actions:
-    """The fallback serves, and the memory of the engines that served is freed."""
-    assert plan.fallback is not None  # a plan that stops first has one
+def _make_room(plan: OperationPlan, engines: tuple[str, ...]) -> Steps:
+    """With stop-then-start: the fallback serves, and the memory of the engines that served is freed."""
+    if plan.strategy is Strategy.BLUE_GREEN or plan.fallback is None:
+        return ()
     return ((Action.ROUTE, plan.fallback), *_each(engines, Action.DRAIN), *_stop(plan, engines))
 
 
-def _admit(plan: OperationPlan) -> Actions:
-    """The lease comes first, so that nothing is stopped only to wait for another model's load."""
-    room = _make_room(plan, plan.old) if _stops_first(plan) else ()
-    return ((Action.LEASE, plan.candidate), *room, (Action.ADMIT, plan.candidate))
-
-
-def _start(plan: OperationPlan) -> Actions:
-    """A replica is admitted once those before it have their memory."""
-    return ((Action.START, plan.candidate), *_each(plan.candidates, Action.ADMIT, Action.START))
-
-
-def _undo(plan: OperationPlan, outcome: OperationPhase | None) -> Actions:
+def _undo(plan: OperationPlan, outcome: OperationPhase | None) -> Steps:
     """The old engines serve again, and the new ones have stopped. No-op for an old one that serves."""
     old_serve = (*_each(plan.old, Action.START), (Action.ROUTE, plan.incumbent))
     has_served = outcome is _P.ROLLED_BACK
-    if _stops_first(plan):
-        return (*(_make_room(plan, plan.new) if has_served else _stop(plan, plan.new)), *old_serve)
-    if has_served or plan.shifts:
+    if plan.strategy is Strategy.BLUE_GREEN and (has_served or plan.shifts):
         return (*old_serve, *_each(plan.new, Action.DRAIN), *_stop(plan, plan.new))
-    return (*_stop(plan, plan.new), *old_serve)
+    return (*(_make_room(plan, plan.new) if has_served else _stop(plan, plan.new)), *old_serve)
 
 
-_PHASES: Final[Mapping[OperationPhase, Callable[[OperationPlan], Actions]]] = {
+_PHASES: Final[Mapping[OperationPhase, Callable[[OperationPlan], Steps]]] = {
     _P.PREFLIGHT: lambda plan: _each(plan.new, Action.CHECK),
-    _P.ADMITTED: _admit,
-    _P.STARTING: _start,
+    # The lease comes first, so that nothing is stopped only to wait for another model's load.
+    _P.ADMITTED: lambda plan: (
+        (Action.LEASE, plan.candidate), *_make_room(plan, plan.old), (Action.ADMIT, plan.candidate),
+    ),
+    # A replica is admitted once those before it have their memory.
+    _P.STARTING: lambda plan: (
+        (Action.START, plan.candidate), *_each(plan.candidates, Action.ADMIT, Action.START),
+    ),
     _P.HEALTHY: lambda plan: _each(plan.new, Action.IDENTIFY, Action.RECHECK),
     _P.WARMING: lambda plan: _each(plan.new, Action.WARM),
     _P.CANARY: lambda plan: _each(plan.new, Action.PROBE, Action.IDENTIFY, Action.RECHECK),
-    _P.SHIFTING: lambda plan: ((Action.RECHECK, plan.candidate),),
+    _P.SHIFTING: lambda plan: (
+        *((Action.SHARE, plan.candidate, weight) for weight in plan.shift_weights), (Action.RECHECK, plan.candidate),
+    ),
     _P.SWITCHING: lambda plan: ((Action.ROUTE, plan.candidate),),
     _P.RESUMING: lambda plan: (*_each(plan.new, Action.START), (Action.ROUTE, plan.candidate)),
     _P.DRAINING: lambda plan: _each(plan.old, Action.DRAIN),
     _P.BAKING: lambda plan: ((Action.WATCH, plan.candidate), *_each(plan.new, Action.RECHECK)),
     _P.RETIRING: lambda plan: _stop(plan, plan.old),
-}
+}  # fmt: skip
 
 
 # ----------------------------------------------------------------------------------------- the state
@@ -454,16 +432,14 @@ PATHS: Final[Mapping[OperationKind, tuple[OperationPhase, ...]]] = {
         _P.SWITCHING, _P.DRAINING, _P.RETIRING, _P.SUCCEEDED,
     ),
 }  # fmt: skip
-"""The phases of an operation in which nothing goes wrong, for each kind."""
+"""The phases of an operation in which nothing goes wrong, for each kind, without a share of the traffic."""
 
 
 def path(plan: OperationPlan) -> tuple[OperationPhase, ...]:
     """The phases of this operation if nothing goes wrong."""
     phases = PATHS[plan.kind]
     switch = phases.index(_P.SWITCHING)
-    before, after = phases[:switch], phases[switch + 1 :]
-    share = (_P.SHIFTING,) if plan.shifts else ()
-    return (*before, *share, _P.SWITCHING, *after)
+    return (*phases[:switch], *([_P.SHIFTING] if plan.shifts else ()), *phases[switch:])
 
 
 def _enter(state: OperationState, phase: OperationPhase, change: RouteChange | None = None) -> Transition:
@@ -502,32 +478,19 @@ def _done(state: OperationState, event: EffectDone) -> Transition:
     return Transition(after, None, after.effect)
 
 
-def _cancelled(state: OperationState, event: Cancel) -> Transition:
-    return _roll_back(state, _P.CANCELLED, FailureReason("cancelled", f"cancelled by {event.by}"))
-
-
-def _interrupted(state: OperationState, event: Restart) -> Transition:
-    # Also if nothing was begun: the incumbent has to be started and routed to after the restart.
-    fault = FailureReason("interrupted", f"the gateway was stopped while {state.phase}")
-    return _enter(replace(state, outcome=_P.FAILED, fault=fault), _P.ROLLING_BACK)
-
-
 def _retry(state: OperationState, event: EffectFailed) -> Transition:
-    tries = state.tries + 1
-    if tries >= ATTEMPTS:
+    if state.tries + 1 >= ATTEMPTS:
         return _enter(replace(state, fault=event.fault), _P.STUCK)
-    after = replace(state, tries=tries)
+    after = replace(state, tries=state.tries + 1)
     return Transition(after, None, after.effect)
 
 
 def _roll_back(state: OperationState, outcome: OperationPhase, fault: FailureReason) -> Transition:
     """Undo what was begun, then end as `outcome`; after the switch it always ends as rolled back."""
-    if state.phase in UNTOUCHED:
-        return _enter(replace(state, fault=fault), outcome)
+    change = None
     if state.phase in SWITCHED:
-        after = replace(state, outcome=_P.ROLLED_BACK, fault=fault)
-        return _enter(after, _P.ROLLING_BACK, _switch_back(state.plan))
-    return _enter(replace(state, outcome=outcome, fault=fault), _P.ROLLING_BACK)
+        outcome, change = _P.ROLLED_BACK, _switch_back(state.plan)
+    return _enter(replace(state, outcome=outcome, fault=fault), _P.ROLLING_BACK, change)
 
 
 _Rule = Callable[..., Transition]
@@ -538,43 +501,52 @@ def _ends_as(outcome: OperationPhase) -> _Rule:
     return lambda state, event: _roll_back(state, outcome, event.fault)
 
 
+def _stops_as(outcome: OperationPhase) -> _Rule:
+    """A rule that ends the operation in this phase; nothing has been done that would have to be undone."""
+    return lambda state, event: _enter(replace(state, fault=event.fault), outcome)
+
+
 def _goes_to(phase: OperationPhase) -> _Rule:
     return lambda state, event: _enter(state, phase)
 
 
-_BEFORE: Final[tuple[tuple[type, _Rule], ...]] = (
-    (EffectDone, _done),
-    (EffectFailed, _ends_as(_P.FAILED)),
-    (Cancel, _cancelled),
-    (Restart, _interrupted),
-)
-_AFTER: Final[tuple[tuple[type, _Rule], ...]] = (
-    (EffectDone, _done),
-    (EffectFailed, _ends_as(_P.FAILED)),
-    (Restart, _goes_to(_P.RESUMING)),
-    (Breached, _ends_as(_P.ROLLED_BACK)),
-)
+def _interrupted(state: OperationState, event: Restart) -> Transition:
+    # Also if nothing was begun: the incumbent has to be started and routed to after the restart.
+    return _roll_back(
+        state, _P.FAILED, FailureReason("interrupted", f"the gateway was stopped while {state.phase}")
+    )
 
 
-_REFUSABLE: Final = ((EffectRefused, _ends_as(_P.REJECTED)),)
-_RULES: Final[Mapping[OperationPhase, tuple[tuple[type, _Rule], ...]]] = {
-    _P.QUEUED: ((Begin, _goes_to(_P.PREFLIGHT)), (Cancel, _cancelled), (Restart, _interrupted)),
-    _P.PREFLIGHT: (*_BEFORE, *_REFUSABLE),
+_Rules = Mapping[type, _Rule]
+_UNTOUCHED: Final[_Rules] = {
+    EffectDone: _done, EffectFailed: _stops_as(_P.FAILED), EffectRefused: _stops_as(_P.REJECTED),
+    Cancel: _stops_as(_P.CANCELLED), Restart: _interrupted,
+}  # fmt: skip
+_BEFORE: Final[_Rules] = {
+    EffectDone: _done, EffectFailed: _ends_as(_P.FAILED), Cancel: _ends_as(_P.CANCELLED), Restart: _interrupted,
+}  # fmt: skip
+_AFTER: Final[_Rules] = {
+    EffectDone: _done, EffectFailed: _ends_as(_P.FAILED), Restart: _goes_to(_P.RESUMING), Breached: _ends_as(_P.ROLLED_BACK),
+}  # fmt: skip
+_REFUSABLE: Final[_Rules] = {EffectRefused: _ends_as(_P.REJECTED)}
+_RULES: Final[Mapping[OperationPhase, _Rules]] = {
+    _P.QUEUED: {Begin: _goes_to(_P.PREFLIGHT), Cancel: _stops_as(_P.CANCELLED), Restart: _interrupted},
+    _P.PREFLIGHT: _UNTOUCHED,
     _P.ADMITTED: _BEFORE,
     _P.STARTING: _BEFORE,
-    _P.HEALTHY: (*_BEFORE, *_REFUSABLE),
+    _P.HEALTHY: {**_BEFORE, **_REFUSABLE},
     _P.WARMING: _BEFORE,
-    _P.CANARY: (*_BEFORE, *_REFUSABLE),
-    _P.SHIFTING: (*_BEFORE, *_REFUSABLE, (Breached, _ends_as(_P.ROLLED_BACK))),
+    _P.CANARY: {**_BEFORE, **_REFUSABLE},
+    _P.SHIFTING: {**_BEFORE, **_REFUSABLE, Breached: _ends_as(_P.ROLLED_BACK)},
     _P.SWITCHING: _AFTER,
     _P.RESUMING: _AFTER,
     _P.DRAINING: _AFTER,
-    _P.BAKING: (*_AFTER, *_REFUSABLE),
-    _P.RETIRING: (*_AFTER, (EffectFailed, _retry)),
-    _P.ROLLING_BACK: ((EffectDone, _done), (EffectFailed, _retry), (Restart, _goes_to(_P.ROLLING_BACK))),
+    _P.BAKING: {**_AFTER, **_REFUSABLE},
+    _P.RETIRING: {**_AFTER, EffectFailed: _retry},
+    _P.ROLLING_BACK: {EffectDone: _done, EffectFailed: _retry, Restart: _goes_to(_P.ROLLING_BACK)},
 }
 TABLE: Final[Mapping[tuple[OperationPhase, type], _Rule]] = {
-    (phase, event): rule for phase, rules in _RULES.items() for event, rule in rules
+    (phase, event): rule for phase, rules in _RULES.items() for event, rule in rules.items()
 }
 """Every legal pair. A phase of `FINAL` takes no event."""
 

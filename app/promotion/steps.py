@@ -10,16 +10,16 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from math import inf
 from typing import Final
 
 from app.config.config import Config
-from app.engines.heard import hearing, settings
+from app.engines.heard import hearing
 from app.engines.identity import target_of
 from app.engines.pool import EnginePool
 from app.promotion import bake, eligibility, inspection, overrides
 from app.promotion.bake import BakeLimits
-from app.promotion.eligibility import EligibilityFacts
 from app.promotion.facts import RegistryRecords, collect, records, reported, suite_in_force
 from app.promotion.memory_admission import MemoryAdmission
 from app.promotion.repository import RegistryExecutor, rests_on_report
@@ -37,6 +37,7 @@ from app.promotion.state_machine import (
 )
 from app.promotion.watch import bake_limits, watch_replies
 from app.registry.errors import StorageFailed
+from app.registry.registry import Registry
 from app.telemetry.reply_window import ReplyWindow
 from deploy.core.errors import DeployError, LeaseHeld
 from deploy.engine.engine import EngineState
@@ -95,15 +96,23 @@ Handler = Callable[[Dependencies, OperationPlan, Effect], Awaitable[EffectEviden
 # ------------------------------------------------------------------------------------- eligibility
 
 
-async def check(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
+async def check(
+    deps: Dependencies, plan: OperationPlan, effect: Effect, reads_weights: bool = True
+) -> EffectEvidence:
     """The candidate is eligible: by its report, or because it served before. So is each of its replicas."""
     if plan.kind is OperationKind.ROLLBACK:
         found = await deps.snapshot(plan.model)
         if fault := eligibility.refusal_of_rollback(found.engines[effect.engine], found.revocations):
             raise RefusalError(fault)
         return {"previous": effect.engine}
-    facts, waived = await _facts(deps, plan, effect, reads_weights=True)
-    return eligibility.check(facts, waived)
+    recorded, spec = await _records(deps, plan), deps.catalogue.spec(effect.engine)
+    look = partial(collect, recorded, deps.config, plan.model, spec, now=datetime.now(UTC))
+    facts = await asyncio.to_thread(look, reads_weights=reads_weights)
+    if reads_weights or spec.name not in deps.pool.model_route(plan.model).live:
+        return eligibility.check(facts, recorded.waived)
+    evidence = eligibility.check(facts, overrides.WAIVABLE)
+    evidence.pop("waived", None)
+    return evidence
 
 
 async def recheck(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
@@ -111,43 +120,18 @@ async def recheck(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Ef
 
     Of an engine that serves already, only what no override can waive counts.
     """
-    if plan.kind is OperationKind.ROLLBACK:
-        return await check(deps, plan, effect)
-    facts, waived = await _facts(deps, plan, effect, reads_weights=False)
-    if effect.engine not in _live(deps, plan):
-        return eligibility.check(facts, waived)
-    evidence = eligibility.check(facts, overrides.WAIVABLE)
-    return {name: value for name, value in evidence.items() if name != "waived"}
+    return await check(deps, plan, effect, reads_weights=False)
 
 
-async def _recorded(
-    deps: Dependencies, plan: OperationPlan, now: datetime
-) -> tuple[RegistryRecords, Collection[str]]:
-    """What the registry has about a plan's report, and the refusals that are waived now."""
-    found, active = await deps.registry.run(
-        lambda registry: (records(registry, plan.report), overrides.active(registry, now))
-    )
-    return found, overrides.waived_codes(active.values(), model=plan.model, engine=plan.candidate)
+async def _records(deps: Dependencies, plan: OperationPlan) -> RegistryRecords:
+    """What the registry has about a plan's report, with the refusals that are waived now."""
 
+    def read(registry: Registry) -> RegistryRecords:
+        active = overrides.active(registry, datetime.now(UTC)).values()
+        waived = overrides.waived_codes(active, model=plan.model, engine=plan.candidate)
+        return records(registry, plan.report, waived)
 
-async def _facts(
-    deps: Dependencies, plan: OperationPlan, effect: Effect, reads_weights: bool
-) -> tuple[EligibilityFacts, Collection[str]]:
-    """What eligibility depends on, and the refusals that are waived now."""
-    now, model = datetime.now(UTC), deps.config.models.get(plan.model)
-    found, waived = await _recorded(deps, plan, now)
-    facts = await asyncio.to_thread(
-        collect,
-        found,
-        deps.catalogue.spec(effect.engine),
-        gates=deps.config.gates,
-        state_dir=deps.config.state_dir,
-        now=now,
-        baseline=deps.config.engines[model.baseline] if model is not None and model.baseline else None,
-        heard=None if model is None else settings(model),
-        reads_weights=reads_weights,
-    )
-    return facts, waived
+    return await deps.registry.run(read)
 
 
 # ------------------------------------------------------------------------- memory, start and stop
@@ -243,13 +227,6 @@ async def _trust(deps: Dependencies, plan: OperationPlan, new: Collection[str]) 
         deps.pool.trust(deps.catalogue.name(engine))
 
 
-def _live(deps: Dependencies, plan: OperationPlan) -> tuple[str, ...]:
-    """The engines, by digest, that new requests of the model go to now."""
-    names = deps.pool.model_route(plan.model).live
-    known = {spec.name: digest for digest, spec in deps.catalogue.items()}
-    return tuple(known[name] for name in names)
-
-
 async def drain(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
     """The engine has no open request. The wait is the longest `total` timeout, so that no reply is cut off."""
     name = deps.catalogue.name(effect.engine)
@@ -276,7 +253,8 @@ async def identify(deps: Dependencies, plan: OperationPlan, effect: Effect) -> E
     stated: Statement | None = None
     waived: Collection[str] = ()
     if plan.report is not None:
-        found, waived = await _recorded(deps, plan, datetime.now(UTC))
+        found = await _records(deps, plan)
+        waived = found.waived
         stated = await asyncio.to_thread(reported, found, deps.config.state_dir)
     # Without a report, or with one of another engine that was let in, it has to match the configuration.
     judged = stated.candidate.engine if stated is not None and "mismatch_engine" not in waived else None
@@ -312,19 +290,15 @@ async def warm(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effec
 
     spec, settings = deps.catalogue.spec(effect.engine), deps.config.promotion
     state = _ready_state(deps, effect)
-    workload = warmup.Workload(
+    shapes = warmup.WarmupPlan(
         buckets=settings.warm_tokens,
         concurrency=settings.warm_at_once,
         thinking=deps.config.models[plan.model].thinking != "off",
+        seconds=settings.warm_seconds,
+        tolerance=settings.settle,
     )
-    limits = warmup.WarmupLimits(seconds=settings.warm_seconds, tolerance=settings.settle)
     with deps.memory.guarding(deps.pool.engine(spec, plan.model)):
-        return await warmup.warm(
-            target_of(spec, state),
-            context=state.abilities.context,
-            workload=workload,
-            limits=limits,
-        )
+        return await warmup.warm(target_of(spec, state), shapes, state.abilities.context)
 
 
 async def probe(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
@@ -383,16 +357,14 @@ async def share(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
 async def watch(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
     """It has behaved in live traffic for `bake_s`. Raises BreachError."""
     limits = bake_limits(deps.config.promotion)
-    watches = [
-        asyncio.create_task(_watch_one(deps, plan, engine, plan.bake_s, limits)) for engine in plan.new
-    ]
     try:
-        await asyncio.wait(watches, return_when=asyncio.FIRST_EXCEPTION)
-        found = [watch.result() for watch in watches if watch.done()]  # raises what one of them found
-    finally:
-        for watch in watches:
-            watch.cancel()
-        await asyncio.wait(watches)
+        async with asyncio.TaskGroup() as group:
+            watches = [
+                group.create_task(_watch_one(deps, plan, engine, plan.bake_s, limits)) for engine in plan.new
+            ]
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None  # the first one; it ended the others
+    found = [watch.result() for watch in watches]
     if len(found) == 1:
         return found[0]
     return {"replicas": dict(zip(map(deps.catalogue.name, plan.new), found, strict=True))}

@@ -12,6 +12,7 @@ import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from app.promotion.canary import REPLY, ask
@@ -34,23 +35,19 @@ _TURN: Final[Mapping[str, Any]] = {"role": "user", "content": "Good morning, how
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
-    """How callers ask: prompt lengths in tokens (those that fit the context), concurrency, thinking or not."""
+class WarmupPlan:
+    """How callers ask, and when the warm-up ends.
+
+    `buckets` are prompt lengths in tokens (those that fit the context), `concurrency` how many ask at once. Medians agree
+    that differ by at most `floor_s` seconds, or `tolerance` of them. A round requests each shape `each` times, or for
+    `round_s` seconds. `slowest_s` bounds every request after the first round, in which an engine may compile; `seconds`
+    bounds the whole warm-up.
+    """
 
     buckets: tuple[int, ...] = (50, 500, 2000, 4000)
     concurrency: tuple[int, ...] = (2, 4)
     thinking: bool = False
     max_tokens: int = 24
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WarmupLimits:
-    """When the warm-up ends. Medians agree that differ by at most `floor_s` seconds, or `tolerance` of them.
-
-    A round requests each shape `each` times, or for `round_s` seconds. `slowest_s` bounds every request
-    after the first round, in which an engine may compile; `seconds` bounds the whole warm-up.
-    """
-
     tolerance: float = 0.2
     floor_s: float = 0.05
     each: int = 3
@@ -72,14 +69,14 @@ class RequestShape:
         return f"{self.tokens} tokens" + (f", {self.together} at once" if self.together > 1 else "")
 
 
-def shapes(workload: Workload, context: int) -> tuple[RequestShape, ...]:
+def shapes(plan: WarmupPlan, context: int) -> tuple[RequestShape, ...]:
     """The shapes of a round: every length alone, and the shortest concurrently."""
-    lengths = buckets_within(context, workload.max_tokens, workload.buckets) or (min(workload.buckets),)
-    together = (RequestShape(min(lengths), n) for n in workload.concurrency if n > 1)
+    lengths = buckets_within(context, plan.max_tokens, plan.buckets) or (min(plan.buckets),)
+    together = (RequestShape(min(lengths), n) for n in plan.concurrency if n > 1)
     return (*map(RequestShape, lengths), *together)
 
 
-def settled(medians: Sequence[float], limits: WarmupLimits) -> bool:
+def settled(medians: Sequence[float], plan: WarmupPlan) -> bool:
     """Whether more rounds would change nothing. Medians in seconds, in the order of the rounds.
 
     An engine that is still warming up gets faster; noise goes both ways.
@@ -87,18 +84,12 @@ def settled(medians: Sequence[float], limits: WarmupLimits) -> bool:
     if len(medians) < LAST:
         return False
     before, last = medians[:-LAST], medians[-LAST:]
-    if max(last) - min(last) <= max(limits.tolerance * statistics.median(last), limits.floor_s):
+    if max(last) - min(last) <= max(plan.tolerance * statistics.median(last), plan.floor_s):
         return True
-    return len(before) >= LAST and min(last) >= (1.0 - limits.tolerance) * min(before)
+    return len(before) >= LAST and min(last) >= (1.0 - plan.tolerance) * min(before)
 
 
-async def warm(
-    target: Target,
-    *,
-    workload: Workload,
-    limits: WarmupLimits,
-    context: int | None = None,
-) -> dict[str, object]:
+async def warm(target: Target, plan: WarmupPlan, context: int | None = None) -> dict[str, object]:
     """Send requests until every shape is settled; the first and the last median of each, in seconds.
 
     A median is of times to first token. `context` is the engine's, in tokens.
@@ -108,30 +99,21 @@ async def warm(
             `slowest_s`), warm_unsettled (`rounds` or `seconds` were not enough).
     """
     began = time.monotonic()
+    timeouts = RequestTimeouts(connect=5.0, idle=plan.seconds, total=plan.seconds)
     try:
-        timeouts = RequestTimeouts(connect=5.0, idle=limits.seconds, total=limits.seconds)
-        async with asyncio.timeout(limits.seconds):
-            work = _Warmup(
-                TimedClient(timeouts, REPLY), target, workload, limits, await _chars_per_token(target)
-            )
-            medians = await work.all(shapes(workload, context or _CONTEXT))
+        async with asyncio.timeout(plan.seconds):
+            work = _Warmup(TimedClient(timeouts, REPLY), target, plan, await _chars_per_token(target))
+            medians = await work.all(shapes(plan, context or _CONTEXT))
     except TimeoutError:
-        why = f"its times had not settled after {limits.seconds:g} s"
+        why = f"its times had not settled after {plan.seconds:g} s"
         raise EffectError(FailureReason("warm_unsettled", why)) from None
     except RunError as error:
         raise EffectError(FailureReason("warm_failed", str(error))) from None
-    return {
-        "requests": work.asked,
-        "seconds": round(time.monotonic() - began, 3),
-        "shapes": {
-            shape.name: {
-                "rounds": len(times),
-                "first_s": round(times[0], 4),
-                "settled_s": round(times[-1], 4),
-            }
-            for shape, times in medians.items()
-        },
+    shown = {
+        shape.name: {"rounds": len(of), "first_s": round(of[0], 4), "settled_s": round(of[-1], 4)}
+        for shape, of in medians.items()
     }
+    return {"requests": work.asked, "seconds": round(time.monotonic() - began, 3), "shapes": shown}
 
 
 async def _chars_per_token(target: Target) -> float:
@@ -145,39 +127,39 @@ async def _chars_per_token(target: Target) -> float:
 class _Warmup:
     """The warm-up of one engine."""
 
-    def __init__(
-        self, wire: TimedClient, target: Target, workload: Workload, limits: WarmupLimits, scale: float
-    ) -> None:
-        self._wire, self._target, self._limits, self._scale = wire, target, limits, scale
-        self._variant = Variant(thinking=workload.thinking)
-        self._sampling = Sampling(max_tokens=workload.max_tokens)
+    def __init__(self, wire: TimedClient, target: Target, plan: WarmupPlan, scale: float) -> None:
+        self._plan = plan
+        self._pad = partial(pad_conversation, (_TURN,), (), chars_per_token=scale)
+        variant, sampling = Variant(thinking=plan.thinking), Sampling(max_tokens=plan.max_tokens)
+        self._ask = partial(ask, wire, target, sampling=sampling, variant=variant)
         self._numbers: Iterator[int] = itertools.count(random.getrandbits(24))
         self.asked = 0
 
     async def all(self, wanted: Sequence[RequestShape]) -> dict[RequestShape, list[float]]:
         """The medians of every shape, round by round, until all are settled."""
         medians: dict[RequestShape, list[float]] = {shape: [] for shape in wanted}
-        for number in range(self._limits.rounds):
-            for shape in (shape for shape in wanted if not settled(medians[shape], self._limits)):
-                medians[shape].append(statistics.median(await self._round(shape, number)))
-            if all(settled(times, self._limits) for times in medians.values()):
+        for number in range(self._plan.rounds + 1):
+            open_shapes = [shape for shape, times in medians.items() if not settled(times, self._plan)]
+            if not open_shapes:
                 return medians
+            if number < self._plan.rounds:
+                for shape in open_shapes:
+                    medians[shape].append(statistics.median(await self._round(shape, number)))
         unsettled = "; ".join(
-            f"{shape.name}: {', '.join(f'{time:.3f}' for time in times[-LAST:])} s"
-            for shape, times in medians.items()
-            if not settled(times, self._limits)
+            f"{shape.name}: {', '.join(f'{time:.3f}' for time in medians[shape][-LAST:])} s"
+            for shape in open_shapes
         )
-        why = f"not settled after {self._limits.rounds} rounds: {unsettled}"
+        why = f"not settled after {self._plan.rounds} rounds: {unsettled}"
         raise EffectError(FailureReason("warm_unsettled", why))
 
     async def _round(self, shape: RequestShape, number: int) -> list[float]:
         """At least one time, in seconds."""
         times: list[float] = []
-        end = time.monotonic() + self._limits.round_s
-        while not times or (len(times) < self._limits.each and time.monotonic() < end):
+        end = time.monotonic() + self._plan.round_s
+        while not times or (len(times) < self._plan.each and time.monotonic() < end):
             times += await self._together(shape)
-        if number and max(times) > self._limits.slowest_s:
-            slow = f"{shape.name}: {max(times):.1f} s; at most {self._limits.slowest_s:g} are allowed"
+        if number and max(times) > self._plan.slowest_s:
+            slow = f"{shape.name}: {max(times):.1f} s; at most {self._plan.slowest_s:g} are allowed"
             raise EffectError(FailureReason("warm_slow", slow))
         return times
 
@@ -190,19 +172,14 @@ class _Warmup:
         return [task.result() for task in tasks]
 
     async def _time(self, shape: RequestShape) -> float:
+        """One request of a conversation of about that length that is in no cache: its time to first token."""
         self.asked += 1
-        case = self._case(shape)
-        reply = await ask(self._wire, self._target, case, self._sampling, self._variant)
-        first = reply.clocks.token
-        if first is None or not reply.complete:
-            raise RunError(f"{shape.name}: {_why(reply)}")
-        return first / 1e9
-
-    def _case(self, shape: RequestShape) -> Case:
-        """A conversation of about that length that is in no cache."""
         number = next(self._numbers)
-        talk = pad_conversation((_TURN,), (), shape.tokens, self._scale, number)
-        return Case("warm", (), with_nonce(talk, f"Note {number:08d}."), ())
+        talk = with_nonce(self._pad(tokens=shape.tokens, turn=number), f"Note {number:08d}.")
+        reply = await self._ask(case=Case("warm", (), talk, ()))
+        if reply.clocks.token is None or not reply.complete:
+            raise RunError(f"{shape.name}: {_why(reply)}")
+        return reply.clocks.token / 1e9
 
 
 def _why(reply: Reply) -> str:

@@ -7,11 +7,12 @@ at once, and is written when the disk takes it.
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from app.promotion import repository
-from app.promotion.repository import now
+from app.promotion.repository import RegistryExecutor, now
 from app.promotion.state_machine import (
     CHECKS,
     FINAL,
@@ -36,9 +37,8 @@ from app.promotion.state_machine import (
     Transition,
     step,
 )
-from app.promotion.step_writer import StepWriter, Write
 from app.promotion.steps import HANDLERS, TIMEOUTS, Dependencies
-from app.registry.errors import GenerationMoved, OperationUnderWay, RegistryError
+from app.registry.errors import GenerationMoved, OperationUnderWay, RegistryError, StorageFailed
 from app.registry.registry import Registry
 from app.telemetry.log import Logger, where
 from app.telemetry.metrics import Metrics
@@ -53,7 +53,83 @@ AHEAD_SECONDS: Final = 0.25
 HALF_WAY_SECONDS: Final = 10.0
 """How long an operation waits for the disk while its candidate serves and nothing watches it."""
 
+DISK_SECONDS: Final = 2.0
+"""The pause before a failed write is retried."""
+
 Signal = Cancel | Breached
+Write = Callable[[Registry], object]
+
+
+class StepWriter:
+    """Writes the steps of one operation in their order, each until the disk takes it.
+
+    `add` a step, then wait until it is `written`, or go on and let it be written later.
+
+    A failure of the disk is reported, and the step is tried again. Any other failure ends the writing, and is raised by
+    `written`.
+    """
+
+    def __init__(self, registry: RegistryExecutor) -> None:
+        self._registry = registry
+        self._waiting: deque[Write] = deque()
+        self._trying = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there are steps that the disk has not taken yet."""
+        return bool(self._waiting)
+
+    def add(self, write: Write) -> None:
+        """Begin to write a step, after those that were added before."""
+        self._waiting.append(write)
+        if self._task is None or (self._task.done() and self._task.exception() is None):
+            self._task = asyncio.create_task(self._write(), name="steps")
+
+    async def written(self, *wakers: asyncio.Future[Any], timeout: float | None = None) -> bool:
+        """Whether all steps are written, after at most so long, or when one of `wakers` is done. Raises RegistryError."""
+        if self._task is None:
+            return True
+        await asyncio.wait({self._task, *wakers}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        if not self._task.done():
+            return False
+        task, self._task = self._task, None
+        task.result()
+        return True
+
+    async def withdraw(self, write: Write) -> bool:
+        """Take back the step that was added last; False: it is written."""
+        async with self._trying:
+            if write not in self._waiting:
+                return False
+            self._waiting.remove(write)
+            return True
+
+    async def stop(self) -> None:
+        """Drop the steps that are not written."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _write(self) -> None:
+        while self._waiting:
+            async with self._trying:
+                written = not self._waiting or await self._try(self._waiting[0])
+            if not written:
+                await asyncio.sleep(DISK_SECONDS)
+
+    async def _try(self, write: Write) -> bool:
+        try:
+            await self._registry.run(write)
+        except StorageFailed as error:
+            self._registry.state.failed(error)
+            return False
+        except BaseException:
+            self._waiting.popleft()
+            raise
+        self._waiting.popleft()
+        self._registry.state.works()
+        return True
 
 
 class RunningOperation:
@@ -122,7 +198,7 @@ class PromotionWorker:
         plan = state.plan
         if other := self.running.get(plan.model):
             raise OperationUnderWay(plan.model, other.id)
-        writer = StepWriter(self._deps.registry, self._metrics, self._log)
+        writer = StepWriter(self._deps.registry)
         self.running[plan.model] = running = RunningOperation(state, created, writer)
         self._deps.plans[plan.model] = plan
         return running

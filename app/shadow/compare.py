@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Any, Final, Literal
 
 from app.shadow.record import RecordedCall, ShadowRecord
@@ -83,9 +84,8 @@ ReplayTrio = tuple[ShadowRecord, ReplayedReply, ReplayedReply]
 def compare(trios: Sequence[ReplayTrio], *, candidate: str, baseline: str, unusable: int = 0) -> Comparison:
     """Compare the records that both engines answered."""
     known = [trio for trio in trios if not trio[1].lost and not trio[2].lost]
-    calls = _share(known)
+    calls, breaches = _share(known), _paired(known)
     with_calls = _share([trio for trio in known if trio[1].calls or trio[2].calls])
-    breaches = _paired(known)
     word, verdict = judge(with_calls if with_calls.n else calls, breaches)
     if known and not with_calls.n:
         verdict += "; neither called anything"
@@ -99,7 +99,7 @@ def compare(trios: Sequence[ReplayTrio], *, candidate: str, baseline: str, unusa
         with_calls=with_calls,
         breaches=breaches,
         detectors=_detectors(known),
-        others=tuple(_others(known))[:SHOWN],
+        others=tuple(islice(_others(known), SHOWN)),
         word=word,
         verdict=verdict,
     )

@@ -12,8 +12,8 @@ import secrets
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, date, datetime
-from typing import Final, Literal
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Final, Literal
 
 from app.api.surface import OverChat
 from app.config.config import Config, Shadow
@@ -30,7 +30,6 @@ LONGEST: Final = 128 << 10
 """The longest request in bytes that is redacted; a longer one would hold the GIL for too long."""
 CLOSE_SECONDS: Final = 5.0
 
-_CHANCE: Final = random.SystemRandom()
 _LETTERS: Final = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
 
 Dropped = Literal["queue_full", "too_long", "too_many_secrets", "disk", "limit", "error"]
@@ -47,27 +46,18 @@ def recorder_for(config: Config, log: Logger, dropped: Count) -> "Recorder | Non
 
 
 class Recorder:
-    """Records finished chats. `chance` draws from [0, 1). Call `close` when the gateway ends."""
+    """Records finished chats. Call `close` when the gateway ends."""
 
-    def __init__(
-        self,
-        settings: Shadow,
-        store: Store,
-        log: Logger,
-        dropped: Count,
-        *,
-        chance: Callable[[], float] = _CHANCE.random,
-    ) -> None:
-        self._settings, self._store, self._log = settings, store, log
-        self._dropped, self._chance = dropped, chance
+    def __init__(self, settings: Shadow, store: Store, log: Logger, dropped: Count) -> None:
+        self._settings, self._store, self._log, self._dropped = settings, store, log, dropped
+        self._chance = random.SystemRandom().random
         self._own = tuple(map(compiled, settings.redact))
         self._queue: queue.Queue[FinishedChat | None] = queue.Queue(WAITING)
         self._thread: threading.Thread | None = None
         self._ended = False
         self._day: date | None = None
         self._size = 0
-        self._told_full = False
-        self._failing = False  # the disk failed on the last record
+        self._told = ""  # the log's last event
 
     def take(self, context: RequestContext, reply: ReplyOutcome) -> None:
         """Handle a finished request: a random share of the successful chats is recorded."""
@@ -118,41 +108,37 @@ class Recorder:
             self._dropped("too_many_secrets")
         except OSError as error:
             self._dropped("disk")
-            if not self._failing:
-                self._failing = True
-                self._log.warning(
-                    "shadow_write_failed", code=errno.errorcode.get(error.errno or 0, "unknown")
-                )
+            self._tell("shadow_write_failed", code=errno.errorcode.get(error.errno or 0, "unknown"))
         except Exception as bug:
             self._dropped("error")
             self._log.warning("shadow_failed", **where(bug))
+
+    def _tell(self, event: str, **facts: Any) -> None:
+        """Log a change, and not every record."""
+        if self._told != event:
+            self._told = event
+            self._log.warning(event, **facts)
 
     def _write(self, chat: FinishedChat) -> None:
         line = render(redacted(chat, self._own))
         day = chat.at.date()
         if day != self._day:
             self._store.forget_before(first_kept(day, self._settings.keep_days))
-            self._size = self._store.size()
-            self._day, self._told_full = day, False
+            self._day, self._size = day, self._store.size()
         if not self._has_room(day, len(line)):
-            return self._dropped("limit")
+            self._dropped("limit")
+            return self._tell("shadow_full", count=self._size)
         self._store.append(day, line)
         self._size += len(line)
-        if self._failing:
-            self._failing = False
-            self._log.warning("shadow_resumed", reason="records are written again")
+        if self._told == "shadow_write_failed":
+            self._tell("shadow_resumed", reason="records are written again")
 
     def _has_room(self, today: date, size: int) -> bool:
         """Whether a record fits into `max_mb`. Older days are deleted to make room; today's records are not."""
-        most = self._settings.max_mb * 1_000_000
-        if self._size + size > most:
+        most = self._settings.max_mb * 1_000_000 - size
+        if self._size > most:
             self._size = self._store.size()  # records may have been deleted by hand
-            for day in self._store.days():
-                if day < today and self._size + size > most:
-                    self._store.forget(day)
-                    self._size = self._store.size()
-        has_room = self._size + size <= most
-        if not has_room and not self._told_full:
-            self._told_full = True
-            self._log.warning("shadow_full", count=self._size)
-        return has_room
+        while self._size > most and (day := min(self._store.days(), default=today)) < today:
+            self._store.forget_before(day + timedelta(days=1))
+            self._size = self._store.size()
+        return self._size <= most

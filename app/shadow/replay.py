@@ -52,32 +52,24 @@ class ReplayedReply:
     lost: bool = False
 
 
-def request_for(record: ShadowRecord, engine: ReplayEngine) -> PlannedRequest | None:
-    """The request for an engine; None if the redacted record is not a valid request, or the engine does not
-    support it."""
-    chat = _chat(record)
-    if chat is None or (chat.is_begun and engine.abilities.continues is False):
-        return None
-    body = _body(record)
-    target = engine.target
-    sent = json.loads(upstream_body(chat, body, _asked(record, chat, engine)))
-    key = SampleKey(
-        SUITE, target.artefact, target.engine, body_digest(sent), engine.name, record.id, 0, "stream"
-    )
-    return PlannedRequest(key, sent)
-
-
 def requests_for(
     records: Iterable[ShadowRecord], engines: Sequence[ReplayEngine]
 ) -> list[tuple[ShadowRecord, tuple[PlannedRequest, ...]]]:
-    """The records that all engines support, each with one request per engine."""
-    found = []
-    for record in records:
-        asks = [request_for(record, engine) for engine in engines]
-        made = tuple(ask for ask in asks if ask is not None)
-        if len(made) == len(engines):
-            found.append((record, made))
-    return found
+    """The records that are valid requests and that all engines support, each with one request per engine."""
+    return [
+        (record, tuple(_request_for(record, chat, engine) for engine in engines))
+        for record in records
+        if (chat := _chat(record)) is not None
+        and not (chat.is_begun and any(engine.abilities.continues is False for engine in engines))
+    ]
+
+
+def _request_for(record: ShadowRecord, chat: ChatRequest, engine: ReplayEngine) -> PlannedRequest:
+    target = engine.target
+    sent = json.loads(upstream_body(chat, _body(record), _asked(record, chat, engine)))
+    digest = body_digest(sent)
+    key = SampleKey(SUITE, target.artefact, target.engine, digest, engine.name, record.id, 0, "stream")
+    return PlannedRequest(key, sent)
 
 
 def read_reply(record: ShadowRecord, sample: Sample, engine: ReplayEngine) -> ReplayedReply:

@@ -6,7 +6,7 @@ Replies are kept beside the records, by day, and deleted with them. A request th
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import groupby
 
 from app.config.config import Config
@@ -120,7 +120,7 @@ async def _ask(
     """Send the requests day by day, as each day has its own file of replies."""
     targets = {engine.name: engine.target for engine in engines}
     trios: list[ReplayTrio] = []
-    for day, group in groupby(asks, key=lambda pair: _day(pair[0])):
+    for day, group in groupby(asks, key=lambda pair: pair[0].when.astimezone(UTC).date()):
         of_day = list(group)
         with SampleStore(store.replay(day), suite=SUITE) as ledger:
             wanted = [ask for _, pair in of_day for ask in pair]
@@ -134,7 +134,3 @@ async def _ask(
             )
             trios.append((record, ours, theirs))
     return trios
-
-
-def _day(record: ShadowRecord) -> date:
-    return record.when.astimezone(UTC).date()

@@ -53,11 +53,6 @@ class Store:
                 if day < first:
                     (folder / f"{day}{_ENDING}").unlink(missing_ok=True)
 
-    def forget(self, day: date) -> None:
-        """Delete the records and replies of one day."""
-        self._path(day).unlink(missing_ok=True)
-        self.replay(day).unlink(missing_ok=True)
-
     def replay(self, day: date) -> Path:
         """The path of the replies to a day's records; its folder is created."""
         folder = self.folder / REPLAYS

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from app.config.config import parse
-from app.promotion import repository, step_writer
+from app.promotion import repository, worker
 from app.promotion.state_machine import (
     Action,
     Effect,
@@ -96,7 +96,7 @@ def disk(folder: Path) -> Iterator[Callable[[Stage, bool], None]]:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step_writer, "DISK_SECONDS", 0.05)
+    monkeypatch.setattr(worker, "DISK_SECONDS", 0.05)
 
 
 async def thought_aloud(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:

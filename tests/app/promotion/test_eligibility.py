@@ -9,7 +9,6 @@ from typing import Literal
 
 import pytest
 
-from app.config.config import Gates
 from app.engines.identity import planned
 from app.promotion import eligibility
 from app.promotion.eligibility import EligibilityFacts
@@ -29,6 +28,7 @@ from gates.report.keys import load_or_make
 from gates.report.statement import ComparedArm, ModelIdentity, Pinned, Statement, digest_of
 from gates.report.verify import open_report
 from gates.suite.load import load_suite
+from tests.app.promotion.stage import settings
 from tests.gates.report import examples
 from tests.gates.report.examples import CANDIDATE, KEY, OTHER_KEY, WHEN
 
@@ -332,8 +332,9 @@ class Place:
 
     def facts(self, report: str | None = None, **gates: str) -> EligibilityFacts:
         found = records(self.registry, report or self.digest)
-        where = Gates.model_validate({"suite": "annie-nano", "policy": "annie-nano", **gates})
-        return collect(found, self.spec, gates=where, state_dir=self.state, now=WHEN)
+        config = settings(self.state)
+        config = config.model_copy(update={"gates": config.gates.model_copy(update=gates)})
+        return collect(found, config, "annie", self.spec, now=WHEN)
 
 
 @pytest.fixture
@@ -387,13 +388,11 @@ def test_without_a_key_to_trust_no_signature_is_believed(place: Place) -> None:
 
 
 def test_the_configured_baseline_is_known_by_its_manifest(place: Place) -> None:
-    found, where = records(place.registry, place.digest), Gates(suite="annie-nano", policy="annie-nano")
+    found, config = records(place.registry, place.digest), settings(place.state, baseline="small")
 
     def root(folder: Path) -> str | None:
-        baseline = replace(place.spec, name="baseline", artefact=folder)
-        return collect(
-            found, place.spec, gates=where, state_dir=place.state, now=WHEN, baseline=baseline
-        ).baseline
+        config.engines["small"] = replace(config.engines["small"], artefact=folder)
+        return collect(found, config, "annie", place.spec, now=WHEN).baseline
 
     assert root(place.folder) == artefact.load(place.folder).root
     with pytest.raises(EffectError, match="gates_unreadable"):

@@ -1,7 +1,6 @@
 """The operators' API over HTTP: what is asked, what is answered, and with which code it is refused."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -9,12 +8,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from gates.contracts.verdict import Verdict
 from gates.report import dsse
 from gates.report.statement import format_time
 from tests.app.promotion.stage import OPERATOR, Stage, signed, stage, statement
 from tests.app.promotion.stage import quick as quick
-from tests.gates.report import examples
 from tests.gates.report.examples import OTHER_KEY, sha
 
 pytestmark = [pytest.mark.engine, pytest.mark.asyncio(loop_scope="module")]
@@ -30,26 +27,12 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Sta
 # ----------------------------------------------------------------------------------- refusals
 
 
-async def old(running: Stage) -> str:
-    return await running.report("large", "small", created=format_time(datetime.now(UTC) - timedelta(days=8)))
-
-
-async def failed(running: Stage) -> str:
-    return await running.report(
-        "large", "small", decision=replace(examples.passing().decision, verdict=Verdict.FAIL)
-    )
-
-
 async def by_a_stranger(running: Stage) -> str:
     envelope = dsse.parse(signed(running.config, statement(running.config, "large", "small")))
     data = dsse.render(dsse.sign(envelope.payload, OTHER_KEY))
     status, body = await running.post("/admin/reports", data)
     assert (status, body["trusted"]) == (201, False)
     return str(body["digest"])
-
-
-async def of_other_weights(running: Stage) -> str:
-    return await running.report("stranger", "small")
 
 
 async def revoked(running: Stage) -> str:
@@ -63,18 +46,11 @@ async def revoked(running: Stage) -> str:
     return report
 
 
-async def nowhere(running: Stage) -> str:
-    return sha("nowhere")
-
-
 REFUSALS: dict[str, Callable[[Stage], Awaitable[str]]] = {
-    "report_missing": nowhere,
     "report_signature": by_a_stranger,
-    "report_stale": old,
-    "verdict_not_pass": failed,
-    "mismatch_artefact": of_other_weights,
     "revoked": revoked,
 }
+"""Every other code is a row of `test_eligibility.py`."""
 
 
 @pytest.mark.slow  # engines are started and promoted: 1 s

@@ -1,5 +1,6 @@
 """Overrides: narrow, reasoned, short-lived, and never for what was revoked or tampered with."""
 
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,7 @@ def test_the_audit_is_where_overrides_are_kept_and_found_again(tmp_path: Path) -
     one, other = granted(), granted(waives=["verdict_not_pass", "mismatch_suite"], hours=1)
     with Registry(tmp_path / "registry.sqlite") as registry:
         registry.note(entry("annie.promoted", {"any": 1}))
-        first, second = (registry.note(entry(VERB, overrides.detail(found))).seq for found in (one, other))
+        first, second = (registry.note(entry(VERB, asdict(found))).seq for found in (one, other))
         assert overrides.active(registry, NOW) == {first: one, second: other}
         assert overrides.active(registry, NOW + timedelta(hours=2)) == {first: one}
         assert overrides.active(registry, NOW + timedelta(hours=25)) == {}

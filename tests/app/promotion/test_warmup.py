@@ -3,25 +3,25 @@
 import asyncio
 from collections import Counter
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from app.promotion.state_machine import EffectError
-from app.promotion.warmup import RequestShape, WarmupLimits, Workload, _Warmup, settled, shapes, warm
+from app.promotion.warmup import RequestShape, WarmupPlan, _Warmup, settled, shapes, warm
 from tests.gates.run.parts import target
 from tests.scale import PATIENCE
 from tests.script import CloseNow, Hang, Head, Say, reply, role, status
 from tests.scripted_engine import ScriptedEngine
 
-SMALL = Workload(buckets=(50, 200), concurrency=(2,))
-ROOMY = WarmupLimits(floor_s=5.0)
+ROOMY = WarmupPlan(buckets=(50, 200), concurrency=(2,), floor_s=5.0)
 """Times within five seconds of each other agree: three rounds, on any machine."""
 
 
 async def test_it_asks_every_shape_in_every_round_and_no_prompt_twice() -> None:
     async with ScriptedEngine() as engine:
-        told = await warm(target(engine), context=2000, workload=SMALL, limits=ROOMY)
+        told = await warm(target(engine), ROOMY, 2000)
         posted = [seen.body for seen in engine.requests if seen.method == "POST"]
     asked = posted[2:]  # behind the two that calibrate
     prompts = Counter(str(body["messages"]) for body in asked)
@@ -38,7 +38,7 @@ async def test_an_engine_that_does_not_answer_cannot_be_warmed(steps: Any) -> No
         engine.play(*reply("."))
         engine.play(*steps)
         with pytest.raises(EffectError, match="warm_failed: 50 tokens: "):
-            await warm(target(engine), workload=SMALL, limits=ROOMY)
+            await warm(target(engine), ROOMY)
 
 
 @pytest.mark.parametrize("slow, refused", [(1, False), (1000, True)])
@@ -54,24 +54,24 @@ async def test_one_that_stays_slow_is_refused_and_a_slow_first_round_is_forgiven
         return 9.0 if asked[shape] <= slow else 0.1
 
     monkeypatch.setattr(_Warmup, "_time", time)
-    limits = WarmupLimits(floor_s=5.0, slowest_s=1.0, each=1)
+    limits = replace(ROOMY, slowest_s=1.0, each=1)
     expected = pytest.raises(EffectError, match="warm_slow") if refused else nullcontext()
     async with ScriptedEngine() as engine:
         with expected:
-            await warm(target(engine), workload=SMALL, limits=limits)
+            await warm(target(engine), limits)
 
 
 async def test_it_is_bounded_in_rounds_and_in_time() -> None:
     async with ScriptedEngine() as engine:
-        restless = WarmupLimits(tolerance=-1.0, floor_s=0.0, rounds=4)
+        restless = replace(ROOMY, tolerance=-1.0, floor_s=0.0, rounds=4)
         with pytest.raises(EffectError, match="warm_unsettled: not settled after 4 rounds"):
-            await warm(target(engine), workload=SMALL, limits=restless)
+            await warm(target(engine), restless)
         engine.play(*reply("."))
         engine.play(*reply("."))
         engine.play(Head(), Say(role()), Hang())
         async with asyncio.timeout(PATIENCE):
             with pytest.raises(EffectError, match="warm_unsettled: its times had not settled after 0.5 s"):
-                await warm(target(engine), workload=SMALL, limits=WarmupLimits(seconds=0.5))
+                await warm(target(engine), replace(ROOMY, seconds=0.5))
 
 
 @pytest.mark.parametrize(
@@ -88,13 +88,13 @@ async def test_it_is_bounded_in_rounds_and_in_time() -> None:
     ],
 )
 def test_settled_is_when_more_rounds_would_change_nothing(medians: list[float], done: bool) -> None:
-    assert settled(medians, WarmupLimits()) is done
+    assert settled(medians, WarmupPlan()) is done
 
 
 def test_shapes_are_what_the_context_holds() -> None:
-    every = shapes(Workload(), 8192)
+    every = shapes(WarmupPlan(), 8192)
     assert [shape.tokens for shape in every[:4]] == [50, 500, 2000, 4000]
     assert [shape.together for shape in every[4:]] == [2, 4]
-    assert {shape.tokens for shape in shapes(Workload(), 1024)} == {50, 500}
-    assert {shape.tokens for shape in shapes(Workload(buckets=(9000,)), 1024)} == {9000}
+    assert {shape.tokens for shape in shapes(WarmupPlan(), 1024)} == {50, 500}
+    assert {shape.tokens for shape in shapes(WarmupPlan(buckets=(9000,)), 1024)} == {9000}
     assert len({shape.name for shape in every}) == len(every)

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from app.promotion import service, step_writer
-from app.promotion.step_writer import StepWriter
+from app.promotion import service, worker
+from app.promotion.worker import StepWriter
 from app.registry import store
 from app.registry.errors import StorageFailed
 from app.registry.reader import RegistryReader
@@ -196,7 +196,7 @@ async def test_a_registry_that_does_not_answer_holds_up_neither_metrics_nor_oper
 async def test_the_worker_waits_for_the_disk_counts_each_try_and_tells_of_changes_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(step_writer, "DISK_SECONDS", 0.0)
+    monkeypatch.setattr(worker, "DISK_SECONDS", 0.0)
     faults = [
         StorageFailed("held", "state_locked"),
         StorageFailed("held", "state_locked"),
@@ -211,7 +211,7 @@ async def test_the_worker_waits_for_the_disk_counts_each_try_and_tells_of_change
                 raise faults.pop(0)
             written.append(number)
 
-        writer = StepWriter(gateway.promotions.registry, gateway.metrics, gateway.promotions._log)
+        writer = StepWriter(gateway.promotions.registry)
         for number in range(3):
             writer.add(partial(work, number))
         assert await writer.written() and written == [0, 1, 2]
