@@ -9,9 +9,9 @@ two models.
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 from gates.contracts import strict_json
 from gates.contracts.errors import ManifestError
@@ -40,21 +40,21 @@ class FileEntry:
 class Provenance:
     """Where an artefact comes from; the root digest does not cover it. `parents`: a role to a root; `tools`: a program to its version."""
 
-    base_model: str | None = None
-    parents: Mapping[str, str] = field(default_factory=dict)
+    base_model: Text | None = None
+    parents: Mapping[str, _Digest] = field(default_factory=dict)
     recipe: Mapping[str, Any] = field(default_factory=dict)
-    data_digest: str | None = None
-    tools: Mapping[str, str] = field(default_factory=dict)
+    data_digest: _Digest | None = None
+    tools: Mapping[str, Text] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Artefact:
-    """A sealed folder's manifest. `created` is RFC 3339 in UTC, to the second."""
+    """A sealed folder's manifest. `created` is RFC 3339 in UTC, to the second. In the file the provenance's keys stand among the others."""
 
-    name: str
-    format: str
-    root: str
-    files: tuple[FileEntry, ...]
+    name: _Name
+    format: _Format
+    root: _Digest
+    files: Annotated[tuple[FileEntry, ...], Meta(min_length=1)]
     created: str
     provenance: Provenance = field(default_factory=Provenance)
 
@@ -76,23 +76,6 @@ def sound_path(path: str) -> bool:
     return path.isprintable() and "\\" not in path and not {"", ".", ".."} & set(parts)
 
 
-@dataclass(frozen=True, slots=True)
-class _Document:
-    """The keys of the file, in its order."""
-
-    schema: Literal["manners/artefact/v1"]
-    name: _Name
-    format: _Format
-    root: _Digest
-    files: Annotated[tuple[FileEntry, ...], Meta(min_length=1)]
-    base_model: Text | None
-    parents: Mapping[str, _Digest]
-    recipe: Mapping[str, Any]
-    data_digest: _Digest | None
-    tools: Mapping[str, Text]
-    created: str
-
-
 def render(artefact: Artefact) -> str:
     """The manifest as JSON text with an indent of two. The same values always give the same bytes."""
     document = asdict(artefact)
@@ -109,25 +92,19 @@ def parse(text: str, where: str = MANIFEST) -> Artefact:
         value = strict_json.loads(text)
     except ValueError as error:
         raise ManifestError(f"{where}: not JSON, cut off or damaged ({error})") from None
+    if not isinstance(value, dict) or value.pop("schema", None) != SCHEMA:
+        raise ManifestError(f"{where}: schema: must be {SCHEMA}")
+    origin = {name: value.pop(name) for name in _ORIGIN if name in value}
     try:
-        document = read(_Document, value)
+        artefact = read(Artefact, {**value, "provenance": origin})
     except DecodeError as error:
-        raise ManifestError(f"{where}: {error}") from None
-    for fault in _faults(document):
+        raise ManifestError(f"{where}: {str(error).removeprefix('provenance.')}") from None
+    for fault in _faults(artefact):
         raise ManifestError(f"{where}: {fault}")
-    return Artefact(
-        document.name,
-        document.format,
-        document.root,
-        document.files,
-        document.created,
-        Provenance(
-            document.base_model, document.parents, document.recipe, document.data_digest, document.tools
-        ),
-    )
+    return artefact
 
 
-def _faults(document: _Document) -> Iterator[str]:
+def _faults(document: Artefact) -> Iterator[str]:
     """What is wrong with values whose types are right."""
     for i, file in enumerate(document.files):
         if not sound_path(file.path) or file.path == MANIFEST:
@@ -143,6 +120,7 @@ def _faults(document: _Document) -> Iterator[str]:
         yield f"created is {document.created!r:.80}; expected UTC as 2026-11-21T09:30:00Z"
 
 
+_ORIGIN: Final = tuple(one.name for one in fields(Provenance))
 _SAME_MODEL: Final = ("source", "teacher")
 
 

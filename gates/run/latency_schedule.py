@@ -6,10 +6,10 @@ all but its last turn is. Random choices are hashes of a label, so that a run ca
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from gates.contracts.case import Case, Sampling
 from gates.contracts.dialect import GATE_DIALECTS
@@ -79,68 +79,43 @@ def latency_requests(
     """All requests in order, after a warm-up of the arms in every shape. Raises RunError: nothing to ask."""
     if not arms or not prompts or not schedule.buckets or schedule.blocks < 1:
         raise RunError("a latency schedule needs arms, prompts, buckets and blocks")
-    make = _RequestFactory(suite, prompts, replace(sampling, max_tokens=schedule.max_tokens), schedule)
-    return (*make.warm_up(arms), *make.palindromes(arms))
+    short = replace(sampling, max_tokens=schedule.max_tokens)
+
+    def ask(arm: Arm, case: Case, bucket: int, block: int, turn: int) -> PlannedRequest:
+        slot = LatencySlot(case.id, bucket, schedule.regime, block, turn)
+        return _planned(suite, arm, case, slot, short, schedule)
+
+    shapes = {(bucket, bool(c.tools)): c for bucket, c in product(schedule.buckets, prompts)}
+    made = [
+        replace(ask(arm, case, bucket, -1, 0), wait_s=0.0, recorded=False)
+        for arm, ((bucket, _), case) in product(arms, shapes.items())
+    ]
+    for block in range(schedule.first_block, schedule.first_block + schedule.blocks):
+        label = f"{schedule.regime} {block}"
+        for case, bucket in _shuffled(list(product(prompts, schedule.buckets)), label):
+            order = _shuffled(arms, f"{label} {case.id} {bucket}")
+            turns = [*((arm, 0) for arm in order), *((arm, 1) for arm in reversed(order))]
+            made += [ask(arm, case, bucket, block, turn) for arm, turn in turns]
+    return tuple(made)
 
 
-@dataclass(frozen=True)
-class _RequestFactory:
-    """Makes the planned requests of a schedule."""
-
-    suite: str
-    prompts: Sequence[Case]
-    sampling: Sampling
-    schedule: Schedule
-
-    def palindromes(self, arms: Sequence[Arm]) -> Iterator[PlannedRequest]:
-        """Each prompt and bucket forwards and backwards through all arms."""
-        first = self.schedule.first_block
-        for block in range(first, first + self.schedule.blocks):
-            for case, bucket in self._order(block):
-                order = _shuffled(arms, f"{self.schedule.regime} {block} {case.id} {bucket}")
-                for turn, arm in ((0, arm) for arm in order):
-                    yield self._ask(arm, case, bucket, block, turn)
-                for turn, arm in ((1, arm) for arm in reversed(order)):
-                    yield self._ask(arm, case, bucket, block, turn)
-
-    def warm_up(self, arms: Sequence[Arm]) -> Iterator[PlannedRequest]:
-        """One unrecorded request of every shape, without a pause."""
-        shapes = {(bucket, bool(c.tools)): c for bucket, c in product(self.schedule.buckets, self.prompts)}
-        for arm, ((bucket, _), case) in product(arms, shapes.items()):
-            made = self._ask(arm, case, bucket, block=-1, turn=0)
-            yield replace(made, wait_s=0.0, recorded=False)
-
-    def _order(self, block: int) -> list[tuple[Case, int]]:
-        every = list(product(self.prompts, self.schedule.buckets))
-        return _shuffled(every, f"{self.schedule.regime} {block}")
-
-    def _ask(self, arm: Arm, case: Case, bucket: int, block: int, turn: int) -> PlannedRequest:
-        slot = LatencySlot(case.id, bucket, self.schedule.regime, block, turn)
-        label = f"{self.schedule.regime} {arm.name} {slot.label} {slot.repeat}"
-        nonce = f"{_hash_number(label) % 10**8:08d}"
-        talk = pad_conversation(
-            case.messages,
-            case.tools,
-            bucket,
-            self.schedule.chars_per_token,
-            _hash_number(case.id) % len(SMALL_TALK),
-        )
-        asked = replace(case, id=slot.label, messages=with_nonce(talk, f"Note {nonce}."))
-        variant = replace(arm.variant, extra={**arm.variant.extra, **self._cache(arm, nonce)})
-        made = planned_request(self.suite, replace(arm, variant=variant), asked, self.sampling, slot.repeat)
-        low, high = self.schedule.pause_s
-        wait = low + (high - low) * (_hash_number(f"pause {label}") % 1000) / 1000
-        return replace(made, before=self._before(made), wait_s=wait)
-
-    def _before(self, made: PlannedRequest) -> dict[str, Any] | None:
-        """In the steady regime the turn before this one, with a reply of one token; else None."""
-        if self.schedule.regime == "cold":
-            return None
-        return {**made.request, "messages": list(made.request["messages"][:-2]), "max_tokens": 1}
-
-    def _cache(self, arm: Arm, nonce: str) -> dict[str, Any]:
-        """In the cold regime the fields that keep an engine from using its prefix cache."""
-        return {} if self.schedule.regime == "steady" else GATE_DIALECTS[arm.target.dialect].uncached(nonce)
+def _planned(
+    suite: str, arm: Arm, case: Case, slot: LatencySlot, sampling: Sampling, schedule: Schedule
+) -> PlannedRequest:
+    """One request: in the steady regime behind the turn before it, with a reply of one token; in the cold one without the prefix cache."""
+    label = f"{slot.regime} {arm.name} {slot.label} {slot.repeat}"
+    nonce = f"{_hash_number(label) % 10**8:08d}"
+    start = _hash_number(case.id) % len(SMALL_TALK)
+    talk = pad_conversation(case.messages, case.tools, slot.bucket, schedule.chars_per_token, start)
+    asked = replace(case, id=slot.label, messages=with_nonce(talk, f"Note {nonce}."))
+    is_steady = slot.regime == "steady"
+    uncached = {} if is_steady else GATE_DIALECTS[arm.target.dialect].uncached(nonce)
+    arm = replace(arm, variant=replace(arm.variant, extra={**arm.variant.extra, **uncached}))
+    made = planned_request(suite, arm, asked, sampling, slot.repeat)
+    before = {**made.request, "messages": list(made.request["messages"][:-2]), "max_tokens": 1}
+    low, high = schedule.pause_s
+    wait = low + (high - low) * (_hash_number(f"pause {label}") % 1000) / 1000
+    return replace(made, before=before if is_steady else None, wait_s=wait)
 
 
 def _hash_number(label: str) -> int:

@@ -5,7 +5,7 @@ Every sampling parameter is set: for missing ones engines use the model's `gener
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from gates.contracts.case import Case, Sampling, Suite
 from gates.contracts.dialect import GATE_DIALECTS, Dialect
 from gates.contracts.errors import RunError
 from gates.contracts.sample import Mode, SampleKey
+from gates.policy.policy import Policy
 from gates.run.target import Arm, Target, Variant
 
 
@@ -108,30 +109,30 @@ def plan_requests(
     suite: Suite,
     arms: Sequence[Arm],
     *,
+    policy: Policy | None = None,
     stage: int = 1,
     gates: Container[str] | None = None,
-    temperatures: Sequence[float] = (),
-    numbers: Callable[[Case], Collection[int]] | None = None,
-    whole: bool = True,
+    greedy: bool = False,
 ) -> tuple[PlannedRequest, ...]:
-    """Every request of a stage, one case to all arms before the next. `gates` keeps the cases of one of them.
+    """Every request of a stage, named cases first, one case to all arms before the next. `gates` keeps the cases of one of them. Raises RunError.
 
-    `temperatures` are those of the repeats, each with its own seed (none: one repeat as the suite has it); `numbers` selects a case's
-    repeats. With `whole`, each case of the gate `tools` is asked once more without streaming, as engines have a second tool parser
-    for that (vLLM #28297, #18108). Raises RunError.
+    A case is asked with the repeats that its gates count in the policy (without one, once as the suite has it), each with a seed of
+    its own; `greedy`: only at temperature 0. Otherwise each case of the gate `tools` is asked once more without streaming, as engines have
+    a second tool parser for that (vLLM #28297, #18108).
     """
     base, made = suite.sampling, list[PlannedRequest]()
-    samplings = [
-        replace(base, temperature=t, seed=base.seed + i)
-        for i, t in enumerate(temperatures or [base.temperature])
-    ]
-    for case in suite.cases:
-        if case.stage != stage or (gates is not None and not any(gate in gates for gate in case.gates)):
+    temperatures = policy.run.temperatures if policy else (base.temperature,)
+    samplings = [replace(base, temperature=t, seed=base.seed + i) for i, t in enumerate(temperatures)]
+    for case in sorted(suite.cases, key=lambda case: not case.named):
+        wanted = [gate for gate in case.gates if gates is None or gate in gates]
+        if case.stage != stage or not wanted:
             continue
-        asked = sorted(numbers(case)) if numbers else range(len(samplings))
+        asked = policy.asked(wanted) if policy else (0,)
+        if greedy:
+            asked = tuple(i for i in asked if i == temperatures.index(0.0))
         for arm in arms:
             made += [planned_request(suite.digest, arm, case, samplings[i], i) for i in asked]
-            if whole and asked and case.tools and "tools" in case.gates and arm.variant.tools:
+            if not greedy and asked and case.tools and "tools" in case.gates and arm.variant.tools:
                 coolest = min(asked, key=lambda i: samplings[i].temperature)
                 made.append(planned_request(suite.digest, arm, case, samplings[coolest], coolest, "whole"))
     return tuple(made)

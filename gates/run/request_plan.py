@@ -1,6 +1,6 @@
 """The requests of each part of a gate job: stages, A/A, negative controls, latency. Pure."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from gates.contracts.case import Case, Suite
@@ -17,36 +17,39 @@ from gates.run.target import Arm
 
 def first_stage_requests(job: GateJob, cases: Iterable[Case] | None = None) -> tuple[PlannedRequest, ...]:
     """Stage 1 of both arms, case by case, with every repeat that a gate counts; only these cases, if given."""
-    return _job_requests(job, compared_arms(job), stage=1, gates=job.policy.gates, cases=cases)
+    suite = job.suite if cases is None else replace(job.suite, cases=tuple(cases))
+    return plan_requests(suite, _compared(job), policy=job.policy, gates=job.policy.gates)
 
 
 def extension_requests(job: GateJob, gates: Collection[str]) -> tuple[PlannedRequest, ...]:
     """The extension (stage 2) of these gates."""
-    return _job_requests(job, compared_arms(job), stage=2, gates=gates)
+    return plan_requests(job.suite, _compared(job), policy=job.policy, stage=2, gates=gates)
 
 
 def self_comparison_requests(job: GateJob) -> tuple[PlannedRequest, ...]:
     """The baseline once more (A/A): the first cases of every comparative gate, at temperature 0; a sequential run may lack the first time."""
-    policy, chosen = job.policy, dict[str, Case]()
-    if SELF_COMPARISON not in policy.required_controls:
+    if SELF_COMPARISON not in job.policy.required_controls:
         return ()
-    for gate in (name for name, rules in policy.gates.items() if rules.compare):
-        chosen |= {case.id: case for case in job.suite.of(gate, 1)[: policy.same.n]}
+    compared = [name for name, rules in job.policy.gates.items() if rules.compare]
     arms = [job.arms[arm] for arm in ((BASELINE, AGAIN) if job.sequential else (AGAIN,))]
-    return _job_requests(job, arms, stage=1, gates=policy.gates, cases=chosen.values(), greedy=True)
+    suite = _first(job.suite, compared, job.policy.same.n)
+    return plan_requests(suite, arms, policy=job.policy, gates=job.policy.gates, greedy=True)
 
 
 def control_requests(job: GateJob) -> tuple[PlannedRequest, ...]:
     """Every negative control, on the gates that it has to fail, at temperature 0; in a sequential run, on as many prompts of each as A/A."""
     most = job.policy.same.n if job.sequential else None
-    return tuple(
-        ask
-        for control in job.policy.controls
-        for ask in _job_requests(
-            job, [job.arms[f"{CONTROL_PREFIX}{control.name}"]], stage=1, gates=control.breaks, greedy=True,
-            cases={case.id: case for gate in control.breaks for case in job.suite.of(gate, 1)[:most]}.values(),
-        )
-    )  # fmt: skip
+    made = list[PlannedRequest]()
+    for control in job.policy.controls:
+        suite, arm = _first(job.suite, control.breaks, most), job.arms[f"{CONTROL_PREFIX}{control.name}"]
+        made += plan_requests(suite, [arm], policy=job.policy, gates=control.breaks, greedy=True)
+    return tuple(made)
+
+
+def _first(suite: Suite, gates: Iterable[str], most: int | None) -> Suite:
+    """The suite with the first cases of each of these gates."""
+    chosen = {case.id: case for gate in gates for case in suite.of(gate, 1)[:most]}
+    return replace(suite, cases=tuple(chosen.values()))
 
 
 def latency_prompts(suite: Suite, samples: Iterable[Sample]) -> tuple[Case, ...]:
@@ -76,30 +79,5 @@ def latency_schedule(job: GateJob, chars_per_token: float) -> Schedule:
     )
 
 
-def compared_arms(job: GateJob) -> list[Arm]:
-    """Candidate and baseline."""
+def _compared(job: GateJob) -> list[Arm]:
     return [job.arms[CANDIDATE], job.arms[BASELINE]]
-
-
-def _job_requests(
-    job: GateJob,
-    arms: Sequence[Arm],
-    *,
-    stage: int,
-    gates: Collection[str],
-    cases: Iterable[Case] | None = None,
-    greedy: bool = False,
-) -> tuple[PlannedRequest, ...]:
-    policy, suite = job.policy, job.suite
-    temperatures = policy.run.temperatures
-    cold = {temperatures.index(0.0)}
-
-    def numbers(case: Case) -> Collection[int]:
-        asked = policy.asked(gate for gate in case.gates if gate in gates)
-        return cold.intersection(asked) if greedy else asked
-
-    ordered = sorted(suite.cases if cases is None else cases, key=lambda case: not case.named)
-    return plan_requests(
-        replace(suite, cases=tuple(ordered)), arms, stage=stage, gates=gates, temperatures=temperatures,
-        numbers=numbers, whole=not greedy,
-    )  # fmt: skip

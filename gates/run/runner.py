@@ -83,10 +83,6 @@ async def run(
     gone or rejects all requests, or the disk is full. `later`: requests that are known to follow in other calls, for the time left.
     """
     requests = tuple(requests)
-    if unknown_arms := {a.key.arm for a in requests} - targets.keys():
-        raise RunError(f"no engine is given for {', '.join(sorted(unknown_arms))}")
-    if max(pace.concurrency, pace.jobs) > 1 and any(a.wait_s or a.before is not None for a in requests):
-        raise RunError("requests with a pause before them are made one at a time; set concurrency to 1")
     todo = pending_requests(requests, store)
     planned, new = sum(a.recorded for a in requests), sum(a.recorded for a in todo)
     tally = RunCounts(planned, planned - new)

@@ -57,12 +57,6 @@ def test_a_prompt_is_found_by_these_rules(prompt: str, trained: str, rules: set[
     assert kinds(overlaps(asked(prompt), [talk("Hello", "Hi!", trained, "Fine.")])) == rules
 
 
-def test_thirteen_words_are_found_in_anybodys_message() -> None:
-    found = overlaps(asked(LONG), [talk("Hello", f"You asked: {LONG}")])
-
-    assert kinds(found) == {"gram"}
-
-
 def test_of_a_case_only_the_last_words_of_the_user_count() -> None:
     scene: list[dict[str, Any]] = [
         {"role": "user", "content": LONG},

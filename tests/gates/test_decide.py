@@ -170,18 +170,14 @@ def test_an_advisory_comparison_is_no_part_of_a_a() -> None:
     assert [control.name for control in decision.controls] == ["stranger"]
 
 
-def test_a_negative_control_that_fails_elsewhere_does_not_hold() -> None:
+def test_a_negative_control_must_fail_on_every_gate_it_breaks() -> None:
     slow = decide(policy(), outcomes(timings=timings(ours=500.0)))
     control = judge_control("stranger", FAIL, slow, ("leak",))
 
     assert slow.verdict is FAIL
     assert not control.holds and control.verdict is PASS
     assert control.sentence == "stranger must fail on leak, and gave pass (not leak)"
-
-
-def test_a_negative_control_must_fail_on_every_gate_it_breaks() -> None:
     leaky = decide(policy(), outcomes(bad=some("leak", [1])))
-
     assert judge_control("stranger", FAIL, leaky, ("leak", "tools")).verdict is OPEN
 
 
@@ -266,17 +262,6 @@ def test_an_answer_that_is_not_there_never_makes_a_pass(
             assert before.verdict is FAIL
 
 
-@settings(max_examples=scaled(20, 40), deadline=None)
-@given(small())
-def test_every_sentence_is_one_line_with_a_number(
-    states: tuple[dict[str, str], dict[str, str], bool],
-) -> None:
-    for result in run_of(*states).gates:
-        assert "\n" not in result.sentence and "None" not in result.sentence
-        assert any(character.isdigit() for character in result.sentence), result.sentence
-        assert result.n >= 0 and result.bad >= 0
-
-
 # ------------------------------------------------------------------------------------ the sentences
 
 
@@ -308,12 +293,8 @@ def test_an_alarm_warns_and_does_not_decide() -> None:
 
     assert compare.verdict is PASS
     assert compare.alarms == ("4 lost and 0 won is unlikely to be chance",)
-
-
-def test_more_than_twice_the_flips_of_a_a_is_an_alarm() -> None:
     one, other, again = some("tools", range(20, 28)), some("tools", range(40, 48)), some("tools", [60, 61])
     compare = of(judged(outcomes(bad=one, baseline_bad=other, again_bad=other | again)), "tools", "compare")
-
     assert compare.alarms == ("11 % of prompts flipped; of the baseline asked twice, 1.3 %",)
 
 

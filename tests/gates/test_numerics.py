@@ -9,9 +9,7 @@ from gates.contracts.numerics import PARTS, Numerics, Part, differences
 from gates.policy.policy import NumericsRule
 from gates.report import checks
 from gates.report.statement import Statement
-from gates.run import report_builder
 from tests.gates.report import examples
-from tests.gates.test_job import JOB
 
 HOPPER = Numerics(kernel="MarlinNvFp4LinearKernel", scheme="W4A16", kv_cache="auto", gpu="NVIDIA H200")
 SPARK = Numerics(
@@ -87,8 +85,3 @@ def test_a_report_of_other_numerics_is_refused_with_what_to_do(
     line = str(refused.value)
     assert said in line and "\n" not in line
     assert f"manners gate run --candidate spark --baseline {GOOD.baseline.engine.name}" in line
-
-
-def test_a_run_states_what_its_engines_computed_with() -> None:
-    arm = report_builder._arm(replace(JOB.candidate, numerics=HOPPER))
-    assert (arm.engine, arm.numerics) == (JOB.candidate.engine, HOPPER)

@@ -13,7 +13,7 @@ from gates.contracts.errors import SuiteError
 from gates.detect.checks import LANGUAGES, find_failed_checks, language_identifier
 from gates.policy.check import policy_problems
 from gates.policy.load import LEAST, derive, policy_for
-from gates.suite.load import FILES, load_suite
+from gates.suite.load import load_suite
 
 TIMER = "{name: set_timer, parameters: {type: object, properties: {minutes: {type: integer}}}}"
 
@@ -214,10 +214,6 @@ def test_new_suite_writes_five_prompts_and_no_file_over_another(
     assert capsys.readouterr().err == "manners gate new-suite: mine.yaml: File exists\n"
     with pytest.raises(SystemExit):
         main(["gate", "new-suite", "../mine"])
-
-
-def test_the_template_is_no_shipped_suite() -> None:
-    assert "new" not in FILES.shipped()
 
 
 def test_a_fault_is_told_before_an_engine_is_asked(

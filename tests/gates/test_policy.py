@@ -22,7 +22,6 @@ from gates.policy.policy import (
     RateRule,
     RatioRule,
     SelfComparison,
-    ZeroRule,
 )
 from gates.run.request import with_system
 from gates.stats.compare import ComparePlan
@@ -54,14 +53,6 @@ def edited(old: str, new: str, of: str = "annie") -> str:
 
 
 # ------------------------------------------------------------------------------------------ reading
-
-
-def test_a_policy_of_four_lines_takes_the_rest_by_default() -> None:
-    small = parse(SMALLEST)
-
-    assert (small.confidence, small.look, small.run.retries, small.run.max_lost) == (0.95, 0.97, 2, 0.02)
-    assert small.gates["leak"] == GateRules("critical", "every", zero=ZeroRule(165, 0))
-    assert small.same == SelfComparison(100, 0.08)
 
 
 BROKEN: list[tuple[str, str, str]] = [

@@ -78,13 +78,6 @@ def test_a_recorded_stream_says_what_the_gateway_hears(name: str) -> None:
     assert reply.complete == caller.get("done", False)
 
 
-@pytest.mark.parametrize("name", [n for n in GOLDENS if n.startswith("vllm-raw-tool")])
-def test_of_an_engine_without_a_parser_the_raw_text_is_judged(name: str) -> None:
-    raw, _, _ = golden(name)
-    if name != "vllm-raw-tool-result":
-        assert "<tool_call>" in heard(raw).content and heard(raw).calls == ()
-
-
 @looped("name", GOLDENS, in_groups_of=50)
 def test_a_recorded_stream_reads_the_same_byte_by_byte(name: str) -> None:
     raw, sidecar, _ = golden(name)
@@ -327,12 +320,6 @@ def test_payloads_are_the_same_however_the_bytes_arrive(
     decoder = SSEDecoder()
     got = [p for at in range(0, len(data), size) for p in decoder.feed(data[at : at + size])]
     assert got + decoder.close() == expected
-
-
-def test_a_crlf_that_is_cut_in_two_ends_one_line_and_not_two() -> None:
-    decoder = SSEDecoder()
-    assert decoder.feed(b"data: a\r") == []
-    assert decoder.feed(b"\ndata: b\r\n\r\n") == [b"a\nb"]
 
 
 @pytest.mark.parametrize("piece", [b"x" * 7, b"data: xx\n"])

@@ -280,11 +280,3 @@ def test_the_digest_changes_with_every_sampling_parameter(write: Write, key: str
     other = replace(suite.sampling, **{key: getattr(suite.sampling, key) + 1})
 
     assert digest_of(other, suite.cases) != suite.digest
-
-
-def test_a_shipped_suite_is_read_once_and_any_other_each_time(write: Write) -> None:
-    mine = write(HELLO)
-
-    assert load_suite("annie") is load_suite("annie")
-    assert len(load_suite(mine).cases) == 1
-    assert len(load_suite(write(HELLO, RAIN)).cases) == 2

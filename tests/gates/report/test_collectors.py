@@ -31,14 +31,6 @@ def test_cases_are_counted_by_gate_and_arm_and_the_named_once_more() -> None:
     assert collectors.tallies(RESULTS)[0].n == 3
 
 
-def test_every_case_that_was_not_ok_is_a_failure_with_its_evidence() -> None:
-    assert [(f.case, f.gate, f.arm, f.outcome, f.why) for f in collectors.failures(RESULTS)] == [
-        ("b", "leak", "candidate", "bad", "tag"),
-        ("c", "leak", "candidate", "bad", "word"),
-        ("c", "tools", "candidate", "lost", ""),
-    ]
-
-
 @given(st.text())
 def test_evidence_is_one_short_line_that_can_be_stated(why: str) -> None:
     (failure,) = collectors.failures({"candidate": [CaseResult("a", "leak", "bad", 1, False, why=why)]})

@@ -35,34 +35,24 @@ def test_a_statement_comes_back_as_it_was_written(example: Callable[[], Statemen
     assert parse(render(statement)) == statement
 
 
-def test_what_computed_the_answers_comes_back_and_is_left_out_where_it_was_not_recorded() -> None:
-    plain = examples.passing()
-    for candidate in (Numerics(), Numerics(scheme="W4A16", gpu="NVIDIA H200")):
-        stated = replace(plain, candidate=replace(plain.candidate, numerics=candidate))
-        assert parse(render(stated)) == stated
-        assert b"baseline-numerics" not in render(stated) and b'"numerics"' in render(stated)
-        assert stated.candidate.engine.digest == plain.candidate.engine.digest
-    assert b"numerics" not in render(plain)
-
-
-def test_how_an_arms_model_writes_calls_comes_back() -> None:
-    plain = examples.passing()
-    stated = replace(plain, baseline=replace(plain.baseline, reply_format="qwen"))
-
-    assert parse(render(stated)) == stated
-    assert b"reply-format" not in render(plain)
-
-
-def test_what_is_attached_comes_back() -> None:
+def test_what_may_be_left_out_comes_back_and_is_left_out_where_it_was_not_recorded() -> None:
     plain = examples.passing()
     attached, gateway = (
         (Attachment("ifeval.json", examples.sha("a")),),
         {"judged": "through", "reasoning": "strip"},
     )
-    whole = replace(plain, attachments=attached, gateway=gateway, sequential="5eed")
+    whole = replace(
+        plain,
+        candidate=replace(plain.candidate, numerics=Numerics(scheme="W4A16", gpu="NVIDIA H200")),
+        baseline=replace(plain.baseline, numerics=Numerics(), reply_format="qwen"),
+        attachments=attached,
+        gateway=gateway,
+        sequential="5eed",
+    )
 
     assert parse(render(whole)) == whole
-    keys = (b'"attachments"', b'"gateway"', b'"sequential"')
+    assert whole.candidate.engine.digest == plain.candidate.engine.digest
+    keys = (b'"attachments"', b'"gateway"', b'"sequential"', b"numerics", b"reply-format")
     assert not [name for name in keys if name in render(plain)]
     with pytest.raises(DecodeError, match=r"attachments\[0\].name: must be a plain file name"):
         parse(edited(whole, lambda d: d["predicate"]["attachments"][0].update(name="../x")))

@@ -2,7 +2,9 @@
 
 from dataclasses import replace
 
+from gates.policy.policy import GateRules, RunSettings, TemperatureRepeats, ZeroRule
 from gates.run.request import PlannedRequest, pending_requests, plan_requests
+from tests.gates.judged import LEAK, policy
 from tests.gates.run.parts import arm, case, suite
 
 HELLO, FIND = case("hello"), case("find", tools=True, gates=("tools", "leak"))
@@ -21,23 +23,15 @@ def test_a_stage_is_asked_streaming_and_each_tool_prompt_once_more_whole() -> No
     assert names(plan_requests(EVERY, [arm()], stage=2)) == ["candidate/later/0/stream"]
 
 
-def test_arms_take_turns_case_by_case() -> None:
-    arms = [arm("candidate"), arm("baseline")]
-    by_case = [n.split("/")[:2] for n in names(plan_requests(EVERY, arms, whole=False))]
-
-    assert by_case == [
-        ["candidate", "hello"],
-        ["baseline", "hello"],
-        ["candidate", "find"],
-        ["baseline", "find"],
-    ]
-
-
 SEED = EVERY.sampling.seed
+WARM_FIRST = policy(
+    run=RunSettings((TemperatureRepeats(0.7, 1), TemperatureRepeats(0.0, 1))),
+    gates={"leak": LEAK, "tools": GateRules("critical", zero=ZeroRule(1))},
+)
 
 
 def test_repeats_have_temperatures_and_seeds_of_their_own() -> None:
-    asks = plan_requests(EVERY, [arm()], gates=["tools"], temperatures=(0.7, 0.0))
+    asks = plan_requests(EVERY, [arm()], policy=WARM_FIRST, gates=["tools"])
 
     assert [(a.key.repeat, a.key.mode) for a in asks] == [(0, "stream"), (1, "stream"), (1, "whole")]
     assert [(a.request["temperature"], a.request["seed"]) for a in asks] == [
@@ -48,16 +42,15 @@ def test_repeats_have_temperatures_and_seeds_of_their_own() -> None:
 
 
 def test_a_case_is_asked_only_with_the_repeats_that_its_gates_count() -> None:
-    asks = plan_requests(
-        EVERY, [arm()], temperatures=(0.0, 0.7), numbers=lambda c: {1, 0} if c is HELLO else ()
-    )
-    assert names(asks) == ["candidate/hello/0/stream", "candidate/hello/1/stream"]
+    asks = plan_requests(EVERY, [arm()], policy=WARM_FIRST, gates=["leak", "tools"], greedy=True)
+    assert names(asks) == ["candidate/hello/1/stream", "candidate/find/1/stream"]
+    assert names(plan_requests(EVERY, [arm()], policy=WARM_FIRST, gates=["empty"])) == []
 
 
 def test_a_warm_up_is_made_again_as_long_as_a_sample_of_its_arm_will_follow() -> None:
     mine, theirs = (
-        plan_requests(EVERY, [arm()], gates=["tools"], whole=False),
-        plan_requests(EVERY, [arm("baseline")], whole=False),
+        plan_requests(EVERY, [arm()], gates=["tools"], greedy=True),
+        plan_requests(EVERY, [arm("baseline")], greedy=True),
     )
     warm = replace(mine[0], recorded=False)
 

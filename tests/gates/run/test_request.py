@@ -66,12 +66,6 @@ def test_tools_go_out_with_their_choice_and_the_control_takes_both_away() -> Non
     assert not {"tools", "tool_choice"} & body(case("hello")).keys()
 
 
-def test_further_fields_are_added_and_replace_nothing() -> None:
-    assert body(extra={"cache_salt": "x"})["cache_salt"] == "x"
-    with pytest.raises(RunError, match="max_tokens, seed"):
-        body(extra={"seed": 1, "max_tokens": 1, "user": "me"})
-
-
 def test_the_digest_is_over_the_bytes_that_go_out_and_survives_json() -> None:
     sent = body(case("ನಮಸ್ಕಾರ", tools=True), sampling=COOL)
 
