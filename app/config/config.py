@@ -347,9 +347,16 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> C
 
 
 def with_secrets(config: Config, base: Path, environ: Mapping[str, str] = os.environ) -> Config:
-    """A Config with the secrets of the environment and of its files. Raises ConfigError."""
+    """A Config with the secrets of the environment and of the files that `[gateway]` names. Raises ConfigError."""
     gateway = config.gateway
-    secrets = secrets_for(gateway.api_keys_file, gateway.admin_token_file, base, environ)
+    keys = environ.get("MANNERS_API_KEYS", "")
+    if gateway.api_keys_file:
+        keys += "," + _COMMENT.sub("", _read_secret(gateway.api_keys_file, base, "gateway.api_keys_file"))
+    token = environ.get("MANNERS_ADMIN_TOKEN") or None
+    if gateway.admin_token_file:
+        token = _read_secret(gateway.admin_token_file, base, "gateway.admin_token_file").strip()
+    found = [key.strip() for key in keys.replace("\n", ",").split(",")]
+    secrets = Secrets(api_keys=tuple(key for key in found if key), admin_token=token)
     return config.model_copy(update={"secrets": secrets})
 
 
@@ -402,8 +409,9 @@ def _engine(name: str, table: Any, base: Path) -> EngineSpec:
             values[key] = tuple(sorted(values[key].items()))
     if "media" in values:
         values["media"] = tuple(sorted(set(values["media"])))
-    if "command" in values:
-        values["command"] = _command(values["command"], base, f"engines.{name}.command")
+    program, *words = values.get("command") or ("",)
+    if "/" in program or program.startswith("~"):  # its links stay: Python finds its environment by them
+        values["command"] = (os.path.abspath(base / _expanded(program, f"engines.{name}.command")), *words)
     try:
         if "image" in values:
             values["image"] = pinned(values["image"], base)
@@ -418,35 +426,11 @@ def _engine(name: str, table: Any, base: Path) -> EngineSpec:
     return spec
 
 
-def _command(words: tuple[str, ...], base: Path, key: str) -> tuple[str, ...]:
-    """A command whose program, if it is a path, is absolute. Links stay: Python finds its environment by them."""
-    if not words or ("/" not in words[0] and not words[0].startswith("~")):
-        return words
-    try:
-        return (os.path.abspath(base / Path(words[0]).expanduser()), *words[1:])
-    except RuntimeError:  # ~nobody
-        raise ConfigError(f"{key}: {words[0]}: there is no such home directory") from None
-
-
 def _address(text: str, key: str) -> Address:
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65_535 or not host:
         raise ConfigError(f"{key}: {text!r} must be HOST:PORT")
     return Address(host=host.strip("[]"), port=int(port))
-
-
-def secrets_for(
-    keys_file: str | None, token_file: str | None, base: Path, environ: Mapping[str, str]
-) -> Secrets:
-    """API keys and the admin token, from the environment and from the files of `[gateway]`. Raises ConfigError."""
-    keys = environ.get("MANNERS_API_KEYS", "")
-    if keys_file:
-        keys += "," + _COMMENT.sub("", _read_secret(keys_file, base, "gateway.api_keys_file"))
-    token: str | None = environ.get("MANNERS_ADMIN_TOKEN") or None
-    if token_file:
-        token = _read_secret(token_file, base, "gateway.admin_token_file").strip()
-    found = [key.strip() for key in keys.replace("\n", ",").split(",")]
-    return Secrets(api_keys=tuple(key for key in found if key), admin_token=token)
 
 
 _COMMENT = re.compile(r"(^|\s)#.*", re.MULTILINE)
@@ -464,8 +448,13 @@ def _read_secret(path: str, base: Path, key: str) -> str:
 
 def absolute(path: str, base: Path, key: str) -> Path:
     """A path of the configuration as an absolute one; `base` is the file's folder. Raises ConfigError."""
+    return (base / _expanded(path, key)).resolve()
+
+
+def _expanded(path: str, key: str) -> Path:
+    """With the home directory in the place of ~."""
     try:
-        return (base / Path(path).expanduser()).resolve()
+        return Path(path).expanduser()
     except RuntimeError:  # ~nobody
         raise ConfigError(f"{key}: {path}: there is no such home directory") from None
 
