@@ -1,7 +1,7 @@
 """The operators' API over HTTP: callers' keys and operators."""
 
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
 from pydantic import Field, WithJsonSchema
@@ -52,49 +52,44 @@ def access_router(access: AccessService) -> APIRouter:
     """Routes to list and change callers' keys and operators."""
     routes = APIRouter()
 
-    @routes.get("/admin/keys")
-    async def keys(request: Request) -> Response:
-        return reply(request, {"keys": access.listed("key")})
+    async def changed(
+        request: Request, kind: records.Kind, name: str, work: Any, status: int = 200, **given: Any
+    ) -> Response:
+        change = partial(work, name=name, actor=actor(request), **given)
+        return reply(request, await access.change(kind, name, change), status)
 
     @routes.post("/admin/keys", status_code=201, openapi_extra=takes(KeyBody))
     async def add_key(request: Request) -> Response:
         asked = (await read_body(request, KeyBody)).model_dump()
         name = asked.pop("name")
-        change = partial(records.add_key, name=name, limits=KeyLimits(**asked), actor=actor(request))
-        return reply(request, await access.change("key", name, change), 201)
+        return await changed(request, "key", name, records.add_key, 201, limits=KeyLimits(**asked))
 
     @routes.patch("/admin/keys/{name}", openapi_extra=takes(LimitsBody))
     async def limit_key(request: Request, name: str) -> Response:
         changes = (await read_body(request, LimitsBody)).model_dump(exclude_unset=True)
-        change = partial(records.limit_key, name=name, changes=changes, actor=actor(request))
-        return reply(request, await access.change("key", name, change))
+        return await changed(request, "key", name, records.limit_key, changes=changes)
 
     @routes.post("/admin/keys/{name}/rotate", openapi_extra=takes(RotateBody))
     async def rotate_key(request: Request, name: str) -> Response:
         overlap = (await read_body(request, RotateBody)).overlap_seconds
-        change = partial(records.rotate_key, name=name, overlap=overlap, actor=actor(request))
-        return reply(request, await access.change("key", name, change))
-
-    @routes.delete("/admin/keys/{name}")
-    async def revoke_key(request: Request, name: str) -> Response:
-        change = partial(records.revoke, kind="key", name=name, actor=actor(request))
-        return reply(request, await access.change("key", name, change))
-
-    @routes.get("/admin/operators")
-    async def operators(request: Request) -> Response:
-        return reply(request, {"operators": access.listed("operator")})
+        return await changed(request, "key", name, records.rotate_key, overlap=overlap)
 
     @routes.post("/admin/operators", status_code=201, openapi_extra=takes(OperatorBody))
     async def add_operator(request: Request) -> Response:
         body = await read_body(request, OperatorBody)
-        change = partial(records.add_operator, name=body.name, role=body.role, actor=actor(request))
-        return reply(request, await access.change("operator", body.name, change), 201)
+        return await changed(request, "operator", body.name, records.add_operator, 201, role=body.role)
 
-    @routes.delete("/admin/operators/{name}")
-    async def revoke_operator(request: Request, name: str) -> Response:
-        change = partial(records.revoke, kind="operator", name=name, actor=actor(request))
-        return reply(request, await access.change("operator", name, change))
+    def add_kind(kind: records.Kind) -> None:
+        @routes.get(f"/admin/{kind}s")
+        async def listed(request: Request) -> Response:
+            return reply(request, {f"{kind}s": access.listed(kind)})
 
+        @routes.delete(f"/admin/{kind}s/{{name}}")
+        async def revoke(request: Request, name: str) -> Response:
+            return await changed(request, kind, name, partial(records.revoke, kind=kind))
+
+    add_kind("key")
+    add_kind("operator")
     return routes
 
 
