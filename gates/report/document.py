@@ -7,25 +7,19 @@ there, so that a reader of in-toto cannot take it for a pass; `verdict` beside i
 Sources: in-toto/attestation spec/v1 statement.md, resource_descriptor.md, digest_set.md; spec/predicates/test-result.md.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import isinf
 from typing import Any, Final
 
 from gates.contracts import strict_json
 from gates.contracts.numerics import Numerics
-from gates.contracts.verdict import ControlResult, Decision, GateResult, Verdict
-from gates.decode.decoder import DecodeError, read
+from gates.contracts.verdict import Decision, GateResult, Verdict
+from gates.decode.decoder import DecodeError, field_hints, read
 from gates.report.codec import canonical, encode
 from gates.report.statement import (
-    Attachment,
-    CaseFailure,
     ComparedArm,
-    Distribution,
     EngineIdentity,
-    GateTally,
-    Harness,
     ModelIdentity,
-    Pinned,
     SampleEntry,
     SampleIndex,
     Statement,
@@ -39,27 +33,12 @@ PREDICATE_TYPE: Final = "urn:manners:gate-report:v1"
 
 SAMPLES_FILE: Final = "samples.jsonl"
 
-_DECISION: Final[Mapping[str, Any]] = {
-    "reasons": tuple[str, ...],
-    "gates": tuple[GateResult, ...],
-    "controls": tuple[ControlResult, ...],
-}
-_STATEMENT: Final[Mapping[str, Any]] = {
-    "tallies": tuple[GateTally, ...],
-    "failures": tuple[CaseFailure, ...],
-    "distributions": tuple[Distribution, ...],
-    "ancestors": tuple[ModelIdentity, ...],
-    "data": tuple[Pinned, ...],
-    "speed": tuple[str, ...],
-    "attachments": tuple[Attachment, ...],
-    "gateway": Mapping[str, str],
-    "sequential": str,
-    "expires": str | None,
-}
+_DECISION: Final = ("reasons", "gates", "controls")
+_STATEMENT: Final = (
+    "tallies", "failures", "distributions", "ancestors", "data", "speed", "attachments", "gateway", "sequential", "expires",
+)  # fmt: skip
 """The keys of the predicate that hold a field of the decision or of the statement under the field's name."""
-_NOTES: Final[Mapping[str, Any]] = {
-    "suite": Pinned, "policy": Pinned, "harness": Harness, "host": Mapping[str, str]
-}  # fmt: skip
+_NOTES: Final = ("suite", "policy", "harness", "host")
 """Items of `configuration` that hold a field of the statement."""
 _IF_ANY: Final[Mapping[str, Any]] = {"attachments": (), "gateway": {}, "sequential": ""}
 """Keys that are left out where they are empty, as in every report of a release that did not know them."""
@@ -90,11 +69,11 @@ def document(statement: Statement) -> dict[str, Any]:
 
 
 def _predicate(statement: Statement) -> dict[str, Any]:
-    fields = {key: encode(getattr(statement.decision, key), hint) for key, hint in _DECISION.items()}
-    fields |= {
-        key: encode(value, hint)
-        for key, hint in _STATEMENT.items()
-        if (value := getattr(statement, key)) or key not in _IF_ANY
+    fields = {
+        key: encode(value, field_hints(type(owner))[key])  # type: ignore[arg-type]
+        for owner, keys in ((statement.decision, _DECISION), (statement, _STATEMENT))
+        for key in keys
+        if (value := getattr(owner, key)) or key not in _IF_ANY
     }
     for distribution in fields["distributions"]:  # a failed request takes for ever, which JSON cannot say
         distribution["points"] = [str(p) if isinf(p) else p for p in distribution["points"]]
@@ -198,19 +177,19 @@ def _statement(predicate: Mapping[str, Any]) -> Statement:
     return Statement(
         candidate=_arm(notes, "candidate", "engine", ""),
         baseline=_arm(notes, "baseline", "baseline-engine", "baseline-"),
-        **_fields(notes, _NOTES),
-        decision=Decision(read(Verdict, found["verdict"], "verdict"), **_fields(found, _DECISION)),
+        **_fields(Statement, notes, _NOTES),
+        decision=Decision(read(Verdict, found["verdict"], "verdict"), **_fields(Decision, found, _DECISION)),
         samples=SampleIndex(
             f"sha256:{samples['digest']['sha256']}",
             read(tuple[SampleEntry, ...], samples["lines"], "samples"),
         ),
         created=read(str, found["timeCreated"], "timeCreated"),
-        **_fields(found, _STATEMENT),
+        **_fields(Statement, found, _STATEMENT),
     )
 
 
-def _fields(found: Mapping[str, Any], hints: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: read(hint, found[key], key) for key, hint in hints.items()}
+def _fields(owner: type, found: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+    return {key: read(field_hints(owner)[key], found[key], key) for key in keys}
 
 
 def _arm(notes: Mapping[str, Any], model: str, engine: str, prefix: str) -> ComparedArm:

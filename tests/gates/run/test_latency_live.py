@@ -1,6 +1,5 @@
 """The latency gate over engines: the schedule is run, the cache is what the regime says, it resumes."""
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from gates.contracts.case import Sampling
 from gates.contracts.errors import RunError
 from gates.contracts.sample import LATENCY_PREFIX
 from gates.run.calibrate import calibrate
-from gates.run.latency_readings import LatencyReading, latency_readings, timings
+from gates.run.latency_readings import LatencyReading, latency_readings
 from gates.run.latency_schedule import Regime, Schedule, latency_requests
 from gates.run.runner import LATENCY_PACE, run
 from gates.run.sample_store import SampleStore
@@ -38,22 +37,6 @@ async def test_a_schedule_is_run_in_order_and_resumed_where_it_was_left(tmp_path
     assert (first.asked, second.present, second.asked) == (3, 3, 5)
     assert (went, len(engine.requests) - went) == (2 * 7, 2 * (4 + 5))
     assert [s.key for s in samples] == [a.key for a in asks if a.recorded]
-
-
-async def test_a_request_that_failed_is_not_tried_again(tmp_path: Path) -> None:
-    async with ScriptedEngine() as engine:
-        asks = latency_requests(SUITE, [arm(n, target(engine)) for n in NAMES], PROMPTS, Sampling(), QUIET)
-        recorded = [replace(a, before=None) for a in asks if a.recorded]
-        engine.play(*status(503))
-        tally, samples = await asked(engine, tmp_path / "s.jsonl", recorded, LATENCY_PACE)
-
-    assert (tally.lost, len(engine.requests)) == (1, 8)
-    assert (
-        Counter(
-            t.value is None for t in timings(latency_readings(samples), regime="steady", first_stage_blocks=8)
-        )[True]
-        == 3
-    )
 
 
 async def test_characters_a_token_come_from_two_prompts() -> None:
