@@ -340,28 +340,6 @@ def speed(rule: LatencyRule, found: tuple[Timing, ...], metric: str = "ttft") ->
     return of(decision, metric, "latency")
 
 
-@pytest.mark.parametrize(
-    "rule, within, more, verdict, extend",
-    [
-        (ONCE, 59, None, PASS, False),
-        (ONCE, 58, None, FAIL, False),
-        (ALONE, 60, None, PASS, False),
-        (ALONE, 59, None, OPEN, True),
-        (ALONE, 59, 55, PASS, False),
-        (ALONE, 59, 54, FAIL, False),
-        (ALONE, 40, None, FAIL, False),
-        (ALONE, 41, None, OPEN, True),
-    ],
-)
-def test_the_median_keeps_the_limit_by_order_statistics(
-    rule: LatencyRule, within: int, more: int | None, verdict: Verdict, extend: bool
-) -> None:
-    late = () if more is None else spread(more, 100, stage=2)
-    result = speed(rule, (*spread(within, 100), *late))
-
-    assert (result.verdict, result.extend) == (verdict, extend), result.sentence
-
-
 def test_a_failed_request_is_the_slowest() -> None:
     few = tuple(replace(t, value=None) if i < 2 else t for i, t in enumerate(spread(100, 100)))
     many = tuple(replace(t, value=None) if i < 3 else t for i, t in enumerate(spread(100, 100)))

@@ -157,12 +157,3 @@ def test_special_tokens_of_one_arm_are_not_looked_for_in_another() -> None:
         arm: next(r.outcome for r in found if r.gate == "leak") for arm, found in scored.results.items()
     }
     assert by_arm == {"candidate": "bad", "baseline": "ok"}
-
-
-def test_a_changed_key_has_its_own_digest() -> None:
-    key = sample().key
-    kept = key.digest
-    changed = [replace(key, arm="baseline"), replace(key, repeat=1), replace(key, mode="whole")]
-
-    assert replace(key).digest == kept
-    assert len({kept, *(other.digest for other in changed)}) == 4
