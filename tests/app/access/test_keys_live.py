@@ -123,21 +123,6 @@ async def test_a_place_is_free_when_the_last_byte_is_out(home: House) -> None:
         await home.booked()
 
 
-async def test_a_request_for_several_choices_is_one_open_request_of_its_key(home: House) -> None:
-    key = await add(home, "den", concurrency=1)
-    go_on = asyncio.Event()
-    home.engine.always(Head(), Until(go_on), Say(text("Yes.")), Say(finish()), Say(DONE))
-    asked = asyncio.create_task(home.ask(headers=key, n=4))
-    await home.engine.request()
-    refused = await home.ask(headers=key)
-    assert (refused.status, refused.error["code"]) == (429, "key_concurrency_exceeded")
-    go_on.set()
-    assert len((await asked).json["choices"]) == 4
-    await home.booked()
-    await home.booked()
-    assert home.gateway.access.accounts.of("den").in_flight == 0
-
-
 async def test_a_bad_request_gives_its_place_back(home: House) -> None:
     key = await add(home, "garage", concurrency=1)
     for _ in range(3):
@@ -270,15 +255,6 @@ async def test_what_an_engine_failed_at_costs_nothing(home: House) -> None:
     assert (await home.ask(headers=key)).status == 400
     await home.booked()
     assert home.gateway.access.accounts.of("unlucky").meter.total == 0
-
-
-async def test_an_engine_that_counts_nothing_is_counted_for(home: House) -> None:
-    """By pieces: a budget is not free where usage is missing."""
-    key = await add(home, "quiet", budget=10_000)
-    home.engine.play(Head(), *(Say(text(f"word{n} ")) for n in range(8)), Say(finish()), Say(DONE))
-    assert (await home.ask(headers=key)).status == 200
-    await home.booked()
-    assert 8 <= home.gateway.access.accounts.of("quiet").meter.total < 200
 
 
 WRONG: dict[str, tuple[dict[str, Any], int, str]] = {

@@ -158,26 +158,21 @@ CHAT = {
     "verbosity": row("low", "ask for it in the prompt; `medium` is taken"),
     "web_search_options": row({"search_context_size": "low"}, "declare a tool that searches"),
 }
+
+
+def _as_in_chat(names: str) -> dict[str, Row]:
+    return {name: CHAT[name] for name in names.split()}
+
+
 COMPLETION = {
+    **_as_in_chat(
+        "model best_of frequency_penalty logit_bias max_tokens n presence_penalty seed stop stream stream_options temperature top_p user"
+    ),
     **_LLAMA,
-    "model": CHAT["model"],
     "prompt": row("a", "a text or tokens, or up to 16 of them"),
-    "best_of": CHAT["best_of"],
     "echo": row(True, "the reply is filtered; you have the prompt"),
-    "frequency_penalty": CHAT["frequency_penalty"],
-    "logit_bias": CHAT["logit_bias"],
     "logprobs": row(1, "0 to 20, [below](#log-probabilities-logprobs-top_logprobs)"),
-    "max_tokens": CHAT["max_tokens"],
-    "n": CHAT["n"],
-    "presence_penalty": CHAT["presence_penalty"],
-    "seed": CHAT["seed"],
-    "stop": CHAT["stop"],
-    "stream": CHAT["stream"],
-    "stream_options": CHAT["stream_options"],
     "suffix": row("a", "no engine's template is known for it"),
-    "temperature": CHAT["temperature"],
-    "top_p": CHAT["top_p"],
-    "user": CHAT["user"],
 }
 EMBEDDING = {
     "input": row("b", "a text or tokens, or up to 2048 of them"),
@@ -187,6 +182,9 @@ EMBEDDING = {
     "user": row("u"),
 }
 RESPONSE = {
+    **_as_in_chat(
+        "model moderation prompt_cache_key prompt_cache_options prompt_cache_retention safety_identifier service_tier store stream temperature top_p user"
+    ),
     "access_programs": row({"a": "b"}, "OpenAI's own"),
     "background": row(True, _MEMORY),
     "context_management": row([{"type": "compaction"}], _MEMORY),
@@ -198,28 +196,16 @@ RESPONSE = {
     "max_output_tokens": row(5, _LIMITS),
     "max_tool_calls": row(1, "this gateway runs no tool"),
     "metadata": kept({"a": "b"}, "repeated in the response"),
-    "model": CHAT["model"],
-    "moderation": CHAT["moderation"],
     "parallel_tool_calls": row(False, "checked in the reply", tools=[_FLAT]),
     "previous_response_id": row("r", _MEMORY),
     "prompt": row({"id": "p"}, _MEMORY),
-    "prompt_cache_key": CHAT["prompt_cache_key"],
-    "prompt_cache_options": CHAT["prompt_cache_options"],
-    "prompt_cache_retention": CHAT["prompt_cache_retention"],
     "reasoning": kept({"effort": "low"}, "`effort` " + _THINKING + "; `summary` is ignored and named"),
-    "safety_identifier": CHAT["safety_identifier"],
-    "service_tier": CHAT["service_tier"],
-    "store": CHAT["store"],
-    "stream": CHAT["stream"],
     "stream_options": row({"include_obfuscation": False}, "nothing is obfuscated", stream=True),
-    "temperature": CHAT["temperature"],
     "text": row({"format": {"type": "json_object"}}, "`verbosity` as in chat"),
     "tool_choice": row("none", CHAT["tool_choice"].note, tools=[_FLAT]),
     "tools": row([_FLAT], "functions, at most 128"),
     "top_logprobs": row(2, "filtered text has no token log-probabilities"),
-    "top_p": CHAT["top_p"],
     "truncation": row("auto", "nothing is left out in silence: send less"),
-    "user": CHAT["user"],
 }
 COUNTED = {
     "cache_control": row({"type": "ephemeral"}, _CACHE + ""),

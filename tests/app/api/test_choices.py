@@ -15,13 +15,11 @@ from tests.app.proxy.test_failover import pair
 from tests.scale import PATIENCE
 from tests.script import (
     DONE,
-    CloseNow,
     Hang,
     Head,
     Reset,
     Say,
     Step,
-    Until,
     Wait,
     finish,
     reply,
@@ -61,24 +59,6 @@ async def test_each_choice_is_a_reply_of_its_own(home: House, client: AsyncOpenA
         (1, "Two.", "stop"),
         (2, "Three.", "stop"),
     ]
-
-
-@pytest.mark.parametrize("stream", [True, False])
-async def test_a_choice_that_is_sent_again_stays_one(home: House, client: AsyncOpenAI, stream: bool) -> None:
-    """The engine closes the idle connection of the first choice as the second one is sent."""
-    home.engine.play(*reply("One."))
-    home.engine.play(CloseNow())
-    home.engine.play(*reply("Two."))
-    async with home.begin(n=2, stream=stream) as response:
-        raw = (await response.read()).decode()
-    said = [
-        json.loads(line)
-        for line in raw.removesuffix("data: [DONE]\n\n").replace("data: ", "").splitlines()
-        if line
-    ]
-    told = [(one["index"], one["finish_reason"]) for part in said for one in part["choices"]]
-    assert [one for one in told if one[1]] == [(0, "stop"), (1, "stop")]
-    assert {index for index, _ in told} == {0, 1}
 
 
 async def test_usage_counts_the_prompt_once_and_every_choice(home: House, client: AsyncOpenAI) -> None:
@@ -140,22 +120,6 @@ async def test_a_caller_who_leaves_frees_the_choice_that_runs(home: House, choic
     await eventually(home.is_quiet)
     assert (await home.booked())["outcome"] == "client_cancel"
     assert len(home.engine.requests) == choice + 1
-
-
-async def test_a_choice_of_calls_in_vain_is_asked_again_alone(home: House, client: AsyncOpenAI) -> None:
-    """With the hint; the other choice is asked once."""
-    vain = '<tool_call>\n{"name": "nobody", "arguments": {}}\n</tool_call>'
-    only_call = (Head(), Say(text(vain)), Say(finish()), Say(usage(5)), Say(DONE))
-    seeds: list[int] = []
-
-    def script(seen: Any) -> Any:
-        seeds.append(seen.body["seed"])
-        return only_call if seeds.count(10) == 1 and seeds[-1] == 10 else reply("Fine.")
-
-    home.engine.choose = script
-    done = await client.chat.completions.create(**ASKED, n=2, seed=10)
-    assert [choice.message.content for choice in done.choices] == ["Fine.", "Fine."]
-    assert sorted(seeds) == [10, 10, 11]
 
 
 async def test_one_place_is_enough_for_all_choices(tmp_path: Path) -> None:
@@ -248,17 +212,3 @@ async def test_choices_go_to_another_engine_together(tmp_path: Path) -> None:
         answer = await home.ask(n=2)
         assert [choice["message"]["content"] for choice in answer.json["choices"]] == ["Fine.", "Fine."]
         assert answer.headers["x-manners-engine"] == "spare"
-
-
-async def test_signs_of_life_go_before_the_first_choice(tmp_path: Path) -> None:
-    """One comment for all choices, and then their text."""
-    async with house(tmp_path, keepalive=0.01) as home:
-        go_on = asyncio.Event()
-        home.engine.always(Head(), Until(go_on), *reply("Yes.")[1:])
-        raw = b""
-        async with home.begin(n=2) as response:
-            async for part in response.content.iter_any():
-                raw += part
-                go_on.set()
-        assert raw.startswith(b": keep-alive\n\n") and raw.count(b'"content":"Yes."') == 2
-        assert raw.endswith(DONE)

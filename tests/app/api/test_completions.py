@@ -68,15 +68,6 @@ async def test_a_thought_is_nowhere_in_the_reply(home: House, client: AsyncOpenA
     assert text == "Yes."
 
 
-@pytest.mark.parametrize("prompt", [["Once upon"], [1, 2, 3]])
-async def test_prompts_that_are_one(home: House, client: AsyncOpenAI, prompt: Any) -> None:
-    """A list of one text, or of tokens."""
-    home.engine.play(*tale("."))
-    await client.completions.create(model="annie", prompt=prompt)
-    sent = (await home.engine.request()).body["prompt"]
-    assert sent == ("Once upon" if prompt == ["Once upon"] else prompt)
-
-
 @pytest.mark.parametrize(
     ("fields", "param"),
     [

@@ -1,6 +1,5 @@
 """What engines are sent: everything they need, nothing that they choke on, and no secrets."""
 
-import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Any, get_args
@@ -10,10 +9,7 @@ import pytest_asyncio
 
 from app.api import unserved
 from app.api.chat_request import ChatRequest, without_thoughts
-from app.api.engine_request import AskedEngine, upstream_body
 from app.api.surface import ParsedRequest
-from deploy.engine import dialects
-from deploy.engine.abilities import Abilities
 from gates.contracts.dialect import Dialect
 from tests.app.house import HELLO, TOOLS, Answer, House, house
 
@@ -33,10 +29,6 @@ async def houses(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict
         base = tmp_path_factory.mktemp("budget")
         found["budget"] = await stack.enter_async_context(house(base, dialect="vllm", thinking=256))
         yield found
-
-
-async def test_every_dialect_has_its_row_in_the_tables_that_are_read_by_it() -> None:
-    assert set(dialects.DIALECTS) == set(DIALECTS)
 
 
 async def sent(home: House, **fields: Any) -> dict[str, Any]:
@@ -151,11 +143,6 @@ DANGEROUS = {
 }  # fmt: skip
 
 
-async def test_what_a_dialect_takes_is_known_here() -> None:
-    """Every field is one that is sent in the tests below."""
-    assert {name: spec.fields for name, spec in dialects.DIALECTS.items()} == OWN_FIELDS
-
-
 async def test_a_dangerous_field_that_would_change_the_reply_is_refused(houses: dict[str, House]) -> None:
     for name in sorted(DANGEROUS & unserved.CHAT.keys()):
         home = houses["vllm"]
@@ -212,21 +199,6 @@ async def test_no_tools_means_no_word_of_tools(houses: dict[str, House]) -> None
         assert not {"tools", "tool_choice", "parallel_tool_calls"} & body.keys()
         body = await sent(houses[dialect], tools=TOOLS, tool_choice="none", parallel_tool_calls=False)
         assert not {"tools", "tool_choice", "parallel_tool_calls"} & body.keys()
-
-
-async def test_an_engine_without_a_parser_is_told_of_tools_that_it_may_not_call() -> None:
-    """vLLM then leaves the calls in the text; a request without tools is not touched."""
-    for more, choice in (
-        ({"tools": TOOLS}, "none"),
-        ({"tools": TOOLS, "tool_choice": "required"}, "none"),
-        ({}, None),
-    ):
-        body = {"model": "annie", "messages": HELLO, **more}
-        request = ChatRequest.model_validate(body)
-        raw = Abilities(parses_tools=False)
-        sent = json.loads(upstream_body(request, body, AskedEngine("vllm", "m", raw)))
-        assert sent.get("tool_choice") == choice
-        assert ("tools" in sent) == ("tools" in more)
 
 
 async def test_an_answer_that_the_caller_began_is_gone_on_with_and_not_thought_about(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.app.house import House
-from tests.script import DONE, Head, Say, finish, reply, usage
+from tests.script import DONE, Head, Say, finish, usage
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -48,24 +48,12 @@ async def test_a_reply_of_which_something_was_removed_has_none_and_the_header_sa
     assert answer.headers["x-manners-ignored"] == "logprobs"
 
 
-@pytest.mark.parametrize("stream", [True, False])
-async def test_an_engine_that_tells_none_leaves_null(home: House, stream: bool) -> None:
-    home.engine.play(*reply("Hello."))
-    assert await ask(home, stream) == []
-
-
 async def test_nobody_is_told_who_did_not_ask(home: House) -> None:
     """Though the engine told it."""
     home.engine.play(Head(), token("Hi"), token("."), Say(finish()), Say(usage(2)), Say(DONE))
     answer = await home.ask()
     assert answer.json["choices"][0]["logprobs"] is None
     assert "logprobs" not in (await home.engine.request()).body
-
-
-async def test_the_engine_is_asked_for_them(home: House) -> None:
-    await home.ask(logprobs=True, top_logprobs=3)
-    sent = (await home.engine.request()).body
-    assert (sent["logprobs"], sent["top_logprobs"]) == (True, 3)
 
 
 async def test_llama_server_tells_none_beside_tools(home: House) -> None:

@@ -89,13 +89,6 @@ async def test_where_no_engine_takes_it_the_caller_is_told_what(tmp_path: Path, 
         assert (b"takes sounds" if "sound" in name else b"takes images") in answer.raw
 
 
-async def test_a_sound_is_no_image(tmp_path: Path) -> None:
-    async with house(tmp_path, media=["image"]) as home:
-        assert (await home.post(CHAT, body(CHAT, turn(SEEN)))).status == 200
-        answer = await home.post(CHAT, body(CHAT, turn(SEEN, PLAYED)))
-        assert answer.error["code"] == "unsupported_content" and "takes sounds" in answer.error["message"]
-
-
 @pytest.mark.parametrize("dialect, says", [("llama-server", True), ("vllm", True), ("openai", False)])
 async def test_engines_that_can_tell_need_no_word_in_the_configuration(
     tmp_path: Path, dialect: str, says: bool

@@ -35,12 +35,8 @@ def nested(depth: int) -> bytes:
 REFUSED: dict[str, tuple[bytes, str]] = {
     "nothing": (b"", "invalid_json"),
     "no UTF-8": (b'{"a": "\xff"}', "invalid_utf8"),
-    "no UTF-8 in a key": (b'{"\xff": 1}', "invalid_utf8"),
-    "a surrogate in UTF-8": (b'{"a": "\xed\xa0\x80"}', "invalid_utf8"),
     "a byte order mark": (b"\xef\xbb\xbf{}", "invalid_json"),
-    "UTF-16": ("\ufeff{}".encode("utf-16-le"), "invalid_json"),
     "NaN": (b'{"a": NaN}', "invalid_json"),
-    "Infinity": (b'{"a": -Infinity}', "invalid_json"),
     "an open bracket": (b"[" * 100_000, "invalid_json"),
     "an open string": (b'{"a": "' + b'\\"' * 100_000, "invalid_json"),
     "the first half of a pair": (b'{"a": "\\ud800"}', "invalid_json"),
@@ -48,9 +44,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "309 digits": (b'{"a": -' + b"1" * (MAX_DIGITS + 1) + b"}", "number_out_of_range"),
     "1e999": (b'{"a": 1e999}', "number_out_of_range"),
     "129 levels": (nested(MAX_DEPTH + 1), "nested_too_deeply"),
-    "1,000 levels": (nested(1000), "nested_too_deeply"),
     "100,000 levels": (nested(100_000), "nested_too_deeply"),
-    "1,000 levels of objects": (b'{"a":' * 1000 + b"1" + b"}" * 1000, "nested_too_deeply"),
     "many lists": (b"[" + b"[]," * MAX_VALUES + b"1]", "body_too_complex"),
     "many members": (b"{" + b'"a":1,' * MAX_VALUES + b'"a":1}', "body_too_complex"),
     "many exponents": (b"[" + b"1e300," * MAX_EXPONENTS + b"1e300]", "body_too_complex"),
@@ -68,9 +62,7 @@ def test_what_cannot_be_carried_is_refused(name: str) -> None:
 TAKEN: dict[str, bytes] = {
     "a pair": b'{"a": "\\ud83d\\ude00"}',
     "what looks like half a pair": b'{"a": "\\\\ud800"}',
-    "a zero": b'{"a": "\\u0000"}',
     "308 digits": b'{"a": ' + b"1" * MAX_DIGITS + b"}",
-    "many digits in a text": b'{"a": "' + b"1" * MIB + b'"}',
     "128 levels": nested(MAX_DEPTH),
     "brackets and quotes in a text": json.dumps({"a": '[{"\\' * 100_000}).encode(),
     "token ids": b"[" + b"151643," * 100_000 + b"1]",
@@ -80,11 +72,6 @@ TAKEN: dict[str, bytes] = {
 @pytest.mark.parametrize("name", TAKEN)
 def test_what_is_unusual_and_right_is_taken(name: str) -> None:
     assert decode(TAKEN[name]) == json.loads(TAKEN[name])
-
-
-def test_of_two_members_of_one_name_the_last_counts() -> None:
-    """For us and for the engine, which is sent what was read."""
-    assert decode(b'{"a": 1, "a": 2}') == {"a": 2}
 
 
 def test_the_texts_of_one_request_share_a_budget() -> None:
@@ -147,13 +134,8 @@ def test_arguments_of_the_history_are_a_json_object(arguments: str) -> None:
 
 
 CALLS: dict[str, tuple[Any, str, str]] = {
-    "no object": (5, "invalid_value", "messages.1.tool_calls.0"),
     "no type": ({"function": call()["function"]}, "missing_field", "messages.1.tool_calls.0.type"),
-    "another type": ({**call(), "type": "code"}, "invalid_value", "messages.1.tool_calls.0.type"),
-    "no function": ({"type": "function"}, "missing_field", "messages.1.tool_calls.0.function"),
     "no name": ({"type": "function", "function": {"arguments": "{}"}}, "missing_field", "messages.1.tool_calls.0.function.name"),
-    "a number for a name": (call(name=5), "invalid_value", "messages.1.tool_calls.0.function.name"),
-    "no arguments": ({"type": "function", "function": {"name": "f"}}, "missing_field", "messages.1.tool_calls.0.function.arguments"),
     "arguments that are no text": (call(arguments={}), "invalid_value", "messages.1.tool_calls.0.function.arguments"),
     "a number for an id": ({**call(), "id": 5}, "invalid_value", "messages.1.tool_calls.0.id"),
 }  # fmt: skip
@@ -163,13 +145,6 @@ CALLS: dict[str, tuple[Any, str, str]] = {
 def test_a_call_of_the_history_is_whole(name: str) -> None:
     made, code, param = CALLS[name]
     assert refusal(CHAT, history(made)) == (code, param)
-
-
-@pytest.mark.parametrize("field", ["name", "reasoning_content"])
-def test_texts_of_a_turn_are_texts(field: str) -> None:
-    """llama-server answers 500 to a number."""
-    turn = {"role": "assistant", "content": "Hi", field: 5}
-    assert refusal(CHAT, {"model": "annie", "messages": [turn]}) == ("invalid_value", f"messages.0.{field}")
 
 
 def test_nulls_and_empty_arguments_are_put_right() -> None:

@@ -235,12 +235,6 @@ async def test_an_engine_without_the_means_is_only_counted(tmp_path: Path) -> No
         assert (await home.booked())["thought_cut"] == "overrun"
 
 
-async def test_a_time_limit_below_a_millisecond_is_refused(tmp_path: Path) -> None:
-    async with raw_vllm(tmp_path) as home:
-        reply = await home.ask(thinking={"type": "enabled", "budget_ms": 0})
-        assert reply.status == 400 and reply.error["param"] == "thinking.budget_ms"
-
-
 async def test_an_answer_that_was_begun_is_refused_where_the_engine_cannot_go_on(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine:
         engine.answers = {"prefill": status(400, {"error": {"message": "prefill is incompatible"}})}

@@ -86,24 +86,6 @@ def calls_in(api: str, raw: str) -> list[str]:
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_each_apis_form_is_told_to_the_engine_in_plain_words(tmp_path: Path, api: str) -> None:
-    async with house(tmp_path, dialect="vllm") as home:
-        home.engine.always(*made(SEARCH))
-        for choice, word, shown in (
-            (NAMED, "required", ["web_search"]),
-            (REQUIRED, "required", [*NAMES]),
-            (ALLOWED, "required", ["web_search"]),
-        ):
-            if api in choice:
-                home.engine.requests.clear()
-                status, raw = await post(home, api, choice[api])
-                assert (status, calls_in(api, raw)) == (200, ["web_search"])
-                body = (await home.engine.request()).body
-                assert body["tool_choice"] == word
-                assert [tool["function"]["name"] for tool in body["tools"]] == shown
-
-
-@pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize(
     ("choice", "said"),
@@ -145,19 +127,6 @@ async def test_what_breaks_behind_an_allowed_call_is_told_in_the_stream(tmp_path
             raw += await answer.content.read()
         assert CODE.encode() in raw
         assert b"[DONE]" not in raw and b"response.completed" not in raw
-
-
-@pytest.mark.parametrize("api", ALLOWED)
-@pytest.mark.parametrize("stream", [True, False])
-async def test_a_call_that_is_not_allowed_is_left_out_beside_one_that_is(
-    tmp_path: Path, api: str, stream: bool
-) -> None:
-    """As every call of a tool that the model was not told of."""
-    async with house(tmp_path, dialect="vllm") as home:
-        home.engine.always(*made(SEARCH, call("search_memory", "{}", 1)))
-        status, raw = await post(home, api, ALLOWED[api], stream)
-        assert status == 200 and CODE not in raw
-        assert '"call_0"' in raw and '"call_1"' not in raw
 
 
 @pytest.mark.parametrize("api", APIS)
