@@ -19,7 +19,7 @@ from app.api.chat_request import (
     in_openai_words,
     refuse_odd_options,
 )
-from app.api.engine_request import AskedEngine
+from app.api.engine_request import CONTINUED, AskedEngine, streamed
 from app.api.reading import (
     Part,
     Probability,
@@ -36,17 +36,10 @@ from app.errors.tree import BadField
 from app.stream.encode import DONE, EventCollector, EventEncoder, ReplyHead
 from app.stream.holdback import UNBOUNDED, ThinkPolicy
 from app.stream.pipeline import StreamPolicy
-from deploy.engine.dialects import DIALECTS
 from gates.contracts.dialect import Dialect
 from gates.reply.events import Done, Event, Finish, Logprobs, Text, TokenLogprob
 
-_FIELDS = frozenset(
-    {
-        "prompt", "stop", "seed", "temperature", "top_p", "presence_penalty", "frequency_penalty",
-        "logit_bias", "max_tokens", "user", "logprobs",
-    }
-)  # fmt: skip
-_OURS = frozenset({"model", "stream", "stream_options", "n"}) | COMPLETIONS.keys()
+_OURS = frozenset({"model", "prompt", "stream", "stream_options", "n"}) | COMPLETIONS.keys()
 _json = msgspec.json.Encoder().encode
 MAX_PROMPTS = 16
 """Most prompts of one request."""
@@ -138,25 +131,19 @@ class CompletionEncoder(EventEncoder):
 
     def _encode(self, event: Event, out: list[bytes]) -> None:
         if type(event) is Text:
-            out.append(self._text(event))
+            offset, tokens = self._offsets.get(event.choice, 0), self._tokens
+            self._offsets[event.choice], self._tokens = offset + len(event.text), []
+            logprobs = _logprobs(tokens, event.text, offset)
+            out.append(_frame(_completion(self._head, event.text, None, event.choice, logprobs)))
         elif type(event) is Finish:
             out.append(_frame(_completion(self._head, "", event, event.choice)))
         elif type(event) is Logprobs:
             self._tokens = event.tokens
         elif type(event) is Done:
-            out.append(self._end())
-
-    def _text(self, event: Text) -> bytes:
-        offset, tokens = self._offsets.get(event.choice, 0), self._tokens
-        self._offsets[event.choice], self._tokens = offset + len(event.text), []
-        logprobs = _logprobs(tokens, event.text, offset)
-        return _frame(_completion(self._head, event.text, None, event.choice, logprobs))
-
-    def _end(self) -> bytes:
-        if not self._head.include_usage or self._usage is None:
-            return DONE
-        counted = {**_completion(self._head, "", None), "choices": [], "usage": self._usage.counts}
-        return _frame(counted) + DONE
+            if self._head.include_usage and self._usage is not None:
+                said = _completion(self._head, "", None)
+                out.append(_frame({**said, "choices": [], "usage": self._usage.counts}))
+            out.append(DONE)
 
 
 class CompletionCollector(EventCollector):
@@ -205,7 +192,7 @@ class Completions(Surface):
         return ParsedRequest(chat, body, logprobs=asked.logprobs is not None, count=count, prompts=several)
 
     def ignored(self, asked: ParsedRequest, dialect: Dialect) -> list[str]:
-        return sorted(asked.body.keys() - _OURS - _FIELDS - DIALECTS[dialect].fields)
+        return sorted(asked.body.keys() - _OURS - CONTINUED[dialect])
 
     def policy(self, asked: ParsedRequest, engine: AskedEngine, id_prefix: str) -> StreamPolicy:
         """The continuation of a prompt may be anything, so a stream is held no longer than the guard."""
@@ -213,11 +200,15 @@ class Completions(Surface):
         return StreamPolicy(ThinkPolicy(engine.thinking != 0, guard, after=guard), None, id_prefix)
 
     def engine_body(self, asked: ParsedRequest, engine: AskedEngine) -> bytes:
-        """Allowed fields only, always streamed, usage always asked for."""
-        allowed = _FIELDS | DIALECTS[engine.dialect].fields
-        sent = {name: value for name, value in asked.body.items() if name in allowed}
-        options = {"include_usage": True}
-        return _json({**sent, "model": engine.served_name, "stream": True, "stream_options": options})
+        allowed = CONTINUED[engine.dialect] | {"prompt"}
+        return streamed(
+            {
+                name: value
+                for name, value in asked.body.items()
+                if name in allowed and name not in COMPLETIONS
+            },
+            engine,
+        )
 
     def hinted(self, asked: ParsedRequest, hint: str) -> ParsedRequest | None:
         """The line goes before the prompt, if that is a text."""

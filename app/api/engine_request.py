@@ -75,13 +75,21 @@ def upstream_body(request: ChatRequest, body: dict[str, Any], engine: AskedEngin
         sent.update(spec.metered)
     if engine.counted:
         sent.update(spec.counted)
-    sent["model"] = engine.served_name
-    sent["stream"] = True
+    return streamed(sent, engine)
+
+
+def streamed(sent: dict[str, Any], engine: AskedEngine) -> bytes:
+    """These fields as JSON for the engine, with its name for the model: always streamed, usage always asked for."""
+    sent["model"], sent["stream"] = engine.served_name, True
     sent["stream_options"] = {"include_usage": True}
     return msgspec.json.encode(sent)
 
 
-_CHAT_ONLY = frozenset({"messages", "max_tokens", "max_completion_tokens", "logprobs", "top_logprobs"})
+CONTINUED: Mapping[Dialect, frozenset[str]] = {
+    name: fields - {"messages", "max_completion_tokens", "top_logprobs"}
+    for name, fields in _AS_THEY_ARE.items()
+}
+"""Those that go with a prompt, too."""
 
 
 def answer_body(
@@ -93,7 +101,7 @@ def answer_body(
     in a chat's last turn (docs/wire.md).
     """
     abilities = engine.abilities
-    allowed = _AS_THEY_ARE[engine.dialect] - _CHAT_ONLY
+    allowed = CONTINUED[engine.dialect]
     sent = {key: value for key, value in body.items() if key in allowed and value is not None}
     prompt = [*meter.prompt, *meter.tokens, *abilities.closing]
     room = [] if abilities.context is None else [abilities.context - len(prompt)]
@@ -102,11 +110,11 @@ def answer_body(
     if request.uses_tools:
         sent["skip_special_tokens"] = False  # the tags of a call may be special tokens
     sent["max_tokens"] = max(min(room, default=DEFAULT_ROOM), 1)  # else vLLM's default of 16
+    sent.pop("logprobs", None)  # a truth in chat, a number here
     if request.logprobs:
         sent["logprobs"] = request.top_logprobs or 0
-    sent["model"], sent["prompt"] = engine.served_name, prompt
-    sent["stream"], sent["stream_options"] = True, {"include_usage": True}
-    return msgspec.json.encode(sent)
+    sent["prompt"] = prompt
+    return streamed(sent, engine)
 
 
 def is_forced(request: ChatRequest, body: Mapping[str, Any]) -> bool:

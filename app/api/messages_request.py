@@ -13,7 +13,6 @@ from app.api.reading import (
     ArgumentSchema,
     Part,
     Probability,
-    ResponseFormat,
     Stops,
     Temperature,
     ThinkingBudget,
@@ -117,7 +116,7 @@ class OutputFormat(Part):
     """The form of the answer."""
 
     type: Literal["json_schema"]
-    schema_: Annotated[ResponseFormat, Field(alias="schema")]
+    schema_: Annotated[ArgumentSchema, Field(alias="schema")]
 
 
 class OutputConfig(Part):

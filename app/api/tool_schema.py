@@ -15,14 +15,15 @@ from app.api.strict_json import MAX_NODES, Budget
 from app.stream.schema import resolve
 
 _UNIONS = ("anyOf", "oneOf")
-_SCHEMA_LISTS = (*_UNIONS, "allOf", "prefixItems")
-_SCHEMAS_BY_NAME = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-_SCHEMAS = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
+_LISTS = ("allOf", "prefixItems")
+_NAMED = ("properties", "patternProperties", "dependentSchemas")
+_DEFINITIONS = ("$defs", "definitions")
+_SINGLE = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
 _KINDS: dict[str, tuple[type, str]] = {
     "$ref": (str, "a string"),
     **dict.fromkeys(("enum", "required", "examples"), (list, "an array")),
-    **dict.fromkeys(_SCHEMA_LISTS, (list, "an array of schemas")),
-    **dict.fromkeys(_SCHEMAS_BY_NAME, (dict, "an object of schemas")),
+    **dict.fromkeys((*_UNIONS, *_LISTS), (list, "an array of schemas")),
+    **dict.fromkeys((*_NAMED, *_DEFINITIONS), (dict, "an object of schemas")),
 }
 """The JSON types of keywords, where engines differ."""
 
@@ -57,43 +58,16 @@ class SchemaTooLarge(SchemaError):
 def check_schema(schema: Any, budget: Budget) -> None:
     """Raises SchemaError."""
     _check_size(schema, budget)
-    waiting = [schema]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, dict):
-            waiting.extend(_subschemas(node))
-        elif not isinstance(node, bool):
-            raise SchemaError("every schema in it must be an object")
     _Walk(schema).check()
 
 
 def check_format(form: dict[str, Any], budget: Budget) -> None:
-    """Check `response_format` (chat) or `text.format` (Responses): a schema, or an object that holds one.
-
-    Raises SchemaTooLarge.
-    """
+    """Check `response_format` (chat) or `text.format` (Responses), and the schema that it holds. Raises SchemaError."""
     _check_size(form, budget)
     named = form.get("json_schema")
-    for schema in (form, form.get("schema"), named.get("schema") if isinstance(named, dict) else None):
-        _Walk(schema).check()
-
-
-def _subschemas(node: dict[str, Any]) -> Iterator[Any]:
-    """The schemas in this one, whose keywords have the right types. Raises SchemaError."""
-    kind = node.get("type", "")
-    if not all(isinstance(name, str) for name in (kind if isinstance(kind, list) else [kind or ""])):
-        raise SchemaError("type must be a string or an array of strings")
-    for key in node.keys() & _KINDS.keys():
-        wanted, name = _KINDS[key]
-        if not isinstance(node[key], wanted) and node[key] is not None:
-            raise SchemaError(f"{key} must be {name}")
-    for key in _SCHEMA_LISTS:
-        yield from node.get(key) or ()
-    for key in _SCHEMAS_BY_NAME:
-        yield from (node.get(key) or {}).values()
-    for key in _SCHEMAS:
-        if (value := node.get(key)) is not None:
-            yield from value if isinstance(value, list) else (value,)
+    for holder in (form, named):
+        if isinstance(holder, dict) and holder.get("schema") is not None:
+            _Walk(holder["schema"]).check()
 
 
 # Size.
@@ -223,7 +197,8 @@ def _number(digits: str) -> int:
 
 
 class _Walk:
-    """Counts the alternatives of a schema, references followed, and looks for unions that lead back to themselves.
+    """Checks the keywords of every schema, counts its alternatives, references followed, and looks for unions that lead back
+    to themselves.
 
     Alternatives multiply with those of their parts. A text may go through a union as often as it likes if the union leads
     back to itself; so two of its alternatives that do must not begin alike.
@@ -237,7 +212,7 @@ class _Walk:
         self._steps = _MAX_STEPS
 
     def check(self) -> None:
-        """Raises SchemaTooLarge."""
+        """Raises SchemaError."""
         self._count(self._root, 0)
         for union in self._unions if self._has_references else ():
             begun: list[tuple[str, ...]] = []
@@ -250,17 +225,20 @@ class _Walk:
 
     def _count(self, schema: Any, depth: int) -> int:
         """How many alternatives a text of this schema may belong to at once; one that is being counted counts once."""
-        if not isinstance(schema, dict) or id(schema) in self._ways:
+        if isinstance(schema, bool) or id(schema) in self._ways:
             return self._ways.get(id(schema), 1)
         if depth > _MAX_FOLLOWED:
             raise SchemaTooLarge(f"the schema has more than {_MAX_FOLLOWED} levels with its references")
+        _check_keywords(schema)
         self._ways[id(schema)] = 1
         alternatives, parts = list(self._alternatives(schema)), list(_parts(schema))
+        for key in _DEFINITIONS:  # what nothing refers to is checked, too
+            for one in (schema.get(key) or {}).values():
+                self._count(one, depth + 1)
         inside = [self._count(part, depth + 1) for part in parts]
         ways = sum(self._count(one, depth + 1) for one in alternatives)
         if parts or not alternatives:
-            values = schema.get("enum")
-            ways += (len(values) or 1 if isinstance(values, list) else 1) * max(inside, default=1)
+            ways += max(len(schema.get("enum") or ()), 1) * max(inside, default=1)
         if ways > MAX_WAYS:
             raise _too_many_ways()
         if alternatives:
@@ -298,12 +276,12 @@ class _Walk:
             raise _too_many_ways()
 
     def _alternatives(self, schema: dict[str, Any]) -> Iterator[Any]:
-        if isinstance(reference := schema.get("$ref"), str):
+        if (reference := schema.get("$ref")) is not None:
             self._has_references = True
-            yield resolve(reference, self._root)
+            if isinstance(there := resolve(reference, self._root), dict):
+                yield there
         for key in _UNIONS:
-            if isinstance(listed := schema.get(key), list):
-                yield from listed
+            yield from schema.get(key) or ()
 
 
 def _too_many_ways() -> SchemaTooLarge:
@@ -313,12 +291,25 @@ def _too_many_ways() -> SchemaTooLarge:
     )
 
 
-def _parts(node: dict[str, Any]) -> Iterator[Any]:
-    """Schemas of what is in an object or an array; those of `allOf` are merged into one object."""
-    if isinstance(properties := node.get("properties"), dict):
-        yield from properties.values()
-    for key in ("items", "prefixItems", "allOf", "additionalProperties"):
-        if (listed := node.get(key)) is not None:
+def _check_keywords(schema: Any) -> None:
+    """Raises SchemaError: it has not the shape of a schema."""
+    if not isinstance(schema, dict):
+        raise SchemaError("every schema in it must be an object")
+    kind = schema.get("type") or ""
+    if not all(isinstance(name, str) for name in (kind if isinstance(kind, list) else [kind])):
+        raise SchemaError("type must be a string or an array of strings")
+    for key in schema.keys() & _KINDS.keys():
+        wanted, name = _KINDS[key]
+        if schema[key] is not None and not isinstance(schema[key], wanted):
+            raise SchemaError(f"{key} must be {name}")
+
+
+def _parts(schema: dict[str, Any]) -> Iterator[Any]:
+    """The schemas in this one, without the alternatives of a union. Those of `allOf` are merged into one object."""
+    for key in _NAMED:
+        yield from (schema.get(key) or {}).values()
+    for key in (*_LISTS, *_SINGLE):
+        if (listed := schema.get(key)) is not None:
             yield from listed if isinstance(listed, list) else (listed,)
 
 

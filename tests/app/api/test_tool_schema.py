@@ -177,6 +177,7 @@ MANY_WAYS: dict[str, Any] = {
 """By each of these a llama-server answers nobody for seconds, or never again."""
 FEW_WAYS: dict[str, Any] = {
     "1,000 values": {"enum": [f"v{i}" for i in range(1000)]},
+    "1,000 values that are defined": {"$ref": "#/$defs/a", "$defs": {"a": {"enum": [f"v{i}" for i in range(1000)]}}},
     "expressions": union(*[tagged(k, first=True) for k in ("add", "mul", "neg")], {"type": "number"}),
     "any JSON": union({"type": ["string", "null"]}, {"type": "array", "items": THERE}, {"type": "object", "additionalProperties": THERE}),
     "a linked list": union(tagged("x"), {"type": "null"}),
