@@ -7,7 +7,7 @@ its keys.
 import argparse
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
 from os import EX_NOINPUT
@@ -121,8 +121,13 @@ def weak(keys: Sequence[str]) -> tuple[str, ...]:
 
 # -------------------------------------------------------------------------------------------- show
 
-MARKS = {"ok": "[green]✓[/]", "warn": "[yellow]![/]", "fail": "[bold red]✗[/]", "unknown": "[magenta]?[/]"}
-STYLES = {"ok": "", "warn": "yellow", "fail": "red", "unknown": "magenta"}
+STATES = {
+    "fail": ("[bold red]✗[/]", "red", "wrong"),
+    "unknown": ("[magenta]?[/]", "magenta", "not known"),
+    "warn": ("[yellow]![/]", "yellow", "to mind"),
+    "ok": ("[green]✓[/]", "green", "ok"),
+}
+"""The mark of each state, its style, and what its findings are called when they are counted."""
 
 
 def show(
@@ -132,56 +137,41 @@ def show(
     out = console()
     if evidence.about:
         out.print(f"[dim]{escape(evidence.about)}[/]")
-    shown = [f for f in findings if f.state != "ok"] if problems else list(findings)
-    for group, title in groups(evidence, shown):
-        out.print(Rule(f"[bold]{escape(title)}[/]", align="left", style="dim"))
-        out.print(_grid(group))
-        out.print()
-    out.print(_counts(findings, unasked))
+    for title, belongs in _groups(evidence):
+        if group := [f for f in findings if belongs(f) and not (problems and f.state == "ok")]:
+            out.print(Rule(f"[bold]{escape(title)}[/]", align="left", style="dim"))
+            out.print(_grid(group))
+            out.print()
+    counts = {state: sum(f.state == state for f in findings) for state in STATES}
+    said = [f"[{STATES[state][1]}]{count} {STATES[state][2]}[/]" for state, count in counts.items() if count]
+    rest = f" [dim]· {len(unasked)} checks have nothing to look at here (--json lists them)[/]"
+    out.print(", ".join(said) + (rest if unasked else ""))
 
 
-def groups(evidence: Evidence, findings: Sequence[Diagnosis]) -> list[tuple[list[Diagnosis], str]]:
-    """Group the results: the host, each engine, the configuration."""
-    host = [f for f in findings if f.id.startswith("host.")]
-    config = [f for f in findings if f.id.startswith("config.")]
-    gpu = next((gpu.name for gpu in evidence.host.gpus or ()), None)
-    parts = [evidence.host.architecture, gpu, _memory(evidence)]
-    found = [(host, " · ".join(["host", *(part for part in parts if part)]))]
+def _groups(evidence: Evidence) -> Iterator[tuple[str, Callable[[Diagnosis], bool]]]:
+    """The groups' titles, and which findings belong to each: the host, each engine, the configuration."""
+    host = evidence.host
+    free, total = host.memory_available, host.memory_total
+    memory = f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free" if free and total else None
+    gpu = next((gpu.name for gpu in host.gpus or ()), None)
+    yield (
+        " · ".join(filter(None, ("host", host.architecture, gpu, memory))),
+        lambda f: f.id.startswith("host."),
+    )
     for name, spec in evidence.engines.items():
-        of = [f for f in findings if f.engine == name]
-        found.append((of, f"{name} · {spec.dialect} · {spec.driver}"))
-    found.append((config, f"configuration · {evidence.setting.file}"))
-    return [(group, title) for group, title in found if group]
+        yield f"{name} · {spec.dialect} · {spec.driver}", lambda f, name=name: f.engine == name  # type: ignore[misc]
+    yield f"configuration · {evidence.setting.file}", lambda f: f.id.startswith("config.")
 
 
-def _memory(evidence: Evidence) -> str | None:
-    free, total = evidence.host.memory_available, evidence.host.memory_total
-    return f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free" if free and total else None
-
-
-def _grid(findings: Sequence[Diagnosis]) -> Any:
+def _grid(findings: Sequence[Diagnosis]) -> Table:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(width=1)
     grid.add_column(no_wrap=True, min_width=24)
     grid.add_column(overflow="fold", ratio=1)
     for finding in findings:
-        style = STYLES[finding.state]
+        mark, style, _ = STATES[finding.state]
         said = escape(finding.evidence)
-        grid.add_row(MARKS[finding.state], escape(finding.id), f"[{style}]{said}[/]" if style else said)
+        grid.add_row(mark, escape(finding.id), said if finding.state == "ok" else f"[{style}]{said}[/]")
         if finding.fix:
             grid.add_row("", "", f"[cyan]→ {escape(finding.fix)}[/]")
     return grid
-
-
-def _counts(findings: Sequence[Diagnosis], unasked: Sequence[str]) -> str:
-    names = {"fail": "wrong", "unknown": "not known", "warn": "to mind", "ok": "ok"}
-    counts = {state: sum(f.state == state for f in findings) for state in names}
-    said = [
-        f"[{STYLES[state] or 'green'}]{count} {names[state]}[/]" for state, count in counts.items() if count
-    ]
-    rest = (
-        f" [dim]· {len(unasked)} checks have nothing to look at here (--json lists them)[/]"
-        if unasked
-        else ""
-    )
-    return f"{', '.join(said)}{rest}"
