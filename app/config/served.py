@@ -48,16 +48,12 @@ def _tables(models: Sequence[str], name: str | None, port: int, context: int | N
                 f"{model}: two models have the name {public!r}: rename a file, or write a configuration"
             )
         engines[public] = table
-    first = next(iter(engines))
-    return {
-        "gateway": {
-            "listen": f"127.0.0.1:{port}",
-            "admin": f"127.0.0.1:{port + 1 if port else 0}",
-            "state": f"{STATE}/{first}",
-        },
-        "engines": engines,
-        "models": {public: {"live": public} for public in engines},
+    gateway = {
+        "listen": f"127.0.0.1:{port}",
+        "admin": f"127.0.0.1:{port + 1 if port else 0}",
+        "state": f"{STATE}/{next(iter(engines))}",
     }
+    return {"gateway": gateway, "engines": engines, "models": {name: {"live": name} for name in engines}}
 
 
 def _engine(model: str, context: int | None) -> tuple[str, dict[str, Any]]:
@@ -66,38 +62,29 @@ def _engine(model: str, context: int | None) -> tuple[str, dict[str, Any]]:
         if context is not None:
             raise ConfigError(f"--ctx: {model} runs already, with a context of its own: leave it out")
         return _running(model.rstrip("/").removesuffix("/v1"))
-    path = Path(model).expanduser().absolute()
+    path, flag = Path(model).expanduser().absolute(), "--ctx-size"
+    table: dict[str, Any] = {"dialect": "llama-server", "driver": "embedded"}
     if path.is_dir() and (models := sorted(f for f in path.glob("*.gguf") if not is_projector(f.name))):
         if len(models) > 1:
             raise ConfigError(f"{path}: name one of its files: {', '.join(file.name for file in models)}")
-        return _named(path.name), _gguf(models[0], context)
-    if path.suffix == ".gguf" and path.is_file():
-        return _named(path.stem), _gguf(path, context)
-    if (path / "config.json").is_file():
-        return _named(path.name), _vllm(path, context)
-    what = "is no .gguf file" if path.is_file() else "holds no model" if path.is_dir() else "does not exist"
-    raise ConfigError(f"{path} {what}: name a .gguf file, a model's folder, or the URL of a running engine")
-
-
-def _gguf(artefact: Path, context: int | None) -> dict[str, Any]:
-    args = ["--ctx-size", str(context)] if context else []
-    return {"dialect": "llama-server", "driver": "embedded", "artefact": str(artefact), "args": args}
-
-
-def _vllm(folder: Path, context: int | None) -> dict[str, Any]:
-    program = shutil.which("vllm")
-    if program is None:
-        raise ConfigError(
-            f"{folder}: vLLM serves safetensors, and no `vllm` is on PATH: install it, or start it and name its URL"
+        name, artefact = path.name, models[0]
+    elif path.suffix == ".gguf" and path.is_file():
+        name, artefact = path.stem, path
+    elif (path / "config.json").is_file():
+        name, artefact, flag = path.name, path, "--max-model-len"
+        if (program := shutil.which("vllm")) is None:
+            raise ConfigError(
+                f"{path}: vLLM serves safetensors, and no `vllm` is on PATH: install it, or start it and name its URL"
+            )
+        table = {"dialect": "vllm", "driver": "process", "command": [program, "serve"]}
+    else:
+        what = (
+            "is no .gguf file" if path.is_file() else "holds no model" if path.is_dir() else "does not exist"
         )
-    args = ["--max-model-len", str(context)] if context else []
-    return {
-        "dialect": "vllm",
-        "driver": "process",
-        "command": [program, "serve"],
-        "artefact": str(folder),
-        "args": args,
-    }
+        raise ConfigError(
+            f"{path} {what}: name a .gguf file, a model's folder, or the URL of a running engine"
+        )
+    return _named(name), {**table, "artefact": str(artefact), "args": [flag, str(context)] if context else []}
 
 
 def _running(url: str) -> tuple[str, dict[str, Any]]:
