@@ -32,15 +32,8 @@ def settings(folder: Path) -> str:
 @pytest.mark.engine
 async def test_two_engines_are_timed_every_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A whole reply has no decode rate and no early content."""
-    args = (
-        "--matrix",
-        "--engine",
-        "annie-nano",
-        "--engine",
-        "annie-nano-bf16",
-        "--config",
-        settings(tmp_path),
-    )
+    engines = ("--engine", "annie-nano", "--engine", "annie-nano-bf16")
+    args = ("--matrix", *engines, "--config", settings(tmp_path))
     assert await bench(*args, *QUICK, "--out", str(tmp_path / "out"), "--json") == 0
     told = json.loads(capsys.readouterr().out)
     rows = {(r["engine"], r["thinking"], r["stream"]): r for r in told["rows"]}

@@ -13,7 +13,6 @@ from app.__main__ import main
 from app.access import records
 from app.registry.reader import RegistryReader
 from app.registry.registry import Registry
-from app.registry.store import open_to_write, script
 from app.registry.values import UNLIMITED
 
 CONFIG = '[engines.e]\ndialect = "vllm"\ndriver = "url"\nurl = "http://e"\n[models.annie]\nlive = "e"\n[gateway]\nstate = "state"\n'
@@ -87,14 +86,3 @@ def test_a_damaged_registry_is_replaced(state: Path, tmp_path: Path) -> None:
     state.write_bytes(b"damaged")
     assert run(state, "restore", tmp_path / "copy") == 0
     assert keys(state) == ["first"]
-
-
-def test_before_a_migration_a_copy_is_made(tmp_path: Path) -> None:
-    path = tmp_path / "registry.db"
-    with closing(sqlite3.connect(path, isolation_level=None)) as old:
-        old.executescript(script(0))
-        old.execute("INSERT INTO revocation VALUES ('key', 'k', 'lost', 't')")
-    open_to_write(path).close()
-    with closing(sqlite3.connect(tmp_path / "registry.db.v1")) as copy:
-        assert copy.execute("PRAGMA user_version").fetchone() == (1,)
-        assert copy.execute("SELECT id FROM revocation").fetchone() == ("k",)

@@ -3,6 +3,7 @@
 import shutil
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from app.registry.errors import (
     StorageFailed,
     UnknownRow,
 )
-from app.registry.reader import RegistryReader
+from app.registry.reader import TABLES, RegistryReader
 from app.registry.registry import Registry
 from app.registry.store import MIGRATIONS, script
 from app.registry.values import (
@@ -71,10 +72,8 @@ def registry(path: Path) -> Iterator[Registry]:
 
 def everything(registry: RegistryReader) -> list[tuple[object, ...]]:
     """Every row of every table."""
-    rows = []
-    for table in ("artefact", "engine", "report", "alias", "revocation", "operation", "event"):
-        rows += [(table, *row) for row in registry._connection.execute(f"SELECT * FROM {table}")]
-    return rows
+    ask = registry._connection.execute
+    return [(table, *row) for table in TABLES.values() for row in ask(f"SELECT * FROM {table}")]
 
 
 def test_what_is_added_is_found_again_by_the_next_gateway(path: Path, registry: Registry) -> None:
@@ -323,6 +322,9 @@ def test_a_registry_of_the_first_version_is_migrated_and_keeps_what_it_held(path
         registry.write_usage({"kitchen": USAGE, "nobody": USAGE})
     with RegistryReader.at(path) as reader:
         assert (reader.api_keys(), reader.usages()) == ((key,), {"kitchen": USAGE})
+    with closing(sqlite3.connect(path.with_name(f"{path.name}.v1"))) as copy:
+        assert copy.execute("PRAGMA user_version").fetchone() == (1,)
+        assert copy.execute("SELECT id FROM revocation").fetchone() == ("k",)
 
 
 def test_a_name_is_free_again_when_its_key_was_revoked_and_nothing_is_inherited(path: Path) -> None:
