@@ -1,6 +1,7 @@
 """The endpoints of an engine that the suite calls directly: load and tokenizer."""
 
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from deploy.core.engine_access import EngineAccess
@@ -9,41 +10,34 @@ from deploy.engine.dialects import DIALECTS
 from deploy.engine.probe import metric
 from gates.contracts.dialect import Dialect
 
-_NO_ANSWER = (LookupError, TypeError, ValueError)
-"""Of an engine that was started without an endpoint, or does not expose it."""
 
-
+@dataclass(frozen=True, slots=True)
 class EngineEndpoints:
     """One engine's own endpoints. The answer is None where the engine has no such endpoint."""
 
-    def __init__(self, url: str, dialect: Dialect, access: EngineAccess) -> None:
-        self._url, self._dialect, self._access = url, dialect, access
+    url: str
+    dialect: Dialect
+    access: EngineAccess
 
     async def running(self) -> int | None:
         """How many requests it computes or has queued, by its own metrics."""
-        spec = DIALECTS[self._dialect]
-        if spec.metrics is None:
-            return None
-        with suppress(*_NO_ANSWER):
-            return await metric(self._url + spec.metrics, *spec.load, access=self._access)
+        spec = DIALECTS[self.dialect]
+        with suppress(ValueError):  # they are no metrics
+            if spec.metrics is not None:
+                return await metric(self.url + spec.metrics, *spec.load, access=self.access)
         return None
 
     async def tokens(self, text: str) -> int | None:
         """How many tokens this text is."""
-        tokenize = DIALECTS[self._dialect].tokenize
+        tokenize = DIALECTS[self.dialect].tokenize
         if tokenize is None or not text:
             return None if text else 0
-        with suppress(*_NO_ANSWER):
-            said = await self._ask("POST", "/tokenize", tokenize(await self.model(), text))
+        with suppress(LookupError, TypeError, ValueError):  # it was started without an endpoint
+            models = await self._ask("GET", "/v1/models")
+            said = await self._ask("POST", "/tokenize", tokenize(str(models["data"][0]["id"]), text))
             return int(said["count"]) if "count" in said else len(said["tokens"])
         return None
 
-    async def model(self) -> str:
-        """The first model that it serves."""
-        return str((await self._ask("GET", "/v1/models"))["data"][0]["id"])
-
     async def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        async with ask_engine(method, self._url + path, body, self._access) as reply:
-            if reply.status != 200:
-                raise ValueError(f"HTTP {reply.status}")
+        async with ask_engine(method, self.url + path, body, self.access) as reply:
             return await read_json(reply)

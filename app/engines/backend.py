@@ -333,12 +333,6 @@ class Backend:
         self._step(BreakerEvent.UNREACHABLE if unreachable else BreakerEvent.FAILURE)
         return attribution
 
-    def reset(self) -> None:
-        """Close the breaker and forget past failures and unwanted reasoning."""
-        self._forget_evidence()
-        self.breaker = Breaker()
-        self._decide(at_fault=False)
-
     def _step(self, event: BreakerEvent) -> None:
         before = self.breaker
         self.breaker = step(before, event, time.monotonic())

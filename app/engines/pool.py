@@ -439,11 +439,6 @@ class EnginePool:
             if route.balancer is None or backend.spec.name in route.spare or backend.takes_as_replica
         )
 
-    def reset(self) -> None:
-        """Close every breaker and forget past failures."""
-        for backend in self._backends.values():
-            backend.reset()
-
     def conduct(self, name: str) -> Conduct:
         """How far the engine is trusted to keep its reasoning out of the content."""
         return self._backends[name].conduct if name in self._backends else "unknown"

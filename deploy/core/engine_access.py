@@ -11,6 +11,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final, TypedDict, TypeVar
 
+from gates.run.http import system_tls
+
 MAX_BYTES: Final = 1 << 20
 T = TypeVar("T")
 
@@ -59,12 +61,6 @@ class ClientAccess(TypedDict):
 
 
 OPEN: Final = EngineAccess()
-
-
-@lru_cache(1)
-def system_tls() -> ssl.SSLContext:
-    """Built once: it reads every root certificate, which takes tens of milliseconds."""
-    return ssl.create_default_context()
 
 
 def _fresh(read: Callable[[Path], T], path: Path) -> T:

@@ -120,7 +120,7 @@ class TimedClient:
         waits = {"connect": times.connect, "read": times.idle, "write": times.idle}
         async with (
             httpcore2.AsyncConnectionPool(
-                ssl_context=target.tls or _system_tls(),
+                ssl_context=target.tls or system_tls(),
                 max_keepalive_connections=0,
                 network_backend=BoundedBackend(self.limits, clock.read),
             ) as pool,
@@ -142,7 +142,7 @@ class TimedClient:
 
 
 @lru_cache(1)
-def _system_tls() -> ssl.SSLContext:
+def system_tls() -> ssl.SSLContext:
     """Built once: it reads every root certificate, which takes tens of milliseconds."""
     return ssl.create_default_context()
 

@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 import uvloop
 
-from tests.app.house import House, house
+from tests.app.house import House, forget, house
 
 
 def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> dict[str, Callable[[], Any]]:
@@ -27,6 +27,6 @@ async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hous
 async def home(shared: House) -> House:
     """The shared gateway, with a fresh script."""
     shared.engine.forget()
-    shared.gateway.pool.reset()
+    forget(shared.gateway.pool)
     await shared.settle()
     return shared

@@ -14,6 +14,8 @@ import structlog
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.config.config import Address, Config, Secrets, parse
+from app.engines.breaker import Breaker
+from app.engines.pool import EnginePool
 from app.proxy.tracing import Tracing
 from app.server import bind, servers
 from app.telemetry import log as logs
@@ -286,6 +288,14 @@ async def house(base: Path, **settings: Any) -> AsyncIterator[House]:
     """An engine and a gateway before it; settings as in `config`."""
     async with ScriptedEngine() as engine, run(config(engine, base, **settings), engine) as it:
         yield it
+
+
+def forget(pool: EnginePool) -> None:
+    """Close every breaker, and forget past failures."""
+    for backend in pool._backends.values():
+        backend._forget_evidence()
+        backend.breaker = Breaker()
+        backend._decide(at_fault=False)
 
 
 async def eventually(true: Callable[[], Any]) -> None:

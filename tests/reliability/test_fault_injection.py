@@ -22,7 +22,7 @@ import pytest_asyncio
 
 from app.stream.pipeline import LARGE_BYTES
 from app.upstream.batching import IOBatch
-from tests.app.house import TOOLS, House, config, eventually, frames, run, said
+from tests.app.house import TOOLS, House, config, eventually, forget, frames, run, said
 from tests.scale import PATIENCE, scaled
 from tests.script import DONE, Head, Say, Step, Wait, finish, role, text, thought, usage
 from tests.scripted_engine import ScriptedEngine, Seen
@@ -186,7 +186,7 @@ def check_whole(word: str, calls: bool, choices: list[dict[str, Any]]) -> None:
 
 async def all_at_once(home: House) -> list[str]:
     """What became of each reply; afterwards nothing is left open."""
-    home.gateway.pool.reset()
+    forget(home.gateway.pool)
     async with asyncio.timeout(PATIENCE):
         found = await asyncio.gather(*(ask(home, n, n < STREAMED) for n in range(STREAMED + WHOLE)))
     await eventually(lambda: home.is_quiet() and not home.gateway.pool.outstanding)

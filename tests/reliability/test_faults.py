@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.app.house import Answer, House, configured, eventually, run
+from tests.app.house import Answer, House, configured, eventually, forget, run
 from tests.app.promotion.nano import ANNIE, needs_models, running, spec_of
 from tests.reliability import proxy
 from tests.reliability.proxy import ACCENTED, Fault, Proxy
@@ -86,7 +86,7 @@ async def at(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place]:
 async def asked(at: Place, fault: Fault, model: str) -> Answer:
     """The reply to one request under this fault, when nothing of it is open any more."""
     pool = at.home.gateway.pool
-    pool.reset()
+    forget(pool)
     pool._backends["broken"].upstream.close()
     at.proxy.fault = fault
     try:

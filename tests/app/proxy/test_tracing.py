@@ -24,7 +24,7 @@ from app.proxy import otel
 from app.proxy.otel import Spans
 from app.wiring import tracing_for
 from tests.app.cli.test_serve import serving, write
-from tests.app.house import ANYWHERE, House, config, run
+from tests.app.house import ANYWHERE, House, config, forget, run
 from tests.app.telemetry.test_log import CANARY, PLACES
 from tests.script import (
     DONE,
@@ -94,7 +94,7 @@ async def here(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Watche
 async def at(here: Watched) -> Watched:
     """With a fresh script, and without old spans."""
     here.home.engine.forget()
-    here.home.gateway.pool.reset()
+    forget(here.home.gateway.pool)
     await here.home.settle()
     here._memory.clear()
     return here

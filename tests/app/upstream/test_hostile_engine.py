@@ -11,7 +11,7 @@ import pytest_asyncio
 from app.stream.pipeline import Pipeline
 from app.upstream.batching import IOBatch
 from app.upstream.connection import MAX_HEAD_BYTES, MAX_HEADERS, EngineReply
-from tests.app.house import House, eventually, house
+from tests.app.house import House, eventually, forget, house
 from tests.app.proxy.test_engine_faults import fresh_connections
 from tests.script import (
     DONE,
@@ -84,7 +84,7 @@ async def bounded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hou
 def fresh(home: House) -> None:
     """As if nothing had happened."""
     home.engine.forget()
-    home.gateway.pool.reset()
+    forget(home.gateway.pool)
     fresh_connections(home)
 
 
