@@ -16,11 +16,10 @@ from typing import Any
 
 from rich.markup import escape
 
-from app.cli.exit_codes import UsageError
 from app.cli.terminal import console, table
 from app.config.config import Config, load
 from app.engines.identity import target_of
-from deploy.drivers.factory import make_engine
+from app.engines.started import started
 from deploy.engine.spec import EngineSpec
 from deploy.profiles import matrix
 from deploy.profiles.matrix import TITLES, BenchCell, BenchRow, finite, words
@@ -66,17 +65,12 @@ def chosen(args: argparse.Namespace, config: Config) -> dict[str, EngineSpec]:
     """The engines of the configuration to compare: those that are named, or that models use for chat."""
     used = dict.fromkeys(name for model in config.models.values() for name in model.engines)
     wanted = args.engine or [name for name in used if config.engines[name].kind == "chat"]
-    if unknown := [name for name in wanted if name not in config.engines]:
-        known = ", ".join(sorted(config.engines))
-        raise UsageError(f"there is no engine {unknown[0]!r}; configured are {known}")
-    return {name: config.engines[name] for name in wanted}
+    return {name: config.engine(name) for name in wanted}
 
 
 async def _up(spec: EngineSpec, config: Config, stack: AsyncExitStack) -> Target:
-    """Start an engine, which stops with the stack. Raises EngineError."""
-    engine = make_engine(spec, state_dir=config.state_dir)
-    stack.push_async_callback(engine.stop)
-    state = await engine.start()
+    """Start an engine, which stops with the stack. Raises RunError."""
+    _, state = await started(config, spec, stack)
     return target_of(spec, state, str(spec.artefact or state.url), spec.name)
 
 

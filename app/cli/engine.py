@@ -55,10 +55,7 @@ async def _run(args: argparse.Namespace) -> int:
     config = load(args.config)
     if args.verb == "list":
         return await _list(config, args.json)
-    spec = config.engines.get(args.engine)
-    if spec is None:
-        known = ", ".join(sorted(config.engines))
-        raise UsageError(f"{args.engine}: there is no such engine; configured are {known}")
+    spec = config.engine(args.engine)
     if args.verb == "logs":
         return await _logs(config, spec, args.lines)
     return await (_up if args.verb == "up" else _down)(config, spec, args.json)

@@ -23,10 +23,9 @@ from app.config.config import Config, ModelConfig
 from app.config.version import VERSION
 from app.engines.heard import hearing, settings
 from app.engines.identity import describe, target_of
+from app.engines.started import started
 from app.promotion.facts import baseline_manifest
-from deploy.core.errors import EngineError
 from deploy.drivers.embedded import usable_cores
-from deploy.drivers.factory import make_engine
 from deploy.engine.gpu import host_gpu
 from deploy.engine.spec import EngineSpec
 from gates.artefact import artefact as artefacts
@@ -67,7 +66,7 @@ async def make_job(config: Config, args: argparse.Namespace, stack: AsyncExitSta
     starts. With `--any-baseline` the last two are not: the run can show that a candidate fails, and never that it
     passes. Engines that are named by their addresses have no artefact, and count as forms of one model.
 
-    Raises SuiteError, PolicyError; RunError: an engine is not configured, has no artefact, or does not start;
+    Raises SuiteError, PolicyError, ConfigError; RunError: an engine has no artefact, or does not start;
     ManifestError: a folder differs from its manifest, or no promotion could accept the baseline.
     """
     suite, candidate, baseline = args.suite or config.gates.suite, args.candidate, args.baseline
@@ -172,10 +171,8 @@ class _Sealed:
 
 
 def _sealed(config: Config, name: str) -> _Sealed:
-    """The engine of this name, with its artefact verified. Raises RunError, ManifestError."""
-    spec = config.engines.get(name)
-    if spec is None:
-        raise RunError(f"there is no engine {name!r}; configured are {', '.join(sorted(config.engines))}")
+    """The engine of this name, with its artefact verified. Raises ConfigError, RunError, ManifestError."""
+    spec = config.engine(name)
     if spec.artefact is None:
         raise RunError(f"engines.{name}: a gate needs its artefact; name the folder that it serves")
     folder = artefacts.folder_of(spec.artefact)
@@ -195,12 +192,7 @@ def _unsealed(config: Config, name: str) -> _Sealed:
 
 async def _side(config: Config, sealed: _Sealed, stack: AsyncExitStack, model: ModelConfig) -> ServedModel:
     spec, artefact = sealed.spec, sealed.artefact
-    engine = make_engine(spec, state_dir=config.state_dir)
-    stack.push_async_callback(engine.stop)
-    try:
-        state = await engine.start()
-    except EngineError as error:
-        raise RunError(f"{spec.name} does not come up: {error}") from None
+    engine, state = await started(config, spec, stack)
     described = describe(spec, state, artefact)
     target = target_of(spec, state, artefact.root, described.digest)
     side = ServedModel(

@@ -307,6 +307,14 @@ class Config(ConfigSection):
                 raise ValueError(f"models.{name}.live: {fault}")
         return self
 
+    def engine(self, name: str) -> EngineSpec:
+        """The engine of this name. Raises ConfigError."""
+        if name not in self.engines:
+            raise ConfigError(
+                f"there is no engine {name!r}; configured are {', '.join(sorted(self.engines))}"
+            )
+        return self.engines[name]
+
     @property
     def listen(self) -> Address:
         """The public listener's address."""

@@ -11,14 +11,13 @@ from itertools import groupby
 
 from app.config.config import Config
 from app.engines.identity import build_of, target_of
+from app.engines.started import started
 from app.shadow.compare import Comparison, ReplayTrio, compare
 from app.shadow.record import ShadowRecord
 from app.shadow.replay import SUITE, ReplayEngine, read_reply, requests_for
 from app.shadow.store import Store, first_kept
 from app.stream.conduct import Guard, conduct, held_characters
-from deploy.core.errors import EngineError
 from deploy.drivers.docker import weights_digest
-from deploy.drivers.factory import make_engine, running
 from deploy.engine.spec import EngineSpec, spec_digest
 from gates.contracts.errors import RunError
 from gates.run.progress import RunProgress
@@ -51,7 +50,7 @@ async def replay(
 
     Raises:
         NothingRecorded: there is no record of that time or model.
-        RunError: an engine is not configured, does not start, or has ended. SamplesError.
+        RunError: an engine does not start, or has ended. ConfigError: it is not configured. SamplesError.
         DeployError: an engine's configuration is wrong, or Docker does not answer.
     """
     store = Store(config.state_dir)
@@ -60,7 +59,7 @@ async def replay(
     baseline = wanted.against or records[-1].engine
     if wanted.candidate == baseline:
         raise RunError(f"{baseline} would be compared with itself; name another with --against")
-    specs = [_spec(config, name) for name in (wanted.candidate, baseline)]
+    specs = [config.engine(name) for name in (wanted.candidate, baseline)]
     models = {record.model for record in records}
     guards = [model.thought_guard for name, model in config.models.items() if name in models]
     async with AsyncExitStack() as stack:
@@ -84,25 +83,10 @@ def _select_records(store: Store, wanted: ReplayRequest, now: datetime) -> list[
     return found
 
 
-def _spec(config: Config, name: str) -> EngineSpec:
-    spec = config.engines.get(name)
-    if spec is None:
-        raise RunError(f"there is no engine {name!r}; configured are {', '.join(sorted(config.engines))}")
-    return spec
-
-
 async def _up(
     config: Config, spec: EngineSpec, stack: AsyncExitStack, guards: Sequence[Guard]
 ) -> ReplayEngine:
-    """Start an engine. At the end, a container that ran before is left running; a child process is stopped."""
-    found = await running([spec], state_dir=config.state_dir)
-    runs = any(one.engine == spec.name and one.running for one in found)
-    engine = make_engine(spec, state_dir=config.state_dir)
-    stack.push_async_callback(engine.leave if runs else engine.stop)
-    try:
-        state = await engine.start()
-    except EngineError as error:
-        raise RunError(f"{spec.name} does not come up: {error}") from None
+    _, state = await started(config, spec, stack)
     weights = str(state.url) if spec.artefact is None else weights_digest(spec.artefact)
     engine_digest = f"{spec_digest(spec)} {build_of(spec, state)} {state.model}"
     target = target_of(spec, state, weights, engine_digest)

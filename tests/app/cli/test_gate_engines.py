@@ -138,7 +138,7 @@ async def test_a_folder_that_was_changed_is_not_judged(tmp_path: Path) -> None:
 async def test_a_comparison_that_no_promotion_accepts_is_refused_before_an_engine_starts(
     candidate: str, baseline: str, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gate_engines, "make_engine", lambda *_, **__: pytest.fail("an engine was started"))
+    monkeypatch.setattr(gate_engines, "started", lambda *_, **__: pytest.fail("an engine was started"))
     asked = flags(candidate, baseline, "--control", "stranger=stranger-nano")
     async with AsyncExitStack() as stack:
         with pytest.raises(ManifestError, match=told):

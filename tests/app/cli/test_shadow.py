@@ -58,7 +58,7 @@ def test_two_engines_are_compared_and_the_code_is_0(
     ("argv", "code", "told"),
     [
         (["--candidate", "annie-nano", "--model", "other"], 66, "nothing of model other was recorded"),
-        (["--candidate", "nobody"], 69, "no engine 'nobody'"),
+        (["--candidate", "nobody"], 78, "no engine 'nobody'"),
         (["--candidate", "annie-nano"], 69, "compared with itself"),
     ],
 )
