@@ -120,13 +120,6 @@ def test_the_cheap_look_never_hides_a_finding(text: str) -> None:
     assert find_markdown(text) == found
 
 
-@given(MARKUP)
-def test_a_finding_lies_in_its_text_and_shows_it(text: str) -> None:
-    for finding in find_markdown(text):
-        assert 0 <= finding.start < finding.end <= len(text)
-        assert text[finding.start : finding.end].startswith(finding.excerpt.removesuffix("…"))
-
-
 def test_every_emoji_there_is_passes_the_cheap_look() -> None:
     missed = [picture for picture in emoji.EMOJI_DATA if not SYMBOLS.search(picture)]
     assert not missed

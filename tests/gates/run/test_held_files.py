@@ -4,7 +4,6 @@ import asyncio
 import os
 import shutil
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from os import EX_UNAVAILABLE
 from pathlib import Path
@@ -16,7 +15,7 @@ from app.__main__ import main
 from app.cli import gate, gate_engines
 from gates.artefact import artefact
 from gates.contracts.errors import RunError
-from gates.run.gate_job import HELD, GateJob, ServedModel, check_held, hold
+from gates.run.gate_job import HELD, GateJob, ServedModel, hold
 from tests.gates.test_job import JOB
 
 MANIFEST = Path(__file__).parents[3] / "models" / "annie-nano-q4_k_m" / "artefact.json"
@@ -43,46 +42,6 @@ def rewrite(folder: Path) -> None:
     for data in (b"evil", b"good"):
         path.write_bytes(data)
         os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-
-
-def replace_folder(folder: Path) -> None:
-    """Another folder in its place for a while."""
-    kept = folder.rename(folder.parent / "kept")
-    shutil.copytree(kept, folder)
-    shutil.rmtree(folder)
-    kept.rename(folder)
-
-
-def write_by_another_name(folder: Path) -> None:
-    """By a hard link elsewhere."""
-    os.link(folder / "weights", folder.parent / "link")
-    for data in (b"evil", b"good"):
-        (folder.parent / "link").write_bytes(data)
-    (folder.parent / "link").unlink()
-
-
-EXCHANGES = [rewrite, replace_folder, write_by_another_name, shutil.rmtree]
-
-
-@pytest.mark.parametrize("exchange", EXCHANGES, ids=lambda exchange: exchange.__name__)
-def test_an_exchange_is_noticed_though_all_is_as_it_was(
-    tmp_path: Path, model: ServedModel, exchange: Callable[[Path], None]
-) -> None:
-    hold(tmp_path, [model])
-    check_held([model])
-    exchange(folder_of(model))
-    with pytest.raises(RunError, match="exchanged while it was judged"):
-        check_held([model])
-    assert str(tmp_path) not in str(pytest.raises(RunError, check_held, [model]).value)
-
-
-def test_a_run_that_goes_on_finds_the_files_that_it_began_with(tmp_path: Path, model: ServedModel) -> None:
-    hold(tmp_path, [model])
-    hold(tmp_path, [model])
-    rewrite(folder_of(model))
-    later = replace(model, files=artefact.snapshot(folder_of(model)))
-    with pytest.raises(RunError, match="since this run began"):
-        hold(tmp_path, [later])
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "5"])
