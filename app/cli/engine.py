@@ -10,7 +10,6 @@ import asyncio
 import json
 import signal
 import sys
-import tomllib
 from collections.abc import Iterable, Mapping
 from os import EX_NOINPUT, EX_TEMPFAIL
 from pathlib import Path
@@ -19,10 +18,11 @@ from typing import Any
 
 from app.cli.exit_codes import CommandError, UsageError
 from app.cli.terminal import progress, show_outcomes, show_rows
-from app.config.config import EMBEDDED_DEFAULT, Config, ConfigError, load
+from app.config.config import EMBEDDED_DEFAULT, Config, load, read_tables
 from app.conformance import suite
 from app.conformance.suite import rated
 from deploy.core.errors import SpecError
+from deploy.doctor.collectors import configuration
 from deploy.drivers.docker_client import shared
 from deploy.drivers.factory import make_engine, put_down, running
 from deploy.engine.abilities import shown_format
@@ -211,15 +211,8 @@ async def _pin(args: argparse.Namespace) -> int:
 
 def _images(source: Path, wanted: list[str]) -> dict[str, str]:
     """Engines and their images, from a file that need not load yet: unpinned images may be the reason."""
-    try:
-        tables = tomllib.loads(source.read_text("utf-8")).get("engines", {})
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{source}: {error}") from None
-    found = {
-        name: str(table["image"])
-        for name, table in tables.items()
-        if isinstance(table, dict) and table.get("driver") == "docker" and table.get("image")
-    }
+    engines = configuration.engines(read_tables(source), source.parent).items()
+    found = {name: spec.image for name, spec in engines if spec.driver == "docker" and spec.image}
     if unknown := [name for name in wanted if name not in found]:
         raise UsageError(f"{unknown[0]}: is no engine with an image; there is: {', '.join(found)}")
     return {name: image for name, image in found.items() if not wanted or name in wanted}

@@ -338,20 +338,25 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> C
         ConfigError: unreadable, not TOML, an unknown key, a bad value, or a missing secret file.
     """
     source = path or EMBEDDED_DEFAULT
+    tables = read_tables(source)
+    try:
+        return with_secrets(parse(tables, source.parent), source.parent, environ)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
+
+
+def read_tables(source: Path) -> dict[str, Any]:
+    """The tables of a TOML file. Raises ConfigError."""
     try:
         with open(source, "rb", opener=open_at_once) as file:
             text = file.read(MAX_BYTES + 1)
         if len(text) > MAX_BYTES:
             raise ConfigError(f"{source}: larger than {MAX_BYTES} bytes; a configuration is a few thousand")
-        data = tomllib.loads(text.decode("utf-8"))
+        return tomllib.loads(text.decode("utf-8"))
     except OSError as error:
         raise ConfigError(f"{source}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:  # also deep nesting, and numbers of 5,000 digits
         raise ConfigError(f"{source}: not TOML: {error}") from None
-    try:
-        return with_secrets(parse(data, source.parent), source.parent, environ)
-    except ConfigError as error:
-        raise ConfigError(f"{source}: {error}") from None
 
 
 def with_secrets(config: Config, base: Path, environ: Mapping[str, str] = os.environ) -> Config:
