@@ -5,7 +5,6 @@ operation's switch.
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -139,14 +138,13 @@ async def _records(deps: Dependencies, plan: OperationPlan) -> RegistryRecords:
 
 async def lease(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
     """This operation holds the one loading lease, if it has an engine to load."""
-    began = time.monotonic()
     while any(_loads(deps, engine) for engine in plan.new):
         try:
             deps.memory.lease.take(plan.operation)
             break
         except LeaseHeld:
             await asyncio.sleep(LEASE_SECONDS)
-    return {"seconds": _since(began)}
+    return {}
 
 
 def _loads(deps: Dependencies, engine: str) -> bool:
@@ -168,7 +166,6 @@ async def start(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
 
     If the host runs short of memory meanwhile, a candidate is killed, and an engine that served before is not.
     """
-    began = time.monotonic()
     spec = deps.catalogue.spec(effect.engine)
     try:
         lease = deps.memory.lease.held(plan.operation, wait_s=inf)
@@ -183,7 +180,7 @@ async def start(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
         raise EffectError(FailureReason(code, why)) from None
     deps.memory.lease.release(plan.operation)
     state = deps.pool.states()[spec.name]
-    return {"engine": spec.name, "pid": state.pid, "seconds": _since(began)}
+    return {"engine": spec.name, "pid": state.pid}
 
 
 async def stop(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
@@ -191,10 +188,9 @@ async def stop(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effec
     name = deps.catalogue.name(effect.engine)
     if deps.is_needed(plan, effect.engine):
         return {"engine": name, "serves": True}
-    began = time.monotonic()
     await deps.pool.take_down(name)
     freed = await deps.memory.wait_freed(name)
-    return {"engine": name, "seconds": _since(began), "memory_came_back": freed}
+    return {"engine": name, "memory_came_back": freed}
 
 
 # ----------------------------------------------------------------------------------------- traffic
@@ -205,18 +201,14 @@ async def route(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
     evidence = await start(deps, plan, effect)
     before = deps.pool.model_route(plan.model).first
     sets = {plan.candidate: plan.new, plan.incumbent: plan.old}
-    await _serve(deps, plan, sets.get(effect.engine, (effect.engine,)))
-    return {**evidence, "before": before}
-
-
-async def _serve(deps: Dependencies, plan: OperationPlan, engines: tuple[str, ...]) -> None:
-    """New requests of the model go to these engines and no others."""
+    engines = sets.get(effect.engine, (effect.engine,))
     names = [deps.catalogue.name(engine) for engine in engines]
     await _trust(deps, plan, [engine for engine in engines if engine in plan.new])
     for name in names:  # identified when it joined; after a restart it will be (`app.promotion.replicas`)
         deps.pool.identified(name)
     deps.pool.route(plan.model, *names)
     deps.reply_window.switched(plan.model, *names)
+    return {**evidence, "before": before}
 
 
 async def _trust(deps: Dependencies, plan: OperationPlan, new: Collection[str]) -> None:
@@ -232,15 +224,10 @@ async def drain(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
     name = deps.catalogue.name(effect.engine)
     if deps.is_needed(plan, effect.engine):
         return {"engine": name, "serves": True}
-    began = time.monotonic()
     seconds = max(model.timeouts.total for model in deps.config.models.values())
     waiting = deps.pool.open(name)
     left = await deps.pool.drain(name, seconds)
-    return {"engine": name, "requests": waiting, "left": left, "seconds": _since(began)}
-
-
-def _since(began: float) -> float:
-    return round(time.monotonic() - began, 3)
+    return {"engine": name, "requests": waiting, "left": left}
 
 
 # ------------------------------------------------------------------------ checks of what runs

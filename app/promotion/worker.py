@@ -330,8 +330,12 @@ class PromotionWorker:
             await _cancelled(handling)
 
     async def _handle(self, state: OperationState, effect: Effect) -> EffectEvidence:
+        began = time.monotonic()
         async with asyncio.timeout(TIMEOUTS.get(effect.action)):
-            return await HANDLERS[effect.action](self._deps, state.plan, effect)
+            evidence = await HANDLERS[effect.action](self._deps, state.plan, effect)
+        evidence = {"seconds": round(time.monotonic() - began, 3), **evidence}
+        canonical(evidence)  # raises CodecError: no audit can hold it
+        return evidence
 
     def _outcome(
         self, state: OperationState, effect: Effect, handling: asyncio.Task[EffectEvidence]

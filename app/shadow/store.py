@@ -60,16 +60,13 @@ class Store:
         return folder / f"{day}{_ENDING}"
 
     def records(self, since: datetime) -> Iterator[ShadowRecord]:
-        """The valid records since a time, each once, oldest first."""
-        seen: set[str] = set()
+        """The valid records since a time, oldest day first."""
         for day in self.days():
             if day < since.astimezone(UTC).date():
                 continue
             with self._path(day).open("rb") as lines:
                 for line in lines:
-                    record = parse(line)
-                    if record is not None and record.id not in seen and record.when >= since:
-                        seen.add(record.id)
+                    if (record := parse(line)) is not None and record.when >= since:
                         yield record
 
     def _path(self, day: date) -> Path:

@@ -115,6 +115,7 @@ def test_each_pair_leads_where_the_table_says(
     assert found.state.phase is after
     assert found.effect == found.state.effect
     assert (found.effect is None) == (after in FINAL)
+    assert (found.state.outcome is not None) == (after is P.ROLLING_BACK)
 
 
 @pytest.mark.parametrize(
