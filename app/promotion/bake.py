@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from math import log
 from statistics import median
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Final
 
 from app.promotion.state_machine import FailureReason
 from app.telemetry.reply_window import ReplyOutcome, waits
@@ -29,19 +29,20 @@ from gates.stats.binomial import clopper_pearson_upper
 from gates.stats.plans import upper_rank
 from gates.stats.sequential import log_wealth, lower_bound
 
-FaultKind = Literal["leak", "raw_tool_call", "broken_template", "empty", "markdown", "loop", "errors", "slow"]
-TESTS: Final = 8
-
-_ABSOLUTE: Final = frozenset({"leak", "raw_tool_call", "broken_template"})
-_DETECTORS: Final[tuple[FaultKind, ...]] = (
-    "leak",
-    "raw_tool_call",
-    "broken_template",
-    "empty",
-    "markdown",
-    "loop",
-)
 _QUANTILE: Final = 0.9
+BOUNDS: Final = {
+    "leak": 0.005,
+    "raw_tool_call": 0.005,
+    "broken_template": 0.005,
+    "empty": 0.01,
+    "markdown": 0.02,
+    "loop": 0.01,
+    "errors": 0.02,
+    "slow": 1.0 - _QUANTILE,
+}
+"""The kinds of faults, and the bound of each one's rate as a share of the replies."""
+_ABSOLUTE: Final = frozenset({"leak", "raw_tool_call", "broken_template"})
+TESTS: Final = len(BOUNDS)
 _WAITS: Final = 300
 """How many of the incumbent's latest times count: older ones were under another load."""
 
@@ -51,7 +52,7 @@ FaultCount = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BakeLimits:
-    """The limits of a bake. Rates are of replies, in [0, 1]; times in seconds.
+    """The limits of a bake beside the bounds of its rates. Rates are of replies, in [0, 1]; times in seconds.
 
     `least` is the number of the incumbent's replies from which its figures are compared with. `conclusive` is
     the leak rate that a bake must exclude (at 95 %) to count as such: without any leak that takes 82
@@ -63,13 +64,6 @@ class BakeLimits:
     the bake ends on time. `extend_s` bounds the wait for a candidate that is not well at the end, and for the last probe.
     """
 
-    leak: float = 0.005
-    raw_tool_call: float = 0.005
-    broken_template: float = 0.005
-    empty: float = 0.01
-    markdown: float = 0.02
-    loop: float = 0.01
-    errors: float = 0.02
     slow_factor: float = 1.25
     slow_grace_s: float = 0.05
     least: int = 100
@@ -90,17 +84,17 @@ class Bake:
     """
 
     limits: BakeLimits
-    bounds: Mapping[FaultKind, float]
+    bounds: Mapping[str, float]
     slow_after: float | None
     usual: float | None
-    counts: Mapping[FaultKind, FaultCount] = field(default_factory=lambda: MappingProxyType({}))
+    counts: Mapping[str, FaultCount] = field(default_factory=lambda: MappingProxyType({}))
     replies: int = 0
     waits: tuple[float, ...] = ()
 
 
 def begin(limits: BakeLimits, incumbent: Sequence[ReplyOutcome]) -> Bake:
     """A bake without replies yet; `incumbent` are the latest replies of the engine that served before."""
-    bounds: dict[FaultKind, float] = {kind: getattr(limits, kind) for kind in (*_DETECTORS, "errors")}
+    bounds = dict(BOUNDS)
     for kind in bounds.keys() - _ABSOLUTE:
         found = [bad for one in incumbent if (bad := _is_bad(one, kind, None)) is not None]
         if len(found) >= limits.least:
@@ -110,7 +104,6 @@ def begin(limits: BakeLimits, incumbent: Sequence[ReplyOutcome]) -> Bake:
     lately = sorted(waits(incumbent)[-_WAITS:])
     rank = upper_rank(len(lately), _QUANTILE, _confidence(limits)) if len(lately) >= limits.least else None
     slow_after = None if rank is None else limits.slow_factor * lately[rank - 1] + limits.slow_grace_s
-    bounds["slow"] = 1.0 - _QUANTILE
     return Bake(limits, bounds, slow_after, median(lately) if lately else None)
 
 
@@ -179,7 +172,7 @@ def _confidence(limits: BakeLimits) -> float:
     return 1.0 - limits.alpha / TESTS / 2.0
 
 
-def _is_bad(reply: ReplyOutcome, kind: FaultKind, slow_after: float | None) -> bool | None:
+def _is_bad(reply: ReplyOutcome, kind: str, slow_after: float | None) -> bool | None:
     """Whether a reply counts against a kind; None: it does not count for this kind."""
     if kind == "errors":
         return None if reply.ended == "other" else reply.ended == "failed"
@@ -191,7 +184,7 @@ def _is_bad(reply: ReplyOutcome, kind: FaultKind, slow_after: float | None) -> b
     return kind in reply.breaches if reply.judged else None
 
 
-def _message(bake: Bake, kind: FaultKind, bad: int, n: int) -> str:
+def _message(bake: Bake, kind: str, bad: int, n: int) -> str:
     bound = f"more than {bake.bounds[kind]:.2%} for certain"
     if kind == "slow":
         return (

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from app.config.config import Promotion
 from app.promotion import bake
-from app.promotion.bake import BakeLimits, FaultKind
+from app.promotion.bake import BakeLimits
 from app.promotion.state_machine import BreachError, EffectError, FailureReason
 from app.promotion.watch import BAKE_LIMITS, bake_limits, watch_replies
 from app.telemetry.reply_window import ReplyOutcome, ReplyWindow
@@ -51,7 +51,7 @@ def code(state: bake.Bake) -> str | None:
 
 
 @cache
-def chances(rate: float, within: int, kind: FaultKind) -> tuple[float, ...]:
+def chances(rate: float, within: int, kind: str) -> tuple[float, ...]:
     """The chance, exactly, that a model with this rate of faults was caught within 1, 2, ... replies."""
     empty = replace(bake.begin(LIMITS, []), slow_after=1.0)
     least, alive, caught, found = 1, {0: 1.0}, 0.0, []
@@ -76,11 +76,11 @@ def test_a_leaker_is_caught_within_so_many_replies_with_95_percent(rate: float, 
 
 def test_one_leak_in_a_thousand_is_no_alarm_and_the_bound_itself_seldom_is() -> None:
     assert chances(0.001, 3000, "leak")[-1] < 1e-5
-    assert chances(LIMITS.leak, 3000, "leak")[-1] < LIMITS.alpha / bake.TESTS
+    assert chances(bake.BOUNDS["leak"], 3000, "leak")[-1] < LIMITS.alpha / bake.TESTS
 
 
 @pytest.mark.parametrize("kind", ["empty", "markdown", "loop", "errors", "slow"])
-def test_no_kind_takes_more_than_its_share_of_the_error(kind: FaultKind) -> None:
+def test_no_kind_takes_more_than_its_share_of_the_error(kind: str) -> None:
     bound = bake.begin(LIMITS, []).bounds[kind]
     assert chances(bound, 1000, kind)[-1] < LIMITS.alpha / bake.TESTS
 
@@ -311,7 +311,8 @@ async def test_a_bake_ends_only_after_callers_were_served(heard: list[ReplyOutco
     window.switched("annie", "new")
     hear(window, "new", *heard)
     if ends:
-        extended = 0 < len(heard) < QUICK.enough
-        assert ((await watched(window, 0.05))["seconds"] > 0.09) == extended
+        waits = bake.unserved(heard, QUICK.enough, may_wait=True) is not None
+        assert waits == (0 < len(heard) < QUICK.enough)
+        await watched(window, 0.05)
     else:
         assert (await breached(window, seconds=0.05)).code == "bake_unserved"
