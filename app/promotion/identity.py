@@ -1,9 +1,8 @@
 """Whether the running engine is the one that was judged. Pure; `app.promotion.inspection` collects the inputs."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any
 
 from app.engines.identity import UNKNOWN
 from app.promotion.state_machine import FailureReason
@@ -19,7 +18,6 @@ class RunningEngine:
 
     driver: str
     argv: tuple[str, ...] = ()
-    settings: Mapping[str, Any] | None = None  # of an embedded engine's command line
     image: str | None = None
     file: str | None = None  # of the weights, on this host
     file_digest: str | None = None  # as it is now
@@ -37,7 +35,6 @@ class ExpectedEngine:
 
     spec: EngineSpec
     engine: statement.EngineIdentity | None  # what was judged; None: weights without a manifest
-    settings: Mapping[str, Any] | None  # of an embedded engine
     artefact: str | None  # the resolved path that is served
 
 
@@ -62,9 +59,6 @@ def _paths_that_differ(before: Snapshot, after: Snapshot) -> Iterable[str]:
 def _comparisons(found: RunningEngine, wanted: ExpectedEngine) -> Iterable[tuple[str, object, object]]:
     spec, engine = wanted.spec, wanted.engine
     yield "driver", found.driver, spec.driver
-    if wanted.settings is not None and found.argv:  # some kernels do not show a command line
-        for key in sorted({*wanted.settings, *(found.settings or {})}):
-            yield f"setting {key}", (found.settings or {}).get(key), wanted.settings.get(key)
     if spec.driver == "docker":
         yield "image", found.image, spec.image
     if spec.command is not None:

@@ -1,15 +1,13 @@
 """Inspection of a running engine: what it is, compared with what was judged (`app.promotion.identity`).
 
 The engine may have been started before the configuration was edited, from a file that was replaced since, or by
-somebody else. So the kernel is asked for the process's command line, Docker for what the container was made from, and
-the engine for its model; the weights' files are hashed, and their metadata compared with those before the load. An
-engine that we do not run (driver url) can only be asked for its build and its model.
+somebody else. So the kernel is asked for the command line of a process that may outlive us, Docker for what the
+container was made from, and the engine for its model; the weights' files are hashed, and their metadata compared with
+those before the load. An engine that we do not run (driver url) can only be asked for its build and its model.
 """
 
 import asyncio
 import functools
-import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,8 +16,6 @@ from app.promotion.identity import ExpectedEngine, RunningEngine, differs
 from app.promotion.state_machine import EffectError, FailureReason, RefusalError
 from deploy.core.engine_http import HTTP_ERRORS, ask_engine, plain_word, read_json
 from deploy.core.errors import DeployError
-from deploy.drivers.embedded import usable_cores
-from deploy.engine.flags import parse_flags
 from deploy.engine.spec import EngineSpec
 from deploy.engine.supervised import Engine
 from deploy.engine.weights import find_model
@@ -68,12 +64,11 @@ async def identify(
 
 
 def expected(spec: EngineSpec, judged: statement.EngineIdentity | None) -> ExpectedEngine:
-    """What should run, by configuration, manifest and report. Raises ArtefactError, FlagError."""
-    artefact, is_embedded = _manifest(spec), spec.driver == "embedded"
+    """What should run, by configuration, manifest and report. Raises ArtefactError."""
+    artefact = _manifest(spec)
     return ExpectedEngine(
         spec=spec,
         engine=judged or (planned(spec, artefact) if artefact else None),
-        settings=parse_flags(spec.name, spec.args, cores=usable_cores()) if is_embedded else None,
         artefact=str(find_model(spec)) if spec.artefact is not None and spec.driver != "url" else None,
     )
 
@@ -99,7 +94,6 @@ async def running(engine: Engine, spec: EngineSpec) -> RunningEngine:
     return RunningEngine(
         driver=described["driver"],
         argv=tuple(described.get("argv") or ()),
-        settings=_settings(described.get("argv") or ()) if spec.driver == "embedded" else None,
         image=described.get("image"),
         file=str(path) if path else None,
         file_digest=digest,
@@ -110,15 +104,6 @@ async def running(engine: Engine, spec: EngineSpec) -> RunningEngine:
         build=build_of(spec, engine.state),
         who=described.get("container") or described.get("pid") and str(described["pid"]),
     )
-
-
-def _settings(argv: Sequence[str]) -> Mapping[str, Any] | None:
-    """The settings on an embedded engine's command line."""
-    try:
-        settings = json.loads(argv[argv.index("--config") + 1])["settings"]
-    except (ValueError, LookupError, TypeError):
-        return None
-    return settings if isinstance(settings, dict) else None
 
 
 def _weights(spec: EngineSpec, path: Path | None) -> tuple[str | None, tuple[str, ...], Snapshot | None]:

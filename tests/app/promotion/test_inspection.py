@@ -36,10 +36,10 @@ CHILD = ExpectedEngine(
     spec=EngineSpec(
         name="annie", dialect="llama-server", driver="embedded", artefact=Path("/m/a.gguf"), args=("--ctx-size", "64")
     ),
-    engine=JUDGED, settings={"n_ctx": 64}, artefact="/m/a.gguf",
+    engine=JUDGED, artefact="/m/a.gguf",
 )  # fmt: skip
 RUNS = RunningEngine(
-    driver="embedded", argv=("python", "--config", "{}"), settings={"n_ctx": 64}, file="/m/a.gguf", file_digest=SHA,
+    driver="embedded", argv=("python", "--config", "{}"), file="/m/a.gguf", file_digest=SHA,
     model="/m/a.gguf", build="xllamacpp 1",
 )  # fmt: skip
 IMAGE = f"vllm/vllm-openai@{SHA}"
@@ -48,7 +48,7 @@ CONTAINER = ExpectedEngine(
         name="spark", dialect="vllm", driver="docker", artefact=Path("/m/nvfp4"), image=IMAGE, args=("--max-model-len", "9")
     ),
     engine=EngineIdentity("spark", "docker", "vllm", IMAGE, ("--max-model-len", "9"), {}, "vllm 0.24.0", None),
-    settings=None, artefact="/m/nvfp4",
+    artefact="/m/nvfp4",
 )  # fmt: skip
 SERVES = RunningEngine(
     driver="docker", argv=("vllm", "serve", "/model", "--port", "8000", "--max-model-len", "9"), image=IMAGE,
@@ -60,11 +60,7 @@ SERVES = RunningEngine(
     "found, wanted, what",
     [
         (RUNS, CHILD, None),
-        (replace(RUNS, argv=(), settings=None), CHILD, None),
         (replace(RUNS, driver="url"), CHILD, "driver"),
-        (replace(RUNS, settings={"n_ctx": 128}), CHILD, "setting n_ctx"),
-        (replace(RUNS, settings={"n_ctx": 64, "extra": 1}), CHILD, "setting extra"),
-        (replace(RUNS, settings=None), CHILD, "setting n_ctx"),
         (replace(RUNS, file="/m/b.gguf"), CHILD, "artefact"),
         (replace(RUNS, model="/m/b.gguf"), CHILD, "model path"),
         (replace(RUNS, file_digest="sha256:2"), CHILD, "model file"),
