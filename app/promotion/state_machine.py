@@ -100,12 +100,17 @@ class OperationPlan:
     shift_s: float = 60.0
 
     def __post_init__(self) -> None:
-        if {*self.new} & {*self.old}:
-            raise PlanError(f"{self.model} is served by this engine already; there is nothing to change")
-        if self.kind is OperationKind.PROMOTE and self.report is None:
-            raise PlanError("a promotion needs a report")
-        if self.strategy is Strategy.STOP_THEN_START:
-            self._check_fallback()
+        """Stop-then-start frees the incumbent's memory, so another engine must serve meanwhile."""
+        if self.strategy is Strategy.BLUE_GREEN:
+            return
+        pair = {*self.new, *self.old}
+        if self.fallback is None or self.fallback in pair:
+            raise PlanError(
+                "both engines do not fit into memory at once, and there is no third to serve meanwhile:"
+                f" give {self.model} a fallback"
+            )
+        if pair & {*self.resident}:
+            raise PlanError("both engines do not fit into memory at once, and one of them has to stay")
 
     @property
     def new(self) -> tuple[str, ...]:
@@ -122,17 +127,6 @@ class OperationPlan:
         """Whether live traffic is shifted before the switch; not where the incumbent had to stop for the candidate."""
         beside = self.strategy is Strategy.BLUE_GREEN
         return beside and bool(self.shift_weights) and self.kind is OperationKind.PROMOTE
-
-    def _check_fallback(self) -> None:
-        """Stop-then-start frees the incumbent's memory, so another engine must serve meanwhile."""
-        pair = {*self.new, *self.old}
-        if self.fallback is None or self.fallback in pair:
-            raise PlanError(
-                "both engines do not fit into memory at once, and there is no third to serve meanwhile:"
-                f" give {self.model} a fallback"
-            )
-        if pair & {*self.resident}:
-            raise PlanError("both engines do not fit into memory at once, and one of them has to stay")
 
 
 # --------------------------------------------------------------------------------- phases and events

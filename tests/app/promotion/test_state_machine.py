@@ -310,8 +310,6 @@ def test_a_resident_engine_is_never_stopped() -> None:
 @pytest.mark.parametrize(
     "changes, why",
     [
-        ({"candidate": "old"}, "nothing to change"),
-        ({"report": None}, "needs a report"),
         ({"fallback": None, "strategy": Strategy.STOP_THEN_START}, "fallback"),
         ({"fallback": "old", "strategy": Strategy.STOP_THEN_START}, "fallback"),
         ({"resident": ("old",), "strategy": Strategy.STOP_THEN_START}, "has to stay"),
