@@ -16,7 +16,6 @@ from gates.report import statement
 class RunningEngine:
     """What runs, as stated by the engine and by what runs it (kernel, Docker); None or empty: not known."""
 
-    driver: str
     argv: tuple[str, ...] = ()
     image: str | None = None
     file: str | None = None  # of the weights, on this host
@@ -58,7 +57,6 @@ def _paths_that_differ(before: Snapshot, after: Snapshot) -> Iterable[str]:
 
 def _comparisons(found: RunningEngine, wanted: ExpectedEngine) -> Iterable[tuple[str, object, object]]:
     spec, engine = wanted.spec, wanted.engine
-    yield "driver", found.driver, spec.driver
     if spec.driver == "docker":
         yield "image", found.image, spec.image
     if spec.command is not None:

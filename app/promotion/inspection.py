@@ -51,7 +51,7 @@ async def identify(
     if fault := differs(found, wanted):
         raise RefusalError(fault)
     return {
-        "driver": found.driver,
+        "driver": spec.driver,
         "who": found.who,
         "image": found.image,
         "model_file": found.file_digest,
@@ -92,7 +92,6 @@ async def running(engine: Engine, spec: EngineSpec) -> RunningEngine:
     path = Path(described["model_file"]) if described.get("model_file") else None
     digest, changed, after = await asyncio.to_thread(_weights, spec, path)
     return RunningEngine(
-        driver=described["driver"],
         argv=tuple(described.get("argv") or ()),
         image=described.get("image"),
         file=str(path) if path else None,

@@ -236,7 +236,6 @@ async def drain(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
 async def identify(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
     """The running engine is what the report and the spec say."""
     spec = deps.catalogue.spec(effect.engine)
-    _ready_state(deps, effect)
     stated: Statement | None = None
     waived: Collection[str] = ()
     if plan.report is not None:

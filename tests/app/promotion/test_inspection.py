@@ -39,7 +39,7 @@ CHILD = ExpectedEngine(
     engine=JUDGED, artefact="/m/a.gguf",
 )  # fmt: skip
 RUNS = RunningEngine(
-    driver="embedded", argv=("python", "--config", "{}"), file="/m/a.gguf", file_digest=SHA,
+    argv=("python", "--config", "{}"), file="/m/a.gguf", file_digest=SHA,
     model="/m/a.gguf", build="xllamacpp 1",
 )  # fmt: skip
 IMAGE = f"vllm/vllm-openai@{SHA}"
@@ -51,7 +51,7 @@ CONTAINER = ExpectedEngine(
     artefact="/m/nvfp4",
 )  # fmt: skip
 SERVES = RunningEngine(
-    driver="docker", argv=("vllm", "serve", "/model", "--port", "8000", "--max-model-len", "9"), image=IMAGE,
+    argv=("vllm", "serve", "/model", "--port", "8000", "--max-model-len", "9"), image=IMAGE,
     file="/m/nvfp4", build="vllm 0.24.0",
 )  # fmt: skip
 
@@ -60,7 +60,6 @@ SERVES = RunningEngine(
     "found, wanted, what",
     [
         (RUNS, CHILD, None),
-        (replace(RUNS, driver="url"), CHILD, "driver"),
         (replace(RUNS, file="/m/b.gguf"), CHILD, "artefact"),
         (replace(RUNS, model="/m/b.gguf"), CHILD, "model path"),
         (replace(RUNS, file_digest="sha256:2"), CHILD, "model file"),
