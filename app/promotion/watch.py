@@ -62,16 +62,16 @@ async def watch_replies(
 
     def unfinished() -> FailureReason | None:
         may_wait = clock() < end + seconds
-        return health.fault() or synthetic.fault(end) or bake.unserved(replies.all, limits.enough, may_wait)
+        return health.fault or synthetic.fault(end) or bake.unserved(replies.all, limits.enough, may_wait)
 
     try:
         synthetic.check(replies.judge(), replies.state.usual)
         while (left := end - clock()) > 0.0 or (fault := unfinished()):
             if fault and left < -max(seconds, limits.extend_s):
                 raise BreachError(fault)
-            health.fault()
             await replies.more(min(limits.look_s, left if left > 0.0 else limits.look_s))
             synthetic.check(replies.judge(), replies.state.usual)
+            health.check()
     finally:
         await synthetic.stop()
     lasted = round(seconds - min(left, 0.0), 2)
@@ -84,17 +84,19 @@ class _Health:
 
     def __init__(self, down: DownReason, gone_s: float) -> None:
         self._down, self._gone_s, self._since = down, gone_s, inf
+        self.fault: FailureReason | None = None
+        self.check()
 
-    def fault(self) -> FailureReason | None:
-        """Why it takes none now. Raises BreachError."""
+    def check(self) -> None:
+        """Look again. Raises BreachError."""
         now, why = asyncio.get_running_loop().time(), self._down()
         self._since = min(self._since, now) if why else inf
-        if not why:
-            return None
-        fault = FailureReason("bake_gone", f"takes no requests for {now - self._since:.0f} s: {why:.200}")
-        if now - self._since >= self._gone_s:
-            raise BreachError(fault)
-        return fault
+        gone = now - self._since
+        self.fault = (
+            FailureReason("bake_gone", f"takes no requests for {gone:.0f} s: {why:.200}") if why else None
+        )
+        if self.fault and gone >= self._gone_s:
+            raise BreachError(self.fault)
 
 
 class _LiveReplies:
