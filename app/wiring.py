@@ -15,13 +15,12 @@ from app.admin.console import OPEN, console_router
 from app.admin.reload import Reloader, reload_router
 from app.admin.reports import ReportThread
 from app.admin.routes import operators_router
-from app.api.chat_completions import ChatCompletions
 from app.api.completions import Completions
 from app.api.count_tokens import CountTokens
 from app.api.embeddings import Embeddings
 from app.api.messages import Messages
 from app.api.responses import Responses
-from app.api.surface import Surface
+from app.api.surface import ChatCompletions, Surface
 from app.config.config import Config, ConfigError
 from app.config.version import VERSION
 from app.engines.backend import EngineFactory, driver

@@ -11,14 +11,13 @@ overrun by one reservation at most. Of a minute it is an estimate, at most the w
 nothing else is used, and the next one waits longer. Each step is made without a pause between its check and its change.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from math import ceil
 from typing import Final
 
 from app.access.clock import DAY
 from app.errors.tree import KeyLimited
-from app.registry.values import UNLIMITED, KeyLimits, Meter
+from app.registry.values import UNLIMITED, KeyLimits, KnownKey, Meter
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -185,14 +184,6 @@ class Admission:
         account.settle(self._minute, used, now)
 
 
-@dataclass(frozen=True, slots=True)
-class KeyTerms:
-    """A key's limits and its time of creation ("" for a key of the configuration)."""
-
-    limits: KeyLimits = UNLIMITED
-    created: str = ""
-
-
 class Accounts:
     """The accounts of all keys, by name."""
 
@@ -204,15 +195,15 @@ class Accounts:
         """The account of a key; an unlimited one if no keys are configured."""
         return self._known.get(name or "", self._anonymous)
 
-    def take(self, terms: Mapping[str, KeyTerms], stored: Mapping[str, Meter]) -> None:
+    def take(self, keys: Iterable[KnownKey], stored: Mapping[str, Meter]) -> None:
         """Replace the keys. Known keys keep their open requests and usage; new ones start with the stored usage."""
         known: dict[str, Account] = {}
-        for name, term in terms.items():
-            account = self._known.get(name)
-            if account is None or account.created != term.created:
-                account = Account(name, meter=stored.get(name), created=term.created)
-            account.limits = UNLIMITED if term.limits == UNLIMITED else term.limits
-            known[name] = account
+        for key in keys:
+            account = self._known.get(key.name)
+            if account is None or account.created != key.created:
+                account = Account(key.name, meter=stored.get(key.name), created=key.created)
+            account.limits = UNLIMITED if key.limits == UNLIMITED else key.limits
+            known[key.name] = account
         self._known = known
 
     def changed(self) -> list[Account]:

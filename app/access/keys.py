@@ -18,6 +18,9 @@ MAX_KEYS = 256
 """Of callers, and of operators: a key is compared with each of them, and names become labels of metrics."""
 
 
+_TOKEN_FILE = "admin.token"
+
+
 class KeyRing:
     """The keys of one listener, and whose they are.
 
@@ -83,7 +86,7 @@ def admin_token(configured: str | None, state_dir: Path) -> tuple[str, Path | No
 
     Made at first start, with mode 600 from its first byte on, and kept.
     """
-    path = _token_file(state_dir)
+    path = state_dir / _TOKEN_FILE
     if (known := read_admin_token(configured, state_dir)) is not None:
         return known, None if configured else path
     state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -96,11 +99,7 @@ def admin_token(configured: str | None, state_dir: Path) -> tuple[str, Path | No
 
 def read_admin_token(configured: str | None, state_dir: Path) -> str | None:
     """The operators' token, for a client of them; None where no gateway has made one. Raises OSError."""
-    path = _token_file(state_dir)
+    path = state_dir / _TOKEN_FILE
     if configured:
         return configured
     return read_secret(path).strip() if path.exists() else None
-
-
-def _token_file(state_dir: Path) -> Path:
-    return state_dir / "admin.token"

@@ -11,7 +11,7 @@ from math import inf
 from typing import Any, Protocol, TypeVar
 
 from app.access import records
-from app.access.accounts import Accounts, KeyTerms
+from app.access.accounts import Accounts
 from app.access.clock import unix_now
 from app.access.keys import KeyRing, digest, read_admin_token
 from app.access.records import ADMIN, AccessRecords
@@ -105,9 +105,7 @@ class AccessService:
     def _apply(self) -> Rings:
         found, configured = self._records, self._config.secrets.api_keys
         active = [key for key in found.keys if key.revoked is None]
-        terms = {name: KeyTerms() for name in self._configured()}
-        terms |= {key.name: KeyTerms(key.limits, key.created) for key in active}
-        self.accounts.take(terms, found.usages)
+        self.accounts.take((*self._configured(), *active), found.usages)
         now = self._clock()
         secrets = {key.name: records.secrets_of(key, now) for key in active}
         self._old_secret_ends = min((end for ends in secrets.values() for end in ends.values()), default=inf)
@@ -190,8 +188,7 @@ class AccessService:
         """All keys, of the configuration, then those of the state folder; or all operators."""
         if kind == "operator":
             return records.operator_views(self._records.operators)
-        configured = [KnownKey(name=name, digest="", created="") for name in self._configured()]
-        return [self._view(key) for key in (*configured, *self._records.keys)]
+        return [self._view(key) for key in (*self._configured(), *self._records.keys)]
 
     def _view(self, key: KnownKey) -> dict[str, Any]:
         account = self.accounts.of(key.name)
@@ -199,6 +196,7 @@ class AccessService:
             return records.key_view(key, self._records.usages.get(key.name, Meter()), 0, self._clock())
         return records.key_view(key, account.meter, account.in_flight, self._clock())
 
-    def _configured(self) -> list[str]:
-        """The names of the keys of the configuration."""
-        return [f"key-{number}" for number in range(1, len(self._config.secrets.api_keys) + 1)]
+    def _configured(self) -> list[KnownKey]:
+        """The keys of the configuration, as its ring names them."""
+        count = len(self._config.secrets.api_keys)
+        return [KnownKey(name=f"key-{number}", digest="", created="") for number in range(1, count + 1)]

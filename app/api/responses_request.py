@@ -6,8 +6,7 @@ This gateway keeps no state between requests: what would need a stored response 
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema
-from pydantic_core import PydanticCustomError
+from pydantic import Discriminator, Field, Tag
 
 from app.api.chat_request import AudioPart, Function
 from app.api.media import ImageData, audio_part, content, image_part
@@ -142,18 +141,6 @@ class Reasoning(Part):
     effort: str | None = None
 
 
-def _texts(values: dict[str, Any]) -> dict[str, str]:
-    """Raises one error, however many values are no strings: pydantic's own check would collect one for each."""
-    if not all(isinstance(value, str) for value in values.values()):
-        raise PydanticCustomError("string_type", "every value must be a string")
-    return values
-
-
-_TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
-Texts = Annotated[dict[str, Any], AfterValidator(_texts), WithJsonSchema(_TEXTS)]
-"""Names and texts."""
-
-
 class Format(Part):
     """The form of the answer."""
 
@@ -188,7 +175,7 @@ class ResponsesRequest(ForeignRequest):
     reasoning: Reasoning | None = None
     text: Text | None = None
     stream: bool | None = None
-    metadata: Texts | None = None
+    metadata: dict[str, Any] | None = None
     user: str | None = None
     truncation: Literal["disabled"] | None = None
 

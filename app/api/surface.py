@@ -11,11 +11,11 @@ import msgspec
 from msgspec.structs import replace
 from pydantic import BaseModel
 
-from app.api.chat_request import ChatRequest, check_chat, ignored_fields
+from app.api.chat_request import ChatRequest, check_chat, ignored_fields, parse_chat
 from app.api.engine_request import AskedEngine, stream_policy, upstream_body, with_system_line
 from app.api.reading import Part, checked, json_object, refuse_too_many, refuse_unserved
 from app.errors.tree import EngineBroke
-from app.stream.encode import EventEncoder, ReplyHead
+from app.stream.encode import EventEncoder, MessageCollector, ReplyHead, StreamEncoder
 from app.stream.pipeline import StreamPolicy
 from gates.contracts.dialect import Dialect
 from gates.reply.chunks import UNREADABLE, why_unreadable
@@ -144,6 +144,19 @@ class OverChat(Surface):
     def hinted(self, asked: ParsedRequest, hint: str) -> ParsedRequest | None:
         """The line is a system's."""
         return replace(asked, body=with_system_line(asked.body, hint))
+
+
+class ChatCompletions(OverChat):
+    """`POST /v1/chat/completions`, OpenAI's: the format that the stream core itself works in."""
+
+    path = "/v1/chat/completions"
+    id_prefix = "chatcmpl-"
+    request = ChatRequest
+    encoder, collector = StreamEncoder, MessageCollector
+
+    def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
+        chat, body = parse_chat(raw, max_messages)
+        return ParsedRequest(chat, body, logprobs=bool(chat.logprobs), count=chat.n or 1)
 
 
 class PassThroughSurface(Surface):

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from app.api.chat_completions import ChatCompletions
 from app.api.chat_request import ChatRequest
 from app.api.engine_request import AskedEngine, stream_policy, thinking_for
+from app.api.surface import ChatCompletions
 from app.api.tool_choice import enforcer_for, is_guided, other_means
 from app.config.config import ModelConfig
 from app.errors.tree import RequestError

@@ -103,20 +103,19 @@ def as_upstream_error(error: BaseException) -> MannersError:
 
     `__cause__` is the original error, for the log. A MannersError stays what it is.
     """
-    if isinstance(error, MannersError):
-        return error
-    broke = EngineBroke("the engine's reply could not be read", "upstream_malformed")
-    broke.__cause__ = error
-    return broke
+    return _in_place_of(error, EngineBroke("the engine's reply could not be read", "upstream_malformed"))
 
 
 def as_internal_error(error: BaseException) -> MannersError:
     """The error for a reply that could not be written to the caller: a bug of ours. `__cause__` is the original error."""
+    return _in_place_of(error, MannersError("something went wrong in the gateway; its log says what"))
+
+
+def _in_place_of(error: BaseException, told: MannersError) -> MannersError:
     if isinstance(error, MannersError):
         return error
-    ours = MannersError("something went wrong in the gateway; its log says what")
-    ours.__cause__ = error
-    return ours
+    told.__cause__ = error
+    return told
 
 
 class route_errors_to:

@@ -5,12 +5,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.api.chat_completions import ChatCompletions
 from app.api.completions import Completions
 from app.api.engine_request import AskedEngine
 from app.api.messages import Messages
 from app.api.responses import Responses
-from app.api.surface import ParsedRequest, Surface
+from app.api.surface import ChatCompletions, ParsedRequest, Surface
 from app.stream.encode import ReplyHead
 from app.stream.pipeline import Pipeline, StreamPolicy
 from gates.contracts.dialect import Dialect

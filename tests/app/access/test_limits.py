@@ -1,6 +1,7 @@
 """Limits and budgets of a key: arithmetic on values, with time as a value."""
 
 from contextlib import closing, suppress
+from dataclasses import replace
 from math import ceil
 from pathlib import Path
 from random import Random
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from app.access.accounts import ANONYMOUS, MINUTE, Account, Accounts, Admission, KeyTerms
+from app.access.accounts import ANONYMOUS, MINUTE, Account, Accounts, Admission
 from app.access.clock import DAY, SteadyClock
 from app.errors.tree import KeyLimited
 from app.registry.registry import Registry
@@ -264,12 +265,13 @@ def test_the_reset_is_written_as_openai_writes_it(used: int, shown: bytes) -> No
 def test_a_key_that_is_replaced_begins_anew_and_one_that_stays_goes_on() -> None:
     """By when it was made: a new key of an old name is another one."""
     accounts = Accounts()
-    accounts.take({"a": KeyTerms(KeyLimits(rpm=5), "t1")}, {"a": Meter(total=3)})
+    first = KnownKey(name="a", digest="", created="t1", limits=KeyLimits(rpm=5))
+    accounts.take([first], {"a": Meter(total=3)})
     held = accounts.of("a")
     assert held.meter.total == 3
-    accounts.take({"a": KeyTerms(KeyLimits(rpm=9), "t1")}, {"a": Meter(total=0)})
+    accounts.take([replace(first, limits=KeyLimits(rpm=9))], {"a": Meter(total=0)})
     assert accounts.of("a") is held
     assert held.limits.rpm == 9
-    accounts.take({"a": KeyTerms(KeyLimits(), "t2")}, {})
+    accounts.take([replace(first, created="t2")], {})
     assert accounts.of("a").meter.total == 0
     assert accounts.of("gone").name == ANONYMOUS

@@ -17,11 +17,10 @@ from anthropic.types import beta
 from openai.types.responses import response_input_param
 from openai.types.shared_params import FunctionDefinition
 
-from app.api.chat_completions import ChatCompletions
 from app.api.engine_request import AskedEngine
 from app.api.messages import Messages
 from app.api.responses import Responses
-from app.api.surface import Surface
+from app.api.surface import ChatCompletions, Surface
 from app.errors.tree import RequestError
 from deploy.engine.samples import SAMPLES
 

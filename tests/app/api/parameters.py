@@ -16,14 +16,13 @@ from openai.types import completion_create_params, embedding_create_params
 from openai.types.chat import completion_create_params as chat_params
 from openai.types.responses import response_create_params
 
-from app.api.chat_completions import ChatCompletions
 from app.api.completions import Completions
 from app.api.count_tokens import CountTokens
 from app.api.embeddings import Embeddings
 from app.api.engine_request import AskedEngine
 from app.api.messages import Messages
 from app.api.responses import Responses
-from app.api.surface import Surface
+from app.api.surface import ChatCompletions, Surface
 from app.errors.tree import RequestError
 from deploy.engine.dialects import DIALECTS
 from tests.app.api import blocks

@@ -80,24 +80,6 @@ async def test_what_is_no_count_is_an_error(tmp_path: Path, steps: Any, code: in
             assert (await answer.json())["type"] == "error"
 
 
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"messages": []}, "messages"),
-        ({"model": "nobody"}, "nobody"),
-        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools"),
-        ({"mcp_servers": [{"type": "url"}]}, "mcp_servers"),
-    ],
-)
-async def test_what_messages_refuses_is_refused_here(
-    tmp_path: Path, fields: dict[str, Any], said: str
-) -> None:
-    async with house(tmp_path) as home:
-        body = {"model": "annie", "messages": HELLO, **fields}
-        async with home.client.post(f"{home.url}/v1/messages/count_tokens", json=body) as answer:
-            assert answer.status in (400, 404) and said in await answer.text()
-
-
 @pytest.mark.engine
 async def test_a_real_engines_count_is_the_usage_of_the_reply(tmp_path: Path) -> None:
     made = configured(tmp_path, {"nano": nano()}, annie={"live": "nano"})

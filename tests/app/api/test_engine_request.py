@@ -11,7 +11,7 @@ from app.api import unserved
 from app.api.chat_request import ChatRequest, without_thoughts
 from app.api.surface import ParsedRequest
 from gates.contracts.dialect import Dialect
-from tests.app.house import HELLO, TOOLS, Answer, House, house
+from tests.app.house import HELLO, Answer, House, house
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -115,20 +115,6 @@ async def test_every_engine_is_asked_to_stream_and_to_count(
     assert body["messages"] == HELLO
 
 
-SAMPLING: dict[str, Any] = {
-    "temperature": 0.3, "top_p": 0.9, "presence_penalty": 0.1, "frequency_penalty": 0.2, "seed": 7,
-    "stop": ["\n"], "max_tokens": 9, "max_completion_tokens": 9, "logit_bias": {"5": 1}, "user": "u",
-    "response_format": {"type": "json_object"},
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("dialect", DIALECTS)
-async def test_what_every_engine_knows_goes_through_unchanged(houses: dict[str, House], dialect: str) -> None:
-    """Sampling and limits are the caller's business."""
-    body = await sent(houses[dialect], **SAMPLING)
-    assert {name: body[name] for name in SAMPLING} == SAMPLING
-
-
 OWN_FIELDS = {
     "vllm": {"top_k", "min_p", "repetition_penalty", "min_tokens", "ignore_eos", "cache_salt", "priority"},
     "llama-server": {"top_k", "min_p", "repetition_penalty", "min_tokens", "ignore_eos", "repeat_penalty", "cache_prompt"},
@@ -189,16 +175,6 @@ async def test_the_header_of_ignored_fields_is_safe_and_only_there_when_needed(
     assert "set-cookie" not in answer.headers
     answer = await home.ask(stream=stream, top_k=None, api_base=None)
     assert "x-manners-ignored" not in answer.headers
-
-
-async def test_no_tools_means_no_word_of_tools(houses: dict[str, House]) -> None:
-    """vLLM refuses an empty list, OpenAI a choice without tools; told of tools that it may not
-    call, a model calls them all the same, and the caller would hear the text of the call."""
-    for dialect in DIALECTS:
-        body = await sent(houses[dialect], tools=[], tool_choice="auto", parallel_tool_calls=False)
-        assert not {"tools", "tool_choice", "parallel_tool_calls"} & body.keys()
-        body = await sent(houses[dialect], tools=TOOLS, tool_choice="none", parallel_tool_calls=False)
-        assert not {"tools", "tool_choice", "parallel_tool_calls"} & body.keys()
 
 
 async def test_an_answer_that_the_caller_began_is_gone_on_with_and_not_thought_about(

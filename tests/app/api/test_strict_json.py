@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from app.api import reading
-from app.api.chat_completions import ChatCompletions
 from app.api.completions import Completions
 from app.api.embeddings import Embeddings
 from app.api.engine_request import AskedEngine
@@ -19,9 +18,8 @@ from app.api.strict_json import (
     MAX_VALUES,
     Budget,
     decode,
-    without_strings,
 )
-from app.api.surface import Surface
+from app.api.surface import ChatCompletions, Surface
 from app.errors.tree import BadJSON, RequestError
 
 CHAT, MESSAGES, RESPONSES = ChatCompletions(), Messages(), Responses()
@@ -81,20 +79,6 @@ def test_the_texts_of_one_request_share_a_budget() -> None:
         decode(text, budget)
     with pytest.raises(BadJSON, match="arrays"):
         decode(text, budget)
-
-
-STRINGS: list[tuple[bytes, bytes]] = [
-    (b'{"a": [1, "b"]}', b"{,: [1, ,]}"),
-    (b'{"a\\"]": "\\\\"}', b"{,: ,}"),
-    (b'["\\\\\\"[", 1]', b"[,, 1]"),
-    (b'["\\u0022[", "[\\n"]', b"[,, ,]"),
-]
-
-
-@pytest.mark.parametrize(("raw", "bare"), STRINGS)
-def test_brackets_in_strings_do_not_count(raw: bytes, bare: bytes) -> None:
-    json.loads(raw)
-    assert without_strings(raw) == bare
 
 
 def refusal(surface: Surface, body: Any) -> tuple[str, str | None]:
@@ -168,7 +152,6 @@ LISTS: dict[str, tuple[Surface, str]] = {
     "turns": (MESSAGES, '{"model":"a","max_tokens":1,"messages":[%s]}'),
     "blocks": (MESSAGES, '{"model":"a","max_tokens":1,"messages":[{"role":"user","content":[%s]}]}'),
     "items": (RESPONSES, '{"model":"a","input":[%s]}'),
-    "metadata": (RESPONSES, '{"model":"a","input":"","metadata":{%s}}'),
     "inputs": (Embeddings(), '{"model":"a","input":[%s]}'),
     "prompts": (Completions(), '{"model":"a","prompt":[%s]}'),
 }
@@ -186,8 +169,7 @@ def test_one_fault_of_a_list_is_enough(name: str, monkeypatch: pytest.MonkeyPatc
 
     real = reading.field_error
     monkeypatch.setattr(reading, "field_error", counted)
-    items = [f'"{i}":1.5' for i in range(40_000)] if frame.endswith("{%s}}") else ["1.5"] * (MIB // 4)
-    refusal(surface, (frame % ",".join(items)).encode())
+    refusal(surface, (frame % ",".join(["1.5"] * (MIB // 4))).encode())
     assert sum(seen) <= 8
 
 

@@ -4,17 +4,14 @@ Real llama.cpp servers, the shipped models, the whole gateway. The stranger does
 manners; the caller must hear nothing of it.
 """
 
-import asyncio
 import re
 from collections.abc import AsyncIterator
-from os import EX_UNAVAILABLE
 from typing import Any
 
 import openai
 import pytest
 import pytest_asyncio
 
-from app.__main__ import main
 from gates.detect.rawcall import find_raw_calls
 from tests.app.api.nanos import MARKS, nano_house
 from tests.app.api.sdks import APIS, CHAT, Chat
@@ -138,13 +135,6 @@ async def test_an_everyday_question_without_tools_is_never_answered_with_a_call(
                 raise
             continue
         assert said.kinds == ["text"] and said.end == "stop" and not find_raw_calls(said.text)
-
-
-async def test_the_chat_command_speaks_no_call(running: House, capsys: pytest.CaptureFixture[str]) -> None:
-    code = await asyncio.to_thread(main, ["chat", "--url", running.url, "What day is it today?"])
-    shown = capsys.readouterr()
-    assert "tool_call" not in shown.out and "get_date" not in shown.out
-    assert code == 0 or (code == EX_UNAVAILABLE and "filtered" in shown.err)
 
 
 @pytest.mark.parametrize("model", ["annie", "annie-aloud"])

@@ -161,19 +161,12 @@ def test_references_of_a_tools_schema_stay_in_it() -> None:
 REFUSED: dict[str, Any] = {
     "a name that nobody declared": named("dance"),
     "an allowed name that nobody declared": allowed("auto", "play", "dance"),
-    "no name": {"type": "function"},
-    "no function": {"type": "function", "function": "play"},
     "a name that is none": {"type": "function", "function": {"name": 7}},
-    "the Responses API's form": {"type": "function", "name": "play"},
     "a kind that is not served": {"type": "custom", "custom": {"name": "play"}},
-    "no kind": {},
     "a word that there is not": "any",
     "allowed tools without a mode": {"type": "allowed_tools", "allowed_tools": {"tools": [named("play")]}},
     "allowed tools, forbidden": allowed("none", "play"),
     "no allowed tool": allowed("auto"),
-    "allowed tools that are no list": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": {"play": 1}}},
-    "an allowed tool that is none": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": ["play"]}},
-    "allowed tools without themselves": {"type": "allowed_tools"},
 }  # fmt: skip
 
 
@@ -201,7 +194,6 @@ KEPT: dict[str, tuple[ToolPolicy, tuple[Event, ...], tuple[Event, ...]]] = {
     "a call": (REQUIRED, (*CALL, *END), (*CALL, *END)),
     "two calls": (REQUIRED, (*CALL, *SECOND, *END), (*CALL, *SECOND, *END)),
     "words before a call": (REQUIRED, (Text(0, "Well."), *CALL, *END), (Text(0, "Well."), *CALL, *END)),
-    "words behind a call": (REQUIRED, (*CALL, Text(0, "So."), *END), (*CALL, Text(0, "So."), *END)),
     "a thought before a call": (REQUIRED, (Thought(0, "Hm."), *CALL, *END), (Thought(0, "Hm."), *CALL, *END)),
     "a reply that was cut before its call": (REQUIRED, (Finish(0, "length"), Done()), (Finish(0, "length"), Done())),
     "a reply that was filtered": (REQUIRED, (Finish(0, "content_filter"),), (Finish(0, "content_filter"),)),
@@ -225,14 +217,12 @@ def test_a_reply_that_keeps_the_choice_passes(
 BROKEN: dict[str, tuple[ToolPolicy, tuple[Event, ...], int]] = {
     # choice, reply, how many of its events pass
     "words only": (REQUIRED, (Text(0, "No."), *STOP), 0),
-    "nothing": (REQUIRED, STOP, 0),
     "words without end": (REQUIRED, (Text(0, "x" * 1500), Text(0, "y" * 1500), *CALL, *END), 0),
     "words that were cut": (REQUIRED, (Text(0, "No, be"), Finish(0, "length"), Done()), 0),
     "a thought only": (REQUIRED, (Thought(0, "Hm."), *STOP), 1),
     "another call than the named one": (PLAY, (*SECOND, *END), 0),
     "another call behind an allowed one": (SOME, (*CALL, *SECOND, *END), 2),
     "nothing but calls that are left out": (REQUIRED, (Broken("nothing is left", "reply_fully_filtered"),), 0),
-    "words, and another call than the named one": (PLAY, (Text(0, "Well."), *SECOND, *END), 0),
 }  # fmt: skip
 
 
@@ -249,16 +239,11 @@ def test_a_reply_that_breaks_the_choice_ends_there(
 GUIDED: dict[str, tuple[str, str | None]] = {
     # the reply, and the arguments of the call
     "a call": ('{"name": "play", "arguments": {"what": "x"}}', '{"what": "x"}'),
-    "a call to the letter": ('{"name":"play","arguments":{ "n" : 1e2 }}', '{ "n" : 1e2 }'),
     "a call in a fence": ('```json\n{"name": "play", "arguments": {}}\n```', "{}"),
     "a call with room around it": ('\n {"name": "play", "arguments": {}} \n', "{}"),
     "another call": ('{"name": "stop", "arguments": {}}', None),
     "words": ("I would rather talk.", None),
-    "nothing": ("", None),
-    "no arguments": ('{"name": "play"}', None),
     "arguments that are none": ('{"name": "play", "arguments": [1]}', None),
-    "no object": ('["play", {}]', None),
-    "more behind it": ('{"name": "play", "arguments": {}} So.', None),
     "deep nesting": ('{"name": "play", "arguments": ' + '{"a":' * 5000 + "1" + "}" * 5001, None),
 }  # fmt: skip
 

@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 
 from app.api import unserved
-from app.api.chat_completions import ChatCompletions
 from app.api.completions import Completions
 from app.api.messages import Messages
 from app.api.responses import Responses
-from app.api.surface import Surface
+from app.api.surface import ChatCompletions, Surface
 from app.errors.tree import BadField
 
 TURN = [{"role": "user", "content": "Hi"}]

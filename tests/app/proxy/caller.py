@@ -8,7 +8,7 @@ from typing import Any
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from app.api.chat_completions import ChatCompletions
+from app.api.surface import ChatCompletions
 from app.config.config import ModelConfig, Timeouts
 from app.proxy.context import RequestContext, Trace
 from app.proxy.deadlines import Deadlines

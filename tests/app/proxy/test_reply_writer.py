@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.api.chat_completions import ChatCompletions
+from app.api.surface import ChatCompletions
 from app.config.config import ModelConfig
 from app.proxy.context import RequestContext, Trace
 from app.proxy.reply_writer import STREAM_HEADERS, StreamWriter

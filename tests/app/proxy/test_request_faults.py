@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from app.api.chat_completions import ChatCompletions
 from app.api.strict_json import MAX_PATTERN_WORK
+from app.api.surface import ChatCompletions
 from app.api.tool_schema import pattern_cost
 from app.config.config import Config
 from app.engines import backend
