@@ -90,10 +90,10 @@ def _opened(facts: EligibilityFacts) -> VerifiedReport:
     """The report with its signature verified. Raises ReportError."""
     if facts.report is None:
         named = f"there is no report {facts.asked:.80} here" if facts.asked else "no report was named"
-        raise checks.refuse("report_missing", f"{named}; upload it to /admin/reports")
+        raise ReportError("report_missing", f"{named}; upload it to /admin/reports")
     opened = open_report(facts.report, facts.trusted)
     if facts.asked is not None and opened.digest != facts.asked:
-        raise checks.refuse("report_signature", f"the report on file is not {facts.asked:.80} any more")
+        raise ReportError("report_signature", f"the report on file is not {facts.asked:.80} any more")
     return opened
 
 
@@ -157,7 +157,7 @@ def _baseline(facts: EligibilityFacts, statement: Statement) -> None:
 
 def _sound(facts: EligibilityFacts) -> None:
     if facts.root is None or facts.planned is None:
-        raise checks.refuse("mismatch_artefact", facts.weights or "the engine names no artefact")
+        raise ReportError("mismatch_artefact", facts.weights or "the engine names no artefact")
 
 
 def _evidence(facts: EligibilityFacts, opened: VerifiedReport | None) -> EffectEvidence:

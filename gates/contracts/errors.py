@@ -1,5 +1,7 @@
 """The errors of the gates. Every message is one line for a person."""
 
+from typing import Literal
+
 
 class GatesError(ValueError):
     """The root of the tree."""
@@ -29,9 +31,26 @@ class KeyFileError(GatesError):
     """A key file that is missing, readable by others, or not an Ed25519 key. The message says what to do."""
 
 
+Code = Literal[
+    "report_missing",
+    "report_signature",
+    "report_stale",
+    "verdict_not_pass",
+    "mismatch_artefact",
+    "mismatch_engine",
+    "mismatch_numerics",
+    "mismatch_suite",
+    "mismatch_policy",
+    "mismatch_model",
+    "mismatch_running",
+    "baseline_lineage",
+]
+"""The codes with which a report can be rejected. Promotion has two more of its own (revoked, busy)."""
+
+
 class ReportError(GatesError):
     """A report that is rejected. `code` is one of the codes that promotion returns to its caller."""
 
-    def __init__(self, code: str, message: str) -> None:
+    def __init__(self, code: Code, message: str) -> None:
         super().__init__(message)
         self.code = code

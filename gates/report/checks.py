@@ -1,6 +1,6 @@
 """Checks of what a report proves. Pure; promotion and `manners gate verify` call those they need.
 
-Each raises ReportError with one of the codes of `Code` if it fails. `signature` comes first, on the bytes that were received.
+Each raises ReportError if it fails. `signature` comes first, on the bytes that were received.
 """
 
 import hashlib
@@ -21,31 +21,10 @@ from gates.policy.policy import NumericsRule, Policy
 from gates.report.dsse import Envelope, signers
 from gates.report.statement import EngineIdentity, ModelIdentity, Pinned, SampleIndex, Statement, parse_time
 
-Code = Literal[
-    "report_missing",
-    "report_signature",
-    "report_stale",
-    "verdict_not_pass",
-    "mismatch_artefact",
-    "mismatch_engine",
-    "mismatch_numerics",
-    "mismatch_suite",
-    "mismatch_policy",
-    "mismatch_model",
-    "mismatch_running",
-    "baseline_lineage",
-]
-"""The codes with which a report can be rejected. Promotion has two more of its own (revoked, busy)."""
-
 CLOCK_SKEW: Final = timedelta(minutes=5)
 """How far ahead another machine's clock may be before its report counts as being from the future."""
 
 MAX_SHOWN: Final = 3
-
-
-def refuse(code: Code, message: str) -> ReportError:
-    """The error to raise, with a code that promotion knows."""
-    return ReportError(code, message)
 
 
 def signature(envelope: Envelope, trusted: Mapping[str, Ed25519PublicKey]) -> tuple[str, ...]:
@@ -58,7 +37,7 @@ def signature(envelope: Envelope, trusted: Mapping[str, Ed25519PublicKey]) -> tu
         why = "the signature does not fit what it signs; the report was changed after it was signed"
     else:
         why = f"signed by {envelope.signatures[0].keyid:.80}, a key that is not trusted here"
-    raise refuse("report_signature", why)
+    raise ReportError("report_signature", why)
 
 
 def age(statement: Statement, now: datetime, max_age_days: float | None) -> timedelta:
@@ -72,7 +51,7 @@ def age(statement: Statement, now: datetime, max_age_days: float | None) -> time
     elif statement.expires is not None and now > parse_time(statement.expires):
         why = f"the report expired at {statement.expires}"
     if why:
-        raise refuse("report_stale", why)
+        raise ReportError("report_stale", why)
     return old
 
 
@@ -81,7 +60,7 @@ def verdict(statement: Statement) -> None:
     decision = statement.decision
     if decision.verdict is not Verdict.PASS:
         why = f": {decision.reasons[0]}" if decision.reasons else ""
-        raise refuse("verdict_not_pass", f"the verdict is {decision.verdict}{why}")
+        raise ReportError("verdict_not_pass", f"the verdict is {decision.verdict}{why}")
     deciding = [gate for gate in decision.gates if gate.tier != "advisory"]
     faults = [f"{g.gate} ({g.rule}) is {g.verdict}" for g in deciding if g.verdict is not Verdict.PASS]
     faults += [
@@ -90,7 +69,7 @@ def verdict(statement: Statement) -> None:
     if not deciding:
         faults = ["no gate was measured that could decide it"]
     if faults:
-        raise refuse("verdict_not_pass", f"the verdict is pass, but {faults[0]}")
+        raise ReportError("verdict_not_pass", f"the verdict is pass, but {faults[0]}")
 
 
 def complete(statement: Statement, policy: Policy) -> None:
@@ -107,10 +86,12 @@ def complete(statement: Statement, policy: Policy) -> None:
     ]
     if missing:
         more = f", and of {len(missing) - 1} more" if missing[1:] else ""
-        raise refuse("verdict_not_pass", f"the report has no {missing[0]}{more}; run the gate again, whole")
+        raise ReportError(
+            "verdict_not_pass", f"the report has no {missing[0]}{more}; run the gate again, whole"
+        )
     if statement.sequential and policy.sequential == "refused":
         why = f"policy {policy.name} takes no report of a sequential run; allow it there, or run without --sequential"
-        raise refuse("mismatch_policy", why)
+        raise ReportError("mismatch_policy", why)
 
 
 def artefact(statement: Statement, root: str, engine: str | None = None) -> None:
@@ -120,8 +101,8 @@ def artefact(statement: Statement, root: str, engine: str | None = None) -> None
         return
     what = f"the report is of artefact {reported.model.name} {_short(reported.model.root)}"
     if engine is None:
-        raise refuse("mismatch_artefact", f"{what}, not of {_short(root)}")
-    raise refuse(
+        raise ReportError("mismatch_artefact", f"{what}, not of {_short(root)}")
+    raise ReportError(
         "mismatch_artefact",
         f"{what}, served by engine {reported.engine.name}; engine {engine} serves {_short(root)}. Promote"
         f" {reported.engine.name}, or make a report of this one: {_gate_run(engine, statement)}",
@@ -137,7 +118,7 @@ def pinned(stated: Pinned, digest: str, code: Literal["mismatch_suite", "mismatc
     if stated.digest != digest:
         made = f"{code.removeprefix('mismatch_')} {stated.name} {_short(stated.digest)}"
         why = f"the report was made with {made}; {_short(digest)} is in force: run the gate again"
-        raise refuse(code, why)
+        raise ReportError(code, why)
 
 
 def heard(statement: Statement, settings: Mapping[str, str]) -> None:
@@ -145,7 +126,7 @@ def heard(statement: Statement, settings: Mapping[str, str]) -> None:
     for key, value in settings.items():
         if statement.judged == "through" and (made := statement.gateway.get(key, value)) != value:
             why = f"the report was made with {key} = {made:.80}; {value:.80} is in force: run the gate again"
-            raise refuse("mismatch_model", why)
+            raise ReportError("mismatch_model", why)
 
 
 def engine(
@@ -161,7 +142,7 @@ def engine(
         ours, theirs = asdict(found), asdict(stated)
         name = next(key for key in theirs if key != "name" and ours[key] != theirs[key])
         was, now = _first_difference(theirs[name], ours[name])
-        raise refuse(code, f"the engine's {name} was {was} in the report and is {now} here")
+        raise ReportError(code, f"the engine's {name} was {was} in the report and is {now} here")
 
 
 def numerics(
@@ -174,12 +155,12 @@ def numerics(
     if stated is None:
         if rule.required:
             why = "the report does not say what computed its answers, and the policy requires it"
-            raise refuse("mismatch_numerics", f"{why}; {again}")
+            raise ReportError("mismatch_numerics", f"{why}; {again}")
         return ()
     found_differences = differences(stated, found, unknown=rule.required and runs)
     if bad := [it for it in found_differences if not permits(rule.may_differ, it.part)]:
         shown, parts = "; ".join(it.words for it in bad), ", ".join(f'"{it.part}"' for it in bad)
-        raise refuse(
+        raise ReportError(
             "mismatch_numerics",
             f"the report was made on engine {statement.candidate.engine.name}, which computes otherwise than {engine}:"
             f" {shown}. Where {engine} runs, {again}; or permit it in the policy: [numerics] may_differ = [{parts}]",
@@ -203,14 +184,14 @@ def stated_lineage(statement: Statement) -> Lineage:
 def lineage(statement: Statement) -> None:
     """Candidate and baseline are formats of the same model, computed again from the digests in the report."""
     if not (found := stated_lineage(statement)):
-        raise refuse("baseline_lineage", f"{found.reason}: the gate would compare models, not formats")
+        raise ReportError("baseline_lineage", f"{found.reason}: the gate would compare models, not formats")
 
 
 def provenance(stated: ModelIdentity, base_model: str | None, parents: Mapping[str, str]) -> None:
     """The report's origin of an artefact agrees with the manifest here; the root digest does not cover it."""
     if (stated.base_model, dict(stated.parents)) != (base_model, dict(parents)):
         why = f"another base model or other parents of {_short(stated.root)} than its manifest"
-        raise refuse("baseline_lineage", f"the report states {why}")
+        raise ReportError("baseline_lineage", f"the report states {why}")
 
 
 def baseline(statement: Statement, root: str | None) -> None:
@@ -219,12 +200,14 @@ def baseline(statement: Statement, root: str | None) -> None:
     """
     ours, theirs = statement.candidate, statement.baseline
     if (ours.model.root, ours.engine.digest) == (theirs.model.root, theirs.engine.digest):
-        raise refuse(
+        raise ReportError(
             "baseline_lineage", "the report compares the candidate with itself, which proves nothing"
         )
     if root is not None and root not in (ours.model.root, theirs.model.root):
         is_, wanted = _short(theirs.model.root), _short(root)
-        raise refuse("baseline_lineage", f"the report's baseline is {is_}; the configuration names {wanted}")
+        raise ReportError(
+            "baseline_lineage", f"the report's baseline is {is_}; the configuration names {wanted}"
+        )
 
 
 def _manifest(model: ModelIdentity) -> Artefact:
@@ -253,7 +236,7 @@ def samples(stated: SampleIndex, lines: Iterable[bytes]) -> int:
     if not faults and f"sha256:{whole.hexdigest()}" != stated.digest:
         faults.append("altered: the samples are the same, but in another order")
     if faults:
-        raise refuse("report_signature", f"the samples are not those of the report: {first_few(faults)}")
+        raise ReportError("report_signature", f"the samples are not those of the report: {first_few(faults)}")
     return len(seen)
 
 

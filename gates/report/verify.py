@@ -10,7 +10,7 @@ from typing import Final
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from gates.artefact import artefact as artefacts
-from gates.contracts.errors import ManifestError
+from gates.contracts.errors import ManifestError, ReportError
 from gates.decode.decoder import DecodeError
 from gates.report import checks, document, dsse
 from gates.report.statement import Attachment, Statement
@@ -45,7 +45,7 @@ def open_report(report: Path | bytes, trusted: Mapping[str, Ed25519PublicKey]) -
             raise DecodeError("", f"the payload is {envelope.payloadType!r:.60}, not {dsse.PAYLOAD_TYPE}")
         statement = document.parse(envelope.payload)
     except DecodeError as error:
-        raise checks.refuse("report_signature", str(error)) from None
+        raise ReportError("report_signature", str(error)) from None
     return VerifiedReport(
         statement,
         f"sha256:{hashlib.sha256(data).hexdigest()}",
@@ -99,9 +99,9 @@ def read_bounded(path: Path) -> bytes:
         with path.open("rb") as file:
             data = file.read(MAX_REPORT_BYTES + 1)
     except OSError as error:
-        raise checks.refuse("report_missing", f"{path}: {error.strerror or error}") from None
+        raise ReportError("report_missing", f"{path}: {error.strerror or error}") from None
     if len(data) > MAX_REPORT_BYTES:
-        raise checks.refuse("report_signature", f"{path}: larger than {MAX_REPORT_BYTES} bytes")
+        raise ReportError("report_signature", f"{path}: larger than {MAX_REPORT_BYTES} bytes")
     return data
 
 
@@ -110,7 +110,7 @@ def _check_samples(statement: Statement, path: Path) -> int:
         with path.open("rb") as file:
             return checks.samples(statement.samples, file)
     except OSError as error:
-        raise checks.refuse(
+        raise ReportError(
             "report_signature", f"{path}: the samples cannot be read ({error.strerror})"
         ) from None
 
@@ -120,9 +120,7 @@ def _check_attachment(file: Attachment, path: Path) -> bool:
     if not path.is_file():
         return False
     if (found := f"sha256:{artefacts.hash_file(path)[1]}") != file.digest:
-        raise checks.refuse(
-            "report_signature", f"{path}: is {found:.19}, and the report has {file.digest:.19}"
-        )
+        raise ReportError("report_signature", f"{path}: is {found:.19}, and the report has {file.digest:.19}")
     return True
 
 
@@ -134,9 +132,9 @@ def _check_artefact(statement: Statement, path: Path) -> str:
         checks.artefact(statement, root)
         problems = artefacts.verify(folder)
     except (ManifestError, OSError) as error:
-        raise checks.refuse("mismatch_artefact", str(error)) from None
+        raise ReportError("mismatch_artefact", str(error)) from None
     if problems:
-        raise checks.refuse(
+        raise ReportError(
             "mismatch_artefact", f"{folder} is not what its manifest says: {checks.first_few(problems)}"
         )
     return root
