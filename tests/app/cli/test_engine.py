@@ -13,10 +13,8 @@ import app.conformance.suite as suite
 from app.__main__ import main
 from app.conformance import checks
 from app.conformance.checks import CANCEL, CHECKS, NO_THOUGHT, SUM, THINKING, Check, ask, each, require, user
-from app.conformance.engine_api import EngineEndpoints
 from app.conformance.reply import observed
 from app.conformance.suite import CheckOutcome
-from deploy.core.engine_access import OPEN
 from deploy.engine.dialects import DIALECTS
 from tests.script import Hang, Head, Say, reply, text
 from tests.scripted_engine import ScriptedEngine
@@ -129,14 +127,6 @@ async def test_a_model_that_does_not_think_is_no_failure_and_is_not_asked_again(
     assert (code, out.count(f"the model: {NO_THOUGHT}")) == ((0, 2) if said == "Hello." else (1, 0))
     assert sum(json.dumps(SUM["content"]) in json.dumps(seen.body) for seen in checked.requests) == asked
     assert "thinking time budget  " in err
-
-
-@pytest.mark.parametrize("dialect", ["vllm", "llama-server", "openai"])
-async def test_an_engine_that_tells_nothing_of_itself_is_asked_all_the_same(dialect: Any) -> None:
-    """Its endpoints may be closed; then the gateway's own count is what there is."""
-    async with ScriptedEngine() as engine:
-        api = EngineEndpoints(engine.url, dialect, OPEN)
-        assert (await api.running(), await api.tokens("Hi"), await api.tokens("")) == (None, None, 0)
 
 
 async def test_a_caller_who_leaves_does_not_read_the_reply_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,18 +30,6 @@ from gates.contracts.dialect import Dialect
 EXAMPLE = EMBEDDED_DEFAULT.parent / "manners.example.toml"
 
 
-def test_the_embedded_default_loads() -> None:
-    """What `make serve` runs: a model on an engine whose artefact is in this repository."""
-    config = load(None, {})
-    model = config.models["annie"]
-    assert config.engines[model.live[0]].driver == "embedded"
-    assert "stranger-nano" in config.engines
-    assert all("stranger-nano" not in m.engines for m in config.models.values())
-    for engine in model.engines:
-        artefact = config.engines[engine].artefact
-        assert artefact is not None and artefact.is_absolute() and artefact.parent.name == "models"
-
-
 def test_the_example_loads() -> None:
     """Its artefacts need not exist: only a driver looks at them."""
     config = load(EXAMPLE, {})
