@@ -334,7 +334,7 @@ class PromotionWorker:
         async with asyncio.timeout(TIMEOUTS.get(effect.action)):
             evidence = await HANDLERS[effect.action](self._deps, state.plan, effect)
         evidence = {"seconds": round(time.monotonic() - began, 3), **evidence}
-        canonical(evidence)  # raises CodecError: no audit can hold it
+        canonical(evidence)  # raises DecodeError: no audit can hold it
         return evidence
 
     def _outcome(
@@ -344,12 +344,9 @@ class PromotionWorker:
         error = handling.exception()
         match error:
             case None:
-                try:
-                    canonical(handling.result())
-                except DecodeError as odd:  # no audit can hold it
-                    fault = FailureReason("evidence_unreadable", str(odd))
-                else:
-                    return EffectDone(effect.key), handling.result()
+                return EffectDone(effect.key), handling.result()
+            case DecodeError():
+                fault = FailureReason("evidence_unreadable", str(error))
             case RefusalError() if effect.action in CHECKS:
                 return EffectRefused(effect.key, error.fault), {}
             case BreachError() if (state.phase, Breached) in TABLE:
