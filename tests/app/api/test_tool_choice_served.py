@@ -193,7 +193,7 @@ async def real(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]
     """annie-nano behind a gateway."""
     base = tmp_path_factory.mktemp("state")
     async with run(configured(base, {"nano": nano()}, annie={"live": "nano"})) as home:
-        await home.gateway.pool.bring_up(home.gateway.config.engines["nano"], "annie")
+        await home.gateway.pool.backend(home.gateway.config.engines["nano"], "annie").up()
         yield home
 
 
