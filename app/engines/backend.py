@@ -163,7 +163,7 @@ class Backend:
         self._context = context
         self._task: asyncio.Task[None] | None = None
         self._failure: DeployError | None = None  # of its last start
-        self._changed = asyncio.Event()  # set, and replaced, with every change of state
+        self._changed = asyncio.Event()  # set with every change of state
 
     # ------------------------------------------------------------------------------ up and down
 
@@ -185,6 +185,7 @@ class Backend:
         while not self.is_up:
             if self._failure is not None and self._failure is not before:
                 raise self._failure
+            self._changed.clear()
             await self._changed.wait()
 
     async def down(self, *, leave: bool = False) -> None:
@@ -311,7 +312,6 @@ class Backend:
         """Wake the waiters in `up` and the supervision of replicas."""
         self._context.changed.set()
         self._changed.set()
-        self._changed = asyncio.Event()
 
     # ---------------------------------------------------------------------------- health
 

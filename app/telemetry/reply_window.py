@@ -64,7 +64,7 @@ def wait_of(clocks: Clocks, queued: float, gave_up: float | None) -> tuple[float
 class _Record:
     count: int
     lately: deque[ReplyOutcome]
-    waiting: list[asyncio.Future[None]]
+    more: asyncio.Event
 
 
 class ReplyWindow:
@@ -81,10 +81,7 @@ class ReplyWindow:
         record = self._of(model, engine)
         record.count += 1
         record.lately.append(reply)
-        for future in record.waiting:
-            if not future.done():
-                future.set_result(None)
-        record.waiting.clear()
+        record.more.set()
 
     def recent(self, model: str, engine: str) -> tuple[ReplyOutcome, ...]:
         """The latest replies, at most `KEPT`, the oldest first."""
@@ -115,19 +112,14 @@ class ReplyWindow:
     async def more(self, model: str, engine: str, mark: int) -> None:
         """Wait until something was added after a mark."""
         record = self._of(model, engine)
-        if record.count <= mark:
-            future = asyncio.get_running_loop().create_future()
-            record.waiting.append(future)
-            try:
-                await future
-            finally:
-                if future in record.waiting:
-                    record.waiting.remove(future)
+        while record.count <= mark:
+            record.more.clear()
+            await record.more.wait()
 
     def _of(self, model: str, engine: str) -> _Record:
         key = model, engine
         if key not in self._records:
-            self._records[key] = _Record(0, deque(maxlen=KEPT), [])
+            self._records[key] = _Record(0, deque(maxlen=KEPT), asyncio.Event())
         return self._records[key]
 
 

@@ -94,7 +94,7 @@ class Engine(ABC):
         self._spec = spec
         self._state = EngineState(name=spec.name)
         self._on_change = how.get("on_change")
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._news = asyncio.Event()  # a new state
         self._model: str | None = spec.name  # the name to request
         self._log_path = log_path(state_dir, spec.name)
         self._policy = how.get("policy") or RestartPolicy()
@@ -227,12 +227,8 @@ class Engine(ABC):
     async def changed(self, seen: EngineState) -> EngineState:
         """Wait until the state differs from `seen`, and return it (at once if it does)."""
         while self._state == seen:
-            waiter = asyncio.get_running_loop().create_future()
-            self._waiters.add(waiter)
-            try:
-                await waiter
-            finally:
-                self._waiters.discard(waiter)
+            self._news.clear()
+            await self._news.wait()
         return self._state
 
     # Events in, commands out.
@@ -293,9 +289,7 @@ class Engine(ABC):
         if state == self._state:
             return
         self._state = state
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        self._news.set()
         if self._on_change is not None:
             try:
                 self._on_change(state)

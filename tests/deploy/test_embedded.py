@@ -74,16 +74,6 @@ async def test_its_flags_reach_llama_cpp(spec: EngineSpec, tmp_path: Path) -> No
         await brought_down(engine)
 
 
-async def test_an_engine_for_embeddings_starts_and_embeds(spec: EngineSpec, tmp_path: Path) -> None:
-    args = ("--embeddings", "--pooling", "mean")  # that it was trained for none does not matter here
-    engine = made(replace(spec, args=args, kind="embeddings"), tmp_path)
-    state = await engine.start()
-    try:
-        assert (await probe(state.url or "", model="nano", deadline_s=PATIENCE, kind="embeddings")).ok
-    finally:
-        await brought_down(engine)
-
-
 async def test_a_killed_child_is_replaced(spec: EngineSpec, tmp_path: Path) -> None:
     states: list[EngineState] = []
     engine = made(spec, tmp_path, policy=FAST, on_change=states.append)

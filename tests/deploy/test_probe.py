@@ -4,7 +4,6 @@ import asyncio
 import gzip
 import json
 from collections import Counter
-from dataclasses import replace
 
 import h11
 import pytest
@@ -300,14 +299,6 @@ async def test_a_url_engine_is_ready_once_it_streams() -> None:
     assert engine.url is None
 
 
-async def test_a_url_engine_for_embeddings_is_ready_once_it_embeds() -> None:
-    async with scripted(MODELS, [answer(b"200 OK", VECTOR)]) as server:
-        engine = UrlEngine(replace(remote(server.url), kind="embeddings"))
-        assert (await engine.start()).state is Phase.READY
-        await engine.stop()
-    assert [r.split(b" ")[1] for r in server.requests] == [b"/v1/models", b"/v1/embeddings"]
-
-
 async def test_a_url_engine_that_does_not_stream_has_failed() -> None:
     engine = UrlEngine(remote(unused_url()), model="m", start_timeout_s=0.3)
     with pytest.raises(StartTimeout, match="not_listening"):
@@ -326,11 +317,4 @@ async def test_stopping_a_url_engine_ends_its_start() -> None:
     await engine.stop()
     with pytest.raises(StartCancelled):
         await start
-    assert engine.state.state is Phase.STOPPED
-
-
-async def test_giving_up_on_a_url_engine_stops_it() -> None:
-    engine = UrlEngine(remote(unused_url()), model="m")
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(engine.start(), 0.1)
     assert engine.state.state is Phase.STOPPED
