@@ -7,20 +7,22 @@ import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from fastapi import APIRouter, Request
 from markdown_it import MarkdownIt
 from starlette.responses import Response
 
 from app.admin import reports
-from app.admin.console_data import reading
 from app.config.config import Config
 from app.http.openapi import sends
 from app.http.replies import reply, reply_headers
 from app.promotion.facts import KEYS
 from app.promotion.service import PromotionService
+from gates.judge.formatting import title
+from gates.report import labels
 from gates.report.page import page
+from gates.report.statement import ComparedArm, Statement
 from gates.report.verify import VerifiedReport
 
 T = TypeVar("T")
@@ -113,3 +115,39 @@ def _rendered() -> str:
 @cache
 def _bytes(name: str) -> bytes:
     return (STATIC / name).read_bytes()
+
+
+def reading(statement: Statement, digest: str, signers: tuple[str, ...]) -> dict[str, Any]:
+    """A summary of a report. `signers` are the ids of trusted keys that have signed it, possibly none."""
+    return {
+        "digest": digest,
+        "trusted": bool(signers),
+        "signers": list(signers),
+        "verdict": str(statement.verdict.value),
+        "headline": labels.headline(statement),
+        "reasons": [f"{gate}: {why}" if gate else why for gate, why in labels.reasons(statement)],
+        "created": statement.created,
+        "expires": statement.expires,
+        "candidate": _arm(statement.candidate),
+        "baseline": _arm(statement.baseline),
+        "suite": statement.suite.name,
+        "policy": statement.policy.name,
+        "gates": [_gate(statement, name) for name in labels.gate_names(statement)],
+    }
+
+
+def _arm(arm: ComparedArm) -> dict[str, str]:
+    return {"model": arm.model.name, "format": arm.model.format, "engine": arm.engine.name}
+
+
+def _gate(statement: Statement, name: str) -> dict[str, Any]:
+    verdict, decides = labels.gate_verdict(statement, name)
+    candidate, baseline, required = labels.overview_cells(statement, name)
+    return {
+        "title": title(name),
+        "verdict": str(verdict.value),
+        "decides": decides,
+        "candidate": candidate,
+        "baseline": baseline,
+        "required": required,
+    }

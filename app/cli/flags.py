@@ -52,6 +52,13 @@ def _file_name(text: str) -> str:
     return text
 
 
+def _control(text: str) -> tuple[str, str]:
+    name, _, engine = text.partition("=")
+    if not (name and engine):
+        raise argparse.ArgumentTypeError(f"{text!r} must be NAME=ENGINE")
+    return name, engine
+
+
 def _lengths(text: str) -> tuple[int, ...]:
     return tuple(_count(part) for part in text.split(","))
 
@@ -113,7 +120,7 @@ COMMANDS: Final[Mapping[str, CommandSpec]] = {
         flag("--baseline", metavar="ENGINE", help="the same model before quantization"),
         flag("--candidate-url", metavar="URL", help="instead, without a configuration: a running engine"),
         flag("--baseline-url", metavar="URL", help="a running engine; no promotion takes a report of two addresses"),
-        flag("--control", action="append", default=[], metavar="NAME=ENGINE",
+        flag("--control", action="append", default=[], type=_control, metavar="NAME=ENGINE",
              help="the engine of a negative control (default: [gates.controls])"),
         flag("--suite", metavar="S", help="a shipped suite, or a file: .yaml, .jsonl or .toml (default: [gates] suite)"),
         flag("--policy", metavar="P",

@@ -70,7 +70,7 @@ async def make_job(config: Config, args: argparse.Namespace, stack: AsyncExitSta
     ManifestError: a folder differs from its manifest, or no promotion could accept the baseline.
     """
     suite, candidate, baseline = args.suite or config.gates.suite, args.candidate, args.baseline
-    controls, sealed = dict(config.gates.controls) | pairs(args.control), not args.candidate_url
+    controls, sealed = dict(config.gates.controls) | dict(args.control), not args.candidate_url
     whole = load_suite(suite)
     rules = policy_for(policy_name(args, config), whole)
     cases = drawn(whole, rules.draw)
@@ -259,17 +259,6 @@ def _processor() -> str:
 
 
 # ------------------------------------------------------------------------- around a job
-
-
-def pairs(given: Iterable[str]) -> dict[str, str]:
-    """Parse NAME=ENGINE flags. Raises RunError for another form."""
-    found = {}
-    for text in given:
-        name, equals, engine = text.partition("=")
-        if not (name and equals and engine):
-            raise RunError(f"--control {text}: write NAME=ENGINE")
-        found[name] = engine
-    return found
 
 
 def check_contamination(job: GateJob, data: Iterable[Path]) -> tuple[Pinned, ...]:

@@ -42,19 +42,14 @@ def verify(events: Iterable[AuditEvent], before: Head = GENESIS) -> Head:
     """
     head = before
     for event in events:
-        _check(head, event)
+        if event.seq != head.seq + 1:
+            raise ChainBroken(head.seq + 1, f"is missing; event {event.seq} comes next")
+        if event.prev_hash != head.hash:
+            raise ChainBroken(event.seq, "does not follow from the one before")
+        try:
+            if event.hash != digest(event):
+                raise ChainBroken(event.seq, "was changed after it was written")
+        except DecodeError:
+            raise ChainBroken(event.seq, "is not text") from None
         head = Head(event.seq, event.hash)
     return head
-
-
-def _check(head: Head, event: AuditEvent) -> None:
-    if event.seq != head.seq + 1:
-        raise ChainBroken(head.seq + 1, f"is missing; event {event.seq} comes next")
-    if event.prev_hash != head.hash:
-        raise ChainBroken(event.seq, "does not follow from the one before")
-    try:
-        expected = digest(event)
-    except DecodeError:
-        raise ChainBroken(event.seq, "is not text") from None
-    if event.hash != expected:
-        raise ChainBroken(event.seq, "was changed after it was written")

@@ -21,7 +21,7 @@ from app.registry.errors import (
     UnknownRow,
 )
 from app.registry.reader import TABLES, RegistryReader
-from app.registry.store import PUT_BACK, identity_of, open_to_write, take_lock, transaction
+from app.registry.store import PUT_BACK, identity_of, open_to_write, take_lock, translated
 from app.registry.values import (
     AliasMove,
     AuditEntry,
@@ -189,10 +189,18 @@ class Registry(RegistryReader):
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """All or nothing. Raises Conflict, StorageFailed."""
+        """All or nothing, and durable when it ends. Raises Conflict: a constraint was violated; StorageFailed."""
+        connection = self._connection
         try:
-            with transaction(self._connection):
-                yield
+            with translated():
+                connection.execute("BEGIN IMMEDIATE")
+                try:
+                    yield
+                    connection.execute("COMMIT")
+                except BaseException:
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+                    raise
         except StorageFailed:
             self.takes_writes = False
             raise

@@ -89,7 +89,7 @@ def open_to_write(path: Path) -> sqlite3.Connection:
         if not _is_new(connection):
             _check_is_ours(connection, path)
         _prepare(connection)
-        version = _version(connection)
+        version = _number(connection, "user_version")
         if 0 < version < len(MIGRATIONS):
             _copy(connection, path.with_name(f"{path.name}.v{version}"))
         for number in range(version, len(MIGRATIONS)):
@@ -175,7 +175,7 @@ def _is_new(connection: sqlite3.Connection) -> bool:
 def _check_is_ours(connection: sqlite3.Connection, path: Path) -> None:
     if _number(connection, "application_id") != APPLICATION_ID:
         raise NotARegistry(f"{path}: is the database of another program")
-    if _version(connection) > len(MIGRATIONS):
+    if _number(connection, "user_version") > len(MIGRATIONS):
         raise NotARegistry(f"{path}: was written by a later version of manners; use that one")
 
 
@@ -190,29 +190,8 @@ def _prepare(connection: sqlite3.Connection) -> None:
     connection.row_factory = sqlite3.Row
 
 
-def _version(connection: sqlite3.Connection) -> int:
-    return _number(connection, "user_version")
-
-
 def _number(connection: sqlite3.Connection, pragma: str) -> int:
     return int(connection.execute(f"PRAGMA {pragma}").fetchone()[0])
-
-
-@contextlib.contextmanager
-def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All or nothing, and durable when it ends.
-
-    Raises Conflict: a constraint was violated; StorageFailed: SQLite failed.
-    """
-    with translated():
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
 
 
 @contextlib.contextmanager

@@ -3,8 +3,7 @@
 import re
 from pathlib import Path
 
-from app.admin.console import FILES, STATIC
-from app.admin.console_data import reading
+from app.admin.console import FILES, STATIC, reading
 from tests.app.house import TOKEN, house
 from tests.gates.report import examples
 

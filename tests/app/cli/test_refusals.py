@@ -71,7 +71,7 @@ REFUSED: list[tuple[str, int, str]] = [
     ("gate run --candidate nobody --baseline nano --out out", 78, "no engine 'nobody'"),
     (f"{RUN} --suite anni", 65, "annie"),
     (f"{RUN} --policy nano", 65, "no such policy"),
-    (f"{RUN} --control x", 69, "NAME=ENGINE"),
+    (f"{RUN} --control x", 64, "NAME=ENGINE"),
     (f"{RUN} --attach none", 69, "none: cannot be copied (No such file"),
     ("engine up none", 78, "there is no engine 'none'; configured are boxed, far, missing, nano, stranger"),
     (
