@@ -33,8 +33,8 @@ from app.http.hosts import LocalAccess
 from app.promotion.memory_admission import MemoryAdmission
 from app.promotion.service import PromotionService
 from app.proxy.accounting import RequestAccounting
+from app.proxy.context import Tracing
 from app.proxy.handler import ProxyHandler
-from app.proxy.tracing import Tracing
 from app.shadow.recorder import recorder_for
 from app.telemetry.log import Logger, LogOutput
 from app.telemetry.metrics import Metrics

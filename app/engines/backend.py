@@ -146,6 +146,8 @@ class Backend:
         self._is_slow = False  # its last probe got no token in time
         self._slowest = 0.0  # first token of late, in seconds
         self.streams: set[Stream] = set()  # replies being streamed, whose tokens show that it works
+        self._facts: tuple[object, ...] = ()  # that `_route` was made of
+        self._route: Route | None = None
         self._probe_wanted = asyncio.Event()
         self._undecided: list[FaultAttribution] = []
         self.caught = False  # a probe saw it think although thinking was off
@@ -447,23 +449,27 @@ class Backend:
 
     def route(self, last_resort: bool = False) -> Route | None:
         """Where to send a request; None if it takes none now. `last_resort`: also if it only fails to answer probes in time."""
-        engine = self.engine
-        if engine is None or (url := engine.url) is None:
+        if self.engine is None or (url := (state := self.engine.state).url) is None:
             return None
         if not self.breaker.passes and not (last_resort and self._is_slow):
             return None
-        spec, state = self.spec, engine.state
-        return Route(
-            spec.name,
-            spec.dialect,
-            spec.kind,
-            state.abilities,
-            url,
-            state.model or spec.name,
-            self,
-            self.conduct,
-            max(FIRST_TOKEN_SECONDS, PATIENCE * self._slowest),
-        )
+        patience = max(FIRST_TOKEN_SECONDS, PATIENCE * self._slowest)
+        is_shown = self._is_shown or self.spec.name in self._context.gated
+        facts = (state, patience, is_shown, self.caught)
+        if facts != self._facts:  # it is the same for nearly all requests
+            self._facts = facts
+            self._route = Route(
+                self.spec.name,
+                self.spec.dialect,
+                self.spec.kind,
+                state.abilities,
+                url,
+                state.model or self.spec.name,
+                self,
+                conduct(state.abilities, is_shown, self.caught),
+                patience,
+            )
+        return self._route
 
     @property
     def served_name(self) -> str:

@@ -99,6 +99,21 @@ class Trace:
         """The request is over; called exactly once. `outcome` is the label of manners_requests_total."""
 
 
+class Tracing:
+    """Makes traces. This one keeps nothing: the caller's trace goes through to the engine.
+
+    Where `[telemetry]` names a collector, `app.proxy.otel` gives each request a span of its own; it is imported only then
+    (by `app.wiring`), for its libraries are an extra.
+    """
+
+    def begin(self, path: str, headers: Mapping[bytes, bytes], request_id: str) -> Trace:
+        """A request for this path has come."""
+        return Trace(headers, request_id)
+
+    async def close(self) -> None:
+        """Hand in what is left; bounded."""
+
+
 class RequestContext:
     """Made when a request's head has been read; `accept` and `try_engine` take it further."""
 

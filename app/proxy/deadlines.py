@@ -209,18 +209,14 @@ class Deadlines:
     def _reason(self, cause: Cause) -> Exception:
         if cause == "client":
             return ClientGone()
-        if cause == "failed":
-            assert self._failure is not None
-            return self._failure
         if cause == "draining":
             return Draining("this gateway is shutting down and could not wait for the end of this reply")
-        return self._too_late(cause)
+        return self._failure or self._too_late(cause)
 
     def _too_late(self, cause: Cause) -> EngineTimeout:
-        limits = {
-            "first_token": (self.timeouts.first_token or self.patience, "no token came from the engine"),
-            "idle": (self.timeouts.idle, "the engine fell silent in mid-reply"),
-            "total": (self.timeouts.total, "the reply was not over"),
-        }
-        seconds, what = limits[cause]
+        seconds, what = self.timeouts.total, "the reply was not over"
+        if cause == "first_token":
+            seconds, what = self.timeouts.first_token or self.patience, "no token came from the engine"
+        elif cause == "idle":
+            seconds, what = self.timeouts.idle, "the engine fell silent in mid-reply"
         return EngineTimeout(f"{what} within {seconds:g} s", f"{cause}_timeout")

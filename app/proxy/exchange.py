@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final, Literal
 
@@ -85,10 +85,10 @@ class Exchange:
     _continued: ThoughtMeter | None = None  # of the cut thought that this reply continues
     _bug: BaseException | None = None  # of ours, that the engine's fault was made of; for the log
     _last = b""  # read of the engine, of a metered request
-    _beyond_ascii = 0  # bytes of characters behind each one's first
     _is_sent = _has_answered = False
-    _large: asyncio.Task[None] | None = None  # reads what may take long
-    _is_in_thread = False  # the pipeline: nothing else may touch it meanwhile
+    _large: asyncio.Task[None] | None = (
+        None  # what may take long: nothing else may touch the pipeline meanwhile
+    )
 
     def __init__(self, context: RequestContext, deadlines: Deadlines, writer: ReplyWriter) -> None:
         self._context = context
@@ -131,7 +131,9 @@ class Exchange:
                 raise await status_error(reply, path)
             if not reply.is_stream:  # although it was asked to
                 self._answered(reply, asyncio.get_running_loop().create_future())
-                await self._read_message(await reply.body(MAX_JSON_FACTOR * self._budget.reply_bytes))
+                message = await reply.body(MAX_JSON_FACTOR * self._budget.reply_bytes)
+                is_large, now = self._pipeline.is_large(message), time.perf_counter()
+                self._work(self._read_message(message), is_large, now, None)
                 await self._over
             if self._again == "answer":
                 return False
@@ -166,7 +168,7 @@ class Exchange:
             self._answered(reply, over)
             reply.set_body_consumer(self)
         except BaseException as error:
-            self._give_up(as_internal_error(error), error)
+            self._fail(as_internal_error(error))
         return True
 
     def _answered(self, reply: EngineReply, over: asyncio.Future[None]) -> None:
@@ -213,7 +215,7 @@ class Exchange:
         context.made += self._made()
 
     def _made(self) -> int:
-        """Tokens that the engine has made, at least: by its running count, else one for each byte that it wrote."""
+        """Tokens that the engine has made, at least: by its running count, else one for each character."""
         pipeline = self._pipeline
         if not self._context.is_metered:
             return pipeline.tokens  # for the books only
@@ -222,7 +224,7 @@ class Exchange:
         if stated := _STATED.findall(self._last):
             made = int(stated[-1])
         else:
-            made = max(pipeline.size - DELTA_SIZE * pipeline.tokens + self._beyond_ascii, pipeline.tokens)
+            made = max(pipeline.size - DELTA_SIZE * pipeline.tokens, pipeline.tokens)
         first = Counts.of(self._spent)
         return first.given + first.made + made
 
@@ -232,58 +234,37 @@ class Exchange:
         """A read from the engine."""
         if self._over.done():
             return
-        pipeline, now = self._pipeline, time.perf_counter()
+        pipeline, watch, now = self._pipeline, self._watch, time.perf_counter()
         self._bytes += len(data)
         if self._context.is_metered:
             self._last = data
-            if not data.isascii():
-                self._beyond_ascii += len(data) - len(data.decode("utf-8", "replace"))
         try:
-            watch = self._watch
             texts = pipeline.passes(data) if watch is None and self._takes_short_way else None
-            if texts is None:
-                steps = self._read(data, watch)
-                if pipeline.is_large(data):
-                    return self._begin_large(steps, now, watch)
-                for events in steps:
-                    if not self._took(events, now, watch):
-                        return
         except BaseException as error:
-            return self._give_up(as_upstream_error(error), error)
-        if texts is not None:
-            try:
-                text = "".join(texts)
-                self._deadlines.progress = now
-                self._clocks.text(text, now)
-                self._audit.text(text)
-                self._writer.texts(texts)
-            except BaseException as error:
-                return self._give_up(as_internal_error(error), error)
+            return self._fail(as_upstream_error(error))
+        if texts is None:
+            return self._work(self._read(data, watch), pipeline.is_large(data), now, watch)
+        try:
+            text = "".join(texts)
+            self._deadlines.progress = now
+            self._clocks.text(text, now)
+            self._audit.text(text)
+            self._writer.texts(texts)
+        except BaseException as error:
+            return self._fail(as_internal_error(error))
         if self._bytes > self._budget.stream_bytes or pipeline.size > self._budget.reply_bytes:
             self.end(self._budget.exceeded())
 
     def end(self, error: MannersError | None) -> None:
         """The engine's connection is done."""
-        if self._over.done():
-            return
-        now = time.perf_counter()
-        self._bug = bug_behind(error)
-        steps = self._close(error)
-        if self._pipeline.is_large():
-            return self._begin_large(steps, now, None)
-        try:
-            events = next(steps)
-        except BaseException as bug:
-            return self._give_up(as_upstream_error(bug), bug)
-        self._take(events, now)
+        if not self._over.done():
+            self._bug = bug_behind(error)
+            self._work(self._close(error), self._pipeline.is_large(), time.perf_counter(), None)
 
-    def _close(self, error: MannersError | None) -> Iterator[list[Event]]:
-        """The end of the stream core's work, in one step."""
-        pipeline = self._pipeline
-        yield pipeline.close() if error is None else pipeline.abort(error.message, error.code)
+    # Steps of the stream core's work; the events of each are shown before the next begins.
 
     def _read(self, data: bytes, watch: ThoughtWatch | None) -> Iterator[list[Event]]:
-        """Through the stream core, in parts; payload by payload while there is a limit to the thought."""
+        """In parts; payload by payload while there is a limit to the thought."""
         for at in range(0, len(data), PART_BYTES):
             part = data[at : at + PART_BYTES]
             if watch is None:
@@ -291,59 +272,59 @@ class Exchange:
             else:
                 yield from self._pipeline.feed_each(part)
 
+    def _close(self, error: MannersError | None) -> Iterator[list[Event]]:
+        pipeline = self._pipeline
+        yield pipeline.close() if error is None else pipeline.abort(error.message, error.code)
+
+    def _read_message(self, message: bytes) -> Iterator[list[Event]]:
+        """A reply that was not streamed."""
+        events = self._pipeline.feed_message(message)
+        if self._pipeline.size > self._budget.reply_bytes:
+            raise self._budget.exceeded()
+        yield events
+
+    def _work(
+        self, steps: Iterator[list[Event]], is_large: bool, now: float, watch: ThoughtWatch | None
+    ) -> None:
+        """Take these steps: what is large in a thread, while the engine's connection waits."""
+        if is_large:
+            self._reply.hold()
+            self._large = asyncio.create_task(self._work_in_thread(steps, now, watch))
+            return
+        try:
+            for events in steps:
+                if not self._took(events, now, watch):
+                    return
+        except BaseException as error:
+            return self._fail(as_upstream_error(error))
+        self._check_size()
+
+    async def _work_in_thread(
+        self, steps: Iterator[list[Event]], now: float, watch: ThoughtWatch | None
+    ) -> None:
+        step, goes_on = partial(next, steps, None), True
+        try:
+            while goes_on and (events := await in_thread(REPLIES, step, as_upstream_error)) is not None:
+                goes_on = self._took(events, now, watch)
+            self._large = None
+            if goes_on:
+                if self._deadlines.progress:  # the engine was not silent: it had to wait
+                    self._deadlines.progress += time.perf_counter() - now
+                self._check_size()
+                self._reply.set_body_consumer(self)
+        except Exception as error:
+            self._fail(as_upstream_error(error))
+
+    def _check_size(self) -> None:
+        if self._bytes > self._budget.stream_bytes or self._pipeline.size > self._budget.reply_bytes:
+            self.end(self._budget.exceeded())
+
     def _took(self, events: Sequence[Event], now: float, watch: ThoughtWatch | None) -> bool:
         """Take the events of a step; whether the reply goes on. If not, the next payload is not counted."""
         self._take(events, now)
         if watch is not None and self._watch is watch and not self._over.done():
             self._look(events, now, watch)
         return not self._over.done()
-
-    def _begin_large(self, steps: Iterator[list[Event]], now: float, watch: ThoughtWatch | None) -> None:
-        """Take these steps in a thread. The engine's connection buffers meanwhile, up to its own limit."""
-        self._reply.hold()
-        self._large = asyncio.create_task(self._read_large(steps, now, watch))
-
-    async def _read_large(self, steps: Iterator[list[Event]], now: float, watch: ThoughtWatch | None) -> None:
-        me = asyncio.current_task()
-        assert me is not None
-        try:
-            while (events := await self._in_thread(partial(next, steps, None))) is not None:
-                if self._over.done() or not self._took(events, now, watch):
-                    return
-            if self._bytes > self._budget.stream_bytes or self._pipeline.size > self._budget.reply_bytes:
-                self.end(self._budget.exceeded())
-            else:
-                if self._deadlines.progress:  # the engine was not silent: it had to wait
-                    self._deadlines.progress += time.perf_counter() - now
-                self._reply.set_body_consumer(self)
-        except BaseException as error:
-            if isinstance(error, asyncio.CancelledError) and me.cancelling():
-                raise
-            self._give_up(as_upstream_error(error), error)
-
-    async def _in_thread(self, work: Callable[[], list[Event] | None]) -> list[Event] | None:
-        """The result of `work`; its errors become MannersError."""
-        self._is_in_thread = True
-        try:
-            return await in_thread(REPLIES, work, as_upstream_error)
-        finally:
-            self._is_in_thread = False
-
-    async def _read_message(self, body: bytes) -> None:
-        """A reply that was not streamed."""
-        try:
-            is_large = self._pipeline.is_large(body)
-            read = partial(self._events_of, body)
-            events = await self._in_thread(read) if is_large else read()
-        except Exception as error:
-            return self._give_up(as_upstream_error(error), error)
-        self._take(events or (), time.perf_counter())
-
-    def _events_of(self, message: bytes) -> list[Event]:
-        events = self._pipeline.feed_message(message)
-        if self._pipeline.size > self._budget.reply_bytes:
-            raise self._budget.exceeded()
-        return events
 
     def _take(self, events: Sequence[Event], now: float) -> None:
         """Note a batch of events and show it."""
@@ -355,7 +336,7 @@ class Exchange:
             if events:
                 self._show(events, now)
         except BaseException as error:
-            self._give_up(as_internal_error(error), error)
+            self._fail(as_internal_error(error))
 
     def _note_progress(self, tokens: int, now: float) -> None:
         self._deadlines.progress = now
@@ -427,12 +408,6 @@ class Exchange:
         if not self._over.done():
             self._over.set_exception(error)
 
-    def _give_up(self, error: MannersError, cause: BaseException) -> None:
-        """End this reply with an error. Only what ends the whole process is raised further."""
-        self._fail(error)
-        if isinstance(cause, KeyboardInterrupt | SystemExit):
-            raise cause
-
     def _known(self, error: MannersError) -> MannersError:
         """Set the original exception as cause."""
         error.__cause__ = self._bug
@@ -457,10 +432,10 @@ class Exchange:
     def _time_is_up(self, watch: ThoughtWatch) -> None:
         try:
             watch.time_is_up()
-            if self._watch is watch and not (self._over.done() or self._is_in_thread):
+            if self._watch is watch and self._large is None and not self._over.done():
                 self._look((), time.perf_counter(), watch)
         except BaseException as error:
-            self._give_up(as_upstream_error(error), error)
+            self._fail(as_upstream_error(error))
 
     def _look(self, events: Sequence[Event], now: float, watch: ThoughtWatch) -> None:
         if watch.look(events, self._pipeline):

@@ -35,13 +35,12 @@ from app.errors.tree import (
 )
 from app.proxy.accounting import RequestAccounting
 from app.proxy.admission import AdmissionQueue
-from app.proxy.context import ID_SEPARATOR, ReplyBudget, RequestContext
+from app.proxy.context import ID_SEPARATOR, ReplyBudget, RequestContext, Tracing
 from app.proxy.deadlines import ClientGone, Deadlines
 from app.proxy.exchange import Exchange, pass_through
 from app.proxy.multi_completion import complete_choices
 from app.proxy.reading import RequestReader
 from app.proxy.reply_writer import StreamWriter, WholeWriter
-from app.proxy.tracing import Tracing
 from app.proxy.uploads import Uploads
 from app.telemetry.log import Logger, where
 from app.telemetry.metrics import Metrics
@@ -169,16 +168,15 @@ class ProxyHandler:
                 deadlines.timeouts = timeouts = context.model.timeouts
                 queue = self._queues[context.parsed.chat.model]
                 await queue.enter(timeouts.first_token or timeouts.total)
+                if context.stream:
+                    writer = StreamWriter(context, deadlines, self._pool.batch, send)
+                else:
+                    writer = WholeWriter(context, deadlines, send)
                 try:
-                    if context.stream:
-                        writer = StreamWriter(context, deadlines, self._pool.batch, send)
-                    else:
-                        writer = WholeWriter(context, deadlines, send)
                     context.error = await self._ask(context, deadlines, writer)
                 finally:
                     queue.leave()
-                    if writer is not None:
-                        writer.close()
+                    writer.close()
             self._log_bug(context, context.error)
         except (ClientGone, asyncio.CancelledError) as gone:
             context.error = gone
@@ -196,52 +194,62 @@ class ProxyHandler:
 
         Returns a fault that the stream carried, or that a sentence replaced. Raises the last engine's fault.
         """
-        model, caller = context.parsed.chat.model, context.account.name
-        route = self._pool.first(model, context.parsed.body, context.parsed.chat.media)
-        failed: list[Route] = []
+        chat, caller = context.parsed.chat, context.account.name
+        route = self._pool.first(chat.model, context.parsed.body, chat.media)
+        failed: list[Route] = []  # as callers of `OutlierDetector` are to tell it
         context.next_route = partial(self._next, proxy(context))  # no cycle: a request is free at its end
         deadlines.next_engine = context.next_route
-        while True:
-            context.try_engine(route)
-            deadlines.patience = route.patience
-            writer.keep_alive()
-            route.backend.streams.add(deadlines)  # tokens of this reply show that the engine lives
-            try:
-                await self._ask_one(context, deadlines, writer)
-                if isinstance(context.broken, UpstreamError):
-                    context.attribution = route.backend.record_failure(context.broken)
-                if context.broken is None:
-                    route.backend.ended(caller, True)
-                if failed or context.broken is not None:
-                    self._report_failed(context, failed, route, context.broken)
-                return context.broken or context.filtered
-            except ContextExceeded as fault:
-                # The request's own fault: no other engine is asked, and no engine is at fault.
-                if not context.asks_smaller(fault):
-                    raise
-                self._again(context, fault)
-                continue
-            except UpstreamError as fault:
-                attribution = route.backend.record_failure(fault)
-                other = self._next(context)
-                if other is None and isinstance(fault, ChoiceNotKept) and context.asks_again(fault):
-                    self._again(context, fault)
-                    continue
-                if other is None:
-                    context.attribution = attribution
-                    self._report_failed(context, failed, route, fault)
-                    raise
-                if fault.code in GATEWAY_FAILURES:
-                    failed.append(route)
-                self._log_bug(context, fault)
-                self._accounting.failed_over(context, fault, attribution)
-                self._log.warning(
-                    "failover", request_id=context.request_id, engine=route.engine, code=fault.code
-                )
-                forget_frames(fault)
-            finally:
-                route.backend.streams.discard(deadlines)
-            route = other
+        try:
+            while True:
+                context.try_engine(route)
+                deadlines.patience = route.patience
+                writer.keep_alive()
+                route.backend.streams.add(deadlines)  # tokens of this reply show that the engine lives
+                try:
+                    await self._ask_one(context, deadlines, writer)
+                    return self._broken(context, route, failed) or context.filtered
+                except ContextExceeded as fault:
+                    # The request's own fault: no other engine is asked, and no engine is at fault.
+                    if not context.asks_smaller(fault):
+                        raise
+                    self._log_again("asked_again", context, fault)
+                except UpstreamError as fault:
+                    route = self._after(context, route, fault, failed)
+                finally:
+                    context.route.backend.streams.discard(deadlines)
+        finally:
+            if failed and context.begun and not context.is_forced:
+                for one in failed:
+                    one.backend.ended(caller, False)
+
+    def _broken(self, context: RequestContext, route: Route, failed: list[Route]) -> MannersError | None:
+        """The fault that a stream carried, if it did; the engine is told how its reply ended."""
+        broken = context.broken
+        if broken is None:
+            route.backend.ended(context.account.name, True)
+        elif isinstance(broken, UpstreamError):
+            context.attribution = route.backend.record_failure(broken)
+            if broken.code in GATEWAY_FAILURES:
+                failed.append(route)
+        return broken
+
+    def _after(
+        self, context: RequestContext, route: Route, fault: UpstreamError, failed: list[Route]
+    ) -> Route:
+        """Where to ask after an engine's fault: another engine, or the same one once more. Raises the fault: nowhere."""
+        attribution = route.backend.record_failure(fault)
+        if fault.code in GATEWAY_FAILURES:
+            failed.append(route)
+        if (other := self._next(context)) is not None:
+            self._log_bug(context, fault)
+            self._accounting.failed_over(context, fault, attribution)
+            self._log_again("failover", context, fault)
+            return other
+        if isinstance(fault, ChoiceNotKept) and context.asks_again(fault):
+            self._log_again("asked_again", context, fault)
+            return route
+        context.attribution = attribution
+        raise fault
 
     async def _ask_one(
         self, context: RequestContext, deadlines: Deadlines, writer: StreamWriter | WholeWriter
@@ -259,15 +267,6 @@ class ProxyHandler:
                 raise
             raise late from None
 
-    def _report_failed(
-        self, context: RequestContext, failed: list[Route], last: Route, fault: MannersError | None
-    ) -> None:
-        """Report engines that failed a request which another engine answered, or which the last one broke off in mid-reply."""
-        if context.begun and not context.is_forced:
-            broke_off = fault is not None and fault.code in GATEWAY_FAILURES
-            for route in [*failed, last] if broke_off else failed:
-                route.backend.ended(context.account.name, False)
-
     def _next(self, context: RequestContext) -> Route | None:
         """Another engine, as long as the caller has seen nothing."""
         if context.begun:
@@ -275,11 +274,10 @@ class ProxyHandler:
         parsed = context.parsed
         return self._pool.next(parsed.chat.model, context.engines, parsed.body, parsed.chat.media)
 
-    def _again(self, context: RequestContext, fault: MannersError) -> None:
-        """Log that the same engine is asked once more."""
-        self._log.info(
-            "asked_again", request_id=context.request_id, engine=context.route.engine, code=fault.code
-        )
+    def _log_again(self, event: str, context: RequestContext, fault: MannersError) -> None:
+        """Log that an engine is asked after this fault."""
+        log = self._log.warning if event == "failover" else self._log.info
+        log(event, request_id=context.request_id, engine=context.engine, code=fault.code)
         forget_frames(fault)
 
     async def _fail(

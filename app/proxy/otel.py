@@ -25,9 +25,8 @@ from app.api.surface import Counts, PassThroughSurface
 from app.config.config import Address
 from app.config.version import VERSION
 from app.errors.tree import MannersError
-from app.proxy.context import RequestContext, Trace
+from app.proxy.context import RequestContext, Trace, Tracing
 from app.proxy.deadlines import ClientGone
-from app.proxy.tracing import Tracing
 
 FLUSH_SECONDS = 2.0
 """How long the end of the gateway waits for a collector."""
@@ -36,7 +35,7 @@ CLOSER = "spans"
 PATH = "/v1/traces"
 OPERATIONS = {"/v1/completions": "text_completion", "/v1/embeddings": "embeddings"}
 """gen_ai.operation.name by path; everything else is chat."""
-FINISHES = frozenset({"stop", "length", "tool_calls", "content_filter", "function_call"})
+FINISHES = frozenset({"stop", "length", "tool_calls", "content_filter", "function_call", "error"})
 OTHER = "_OTHER"
 """What the conventions call a value that is on no list."""
 _W3C = TraceContextTextMapPropagator()
@@ -120,7 +119,6 @@ class _SpanTrace(Trace):
         if span.is_recording():
             span.set_attributes(_of_end(context, outcome))
             if context.was_tried:
-                span.set_attributes(_of_reply(context))
                 self._events(span, context)
             if isinstance(context.error, MannersError) and context.error.status >= 500:
                 span.set_status(Status(StatusCode.ERROR))
@@ -139,29 +137,24 @@ class _SpanTrace(Trace):
         if context.stream:
             marks |= {"content": clocks.first_content, "sentence": clocks.first_sentence}
         for name, mark in marks.items():
-            if mark is not None:
-                span.add_event(f"manners.first_{name}", timestamp=self._wall(mark))
-
-    def _wall(self, mark: float) -> int:
-        """Unix nanoseconds of a `perf_counter` time."""
-        return self._begun + int((mark - self._clock) * 1e9)
+            if mark is not None:  # in Unix nanoseconds
+                span.add_event(
+                    f"manners.first_{name}", timestamp=self._begun + int((mark - self._clock) * 1e9)
+                )
 
 
 def _of_end(context: RequestContext, outcome: str) -> Attributes:
-    """The outcome."""
+    """The outcome, and the attributes of an engine's reply."""
     found: Attributes = {"manners.outcome": outcome, "manners.engine": context.engine}
     found["manners.failovers"] = context.failovers
     if context.error is not None and not isinstance(context.error, ClientGone):
         found["error.type"] = context.error.code if isinstance(context.error, MannersError) else OTHER
-    return found
-
-
-def _of_reply(context: RequestContext) -> Attributes:
-    """The attributes of an engine's reply."""
+    if not context.was_tried:
+        return found
     counts = Counts.of(context.usage)
-    found: Attributes = {"gen_ai.response.id": context.head.id} if context.head.id else {}
-    if context.route.served_name is not None:
-        found["gen_ai.response.model"] = context.route.served_name
+    if context.head.id:
+        found["gen_ai.response.id"] = context.head.id
+    found["gen_ai.response.model"] = context.route.served_name
     if context.usage is not None:
         found["gen_ai.usage.input_tokens"] = counts.given
         found["gen_ai.usage.output_tokens"] = counts.made
@@ -169,18 +162,17 @@ def _of_reply(context: RequestContext) -> Attributes:
         found["gen_ai.usage.cache_read.input_tokens"] = counts.cached
     if counts.thought:
         found["gen_ai.usage.reasoning.output_tokens"] = counts.thought
-    return found | _of_words(context)
+    return found if isinstance(context.surface, PassThroughSurface) else found | _of_words(context)
 
 
 def _of_words(context: RequestContext) -> Attributes:
     """The attributes of a reply with text; the finish reason is "error" if it did not end."""
-    if isinstance(context.surface, PassThroughSurface):
-        return {}
-    hidden, clocks = context.head.reasoning == "strip", context.clocks
-    reason, stripped = context.audit.reason, hidden and bool(context.audit.stripped)
-    found: Attributes = {"manners.thinking_stripped": stripped}
+    hidden, clocks, reason = context.head.reasoning == "strip", context.clocks, context.audit.reason
     finish = "error" if context.error is not None or reason is None else reason
-    found["gen_ai.response.finish_reasons"] = [finish if finish in {*FINISHES, "error"} else OTHER]
+    found: Attributes = {
+        "manners.thinking_stripped": hidden and bool(context.audit.stripped),
+        "gen_ai.response.finish_reasons": [finish if finish in FINISHES else OTHER],
+    }
     first = clocks.first_content if hidden else clocks.first_token
     if context.stream and first is not None:
         found["gen_ai.response.time_to_first_chunk"] = first - clocks.start

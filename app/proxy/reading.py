@@ -54,8 +54,7 @@ class RequestReader:
     async def read(self, surface: Surface, raw: bytes, max_messages: int) -> ParsedRequest:
         """The checked request. Raises RequestError, Busy."""
         if not is_little(raw):
-            if not self._turns.take():
-                await self._turns.turn()
+            await self._turns.turn()
             if takes_long(raw):
                 parse = partial(surface.parse, raw, max_messages)
                 return await self._threads.do(parse, PATIENCE_SECONDS, as_internal_error)

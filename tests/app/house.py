@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from app.config.config import Address, Config, Secrets, parse
 from app.engines.breaker import Breaker
 from app.engines.pool import EnginePool
-from app.proxy.tracing import Tracing
+from app.proxy.context import Tracing
 from app.server import bind, servers
 from app.telemetry import log as logs
 from app.wiring import Gateway
